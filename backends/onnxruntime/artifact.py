@@ -8,12 +8,131 @@ from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.onnxruntime.binding import bind_tensors, new_results, run_settings, runner
 from bakeoff.backends.onnxruntime.export import export_model
-from bakeoff.backends.onnxruntime.onnx_files import add_model, check_model
 from bakeoff.backends.onnxruntime.options import provider_of
 from bakeoff.backends.onnxruntime.session import load_errors, open_session, outputs_of, preload
 
 if TYPE_CHECKING:
     from torch import Tensor
+import contextlib
+import mmap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bakeoff.backends.format import BadArtifact
+
+_WEIGHTS = "weights.data"
+_DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
+
+
+def add_model(made: Path, folder: Path, name: str) -> None:
+    """Add the model at `made` to a folder, and its weights to the one file that all models of the folder share.
+
+    A weight that an earlier model of the folder stores under the same name with the same bytes is not stored again.
+    """
+    import onnx
+
+    model = onnx.load(str(made), load_external_data=False)
+    earlier: dict[str, _Location] = {}
+    for other in sorted(folder.glob("*.onnx")):
+        earlier |= dict(_locations(onnx.load(str(other), load_external_data=False)))
+    shared = folder / _WEIGHTS
+    shared.touch()
+    sources: dict[str, mmap.mmap] = {}
+    with shared.open("r+b") as file, contextlib.ExitStack() as stack:
+        held = stack.enter_context(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)) if earlier else b""
+        for tensor in model.graph.initializer:
+            origin = next((location for _, location in _locations(tensor)), None)
+            if origin is None:
+                continue
+            if origin.file not in sources:
+                source = stack.enter_context((made.parent / origin.file).open("rb"))
+                sources[origin.file] = stack.enter_context(mmap.mmap(source.fileno(), 0, prot=mmap.PROT_READ))
+            data = memoryview(sources[origin.file])[origin.offset : origin.offset + origin.length]
+            known = earlier.get(tensor.name)
+            same = known is not None and known.length == origin.length
+            if known is None or not same or memoryview(held)[known.offset : known.offset + known.length] != data:
+                file.seek(0, 2)
+                file.write(bytes(-file.tell() % mmap.ALLOCATIONGRANULARITY))
+                known = _Location(_WEIGHTS, file.tell(), origin.length)
+                file.write(data)
+            data.release()
+            del tensor.external_data[:]
+            for key, value in (("location", _WEIGHTS), ("offset", known.offset), ("length", known.length)):
+                tensor.external_data.add(key=key, value=str(value))
+    onnx.save(model, str(folder / f"{name}.onnx"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Location:
+    """File, offset and length in bytes of a stored weight."""
+
+    file: str
+    offset: int
+    length: int
+
+
+def _locations(message: Any) -> "Iterator[tuple[str, _Location]]":
+    """Name and location of each external weight in a model, or in one tensor.
+
+    Raises BadArtifact for a weight without a valid location.
+    """
+    for tensor in _tensors(message):
+        if not tensor.external_data and tensor.data_location == 0:
+            continue
+        about = {entry.key: entry.value for entry in tensor.external_data}
+        try:
+            yield tensor.name, _Location(about["location"], int(about.get("offset", 0)), int(about["length"]))
+        except (KeyError, ValueError) as error:
+            raise BadArtifact(
+                f"the weight {tensor.name} has no valid file, offset and length: {about}; export the artifact again"
+            ) from error
+
+
+def _tensors(message: Any) -> "Iterator[Any]":
+    """Every tensor in a protobuf message, at any depth: initializers, attributes, subgraphs, functions."""
+    if message.DESCRIPTOR.name == "TensorProto":
+        yield message
+        return
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for part in value if hasattr(value, "add") else (value,):
+                yield from _tensors(part)
+
+
+def check_model(path: Path, files: Mapping[str, int]) -> None:
+    """Check that a model reads weights only from files of the artifact, within their size.
+
+    A model names files of its own choice for its weights (CVE-2022-25882, CVE-2024-27318). `files` are the sizes of the
+    artifact's files by name. Raises BadArtifact otherwise, and for operators that ONNX Runtime does not include.
+    """
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    if path.suffix != ".onnx":  # ONNX Runtime reads other formats by their endings
+        raise BadArtifact(f"{path.name} does not end in .onnx; export the artifact again")
+    try:
+        model = onnx.load(str(path), format="protobuf", load_external_data=False)
+    except DecodeError as error:
+        raise BadArtifact(f"{path.name} is not an ONNX model: {error}; export the artifact again") from error
+    for name, location in _locations(model):
+        if location.file not in files:
+            raise BadArtifact(
+                f"{path.name} reads the weight {name} from '{location.file}', which is not a file of the artifact; "
+                "do not use it"
+            )
+        if min(location.offset, location.length) < 0 or location.offset + location.length > files[location.file]:
+            raise BadArtifact(
+                f"{path.name} reads the weight {name} from byte {location.offset} of {location.file}, "
+                f"{location.length} bytes long, but the file has {files[location.file]} bytes; export it again"
+            )
+    domains = sorted({entry.domain for entry in model.opset_import} - _DOMAINS)
+    if domains:
+        raise BadArtifact(
+            f"{path.name} needs operators of {', '.join(domains)}, which ONNX Runtime does not include; "
+            "export the artifact again"
+        )
+
 
 _LEAST_RUNTIME = {20: "1.18", 22: "1.21"}
 """First version that reads a model of each opset with IR version 10

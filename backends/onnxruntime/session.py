@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions: their settings, how they are opened, and the engine that runs one."""
+"""ONNX Runtime sessions: their settings, how they are opened, the engine that runs one, and their profiles."""
 
 import contextlib
 import importlib
@@ -16,7 +16,6 @@ from bakeoff.backends.onnxruntime.kernels import check_bf16_kernels, refusal
 from bakeoff.backends.onnxruntime.libraries import missing_library
 from bakeoff.backends.onnxruntime.options import INSTALL, PROVIDERS, Options, session_providers
 from bakeoff.backends.onnxruntime.placement import RECORDED
-from bakeoff.backends.onnxruntime.profile import read_profile, read_providers
 from bakeoff.backends.port import NOTHING_CARRIED, Port, bound_port
 from bakeoff.backends.tracing import TRACED_CALLS, Trace, trace_operators
 from bakeoff.models.component import DynamicAxis
@@ -25,6 +24,11 @@ if TYPE_CHECKING:
     import onnxruntime
     import torch
     from torch import Tensor
+import json
+from collections import Counter
+
+from bakeoff.backends.onnxruntime.placement import Placement, profiled_integers, sort_nodes
+from bakeoff.backends.tracing import Kernel
 
 _OWN_KERNELS = ("void onnxruntime::", "onnxruntime::")
 """Prefixes of the names of the CUDA provider's own kernels; its products and convolutions are cuBLAS's and cuDNN's."""
@@ -266,3 +270,57 @@ def load_errors() -> tuple[type[Exception], ...]:
 
     names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NoSuchFile", "NotImplemented")
     return (errors.RuntimeException, *(getattr(errors, name) for name in names))
+
+
+def read_profile(path: Path, provider: str) -> Trace:
+    """Read node times and providers from the last TRACED_CALLS calls of a profile, and delete the file.
+
+    Earlier calls are warm-up. `provider` is the requested one: its nodes are inside, all others outside. Only for the
+    CPU provider: for a GPU's, a node's time is that of starting its kernels, and a captured graph has no nodes.
+    """
+    events = _read(path)
+    runs = [event for event in events if event.get("name") == "model_run"][-TRACED_CALLS:]
+    begin = runs[0]["ts"]
+    nodes = [event for event in _nodes(events) if event["ts"] >= begin]
+    times: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    for event in nodes:
+        times[_name(event)] += event["dur"] * 1000
+        counts[_name(event)] += 1
+    kernels = tuple(
+        Kernel(name, counts[name] / len(runs), ns // len(runs), name.endswith(f"({provider})"))
+        for name, ns in times.most_common()
+    )
+    placed = _placement(nodes, provider)
+    total_ns = sum(run["dur"] for run in runs) * 1000 // len(runs)
+    return Trace(kernels, total_ns, dict(placed.inside), placed.outside)
+
+
+def read_providers(path: Path, provider: str) -> Placement:
+    """Read from all calls of a profile which provider ran each node, and delete the file.
+
+    The calls before a graph is captured are among them; a replay has no nodes.
+    """
+    return _placement(_nodes(_read(path)), provider)
+
+
+def _read(path: Path) -> "list[dict[str, Any]]":
+    events: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    path.unlink(missing_ok=True)
+    return events
+
+
+def _nodes(events: "Sequence[Mapping[str, Any]]") -> "list[Mapping[str, Any]]":
+    return [event for event in events if event.get("cat") == "Node" and event["name"].endswith("_kernel_time")]
+
+
+def _placement(nodes: "Sequence[Mapping[str, Any]]", provider: str) -> Placement:
+    """Each node once, however often it ran."""
+    once = {_name(event): event["args"] for event in nodes}.values()
+    kinds = ((about["op_name"], about["provider"], profiled_integers(about)) for about in once)
+    return sort_nodes(kinds, provider)
+
+
+def _name(event: "Mapping[str, Any]") -> str:
+    about = event["args"]
+    return f"{about['op_name']} {event['name'].removesuffix('_kernel_time')} ({about['provider']})"

@@ -1,6 +1,6 @@
 """The record of a row, from what its worker reported, or from how that ended, and the facts of this machine."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from bakeoff.machine import host, paths
@@ -11,13 +11,14 @@ from bakeoff.models.words import counted
 from bakeoff.plan.memory import element_bytes
 from bakeoff.plan.rows import Row
 from bakeoff.process.gpu_memory import GpuPeaks
-from bakeoff.process.phases import PHASES
+from bakeoff.process.phases import PHASES, TIMED
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.floor import below_floor
 from bakeoff.record.redact import recorded_environment, without_folders
 from bakeoff.record.schema import (
     NEVER_RUN,
     SCHEMA,
+    Clock,
     Finding,
     Measurement,
     Memory,
@@ -28,7 +29,6 @@ from bakeoff.record.schema import (
 )
 from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash
 from bakeoff.record.store import now
-from bakeoff.sweeps.clock_span import clock_span
 from bakeoff.sweeps.session import Session
 from bakeoff.sweeps.turns import Ended
 from bakeoff.sweeps.watch import NOT_WATCHED
@@ -190,3 +190,59 @@ def host_findings(load: float, threads: int, what: str, outcome: Outcome) -> Ite
 def issue_findings(issues: Iterable[tuple[IssueCode, str]], status: Status) -> tuple[Finding, ...]:
     """A finding for each known problem of the libraries of a row or mix; none where it cannot run on this machine."""
     return () if status in NEVER_RUN else tuple(new_finding(code, text) for code, text in issues)
+
+
+_SLOWEST, _FASTEST = 0.5, 1.1
+"""Seconds of the worker's clock in a second of this process's."""
+_EARLY_S, _LATE_S = 0.25, 0.05
+"""How much shorter or longer the phases may seem because an event is read late on a busy host: at the begin or end."""
+_LEAST_SHARE = 0.3
+"""Of the timed phases that samples and checks fill where a call is much longer than the work around it. Where calls
+take as long as the intervals between readings of memory and speed, each second one is not timed."""
+_LONG_CALL_NS = 10_000_000
+
+
+def clock_span(
+    measurement: Measurement, phase_s: Mapping[str, float], worker_phase_s: Mapping[str, float]
+) -> str | None:
+    """Why samples and the time of their phases contradict each other; None if they do not, or nothing was timed.
+
+    The phases of both clocks are taken together, because they may alternate.
+    """
+    seconds = sum(phase_s.get(phase, 0.0) for phase in TIMED)
+    if measurement.latency is None or not seconds:
+        return None
+    by_worker = sum(worker_phase_s.get(phase, 0.0) for phase in TIMED)
+    if by_worker and not _SLOWEST * (seconds - _LATE_S) <= by_worker <= _FASTEST * seconds + _EARLY_S:
+        return f"the timed phases took {seconds:.2f} s, by the clock of the measured process {by_worker:.2f} s"
+    covered = _sampled_s(measurement)
+    if covered > _FASTEST * seconds + _EARLY_S:
+        return f"samples add up to {covered:.2f} s, but the timed phases took {seconds:.2f} s"
+    if measurement.window_checks is not None:
+        covered += measurement.window_checks.seconds
+    figures = measurement.latency.figures
+    if figures is not None and figures.median_ms * 1e6 >= _LONG_CALL_NS and covered < _LEAST_SHARE * seconds:
+        return f"samples and checks add up to {covered:.2f} s only, but the timed phases took {seconds:.2f} s"
+    return None
+
+
+def _sampled_s(measurement: Measurement) -> float:
+    """Seconds of all calls in the timed phases, those included whose samples were not kept."""
+    total = 0.0
+    for clock in (measurement.latency, measurement.throughput):
+        if clock is not None and clock.samples_ns:
+            total += _sampled_ns(clock) / 1e9
+    return total
+
+
+def _sampled_ns(clock: Clock) -> float:
+    """Of one clock. Where blocks were ended early, which ones is not recorded: the least time that all calls took."""
+    most = clock.calls_per_sample
+    all_calls = len(clock.samples_ns) * most
+    if not 0 < clock.calls < all_calls:
+        return sum(clock.samples_ns) / len(clock.samples_ns) * max(clock.calls, all_calls)
+    total, left = 0, clock.calls
+    for sample in sorted(clock.samples_ns):
+        total += sample * min(left, most)
+        left -= min(left, most)
+    return total

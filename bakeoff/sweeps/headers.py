@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakeoff.backends import resolve_backend
-from bakeoff.machine.build_cache import HOME
+from bakeoff.machine.build_cache import HOME, is_warm
 from bakeoff.machine.header_cache import (
     HeaderFile,
     Stamp,
@@ -22,11 +22,11 @@ from bakeoff.machine.header_cache import (
 )
 from bakeoff.machine.locks import entry_lock
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.headers import header_sets
 from bakeoff.plan.rows import Row
 from bakeoff.process.environment import own_home
 from bakeoff.process.jobs import BackendStep, HeadersJob, HeadersResult
 from bakeoff.process.supervisor import Deadlines, Event, Launch, LiveWorker, wait_for
+from bakeoff.variant import options_of
 
 _DEADLINE_S = 600.0
 
@@ -111,3 +111,21 @@ def _make(folder: Path, uses: Mapping[str, _Use], log: Path, on_event: Callable[
 def _joined(stamp: Stamp, more: Mapping[str, _Use], made: Iterable[HeaderFile]) -> Stamp:
     files = {file.name: file for file in (*stamp.files, *made)}
     return Stamp(tuple(sorted({*stamp.sets, *more})), tuple(files.values()))
+
+
+def header_sets(row: Row) -> Mapping[str, BackendStep]:
+    """Sets of headers by name, each with the step that needs it; empty where nothing is built cold on a CPU."""
+    if row.subject.device != "cpu" or row.never_runs is not None or not _builds_cold(row):
+        return {}
+    found = {}
+    for step in row.steps:
+        backend = resolve_backend(step.backend)
+        name = backend.footprint.headers(options_of(backend, step.options))
+        if name:
+            found[name] = step
+    return found
+
+
+def _builds_cold(row: Row) -> bool:
+    """Whether the row's first worker finds no caches of a finished build."""
+    return (row.builds > 1 and row.process == 1) or not row.caches or not is_warm(row.cache_folder)

@@ -4,7 +4,7 @@ With a budget the rows come in the order of what they are likely to tell, as man
 """
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +12,8 @@ from pathlib import Path
 from bakeoff.machine import host, paths
 from bakeoff.machine.locks import device_lock
 from bakeoff.models.words import counted
+from bakeoff.plan.dry_run import estimate
+from bakeoff.plan.history import History
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Key, Row
 from bakeoff.process.alarm import alarm_waits
@@ -23,7 +25,6 @@ from bakeoff.sweeps.headers import make_headers
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.resume import begin, continue_unfinished, mark_finished
 from bakeoff.sweeps.session import Session, open_session, with_ceilings, with_ceilings_again
-from bakeoff.sweeps.time_left import estimate_costs, seconds_left
 from bakeoff.sweeps.time_limit import OutOfTime, TimeIsUpError, TimeLimit, open_limit
 from bakeoff.sweeps.wave import next_wave, run_wave
 from bakeoff.sweeps.weights import WeightsMemory
@@ -176,3 +177,37 @@ def _run_rows(
     if stored.keys() == before:
         return session
     return with_ceilings_again(session, runs, [entry.record for entry in stored.values()])
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Estimated seconds."""
+
+    rows: Mapping[Key, float]
+    """Zero for a row that cannot run."""
+    finals: float = 0.0
+    """Of all finals together."""
+
+
+def estimate_costs(plan: Plan, history: History) -> Costs:
+    """What the rows of a plan took in earlier records, or else a guess; without references, which are made once."""
+    in_order = replace(plan, request=replace(plan.request, budget_s=0.0))  # a budget orders the lines otherwise
+    found = estimate(in_order, history)
+    rows = {row.key: line.seconds for row, line in zip(plan.rows, found.lines, strict=True)}
+    return Costs(rows, max(0.0, found.seconds - found.references_s - sum(rows.values())))
+
+
+def seconds_left(costs: Costs, left: Iterable[Key], done: Iterable[Key] = (), taken_s: float = 0.0) -> float:
+    """Seconds that the rows `left` and the finals will take, where those `done` took `taken_s` together.
+
+    Rows that overlap take less than the sum of their estimates, rows on a busy host more: what is left is scaled by the
+    ratio so far. One average row that took as long as estimated is counted as done too, since the first row alone says
+    little.
+    """
+    left_s = sum(costs.rows[key] for key in left)
+    if not left_s:
+        return costs.finals
+    estimates = [seconds for seconds in costs.rows.values() if seconds]
+    average_s = sum(estimates) / len(estimates)
+    done_s = sum(costs.rows[key] for key in done)
+    return left_s * (taken_s + average_s) / (done_s + average_s) + costs.finals

@@ -11,8 +11,29 @@ from dataclasses import dataclass, field
 
 from bakeoff.record.profile import LineTrace, NamedTime, Ranking
 from bakeoff.record.units import LineKind
-from bakeoff.trace.intervals import Interval, covered_ns
 from bakeoff.trace.timeline import Kernel, Operator, Timeline, Window
+
+Interval = tuple[int, int]
+"""Start and end."""
+
+
+def union(intervals: Iterable[Interval]) -> list[Interval]:
+    """The same points as disjoint intervals, sorted. An interval that ends before it starts counts as empty."""
+    found: list[Interval] = []
+    for start, end in sorted(intervals):
+        if end <= start:
+            continue
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return found
+
+
+def covered_ns(intervals: Iterable[Interval]) -> int:
+    """Length of their union."""
+    return sum(end - start for start, end in union(intervals))
+
 
 QUEUE_GAP_NS = 5_000
 """Longest pause before a kernel that was in the queue in time which is the device's own launch of it; measured ones are

@@ -11,19 +11,32 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from statistics import median
 
-from bakeoff.backends.backend import Call, Engine
+from torch import Tensor
+
+from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.backends.torch_internals import snapshot
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob, MeasureResult
-from bakeoff.record.schema import Finding, InputCopy, Measurement, Memory, Overhead, Parity, ProofRecord, new_finding
+from bakeoff.record.schema import (
+    Finding,
+    InputCopy,
+    Measurement,
+    Memory,
+    Overhead,
+    Parity,
+    ProofRecord,
+    Samples,
+    new_finding,
+)
 from bakeoff.worker.brought.denormals import denormals_findings
 from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, with_failures
 from bakeoff.worker.checks import memory
-from bakeoff.worker.checks.changed_inputs import ChangeableInputs, changed_values, find_changeable
+from bakeoff.worker.checks.changed_inputs import ChangeableInputs, changed_values, find_changeable, write
 from bakeoff.worker.checks.dispatch import Dispatched, dispatched
 from bakeoff.worker.checks.drift import LEAST_REPEATED, LONGEST_REPEAT_S, confirmed_drift
 from bakeoff.worker.checks.fresh_inputs import FreshInputsResult, call_with_fresh_inputs, changed_input
 from bakeoff.worker.checks.leaks import confirmed_leak
+from bakeoff.worker.checks.memory import tensors_bytes
 from bakeoff.worker.checks.window import WindowChecker
 from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_call
 from bakeoff.worker.clocks.timing import Timing, time_calls
@@ -31,7 +44,6 @@ from bakeoff.worker.commands import Turn, at_once
 from bakeoff.worker.device import cache_flush, context_bytes, held_bytes
 from bakeoff.worker.failures import StageError, UncheckedError, call_stage, checking, traceback_text
 from bakeoff.worker.gpu_watch import GpuState, GpuWatch, watching
-from bakeoff.worker.input_copy import measure_input_copy
 from bakeoff.worker.proof import final_proof, first_proof, left_findings, with_precision
 from bakeoff.worker.reference.error import Difference
 from bakeoff.worker.reporter import Report
@@ -346,3 +358,34 @@ def _remarks(job: MeasureJob, timed: _Timed, parity: Parity, unmeasured: str) ->
         text = f"processes that the backend started kept {cpu.helper_cores:.2f} cores busy in the timed window"
         remarks.append(new_finding("helpers", text))
     return remarks
+
+
+_WARM_UP, _FEWEST, _MOST, _LONGEST_S = 3, 20, 500, 1.0
+
+
+def measure_input_copy(
+    engine: Engine, buffers: Mapping[str, Tensor], values: Mapping[str, Tensor], config: TimingConfig
+) -> InputCopy | None:
+    """Time copies of `values` into `buffers`, those that the engine's calls read; None where nothing is captured.
+
+    All inputs are copied, one after the other as with a port: of a step's inputs all are new, and state that the last
+    step returned has to be moved to where the graph reads it. Where the calls copy, nothing is timed. Overwrites
+    `buffers`.
+    """
+    size = tensors_bytes(values.values())
+    if engine.copies_inputs():
+        return InputCopy(True, size)
+    if not engine.captures():
+        return None
+
+    def copy() -> Outputs:
+        write(buffers, values)
+        return ()
+
+    for _ in range(_WARM_UP):
+        copy()
+    samples: list[int] = []
+    started = time.monotonic()
+    while len(samples) < _FEWEST or (len(samples) < _MOST and time.monotonic() - started < _LONGEST_S):
+        samples.append(time_call(copy, config)[0])
+    return InputCopy(False, size, Samples(samples))

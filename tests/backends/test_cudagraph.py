@@ -25,7 +25,7 @@ from bakeoff.backends.port import Port
 from bakeoff.record.policy import Policy
 from bakeoff.worker.checks.fresh_inputs import call_with_fresh_inputs
 from bakeoff.worker.clocks.clock import TimingConfig
-from bakeoff.worker.input_copy import measure_input_copy
+from bakeoff.worker.measure import measure_input_copy
 
 
 class Graph(TorchDispatchMode):

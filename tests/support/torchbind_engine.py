@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from bakeoff.backends.format import BadArtifact
 from bakeoff.backends.pt2_files import check_program
-from bakeoff.backends.torch_tensorrt.artifact import FORMAT
+from bakeoff.backends.torch_tensorrt.ahead_of_time import FORMAT
 from bakeoff.backends.torch_tensorrt.program import Options, _engines, _save, configure, load_program
 from bakeoff.backends.torch_tensorrt.proof import read_converted
 

@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from time import time
 from types import TracebackType
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -17,7 +18,6 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.profile.compat.analyzer import DiffusionAnalyzer
 from bakeoff.profile.compat.book import Book
 from bakeoff.profile.compat.config import ProfilingConfig
-from bakeoff.profile.compat.metrics import metrics
 from bakeoff.profile.compat.recorded import (
     record_allocation,
     record_batch,
@@ -34,6 +34,7 @@ from bakeoff.profile.ranges import NOTHING, Nothing, Range
 from bakeoff.profile.recording import Recording
 from bakeoff.profile.session import NO_SESSION, NoSession, Session, current_session
 from bakeoff.profile.settings import Settings
+from bakeoff.profile.snapshot import Snapshot
 from bakeoff.profile.torch_state import compiled
 from bakeoff.profile.wrapping import Args, Kwargs, wrap
 
@@ -339,3 +340,34 @@ def _device() -> str:
     """`cuda` where torch is loaded and has a GPU; torch is not loaded for it."""
     cuda = sys.modules.get("torch.cuda")
     return "cuda" if cuda is not None and cuda.is_available() else ""
+
+
+_METRICS = {
+    "gpu.memory": ("gpu", "memory_used_mb"),
+    "gpu.busy": ("gpu", "utilization_percent"),
+    "gpu.sm_active": ("gpu", "sm_active_percent"),
+    "gpu.temperature": ("gpu", "temperature_celsius"),
+    "gpu.power": ("gpu", "power_watts"),
+    "gpu.clock": ("gpu", "graphics_clock_mhz"),
+    "cpu.process": ("cpu", "process_percent_of_one_core"),
+    "cpu.process_memory": ("cpu", "process_memory_mb"),
+    "cpu.memory": ("cpu", "memory_used_mb"),
+    "cpu.load": ("cpu", "load_average_1min"),
+}
+"""Group and name of `get_current_metrics` by series of the monitor; MB are MiB, as in Inferix."""
+
+
+def metrics(snapshot: Snapshot) -> dict[str, Any]:
+    """Values of the monitor in groups `gpu` and `cpu`, of further GPUs by UUID in `gpus`; rates of the last units.
+
+    What is unknown is absent.
+    """
+    found: dict[str, Any] = {"timestamp": time()}
+    for series, value in snapshot.latest.items():
+        name, _, device = series.partition("@")
+        group, key = _METRICS.get(name, ("other", name))
+        place = found.setdefault("gpus", {}).setdefault(device, {}) if device else found.setdefault(group, {})
+        place[key] = value
+    rates = {"fps": snapshot.frames_per_s, "bps": snapshot.units_per_s}
+    known = {name: value for name, value in rates.items() if value is not None}
+    return found | ({"rates": known} if known else {})

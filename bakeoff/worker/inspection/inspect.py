@@ -1,8 +1,12 @@
 """Inspects a user's callable: warm passes, then timed ones with and without instrumentation in alternation."""
 
+import functools
+import inspect
 import os
+import types
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +20,6 @@ from bakeoff.process.inspected import Inspection, InspectResult, Node, Recorded
 from bakeoff.process.jobs import InspectJob
 from bakeoff.worker.brought.work import formulas
 from bakeoff.worker.clocks.clock import now_ns
-from bakeoff.worker.inspection.hooks import watched_calls
 from bakeoff.worker.inspection.load import load_pass
 from bakeoff.worker.inspection.names import find_modules
 from bakeoff.worker.inspection.recording import Recording
@@ -264,3 +267,62 @@ def _read_bytes(place: Place) -> int:
     if place.method or isinstance(place.module, nn.Embedding | nn.EmbeddingBag):
         return 0
     return sum(weight.numel() * weight.element_size() for weight in place.module.parameters(recurse=False))
+
+
+@contextmanager
+def watched_calls(tree: Tree, classes: Iterable[type]) -> Iterator[None]:
+    """Replace `nn.Module.__call__` and the public methods of `classes` by functions that tell `tree`; restored at the
+    end.
+
+    Compiled code keeps running as it is: nothing within it is seen, and where it is traced meanwhile, the originals
+    are.
+    """
+    changed: list[tuple[type, str, Any]] = []
+    try:
+        changed.append((nn.Module, "__call__", nn.Module.__call__))
+        nn.Module.__call__ = _watched(tree, nn.Module.__call__, "")  # type: ignore[method-assign]
+        for kind, name, function in public_methods(classes):
+            changed.append((kind, name, function))
+            setattr(kind, name, _watched(tree, function, name))
+        yield
+    finally:
+        for kind, name, function in reversed(changed):
+            setattr(kind, name, function)
+
+
+def public_methods(classes: Iterable[type]) -> list[tuple[type, str, types.FunctionType]]:
+    """The public methods that these classes, and those between them and nn.Module, define, `forward` included.
+
+    Methods of torch's own classes, properties, class methods and generators are left out: a generator's work is not
+    done by its call.
+    """
+    kinds = dict.fromkeys(base for kind in classes for base in kind.__mro__ if _is_users(base))
+    return [
+        (kind, name, function)
+        for kind in kinds
+        for name, function in list(vars(kind).items())
+        if not name.startswith("_") and isinstance(function, types.FunctionType) and not _is_lazy(function)
+    ]
+
+
+def _is_users(kind: type) -> bool:
+    return issubclass(kind, nn.Module) and kind is not nn.Module and kind.__module__.partition(".")[0] != "torch"
+
+
+def _is_lazy(function: Callable[..., Any]) -> bool:
+    function = inspect.unwrap(function)
+    return inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)
+
+
+def _watched(tree: Tree, original: Callable[..., Any], method: str) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return original(module, *args, **kwargs)
+        depth = tree.enter(module, method, args, kwargs)
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            tree.leave(depth)
+
+    return call

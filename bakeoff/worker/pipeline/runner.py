@@ -9,19 +9,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
 from bakeoff.backends.backend import Engine
 from bakeoff.backends.port import Port
-from bakeoff.models.component import Workload
+from bakeoff.models.component import Draw, TensorSpec, Workload
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.pipelines.pipeline import Call, Glue, Loop, Operation, Shift
+from bakeoff.models.pipelines.pipeline import Call, Given, Glue, Loop, Operation, Shift
 from bakeoff.record.units import LineKind
 from bakeoff.worker.pipeline.binding import Key, carried_outputs, shared_windows
 from bakeoff.worker.pipeline.clocks import UNATTRIBUTED, UnitClock, make_clock
-from bakeoff.worker.pipeline.values import OF_SESSION, GivenValues
+from bakeoff.worker.subject import cast_input, draw
 from bakeoff.worker.torch_flags import Flags, apply_flags
 
 
@@ -333,3 +334,39 @@ class LoopRunner:
             self._clock.mark(copies)
 
         return step
+
+
+OF_SESSION = -1
+"""In place of a unit's number, for values of a whole session."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenValues:
+    """Makes given values; they are the same in every process, up to the cast to their slot's dtype."""
+
+    glue: ModuleType | None
+    seed: int
+    dtypes: Mapping[str, str]
+    """Slot to dtype."""
+    device: str
+
+    def make(self, given: Given, session: int, unit: int) -> Tensor:
+        """The value of a session's unit, in its slot's dtype and on the device."""
+
+        def drawn(key: str, shape: tuple[int, ...], kind: Draw = "normal") -> Tensor:
+            return draw(TensorSpec(key, shape, kind), f"{self.seed}:{session}:{key}")
+
+        if given.function:
+            value: Tensor = getattr(self.glue, given.function)(session, unit, drawn, *given.arguments)
+        else:
+            value = drawn(f"{given.name}:{unit}", given.shape, given.draw)
+        spec = TensorSpec(
+            given.name,
+            given.shape,
+            given.draw,
+            given.keep_fp32,
+            dtype=given.dtype,
+            given=given.given,
+            order=given.order,
+        )
+        return cast_input(spec, value, self.dtypes[given.slot], self.device)

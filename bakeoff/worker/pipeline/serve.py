@@ -3,28 +3,32 @@
 Between two units it waits in read(2), as one side of a comparison does, so that several mixes can take turns.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
+import torch
+
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.process.jobs import PipelineJob, ProfileRequest
 from bakeoff.record.pipeline import LoopParity, PipelineMeasurement, PipelineMemory, SlotProgram
+from bakeoff.record.policy import Policy
 from bakeoff.record.profile import Profile
-from bakeoff.record.schema import Finding, Status, new_finding
+from bakeoff.record.schema import Finding, Samples, Status, new_finding
 from bakeoff.worker.checks import memory
 from bakeoff.worker.checks.dispatch import dispatched
 from bakeoff.worker.checks.leaks import confirmed_leak
+from bakeoff.worker.clocks.clock import TimingConfig, time_call
 from bakeoff.worker.compare import OF_ALL_SIDES
 from bakeoff.worker.device import context_bytes
 from bakeoff.worker.failures import StageError, call_stage, first_line, traceback_text
 from bakeoff.worker.gpu_watch import watching
-from bakeoff.worker.pipeline.alone import time_alone
+from bakeoff.worker.helpers import helper_peak_bytes, reset_helper_peaks
 from bakeoff.worker.pipeline.files import LoopFiles
 from bakeoff.worker.pipeline.loop import loop_of
-from bakeoff.worker.pipeline.memory import MemoryMeter
 from bakeoff.worker.pipeline.parity import LoopCheck, first_problem, for_record, worse_of
 from bakeoff.worker.pipeline.programs import LoopProgram, build_programs, weights_bytes
 from bakeoff.worker.pipeline.runner import LoopRunner
@@ -263,3 +267,55 @@ class _Mix:
 
 def _name(program: SlotProgram) -> str:
     return f"{program.slot}.{program.variant.workload}"
+
+
+_WARM_UP, _FEWEST, _MOST, _LONGEST_S = 2, 5, 200, 2.0
+
+
+def time_alone(runner: LoopRunner, program: LoopProgram, device: str, policy: Policy) -> Samples:
+    """Calls of the program's port with the values that it was checked with. Changes windows that the loop shares, and
+    outputs that it holds: open a session afterwards.
+
+    Raises StageError where a call fails.
+    """
+    port = runner.ports()[program.key]
+    for name, value in program.checked.sets[0].items():
+        port.inputs[name].copy_(value)
+    config = TimingConfig(device, policy, lambda _index, _outputs: None)
+    apply_flags(program.flags)
+
+    def call() -> tuple[()]:
+        port.call()
+        return ()
+
+    for _ in range(_WARM_UP):
+        call_stage(lambda: time_call(call, config))
+    samples: list[int] = []
+    started = time.monotonic()
+    while len(samples) < _FEWEST or (len(samples) < _MOST and time.monotonic() - started < _LONGEST_S):
+        samples.append(call_stage(lambda: time_call(call, config))[0])
+    return Samples(samples)
+
+
+class MemoryMeter:
+    """Meters from when it is made. What malloc kept from the builds is returned to the kernel first."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        memory.trim_heap()
+        if device == "cuda":
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        memory.reset_host_peak()
+        reset_helper_peaks()
+
+    def read(self, weights_bytes: int, state_bytes: int) -> PipelineMemory:
+        """The peaks so far; on the host with those of processes that backends started. What the device reports is its
+        level now, as in a sweep's row."""
+        host_peak = memory.host_peak_bytes() + helper_peak_bytes()
+        if self._device == "cpu":
+            return PipelineMemory(host_peak, None, None, weights_bytes, state_bytes)
+        torch.cuda.synchronize()
+        device_peak, allocated = memory.device_meter().used_bytes(), torch.cuda.max_memory_allocated()
+        return PipelineMemory(host_peak, device_peak, allocated, weights_bytes, state_bytes)

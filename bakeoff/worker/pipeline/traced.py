@@ -1,13 +1,17 @@
 """The traced pass of a mix: a few units in torch's profiler, after the last timed one. Nothing of it is timed."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from statistics import median_low
+from typing import Any
 
 import torch
+from torch import nn
+from torch.autograd.profiler import record_function
 
 from bakeoff.backends import resolve_backend
 from bakeoff.models.pipelines.pipeline import Call, Loop
@@ -18,10 +22,11 @@ from bakeoff.record.schema import Finding, new_finding
 from bakeoff.trace.annotate import PartTag, SegmentTag, annotated
 from bakeoff.trace.busy import LineName, account
 from bakeoff.trace.chrome import read_trace, write_trace
+from bakeoff.trace.marks import part_name
+from bakeoff.trace.tags import tag_of_path
 from bakeoff.trace.timeline import Allocation, PartRange, Timeline, disturbed_units, read_timeline, without
 from bakeoff.worker.failures import call_stage
 from bakeoff.worker.pipeline.clocks import UnitClock
-from bakeoff.worker.pipeline.inside import parts_marked
 from bakeoff.worker.pipeline.marking import MarkingClock, NvtxClock, RecordingClock, SynchronisedClock
 from bakeoff.worker.pipeline.programs import LoopProgram
 from bakeoff.worker.pipeline.runner import LoopRunner
@@ -240,3 +245,43 @@ def _memory(timeline: Timeline) -> tuple[MemoryPoint, ...]:
 def _file(path: str, folder: str) -> TraceFile:
     data = Path(path).read_bytes()
     return TraceFile(Path(path).relative_to(folder).as_posix(), len(data), sha256(data).hexdigest())
+
+
+@contextmanager
+def parts_marked(modules: Mapping[str, tuple[str, Sequence[nn.Module]]], level: int) -> Iterator[Sequence[PartTag]]:
+    """Within it, calls of tagged parts up to `level` leave ranges in torch's profile; yields the tags by their numbers.
+
+    A compiler sees through hooks or removes them (pytorch#105362): only networks that run in eager have such ranges.
+    `modules` has for each slot its component's name and the modules of its programs.
+    """
+    tags: list[PartTag] = []
+    handles = []
+    for slot, (component, networks) in modules.items():
+        known: dict[str, int] = {}
+        for network in networks:
+            for path, part in network.named_modules():
+                tag = tag_of_path(component, path)
+                if tag is None or tag.level > level:
+                    continue
+                if path not in known:
+                    known[path] = len(tags)
+                    tags.append(PartTag(tag.name, tag.level, slot, path))
+                handles += _marked(part, part_name(known[path]))
+    try:
+        yield tags
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _marked(part: nn.Module, name: str) -> list[Any]:
+    """Hooks that open a range before a call of the part and close it after. A part may call itself, as a stack."""
+    opened: list[record_function] = []
+
+    def before(_module: nn.Module, _inputs: object) -> None:
+        opened.append(record_function(name).__enter__())
+
+    def after(_module: nn.Module, _inputs: object, _outputs: object) -> None:
+        opened.pop().__exit__(None, None, None)
+
+    return [part.register_forward_pre_hook(before), part.register_forward_hook(after, always_call=True)]

@@ -1,10 +1,12 @@
 """Makes reference outputs of a subject, in fp64 where that is affordable, and eager's own error in each dtype."""
 
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from statistics import median
 
 import msgspec
 import torch
@@ -17,7 +19,6 @@ from bakeoff.process.jobs import ReferenceJob, ReferenceResult, Subject
 from bakeoff.worker.checks.dispatch import Dispatched, dispatched_by_eager
 from bakeoff.worker.checks.outputs import digest
 from bakeoff.worker.failures import first_line, is_out_of_memory
-from bakeoff.worker.reference.eager_times import time_sizes
 from bakeoff.worker.reference.error import MOST_NOISE, difference, expected_dtype
 from bakeoff.worker.reference.files import ABOUT, About, Eager, ReferenceFiles, eager_file, set_name, sized_name
 from bakeoff.worker.reference.precision import Precision, in_first_that_fits, reference_precisions
@@ -33,6 +34,7 @@ from bakeoff.worker.subject import (
     changed_inputs,
     load_subject,
     plain_eager,
+    synchronise,
 )
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 
@@ -286,3 +288,33 @@ def check_outputs(loaded: LoadedSubject, outputs: tuple[Tensor, ...]) -> None:
                 f"reference. Check the weights and the network.",
                 code="wrong-output",
             )
+
+
+_WARM_UP, _ROUNDS = 2, 15
+_SECONDS = 3.0
+"""After which no round begins."""
+
+
+def time_sizes(loaded: LoadedSubject, dtype: str, subject: Subject) -> tuple[int, ...]:
+    """Nanoseconds of a call at the usual size and at each other one: medians over rounds that call each once.
+
+    The module is in that dtype and on the subject's device already.
+    """
+    inputs = [
+        tuple(cast_inputs(loaded.workload, given, dtype, subject.device).values())
+        for given in (loaded.sets[0], *(sets[0] for sets in loaded.sized))
+    ]
+    samples: list[list[int]] = [[] for _ in inputs]
+    began = time.monotonic()
+    with flags(dtype, subject.threads, search=subject.device == "cuda"):
+        for number in range(_WARM_UP + _ROUNDS):
+            if number > _WARM_UP and time.monotonic() - began > _SECONDS:
+                break
+            for tensors, found in zip(inputs, samples, strict=True):
+                synchronise(subject.device)
+                started = time.perf_counter_ns()
+                loaded.module(*tensors)
+                synchronise(subject.device)
+                if number >= _WARM_UP:
+                    found.append(time.perf_counter_ns() - started)
+    return tuple(round(median(found)) for found in samples)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.artifact.staging import staged
+from bakeoff.artifact.export import staged
 from bakeoff.export.folder import is_artifact
 from bakeoff.models.errors import BakeoffError
 
@@ -18,7 +18,7 @@ _MAKER = """
 import signal, sys, time
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-from bakeoff.artifact.staging import staged
+from bakeoff.artifact.export import staged
 with staged(Path(sys.argv[1]), True, lambda folder: (folder / "marker").is_file()) as part:
     (part / "marker").write_text("new")
     print("filling", flush=True)

@@ -17,8 +17,7 @@ from bakeoff.process.inspected import Recorded
 from bakeoff.process.jobs import DescribeJob
 from bakeoff.worker.brought.calls import parameter_names
 from bakeoff.worker.brought.describe import describe_model
-from bakeoff.worker.inspection.hooks import watched_calls
-from bakeoff.worker.inspection.inspect import Subject, record
+from bakeoff.worker.inspection.inspect import Subject, record, watched_calls
 from bakeoff.worker.inspection.names import find_modules
 from bakeoff.worker.inspection.numbers import as_tensors
 from bakeoff.worker.inspection.recording import MOST_CALLS, Recording, folder_name

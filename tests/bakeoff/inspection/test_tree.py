@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from bakeoff.worker.inspection.hooks import public_methods, watched_calls
+from bakeoff.worker.inspection.inspect import public_methods, watched_calls
 from bakeoff.worker.inspection.names import find_modules
 from bakeoff.worker.inspection.tree import OUTSIDE, Pass, Tree
 

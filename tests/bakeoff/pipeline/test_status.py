@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from pipeline_records import measured
 
-from bakeoff.pipeline.status import with_status
+from bakeoff.pipeline.assemble import with_status
 from bakeoff.process.phases import Block
 from bakeoff.record.pipeline import PipelineMeasurement
 from bakeoff.record.policy import Policy

@@ -23,10 +23,9 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import DEVICES
 from bakeoff.models.user_code import USER_CODE
 from bakeoff.plan import rows
-from bakeoff.plan.checkpoint import checkpoint_hash
 from bakeoff.plan.dry_run import estimate
 from bakeoff.plan.history import history_of
-from bakeoff.plan.plan import Plan, make_plan
+from bakeoff.plan.plan import Plan, checkpoint_hash, make_plan
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.request import Request, with_deadline
 from bakeoff.record.policy import Policy

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from bakeoff.profile import live as module
-from bakeoff.profile.live import Live
-from bakeoff.profile.live_text import lines_of_snapshot
+from bakeoff.profile.live import Live, lines_of_snapshot
 from bakeoff.profile.settings import Settings
 from bakeoff.profile.snapshot import Snapshot
 from bakeoff.record.finding import Finding

@@ -16,8 +16,7 @@ from recording import Clock, codes, make_profiler, opened, own_times, quiet, rec
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.profile import NO_SESSION, Profiler, Settings, configure, current
-from bakeoff.profile.events import MOST_EVENTS
-from bakeoff.profile.recording import MOST_SAMPLED
+from bakeoff.profile.recording import MOST_EVENTS, MOST_SAMPLED
 from bakeoff.record.monitor import Monitored
 from bakeoff.record.session import SessionRecord
 

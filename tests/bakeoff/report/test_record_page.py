@@ -16,7 +16,7 @@ from bakeoff.record.store import Records, Stored, load_all
 from bakeoff.report.groups import name_of
 from bakeoff.report.pages import record as one
 from bakeoff.report.render import terminal
-from bakeoff.sweeps.trace import with_trace
+from bakeoff.sweeps.wave import with_trace
 
 
 def shown(entry: Stored) -> str:

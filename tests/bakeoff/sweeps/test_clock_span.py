@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bakeoff.record.schema import Clock, Measurement, Samples, WindowChecks
-from bakeoff.sweeps.clock_span import clock_span
+from bakeoff.sweeps.assemble import clock_span
 
 PHASES = {"warm-up": 1.0, "latency": 5.0, "throughput": 3.0, "memory": 9.0}
 

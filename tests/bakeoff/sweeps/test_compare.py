@@ -34,8 +34,7 @@ from bakeoff.sweeps.compare_worker import CompareWorker
 from bakeoff.sweeps.final import _baseline, _two_best
 from bakeoff.sweeps.progress import Unheard
 from bakeoff.sweeps.run import run_sweep
-from bakeoff.sweeps.session import open_session
-from bakeoff.sweeps.spent import Spent
+from bakeoff.sweeps.session import Spent, open_session
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bakeoff.report.pages import sweep_notes
-from bakeoff.sweeps.spent import Span, Spent, share_out
+from bakeoff.sweeps.session import Span, Spent, share_out
 
 
 def test_a_moment_of_several_is_shared() -> None:

@@ -8,7 +8,7 @@ from bakeoff.plan.dry_run import estimate
 from bakeoff.plan.history import history_of
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
-from bakeoff.sweeps.time_left import Costs, estimate_costs, seconds_left
+from bakeoff.sweeps.run import Costs, estimate_costs, seconds_left
 
 A, B, C, NEVER = KEYS = [(name, 1, 1, 1) for name in ("a", "b", "c", "never")]
 COSTS = Costs({A: 30.0, B: 60.0, C: 90.0, NEVER: 0.0}, 100.0)

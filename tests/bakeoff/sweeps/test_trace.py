@@ -8,7 +8,7 @@ from records import measurement
 from bakeoff.process.jobs import TraceResult
 from bakeoff.record.schema import Finding, KernelTime, Measurement, ProofRecord, TraceRecord
 from bakeoff.record.short_calls import short_call
-from bakeoff.sweeps.trace import with_trace
+from bakeoff.sweeps.wave import with_trace
 
 PROOF = ProofRecord(graphs=1, operators_inside={"conv2d": 3}, operators_outside={"mm": 2}, graph_hash="aaaa")
 MEASURED = measurement([1.0, 1.1], proof=PROOF)

@@ -72,7 +72,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "bring",
         "inputs without a batch become longer with it",
-        "bakeoff/worker/brought/batches.py",
+        "bakeoff/worker/brought/describe.py",
         "*spec.shape[1:])) if spec.shape[:1] == usual else spec\n",
         "*spec.shape[1:]))\n",
         ("tests/bakeoff/worker/brought/test_batches.py",),
@@ -80,7 +80,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "bring",
         "outputs of a batch have the shapes of the given one",
-        "bakeoff/worker/brought/batches.py",
+        "bakeoff/worker/brought/describe.py",
         "return Batched(batch, wanted, given,",
         "return Batched(batch, wanted, outputs,",
         ("tests/bakeoff/worker/brought/test_batches.py",),

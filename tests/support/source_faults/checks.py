@@ -247,7 +247,7 @@ FAULTS = (
     Fault(
         "checks",
         "what feeding a captured graph takes is lost, and timed of engines that read inputs in place",
-        "bakeoff/worker/input_copy.py",
+        "bakeoff/worker/measure.py",
         "if not engine.captures():",
         "if engine.captures():",
         (f"{_MEASURE}::test_what_feeding_a_captured_graph_takes_is_stated_unless_calls_hold_it",),

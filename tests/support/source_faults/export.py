@@ -110,7 +110,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "export",
         "an export that is forced replaces a folder that is no artifact",
-        "bakeoff/artifact/staging.py",
+        "bakeoff/artifact/export.py",
         "or (any(target.iterdir()) and not replaceable(target))",
         "",
         ("tests/bakeoff/artifact/test_staging.py::test_what_is_no_artifact_is_never_replaced",),

@@ -25,7 +25,7 @@ FAULTS = (
     Fault(
         "pipeline",
         "units that take more than the time that the parent saw pass are accepted",
-        "bakeoff/pipeline/status.py",
+        "bakeoff/pipeline/assemble.py",
         "elif sum(units.wall_ns) / 1e9 > span_s:",
         "elif sum(units.wall_ns) / 1e9 > 2 * span_s:",
         ("tests/bakeoff/pipeline/test_status.py",),
@@ -113,7 +113,7 @@ FAULTS = (
     Fault(
         "pipeline",
         "every session is given the same noise and actions",
-        "bakeoff/worker/pipeline/values.py",
+        "bakeoff/worker/pipeline/runner.py",
         'f"{self.seed}:{session}:{key}"',
         'f"{self.seed}:{key}"',
         ("tests/models/pipelines/test_owl_loop.py",),

@@ -148,7 +148,7 @@ FAULTS = (
     Fault(
         "sweep",
         "only the latency clock is held against the time that its parent saw pass",
-        "bakeoff/sweeps/clock_span.py",
+        "bakeoff/sweeps/assemble.py",
         "for clock in (measurement.latency, measurement.throughput):",
         "for clock in (measurement.latency,):",
         ("tests/bakeoff/sweeps/test_clock_span.py",),
@@ -276,7 +276,7 @@ FAULTS = (
     Fault(
         "sweep",
         "the time that is left ignores how long the rows so far took",
-        "bakeoff/sweeps/time_left.py",
+        "bakeoff/sweeps/run.py",
         "return left_s * (taken_s + average_s) / (done_s + average_s) + costs.finals",
         "return left_s + costs.finals",
         ("tests/bakeoff/sweeps/test_time_left.py",),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bakeoff.profile.compat.counts import AllocationCount, CacheCount, StreamCount
+from bakeoff.profile.compat.book import AllocationCount, CacheCount, StreamCount
 
 
 @pytest.mark.parametrize("batches", [2, 10, 1_000])

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bakeoff.models.component import TensorSpec, Workload
 from bakeoff.models.errors import BakeoffError
-from bakeoff.worker.brought.batches import find_batches
+from bakeoff.worker.brought.describe import find_batches
 from bakeoff.worker.brought.network import GivenInputs
 
 GIVEN = {"call/0/x": torch.randn(2, 3), "call/0/table": torch.randn(3, 5)}

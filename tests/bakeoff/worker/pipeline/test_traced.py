@@ -174,7 +174,7 @@ def test_a_compiled_program_is_a_region_whose_inside_is_not_visible(folder: Path
 def test_hooks_are_gone_afterwards() -> None:
     """Tags must not stay in a module that another program of the slot runs."""
     network = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
-    from bakeoff.worker.pipeline.inside import parts_marked
+    from bakeoff.worker.pipeline.traced import parts_marked
 
     with parts_marked({"slot": ("mine", [network])}, 4) as tags:
         network(torch.zeros(1, 2))
@@ -185,7 +185,7 @@ def test_hooks_are_gone_afterwards() -> None:
 
 
 def test_a_part_that_fails_closes_its_range() -> None:
-    from bakeoff.worker.pipeline.inside import parts_marked
+    from bakeoff.worker.pipeline.traced import parts_marked
 
     network = torch.nn.Sequential(torch.nn.Linear(3, 2))
     with parts_marked({"slot": ("mine", [network])}, 4), pytest.raises(RuntimeError):

@@ -1,16 +1,23 @@
 """`python -m tests.golden`: the golden files of all components pass, a wrong output fails, and bad files are named."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
-from golden_files import GOLDEN
+from golden_files import GOLDEN, read_file
+from golden_replay import REPLAYS
 from safetensors.torch import load_file, save_file
 
+from bakeoff.models.errors import BakeoffError
+
 FILES = sorted(GOLDEN.glob("*.safetensors"))
+VAE = "matrix_game_vae_decoder"
+"""Its replay takes chunks by their names and looks at no other input."""
 
 
 def replay(*files: Path) -> tuple[int, list[str], list[str]]:
@@ -116,6 +123,27 @@ def test_files_that_cannot_be_replayed_are_named_in_a_sentence_each(tmp_path: Pa
         assert line.startswith(name.partition(".")[0])
         assert says in line
     assert "good.safetensors: 6 of 6 outputs pass" in out
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("group", ["weights", "inputs"])
+def test_what_a_file_lacks_or_has_beside_is_named(file: Path, group: str) -> None:
+    about, weights, inputs, _ = read_file(file)
+    run = next(run for prefix, run in REPLAYS.items() if about["component"].startswith(prefix))
+    given = {"weights": weights, "inputs": inputs}
+    first = next(iter(given[group]))
+    named = re.escape(first.removeprefix("model."))
+    changes = [
+        ({key: tensor for key, tensor in given[group].items() if key != first}, named),
+        (given[group] | {first: torch.zeros(())}, named),
+        (given[group] | {"extra": torch.zeros(1)}, "extra"),
+    ]
+    for changed, text in changes[: 2 if (group, about["component"]) == ("inputs", VAE) else 3]:
+        with pytest.raises(BakeoffError, match=text) as refused:
+            run(about, **(given | {group: changed}))
+        assert "\n" not in str(refused.value)
+    with pytest.raises(BakeoffError):
+        run({**about, "config": {}}, weights, inputs)
 
 
 def test_no_file_is_bad_input() -> None:

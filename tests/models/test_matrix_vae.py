@@ -1,21 +1,18 @@
 """The streaming decoder against its golden file, its published keys and figures computed by hand."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from golden_files import GOLDEN, config_from, read_golden
+from golden_files import config_from, read_golden
 from golden_matrix_vae import replay
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from bakeoff.export.state import State, carry
-from bakeoff.models.checkpoint import load_checkpoint
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.matrix_vae.network import RMSNorm, build
 from bakeoff.models.matrix_vae.spec import SPEC, Config, Layer, layer_flops, layers, parameters, stream, workload
@@ -80,14 +77,6 @@ def relative(found: Tensor, expected: Tensor) -> float:
 
 
 # Against the golden file
-
-
-def test_replay_gives_every_output_of_the_golden_file() -> None:
-    about, weights, inputs, outputs = golden()
-    found = replay(about, weights, inputs)
-    assert set(outputs) <= set(found)
-    for name, expected in outputs.items():
-        assert close(found[name], expected, 1e-4 if name.startswith("video") else 1e-3), name
 
 
 @pytest.mark.parametrize("sizes", [(1,) * 9, (9,), (1, 4, 4), (2, 7)])
@@ -163,43 +152,6 @@ def test_replay_takes_other_sizes_and_batches() -> None:
     assert close(alone["video_full_unclamped"], found["video_full_unclamped"][1:], 1e-4)
 
 
-@pytest.mark.parametrize(
-    ("change", "code", "named"),
-    [
-        ({"config": {"dim": 6}}, "bad-config", "dim_mult"),
-        ({"dim": 8}, "bad-input", r"decoder.conv1.weight .*\[24, 16, 3, 3, 3\].*\[32"),
-        ({"num_res_blocks": 1}, "bad-input", "weight decoder.upsamples.2"),
-        ({"width": 3}, "bad-config", "width"),
-        ({"without": "conv2.bias"}, "bad-input", r"weight conv2.bias .*\[16\]"),
-        ({"extra": "encoder.bias"}, "bad-input", "encoder.bias"),
-        ({"drop": "latent_chunk1"}, "bad-input", "latent_chunk0, latent_chunk2"),
-        ({"scalar": "latent_chunk0"}, "bad-input", r"latent_chunk0 has shape \[\]"),
-        ({"narrow": "latent_chunk2"}, "bad-input", r"latent_chunk2 .*\[1, 3, 16, 3, 4\].*\[1, 'n', 16, 3, 5\]"),
-    ],
-)
-def test_a_golden_file_that_does_not_fit_is_refused_in_one_line(change: dict[str, Any], code: str, named: str) -> None:
-    about, weights, inputs, _ = golden()
-    (what, value), weights, inputs = next(iter(change.items())), dict(weights), dict(inputs)
-    if what == "config":
-        about = {**about, "config": value}
-    elif what == "without":
-        del weights[value]
-    elif what == "extra":
-        weights[value] = torch.zeros(3)
-    elif what == "drop":
-        del inputs[value]
-    elif what == "scalar":
-        inputs[value] = torch.zeros(())
-    elif what == "narrow":
-        inputs[value] = inputs[value][..., :4]
-    else:
-        about = {**about, "config": {**about["config"], what: value}}
-    with pytest.raises(BakeoffError, match=named) as caught:
-        replay(about, weights, inputs)
-    assert caught.value.code == code
-    assert "\n" not in str(caught.value)
-
-
 # Parameters and keys
 
 
@@ -209,15 +161,6 @@ def test_parameters_by_formula_and_as_built(config: Config, expected: int) -> No
         module = build(config, "steady1")
     assert parameters(config) == expected
     assert sum(parameter.numel() for parameter in module.parameters()) == expected
-
-
-@pytest.mark.parametrize("name", ["prime", "steady1"])
-def test_state_dict_is_that_of_the_published_file(name: str) -> None:
-    published = json.loads((GOLDEN / "keys" / "matrix_game_vae_decoder.keys.json").read_text())
-    with torch.device("meta"):
-        module = build(FULL, name)
-    assert {key: list(tensor.shape) for key, tensor in module.state_dict().items()} == published["state_dict"]
-    assert config_from(Config, published["config"], "matrix-vae") == FULL
 
 
 def test_parameters_by_part() -> None:
@@ -236,15 +179,6 @@ def test_parameters_by_part() -> None:
     }
     found = {part: sum(x.parameters for x in layers(FULL) if f"{x.key}.".startswith(f"{part}.")) for part in expected}
     assert found == expected
-
-
-def test_whole_vae_checkpoint_loads_without_its_encoder(tmp_path: Path) -> None:
-    _, weights, _, _ = golden()
-    rest = {"encoder.conv1.weight": torch.zeros(3), "conv1.weight": torch.zeros(32, 32, 1, 1, 1)}
-    torch.save({**weights, **rest}, tmp_path / "vae.pth")
-    module = build(TINY, "steady1")
-    load_checkpoint(tmp_path / "vae.pth", module, SPEC)
-    assert all(torch.equal(tensor, weights[key]) for key, tensor in module.state_dict().items())
 
 
 # Work
@@ -353,14 +287,6 @@ def test_the_first_frame_has_no_stream_of_its_own() -> None:
     assert stream(TINY, "prime") is None
 
 
-@pytest.mark.parametrize("name", ["steady0", "steady", "steady01", "step", "prime3", ""])
-def test_unknown_workload_is_refused(name: str) -> None:
-    for ask in (lambda: workload(TINY, name, 1), lambda: build(TINY, name), lambda: stream(TINY, name)):
-        with pytest.raises(BakeoffError, match="steady") as caught:
-            ask()
-        assert caught.value.code == "unknown-name"
-
-
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -413,15 +339,6 @@ def test_odd_configs_stream_alike_in_one_pass_and_frame_by_frame(odd: str) -> No
         frames.append(frame)
     assert close(torch.cat(frames, 1), video, 1e-9)
     assert all(close(one, other, 1e-9) for one, other in zip(state, caches, strict=True))
-
-
-def test_batch_entries_are_independent() -> None:
-    module = drawn(TINY, "steady1")
-    both = inputs_of(TINY, "steady1", batch=2)
-    outputs = module(*both)
-    for entry in range(2):
-        for alone, batched in zip(module(*(tensor[entry : entry + 1] for tensor in both)), outputs, strict=True):
-            assert close(alone, batched[entry : entry + 1], 1e-4)
 
 
 # What depends on what
@@ -548,33 +465,3 @@ def test_norm_takes_zeros_and_large_values_in_fp16() -> None:
     for value in (1e-3, 1, 6e4):
         found = norm(torch.full((1, 384, 1, 1), value, dtype=torch.float16))
         assert close(found, torch.ones_like(found), 5e-3)
-
-
-# For compilers
-
-
-@pytest.mark.parametrize("name", ["prime", "steady1", "steady2"])
-def test_outputs_alias_nothing_and_inputs_stay(name: str) -> None:
-    inputs = inputs_of(TINY, name)
-    before = [tensor.clone() for tensor in inputs]
-    outputs = drawn(TINY, name)(*inputs)
-    storages = [tensor.untyped_storage().data_ptr() for tensor in (*inputs, *outputs)]
-    assert len(set(storages)) == len(storages)
-    assert all(output.is_contiguous() for output in outputs)
-    assert all(torch.equal(one, other) for one, other in zip(inputs, before, strict=True))
-
-
-@pytest.mark.parametrize(("config", "name"), [(TINY, "steady1"), (EVERY_KIND, "prime")])
-def test_compiles_as_one_graph(config: Config, name: str) -> None:
-    module, inputs = drawn(config, name), inputs_of(config, name)
-    found = torch.compile(module, fullgraph=True, backend="eager")(*inputs)
-    assert all(close(one, other, 1e-5) for one, other in zip(found, module(*inputs), strict=True))
-
-
-@pytest.mark.parametrize("name", ["prime", "steady2"])
-def test_exports_with_distinct_inputs_and_outputs(name: str) -> None:
-    module, inputs = drawn(EVERY_KIND, name), inputs_of(EVERY_KIND, name)
-    program = torch.export.export(module, tuple(inputs))
-    assert len(program.graph_signature.user_inputs) == len(program.graph_signature.user_outputs) == len(inputs)
-    found = program.module()(*inputs)
-    assert all(close(one, other, 1e-5) for one, other in zip(found, module(*inputs), strict=True))

@@ -301,6 +301,7 @@ class TestReading:
             b'{"schema": 1, "name": 5}',
             b"[" * 100_000,
             b'{"schema":' * 100_000,
+            bytes(range(256)) * 10,
             b'{"schema": 1, "tags": ' + b'{"a":' * 5_000 + b"1" + b"}" * 5_000 + b"}",
         ],
         ids=lambda data: ascii(data[:20]),

@@ -6,11 +6,12 @@ from typing import Final
 from bakeoff.models.words import counted
 from bakeoff.record.profile import MemoryPoint
 from bakeoff.record.units import Units
+from bakeoff.report.figures.account import AccountLine, account_spec
 from bakeoff.report.figures.style import BETWEEN, colours
 from bakeoff.report.figures.thinning import envelope
 from bakeoff.report.figures.vega import INK, Figure, Spec, name_text, rounded
 from bakeoff.report.format import MIB
-from bakeoff.trace.table import ProfileTable
+from bakeoff.trace.table import ProfileRow, ProfileTable
 
 _UNITS, _POINTS = 100, 400
 """Units of a run, and points of its memory, that are drawn at most."""
@@ -18,7 +19,6 @@ _LEAST = 0.003
 """Of the longest unit: a shorter piece of a bar cannot be seen."""
 _OTHERS, _GREY = "other phases", "#444444"
 """What a unit has besides the lines of a steady one, such as phases of an opening unit."""
-_OPACITY: Final[Mapping[str, float]] = {"busy": 1.0, "idle": 0.35, "not visible": 0.12}
 _MARKS: Final[Mapping[str, str]] = {"opening": "square", "filling": "circle", "compiled in it": "M-1,-1L1,1M-1,1L1,-1"}
 
 
@@ -30,51 +30,16 @@ def line_colours(table: ProfileTable) -> dict[str, str]:
 
 def waterfall(table: ProfileTable, unit: str) -> Figure:
     """Each line of the mean unit in its place, full where the device is busy and pale where it is idle."""
-    colour_of, data, ends, at = line_colours(table), [], [], 0.0
-    for row in table.rows:
-        name, start = name_text(row.phase.name), at
-        known = row.busy_ms is not None and row.idle_ms is not None
-        parts = {"busy": row.busy_ms, "idle": row.idle_ms} if known else {"not visible": row.phase.ms}
-        for kind, ms in parts.items():
-            data.append(
-                {
-                    "line": name, "kind": kind, "from": rounded(start), "to": rounded(start + (ms or 0.0)),
-                    "colour": colour_of[row.phase.name],
-                }
-            )  # fmt: skip
-            start += ms or 0.0
-        at += row.phase.ms
-        ends.append({"line": name, "at": rounded(at), "text": f"{row.phase.ms:.2f} ms, {row.phase.share}"})
-    x: Spec = {
-        "type": "quantitative", "title": f"ms from the start of the {unit}", "axis": {"tickCount": 10},
-        "scale": {"domain": [0, rounded(1.2 * at) or 1], "nice": False},
-    }  # fmt: skip
-    fill = {"field": "colour", "type": "nominal", "scale": None}
-    kinds = [kind for kind in _OPACITY if any(each["kind"] == kind for each in data)]
-    opacity = {
-        "field": "kind", "type": "nominal", "legend": {"symbolFillColor": INK, "symbolType": "square"},
-        "scale": {"domain": kinds, "range": [_OPACITY[kind] for kind in kinds]},
-    }  # fmt: skip
-    layers = [
-        {
-            "data": {"values": data},
-            "mark": {"type": "bar", "height": {"band": 0.7}, "aria": False},
-            "encoding": {
-                "x": {"field": "from", **x}, "x2": {"field": "to"}, "fill": fill, "stroke": fill, "opacity": opacity,
-            },
-        },
-        {
-            "data": {"values": ends},
-            "mark": {"type": "text", "align": "left", "dx": 6, "color": INK},
-            "encoding": {"x": {"field": "at", **x}, "text": {"field": "text"}},
-        },
-    ]  # fmt: skip
-    order = [end["line"] for end in ends]
-    y: Spec = {"field": "line", "type": "nominal", "title": None, "sort": order, "axis": {"grid": False}}
+    colour_of = line_colours(table)
+    lines = [AccountLine(row.phase.name, colour_of[row.phase.name], row.phase.share, _parts(row)) for row in table.rows]
     caption = "the mean steady unit; full: the device is busy, pale: it is idle or nothing shows what runs inside"
-    return Figure(
-        "waterfall", f"One {unit}", caption, {"height": 24 * len(order), "encoding": {"y": y}, "layer": layers}
-    )
+    return Figure("waterfall", f"One {unit}", caption, account_spec(lines, f"ms from the start of the {unit}"))
+
+
+def _parts(row: ProfileRow) -> dict[str, float]:
+    if row.busy_ms is None or row.idle_ms is None:
+        return {"not visible": row.phase.ms}
+    return {"busy": row.busy_ms, "idle": row.idle_ms}
 
 
 def units_over_time(units: Units, table: ProfileTable, unit: str) -> Figure | None:

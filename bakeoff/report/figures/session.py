@@ -10,6 +10,7 @@ from bakeoff.record.monitor import SeriesRecord
 from bakeoff.record.points import merged
 from bakeoff.record.session import SessionEvent, SessionRecord, UnitKind, UnitSpans
 from bakeoff.record.session_account import Account, account
+from bakeoff.report.figures.account import AccountLine, account_spec
 from bakeoff.report.figures.style import BETWEEN, colours
 from bakeoff.report.figures.vega import Figure, Spec, name_text, rounded
 from bakeoff.report.format import duration, shorten
@@ -55,32 +56,12 @@ def account_figure(record: SessionRecord) -> Figure | None:
     if found is None or found.ns <= 0:
         return None
     colour_of = colours_of(record, found)
-    data, left = [], 0.0
+    lines = []
     for line in found.lines:
-        ms = line.ns / found.units / 1e6
-        share = f"{line.thousandths / 10:.1f} %"
-        colour = colour_of[line.name.rpartition(" / ")[2]]
-        data.append(
-            {"phase": name_text(line.name), "from": rounded(left), "to": rounded(left + ms), "ms": rounded(ms),
-             "share": share, "colour": colour}
-        )  # fmt: skip
-        left += ms
-    x: Spec = {"type": "quantitative", "title": "ms of a unit", "scale": {"domain": [0, rounded(1.12 * found.unit_ms)]}}
-    y = {"field": "phase", "type": "nominal", "title": None, "sort": None}
-    tooltip = [{"field": "phase"}, {"field": "ms"}, {"field": "share"}]
-    bars = {
-        "mark": {"type": "bar"},
-        "encoding": {
-            "x": {"field": "from", **x}, "x2": {"field": "to"}, "y": y, "tooltip": tooltip,
-            "fill": {"field": "colour", "type": "nominal", "scale": None},
-        },
-    }  # fmt: skip
-    text = {
-        "mark": {"type": "text", "align": "left", "dx": 5},
-        "encoding": {"x": {"field": "to", **x}, "y": y, "text": {"field": "share"}},
-    }
-    spec = {"height": 20 * len(data) + 10, "data": {"values": data}, "layer": [bars, text]}
-    return Figure("account", "Where a unit's time goes", "each time counts once, for the innermost phase", spec)
+        colour, share = colour_of[line.name.rpartition(" / ")[2]], f"{line.thousandths / 10:.1f} %"
+        lines.append(AccountLine(line.name, colour, share, {"": line.ns / found.units / 1e6}))
+    caption = "each time counts once, for the innermost phase"
+    return Figure("account", "Where a unit's time goes", caption, account_spec(lines, "ms of a unit"))
 
 
 def timeline_figures(record: SessionRecord) -> tuple[Figure, ...]:

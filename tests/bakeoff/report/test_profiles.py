@@ -142,7 +142,7 @@ class TestFigures:
         hidden = replace(SEEN[1], sight="hidden", tracer="")
         made = found_in(profiled(on_cpu(programs=(SEEN[0], hidden))))
         pieces = figures.waterfall(made.table, "frame").spec["layer"][0]["data"]["values"]
-        assert [one["kind"] for one in pieces if one["line"] == "decode"] == ["not visible"]
+        assert [one["kind"] for one in pieces if one["phase"] == "decode"] == ["not visible"]
 
     def test_a_phase_has_the_colour_that_it_has_elsewhere(self) -> None:
         found = figures.line_colours(found_in(GPU).table)

@@ -28,7 +28,7 @@ def drawn_series(points: list[Point], record: SessionRecord = RECORD) -> Figure 
 def test_the_account_fills_the_unit() -> None:
     figure = account_figure(RECORD)
     assert figure is not None
-    bars = figure.spec["data"]["values"]
+    bars = values(figure, 0)
     assert [bar["from"] for bar in bars] == [0, *(bar["to"] for bar in bars[:-1])]
     assert bars[-1]["to"] == pytest.approx(100)
     assert (bars[-1]["phase"], bars[-1]["ms"], bars[-1]["share"]) == ("unattributed", NAMELESS / MS, "3.0 %")
@@ -55,7 +55,7 @@ class TestTimeline:
     def test_a_name_has_its_colour_of_the_account(self) -> None:
         bars = account_figure(RECORD)
         assert bars is not None
-        colour_of = {bar["phase"]: bar["colour"] for bar in bars.spec["data"]["values"]}
+        colour_of = {bar["phase"]: bar["colour"] for bar in values(bars, 0)}
         for figure in timeline_figures(RECORD):
             scale = figure.spec["layer"][0]["encoding"]["fill"]["scale"]
             legend = dict(zip(scale["domain"], scale["range"], strict=True))

@@ -83,13 +83,9 @@ def as_json(found: Profiled) -> dict[str, object]:
 def derived(found: Profiled) -> dict[str, object]:
     """Figures in milliseconds a unit; shares are thousandths that add up to 1,000 within their list."""
     made = found.table
+    names = "unit_ms", "busy_ms", "idle_ms", "hidden_ms", "cores", "overlap_ms"
     return {
-        "unit_ms": made.unit_ms,
-        "busy_ms": made.busy_ms,
-        "idle_ms": made.idle_ms,
-        "hidden_ms": made.hidden_ms,
-        "cores": made.cores,
-        "overlap_ms": made.overlap_ms,
+        **{name: getattr(made, name) for name in names},
         "stamps_ms": _stamps(found.profile),
         "lines": [_line(row) for row in made.rows],
         **rankings(found),
@@ -159,7 +155,7 @@ def _blocks(found: Profiled, addresses: Sequence[Link], copies: Path | None = No
         Section(
             f"One {unit}",
             blocks(
-                _account(found), _tellers(found), Figures((figures.waterfall(found.table, unit),)),
+                *_account(found), Figures((figures.waterfall(found.table, unit),)),
                 Figures((units,)) if units is not None else None,
             ),
         ),
@@ -195,42 +191,34 @@ def _answer(found: Profiled) -> Iterator[Text]:
         yield Text(f"{best.says} ({best.code}: at most {best.gain_ms:.2f} ms, {share}).", "Most to gain", "open")
 
 
-def _account(found: Profiled) -> Table | None:
-    """The lines of a unit, which add up to it."""
+def _account(found: Profiled) -> Iterator[Table | Text | None]:
+    """The lines of a unit, which add up to it; who saw what is inside is said once where all lines have the same."""
     made, unit = found.table, found.record.unit
     headings = (
         Heading("phase"), _number("calls", 1), _number(f"mean ms a {unit}"), _number("share"), _number("busy ms"),
         _number("idle ms"), _number("host wait", 2), _number("queue gap", 2), _number("other", 2),
         Heading("told by", "who saw what is inside", leaves=3),
     )  # fmt: skip
-    tellers = _told(made)
+    told = {row.told_by for row in made.rows if row.told_by}
     total = ["sum", "", f"{made.unit_ms:.3f}", "100.0 %", f"{made.busy_ms:.3f}", f"{made.idle_ms:.3f}", *[""] * 4]
-    return table(headings, [*(_cells(row, len(tellers) > 1) for row in made.rows), [Cell(text) for text in total]])
+    yield table(headings, [*(_cells(row, len(told) > 1) for row in made.rows), [*map(Cell, total)]])
+    if len(told) == 1:
+        yield Text(f"What is busy inside was told by {told.pop()}.", tone="faint")
 
 
-def _cells(row: ProfileRow, told: bool) -> list[Cell]:
+def _cells(row: ProfileRow, told: bool) -> list[Cell | str]:
     phase, idle = row.phase, row.idle
     split = (idle.host_wait_ms, idle.gap_ms, idle.other_ms) if idle is not None else (None,) * 3
     return [
-        Cell(phase.name, phase.name),
-        Cell("", "") if phase.calls is None else Cell(str(phase.calls), phase.calls),
+        phase.name,
+        Cell(str(phase.calls), phase.calls) if phase.calls is not None else "",
         _ms(phase.ms),
         Cell(phase.share, phase.thousandths),
         Cell("not visible") if row.busy_ms is None else _ms(row.busy_ms),
         Cell("inconsistent", tone="bad") if row.inconsistent else _ms(row.idle_ms),
         *map(_ms, split),
-        Cell(re.sub(r"record \S+_", "record ", row.told_by)) if told else Cell(""),
+        re.sub(r"record \S+_", "record ", row.told_by) if told else "",
     ]
-
-
-def _told(made: ProfileTable) -> list[str]:
-    return list(dict.fromkeys(row.told_by for row in made.rows if row.told_by))
-
-
-def _tellers(found: Profiled) -> Text | None:
-    """Who saw what is inside, where all lines have the same."""
-    told = _told(found.table)
-    return Text(f"What is busy inside was told by {told[0]}.", tone="faint") if len(told) == 1 else None
 
 
 def _number(text: str, leaves: int = 0) -> Heading:
@@ -238,7 +226,7 @@ def _number(text: str, leaves: int = 0) -> Heading:
 
 
 def _ms(value: float | None) -> Cell:
-    return Cell("") if value is None else Cell(f"{value:.3f}", value)
+    return Cell(f"{value:.3f}", value) if value is not None else Cell("")
 
 
 def _inside(found: Profiled) -> Iterator[Section]:
@@ -261,15 +249,12 @@ def _ranking(heading: str, rows: Sequence[RankedRow], unit: str) -> Table | None
         Heading("name"), Heading("in"), _number(f"calls a {unit}", 1), _number(f"ms a {unit}"), _number("share"),
     )  # fmt: skip
     cells = (
-        [
-            Cell(row.name, row.name),
-            Cell(row.line, row.line),
-            Cell(f"{row.calls:g}", row.calls) if row.calls else Cell(""),
-            _ms(row.ms),
+        (
+            row.name, row.line, Cell(f"{row.calls:g}" if row.calls else "", row.calls), _ms(row.ms),
             Cell(f"{row.thousandths / 10:.1f} %", row.thousandths),
-        ]
+        )
         for row in rows
-    )
+    )  # fmt: skip
     return table(headings, cells, heading)
 
 
@@ -282,10 +267,10 @@ def _parts(found: Profiled) -> Table | None:
         _number(f"ms a {unit}"),
     )  # fmt: skip
     cells = (
-        [
-            Cell(part.path, part.path), Cell(part.slot, part.slot), Cell(part.tag, part.tag),
-            Cell(str(part.level), part.level), Cell(f"{part.calls / units:g}", part.calls), _ms(part.ns / units / 1e6),
-        ]
+        (
+            part.path, part.slot, part.tag, Cell(str(part.level), part.level),
+            Cell(f"{part.calls / units:g}", part.calls), _ms(part.ns / units / 1e6),
+        )
         for part in longest
     )  # fmt: skip
     return table(headings, cells)
@@ -338,16 +323,12 @@ def _remarks(found: Profiled, copies: Path | None) -> Iterator[Text]:
 
 
 def _environment(record: PipelineRecord) -> Details:
+    dirty = " with changes" if record.dirty else ""
     found: Mapping[str, Scalar] = {
-        "machine": record.machine.name,
-        "system": record.host.system,
-        "threads": record.threads,
-        "created": record.created,
-        "commit": f"{record.commit[:12]}{' with changes' if record.dirty else ''}",
-        **record.versions,
-        **record.measurement.settings,
-        **record.measurement.device_state,
-    }
+        "machine": record.machine.name, "system": record.host.system, "threads": record.threads,
+        "created": record.created, "commit": f"{record.commit[:12]}{dirty}",
+        **record.versions, **record.measurement.settings, **record.measurement.device_state,
+    }  # fmt: skip
     told = [Text(str(value), name) for name, value in found.items()]
     told += [Text(sentence, "monitor") for sentence in sentences(record)]
     return Details("Machine, versions and settings", (Listed(tuple(told)),))
@@ -361,12 +342,10 @@ def pages(records: Records) -> Iterator[tuple[str, bytes]]:
     folders = links.folders_of(records)
     made = [found for entry in records.pipelines if (found := profiled(entry, records)) is not None]
     for found in made:
-        folder, run = f"{folders[found.entry.machine.id]}/{links.PROFILES}", (found.record.run, found.entry.machine.id)
-        siblings = [
-            other.entry
-            for other in made
-            if (other.record.run, other.entry.machine.id) == run and other is not found
-        ]  # fmt: skip
+        folder = f"{folders[found.entry.machine.id]}/{links.PROFILES}"
+        run = found.record.run, found.entry.machine.id
+        others = (one.entry for one in made if one is not found)
+        siblings = [other for other in others if (other.record.run, other.machine.id) == run]
         page = html.render(document(found, links.links_from(folder), siblings), interactive=False)
         yield f"{folder}/{found.entry.id}.html", page.encode()
 

@@ -1,16 +1,18 @@
 """Batch curves: items a second, latency and memory of each variant by the size of the batch."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from bakeoff.record.limit_checks import check_limits
 from bakeoff.record.objective import Objective
 from bakeoff.record.store import Stored
 from bakeoff.report.columns import peak_mib
-from bakeoff.report.document import Cell, Figures, Heading, Link, Section, Text, Tone, blocks, listed, table
+from bakeoff.report.document import Cell, Figures, Heading, Section, Text, blocks, listed, table
 from bakeoff.report.figures.batch_curve import BatchCurve, BatchSeries, batch_curves, figure, ranked
 from bakeoff.report.format import median_and_interval
+from bakeoff.report.links import Cited
 from bakeoff.report.objectives import fit_text, items_per_s, rate_text
+from bakeoff.report.pages.sweep import tone_of
 
 _HEADINGS: Final = (
     Heading("variant"),
@@ -28,15 +30,13 @@ _EXPLANATION = (
 )
 
 
-def sections(rows: Sequence[Stored], cited: Callable[[Stored], Link] | None = None) -> Iterator[Section]:
+def sections(rows: Sequence[Stored], cited: Cited | None = None) -> Iterator[Section]:
     """A section for each subject that was measured with several batches; `cited` gives the link to a record."""
     for curve in batch_curves(rows):
-        cells = [
-            _cells(series.name, entry, curve.objective, cited) for series in curve.series for entry in series.points
-        ]
+        found = [(series.name, entry) for series in curve.series for entry in series.points]
         made = blocks(
             listed(Text(_saturation(series, best)) for series in curve.series if (best := series.saturates)),
-            table(_HEADINGS, cells),
+            table(_HEADINGS, [_cells(name, entry, curve.objective, cited) for name, entry in found]),
             listed(_failures(curve)),
             Text(_EXPLANATION, tone="faint"),
             Figures((figure(curve),)),
@@ -44,18 +44,17 @@ def sections(rows: Sequence[Stored], cited: Callable[[Stored], Link] | None = No
         yield Section(f"Batch curve: {curve.title}", made)
 
 
-def _cells(name: str, entry: Stored, objective: Objective, cited: Callable[[Stored], Link] | None) -> list[Cell | str]:
+def _cells(name: str, entry: Stored, objective: Objective, cited: Cited | None) -> list[Cell | str]:
     record, peak = entry.record, peak_mib(entry.record)
-    rate, latency = items_per_s(record), record.latency
+    latency = record.latency
     checks = check_limits(record, objective) if latency is not None else ()
-    tone: Tone = "good" if record.status == "ok" else "open" if record.status == "unstable" else "bad"
     return [
         name,
-        Cell(str(record.batch), record.batch),
-        Cell(record.status, record.status, tone=tone),
-        Cell(rate_text(rate), rate[0] if rate is not None else ""),
-        Cell(" ".join(median_and_interval(latency)), latency.median_ms) if latency is not None else "",
-        Cell(f"{peak:.0f}", peak) if peak is not None else "",
+        str(record.batch),
+        Cell(record.status, record.status, tone=tone_of(record.status)),
+        rate_text(items_per_s(record)),
+        " ".join(median_and_interval(latency)) if latency is not None else "",
+        f"{peak:.0f}" if peak is not None else "",
         fit_text(checks) if checks else "",
         Cell("", link=cited(entry)) if cited is not None else "",
     ]

@@ -98,7 +98,7 @@ def _sides(comparison: Comparison) -> list[tuple[Cell | str, ...]]:
 
 
 def _side(record: Record, median_ms: float | None, measured: str = "") -> tuple[Cell | str, ...]:
-    time = Cell(milliseconds(median_ms), median_ms) if median_ms is not None else ""
+    time = milliseconds(median_ms) if median_ms is not None else ""
     status = Cell(record.status, record.status, tone=tone_of(record.status))
     return str(record.variant), time, status, measured, record.measurement.reason
 
@@ -173,9 +173,9 @@ def _rows(comparisons: Iterable[StoredComparison], cited: Cited) -> Iterable[lis
         if not comparison.rounds:
             continue
         faster, slower, verdict = from_the_faster(comparison)
-        sides = [comparison.sides.index(side) for side in (faster, slower)]
-        ratios = [median(turn.samples_ns[sides[1]]) / median(turn.samples_ns[sides[0]]) for turn in comparison.rounds]
-        middle = median(ratios)
+        order = (0, 1) if faster is comparison.a else (1, 0)
+        times = [[median(turn.samples_ns[side]) for side in order] for turn in comparison.rounds]
+        ratios = [slow / fast for fast, slow in times]
         valid = verdict_of(comparison) is not None
         no_difference = "" if verdict.word == "faster" else f", {verdict.word}"
         yield [
@@ -184,7 +184,7 @@ def _rows(comparisons: Iterable[StoredComparison], cited: Cited) -> Iterable[lis
             Cell(f"{ratio_text(verdict)}{no_difference}", verdict.ratio, tone="open" if no_difference else "good")
             if valid
             else Cell(why_no_verdict(comparison), tone="bad"),
-            Cell(f"{middle:.3f} [{min(ratios):.3f}, {max(ratios):.3f}]", middle) if valid else "",
+            f"{median(ratios):.3f} [{min(ratios):.3f}, {max(ratios):.3f}]" if valid else "",
             how(comparison),
             title(faster),
             Cell("", link=cited(compared)),

@@ -1,6 +1,7 @@
 """The ranks of a run side by side: which one the others wait for, what that costs, and how rates grow with ranks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from bakeoff.advice.evidence import Advice
@@ -14,6 +15,7 @@ from bakeoff.report.document import (
     Document,
     Figures,
     Heading,
+    Listed,
     Section,
     Table,
     Text,
@@ -38,15 +40,15 @@ _FAILURES = ("missing", "torn", "refused", "failed")
 _RANKS: Final = (
     Heading("rank", numeric=True),
     Heading("host", leaves=6),
-    Heading("device", "UUID of its GPU", leaves=7),
+    Heading("device", leaves=7),
     Heading("status", leaves=3),
     Heading("session s", numeric=True, leaves=5),
     Heading("units", numeric=True, leaves=4),
-    Heading("unit ms", "mean of its units", numeric=True),
+    Heading("unit ms", "mean of the rank's units", numeric=True),
     Heading("frames/s", numeric=True, leaves=2),
-    Heading("work ms", "a unit, without collectives", numeric=True),
-    Heading("wait ms", "a unit, in collectives, beyond the time of the rank that took least", numeric=True),
-    Heading("clock offset ms", "to rank 0's clock, and how exactly it is known", numeric=True, leaves=8),
+    Heading("work ms", "of a unit, without collectives", numeric=True),
+    Heading("wait ms", "of a unit, in collectives, beyond the time of the rank that took least", numeric=True),
+    Heading("clock offset ms", "to rank 0's, and how exactly it is known", numeric=True, leaves=8),
 )
 _SPREADS: Final = (
     Heading("figure"),
@@ -54,15 +56,15 @@ _SPREADS: Final = (
     Heading("least", numeric=True),
     Heading("median", numeric=True, leaves=2),
     Heading("greatest", numeric=True),
-    Heading("least at", "the lowest rank that has it", numeric=True, leaves=4),
-    Heading("greatest at", "the lowest rank that has it", numeric=True),
+    Heading("least at", numeric=True, leaves=4),
+    Heading("greatest at", "the rank, the lowest of several", numeric=True),
     Heading("skew", "the greatest above the median, over the median", numeric=True, leaves=1),
     Heading("not told by", leaves=5),
 )
 _SCALING: Final = (
     Heading("ranks", numeric=True),
     Heading("frames/s", numeric=True),
-    Heading("speed-up", "over the smallest run", numeric=True),
+    Heading("speed-up", "over the run of fewest ranks", numeric=True),
     Heading("efficiency", "speed-up over the ratio of ranks", numeric=True),
     Heading("serial share", "by Karp and Flatt", numeric=True, leaves=1),
     Heading("run"),
@@ -86,17 +88,13 @@ def _title(report: RanksReport) -> str:
 def _of_run(report: RanksReport, advice: Sequence[Advice]) -> tuple[Block | Section, ...]:
     config = report.config
     rate = "" if report.frames_per_s is None else f"{report.frames_per_s:.3f}, "
-    return blocks(
+    made = blocks(
         Text(_answer(report), tone="bad" if report.straggler else "good" if len(report.rows) > 1 else ""),
         Text(f"frames/s of the run: {rate}{report.frames_text}"),
         listed(
-            (
-                Text(each.text, each.code, "bad" if each.code in _FAILURES else "open")
-                for each in report.problems[:_MOST]
-            ),
+            (Text(each.text, each.code, "bad" if each.code in _FAILURES else "open") for each in report.problems),
             "Problems",
         ),
-        _left(len(report.problems), "problem"),
         Text(
             f"{config.name}, run {report.group}, parallelism {config.parallelism}, read from {report.folder}; figures "
             f"a unit: {report.counted}; phases by the {report.clock}'s clock",
@@ -105,22 +103,29 @@ def _of_run(report: RanksReport, advice: Sequence[Advice]) -> tuple[Block | Sect
         listed(Text(shorten(str(value), _WORDS), shorten(name, _NAME)) for name, value in config.tags.items()),
         _figure(report),
         _ranks(report),
-        _left(len(report.rows), "rank"),
-        listed(_waits(report)),
-        listed(_devices(report)),
+        listed([*_waits(report), *_devices(report)]),
         advice_list(advice, "unit"),
-        table(_SPREADS, map(_spread, report.spreads[:_MOST]), "Figures over ranks"),
-        _left(len(report.spreads), "figure"),
+        table(_SPREADS, map(_spread, report.spreads), "Figures over ranks"),
         listed(
             (
                 Text(shorten(each.finding.text, _WORDS), f"{each.finding.code}, {_named(each.ranks)}")
-                for each in report.findings[:_MOST]
+                for each in report.findings
             ),
             "Findings of the ranks' own records",
         ),
-        _left(len(report.findings), "finding"),
         _environment(report),
     )
+    return tuple(_cut(made))
+
+
+def _cut(made: Iterable[Block | Section]) -> Iterator[Block | Section]:
+    """Tables and lists of a length that a page can have."""
+    for block in made:
+        parts = block.rows if isinstance(block, Table) else block.items if isinstance(block, Listed) else ()
+        kept = "rows" if isinstance(block, Table) else "items"
+        yield replace(block, **{kept: parts[:_MOST]}) if len(parts) > _MOST else block  # type: ignore[arg-type]
+        if len(parts) > _MOST:
+            yield Text(f"and {len(parts) - _MOST} more, in the JSON", tone="faint")
 
 
 def _answer(report: RanksReport) -> str:
@@ -129,11 +134,6 @@ def _answer(report: RanksReport) -> str:
     if unit_ms is None or found is None:
         return report.straggler_text
     return f"{report.straggler_text}; it costs at most {found.margin_ns / 1e6:.1f} of {unit_ms:.1f} ms a unit"
-
-
-def _left(count: int, what: str) -> Text | None:
-    """How many are not shown."""
-    return Text(f"and {counted(count - _MOST, f'more {what}')}, in the JSON", tone="faint") if count > _MOST else None
 
 
 def _ranks(report: RanksReport) -> Table | None:
@@ -148,49 +148,49 @@ def _ranks(report: RanksReport) -> Table | None:
                 shorten(row.device, 16) or cpu,
                 shorten(row.status, 24),
                 _number(row.ns / 1e9),
-                Cell(str(row.units), row.units),
+                str(row.units),
                 _ms(row.unit_ns),
                 _number(row.frames_per_s),
                 _ms(row.work_ns),
                 _ms(row.wait_ns),
                 _offset(row),
             )
-            for row in report.rows[:_MOST]
+            for row in report.rows
         ],
         "Ranks",
     )
 
 
-def _offset(row: RankRow) -> Cell | str:
+def _offset(row: RankRow) -> str:
     if row.clock_offset_ns is None or row.clock_error_ns is None:
         return "not measured"
-    return Cell(f"{row.clock_offset_ns / 1e6:.3f} +- {row.clock_error_ns / 1e6:.3f}", row.clock_offset_ns)
+    return f"{row.clock_offset_ns / 1e6:.3f} +- {row.clock_error_ns / 1e6:.3f}"
 
 
-def _spread(each: Spread) -> list[Cell | str]:
+def _spread(each: Spread) -> list[str]:
     skew = None if each.name in _NEVER_SKEWED or each.count < 2 else each.skew
     return [
         shorten(each.name, _NAME),
         shorten(each.unit, 24),
         *(_number(value, ".3f" if abs(value) < 1e6 else ".4g") for value in (each.least, each.median, each.greatest)),
-        Cell(str(each.least_rank), each.least_rank),
-        Cell(str(each.greatest_rank), each.greatest_rank),
+        str(each.least_rank),
+        str(each.greatest_rank),
         _number(skew, ".1%"),
         _named(each.lacking) if each.lacking else "",
     ]
 
 
-def _ms(ns: float | None) -> Cell:
+def _ms(ns: float | None) -> str:
     return _number(None if ns is None else ns / 1e6)
 
 
-def _number(value: float | None, form: str = ".3f") -> Cell:
-    return Cell("") if value is None else Cell(f"{value:{form}}", value)
+def _number(value: float | None, form: str = ".3f") -> str:
+    return "" if value is None else f"{value:{form}}"
 
 
 def _waits(report: RanksReport) -> Iterator[str]:
     """A line for each collective: all of its waits, or the least and the greatest of many."""
-    for each in report.waits[:_MOST]:
+    for each in report.waits:
         shown: Sequence[RankValue] = each.waits
         if len(shown) > _MOST_WAITS:
             shown = min(shown, key=lambda wait: wait.ns), max(shown, key=lambda wait: wait.ns)
@@ -201,9 +201,9 @@ def _waits(report: RanksReport) -> Iterator[str]:
 
 def _devices(report: RanksReport) -> Iterator[str]:
     """Memory and energy, once for each device."""
-    for memory in report.memory[:_MOST]:
+    for memory in report.memory:
         yield f"memory of {memory.device}: at most {memory.mib:.0f} MiB, {_on(memory.ranks)}"
-    for energy in report.energy[:_MOST]:
+    for energy in report.energy:
         yield f"energy of {energy.device}: {energy.mj / 1000:.1f} J, {_on(energy.ranks, energy.host)}"
     if report.energy_mj is not None:
         yield f"energy of all GPUs that ranks run on: {report.energy_mj / 1000:.1f} J"
@@ -218,9 +218,10 @@ def _named(ranks: Sequence[int]) -> str:
 
 
 def _environment(report: RanksReport) -> Details | None:
-    facts = list(report.config.environment.items())[:_MOST]
-    found = listed(Text(shorten(value, _WORDS), shorten(name, _NAME)) for name, value in facts)
-    return Details("Environment of the lowest rank", (found,)) if found is not None else None
+    found = listed(
+        Text(shorten(value, _WORDS), shorten(name, _NAME)) for name, value in report.config.environment.items()
+    )
+    return Details("Environment of the lowest rank", tuple(_cut((found,)))) if found is not None else None
 
 
 def _scaled(scaling: Scaling | None) -> tuple[Section, ...]:
@@ -229,7 +230,7 @@ def _scaled(scaling: Scaling | None) -> tuple[Section, ...]:
         return ()
     rows = [
         (
-            Cell(str(point.world), point.world),
+            str(point.world),
             _number(point.frames_per_s),
             _number(point.speedup),
             _number(point.efficiency, ".1%"),

@@ -1,17 +1,33 @@
 """The median of each variant by date: what got faster when, by what, and how far sweeps of the same code differ."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from bakeoff.machine.host import Host
+from bakeoff.models.words import counted
 from bakeoff.record.basis import backends_of, basis_of
 from bakeoff.record.schema import Record, Status
 from bakeoff.record.store import Stored
 from bakeoff.report.figures.style import Style, styles
-from bakeoff.report.figures.vega import FAINT, Figure, Spec, filled, intervals, lines, looks, name_text, points, rounded
-from bakeoff.report.format import minute
+from bakeoff.report.figures.vega import (
+    FAINT,
+    Figure,
+    Spec,
+    end_of,
+    filled,
+    intervals,
+    lines,
+    looks,
+    name_text,
+    points,
+    rounded,
+)
+from bakeoff.report.format import milliseconds, minute, shorten
 from bakeoff.report.groups import name_of
 
+_STEPS, _LETTERS = 4, 120
+"""Steps that are told below a figure at most, the latest, and letters of one."""
 _NAMED = 2
 """Backends and libraries that a change names at most."""
 _DATE = "[utcFormat(datum.value, '%b %d'), utcFormat(datum.value, '%H:%M')]"
@@ -36,11 +52,21 @@ class HistorySeries:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What differs in a sweep from the one before it."""
+class Step:
+    """What differs in a sweep from the one before it, and in whose times."""
 
     when: str
-    what: str
+    changed: str
+    """Code, libraries and the machine, in words; "" where they are the same."""
+    faster: tuple[str, ...]
+    """Variants whose intervals lie apart, as in `eager fp32 (30.95 to 25.95 ms)`, the largest ratio first."""
+    slower: tuple[str, ...]
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        moved = [_counted_first(word, names) for word, names in (("faster", self.faster), ("slower", self.slower))]
+        said = "; ".join(filter(None, moved)) or "none is faster or slower beyond its interval"
+        return f"{self.when}: {self.changed or 'nothing known'} changed", said
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +74,9 @@ class History:
     sweeps: tuple[str, ...]
     """Minute (UTC) of each sweep's first record, in order."""
     series: tuple[HistorySeries, ...]
-    """Those that have figures in a sweep."""
-    changes: tuple[Change, ...]
+    """Those that have figures in a sweep, as they stand in the last one: ranked ones first, the fastest first."""
+    steps: tuple[Step, ...]
+    """From each sweep to the next, apart from those in which nothing differs."""
 
 
 def history(rows: Sequence[Stored]) -> History | None:
@@ -64,12 +91,18 @@ def history(rows: Sequence[Stored]) -> History | None:
         return None
     when = {sweep: minute(records[0].created) for sweep, records in sweeps.items()}
     style = styles(ordered)
-    series = tuple(
+    series = (
         HistorySeries(name, style[name], tuple(_point(record, when[record.sweep]) for record in records))
         for name, records in by_name.items()
         if any(record.latency is not None for record in records)
     )
-    return History(tuple(when.values()), series, tuple(_changes(list(sweeps.values()))))
+    dates = list(when.values())
+
+    def standing(one: HistorySeries) -> tuple[bool, bool, float]:
+        point = one.points[-1]
+        return point.when != dates[-1], point.status != "ok", point.median_ms or float("inf")
+
+    return History(tuple(dates), tuple(sorted(series, key=standing)), tuple(_steps(list(sweeps.values()))))
 
 
 def _point(record: Record, when: str) -> HistoryPoint:
@@ -79,15 +112,37 @@ def _point(record: Record, when: str) -> HistoryPoint:
     return HistoryPoint(when, record.status, figures.median_ms, figures.low_ms, figures.high_ms)
 
 
-def _changes(sweeps: Sequence[Sequence[Record]]) -> Iterator[Change]:
+def _steps(sweeps: Sequence[Sequence[Record]]) -> Iterator[Step]:
+    known: dict[str, Record] = {}
     for before, after in pairwise(sweeps):
-        what = _change(before[-1], after[0], before, after)
-        if what:
-            yield Change(minute(after[0].created), what)
+        known |= {name_of(record): record for record in before if record.status == "ok"}
+        found = Step(minute(after[0].created), _change(before[-1], after[0], before, after), *_moved(known, after))
+        if found.changed or found.faster or found.slower:
+            yield found
+
+
+def _moved(known: Mapping[str, Record], after: Sequence[Record]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Rows that are faster than their last ranked record before, and those that are slower, with both medians."""
+    faster: list[tuple[float, str]] = []
+    slower: list[tuple[float, str]] = []
+    for record in after:
+        old, new = getattr(known.get(name_of(record)), "latency", None), record.latency
+        if record.status != "ok" or old is None or new is None:
+            continue
+        text = f"{name_text(name_of(record))} ({milliseconds(old.median_ms)} to {milliseconds(new.median_ms)} ms)"
+        if new.high_ms < old.low_ms:
+            faster.append((old.median_ms / new.median_ms, text))
+        elif old.high_ms < new.low_ms:
+            slower.append((new.median_ms / old.median_ms, text))
+    return tuple(text for _, text in sorted(faster)[::-1]), tuple(text for _, text in sorted(slower)[::-1])
+
+
+def _counted_first(word: str, names: Sequence[str]) -> str:
+    return f"{len(names)} {word}{', most' if len(names) > 1 else ''}: {names[0]}" if names else ""
 
 
 def _change(last: Record, first: Record, before: Sequence[Record], after: Sequence[Record]) -> str:
-    """In words: code of the component, of the measuring side, of backends in both, and versions of libraries."""
+    """In words: code of the component, of the measuring side, of backends in both, versions, and the machine."""
     old, new = basis_of(last), basis_of(first)
     found = ["component"] if old.component != new.component else []
     found += ["measuring code"] if old.instrument != new.instrument else []
@@ -98,7 +153,16 @@ def _change(last: Record, first: Record, before: Sequence[Record], after: Sequen
     found += _some(sorted(name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]), "backends")
     had = dict(old.versions)
     found += _some([f"{name} {version}" for name, version in new.versions if had.get(name) != version], "libraries")
-    return ", ".join(found)
+    return ", ".join([*found, *_machine(last.host, first.host)])
+
+
+def _machine(old: Host, new: Host) -> Iterator[str]:
+    """Parts of a machine that are not what they were; the host of virtual machines may move them."""
+    parts = {"CPU": ("cpu", "cpu_stepping", "all_flags"), "GPUs": ("gpus",), "operating system": ("system",)}
+    for part, fields in parts.items():
+        pairs = [(getattr(old, field), getattr(new, field)) for field in fields]
+        if any(was and now and was != now for was, now in pairs):  # older records lack some
+            yield part
 
 
 def _some(names: Sequence[str], kind: str) -> list[str]:
@@ -107,14 +171,13 @@ def _some(names: Sequence[str], kind: str) -> list[str]:
 
 
 def figure(found: History | None) -> Figure | None:
-    """A line for each variant by date, and a mark where something changed. None where `found` is."""
+    """A line for each variant by date, and a numbered mark where something differs. None where `found` is."""
     if found is None:
         return None
-    caption = (
-        "median latency of each variant with its 95 % interval, by date (UTC); hollow: not ok, cross: no figures; "
-        "dotted: what changed since the sweep before"
-    )
-    styles = {series.name: series.style for series in found.series}
+    held = [(point.status, point.high_ms) for series in found.series for point in series.points if point.high_ms]
+    end = rounded(1.05 * end_of(held))
+    beyond = ", at the upper edge: beyond it" if any(high > end for _, high in held) else ""
+    caption = f"median latency with its 95 % interval, by date (UTC); hollow: not ok, cross: no figures{beyond}"
     data = [
         {
             "name": name_text(series.name),
@@ -126,30 +189,32 @@ def figure(found: History | None) -> Figure | None:
         for series in found.series
         for point in series.points
     ]
+    steps = list(enumerate(found.steps, 1))
+    left_out = [f"{counted(len(steps) - _STEPS, 'earlier step')} not listed"] if steps[_STEPS:] else []
     x: Spec = {
-        "field": "when", "type": "temporal", "title": None, "scale": {"type": "utc"},
-        "axis": {"tickCount": 6, "grid": False, "labelOverlap": True, "labelExpr": _DATE},
+        "field": "when", "type": "temporal", "scale": {"type": "utc", "padding": 14},
+        "title": [*left_out, *(line for number, step in steps[-_STEPS:] for line in _told(number, step))],
+        "axis": {
+            "tickCount": 6, "grid": False, "labelOverlap": True, "labelExpr": _DATE, "titleAnchor": "start",
+            "titleAlign": "left", "titleFontSize": 10, "titleLineHeight": 14,
+        },
     }  # fmt: skip
-    y: Spec = {"field": "ms", "type": "quantitative", "title": "median ms a call", "scale": {"zero": True}}
-    look = looks(styles)
-    timed = [{"filter": "!datum.failed"}]
-    changes = [{"when": _time(change.when), "what": name_text(change.what)} for change in found.changes]
+    y: Spec = {
+        "field": "ms", "type": "quantitative", "title": "median ms a call",
+        "scale": {"domain": [0, end], "nice": False, "clamp": True},
+    }  # fmt: skip
+    look = looks({series.name: series.style for series in found.series})
+    look["strokeDash"] |= {"legend": None}
+    marked = [{"when": _time(step.when), "number": number, "what": "; ".join(step.texts)} for number, step in steps]
+    line = {"type": "rule", "color": FAINT, "strokeDash": [2, 3], "strokeWidth": 1}
+    label = {"type": "text", "baseline": "bottom", "dy": -2, "fontSize": 10, "color": FAINT}
     tooltip = [{"field": "name"}, {"field": "ms"}, {"field": "status"}]
-    changed = [
-        {
-            "data": {"values": changes},
-            "mark": {"type": "rule", "color": FAINT, "strokeDash": [2, 3], "strokeWidth": 1},
-            "encoding": {"x": x, "tooltip": [{"field": "what"}]},
-        },
-        {
-            "data": {"values": changes},
-            "mark": {
-                "type": "text", "angle": 270, "align": "right", "baseline": "bottom", "dx": -4, "dy": -2,
-                "fontSize": 9, "color": FAINT, "limit": 200,
-            },
-            "encoding": {"x": x, "y": {"value": 0}, "text": {"field": "what"}},
-        },
+    numbered: list[Spec] = [
+        {"data": {"values": marked}, "mark": line, "encoding": {"x": x, "tooltip": [{"field": "what"}]}},
+        {"data": {"values": marked}, "mark": label,
+         "encoding": {"x": x, "y": {"value": 0}, "text": {"field": "number"}}},
     ]  # fmt: skip
+    timed = [{"filter": "!datum.failed"}]
     series = [
         {"transform": timed, **lines({"x": x, "y": y, **look})},
         {"transform": timed, **intervals(x, y, look)},
@@ -160,8 +225,15 @@ def figure(found: History | None) -> Figure | None:
         "mark": {"type": "point", "shape": "M-1,-1L1,1M-1,1L1,-1", "size": 40, "opacity": 1},
         "encoding": {"x": x, "y": y, "stroke": look["stroke"]},
     }
-    layers = [*(changed if changes else []), *series, *([crosses] if any("failed" in point for point in data) else [])]
-    return Figure("history", "History", caption, {"height": 300, "data": {"values": data}, "layer": layers})
+    layers = [*(numbered if steps else []), *series, *([crosses] if any("failed" in point for point in data) else [])]
+    apart = {"strokeDash": "independent"}
+    spec = {"height": 300, "data": {"values": data}, "layer": layers, "resolve": {"scale": apart, "legend": apart}}
+    return Figure("history", "History", caption, spec)
+
+
+def _told(number: int, step: Step) -> tuple[str, str]:
+    changed, moved = (shorten(text, _LETTERS) for text in step.texts)
+    return f"{number}: {changed}", moved
 
 
 def _time(when: str) -> str:

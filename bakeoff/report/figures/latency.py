@@ -7,28 +7,28 @@ from typing import Any
 import numpy as np
 
 from bakeoff.machine.floors import Ceiling
+from bakeoff.models.words import counted
 from bakeoff.record.floor import floor
 from bakeoff.record.schema import Status
 from bakeoff.record.statistics import Summary
 from bakeoff.record.store import Stored
 from bakeoff.report.figures.style import Style, styles
-from bakeoff.report.figures.vega import FAINT, INK, Figure, Spec, name_text, rounded
-from bakeoff.report.format import median_and_interval, shorten
+from bakeoff.report.figures.vega import FAINT, INK, Figure, Spec, end_of, name_text, rounded
+from bakeoff.report.format import median_and_interval
 from bakeoff.report.groups import name_of
 
-_ROW, _REASON = 22, 90
-"""Pixels of a row, and letters of a reason."""
+_ROW = 22
+"""Pixels of a row."""
 _ROOM = 1.9
-"""The axis is so many times as long as the longest row, whose figures are written behind it."""
+"""The panel is so many times as wide as the longest row that is ranked, behind which its figures are written."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyRow:
-    """A variant; without samples it has a reason in place of figures."""
+    """A variant; without samples it has no figures."""
 
     name: str
     status: Status
-    reason: str
     figures: Summary | None
     floor_ms: float | None
     quarters_ms: tuple[float, ...]
@@ -53,12 +53,13 @@ def floor_text(rows: Iterable[LatencyRow]) -> str:
 
 
 def latency(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) -> tuple[LatencyRow, ...]:
-    """The rows by their median, fastest first; those without figures come last in their order.
+    """The rows that are ranked by their median, fastest first; then the others with figures, then those without.
 
     Floors are computed from `ceilings`, by default from each record's own.
     """
     style = styles(entry.record for entry in rows)
-    return tuple(sorted((_row(entry, ceilings, style[name_of(entry.record)]) for entry in rows), key=_median_ms))
+    found = (_row(entry, ceilings, style[name_of(entry.record)]) for entry in rows)
+    return tuple(sorted(found, key=lambda row: (row.status != "ok", _median_ms(row))))
 
 
 def _row(entry: Stored, ceilings: Sequence[Ceiling] | None, style: Style) -> LatencyRow:
@@ -67,7 +68,6 @@ def _row(entry: Stored, ceilings: Sequence[Ceiling] | None, style: Style) -> Lat
     return LatencyRow(
         name=name_of(record),
         status=record.status,
-        reason=record.measurement.reason,
         figures=record.latency,
         floor_ms=bound.ms if bound is not None and record.latency is not None else None,
         quarters_ms=tuple(np.quantile(clock.samples_ns, (0.25, 0.75)) / 1e6) if clock and clock.samples_ns else (),
@@ -80,21 +80,29 @@ def _median_ms(row: LatencyRow) -> float:
 
 
 def figure(rows: Sequence[LatencyRow]) -> Figure | None:
-    """Bars of the rows that have figures, and the reasons of the others. None without rows."""
-    if not rows:
-        return None
+    """Bars of the rows that have figures; the others are counted. None where none has."""
     timed = [row for row in rows if row.figures is not None]
+    if not timed:
+        return None
     floors = f", long mark: {floor_text(timed)}" if any(row.floor_ms is not None for row in timed) else ""
     caption = f"bar and dot: median, line: its 95 % interval, band: middle half of the calls, mark: p99{floors}"
-    return Figure("latency", "Latency of a synchronised call", caption, _spec(rows))
+    return Figure("latency", "Latency of a synchronised call", caption, _spec(timed, len(rows) - len(timed)))
 
 
-def _spec(rows: Sequence[LatencyRow]) -> Spec:
-    ends = [row.end_ms for row in rows if row.status == "ok"] or [row.end_ms for row in rows]
-    most = rounded(_ROOM * max(ends)) or 1.0
-    data = [_datum(row, most / _ROOM) for row in rows]
-    scale = {"domain": [0, most], "nice": False, "clamp": True}
-    x = {"type": "quantitative", "title": "ms a call", "scale": scale}
+def _spec(rows: Sequence[LatencyRow], left_out: int) -> Spec:
+    end = end_of((row.status, row.end_ms) for row in rows) or 1.0
+    data = [_datum(row, end) for row in rows]
+    scale = {"domain": [0, rounded(_ROOM * end)], "nice": False, "clamp": True}
+    beyond = f"datum.value > {end}"
+    inside = {"condition": {"test": beyond, "value": 0}, "value": 1}
+    title = "ms a call" + (f"; left out: {counted(left_out, 'variant')} without figures" if left_out else "")
+    x = {
+        "type": "quantitative", "title": title, "scale": scale,
+        "axis": {
+            "domain": False, "titleAnchor": "start", "gridOpacity": inside, "tickOpacity": inside,
+            "labelExpr": f"{beyond} ? '' : datum.label",
+        },
+    }  # fmt: skip
 
     def layer(mark: str, field: str, to: str = "", text: str = "", **look: Any) -> Spec:
         more = {"x2": {"field": to}} if to else {}
@@ -105,7 +113,7 @@ def _spec(rows: Sequence[LatencyRow]) -> Spec:
     bars["encoding"] |= {
         "color": {"field": "colour", "type": "nominal", "scale": None},
         "opacity": {"field": "opacity", "type": "quantitative", "scale": None},
-        "tooltip": [{"field": "name"}, {"field": "text"}, {"field": "p99", "title": "p99 ms"}],
+        "tooltip": [{"field": "name"}, {"field": "text"}, {"field": "p99_ms", "title": "p99 ms"}],
     }
     return {
         "height": _ROW * len(rows),
@@ -118,6 +126,7 @@ def _spec(rows: Sequence[LatencyRow]) -> Spec:
         "layer": [
             bars,
             layer("bar", "quarter", "three_quarters", height={"band": 0.34}, color=INK, opacity=0.22),
+            layer("rule", "high", "p99", color=FAINT, strokeWidth=1),
             layer("rule", "low", "high", color=INK, strokeWidth=2.4),
             layer("point", "median", color=INK, filled=True, size=22, opacity=1),
             layer("tick", "p99", color=FAINT, height=10, thickness=1.6),
@@ -128,21 +137,21 @@ def _spec(rows: Sequence[LatencyRow]) -> Spec:
 
 
 def _datum(row: LatencyRow, end_ms: float) -> dict[str, Any]:
-    """What is drawn of a row; a row that is not ranked is cut off where the longest that is ends."""
-    figures, name = row.figures, name_text(row.name)
-    if figures is None:
-        reason = f"{row.status}: {row.reason or 'no reason is stored'}"
-        return {"name": name, "end": 0, "text": shorten(reason, _REASON)}
+    """What is drawn of a row; one that is not ranked is cut off where the longest that is ends."""
+    figures = row.figures
+    assert figures is not None
     found = {
         "median": figures.median_ms, "low": figures.low_ms, "high": figures.high_ms, "p99": figures.p99_ms,
-        "floor": row.floor_ms, "end": min(row.end_ms, end_ms),
+        "floor": row.floor_ms, "end": row.end_ms,
         **dict(zip(("quarter", "three_quarters"), row.quarters_ms, strict=False)),
     }  # fmt: skip
     status = "" if row.status == "ok" else f" {row.status}"
+    cut = ", cut off at the axis' end" if row.end_ms > end_ms * 1.001 else ""
     return {
-        "name": name,
-        "text": f"{' '.join(median_and_interval(figures))} ms{status}",
+        "name": name_text(row.name),
+        "text": f"{' '.join(median_and_interval(figures))} ms{status}{cut}",
         "colour": row.style.colour,
         "opacity": 0.65 if row.status == "ok" else 0.25,
-        **{key: rounded(value) for key, value in found.items() if value is not None},
+        "p99_ms": rounded(figures.p99_ms),
+        **{key: rounded(min(value, end_ms)) for key, value in found.items() if value is not None},
     }

@@ -54,6 +54,8 @@ class RooflinePoint:
     intensity: float
     """FLOP a byte of the least traffic that a call needs."""
     flops_per_s: float
+    dtypes: tuple[str, ...]
+    """In which it multiplies."""
     above: bool
     """It is faster than its own floor, or than every roof: the ceilings are too low for it, or it skipped work."""
 
@@ -62,6 +64,12 @@ class RooflinePoint:
 class Roofline:
     roofs: tuple[Roof, ...]
     points: tuple[RooflinePoint, ...]
+
+    @property
+    def drawn(self) -> tuple[Roof, ...]:
+        """The roofs of the dtypes that points have; all where none has one."""
+        used = {dtype for point in self.points for dtype in point.dtypes}
+        return tuple(roof for roof in self.roofs if roof.dtype in used) or self.roofs
 
     @property
     def above(self) -> tuple[RooflinePoint, ...]:
@@ -77,7 +85,7 @@ class Roofline:
     @property
     def span(self) -> tuple[float, float]:
         """From which intensity to which the roofs are drawn."""
-        found = [*(roof.ridge for roof in self.roofs), *(point.intensity for point in self.points)]
+        found = [*(roof.ridge for roof in self.drawn), *(point.intensity for point in self.points)]
         return min(found) / _MARGIN, max(found) * _MARGIN
 
 
@@ -101,14 +109,14 @@ def figure(found: Roofline | None) -> Figure | None:
     }  # fmt: skip
     roofs = [
         {"roof": roof.name, "intensity": rounded(place), "rate": rounded(roof.at(place))}
-        for roof in found.roofs
+        for roof in found.drawn
         for place in (low, roof.ridge, high)
     ]
     dashes = {
-        "domain": [roof.name for roof in found.roofs],
-        "range": [list(dtype_dashes(roof.dtype)) or [1, 0] for roof in found.roofs],
+        "domain": [roof.name for roof in found.drawn],
+        "range": [list(dtype_dashes(roof.dtype)) or [1, 0] for roof in found.drawn],
     }
-    above = {"orient": "top", "columns": 2}
+    above = {"orient": "top", "columns": 2, "symbolSize": 900}
     rows = [
         {
             "name": name_text(point.name),
@@ -130,7 +138,7 @@ def figure(found: Roofline | None) -> Figure | None:
     ]
     ring = {
         "data": {"values": [row for row in rows if row["above"]]},
-        "mark": {"type": "point", "color": INK, "size": 320, "opacity": 1},
+        "mark": {"type": "point", "color": INK, "size": 320, "strokeWidth": 1.2, "opacity": 1},
         "encoding": axes,
     }
     independent = dict.fromkeys(("stroke", "strokeDash", "shape"), "independent")
@@ -156,6 +164,7 @@ def roofline(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) 
         for entry, median_ms in ((entry, entry.record.latency.median_ms) for entry in rows if entry.record.latency)
         if median_ms > 0 and _is_stated(entry.record)
     )
+    points = tuple(sorted(points, key=lambda point: (point.status != "ok", -point.flops_per_s)))
     return Roofline(tuple(roofs), points) if roofs and points else None
 
 
@@ -165,7 +174,8 @@ def _point(
     intensity, flops_per_s = record.flops / record.minimum_bytes, record.flops * 1e3 / median_ms
     over_all = all(flops_per_s > roof.at(intensity) for roof in roofs)
     above = over_all or (share(record, measured) or 0.0) > 1
-    return RooflinePoint(name, style, record.status, intensity, flops_per_s, above)
+    dtypes = work_dtypes(record.variant.dtype, record.quantisation)
+    return RooflinePoint(name, style, record.status, intensity, flops_per_s, tuple(dtypes), above)
 
 
 def _is_stated(record: Record) -> bool:

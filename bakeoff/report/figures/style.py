@@ -89,7 +89,7 @@ def styles(records: Iterable[Record]) -> dict[str, Style]:
     colour = colours(variant.backend for variant in by_name.values())
     taken: set[tuple[str, int]] = set()
     found: dict[str, Style] = {}
-    for name, variant in sorted(by_name.items()):
+    for name, variant in sorted(by_name.items(), key=lambda pair: (pair[1].backend not in _USUAL, pair[0])):
         first = _MARK_OF_DTYPE.get(variant.dtype, 0)
         wanted = [(colour[variant.backend], (first + step) % len(_MARKS)) for step in range(len(_MARKS))]
         others = [(each, mark) for each in _COLOURS for mark in range(len(_MARKS))]

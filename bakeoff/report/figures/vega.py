@@ -5,7 +5,7 @@ data in it, never expressions or names of fields.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
@@ -118,6 +118,12 @@ def looks(styles: Mapping[str, Style]) -> Spec:
 def filled(style: Style, status: str) -> str:
     """The inside of a mark: hollow for what is not ok."""
     return style.colour if status == "ok" else "transparent"
+
+
+def end_of(values: Iterable[tuple[str, float]]) -> float:
+    """Where an axis ends, by the statuses and values on it: rows that are not ranked do not stretch it."""
+    held = list(values)
+    return rounded(max([value for status, value in held if status == "ok"] or [value for _, value in held]))
 
 
 def lines(encoding: Spec, **mark: Any) -> Spec:

@@ -153,12 +153,12 @@ class TestContent:
         assert set(figures) == {"latency", "tradeoff", "timeline", "roofline"}
         data = {name: spec["data"]["values"] for name, spec in figures.items() if name != "roofline"}
         assert [row["name"] for row in data["latency"]] == [
-            "inductor fp32", "tensorrt fp32", "eager fp32", "eager bf16",
+            "inductor fp32", "eager fp32", "eager bf16", "tensorrt fp32",
         ]  # fmt: skip
         first = data["timeline"][0]
         assert first["call"] == list(range(21))
         assert first["ms"][:3] == [9.0, 30.0, 30.1]
-        assert [point["fill"] == "transparent" for point in data["tradeoff"]] == [False, False, True, False]
+        assert [point["fill"] == "transparent" for point in data["tradeoff"]] == [False, False, False, True]
 
     def test_the_newest_of_each_variant(self) -> None:
         newer = record("eager", ms(50.0), created="2026-03-02T03:04:05.000000Z", sweep="later")

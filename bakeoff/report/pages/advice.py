@@ -22,4 +22,4 @@ def _gain(one: Advice, unit: str) -> str:
 
 
 def _evidence(one: Advice) -> str:
-    return f"{one.says}. {one.evidence}{f' ({one.source})' if one.source else ''}"
+    return f"{one.says}; {one.evidence}{f' ({one.source})' if one.source else ''}"

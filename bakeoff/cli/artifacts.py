@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Runs, app, fail, named, print_document, print_json, records_folder
+from bakeoff.cli.common import Json, Runs, app, check_range, fail, named, print_document, print_json, records_folder
 from bakeoff.models.errors import BakeoffError
 
 Folder = Annotated[Path, typer.Argument(help="An artifact's folder.")]
@@ -33,8 +33,6 @@ def export(
     import shlex
     from dataclasses import replace
 
-    from rich.console import Console
-
     from bakeoff.artifact.export import export as write_artifact
     from bakeoff.artifact.plan import default_folder, plan_export
     from bakeoff.bring.bring import bring
@@ -59,7 +57,7 @@ def export(
     else:
         if not given["--backend"]:
             raise BakeoffError(f"{what}: no backend given; add --backend, as in --backend aoti", "bad-option")
-        with TerminalProgress(Console(stderr=True)) as progress:
+        with TerminalProgress() as progress:
             what = bring(what, seed, threads, progress, device=given["--device"])
         request = Request(
             component=what,
@@ -77,7 +75,7 @@ def export(
     command += f" --checkpoint {shlex.quote(Path(checkpoint).name)}" if checkpoint else ""
     command += f" --threads {threads}" if threads else ""
     command += f" --seed {seed}" if seed else ""
-    with TerminalProgress(Console(stderr=True)) as progress:
+    with TerminalProgress() as progress:
         dtype = plan.rows[0].variant.dtype
         if not request.dtypes and dtype != "given":
             progress.say(f"exporting in {dtype}, the default here; --dtype (make: DTYPE=) takes another")
@@ -99,19 +97,15 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Open an artifact in a fresh process, call it with its sample, compare and time it; exit 1 if it is wrong."""
-    from rich.console import Console
-
     from bakeoff.artifact.verify import verify as verify_artifact
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.export import read_manifest
     from bakeoff.report.pages import artifact
 
-    if not 0 < seconds <= 86400:
-        raise BakeoffError(f"--seconds {seconds:g}: give more than 0 and at most 86400", "bad-option")
-    if not 0 <= memory <= 1 << 20:
-        raise BakeoffError(f"--memory {memory:g}: give GiB, or 0 for what is free", "bad-option")
+    check_range("--seconds", seconds, 0.1, 86400)
+    check_range("--memory", memory, 0, 65536)
     manifest = read_manifest(folder)
-    with TerminalProgress(Console(stderr=True)) as progress:
+    with TerminalProgress() as progress:
         result = verify_artifact(folder, manifest, allow_mismatch, seconds, round(memory * 2**30), progress)
     if as_json:
         print_json({"variant": manifest.variant, "digest": manifest.digest, "result": result})

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, app, fail, print_json, print_text
+from bakeoff.cli.common import Json, app, fail, print_document, print_json, print_text
 
 
 @app.command()
@@ -15,12 +15,15 @@ def cache(
     """Show how large the cache folder is; all of it can be made again."""
     from bakeoff.machine import cache_folder, paths
     from bakeoff.machine.locks import clearing_lock
+    from bakeoff.report.document import Document, Heading, Text, blocks, table
 
     folder = paths.cache_folder()
     before = cache_folder.measure(folder)
     if not clear:
-        sizes = [f"{_mib(size):>9} MiB  {kind}" for kind, size in before.kinds.items()]
-        print_json(before) if as_json else print_text("\n".join([*sizes, f"{_mib(before.bytes):>9} MiB  {folder}"]))
+        kinds = [(kind, _mib(size)) for kind, size in before.kinds.items()]
+        total = Text(f"{_mib(before.bytes)} MiB in {folder}")
+        page = blocks(total, table(("kind", Heading("MiB", numeric=True)), kinds))
+        print_json(before) if as_json else print_document(Document("Cache", page))
         return
     paths.ensure_writable(folder, "caches")
     with clearing_lock(folder):

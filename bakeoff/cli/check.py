@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Runs, app, fail, named, print_document, print_json, records_folder
-from bakeoff.models.errors import BakeoffError
+from bakeoff.cli.common import Json, Runs, app, check_range, fail, named, print_document, print_json, records_folder
 
 
 @app.command()
@@ -15,15 +14,13 @@ def selftest(
     as_json: Json = False,
 ) -> None:
     """Test bakeoff itself: faulty backends must be caught and correct ones left alone; exit 1 if one check fails."""
-    from rich.console import Console
-
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import host
     from bakeoff.report.pages import selftest
     from bakeoff.selftest.run import run
 
     asked = host.usable_device(named("--device", device))
-    with TerminalProgress(Console(stderr=True)) as progress:
+    with TerminalProgress() as progress:
         found = run(quick, asked, progress)
     print_json(found) if as_json else print_document(selftest.page(found))
     if not found.stamp.passed:
@@ -41,8 +38,6 @@ def ceilings(
 
     Sweeps measure those that they need once; another set can only raise them. Records keep what they were made with.
     """
-    from rich.console import Console
-
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import host, paths
     from bakeoff.machine.locks import device_lock
@@ -50,11 +45,10 @@ def ceilings(
     from bakeoff.sweeps.ceilings import known_ceilings
 
     asked = host.usable_device(named("--device", device))
-    if not 0 <= threads <= 1024:
-        raise BakeoffError(f"--threads {threads}: give 0 for all cores, or 1 to 1024", "bad-option")
+    check_range("--threads", threads, 0, 1024)
     folder, cache = records_folder(runs), paths.ensure_writable(paths.cache_folder(), "caches")
     paths.ensure_writable(folder, "records")
-    with TerminalProgress(Console(stderr=True)) as progress, device_lock(asked, progress.say, cache):
+    with TerminalProgress() as progress, device_lock(asked, progress.say, cache):
         found = known_ceilings(asked, threads or host.usable_cores(), folder, cache, progress, again=True)
     print_json(found) if as_json else print_document(selftest.page_of_ceilings(found))
     if not found:

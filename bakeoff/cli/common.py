@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -86,6 +86,12 @@ def print_document(document: "Document", wide: bool = False) -> None:
     print(terminal.render(document, console.width if limited and not wide else None, coloured))
 
 
+def print_written(paths: Iterable[Path | str], as_json: bool = False, **more: object) -> None:
+    """Print which files were written; `more` is for JSON alone."""
+    written = [str(path) for path in paths]
+    print_json({"written": written, **more}) if as_json else print_text("\n".join(f"wrote {path}" for path in written))
+
+
 def print_json(value: Any) -> None:
     import msgspec
 
@@ -113,6 +119,12 @@ def whole_number(option: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
         raise BakeoffError(f"{option} '{text}': give whole numbers, as in {option} 1,2,4,8", "bad-option")
     return int(text)
+
+
+def check_range(option: str, value: float, least: float, most: float) -> None:
+    """Raises BakeoffError for an option's number that is outside of them."""
+    if not least <= value <= most:
+        raise BakeoffError(f"{option} {value:g}: give {least:g} to {most:g}", "bad-option")
 
 
 def short(option: str, text: str) -> str:

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bakeoff.cli.common import Deadline, Json, Runs, app, print_document, print_json, records_folder, runs_option, short
+from bakeoff.cli.common import (
+    Deadline,
+    Json,
+    Runs,
+    app,
+    check_range,
+    print_document,
+    print_json,
+    records_folder,
+    runs_option,
+    short,
+)
 from bakeoff.cli.reports import comparison_of, selected, stored_of
 from bakeoff.models.errors import BakeoffError
 
@@ -34,8 +45,7 @@ def compare(
     short("--note", note)
     folder = records_folder(runs)
     variants = [_is_variant(text) for text in (a, b)]
-    if not 0 < seconds <= 3600:
-        raise BakeoffError(f"--seconds {seconds:g}: give more than 0 and at most 3600", "bad-option")
+    check_range("--seconds", seconds, 0.1, 3600)
     if undecided:
         if b or threads:
             text = "--undecided takes the name of one model at most, and no --threads: each table has its own"
@@ -126,12 +136,10 @@ def _compare_variants(folder: Path, plan: "Plan", note: str, as_json: bool) -> N
 
 
 def _measure(folder: Path, plan: "Plan", note: str, said: str = "") -> "StoredComparison":
-    from rich.console import Console
-
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.sweeps.compare import compare as compare_now
 
-    with TerminalProgress(Console(stderr=True)) as progress:
+    with TerminalProgress() as progress:
         if said:
             progress.say(said)
         return compare_now(plan, folder, note, progress)

@@ -14,6 +14,7 @@ from bakeoff.cli.common import (
     Json,
     Runs,
     app,
+    check_range,
     names,
     print_document,
     print_json,
@@ -117,8 +118,6 @@ def _inspect_callable(
     runs: str | None,
     as_json: bool,
 ) -> "tuple[InspectResult, tuple[Candidate, ...]]":
-    from rich.console import Console
-
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.inspection import page
     from bakeoff.inspection.bounds import candidates
@@ -126,18 +125,14 @@ def _inspect_callable(
     from bakeoff.machine import host
     from bakeoff.record.store import load_all
 
-    if not 2 <= passes <= 1000:
-        raise BakeoffError(f"--passes {passes}: give 2 to 1000", "bad-option")
-    if not 0 <= depth <= 100:
-        raise BakeoffError(f"--depth {depth}: give 0 to 100", "bad-option")
-    if not 0 <= threads <= 1024:
-        raise BakeoffError(f"--threads {threads}: give 0 for all cores, or 1 to 1024", "bad-option")
-    if not 0 < seconds <= 86400:
-        raise BakeoffError(f"--seconds {seconds:g}: give more than 0 and at most 86400", "bad-option")
+    check_range("--passes", passes, 2, 1000)
+    check_range("--depth", depth, 0, 100)
+    check_range("--threads", threads, 0, 1024)
+    check_range("--seconds", seconds, 0.1, 86400)
     file, name = split_reference(what)
     threads = threads or host.usable_cores()
     records = load_all(records_folder(runs))
-    with TerminalProgress(Console(stderr=True)) as progress:
+    with TerminalProgress() as progress:
         result = inspect_file(file, name, passes, threads, seconds, progress, wanted)
     ceilings = machine_ceilings(result.inspection.device, threads, records)
     found = candidates(result.inspection, host.read_host(), ceilings)

@@ -58,8 +58,6 @@ def run_mixes(
     Returns None after a dry run. Raises typer.Exit with 130 where it was interrupted, 3 where nothing was measured, and
     1 for `strict` and a mix that is not ok.
     """
-    from rich.console import Console
-
     from bakeoff.cli.pages import update_pages
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import paths
@@ -80,7 +78,7 @@ def run_mixes(
         return None
     for text in plan.notes:
         say(text)
-    with TerminalProgress(Console(stderr=True)) as progress:
+    with TerminalProgress() as progress:
         done = run_pipeline(plan, folder, manner.note, manner.resume, progress)
     if manner.as_json:
         ids = [entry.id for entry in done.stored]

@@ -1,6 +1,6 @@
 """Commands that write the pages kept beside the records, and README's results: history, publish, supersede."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +15,7 @@ from bakeoff.cli.common import (
     fail,
     print_json,
     print_text,
+    print_written,
     records_folder,
     records_folders,
     say,
@@ -43,7 +44,7 @@ def history(
         records = load_all(folder)
         warn(records.problems)
         pages = (*files.update(folder, records), *profile.update(folder, records), *_draw(folder))
-        _print_written(pages, as_json)
+        print_written(pages, as_json)
         return
     problems: list[str] = []
     code: ErrorCode = "bad-page"
@@ -91,7 +92,7 @@ def publish(machine: Machines = None, runs: Runs = None, as_json: Json = False) 
     pages += [*files.update(published, kept), *profile.update(published, kept), *drawings.update(published)]
     if not as_json:
         say_whose(found)
-    _print_written(pages, as_json, machines=found.machines)
+    print_written(pages, as_json, machines=found.machines)
 
 
 @app.command()
@@ -117,7 +118,7 @@ def supersede(
     check_exists(folder)
     paths.ensure_writable(folder, "records")
     before = current(load_all(folder))
-    print_text(f"wrote {supersede_record(folder, record, reason, *records_folders(folder)[1:])}")
+    print_written([supersede_record(folder, record, reason, *records_folders(folder)[1:])])
     records = load_all(folder)
     gone = before.keys() - current(records).keys()
     files.update(folder, records, {before[name] for name in gone} or None)
@@ -146,8 +147,3 @@ def _draw(folder: Path, component: str = "", machines: Collection[str] | None = 
     except BakeoffError as error:
         say(error_line(f"no plots: {error}", error.code))
         return []
-
-
-def _print_written(paths: Iterable[Path], as_json: bool, **more: object) -> None:
-    written = [str(path) for path in paths]
-    print_json({"written": written, **more}) if as_json else print_text("\n".join(f"wrote {path}" for path in written))

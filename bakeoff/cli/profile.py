@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bakeoff.cli.common import Deadline, DryRun, Json, Monitor, Runs, app, named, print_text, records_folder, say, short
+from bakeoff.cli.common import (
+    Deadline,
+    DryRun,
+    Json,
+    Monitor,
+    Runs,
+    app,
+    named,
+    print_written,
+    records_folder,
+    say,
+    short,
+)
 from bakeoff.cli.mixes import (
     Checkpoints,
     Device,
@@ -86,8 +98,6 @@ def profile(
     """Show where the time goes: phases with busy and idle time, kernels, operators, and what could be gained."""
     from dataclasses import replace
 
-    from rich.console import Console
-
     from bakeoff.bring.bring import bring
     from bakeoff.bring.source import is_brought
     from bakeoff.cli.nsight import nsight
@@ -102,7 +112,7 @@ def profile(
     given = named("--preset", preset), tuple(mix or ()), tuple(option or ())
     if is_brought(subject):
         find_user_code(mix or [])
-        with TerminalProgress(Console(stderr=True)) as progress:
+        with TerminalProgress() as progress:
             asked = subject_of_brought(
                 bring(subject, seed, threads, progress, device=named("--device", device)), *given
             )
@@ -149,7 +159,7 @@ def profile(
     manner = Manner(note, resume, dry_run, strict, as_json)
     done = run_mixes(request, folder, manner, show, lambda made: {"profiles": [*map(page.as_json, profiles(made))]})
     if done is not None and not as_json:
-        print_text("\n".join(f"wrote {path}" for path in page.paths_of(folder, done.stored, load_all(folder))))
+        print_written(page.paths_of(folder, done.stored, load_all(folder)))
 
 
 def _copy_traces(stored: "Sequence[StoredPipeline]", folder: Path) -> None:

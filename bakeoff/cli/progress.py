@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from types import TracebackType
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -14,18 +14,21 @@ from bakeoff.plan.rows import Row
 from bakeoff.process.phases import TIMED, phase_text
 from bakeoff.process.supervisor import Event
 from bakeoff.record.schema import Record
+from bakeoff.report.document import Cell, Heading
+from bakeoff.report.document import table as as_table
 from bakeoff.report.format import shorten
+from bakeoff.report.pages.sweep import tone_of
+from bakeoff.report.render import terminal
 from bakeoff.report.standings import Standing, Standings, can_run, never_run, standings, subject_of
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.resume import key_of
 
 _STYLES = {"ok": "green", "unstable": "yellow", "unavailable": "dim", "unsupported": "dim"}
-_HEADINGS = {"median": "ms", "interval": "95 % interval", "gain": "vs eager fp32", "status": "status"}
-"""Of the columns of a Standing that are shown beside its name."""
-_LEFT_OUT = ("interval", "gain")
-"""Where they would leave too little room for names, in this order."""
-_LEAST, _LEAST_REASON = 24, 30
-"""Letters of a name that have room beside them, and of a reason that is shown at all."""
+_HEADINGS = (
+    "", Heading("ms", numeric=True), Heading("95 % interval", numeric=True, leaves=2),
+    Heading("vs eager fp32", numeric=True, leaves=1), "status", Heading("", leaves=3),
+)  # fmt: skip
+"""Of a row's name, its figures, and why it has none."""
 _SILENCE_S = 30.0
 """Without a line after which the next phase is one, where lines are written."""
 _REFRESHES = 1
@@ -35,9 +38,9 @@ _REFRESHES = 1
 class TerminalProgress:
     """A context manager: leaving it takes the table off the screen, since the final one follows on stdout."""
 
-    def __init__(self, console: Console, rows: Sequence[Row] = ()) -> None:
+    def __init__(self, rows: Sequence[Row] = (), console: Console | None = None) -> None:
         """`rows` are those of the sweep that is shown."""
-        self.console = console
+        self.console = Console(stderr=True) if console is None else console
         self._several = len({(row.variant.subject, row.subject.batch) for row in rows}) > 1
         subjects = {row.variant.subject for row in rows}
         self._names = {row.label: _name(row, len(subjects) > 1) for row in rows}
@@ -136,11 +139,12 @@ class TerminalProgress:
         now = [_running_table(running, self.console.width)] if running else []
         return Group(*tables, *notes, *gap, *now, below)
 
-    def _tables(self, room: int) -> list[Table]:
+    def _tables(self, room: int) -> list[RenderableType]:
         """The tables of the subjects in so many lines together; of the last subjects where they are too many."""
         head = 1 + self._several
         shown = self._standings[-max(1, room // (head + 2)) :]
-        return [_table(table, self.console.width, room // len(shown) - head, self._several) for table in shown]
+        most = room // max(1, len(shown)) - head
+        return [part for table in shown for part in _table(table, self.console.width, most, self._several)]
 
     def _left_text(self) -> str:
         if self._left is None:
@@ -190,41 +194,21 @@ def _name(row: Row, several: bool) -> str:
     return f"{subject}{row.variant.backend} {row.variant.dtype}{suffix}"
 
 
-def _table(table: Standings, width: int, most: int, titled: bool) -> Table:
+def _table(table: Standings, width: int, most: int, titled: bool) -> list[RenderableType]:
     """The best rows in `most` lines; on a narrow terminal without some columns and the middle of long names."""
-    rows = table.rows
-    shown = rows if len(rows) <= most else rows[: max(1, most - 1)]
-    widths = {
-        key: max(len(heading), *(len(getattr(row, key)) for row in shown)) + 2
-        for key, heading in _HEADINGS.items()
-        if any(getattr(row, key) for row in shown)
-    }
-    for key in _LEFT_OUT:
-        if sum(widths.values()) + _LEAST > width:
-            widths.pop(key, None)
-    taken = sum(widths.values())
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
-    if titled:
-        made.title, made.title_justify, made.title_style = Text(table.subject), "left", "bold"
-    made.add_column("", no_wrap=True)
-    for key in widths:
-        made.add_column(_HEADINGS[key], justify="left" if key == "status" else "right", no_wrap=True)
-    names = [shorten(row.name, max(1, width - taken - 2)) for row in shown]
-    reasons = width - taken - max(map(len, names)) - 4
-    is_explained = reasons >= _LEAST_REASON and any(row.reason for row in shown)
-    if is_explained:
-        made.add_column("", no_wrap=True)
-    for name, row in zip(names, shown, strict=True):
-        why = [Text(shorten(row.reason, reasons), "dim")] if is_explained else []
-        made.add_row(Text(name), *(_cell(row, key) for key in widths), *why)
-    if len(shown) < len(rows):
-        made.add_row(Text(f"and {len(rows) - len(shown)} more", "dim"))
-    return made
+    shown = table.rows if len(table.rows) <= most else table.rows[: max(1, most - 1)]
+    made = as_table(_HEADINGS, map(_cells, shown))
+    lines: list[RenderableType] = [Text(table.subject, "bold")] if titled else []
+    if made is not None:
+        lines.append(terminal.grid(terminal.fit(made, width), rule=False))
+    if len(shown) < len(table.rows):
+        lines.append(Text(f"and {len(table.rows) - len(shown)} more", "dim"))
+    return lines
 
 
-def _cell(row: Standing, key: str) -> Text:
-    text = getattr(row, key)
-    return Text(text, _STYLES.get(text, "red") if key == "status" else "")
+def _cells(row: Standing) -> tuple[Cell | str, ...]:
+    status, reason = Cell(row.status, tone=tone_of(row.status)), Cell(row.reason, tone="faint")
+    return row.name, row.median, row.interval, row.gain, status, reason
 
 
 def _running_table(running: Sequence[_Shown], width: int) -> Table:

@@ -135,8 +135,6 @@ def _tell_problem(name: str, problem: str, code: ErrorCode, told: dict[str, obje
 
 
 def _plan(one: "Recorded", asked: Asked) -> _Planned:
-    from rich.console import Console
-
     from bakeoff.bring.bring import bring
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.plan.dry_run import estimate
@@ -144,7 +142,7 @@ def _plan(one: "Recorded", asked: Asked) -> _Planned:
     from bakeoff.plan.plan import make_plan
     from bakeoff.plan.request import FINAL_S, Request
 
-    with TerminalProgress(Console(stderr=True)) as progress:
+    with TerminalProgress() as progress:
         component = bring(one.folder, 0, asked.threads, progress)
     request = Request(
         component=component,
@@ -192,8 +190,6 @@ def _run(one: _Planned, asked: Asked, told: dict[str, object], left: dict[str, s
     Takes it from `left` when it has ended. Raises KeyboardInterrupt where it was interrupted, with the command that
     goes on in `left`.
     """
-    from rich.console import Console
-
     from bakeoff.cli.pages import update_pages
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.cli.sweep import exit_code, print_done, summary
@@ -201,7 +197,7 @@ def _run(one: _Planned, asked: Asked, told: dict[str, object], left: dict[str, s
 
     folder, resume = records_folder(asked.runs), asked.command(one.folder, one.plan.request.workloads, resume=True)
     try:
-        with TerminalProgress(Console(stderr=True), one.plan.rows) as progress:
+        with TerminalProgress(one.plan.rows) as progress:
             done = run_sweep(one.plan, folder, "", False, progress)
     except BakeoffError as error:
         del left[one.name]

@@ -19,6 +19,7 @@ from bakeoff.cli.common import (
     print_document,
     print_json,
     print_text,
+    print_written,
     records_folder,
     records_folders,
     runs_option,
@@ -237,11 +238,9 @@ def report(
     path, folder = Path(named("--html", html)), records_folder(runs)
     found = selected(folder, name, machine)
     page.write(path, found.records, folder)
-    if as_json:
-        print_json({"written": [str(path)], "machines": found.machines})
-    else:
+    if not as_json:
         say_whose(found, name)
-        print_text(f"wrote {path}")
+    print_written([path], as_json, machines=found.machines)
 
 
 @app.command("list")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, app, fail, named, print_document, print_json, print_text
+from bakeoff.cli.common import Json, app, fail, named, print_document, print_json, print_written
 from bakeoff.models.words import counted
 
 sessions = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Sessions that your own pipeline recorded.")
@@ -46,8 +46,8 @@ def aggregate(
         print_json({"runs": reports, "scaling": scaling, "advice": advice})
     else:
         print_document(document(list(zip(reports, advice, strict=True)), scaling))
-        for path in written:
-            print_text(f"wrote {path}")
+        if written:
+            print_written(written)
     broken = [report for report in reports if not report.is_whole]
     if strict and broken:
         first = broken[0]
@@ -81,4 +81,4 @@ def show(
         return
     print_document(document(record), wide)
     if html:
-        print_text(f"\nwrote {page_path(path)}")
+        print_written([page_path(path)])

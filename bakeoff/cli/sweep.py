@@ -90,8 +90,6 @@ def sweep(
     """Build, prove, check, time and record every variant of a component."""
     from dataclasses import replace
 
-    from rich.console import Console
-
     from bakeoff.backends.backend import SUITES
     from bakeoff.bring.bring import bring
     from bakeoff.cli.pages import update_pages
@@ -120,7 +118,7 @@ def sweep(
     if ":" in component or any(":" in name for name in backends or []):
         sys.path.append(str(Path.cwd()))
     batches = tuple(dict.fromkeys(whole_number("--batch", size) for size in names("--batch", batch))) or (1,)
-    with TerminalProgress(Console(stderr=True)) as progress:
+    with TerminalProgress() as progress:
         asked = parse_sizes(sizes or [])
         one = presets[0] if len(presets) == 1 else ""
         component = bring(component, seed, threads, progress, asked, batches, one, named("--device", device))
@@ -156,7 +154,7 @@ def sweep(
         costs = estimate(plan, known_history(folder))
         print_json(costs) if as_json else print_document(Document(component, plan_page.page(costs)))
         return
-    with TerminalProgress(Console(stderr=True), plan.rows) as progress:
+    with TerminalProgress(plan.rows) as progress:
         if suite == "full":
             progress.say(f"full suite: {plan_page.size(estimate(plan, known_history(folder)))}")
         done = run_sweep(plan, folder, note, resume, progress, started)

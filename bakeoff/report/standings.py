@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bakeoff.machine.terminal import one_line
-from bakeoff.record.schema import NEVER_RUN, Record
+from bakeoff.record.schema import NEVER_RUN, Record, Status
 from bakeoff.record.store import Stored
 from bakeoff.report.comparable import baselines, stated_over
 from bakeoff.report.format import median_and_interval
@@ -17,7 +17,7 @@ class Standing:
     """One row as text."""
 
     name: str
-    status: str
+    status: Status
     reason: str
     median: str
     """In milliseconds; "" where there are no samples, as in the next two."""

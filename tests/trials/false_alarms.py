@@ -13,8 +13,6 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from rich.console import Console
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from lab import marked_folder
@@ -38,7 +36,7 @@ def rows(requests: Iterable[Request], runs: Path) -> list[Record]:
     found = []
     for request in requests:
         plan = make_plan(request)
-        with TerminalProgress(Console(stderr=True), plan.rows) as progress:
+        with TerminalProgress(plan.rows) as progress:
             done = run_sweep(plan, runs, "honest", resume=False, progress=progress)
         found += [entry.record for entry in done.stored]
     return found

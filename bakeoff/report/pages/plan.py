@@ -42,7 +42,7 @@ def _rows(plan: Estimate, able: list[Line]) -> Table | None:
         (
             "variant", *(Heading(name, numeric=True) for name in ("batch", "build", "process", "about s")), "in time",
             Heading("memory MiB", numeric=True, leaves=1), Heading("disk MiB", numeric=True, leaves=2),
-            Heading("by record", "whose time this is; empty: a guess", leaves=3),
+            Heading("estimated from", leaves=3),
         ),
         [
             (

@@ -93,7 +93,7 @@ def _blocks(made: Sequence[Block | Section], width: int | None) -> Iterator[list
             case Lines():
                 yield [Styled(printable(text)) for text in block.texts]
             case Table():
-                yield [*_title(block.title), _grid(block)]
+                yield [*_title(block.title), grid(block)]
 
 
 def _title(text: str) -> list[Styled]:
@@ -113,15 +113,17 @@ def _wrapped(text: str, width: int | None) -> str:
     return textwrap.fill(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
-def _grid(table: Table) -> Grid:
-    grid, widths = Grid.grid(padding=(0, _GAP, 0, 0), pad_edge=False), _widths(table)
+def grid(table: Table, rule: bool = True) -> Grid:
+    """A table that fits, with a `rule` below its headings."""
+    made, widths = Grid.grid(padding=(0, _GAP, 0, 0), pad_edge=False), _widths(table)
     for heading, wide in zip(table.headings, widths, strict=True):
-        grid.add_column(width=wide, justify="right" if heading.numeric else "left", no_wrap=True)
-    grid.add_row(*(Styled(one_line(heading.text), "bold") for heading in table.headings))
-    grid.add_row(*("-" * wide for wide in widths), style="dim")
+        made.add_column(width=wide, justify="right" if heading.numeric else "left", no_wrap=True)
+    made.add_row(*(Styled(one_line(heading.text), "bold") for heading in table.headings))
+    if rule:
+        made.add_row(*("-" * wide for wide in widths), style="dim")
     for row in table.rows:
-        grid.add_row(*(Styled(_of(cell), f"{_STYLES[cell.tone]}{' bold' if cell.strong else ''}") for cell in row))
-    return grid
+        made.add_row(*(Styled(_of(cell), f"{_STYLES[cell.tone]}{' bold' if cell.strong else ''}") for cell in row))
+    return made
 
 
 def _of(cell: Cell) -> str:

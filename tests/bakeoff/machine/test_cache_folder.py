@@ -156,8 +156,8 @@ class TestCommand:
 
     def test_shows_and_clears(self, folder: Path) -> None:
         assert [line.split() for line in self.run().out.splitlines()] == [
-            ["3.1", "MiB", "builds"], ["0.0", "MiB", "references"], ["0.0", "MiB", "models"], ["0.0", "MiB", "logs"],
-            ["0.0", "MiB", "kept"], ["3.1", "MiB", str(folder)],
+            ["3.1", "MiB", "in", str(folder)], [], ["kind", "MiB"], ["----------", "---"], ["builds", "3.1"],
+            ["references", "0.0"], ["models", "0.0"], ["logs", "0.0"], ["kept", "0.0"],
         ]  # fmt: skip
         found = json.loads(self.run("--json").out)
         assert (list(found), found["bytes"]) == (["folder", "bytes", "kinds"], sum((FILES | KEPT).values()))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bakeoff.cli.common import fail, print_document, print_json, print_text, say, warn
+from bakeoff.cli.common import fail, print_document, print_json, say, warn
 
 if TYPE_CHECKING:
     from bakeoff.pipeline.request import PipelineRequest
@@ -50,7 +50,7 @@ def run_mixes(
     request: "PipelineRequest",
     folder: Path,
     manner: Manner,
-    render: Callable[[Sequence["StoredPipeline"]], "Document | str"],
+    render: Callable[[Sequence["StoredPipeline"]], "Document"],
     as_data: Callable[[Sequence["StoredPipeline"]], Mapping[str, object]],
 ) -> "Done | None":
     """Run the request's mixes and print them by `render`, or by `as_data` as JSON; update the pages beside the records.
@@ -65,7 +65,7 @@ def run_mixes(
     from bakeoff.pipeline.plan import make_pipeline_plan
     from bakeoff.pipeline.run import continue_run, run_pipeline
     from bakeoff.record.store import load_all
-    from bakeoff.report.text import pipeline_plan
+    from bakeoff.report.pages import pipeline_plan
 
     plan = make_pipeline_plan(request, folder)
     warn(load_all(folder).problems)
@@ -74,7 +74,7 @@ def run_mixes(
             _, kept = continue_run(plan, folder, paths.cache_folder())
             plan = replace(plan, mixes=tuple(mix for mix in plan.mixes if str(mix.mix) not in kept))
         costs = estimate(plan, folder)
-        print_json(costs) if manner.as_json else print_text(pipeline_plan.render(costs))
+        print_json(costs) if manner.as_json else print_document(pipeline_plan.document_of(costs))
         return None
     for text in plan.notes:
         say(text)
@@ -84,8 +84,7 @@ def run_mixes(
         ids = [entry.id for entry in done.stored]
         print_json({"run": done.run, "records": ids, "interrupted": done.interrupted, **as_data(done.stored)})
     elif done.stored:
-        page = render(done.stored)
-        print_text(f"\n{page}\n") if isinstance(page, str) else print_document(page)
+        print_document(render(done.stored))
     update_pages(folder, plan.pipeline.name)
     _exit(done, manner.strict)
     return done

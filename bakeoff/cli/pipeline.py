@@ -53,7 +53,7 @@ def pipeline(
 
     from bakeoff.pipeline.request import PipelineRequest
     from bakeoff.plan.request import with_deadline
-    from bakeoff.report.text import pipeline as page
+    from bakeoff.report.pages import pipelines as page
 
     short("--note", note)
     find_user_code([name, *(mix or [])])
@@ -74,4 +74,4 @@ def pipeline(
     if deadline is not None:
         request = replace(request, policy=with_deadline(request.policy, deadline))
     manner = Manner(note, resume, dry_run, strict, as_json)
-    run_mixes(request, records_folder(runs), manner, page.render, lambda stored: {"mixes": page.summary(stored)})
+    run_mixes(request, records_folder(runs), manner, page.of_runs, lambda stored: {"mixes": page.as_rows(stored)})

@@ -55,15 +55,16 @@ def show(
 def _show_pipeline(folder: Path, stored: "StoredPipeline", as_json: bool) -> None:
     """Print a run of a mix, held against the other mixes of its run."""
     from bakeoff.record.store import load_all
-    from bakeoff.report.text import pipeline as pages
+    from bakeoff.report.pages import mix
+    from bakeoff.report.pages.record import log_path
 
     if as_json:
-        print_json({"id": stored.id, "log": pages.log_path(stored.record), "record": stored.record})
+        print_json({"id": stored.id, "log": log_path(stored.record), "record": stored.record})
         return
     run, machine = stored.record.run, stored.machine.id
     every = load_all(*records_folders(folder)).pipelines
     every = tuple(entry for entry in every if (entry.record.run, entry.machine.id) == (run, machine))
-    print_text(pages.render_record(stored, every))
+    print_document(mix.document_of(stored, every))
 
 
 @app.command()
@@ -80,8 +81,7 @@ def table(
     """Print the tables of the newest sweeps and pipelines on this machine from their records."""
     from bakeoff.report.document import Document
     from bakeoff.report.groups import newest
-    from bakeoff.report.pages import sweep
-    from bakeoff.report.text import batch_curve, pipeline
+    from bakeoff.report.pages import batch_curve, pipelines, sweep
 
     keys = sweep.chosen_keys(names("--columns", columns))
     folder = records_folder(runs)
@@ -95,16 +95,15 @@ def table(
                 "rows": sweep.as_rows(rows, records.ceilings, records.current),
                 "problems": records.problems,
                 "machines": found.machines,
-                "pipelines": pipeline.summary(records.pipelines),
+                "pipelines": pipelines.as_rows(records.pipelines),
             }
         )
         return
     say_whose(found, name)
     typed = {"name": shlex.quote(name) if name else "", "runs": runs_option(folder)}
     parts = sweep.newest_tables(rows, records.current, records.comparisons, records.ceilings, keys, **typed)
+    parts = *parts, *batch_curve.sections(rows), *pipelines.sections(records.pipelines)
     print_document(Document("", parts), wide or bool(columns))
-    for text in filter(None, [batch_curve.render(rows), pipeline.render_newest(records.pipelines)]):
-        print_text(f"\n{text}")
 
 
 def selected(folder: Path, name: str, machine: list[str] | None) -> "Selection":
@@ -158,7 +157,7 @@ def stored_of(folder: Path, asked: str) -> "Stored | StoredPipeline":
     if len(titles) != 1:
         raise BakeoffError(f"'{asked}' is the name of {len(titles)} tables; give one: {'; '.join(titles)}", "no-record")
     if of_pipelines:
-        return of_pipelines[0].rows[-1].entry
+        return (*of_pipelines[0].rows, *of_pipelines[0].stale)[0].entry
     best = decision(of_models[0].rows, found.comparisons)
     return best.winner or (*best.best, *of_models[0].rows)[0]
 

@@ -1,12 +1,13 @@
 """Tables of pipelines' runs: which mixes belong in one table, the names of its rows, and which rows are stale."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from string import ascii_uppercase
 
 from bakeoff.machine.identity import Machine
 from bakeoff.models.words import counted
-from bakeoff.record.frames import BeforeAfter, before_after
+from bakeoff.record.frames import BeforeAfter, before_after, figures
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.store import StoredPipeline
 from bakeoff.report.format import minute
@@ -19,10 +20,12 @@ class MixRow:
     entry: StoredPipeline
     name: str
     """Within its table: `eager`, `best`, `best-full`, or `mix A` for one that was typed."""
-    gain: BeforeAfter | None
+    gain: BeforeAfter | None = None
     """Held against the baseline of its run, with which it took turns; None for the baseline itself."""
     against: str = ""
     """Name of that baseline: the eager mix, or the first one of a run without it."""
+    stale: str = ""
+    """Why it must not be compared with the rows of its table; "" for these."""
 
     @property
     def record(self) -> PipelineRecord:
@@ -30,22 +33,14 @@ class MixRow:
 
 
 @dataclass(frozen=True, slots=True)
-class StaleMix:
-    """A mix that must not be compared with the others of its table."""
-
-    row: MixRow
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class PipelineTable:
-    """The newest record of each mix of one subject on one machine."""
+    """The newest record of each mix of one subject on one machine, the fastest first."""
 
     title: str
     """Subject and all that must be known beside its numbers."""
     machine: Machine
     rows: tuple[MixRow, ...]
-    stale: tuple[StaleMix, ...]
+    stale: tuple[MixRow, ...] = ()
 
 
 def pipeline_tables(runs: Iterable[StoredPipeline]) -> list[PipelineTable]:
@@ -69,26 +64,21 @@ def subject_key(record: PipelineRecord) -> tuple[str, str, int]:
 
 def _table(known: Sequence[StoredPipeline]) -> PipelineTable:
     """The table of one subject's records, which come in the order of their times."""
-    of_mix: dict[str, StoredPipeline] = {}
-    for entry in known:
-        of_mix[str(entry.record.mix)] = entry
-    entries = list(of_mix.values())
+    entries = list({str(entry.record.mix): entry for entry in known}.values())
     newest = max(entries, key=lambda entry: (entry.record.measurement.units is not None, entry.record.created)).record
-    reasons = [differs(entry.record, newest) for entry in entries]
-    stale = [(entry, reason) for entry, reason in zip(entries, reasons, strict=True) if reason is not None]
+    reasons = {entry.id: differs(entry.record, newest) for entry in entries}
+    stale = named([entry for entry in entries if reasons[entry.id]], known)
     return PipelineTable(
         title=title(newest),
         machine=newest.machine,
-        rows=tuple(named([entry for entry, reason in zip(entries, reasons, strict=True) if reason is None], known)),
-        stale=tuple(
-            StaleMix(row, reason)
-            for row, (_, reason) in zip(named([entry for entry, _ in stale], known), stale, strict=True)
-        ),
+        rows=tuple(named([entry for entry in entries if not reasons[entry.id]], known)),
+        stale=tuple(replace(row, stale=reasons[row.entry.id]) for row in stale),
     )
 
 
 def named(entries: Sequence[StoredPipeline], known: Sequence[StoredPipeline] = ()) -> list[MixRow]:
-    """Rows with names that tell them apart, each held against the baseline of its run.
+    """Rows with names that tell them apart, each held against the baseline of its run: those that are ok, the fastest
+    first, then the others.
 
     The baseline may be one of the `known` records that is no row: a later run has replaced it. The newest mix of a role
     has its name; earlier ones have the time of theirs besides.
@@ -107,10 +97,16 @@ def named(entries: Sequence[StoredPipeline], known: Sequence[StoredPipeline] = (
     for entry in known or entries:
         if entry.record.role == "eager" or entry.record.run not in baselines:
             baselines[entry.record.run] = name_of.get(entry.id, _dated(entry.record)), entry.record
-    return [
-        MixRow(entry, name, _gain(baselines[entry.record.run][1], entry.record), baselines[entry.record.run][0])
-        for entry, name in zip(entries, names, strict=True)
-    ]
+    rows = []
+    for entry in entries:
+        against, baseline = baselines[entry.record.run]
+        rows.append(MixRow(entry, name_of[entry.id], _gain(baseline, entry.record), against))
+    return sorted(rows, key=_rank)
+
+
+def _rank(row: MixRow) -> tuple[bool, float]:
+    found = figures(row.record)
+    return row.record.status != "ok", found.ms_a_frame if found is not None else inf
 
 
 def _dated(record: PipelineRecord) -> str:
@@ -149,8 +145,8 @@ def _settings(record: PipelineRecord) -> list[str]:
     return [counted(record.threads, "thread"), *weights]
 
 
-def differs(record: PipelineRecord, here: PipelineRecord) -> str | None:
-    """How the record's code or libraries differ from those of `here`; None if they do not."""
+def differs(record: PipelineRecord, here: PipelineRecord) -> str:
+    """How the record's code or libraries differ from those of `here`; "" if they do not."""
     found = ["with another source of the pipeline"] if record.loop_hash != here.loop_hash else []
     found += ["with other measuring code"] if record.instrument != here.instrument else []
     ours, theirs = _sources(record), _sources(here)
@@ -162,7 +158,7 @@ def differs(record: PipelineRecord, here: PipelineRecord) -> str | None:
         if record.versions.get(name) != here.versions.get(name)
     ]
     found += [f"with another version of {', '.join(versions)}"] if versions else []
-    return f"measured {', '.join(found)}" if found else None
+    return f"measured {', '.join(found)}" if found else ""
 
 
 def _sources(record: PipelineRecord) -> Mapping[str, str]:

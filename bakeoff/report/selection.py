@@ -30,11 +30,7 @@ def chosen(records: Records) -> Records:
     two best of a table."""
     rows = sorted(newest(records.current), key=_order)
     finals = [final for found in tables(rows) if (final := final_of(found, records.comparisons)) is not None]
-    mixes = {
-        row.entry.id
-        for found in pipeline_tables(records.pipelines)
-        for row in (*found.rows, *(stale.row for stale in found.stale))
-    }
+    mixes = {row.entry.id for found in pipeline_tables(records.pipelines) for row in (*found.rows, *found.stale)}
     loop = frame(records)
     mixes |= {row.entry.id for row in loop.rows} if loop is not None else set()
     runs = {entry.record.run for entry in records.pipelines if entry.id in mixes}
@@ -105,7 +101,7 @@ def frame(records: Records) -> PipelineTable | None:
     best = max(filter(None, runs), key=lambda entries: (len(entries), entries[0].record.created), default=None)
     if best is None:
         return None
-    return PipelineTable(title(best[-1].record), best[-1].machine, tuple(named(best)), ())
+    return PipelineTable(title(best[-1].record), best[-1].machine, tuple(named(best)))
 
 
 def _order(entry: Stored) -> tuple[int, str, str]:

@@ -54,6 +54,12 @@ _PROSE_KEYS = {
 }  # fmt: skip
 _ITEM_KEYS = ("name", "line", "slot", "program", "tag", "path", "code", "where", "size")
 """Keys that tell the objects in a list of JSON apart."""
+_OF_MIX = {"ms": "ms a unit", "%": "share", "of it": "of the difference"}
+"""Headings of a mix's own page, each with what the frozen data call it."""
+_LINES = {"line", "p99 ms", "peak MiB"}
+"""Headings of the tables of that page that were lines of text."""
+_LAYOUT = r"Pipelines|Whole frames|Phases of a steady[^|>]*|Remarks|Mixes|Stale, not comparable[^|>]*"
+"""Headings on the pages of pipelines that name no subject."""
 _MOST_NUMBERS = 8
 """Of a list of JSON that are kept; a longer one counts by its length, its sum, and its sum weighted by place."""
 _END = r"(?![\w.]*\d|[a-wyzA-Z_])"
@@ -107,17 +113,54 @@ def _line(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
+def laid_out(page: Page) -> Page:
+    """The same figures with a row for each phase of each mix of a pipeline, whichever way a page lays them out."""
+    made: Page = {}
+    for name, row in page.items():
+        where, _, phase = re.sub(rf"(?<=\| )({_LAYOUT})( > |$)| > ({_LAYOUT})(?= \||$)", "", name).rpartition(" | ")
+        if not where or not any(re.search("(^| )(share|%)$", column) for column in row):
+            kept = made.setdefault(f"{where} | {phase}" if where else name, {})
+            kept |= (
+                row | {"text": sorted({*_as_list(row["text"]), *_as_list(kept.get("text"))})} if "text" in row else row
+            )
+            continue
+        own = next((column for column in row if phase == f"{column} {row[column]}"), "")
+        phase = phase.removeprefix(f"{own} ")
+        if mix := re.search(r" > (.*): a steady \w+ by phase$", where):
+            where, own = where[: mix.start()], mix[1]
+        for column, figure in row.items():
+            found = re.fullmatch(r"(?:(.+?):? )?(ms|share|%)(?: a \w+)?", column)
+            if found:
+                of_mix = made.setdefault(f"{where} > {found[1] or own} | {phase}", {})
+                of_mix["ms" if found[2] == "ms" else "share"] = figure
+            elif column != own:
+                made.setdefault(f"{where} | {phase}", {}).setdefault(column, figure)
+    return made
+
+
 def differences(before: Page, now: Page) -> list[str]:
     """What was changed or lost, a line each: the row, the column, the frozen figure and the present one."""
+    before, now = laid_out(before), laid_out(now)
     columns = {column for row in before.values() for column in row}
-    found = [f"{name}: this row is lost: {before[name]}" for name in before if name not in now]
+    found = [
+        f"{name}: this row is lost: {before[name]}"
+        for name in before
+        if name not in now and not ("measured (UTC)" in before[name] and not _numbers(before[name]))
+    ]
     for name in before.keys() & now.keys():
         was, own = before[name], now[name]
+        if own.keys() == {"text"} and "text" not in was:  # a row of a table that is a text now
+            was = {"text": _numbers(was)}
         changed = [column for column in was if column not in own or not _equal(was[column], own[column])]
         changed += own.keys() & columns - was.keys()
         found += [f"{name}: {column}: frozen {was.get(column)!r}, now {own.get(column)!r}" for column in changed]
     records = [name for name in now.keys() - before.keys() if " | " not in name]
     return sorted([*found, *(f"{name}: a row that was not there: {now[name]}" for name in records)])
+
+
+def _numbers(row: Mapping[str, Figure]) -> list[str]:
+    """What a text would have of the figures of a row; a stale mix without any has no row in a list of texts."""
+    return sorted({number for cell in row.values() for number in _IN_TEXT.findall(str(cell))})
 
 
 def _equal(figure: Figure, now: Figure) -> bool:
@@ -167,15 +210,14 @@ def _texts(runs: Path) -> Iterator[tuple[str, Page]]:
     """The terminal's pages of each run of a pipeline, and of its profile where it has one."""
     from bakeoff.record.codec import encode_json
     from bakeoff.record.store import load_all
-    from bakeoff.report.pages import profile
+    from bakeoff.report.pages import mix, profile
     from bakeoff.report.render import terminal
-    from bakeoff.report.text import pipeline
 
     records = load_all(runs)
     for entry in records.pipelines:
         run = [other for other in records.pipelines if other.record.run == entry.record.run]
-        rows = terminal_rows(pipeline.render_record(entry, run), subjects=False)
-        yield "pipeline-text", page_of(rows, _hash(entry.id))
+        rows = terminal_rows(terminal.render(mix.document_of(entry, run)))
+        yield "pipeline-text", page_of(_of_mix(rows), _hash(entry.id))
         found = profile.profiled(entry, records)
         if found is not None:
             text = terminal.render(profile.together([found]))
@@ -200,6 +242,15 @@ def _of_profile_text(rows: Iterable[Row]) -> Iterator[Row]:
         cells |= {"name": shorten(cells["name"], 72)} if "name" in cells else {}
         own = "" if not cells or title.startswith("One ") else title[0].lower() + title[1:]
         yield replace(row, title=own, cells=cells)
+
+
+def _of_mix(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows of a mix's own page as the frozen data have them: one section, in which some tables were lines."""
+    for row in rows:
+        if _LINES & row.cells.keys():
+            yield Row("", " ".join(row.cells.values()), {}, ())
+        else:
+            yield Row("", row.text, {_OF_MIX.get(heading, heading): text for heading, text in row.cells.items()}, ())
 
 
 def _by_item(about: str, row: dict[str, Figure]) -> Page:
@@ -325,7 +376,7 @@ def markdown_rows(text: str) -> Iterator[Row]:
             continue
         heading = re.fullmatch(r"(#+) (.*)|\*\*(.*)\*\*", lines[0])
         if heading:
-            level = len(heading[1] or "####")
+            level = len(heading[1] or "#######")
             headings = {each: title for each, title in headings.items() if each < level}
             headings[level] = heading[2] or heading[3]
         elif lines[0].startswith("|"):
@@ -353,7 +404,9 @@ def _cited(text: str) -> tuple[str, ...]:
 def _title(headings: Mapping[int, str]) -> str:
     """The subjects of the last two headings below the page's own: their beginnings, or the run that they name."""
     named = [
-        _RUN.search(text) or re.match(r"[^,(]*[^,( ]", text) for level, text in sorted(headings.items()) if level > 1
+        _RUN.search(text) or re.match(r"[^,(]*[^,( ]", text)
+        for level, text in sorted(headings.items())
+        if level > 1 and not re.match(_LAYOUT, text)
     ]
     return " > ".join(found[0][:40] for found in named[-2:] if found)
 
@@ -413,11 +466,11 @@ def html_rows(text: str) -> list[Row]:
     return parser.rows
 
 
-def terminal_rows(text: str, subjects: bool = True) -> Iterator[Row]:
-    """The rows of the tables that tabulate drew, and the other lines.
+def terminal_rows(text: str) -> Iterator[Row]:
+    """The rows of a page's tables, and the other lines.
 
     A heading is underlined. A table's title is the line directly above it, after the last heading; on a page without
-    headings after the line above an empty line, where the page has several `subjects`.
+    headings after the line above an empty line.
     """
     lines = ["", "", *text.splitlines(), ""]
     section, place, has_headings = "", 0, False
@@ -430,7 +483,7 @@ def terminal_rows(text: str, subjects: bool = True) -> Iterator[Row]:
             yield Row(_title({2: section}), lines[place], {}, ())
             place += 1
             continue
-        if not lines[place - 1] and subjects and not has_headings:
+        if not lines[place - 1] and not has_headings:
             section = lines[place - 2]
         title = _title({2: section, 3: lines[place - 1]})
         spans = [match.span() for match in re.finditer("-+", lines[place + 1])]

@@ -20,11 +20,10 @@ from bakeoff.report.format import minute
 from bakeoff.report.groups import group_key, groups, newest
 from bakeoff.report.html.comparisons import comparison_rows
 from bakeoff.report.html.embed import policy, read
-from bakeoff.report.html.pipelines import pipeline_sections
 from bakeoff.report.html.sections import section
 from bakeoff.report.html.template import template
-from bakeoff.report.links import links_with
-from bakeoff.report.pages import batch_curve
+from bakeoff.report.links import cited_by, links_with
+from bakeoff.report.pages import batch_curve, pipelines
 from bakeoff.report.recommendation import how_to_decide
 from bakeoff.report.render.html import _template as made_of_documents
 
@@ -55,7 +54,7 @@ def render(records: Records, runs: str = "") -> str:
         how_to_decide=how_to_decide(found, records.comparisons),
         curves=curves,
         curve_parts=_fragment(curves, "batches"),
-        pipelines=pipeline_sections(records.pipelines, link),
+        pipelines=_fragment(tuple(pipelines.sections(records.pipelines, cited_by(link), full=True)), "pipelines"),
         comparisons=comparison_rows(records.comparisons, link),
         superseded=[(entry.id, link(entry), reason) for entry, reason in records.superseded],
         unreadable=records.problems,

@@ -4,15 +4,19 @@ from collections.abc import Sequence
 
 from bakeoff.machine.identity import Machine
 from bakeoff.record.store import Records, Stored, StoredComparison
+from bakeoff.report import document
 from bakeoff.report.columns import legend
 from bakeoff.report.comparable import Table, tables
+from bakeoff.report.document import Document, blocks, headings_of
 from bakeoff.report.groups import newest, title_without_machine
-from bakeoff.report.links import Link, folders_of, links_from
-from bakeoff.report.markdown import batch_curve, pipelines
+from bakeoff.report.links import Link, cited_by, folders_of, links_from
+from bakeoff.report.markdown import batch_curve
 from bakeoff.report.markdown.escape import escape
 from bakeoff.report.markdown.table import table
 from bakeoff.report.notes import ceilings_text, overlapped_text, reasons, selftest_text
+from bakeoff.report.pages import pipelines
 from bakeoff.report.recommendation import how_to_decide, recommendation
+from bakeoff.report.render import markdown
 from bakeoff.report.spread import spread_lines
 
 NAME = "RESULTS.md"
@@ -34,7 +38,9 @@ def render(records: Records, machine: Machine) -> str:
     parts += [f"{line}.\n" for line in [how_to_decide(found, own.comparisons)] if line]
     parts += [_section(each, own.comparisons, own.current, link) for each in found]
     parts += batch_curve.sections(newest(own.current), link)
-    parts += pipelines.newest(own.pipelines, link)
+    if own.pipelines:
+        made = pipelines.sections(own.pipelines, cited_by(link))
+        parts.append(markdown.render(Document("Pipelines", blocks(document.legend(headings_of(made)), *made)), 2))
     if not own.current and not own.pipelines:
         parts.append("No records yet.\n")
     parts.append("## Columns\n\n" + "".join(f"- {escape(line)}\n" for line in legend(_COLUMNS)))

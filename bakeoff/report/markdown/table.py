@@ -1,8 +1,6 @@
 """Tables of records in markdown."""
 
-import re
 from collections.abc import Sequence
-from urllib.parse import unquote
 
 from bakeoff.record.ceilings import KnownCeilings
 from bakeoff.record.store import Stored, StoredComparison, StoredPipeline
@@ -70,11 +68,6 @@ def head(headings: Sequence[tuple[str, bool]]) -> list[str]:
 def cited(entry: Stored | StoredComparison | StoredPipeline, link: Link) -> str:
     """An entry's hash as a link to its file."""
     return f"[{escape(entry.id.rpartition('_')[2])}]({link(entry)})"
-
-
-def citations(text: str) -> list[str]:
-    """The ids of the entries that a page cites, each once, in the order of the page."""
-    return list(dict.fromkeys(unquote(name) for name in re.findall(r"\]\((?:[^()\s]*/)?([^()\s/]+)\.json\)", text)))
 
 
 def line_of(cells_of_row: Sequence[str]) -> str:

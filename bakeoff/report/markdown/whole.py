@@ -3,21 +3,21 @@
 import re
 from collections.abc import Sequence
 
-from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredComparison
-from bakeoff.report import mix_cells
+from bakeoff.report import document
 from bakeoff.report.columns import COLUMNS, Context, contexts, legend, shown
 from bakeoff.report.comparable import Table
+from bakeoff.report.document import Document, blocks, headings_of
 from bakeoff.report.format import minute
 from bakeoff.report.groups import name_of
-from bakeoff.report.links import Link, links_from
-from bakeoff.report.markdown import pipelines
+from bakeoff.report.links import Link, cited_by, links_from
 from bakeoff.report.markdown.escape import escape
 from bakeoff.report.markdown.table import cited, head, line_of
 from bakeoff.report.notes import overlapped_text
-from bakeoff.report.pipelines import PipelineTable, pipeline_tables
+from bakeoff.report.pages import pipelines
 from bakeoff.report.recommendation import recommendation
+from bakeoff.report.render import markdown
 from bakeoff.report.selection import final_of, frame, ordered_tables
 
 NAME = "RESULTS.md"
@@ -25,7 +25,6 @@ _COLUMNS = (
     "latency", "p99_ms", "copy_ms", "floor", "of_floor", "items_per_s", "video_fps", "vs_eager", "vs_eager_fp32",
     "peak_mib", "sqnr_db", "lossless", "build", "limits",
 )  # fmt: skip
-_OF_MIXES = ("mix", "ms a frame [95 %]", "video frames/s", "of real time", "speed-up", "peak MiB")
 _INTRODUCTION = """\
 # Results
 
@@ -40,14 +39,14 @@ def render(records: Records) -> str:
     link = links_from("")
     parts = [_INTRODUCTION]
     parts += [_section(found, records.comparisons, link) for found in ordered_tables(records)]
-    found = pipeline_tables(records.pipelines)
-    parts += ["## Whole frames\n", *(_mixes(table, link) for table in found)] if found else []
+    if records.pipelines:
+        made = pipelines.sections(records.pipelines, cited_by(link))
+        parts.append(markdown.render(Document("Whole frames", blocks(*made, document.legend(headings_of(made)))), 2))
     loop = frame(records)
     if loop is not None:
         profiles = [f"{escape(row.name)} {cited(row.entry, link)}" for row in loop.rows]
         parts.append(f"README's picture of a {escape(loop.rows[0].record.unit)} is of {' and '.join(profiles)}.\n")
-    explained = [*legend(_COLUMNS), *(line for line in mix_cells.legend() if line.startswith(_OF_MIXES) and found)]
-    parts.append("## Columns\n\n" + "".join(f"- {escape(line)}\n" for line in explained))
+    parts.append("## Columns\n\n" + "".join(f"- {escape(line)}\n" for line in legend(_COLUMNS)))
     return "\n".join(parts)
 
 
@@ -96,32 +95,6 @@ def _stale(found: Table, link: Link) -> list[str]:
         texts = (median, minute(record.created), reasons[entry.id])
         lines.append(line_of([f"{_breakable(name_of(record))} {cited(entry, link)}", *map(escape, texts)]))
     return [*lines, ""]
-
-
-def _mixes(table: PipelineTable, link: Link) -> str:
-    """The mixes of a subject, what their names stand for, and their phases; then stale ones."""
-    lines = [f"### {escape(table.title)}", ""]
-    if table.rows:
-        made, texts = mix_cells.cells(table.rows)
-        kept = [place for place, column in enumerate(made) if column.heading in _wanted(table.rows[0].record)]
-        lines += head([("mix", False), ("status", False), *((made[place].heading, True) for place in kept[1:])])
-        for row, line in zip(table.rows, texts, strict=True):
-            shown_texts = [row.record.status, *(line[place] for place in kept[1:])]
-            lines.append(line_of([f"{escape(row.name)} {cited(row.entry, link)}", *map(escape, shown_texts)]))
-        lines += ["", *(f"- {escape(row.name)}: {_breakable(str(row.record.mix))}" for row in table.rows), ""]
-        lines += pipelines.phases_of(table.rows)
-    if table.stale:
-        lines += ["Stale: not comparable with the rows above.", ""]
-        lines += head([("mix", False), ("measured (UTC)", False), ("why", False)])
-        for stale in table.stale:
-            name = f"{_breakable(str(stale.row.record.mix))} {cited(stale.row.entry, link)}"
-            lines.append(line_of([name, minute(stale.row.record.created), escape(stale.reason)]))
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _wanted(record: PipelineRecord) -> set[str]:
-    return {mix_cells.in_words_of(record, heading) for heading in _OF_MIXES}
 
 
 def _breakable(text: str) -> str:

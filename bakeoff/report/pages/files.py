@@ -8,8 +8,8 @@ from bakeoff.machine.files import write_atomically
 from bakeoff.models.words import counted
 from bakeoff.record.folders import record_files
 from bakeoff.record.store import Records, load_all
-from bakeoff.report.links import AGAIN, folders_of, links_from
-from bakeoff.report.markdown import pipelines, results
+from bakeoff.report.links import AGAIN, folders_of
+from bakeoff.report.markdown import results
 from bakeoff.report.pages import history
 from bakeoff.report.render import markdown
 
@@ -25,8 +25,6 @@ def render(records: Records, machines: Collection[str] | None = None) -> Iterato
         if machines is None or machine.id in machines:
             yield posixpath.join(folders[machine.id], results.NAME), results.render(records, machine)
             page = markdown.render(history.of_machine(records, machine))
-            runs = pipelines.every_run(records.of_machines([machine.id]).pipelines, links_from(folders[machine.id]))
-            page += "".join(f"\n{part}" for part in runs)
             yield posixpath.join(folders[machine.id], history.NAME), page
 
 

@@ -21,9 +21,8 @@ from bakeoff.report.drift import USUAL, drift
 from bakeoff.report.format import milliseconds, minute
 from bakeoff.report.groups import group_key, groups, name_of, newest, title_without_machine
 from bakeoff.report.links import Cited, cited_by, folders_of, links_from
-from bakeoff.report.mix_cells import in_words_of
 from bakeoff.report.notes import overlapped_text, selftest_text
-from bakeoff.report.pages import sweep
+from bakeoff.report.pages import pipelines, sweep
 from bakeoff.report.pipelines import by_run, differs, named, subject_key
 from bakeoff.report.pipelines import title_without_machine as pipeline_title
 from bakeoff.report.recommendation import decision, deployment
@@ -78,6 +77,7 @@ def of_machine(records: Records, machine: Machine) -> Document:
             Text(_INTRODUCTION),
             Section("Newest first", (lines,)) if (lines := _lines(own)) is not None else None,
             *_components(own, cited),
+            pipelines.every_run(own.pipelines, cited),
             Section("Superseded", (superseded,)) if superseded is not None else None,
         ),
     )
@@ -175,7 +175,7 @@ def _of_run(entries: Sequence[StoredPipeline]) -> _Found:
     if not timed:
         return _Found(*about)
     best, found = min(timed, key=lambda pair: pair[1].ms_a_frame)
-    figure = f"{milliseconds(found.ms_a_frame)} {in_words_of(first, 'ms a frame')}"
+    figure = f"{milliseconds(found.ms_a_frame)} {pipelines.in_words_of(first, 'ms a frame')}"
     said = [f"{best.gain.ratio:.2f}x {best.against}"] if best.gain is not None else []
     return _Found(*about, best.entry, best.record.mix.variants, figure, said)
 

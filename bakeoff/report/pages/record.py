@@ -8,6 +8,7 @@ from bakeoff.models.words import counted
 from bakeoff.record.floor import floors
 from bakeoff.record.limit_checks import check_limits
 from bakeoff.record.objective import LATENCY
+from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import (
     BuildCost,
     Clock,
@@ -20,7 +21,7 @@ from bakeoff.record.schema import (
     SizeResult,
     TraceRecord,
 )
-from bakeoff.record.store import Stored
+from bakeoff.record.store import Stored, StoredPipeline
 from bakeoff.report.columns import build_seconds
 from bakeoff.report.document import Document, Heading, Lines, Listed, Section, Table, Text, Tone, blocks, listed, table
 from bakeoff.report.format import MIB, duration, median_and_interval, shorten, size_text
@@ -41,7 +42,7 @@ _SENSITIVITY = (
 _WHICH: Mapping[str, str] = {"usual": " (usual)", "seen": "", "unseen": " (not listed)"}
 
 
-def log_path(record: Record) -> str:
+def log_path(record: Record | PipelineRecord) -> str:
     """Where the worker's log is on this machine, or what its name was on another."""
     path = paths.cache_folder() / record.log
     return str(path) if path.exists() else f"not on this machine (was {record.log} in the cache folder)"
@@ -64,7 +65,7 @@ def document(stored: Stored) -> Document:
             _proof(record, made.proof) if made.proof is not None else None,
             _parity(made.parity) if made.parity is not None else None,
             _sizes(record) if made.sizes else None,
-            _section("Settings", _settings(record)),
+            _section("Settings", settings(record)),
             _section("Origin", _origin(stored)),
             Lines(tuple(made.traceback.rstrip().splitlines())) if made.traceback else None,
         ),
@@ -320,7 +321,7 @@ def inputs_text(result: SizeResult) -> str:
     return kinds[0] if len(kinds) == 1 else ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
 
 
-def _settings(record: Record) -> Listed | None:
+def settings(record: Record | PipelineRecord) -> Listed | None:
     settings = record.measurement.settings | record.measurement.device_state
     return _stated({"settings": _pairs(settings), "versions": _pairs(record.versions)})
 
@@ -335,21 +336,30 @@ def _stated(facts: Mapping[str, str]) -> Listed | None:
 
 
 def _origin(stored: Stored) -> Listed | None:
-    """When, where and by which code it was made, and its log."""
-    record, host, machine = stored.record, stored.record.host, stored.machine
+    record = stored.record
     by = "by what it was likely to tell" if record.order_seed is None else f"drawn with seed {record.order_seed}"
-    commit = f"{record.commit[:12] or 'not in a checkout'}{' with changes' if record.dirty else ''}"
     backends = ", ".join(f"{used.reference} ({used.file}) {used.hash}" for used in record.source.backends)
+    return origin(
+        stored,
+        f"sweep {record.sweep}, build {record.build_number}, process {record.process}",
+        f"component {record.source.component}, measuring side {record.source.instrument}, {backends}",
+        f"row {record.position} of its sweep, {by}" if record.position else "",
+    )
+
+
+def origin(stored: Stored | StoredPipeline, run: str, source: str, order: str = "") -> Listed | None:
+    """When, where and by which code a record was made, and its log."""
+    record, host, machine = stored.record, stored.record.host, stored.machine
+    commit = f"{record.commit[:12] or 'not in a checkout'}{' with changes' if record.dirty else ''}"
     return _stated(
         {
-            "made": f"{record.created}, sweep {record.sweep}, build {record.build_number}, process {record.process}, "
-            f"{record.wall_s:.0f} s{', note: ' if record.note else ''}{record.note}",
-            "order": f"row {record.position} of its sweep, {by}" if record.position else "",
+            "made": f"{record.created}, {run}, {record.wall_s:.0f} s{', note: ' if record.note else ''}{record.note}",
+            "order": order,
             "machine": f"{machine.name}, id {machine.id}{', class ' if machine.machine_class else ''}"
             f"{machine.machine_class}",
             "host": f"{host.system}, {size_text(host.memory_bytes)}, {' '.join(host.cpu_flags)}",
             "code": f"{commit}, code hash {record.code or 'not stated'}; {selftest_text(record)}",
-            "source": f"component {record.source.component}, measuring side {record.source.instrument}, {backends}",
+            "source": source,
             "log": log_path(record),
         }
     )

@@ -12,7 +12,8 @@ from bakeoff.pipeline.dry_run import estimate
 from bakeoff.pipeline.plan import PipelinePlan, make_pipeline_plan
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.plan.memory import programs_memory, weights_bytes
-from bakeoff.report.text import pipeline_plan
+from bakeoff.report.pages import pipeline_plan
+from bakeoff.report.render import terminal
 
 REQUEST = PipelineRequest("loops:PIPELINE", mixes=("eager",), device="cpu", threads=1)
 WHOLE = "small:tiny[steps=4]/wm=inductor[freezing]/bf16,image=eager/fp32@cpu"
@@ -132,7 +133,7 @@ def test_a_dry_run_says_what_is_known_and_what_is_guessed(tmp_path: Path) -> Non
     assert eager.memory_bytes > 1 << 30
     assert missing.precheck.startswith("unavailable: image: unavailable: ")
     assert (missing.seconds, found.seconds) == (0.0, eager.seconds)
-    text = pipeline_plan.render(found)
+    text = terminal.render(pipeline_plan.document_of(found))
     assert "eager: small:tiny/wm=eager/fp32,image=eager/fp32@cpu" in text
     assert "a steady unit by its parts: unknown" in text
     assert missing.precheck in text

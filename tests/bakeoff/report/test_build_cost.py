@@ -13,10 +13,10 @@ from bakeoff.record.store import Records, Stored, StoredPipeline
 from bakeoff.report.columns import COLUMNS, build_seconds, cells, contexts
 from bakeoff.report.markdown import results, whole
 from bakeoff.report.notes import overlapped_text
+from bakeoff.report.pages import mix
 from bakeoff.report.pages import record as one
 from bakeoff.report.render import terminal
 from bakeoff.report.selection import chosen
-from bakeoff.report.text import pipeline
 
 ALONE = BuildCost("cold", 12.25, 3.5)
 BESIDE = BuildCost("cold", None, cpu_s=71.04, overlapped=True, warm_cpu_s=9.11)
@@ -96,4 +96,4 @@ def test_a_row_of_a_table_shows_it() -> None:
 def test_a_program_of_a_mix_states_what_is_known(cost: BuildCost, says: str) -> None:
     first, *others = programs(EAGER)
     made = measured(programs=(replace(first, build=cost), *others))
-    assert says in pipeline.render_record(StoredPipeline("id", pipeline_record(made=made)))
+    assert says in terminal.render(mix.document_of(StoredPipeline("id", pipeline_record(made=made))))

@@ -13,9 +13,9 @@ from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredPipeline
 from bakeoff.report.html import page
 from bakeoff.report.monitored import sentences
+from bakeoff.report.pages import mix, pipelines
 from bakeoff.report.pages import record as record_text
 from bakeoff.report.render import terminal
-from bakeoff.report.text import pipeline as pipeline_text
 
 SECOND = 1_000_000_000
 COST = MonitorCost(
@@ -100,8 +100,8 @@ def test_remarks_of_a_mix_have_it() -> None:
     eager, best = run_of_two()
     kept = (StoredPipeline("id-0", replace(eager, monitored=SEEN)), StoredPipeline("id-1", best))
     text = sentences(kept[0].record)[0]
-    assert text in pipeline_text.render(kept)
-    assert text in pipeline_text.render_record(kept[0])
+    for document in (pipelines.of_runs(kept), mix.document_of(kept[0])):
+        assert text in terminal.render(document)
     assert text.replace("'", "&#39;") in page.render(Records((), (), (), pipelines=kept))
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -26,12 +27,14 @@ from bakeoff.record.pipeline import LoopParity, PipelineRecord, UnitParity
 from bakeoff.record.schema import Finding, OutputParity
 from bakeoff.record.store import Records, Stored, StoredPipeline, find_shown, load_all, save, supersede
 from bakeoff.record.units import UnitKind
+from bakeoff.report.document import Document, Text
 from bakeoff.report.figures import files as svg_files
-from bakeoff.report.figures.pipeline import units_over_time, waterfall
+from bakeoff.report.figures.pipeline import lines_figure, units_figure, waterfall_figure
 from bakeoff.report.html import page
-from bakeoff.report.pages import files
-from bakeoff.report.pipelines import named, pipeline_tables
-from bakeoff.report.text import pipeline as text
+from bakeoff.report.pages import files, mix
+from bakeoff.report.pages import pipelines as pages
+from bakeoff.report.pipelines import MixRow, named, pipeline_tables
+from bakeoff.report.render import terminal
 from bakeoff.variant import BackendUse
 
 HOSTILE = "</script><script>document.title='owned'</script> | <b>x</b> \x1b[2J\x07 $\\frac{1}{0}$ %{x}"
@@ -71,87 +74,126 @@ def hostile() -> PipelineRecord:
     )
 
 
-class TestText:
-    def test_the_table_of_a_run(self) -> None:
-        shown = text.render(stored(*run_of_two(0.5), pipeline_record(AOTI, "", failed(AOTI))))
-        head, _, rest = shown.partition("\n")
+def of_runs(*made: PipelineRecord) -> str:
+    """What `bakeoff pipeline` prints at the end of these runs."""
+    return terminal.render(pages.of_runs(stored(*made)))
+
+
+def rows_of(shown: str) -> dict[str, str]:
+    """The lines of all tables by their first word."""
+    return {line.split()[0]: line for line in reversed(shown.splitlines()) if line.strip()}
+
+
+class TestSections:
+    def test_the_table_of_a_run_after_what_to_deploy(self) -> None:
+        shown = of_runs(*run_of_two(0.5), pipeline_record(AOTI, "", failed(AOTI)))
+        head, _, _, verdict, *_ = shown.splitlines()
         assert head == "owl:200m, audio window 30, steps 4, Test CPU, 4 cores, 4 threads, random weights, seed 0"
-        rows = {line.split()[0]: line for line in rest.splitlines()[3:6]}
-        assert re.search(r"101\.05 \[100\.60, 101\.50\] +n/a, needs 100 units +9\.90 +0\.40x", rows["eager"])
+        told = "2.00x as fast as eager [2.00, 2.00] (20 pairs of interleaved units, one process each)"
+        assert verdict == f"Deploy best: it is {told}."
+        rows = rows_of(shown)
+        assert re.search(r"ok +101\.05 \[100\.60, 101\.50\] +9\.90 +0\.40x", rows["eager"])
+        assert re.search(r"12\.35 +\+24\.8%", rows["eager"])
         assert "2.00x [2.00, 2.00]" in rows["best"]
-        assert re.search(r"12\.35 +\+24\.8%$", rows["eager"])
-        assert "oom: needs 13 GiB, 4 are free" in rows["mix"]
-        assert f"best: {BEST}" in shown
+        assert f"\nbest: {BEST}\n" in shown
+        assert "mix A: oom: needs 13 GiB, 4 are free" in shown
+        assert "eager: a unit takes 101.05 ms" in shown
         assert "between programs explains 50% of the difference (+10.11 ms)" in shown
         assert "weights held: wm 1 copy for 1 program (400 MiB)" in shown
-        assert shown.endswith(
-            "best is 2.00x as fast as eager [2.00, 2.00] (20 pairs of interleaved units, one process each)"
-        )
+
+    def test_the_fastest_is_first_and_those_that_are_not_ranked_last(self) -> None:
+        rows = named(stored(pipeline_record(AOTI, "", failed(AOTI)), *run_of_two(0.5)))
+        assert [row.name for row in rows] == ["best", "eager", "mix A"]
+
+    @pytest.mark.parametrize("width", [80, 120])
+    def test_no_table_is_wider_than_the_terminal(self, width: int) -> None:
+        shown = terminal.render(pages.of_runs(stored(*run_of_two(0.5), pipeline_record(AOTI, "", failed(AOTI)))), width)
+        tables = [line for line in shown.splitlines() if re.match("-+  -", line)]
+        assert len(tables) == 2
+        assert all(len(line) <= width for line in tables)
+        assert "ms a frame [95 %]" in shown
+
+    def test_p99_is_of_a_hundred_units(self) -> None:
+        many = replace(measured(), units=units([{"denoise": 40.0 + number} for number in range(100)]))
+        assert re.search(r" 138\.00 ", rows_of(of_runs(pipeline_record(made=many)))["eager"])
+        assert "p99" not in of_runs(pipeline_record())
 
     def test_blocks_a_second_are_stated_where_the_unit_is_a_block(self) -> None:
         made = replace(measured(), units=units([{"denoise": 200.0}] * 10, frames=[3] * 10))
-        shown = text.render(stored(pipeline_record(made=made, unit="block")))
-        assert re.search(r"15\.00 +5\.00 ", shown)
-        assert "blocks/s" not in text.render(stored(pipeline_record()))
+        assert re.search(r"15\.00 +5\.00 ", of_runs(pipeline_record(made=made, unit="block")))
+        assert "blocks/s" not in of_runs(pipeline_record())
 
     def test_a_mix_that_lost_says_so(self) -> None:
-        shown = text.render(stored(*run_of_two(1.5)))
-        assert "0.67x [0.67, 0.67], slower than eager" in shown
+        shown = of_runs(*run_of_two(1.5))
+        assert "Deploy eager: it is faster than each mix that took turns with it." in shown
+        assert "0.67x [0.67, 0.67] slower" in shown
         assert "best lost: eager is 1.50x as fast [1.50, 1.50]" in shown
+
+    def test_equal_mixes_are_not_decided(self) -> None:
+        (section,) = pages.sections(stored(*run_of_two(1.0)))
+        verdict = section.blocks[0]
+        assert isinstance(verdict, Text)
+        assert (verdict.text, verdict.tone) == ("Not decided: no mix is shown to be faster than eager.", "open")
+        assert "best against eager: no difference shown, 1.00x" in of_runs(*run_of_two(1.0))
 
     def test_a_finding_that_is_the_reason_is_said_once(self) -> None:
         findings = (Finding("contention", "others used the CPU"), Finding("busy-host", "load average 2.0"))
         made = measured(status="unstable", reason="others used the CPU", findings=findings)
-        shown = text.render(stored(pipeline_record(made=made)))
-        assert "  unstable: others used the CPU" in shown
+        shown = of_runs(pipeline_record(made=made))
+        assert "\nunstable: others used the CPU" in shown
         assert "finding contention" not in shown
         assert "finding busy-host: load average 2.0" in shown
 
+    def test_a_remark_that_holds_for_all_is_said_once(self) -> None:
+        shown = of_runs(*run_of_two(0.5))
+        assert shown.count("no selftest on this machine") == 1
+        assert "\nno selftest on this machine" in shown
+
     def test_a_run_without_eager_is_held_against_its_first_mix(self) -> None:
         first, second = (replace(entry, role="") for entry in run_of_two(0.5))
-        shown = text.render(stored(first, second))
-        assert "mix B is 2.00x as fast as mix A [2.00, 2.00]" in shown
+        assert "Deploy mix B: it is 2.00x as fast as mix A [2.00, 2.00]" in of_runs(first, second)
 
     def test_an_unstable_mix_is_not_ranked_and_says_why(self) -> None:
-        shown = text.render(stored(pipeline_record(), recompiled()))
-        assert "unstable: recompiled: wm.step" in shown
-        assert "unit 5 compiled wm.step" in shown
+        shown = of_runs(pipeline_record(), recompiled())
+        assert "best: unstable: recompiled: wm.step" in shown
+        assert "best: unit 5 compiled wm.step" in shown
         assert "as fast as eager" not in shown
+        assert "Nothing to compare with: no mix that is ok took turns with eager." in shown
 
     def test_printed_shares_add_up(self) -> None:
         for entry in run_of_two(0.37):
-            lines = text.phase_table(entry).splitlines()[2:]
-            shares = [float(line.split()[-2]) for line in lines]
-            assert round(sum(shares[:-1]), 1) == shares[-1] == 100.0
+            table = pages.phases_table([MixRow(stored(entry)[0], "")])
+            assert table is not None
+            *shares, whole = (float(row[-1].text) for row in table.rows)
+            assert round(sum(shares), 1) == whole == 100.0
 
     def test_a_slot_without_a_part_says_how_to_make_it(self) -> None:
         made = replace(measured(), programs=(*programs(EAGER)[:1], *programs(EAGER, part="")[1:]))
-        shown = text.render(stored(pipeline_record(made=made)))
+        shown = of_runs(pipeline_record(made=made))
         assert "run: bakeoff sweep image --preset 200m --workload decode --backends eager" in shown
-        assert re.search(r"900 +n/a\n", shown)
+        assert re.search(r"900 +n/a ", shown)
 
     def test_one_record_in_full(self) -> None:
         entries = stored(*run_of_two(0.5))
-        shown = text.render_record(entries[1], entries)
-        assert shown.startswith(BEST)
-        assert "against   eager: this mix is 2.00x as fast" in shown
-        assert "denoise: 60.630 to 30.315 ms a unit (-30.315)" in shown
-        assert "units     1 opening, 1 filling, 20 steady" in shown
+        shown = terminal.render(mix.document_of(entries[1], entries), 100)
+        assert shown.startswith(f"mix: {BEST}")
+        assert "against eager: this mix is 2.00x as fast" in shown
+        assert re.search(r"\ndenoise +60\.630 +30\.315 +-30\.315\n", shown)
+        assert "units: 1 opening, 1 filling, 20 steady" in shown
 
     def test_json_has_the_figures_as_numbers(self) -> None:
-        rows = text.summary(stored(*run_of_two(0.5), recompiled()))
-        by_name = {str(row["name"]): row for row in rows}
+        by_name = {row["name"]: row for row in pages.as_rows(stored(*run_of_two(0.5), recompiled()))}
         assert by_name["best"]["status"] == "unstable"
         first = by_name["eager"]
-        assert first["prediction"]["explained_by"] == "between programs"  # type: ignore[index]
-        assert sum(line["thousandths"] for line in first["phases"]) == 1000  # type: ignore[attr-defined]
+        assert first["prediction"]["explained_by"] == "between programs"
+        assert sum(line["thousandths"] for line in first["phases"]) == 1000
 
 
 class TestTables:
     def test_the_newest_record_of_each_mix(self) -> None:
         old = replace(pipeline_record(made=measured(factor=3.0)), created="2026-01-01T00:00:00.000000Z", run="old")
         (table,) = pipeline_tables(stored(*run_of_two(), old))
-        assert [row.name for row in table.rows] == ["eager", "best"]
+        assert [row.name for row in table.rows] == ["best", "eager"]
         assert table.stale == ()
 
     def test_a_mix_is_held_against_the_eager_of_its_own_run_though_a_newer_one_replaced_it(self) -> None:
@@ -185,15 +227,15 @@ class TestTables:
         for change, reason in zip(changes, wanted, strict=True):
             old = pipeline_record(AOTI, "best", measured(AOTI), created=early, run="old", **change)
             (table,) = pipeline_tables(stored(*run_of_two(), old))
-            assert [row.name for row in table.rows] == ["eager", "best"]
-            assert [(stale.row.name, stale.reason) for stale in table.stale] == [("best", f"measured with {reason}")]
+            assert [row.name for row in table.rows] == ["best", "eager"]
+            assert [(row.name, row.stale) for row in table.stale] == [("best", f"measured with {reason}")]
 
     def test_two_mixes_of_one_role_have_different_names(self) -> None:
         old = pipeline_record(AOTI, "best", measured(AOTI), created="2026-01-01T02:03:04.000000Z", run="old")
         assert [row.name for row in named(stored(old, *run_of_two()))] == [
+            "best",
             "best of 2026-01-01 02:03:04",
             "eager",
-            "best",
         ]
 
     def test_other_subjects_and_machines_have_tables_of_their_own(self) -> None:
@@ -206,12 +248,12 @@ class TestMarkdown:
         names = [save(tmp_path, entry) for entry in run_of_two()]
         written = files.update(tmp_path)
         assert files.check(tmp_path) == []
-        overview, *pages = (path.read_text() for path in written)
+        overview, *others = (path.read_text() for path in written)
         assert "owl:200m: wm=inductor[freezing]/bf16" in overview
-        for page_text in pages:
+        for page_text in others:
             assert "## Pipelines" in page_text
             assert "2.00x [2.00, 2.00]" in page_text
-            assert all(f"/{name}.json)" in page_text for name in names)
+            assert all(f"/{name}.json\n" in page_text for name in names)
         (tmp_path / MACHINE.folder / "records" / f"{names[0]}.json").unlink()
         assert len(files.check(tmp_path)) == len(written)
 
@@ -228,17 +270,27 @@ class TestMarkdown:
 
 class TestPictures:
     def test_segments_of_a_bar_follow_each_other_and_end_at_the_unit(self) -> None:
-        (bar, _) = waterfall(named(stored(*run_of_two())))
-        at = 0.0
-        for segment in bar.segments:
-            assert segment.start_ms == pytest.approx(at)
-            at += segment.ms
-        assert bar.ms == pytest.approx(101.05)
+        drawn = waterfall_figure(named(stored(*run_of_two())))
+        assert drawn is not None
+        bars, _, ends = (layer["data"]["values"] for layer in drawn.spec["layer"])
+        segments = [segment for segment in bars if segment["mix"] == "eager"]
+        assert all(one["to"] == pytest.approx(after["from"], abs=1e-2) for one, after in pairwise(segments))
+        assert segments[-1]["to"] == pytest.approx(101.05)
+        assert [end["text"] for end in ends if end["mix"] == "eager"] == ["101.05 ms"]
 
     def test_units_keep_their_kinds_and_what_they_compiled(self) -> None:
-        (series,) = units_over_time(named(stored(recompiled())))
-        assert [point.kind for point in series.points[:3]] == ["opening", "filling", "steady"]
-        assert [point.number for point in series.points if point.moved] == [5]
+        drawn = units_figure(named(stored(recompiled())))
+        assert drawn is not None
+        points = drawn.spec["data"]["values"]
+        assert [point["kind"] for point in points[:3]] == ["opening", "filling", "steady"]
+        assert [(point["unit"], point["compiled"]) for point in points if point["kind"] == "moved"] == [(5, "wm.step")]
+
+    def test_lines_of_each_mix_are_beside_those_of_the_baseline(self) -> None:
+        drawn = lines_figure(named(stored(*run_of_two(0.5))))
+        assert drawn is not None
+        bars = {(bar["mix"], bar["line"]): bar for bar in drawn.spec["data"]["values"]}
+        assert bars["best", "denoise"]["change"] == pytest.approx(-30.315)
+        assert bars["eager", "denoise"]["ms"] == pytest.approx(60.63)
 
     def test_svg_of_each_pipeline(self) -> None:
         found = records(*run_of_two(), pipeline_record(AOTI, "", failed(AOTI)))
@@ -254,8 +306,9 @@ class TestPictures:
 class TestHostileText:
     def test_the_terminal_obeys_nothing(self) -> None:
         entries = stored(hostile(), *run_of_two())
-        for shown in (text.render(entries), text.render_newest(entries), text.render_record(entries[0], entries)):
-            assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", shown.partition("\n\n</script>")[0])
+        found = Document("", tuple(pages.sections(entries)))
+        for shown in (found, pages.of_runs(entries), mix.document_of(entries[0], entries)):
+            assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", terminal.render(shown, 80))
 
     def test_markdown(self) -> None:
         found = records(hostile())
@@ -271,10 +324,11 @@ class TestHostileText:
         outside = re.sub(r"<script>.*?</script>", "", made, flags=re.DOTALL)
         assert "<script>document" not in made
         assert "<b>x" not in outside
-        data = re.findall(r'<script type="application/json" id="pipeline-0-data">(.*?)</script>', made, re.DOTALL)
-        figures = json.loads(data[0])
-        assert set(figures) == {"waterfall", "units"}
-        assert "<" not in data[0]
+        (data,) = re.findall(
+            r'<script type="application/json" id="pipelines[-0-9]*-data">(.*?)</script>', made, re.DOTALL
+        )
+        assert set(json.loads(data)) == {"waterfall", "units"}
+        assert "<" not in data
 
     def test_svg_is_well_formed(self) -> None:
         for drawn in svg_files.render(records(hostile(), recompiled())).values():
@@ -301,7 +355,7 @@ class TestPage:
             tmp_path,
         )  # fmt: skip
         names = ["waterfall", "units", "lines"]
-        assert [plot[:2] for plot in found] == [[f"pipeline-0-{name}", "yes"] for name in names]
+        assert [(plot[0].rpartition("-")[2], plot[1]) for plot in found] == [(name, "yes") for name in names]
         assert all(plot[2] > 5 for plot in found)
         assert said == ""
 
@@ -319,8 +373,8 @@ class TestCommands:
         assert isinstance(find_shown(runs, kept.current[0].id), Stored)
         ran = bakeoff("show", kept.pipelines[1].id, "--runs", str(runs), cwd=runs)
         assert ran.code == 0
-        assert f"record    {kept.pipelines[1].id}" in ran.out
-        assert "against   " in ran.out
+        assert f"record: {kept.pipelines[1].id}" in ran.out
+        assert "against eager: " in ran.out
         ran = bakeoff("show", kept.pipelines[0].id, "--runs", str(runs), "--json", cwd=runs)
         assert json.loads(ran.out)["record"]["kind"] == "pipeline"
 
@@ -329,10 +383,10 @@ class TestCommands:
         ran = bakeoff("table", "owl", *options, cwd=runs)
         assert (ran.code, ran.err) == (0, "")
         assert "toy:tiny.world" not in ran.out
-        assert "best is 2.00x as fast as eager" in ran.out
+        assert "Deploy best: it is 2.00x as fast as eager" in ran.out
         both = bakeoff("table", *options, "--json", cwd=runs)
         answer = json.loads(both.out)
-        assert [row["name"] for row in answer["pipelines"]] == ["eager", "best"]
+        assert [row["name"] for row in answer["pipelines"]] == ["best", "eager"]
         assert len(answer["records"]) == 1
 
     def test_a_pipeline_without_records(self, tmp_path: Path) -> None:

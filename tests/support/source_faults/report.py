@@ -256,7 +256,7 @@ FAULTS = (
         "bakeoff/report/pipelines.py",
         'if record is baseline or not (baseline.status == record.status == "ok"):',
         "if record is baseline:",
-        ("tests/bakeoff/report/test_pipelines.py::TestText",),
+        ("tests/bakeoff/report/test_pipelines.py::TestSections",),
     ),
     Fault(
         "report",

@@ -1,0 +1,404 @@
+"""Tables of pipelines: which mix to take, the mixes fastest first, the phases of a unit, and notes.
+
+`bakeoff table`, the end of `bakeoff pipeline`, RESULTS.md, the history and the HTML report are made of these sections.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from itertools import groupby
+from typing import Any, Final
+
+from bakeoff.models.words import counted
+from bakeoff.record.frames import FEWEST_FOR_P99, FrameFigures, PhaseRow, figures, phases
+from bakeoff.record.pairs import FEWEST_FOR_INTERVAL, turned
+from bakeoff.record.pipeline import PipelineRecord
+from bakeoff.record.prediction import Prediction, memory_sum, prediction, sweep_command, weights_held
+from bakeoff.record.store import StoredPipeline
+from bakeoff.report import document, links
+from bakeoff.report.document import Cell, Details, Document, Figures, Heading, Section, Table, Text, blocks, listed
+from bakeoff.report.figures.pipeline import drawings
+from bakeoff.report.format import MIB, milliseconds, minute
+from bakeoff.report.monitored import sentences
+from bakeoff.report.notes import selftest_text
+from bakeoff.report.pages.sweep import tone_of
+from bakeoff.report.pipelines import (
+    MixRow,
+    by_run,
+    named,
+    pipeline_tables,
+    subject_key,
+    title,
+    title_without_machine,
+    when,
+)
+from bakeoff.trace.table import profile_table
+
+_OUTPUTS: Final = 3
+"""Outputs of the loop's check that are listed at most."""
+_FRAMES: Final = re.compile(r"(video )?frame")
+_HEADINGS: Final = (
+    Heading("mix"),
+    Heading("status"),
+    Heading("ms a frame [95 %]", "median over steady units of the wall time a frame, and its 95 % interval", True),
+    Heading("speed-up", "time of eager (or of the first mix, in a run without it) over that of this mix, median of "
+            "interleaved pairs of units, and its 95 % interval; ~ no difference shown", True),
+    Heading("video frames/s", "frames of all steady units over their wall time", True, 2),
+    Heading("blocks/s", "blocks over the same wall time", True, 7),
+    Heading("of real time", "frames a second over the rate that the model was made for", True, 3),
+    Heading("p99 ms", f"99 % of the steady units took less a frame (nearest rank, of {FEWEST_FOR_P99} units or more)",
+            True, 5),
+    Heading("first frame ms", "opening of the session and its first unit", True, 6),
+    Heading("peak MiB", "device memory on CUDA, else resident size of the worker, with all components in place",
+            True, 1),
+    Heading("predicted frames/s", "from the records of the components: calls a unit times the median of each", True, 8),
+    Heading("error", "predicted over measured frames/s, less 1", True, 9),
+    Heading("record", leaves=4),
+)  # fmt: skip
+
+
+def sections(runs: Iterable[StoredPipeline], cited: links.Cited | None = None, full: bool = False) -> list[Section]:
+    """The newest record of each mix: a section for each subject and machine. With `full` there are figures too."""
+    return [_section(table.title, table.rows, table.stale, cited, full) for table in pipeline_tables(runs)]
+
+
+def of_runs(runs: Iterable[StoredPipeline]) -> Document:
+    """All mixes of each run, as `bakeoff pipeline` prints them at its end."""
+    return Document("", tuple(_section(title(entries[0].record), named(entries)) for entries in by_run(runs)))
+
+
+def every_run(runs: Iterable[StoredPipeline], cited: links.Cited) -> Section | None:
+    """The same for the history: by subject, the newest run first, folded. None without runs."""
+    ordered = sorted(runs, key=lambda entry: (entry.record.mix.pipeline, str(subject_key(entry.record))))
+    made = []
+    for _, of_subject in groupby(ordered, key=lambda entry: subject_key(entry.record)):
+        found = by_run(sorted(of_subject, key=lambda entry: (entry.record.created, entry.id)))
+        folded = (_run(entries, cited) for entries in reversed(found))
+        made.append(Section(title_without_machine(found[-1][0].record), tuple(folded)))
+    return Section("Pipelines", blocks(document.legend(document.headings_of(made)), *made)) if made else None
+
+
+def _run(entries: Sequence[StoredPipeline], cited: links.Cited) -> Details:
+    first = entries[0].record
+    notes = [Text(note, "note") for note in sorted({entry.record.note for entry in entries if entry.record.note})]
+    versions = Text(", ".join(f"{name} {version}" for name, version in first.versions.items()), "versions", "faint")
+    return Details(when(first), (*notes, *_section("", named(entries), cited=cited).blocks, versions))
+
+
+def as_rows(runs: Iterable[StoredPipeline]) -> list[dict[str, Any]]:
+    """The rows of the tables of these records with figures as numbers, for `--json`; stale ones with the reason."""
+    return [_data(row) for table in pipeline_tables(runs) for row in (*table.rows, *table.stale)]
+
+
+def _section(
+    heading: str,
+    rows: Sequence[MixRow],
+    stale: Sequence[MixRow] = (),
+    cited: links.Cited | None = None,
+    full: bool = False,
+) -> Section:
+    first, *others = _verdicts(rows)
+    drawn = drawings(rows) if full else []
+    return Section(
+        heading,
+        blocks(
+            first,
+            mixes_table(rows, cited),
+            listed(others),
+            listed(_names(rows), "Mixes"),
+            phases_table(rows),
+            Figures(tuple(drawn)) if drawn else None,
+            listed(_notes(rows, cited), "Remarks"),
+            listed((_stale(row, cited) for row in stale), "Stale, not comparable with the rows above"),
+        ),
+    )
+
+
+def _verdicts(rows: Sequence[MixRow]) -> list[Text]:
+    """What to deploy, then how the other mixes did against the baseline of their run."""
+    held = {row.name: _held_against(row) for row in rows if row.gain is not None}
+    best = next((row for row in rows if row.record.status == "ok"), None)
+    if best is None:
+        first = Text("Deploy none of these mixes: none is ok.", tone="bad")
+    elif best.gain is not None and best.gain.word == "faster":
+        first = Text(f"Deploy {best.name}: it {held.pop(best.name)}.", tone="good")
+    elif held and all(row.gain.word == "slower" and row.against == best.name for row in rows if row.gain is not None):
+        first = Text(f"Deploy {best.name}: it is faster than each mix that took turns with it.", tone="good")
+    elif held:
+        first = Text(f"Not decided: no mix is shown to be faster than {rows[0].against}.", tone="open")
+    else:
+        first = Text(f"Nothing to compare with: no mix that is ok took turns with {best.name}.", tone="open")
+    return [first, *(Text(f"{name} {text}") for name, text in held.items())]
+
+
+def _held_against(row: MixRow) -> str:
+    """By interleaved units."""
+    assert row.gain is not None
+    gain, lost = row.gain, row.gain.ratio < 1
+    ratio, interval = turned(gain.ratio, gain.interval) if lost else (gain.ratio, gain.interval)
+    ends = f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval is not None else ""
+    for_whom = f" for {row.against}" if lost else ""
+    text = {
+        "faster": f"is {ratio:.2f}x as fast as {row.against}{ends}",
+        "slower": f"lost: {row.against} is {ratio:.2f}x as fast{ends}",
+        "no difference shown": f"against {row.against}: no difference shown, {ratio:.2f}x{ends}{for_whom}",
+        "too few units": f"against {row.against}: too few units for a verdict, {ratio:.2f}x{for_whom}",
+    }[gain.word]
+    return f"{text} ({counted(gain.pairs, 'pair')} of interleaved units, one process each)"
+
+
+def mixes_table(rows: Sequence[MixRow], cited: links.Cited | None = None) -> Table | None:
+    """A row a mix."""
+    return document.table(
+        [replace(heading, text=in_words_of(rows[0].record, heading.text)) for heading in _HEADINGS] if rows else (),
+        [_cells(row, cited) for row in rows],
+    )
+
+
+def in_words_of(record: PipelineRecord, text: str) -> str:
+    """A heading or figure of frames; of a program that is called by itself, of calls."""
+    return _FRAMES.sub("call", text) if record.unit == "call" else text
+
+
+def _cells(row: MixRow, cited: links.Cited | None) -> list[Cell]:
+    record, found, memory, predicted = row.record, figures(row.record), memory_sum(row.record), prediction(row.record)
+    cells = [
+        Cell(row.name, row.name),
+        Cell(record.status, record.status, tone=tone_of(record.status)),
+        Cell(cost(found), found.ms_a_frame) if found is not None else Cell(""),
+        Cell(_speedup(row), row.gain.ratio) if row.gain is not None else Cell(""),
+    ]
+    if found is not None:
+        per_s = predicted.frames_per_s if predicted is not None else None
+        cells += [
+            _number(found.frames_per_s, rate),
+            _number(found.units_per_s if record.unit == "block" else None, rate),
+            _number(found.real_time, "{:.2f}x".format),
+            _number(found.p99_ms, lambda ms: milliseconds(ms, found.ms_a_frame)),
+            _number(found.first_frame_ms, milliseconds),
+        ]
+    else:
+        per_s, cells = None, cells + [Cell("")] * 5
+    return [
+        *cells,
+        _number(memory.peak_bytes if memory is not None else None, lambda size: f"{size / MIB:.0f}"),
+        _number(per_s, rate) if per_s is not None or predicted is None else Cell("n/a"),
+        _number(predicted.error if predicted is not None else None, "{:+.1%}".format),
+        Cell("", row.entry.id, cited(row.entry)) if cited is not None else Cell(row.entry.id.rpartition("_")[2]),
+    ]
+
+
+def _number(value: float | None, write: Callable[[float], str]) -> Cell:
+    return Cell(write(value), value) if value is not None else Cell("")
+
+
+def cost(found: FrameFigures) -> str:
+    """Median milliseconds a frame with its interval, or how many units an interval needs."""
+    median = milliseconds(found.ms_a_frame)
+    if found.interval is None:
+        return f"{median} [n/a, needs {FEWEST_FOR_INTERVAL} units]"
+    low, high = (milliseconds(end, found.ms_a_frame) for end in found.interval)
+    return f"{median} [{low}, {high}]"
+
+
+def rate(per_s: float) -> str:
+    """Frames or blocks a second, with three significant digits at least."""
+    return f"{per_s:.2f}" if per_s >= 1 else f"{per_s:.3g}"
+
+
+def _speedup(row: MixRow) -> str:
+    """The ratio against the baseline, with its interval, and that a mix lost where it did."""
+    assert row.gain is not None
+    ratio = f"{row.gain.ratio:.2f}x"
+    if row.gain.interval is None:
+        return f"{ratio} (n/a, needs {FEWEST_FOR_INTERVAL} units)"
+    end = {"slower": " slower", "no difference shown": " ~"}.get(row.gain.word, "")
+    return f"{ratio} [{row.gain.interval[0]:.2f}, {row.gain.interval[1]:.2f}]{end}"
+
+
+def _names(rows: Sequence[MixRow]) -> Iterator[Text]:
+    """What each name stands for, and which mixes are of an earlier run than the newest."""
+    last = max((row.record for row in rows), key=lambda record: record.created).run if rows else ""
+    for row in rows:
+        earlier = f" (an earlier run, {minute(row.record.created)} UTC, not in turns)" if row.record.run != last else ""
+        yield Text(f"{row.record.mix}{earlier}", row.name)
+
+
+def phases_table(rows: Sequence[MixRow]) -> Table | None:
+    """A row a phase; a mix has its milliseconds a unit and its shares, which add up to 100.0 %. None without units."""
+    found = {row.name: lines for row in rows if (lines := {line.name: line for line in phases(row.record)})}
+    headings = [Heading("phase"), Heading("calls a unit", "of programs within the phase", True, 2 * len(rows))]
+    for place, name in enumerate(found):
+        headings += [
+            Heading(f"{name} ms".strip(), "a unit", True, place),
+            Heading(f"{name} %".strip(), "of the unit", True, len(rows) + place),
+        ]
+    made = []
+    for name in dict.fromkeys(name for lines in found.values() for name in lines):
+        held = [[lines[name]] if name in lines else [] for lines in found.values()]
+        calls = next((line.calls for each in held for line in each if line.calls is not None), None)
+        made.append([Cell(name, name), _number(calls, str), *(cell for each in held for cell in _time(each))])
+    if not made:
+        return None
+    made.append([Cell("sum"), Cell(""), *(cell for lines in found.values() for cell in _time([*lines.values()]))])
+    return document.table(headings, made, f"Phases of a steady {rows[0].record.unit}, mean")
+
+
+def _time(lines: Sequence[PhaseRow]) -> tuple[Cell, Cell]:
+    """Their milliseconds a unit, and their share; empty without lines."""
+    ms, thousandths = (
+        (sum(line.ms for line in lines), sum(line.thousandths for line in lines)) if lines else (None, None)
+    )
+    return _number(ms, "{:.3f}".format), _number(thousandths, lambda value: f"{value / 10:.1f}")
+
+
+def _notes(rows: Sequence[MixRow], cited: links.Cited | None) -> list[Text]:
+    """What must be known of the mixes, each once, with their names where it is not so of all."""
+    names: dict[Text, list[str]] = {}
+    for row in rows:
+        for text in notes(row, cited):
+            names.setdefault(text, []).append(row.name)
+    return [
+        text if len(held) == len(rows) else replace(text, label=", ".join(dict.fromkeys(held)))
+        for text, held in names.items()
+    ]
+
+
+def notes(row: MixRow, cited: links.Cited | None = None) -> Iterator[Text]:
+    """What must be known of one mix: why it is not ok, findings, its prediction, memory, parity, profile."""
+    record, made = row.record, row.record.measurement
+    if record.status != "ok":
+        yield Text(f"{record.status}: {made.reason or 'no reason is stored'}", tone=tone_of(record.status))
+    for program in made.programs:
+        if program.status != "ok":
+            yield Text(f"{program.slot}.{program.variant.workload} is {program.status}: {program.reason}")
+    for finding in made.findings:
+        if record.status == "ok" or finding.text != made.reason:
+            yield Text(f"finding {finding.code}: {finding.text}")
+    for program in made.programs:
+        for finding in program.findings:
+            yield Text(f"finding of {program.slot}.{program.variant.workload}, {finding.code}: {finding.text}")
+    for unit, what in (made.units.moved if made.units is not None else {}).items():
+        yield Text(f"unit {unit} compiled {', '.join(what)}")
+    predicted = prediction(record)
+    if predicted is not None:
+        yield from map(Text, _explanation(predicted, record))
+    yield from map(Text, [*_memory(record), *_parity(record)])
+    yield from _profile(row, cited)
+    yield from map(Text, [*sentences(record), selftest_text(record)])
+
+
+def _explanation(found: Prediction, record: PipelineRecord) -> Iterator[str]:
+    """Where the prediction's error comes from; the programs without a part, with the sweep that makes it."""
+    for program in found.missing:
+        yield (
+            f"no prediction of {program.slot}.{program.variant.workload}: no record of it on this machine by this "
+            f"code; run: {sweep_command(program, record)}"
+        )
+    largest = found.largest
+    if found.predicted_ms is None or largest is None or largest.difference_ms is None or largest.share is None:
+        return
+    yield (
+        f"a unit takes {milliseconds(found.unit_ms)} ms, its parts' records promise {milliseconds(found.predicted_ms)} "
+        f"({found.unit_ms - found.predicted_ms:+.2f} ms); {largest.slot} explains {largest.share:.0%} of the "
+        f"difference ({largest.difference_ms:+.2f} ms)"
+    )
+
+
+def _memory(record: PipelineRecord) -> Iterator[str]:
+    """The peak beside the sum of the parts' peaks, and how often weights are held."""
+    found = memory_sum(record)
+    if found is not None and found.peak_bytes is not None:
+        text = f"{found.meter} peak {found.peak_bytes / MIB:.0f} MiB with all components in place"
+        if found.parts_bytes is not None:
+            text += f"; the peaks of its parts alone add up to {found.parts_bytes / MIB:.0f} MiB"
+            text += f" without {', '.join(found.without)}" if found.without else ""
+        yield text
+    held = [
+        f"{each.slot} {counted(each.copies, 'copy', 'copies')} for {counted(each.programs, 'program')} "
+        f"({_mebibytes(each.bytes)} MiB)"
+        for each in weights_held(record)
+    ]
+    if held:
+        yield f"weights held: {', '.join(held)}"
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / MIB:.0f}" if size >= 10 * MIB else f"{size / MIB:.2g}"
+
+
+def _parity(record: PipelineRecord) -> Iterator[str]:
+    """The check of the loop's first units."""
+    found = record.measurement.parity
+    if found is None:
+        return
+    wrong = [
+        f"unit {unit.unit} {output.name}: {output.problem or f'relative L2 {output.rel_l2}, limit {output.limit:.2e}'}"
+        for unit in found.units
+        for output in unit.outputs
+        if not output.passed
+    ]
+    count = len(found.units)
+    more = f" and {len(wrong) - _OUTPUTS} more" if len(wrong) > _OUTPUTS else ""
+    told = f"FAILED: {'; '.join(wrong[:_OUTPUTS])}{more}" if wrong else "ok"
+    first = f"first {count} units" if count != 1 else "first unit"
+    yield f"parity: the loop's {first} against eager {found.reference_dtype}: {told}"
+
+
+def _profile(row: MixRow, cited: links.Cited | None) -> Iterator[Text]:
+    """What the traced pass says of the whole unit."""
+    table = profile_table(row.record)
+    if table is None:
+        return
+    hidden = f", {table.hidden_ms:.2f} not visible" if table.hidden_ms else ""
+    told = f"{table.busy_ms:.2f} of {table.unit_ms:.2f} ms a {row.record.unit} busy, {table.idle_ms:.2f} idle{hidden}"
+    page = [_profile_page(row.entry, cited)] if cited is not None else []
+    yield Text(f"profile: {told}", links=tuple(page))
+
+
+def _profile_page(entry: StoredPipeline, cited: links.Cited) -> document.Link:
+    return document.Link(f"profile {cited(entry).label}", links.profile_page(lambda each: cited(each).address, entry))
+
+
+def _stale(row: MixRow, cited: links.Cited | None) -> Text:
+    record, found = row.record, figures(row.record)
+    told = in_words_of(record, f"{cost(found)} ms a frame") if found is not None else record.status
+    text = f"{record.mix}, {told}, {minute(record.created)} UTC: {row.stale}"
+    return Text(text, row.name, links=(cited(row.entry),) if cited is not None else ())
+
+
+def _data(row: MixRow) -> dict[str, Any]:
+    """A row under stable keys with figures as numbers."""
+    record = row.record
+    found, predicted, memory = figures(record), prediction(record), memory_sum(record)
+    return {
+        "record": row.entry.id,
+        "name": row.name,
+        "mix": str(record.mix),
+        "role": record.role,
+        "run": record.run,
+        "how": record.how,
+        "machine": record.machine,
+        "unit": record.unit,
+        "sizes": record.sizes,
+        "status": record.status,
+        "reason": record.measurement.reason,
+        "findings": record.measurement.findings,
+        "figures": asdict(found) if found is not None else None,
+        "phases": [asdict(line) for line in phases(record)],
+        "against": row.against if row.gain is not None else None,
+        "gain": asdict(row.gain) if row.gain is not None else None,
+        "prediction": None
+        if predicted is None
+        else {
+            **asdict(predicted),
+            "explained_by": predicted.largest.slot if predicted.largest is not None else None,
+            "missing": [
+                {"slot": each.slot, "program": each.variant.workload, "command": sweep_command(each, record)}
+                for each in predicted.missing
+            ],
+        },
+        "memory": asdict(memory) if memory is not None else None,
+        "weights": [asdict(held) for held in weights_held(record)],
+        "stale": row.stale,
+    }

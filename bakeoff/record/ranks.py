@@ -73,8 +73,6 @@ class RankRow:
     """A unit, in collectives."""
     wait_ns: float | None
     """A unit: time in collectives that the rank which spent the least time there did not need. None without any."""
-    clock_offset_ns: int | None
-    clock_error_ns: int | None
     parts: tuple[RankPart, ...] = ()
     """Phases, collectives and what no phase has, by the report's clock."""
 

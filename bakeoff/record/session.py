@@ -157,9 +157,6 @@ class RankFacts:
     pid: int
     parallelism: Literal["model", "data"]
     """`model`: one video by all ranks; `data`: each rank makes its own."""
-    clock_offset_ns: int | None
-    """To be added to this rank's wall clock for rank 0's; None where it was not measured."""
-    clock_error_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)

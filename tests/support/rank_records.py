@@ -34,8 +34,6 @@ def facts(rank: int, world: int = 4, **changes: Any) -> RankFacts:
         device="",
         pid=1000 + rank,
         parallelism="model",
-        clock_offset_ns=0,
-        clock_error_ns=1000,
     )
     return replace(made, **changes)
 

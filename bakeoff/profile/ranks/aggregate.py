@@ -162,8 +162,6 @@ def _row(file: RankFile, counted: _Counted, parts: Parts, wait_ns: float | None)
         work_ns=sum(parts.work.values()),
         collective_ns=sum(parts.collectives.values()),
         wait_ns=wait_ns,
-        clock_offset_ns=facts.clock_offset_ns,
-        clock_error_ns=facts.clock_error_ns,
         parts=tuple(_each_part(parts)),
     )
 
@@ -198,14 +196,12 @@ def _rate(rows: Sequence[RankRow], files: Sequence[RankFile]) -> tuple[float | N
 
 
 def _starts(files: Sequence[RankFile]) -> dict[int, int]:
-    """By rank, nanoseconds from rank 0's start of the session to this one's, by rank 0's clock, where it is known."""
-    origin = next((file.record.started_wall_ns for file in files if file.facts.rank == 0), None)
-    if origin is None:
-        return {}
+    """By rank, nanoseconds from rank 0's start of the session to this one's; on other hosts clocks may differ."""
+    first = next((file for file in files if file.facts.rank == 0), None)
     return {
-        file.facts.rank: file.record.started_wall_ns + file.facts.clock_offset_ns - origin
+        file.facts.rank: file.record.started_wall_ns - first.record.started_wall_ns
         for file in files
-        if file.facts.clock_offset_ns is not None
+        if first is not None and file.facts.host == first.facts.host
     }
 
 
@@ -262,10 +258,9 @@ def _ragged(files: Sequence[RankFile]) -> list[Problem]:
 def _apart(files: Sequence[RankFile]) -> list[Problem]:
     """Sessions that do not overlap: a file left by an earlier run whose group could not be told from this one's."""
     times = [
-        (start, start + file.record.ns, file.facts.rank)
+        (file.record.started_wall_ns, file.record.started_wall_ns + file.record.ns, file.facts.rank)
         for file in files
-        for start in [file.record.started_wall_ns + (file.facts.clock_offset_ns or 0)]
-        if file.facts.clock_offset_ns is not None or file.facts.host == files[0].facts.host
+        if file.facts.host == files[0].facts.host
     ]
     if len(times) < 2:
         return []

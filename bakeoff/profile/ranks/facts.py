@@ -12,19 +12,44 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from datetime import timedelta
+from typing import Any, Literal, Protocol
 
-from bakeoff.profile.ranks.clock import STORE_ERRORS, Offset, Store, agree, offset_to_rank_0
 from bakeoff.record.session import RankFacts
 
 KEYS = "bakeoff.profile"
 """Prefix of all keys in the store."""
+WAIT_S = 5.0
+"""For the rank that opened its session first, which may have died before it proposed anything."""
+STORE_ERRORS = (RuntimeError, OSError, ValueError, TypeError)
+"""What torch's stores raise: DistError is a RuntimeError; a store that is no real one may return anything."""
 _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
 _RUN = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
 _RUN_LETTERS = 16
 """Of the launcher's id of a run; what follows it is different for each session."""
 _opened: Counter[str] = Counter()
 """Sessions of this process by name: the ranks open sessions of one name in the same order."""
+
+
+class Store(Protocol):
+    """The methods of torch.distributed.Store that are used."""
+
+    def set(self, key: str, value: str) -> None: ...
+    def get(self, key: str) -> bytes: ...
+    def add(self, key: str, amount: int) -> int: ...
+    def wait(self, keys: list[str], timeout: timedelta) -> None: ...
+
+
+def agree(store: Store, key: str, proposal: str, seconds: float = WAIT_S) -> str:
+    """The text that the first rank to come proposes, the same on all ranks. Raises one of STORE_ERRORS if it fails.
+
+    The first one and not rank 0, so that nobody waits for a rank that comes late.
+    """
+    if store.add(f"{key}/first", 1) == 1:
+        store.set(f"{key}/group", proposal)
+        return proposal
+    store.wait([f"{key}/group"], timedelta(seconds=seconds))
+    return store.get(f"{key}/group").decode()
 
 
 def rank_facts(
@@ -35,9 +60,8 @@ def rank_facts(
 ) -> RankFacts | None:
     """Facts about this process as one of several, or None where it is alone. Called by all ranks; does not raise.
 
-    `device` is the UUID of its GPU, "" on a CPU; `name` that of the session. Through the store of an initialised
-    process group it takes until all ranks have called it, at most five seconds. What could not be had goes to `note`,
-    in sentences.
+    `device` is the UUID of its GPU, "" on a CPU; `name` that of the session. Ranks agree on their group through
+    the store of an initialised process group. What could not be had goes to `note`, in sentences.
     """
     distributed = _distributed()
     place = _place(distributed, os.environ, note)
@@ -46,11 +70,8 @@ def rank_facts(
     rank, world = place
     _opened[name] += 1
     key = f"{KEYS}/{_short_hash(name)}/{_opened[name]}"
-    group, offset = _group_and_offset(_store(distributed, note), key, rank, world, note)
-    if offset.text:
-        note(offset.text)
     return RankFacts(
-        group=group,
+        group=_group(_store(distributed, note), key, rank, world, note),
         rank=rank,
         world=world,
         local_rank=_local_rank(os.environ),
@@ -58,26 +79,21 @@ def rank_facts(
         device=device,
         pid=os.getpid(),
         parallelism=parallelism,
-        clock_offset_ns=offset.ns,
-        clock_error_ns=offset.error_ns,
     )
 
 
-def _group_and_offset(
-    store: Store | None, key: str, rank: int, world: int, note: Callable[[str], None]
-) -> tuple[str, Offset]:
+def _group(store: Store | None, key: str, rank: int, world: int, note: Callable[[str], None]) -> str:
     drawn = _named(os.environ, secrets.token_hex(6))
     if world == 1:
-        return drawn, Offset(0, 0)
+        return drawn
     if store is not None:
         try:
-            group = agree(store, key, drawn)
-            return group, offset_to_rank_0(store, key, rank, world)
+            return agree(store, key, drawn)
         except STORE_ERRORS as error:
-            note(f"rank {rank} could not use the process group's store ({error!s:.120}); its clock offset is unknown")
+            note(f"rank {rank} could not use the process group's store ({error!s:.120}); its run is named by variables")
     if not os.environ.get("MASTER_ADDR") and not os.environ.get("TORCHELASTIC_RUN_ID"):
         note("neither MASTER_ADDR nor a run id is set, so that two runs of this world size look like one")
-    return _named(os.environ, _short_hash([*(os.environ.get(each, "") for each in _RUN), key])), Offset(None, None)
+    return _named(os.environ, _short_hash([*(os.environ.get(each, "") for each in _RUN), key]))
 
 
 def _named(environment: Mapping[str, str], ending: str) -> str:
@@ -106,7 +122,7 @@ def _store(distributed: Any, note: Callable[[str], None]) -> Store | None:
     try:
         return distributed.distributed_c10d._get_default_store()
     except (*STORE_ERRORS, AttributeError) as error:
-        note(f"this process group shows no store ({error!s:.120}); the clock offset to rank 0 is unknown")
+        note(f"this process group shows no store ({error!s:.120}); its run is named by variables")
         return None
 
 

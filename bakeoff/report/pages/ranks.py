@@ -48,7 +48,6 @@ _RANKS: Final = (
     Heading("frames/s", numeric=True, leaves=2),
     Heading("work ms", "of a unit, without collectives", numeric=True),
     Heading("wait ms", "of a unit, in collectives, beyond the time of the rank that took least", numeric=True),
-    Heading("clock offset ms", "to rank 0's, and how exactly it is known", numeric=True, leaves=8),
 )
 _SPREADS: Final = (
     Heading("figure"),
@@ -153,18 +152,11 @@ def _ranks(report: RanksReport) -> Table | None:
                 _number(row.frames_per_s),
                 _ms(row.work_ns),
                 _ms(row.wait_ns),
-                _offset(row),
             )
             for row in report.rows
         ],
         "Ranks",
     )
-
-
-def _offset(row: RankRow) -> str:
-    if row.clock_offset_ns is None or row.clock_error_ns is None:
-        return "not measured"
-    return f"{row.clock_offset_ns / 1e6:.3f} +- {row.clock_error_ns / 1e6:.3f}"
 
 
 def _spread(each: Spread) -> list[str]:

@@ -317,13 +317,16 @@ def test_a_cpu_package_counts_once_for_each_host(tmp_path: Path) -> None:
     ]
 
 
-def test_starts_are_by_the_clock_of_rank_0(tmp_path: Path) -> None:
-    first, second = lockstep((5, 5))
-    late = on(
-        replace(second, started_wall_ns=second.started_wall_ns - 3_000_000_000 + 40 * MS), clock_offset_ns=3 * 10**9
-    )
-    report = of(tmp_path, first, late)
-    assert (spread(report, "start").greatest, spread(report, "start").greatest_rank) == (40, 1)
+def test_starts_are_compared_on_the_host_of_rank_0(tmp_path: Path) -> None:
+    ranks = [
+        replace(made, started_wall_ns=made.started_wall_ns + 40 * MS * place)
+        for place, made in enumerate(lockstep((5,) * 3))
+    ]
+    ranks[2] = on(ranks[2], host="another, whose clock is 3 s slow")
+    ranks[2] = replace(ranks[2], started_wall_ns=ranks[2].started_wall_ns - 3_000_000_000)
+    report = of(tmp_path, *ranks)
+    start = spread(report, "start")
+    assert (start.greatest, start.greatest_rank, start.count) == (40, 1, 2)
     assert codes(report) == []
 
 

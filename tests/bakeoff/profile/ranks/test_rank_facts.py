@@ -5,13 +5,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bakeoff.profile.ranks import facts
-from bakeoff.profile.ranks.facts import rank_facts
+from bakeoff.profile.ranks.facts import agree, rank_facts
 from bakeoff.record.session import RankFacts
 
 VARIABLES = (
@@ -53,7 +54,6 @@ def test_the_launchers_variables_tell_rank_and_place(monkeypatch: pytest.MonkeyP
     made, said = found(device="GPU-a")
     assert (made.rank, made.world, made.local_rank, made.device) == (3, 8, 1, "GPU-a")
     assert (made.host, made.pid, made.parallelism) == (socket.gethostname(), os.getpid(), "model")
-    assert (made.clock_offset_ns, made.clock_error_ns) == (None, None), "there is no store to measure it by"
     assert said == []
 
 
@@ -109,7 +109,7 @@ def test_nothing_that_tells_runs_apart_is_said(monkeypatch: pytest.MonkeyPatch) 
 def test_a_world_of_one_needs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     told(monkeypatch, RANK="0", WORLD_SIZE="1")
     (first, said), (second, _) = found(), found()
-    assert (first.clock_offset_ns, first.clock_error_ns, said) == (0, 0, [])
+    assert said == []
     assert first.group != second.group
 
 
@@ -133,9 +133,6 @@ class OneStore:
         if any(key not in self.held for key in keys):
             raise RuntimeError(f"Wait timeout after {timeout}")
 
-    def delete_key(self, key: str) -> bool:
-        return self.held.pop(key, None) is not None
-
 
 def initialised(store: object, rank: int = 1, world: int = 4) -> Any:
     def default() -> object:
@@ -154,8 +151,7 @@ def test_the_process_group_counts_for_more_than_variables(monkeypatch: pytest.Mo
     told(monkeypatch, RANK="0", WORLD_SIZE="2")
     monkeypatch.setattr(facts, "_distributed", lambda: initialised(OneStore()))
     made, said = found()
-    assert (made.rank, made.world, made.clock_offset_ns) == (1, 4, None)
-    assert "rank 0 did not answer" in said[0]
+    assert (made.rank, made.world, said) == (1, 4, [])
 
 
 def test_ranks_get_their_group_from_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,9 +169,32 @@ def test_ranks_get_their_group_from_the_store(monkeypatch: pytest.MonkeyPatch) -
 def test_a_group_without_a_store_is_said(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     told(monkeypatch, MASTER_ADDR="a")
     monkeypatch.setattr(facts, "_distributed", lambda: initialised(error))
-    made, said = found()
-    assert made.clock_offset_ns is None
-    assert "shows no store" in said[0]
+    assert "shows no store" in found()[1][0]
+
+
+def test_all_ranks_agree_on_what_the_first_one_proposes() -> None:
+    made = torch_stores(4)
+    with ThreadPoolExecutor(4) as pool:
+        pending = [pool.submit(agree, store, "key", f"rank-{rank}") for rank, store in enumerate(made)]
+    (agreed,) = {each.result() for each in pending}
+    assert agreed in {f"rank-{rank}" for rank in range(4)}
+    assert agree(made[0], "other", "again") == "again"
+
+
+def test_agreement_does_not_wait_for_ever() -> None:
+    (server,) = torch_stores(1)
+    server.add("key/first", 1)  # by a rank that died before it proposed anything
+    with pytest.raises(RuntimeError):
+        agree(server, "key", "mine", 0.2)
+
+
+def torch_stores(count: int) -> list[Any]:
+    """Clients of one server on loopback, the first with the server in it."""
+    distributed = pytest.importorskip("torch.distributed")
+    if not distributed.is_available():
+        pytest.skip("this build of torch has no torch.distributed")
+    server = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    return [server, *(distributed.TCPStore("127.0.0.1", server.port, is_master=False) for _ in range(count - 1))]
 
 
 def test_torch_is_not_imported_to_find_out() -> None:

@@ -23,13 +23,18 @@ class TimelineSeries:
 
 
 def timeline(rows: Sequence[Stored]) -> tuple[TimelineSeries, ...]:
-    """A series for each row that has samples; long ones are thinned to 400 points that keep their spikes."""
+    """A series for each row that has samples, ranked rows first, the fastest first.
+
+    Long ones are thinned to 400 points that keep their spikes.
+    """
     style = styles(entry.record for entry in rows)
-    return tuple(
-        _series(name_of(entry.record), style, entry.record.measurement.latency)
-        for entry in rows
-        if entry.record.latency is not None and entry.record.measurement.latency is not None
-    )
+    found = []
+    for record in (entry.record for entry in rows):
+        clock = record.measurement.latency
+        if clock is not None and clock.figures is not None:
+            place = record.status != "ok", clock.figures.median_ms
+            found.append((place, _series(name_of(record), style, clock)))
+    return tuple(series for _, series in sorted(found, key=lambda pair: pair[0]))
 
 
 def _series(name: str, style: dict[str, Style], clock: Clock) -> TimelineSeries:
@@ -51,10 +56,12 @@ def figure(found: Sequence[TimelineSeries]) -> Figure | None:
         for each in found
     ]
     title = "call; 1 is the first after the warm-up"
+    look = looks(styles)
+    look["stroke"]["legend"] = {"symbolType": "stroke", "symbolSize": 400, "rowPadding": -6}
     encoding = {
         "x": {"field": "call", "type": "quantitative", "title": title},
         "y": {"field": "ms", "type": "quantitative", "title": "ms a call", "scale": {"type": kind}},
-        **looks(styles),
+        **look,
         "tooltip": [{"field": "name"}, {"field": "call"}, {"field": "ms"}],
     }
     calls = {

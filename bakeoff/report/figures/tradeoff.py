@@ -62,7 +62,7 @@ def figure(found: Sequence[TradeoffPoint]) -> Figure | None:
         "x": {"field": "ms", "type": "quantitative", "title": "median ms a call", "scale": scale},
         "y": {
             "field": "error", "type": "quantitative", "title": "relative L2 error",
-            "scale": {"type": "log"}, "axis": {"labelExpr": label, "tickCount": 6},
+            "scale": {"type": "log", "padding": 16}, "axis": {"labelExpr": label, "tickCount": 6},
         },
         "size": {"field": "MiB", "type": "quantitative", "scale": {"range": [40, 700]}, "legend": None},
         **looks(styles),

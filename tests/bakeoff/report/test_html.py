@@ -155,7 +155,7 @@ class TestContent:
         assert [row["name"] for row in data["latency"]] == [
             "inductor fp32", "eager fp32", "eager bf16", "tensorrt fp32",
         ]  # fmt: skip
-        first = data["timeline"][0]
+        (first,) = (series for series in data["timeline"] if series["name"] == "eager fp32")
         assert first["call"] == list(range(21))
         assert first["ms"][:3] == [9.0, 30.0, 30.1]
         assert [point["fill"] == "transparent" for point in data["tradeoff"]] == [False, False, False, True]

@@ -36,6 +36,7 @@ from bakeoff.report.document import (
     Tone,
     blocks,
     listed,
+    section,
     table,
 )
 from bakeoff.report.figures import profile as figures
@@ -146,30 +147,20 @@ def _why(entry: StoredPipeline) -> str:
 
 def _blocks(found: Profiled, addresses: Sequence[Link], copies: Path | None = None) -> tuple[Block | Section, ...]:
     record, profile, unit = found.record, found.profile, found.record.unit
+    drawn = figures.waterfall(found.table, unit)
     units = figures.units_over_time(found.units, found.table, unit)
     whole = counted(found.units.kinds.count("steady"), "timed steady unit")
     about = f"{title(record)}. {whole}, then {counted(profile.units, 'traced one')}, level {profile.level}."
     return blocks(
         *_answer(found),
         Text(about, tone="faint", links=tuple(addresses)),
-        Section(
-            f"One {unit}",
-            blocks(
-                *_account(found), Figures((figures.waterfall(found.table, unit),)),
-                Figures((units,)) if units is not None else None,
-            ),
-        ),
+        section(f"One {unit}", [*_account(found), Figures((drawn,)), Figures((units,)) if units is not None else None]),
         Section("Advice", (advice_list(found.advice, unit),)),
         *_inside(found),
         _memory(profile),
-        _section("Notes", listed(Text(finding.text, finding.code) for finding in record.measurement.findings)),
-        Section("Environment", blocks(listed(_remarks(found, copies)), _environment(record))),
+        section("Notes", [listed(Text(finding.text, finding.code) for finding in record.measurement.findings)]),
+        section("Environment", [listed(_remarks(found, copies)), _environment(record)]),
     )  # fmt: skip
-
-
-def _section(heading: str, *made: Block | None) -> Section | None:
-    held = blocks(*made)
-    return Section(heading, held) if held else None
 
 
 def _answer(found: Profiled) -> Iterator[Text]:
@@ -211,10 +202,10 @@ def _cells(row: ProfileRow, told: bool) -> list[Cell | str]:
     split = (idle.host_wait_ms, idle.gap_ms, idle.other_ms) if idle is not None else (None,) * 3
     return [
         phase.name,
-        Cell(str(phase.calls), phase.calls) if phase.calls is not None else "",
+        str(phase.calls) if phase.calls is not None else "",
         _ms(phase.ms),
-        Cell(phase.share, phase.thousandths),
-        Cell("not visible") if row.busy_ms is None else _ms(row.busy_ms),
+        phase.share,
+        "not visible" if row.busy_ms is None else _ms(row.busy_ms),
         Cell("inconsistent", tone="bad") if row.inconsistent else _ms(row.idle_ms),
         *map(_ms, split),
         re.sub(r"record \S+_", "record ", row.told_by) if told else "",
@@ -225,11 +216,11 @@ def _number(text: str, leaves: int = 0) -> Heading:
     return Heading(text, numeric=True, leaves=leaves)
 
 
-def _ms(value: float | None) -> Cell:
-    return Cell(f"{value:.3f}", value) if value is not None else Cell("")
+def _ms(value: float | None) -> str:
+    return f"{value:.3f}" if value is not None else ""
 
 
-def _inside(found: Profiled) -> Iterator[Section]:
+def _inside(found: Profiled) -> Iterator[Section | None]:
     """Kernels, operators and parts of networks."""
     unit, titles = found.record.unit, {"kernels": "Kernels", "own_kernels": _OWN, "operators": "Operators, own time"}
     tables = [_ranking(titles[name], rows, unit) for name, rows in rankings(found).items()]
@@ -239,9 +230,8 @@ def _inside(found: Profiled) -> Iterator[Section]:
     )
     seen = listed(sights)
     where = Details("Where the inside of each program was seen", (seen,)) if seen is not None else None
-    kernels = _section("Kernels and operators", *tables, listed(hidden(found)), where)
-    parts = _section("Parts of networks, while traced", _parts(found))
-    yield from (section for section in (kernels, parts) if section is not None)
+    yield section("Kernels and operators", [*tables, listed(hidden(found)), where])
+    yield section("Parts of networks, while traced", [_parts(found)])
 
 
 def _ranking(heading: str, rows: Sequence[RankedRow], unit: str) -> Table | None:
@@ -249,12 +239,9 @@ def _ranking(heading: str, rows: Sequence[RankedRow], unit: str) -> Table | None
         Heading("name"), Heading("in"), _number(f"calls a {unit}", 1), _number(f"ms a {unit}"), _number("share"),
     )  # fmt: skip
     cells = (
-        (
-            row.name, row.line, Cell(f"{row.calls:g}" if row.calls else "", row.calls), _ms(row.ms),
-            Cell(f"{row.thousandths / 10:.1f} %", row.thousandths),
-        )
+        (row.name, row.line, f"{row.calls:g}" if row.calls else "", _ms(row.ms), f"{row.thousandths / 10:.1f} %")
         for row in rows
-    )  # fmt: skip
+    )
     return table(headings, cells, heading)
 
 
@@ -267,12 +254,9 @@ def _parts(found: Profiled) -> Table | None:
         _number(f"ms a {unit}"),
     )  # fmt: skip
     cells = (
-        (
-            part.path, part.slot, part.tag, Cell(str(part.level), part.level),
-            Cell(f"{part.calls / units:g}", part.calls), _ms(part.ns / units / 1e6),
-        )
+        (part.path, part.slot, part.tag, str(part.level), f"{part.calls / units:g}", _ms(part.ns / units / 1e6))
         for part in longest
-    )  # fmt: skip
+    )
     return table(headings, cells)
 
 

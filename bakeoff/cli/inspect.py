@@ -102,10 +102,8 @@ def _inspect_artifact(folder: Path, as_json: bool) -> None:
 
     manifest = read_manifest(folder)
     unmet = requirements.unmet(manifest.needs, requirements.facts())
-    if as_json:
-        print_json({"manifest": manifest, "unmet": unmet})
-    else:
-        print_document(artifact.inspected(manifest, unmet))
+    made = {"manifest": manifest, "unmet": unmet}
+    print_json(made) if as_json else print_document(artifact.inspected(manifest, unmet))
 
 
 def _inspect_callable(

@@ -253,10 +253,8 @@ def list_everything(
     if ":" in component:
         sys.path.append(str(Path.cwd()))
     found = listing.read(component)
-    if as_json:
-        print_json(found)
-    else:
-        print_document(listing.page_of_component(found) if component else listing.page(found))
+    page = listing.page_of_component if component else listing.page
+    print_json(found) if as_json else print_document(page(found))
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """`bakeoff doctor`: the host, the versions, known-bad combinations, and why a backend cannot run here."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -50,24 +51,15 @@ def read() -> Diagnosis:
 
 def page(found: Diagnosis) -> Document:
     """What makes numbers wrong or slow first, then facts and backends."""
-    return Document(
-        "This host",
-        blocks(
-            listed([_verdict(found), *_problems(found)]),
-            listed(_facts(found)),
-            *backends(found.backends, with_sets=False),
-        ),
-    )
+    first, facts = listed([_verdict(found), *_problems(found)]), listed(_facts(found))
+    return Document("This host", blocks(first, facts, *backends(found.backends, with_sets=False)))
 
 
 def _verdict(found: Diagnosis) -> Text:
-    ready = {device: sum(not line.why_not for line in found.backends if line.device == device) for device in DEVICES}
-    words = " and ".join(f"{number} on {device}" for device, number in ready.items() if number) or "none"
-    return Text(
-        f"{words}, of {len(found.backends) // len(DEVICES)}",
-        "backends that run here",
-        "good" if any(ready.values()) else "bad",
-    )
+    ready = Counter(line.device for line in found.backends if not line.why_not)
+    words = " and ".join(f"{number} on {device}" for device, number in ready.items())
+    every = len(found.backends) // len(DEVICES)
+    return Text(f"{words or 'none'}, of {every}", "backends that run here", "good" if ready else "bad")
 
 
 def _problems(found: Diagnosis) -> Iterator[Text]:

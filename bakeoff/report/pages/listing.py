@@ -11,8 +11,6 @@ from bakeoff.models.types import DEVICES
 from bakeoff.report.document import Block, Cell, Document, Heading, Section, Table, Text, blocks, listed, table
 from bakeoff.variant import use_of
 
-_UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "k"))
-
 
 @dataclass(frozen=True, slots=True)
 class PresetLine:
@@ -96,13 +94,6 @@ def page_of_component(listing: Listing) -> Document:
         ("preset", Heading("parameters", numeric=True), "default on", Heading("label", leaves=1)),
         [(one.preset, f"{one.parameters:,}", ", ".join(one.default_on), one.label) for one in listing.presets],
     )
-    workloads: dict[tuple[str, ...], list[str]] = {}
-    for one in listing.presets:
-        workloads.setdefault(one.workloads, []).append(one.preset)
-    of_presets = [
-        Text(", ".join(names), "workloads" if len(workloads) == 1 else f"workloads of {', '.join(having)}")
-        for names, having in workloads.items()
-    ]
     sets = [Text(", ".join(one.option_sets), f"{one.backend} on {one.device}") for one in listing.backends]
     summaries = {one.backend: one.summary for one in listing.backends}
     evidence = [
@@ -114,7 +105,7 @@ def page_of_component(listing: Listing) -> Document:
         blocks(
             Text(summary, name),
             presets,
-            listed(of_presets),
+            listed(Text(", ".join(one.workloads), "workloads") for one in listing.presets),
             *backends(listing.backends, with_sets=False),
             listed([text for text in sets if text.text], "sets of options that sweeps take by themselves"),
             listed(evidence, "what each is, and the evidence that it ran; without it a row is fell_back"),
@@ -123,21 +114,18 @@ def page_of_component(listing: Listing) -> Document:
 
 
 def _components(listing: Listing) -> Table | None:
-    """A row for each component: what it is, and the default presets with their parameters."""
+    """A row for each component: what it is, and the default presets with their millions of parameters."""
     rows = []
     for name, summary in listing.components.items():
         presets = [one for one in listing.presets if one.component == name]
-        defaults = [next((_sized(one) for one in presets if device in one.default_on), "") for device in DEVICES]
+        defaults = [
+            ", ".join(f"{one.preset}: {one.parameters / 1e6:,.4g} M" for one in presets if device in one.default_on)
+            for device in DEVICES
+        ]
         others = ", ".join(one.preset for one in presets if not one.default_on)
         rows.append((name, *defaults, others, re.split("[:;]", summary)[0]))
     default = (Heading(f"default on {device}") for device in DEVICES)
     return table(("component", *default, "other presets", Heading("what it is", leaves=1)), rows)
-
-
-def _sized(one: PresetLine) -> str:
-    """A preset and the number of its parameters, as in `200m: 275 M`."""
-    size, unit = next(((size, unit) for size, unit in _UNITS if one.parameters >= size), (1, ""))
-    return f"{one.preset}: {one.parameters / size:.3g} {unit}".rstrip()
 
 
 def backends(lines: Sequence[BackendLine], with_sets: bool = True) -> tuple[Block | Section, ...]:

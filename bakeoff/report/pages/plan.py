@@ -24,7 +24,7 @@ def page(plan: Estimate) -> tuple[Block | Section, ...]:
         Text(summary),
         Text(plan.objective, "objective") if plan.objective != str(LATENCY) else None,
         _rows(plan, able),
-        listed((Text(reason, _first(list(names))) for reason, names in reasons.items()), "cannot run here"),
+        listed((Text(reason, _names(list(having))) for reason, having in reasons.items()), "cannot run here"),
     )
 
 
@@ -61,5 +61,5 @@ def _rows(plan: Estimate, able: list[Line]) -> Table | None:
     )  # fmt: skip
 
 
-def _first(names: list[str]) -> str:
+def _names(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

@@ -36,8 +36,8 @@ class TestListing:
             (row,) = [line for line in lines if line.startswith(f"{name} ")]
             assert all(re.search(rf"\b{preset.name}\b", row) for preset in resolve_component(name).presets)
         (row,) = [line for line in lines if line.startswith("wm ")]
-        assert "200m: 275 M" in row
-        assert "1b: 1.09 B" in row
+        assert "200m: 274.8 M" in row
+        assert "1b: 1,094 M" in row
         assert all(sum(line.startswith(f"{name} ") for line in lines) == 1 for name in backend_names())
 
     def test_says_once_why_backends_cannot_run(self) -> None:

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from browser import chromium, look
@@ -20,6 +21,7 @@ from bakeoff.record.store import load_all, save
 from bakeoff.record.units import Units
 from bakeoff.report.figures import profile as figures
 from bakeoff.report.figures.style import BETWEEN, colours
+from bakeoff.report.figures.vega import Figure
 from bakeoff.report.pages import profile as page
 from bakeoff.report.render import html, terminal
 
@@ -130,19 +132,14 @@ class TestHtml:
 
 
 class TestFigures:
-    def test_lines_fill_the_unit_with_busy_and_idle_time(self) -> None:
-        made = found_in(GPU)
-        pieces = figures.waterfall(made.table, "frame").spec["layer"][0]["data"]["values"]
+    def test_lines_fill_the_unit_with_what_is_known_of_them(self) -> None:
+        hidden = replace(SEEN[1], sight="hidden", tracer="")
+        pieces = values(figures.waterfall(found_in(profiled(on_gpu(programs=(SEEN[0], hidden)))).table, "frame"), 0)
         assert pieces[0]["from"] == 0
         assert all(one["to"] == pytest.approx(other["from"]) for one, other in pairwise(pieces))
         assert pieces[-1]["to"] == pytest.approx(101.05)
-        assert [(one["kind"], one["to"]) for one in pieces[:2]] == [("busy", 20.0), ("idle", 60.63)]
-
-    def test_what_nothing_shows_is_neither_busy_nor_idle(self) -> None:
-        hidden = replace(SEEN[1], sight="hidden", tracer="")
-        made = found_in(profiled(on_cpu(programs=(SEEN[0], hidden))))
-        pieces = figures.waterfall(made.table, "frame").spec["layer"][0]["data"]["values"]
-        assert [one["kind"] for one in pieces if one["phase"] == "decode"] == ["not visible"]
+        kinds = [(one["phase"], one["kind"], one["to"]) for one in pieces[:3]]
+        assert kinds == [("denoise", "busy", 20.0), ("denoise", "idle", 60.63), ("decode", "not visible", 90.945)]
 
     def test_a_phase_has_the_colour_that_it_has_elsewhere(self) -> None:
         found = figures.line_colours(found_in(GPU).table)
@@ -151,25 +148,25 @@ class TestFigures:
     def test_a_unit_is_the_sum_of_its_lines(self) -> None:
         made = found_in(GPU)
         drawn = figures.units_over_time(made.units, made.table, "frame")
-        assert drawn is not None
-        bars, marks = (layer["data"]["values"] for layer in drawn.spec["layer"])
+        bars, marks = values(drawn, 0), values(drawn, 1)
         heights = [sum(bar["ms"] for bar in bars if bar["unit"] == unit) for unit in range(len(made.units.kinds))]
         assert heights == pytest.approx([ns / 1e6 for ns in made.units.wall_ns], rel=0.03), "but for what is unseen"
         kinds = {mark["unit"]: mark["kind"] for mark in marks}
         assert kinds == {place: kind for place, kind in enumerate(made.units.kinds) if kind != "steady"}
 
-    def test_a_long_run_shows_its_last_units(self) -> None:
-        made = found_in(GPU)
-        drawn = figures.units_over_time(long_run(made.units), made.table, "frame")
+    def test_the_page_of_a_long_run_shows_its_last_units_and_stays_small(self) -> None:
+        units = long_run(found_in(GPU).units)
+        drawn = figures.units_over_time(units, found_in(GPU).table, "frame")
         assert drawn is not None
         assert drawn.caption == "the last 100 of 440 units"
-        assert {bar["unit"] for bar in drawn.spec["layer"][0]["data"]["values"]} == set(range(340, 440))
+        assert {bar["unit"] for bar in values(drawn, 0)} == set(range(340, 440))
+        assert len(html_of(replace(GPU, measurement=replace(GPU.measurement, units=units)))) < 150_000
 
-    def test_a_page_of_a_long_run_stays_small(self) -> None:
-        units = GPU.measurement.units
-        assert units is not None
-        record = replace(GPU, measurement=replace(GPU.measurement, units=long_run(units)))
-        assert len(html_of(record)) < 150_000
+
+def values(figure: Figure | None, layer: int) -> list[dict[str, Any]]:
+    assert figure is not None
+    found: list[dict[str, Any]] = figure.spec["layer"][layer]["data"]["values"]
+    return found
 
 
 def long_run(units: Units) -> Units:

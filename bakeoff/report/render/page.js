@@ -33,7 +33,7 @@
     return {
       background: "transparent", font: getComputedStyle(document.body).fontFamily, view: { stroke: null },
       text: { color: ink },
-      axis: { labelColor: ink, titleColor: ink, titleFontWeight: "normal", domainColor: line, tickColor: line, gridColor: grid, labelLimit: 220 },
+      axis: { labelColor: ink, titleColor: ink, titleFontWeight: "normal", domainColor: line, tickColor: line, gridColor: grid, labelLimit: 300 },
       legend: { title: null, labelColor: ink, orient: "bottom", columns: 2, labelLimit: 0, symbolStrokeWidth: 1.5, symbolFillColor: "transparent" },
     };
   };

@@ -280,9 +280,8 @@ def _kernels(record: Record) -> str:
 def figures(table: Table, every: Sequence[Stored]) -> list[Figure]:
     """The figures of a table that have something to show; the history is of `every` record of its group."""
     ceilings, group = table.ceilings.best, {group_key(row.record) for row in table.rows}
-    timed = [row for row in latency.latency(table.rows, ceilings) if row.figures is not None]
     made = (
-        latency.figure(timed),
+        latency.figure(latency.latency(table.rows, ceilings)),
         tradeoff.figure(tradeoff.tradeoff(table.rows)),
         timeline.figure(timeline.timeline(table.rows)),
         roofline.figure(roofline.roofline(table.rows, ceilings)),

@@ -36,15 +36,14 @@ def history(
     wrong."""
     from bakeoff.record.folders import check_exists
     from bakeoff.record.store import load_all
-    from bakeoff.report.pages import files, profile, readme
+    from bakeoff.report.pages import files, readme
 
     folder = records_folder(runs)
     check_exists(folder)
     if not check:
         records = load_all(folder)
         warn(records.problems)
-        pages = (*files.update(folder, records), *profile.update(folder, records), *_draw(folder))
-        print_written(pages, as_json)
+        print_written((*files.update(folder, records), *_draw(folder)), as_json)
         return
     problems: list[str] = []
     code: ErrorCode = "bad-page"
@@ -53,9 +52,7 @@ def history(
         problems += files.check(each, records)
         if records.problems:
             code = "bad-record"
-            continue
-        problems += profile.check(each, records)
-        if each != folder:
+        elif each != folder:
             problems += filter(None, [readme.check(each, records)])
     if as_json:
         print_json({"problem": problems[0] if problems else "", "problems": problems})
@@ -76,7 +73,7 @@ def publish(machine: Machines = None, runs: Runs = None, as_json: Json = False) 
     from bakeoff.record.folders import check_exists
     from bakeoff.record.store import load_all
     from bakeoff.report.figures import files as drawings
-    from bakeoff.report.pages import files, profile, readme
+    from bakeoff.report.pages import files, readme
 
     folder, published = records_folder(runs), paths.published_runs()
     if published is None:
@@ -89,7 +86,7 @@ def publish(machine: Machines = None, runs: Runs = None, as_json: Json = False) 
         raise BakeoffError(f"there are no records in {folder} to publish", code="no-record")
     pages = readme.publish(published, found.records, folder)
     kept = load_all(published)
-    pages += [*files.update(published, kept), *profile.update(published, kept), *drawings.update(published)]
+    pages += [*files.update(published, kept), *drawings.update(published)]
     if not as_json:
         say_whose(found)
     print_written(pages, as_json, machines=found.machines)
@@ -106,7 +103,7 @@ def supersede(
     from bakeoff.record.folders import check_exists
     from bakeoff.record.store import Records, load_all
     from bakeoff.record.store import supersede as supersede_record
-    from bakeoff.report.pages import files, profile
+    from bakeoff.report.pages import files
 
     def current(records: Records) -> dict[str, str]:
         compared = {entry.id: entry.machine.id for entry in records.comparisons}
@@ -122,18 +119,16 @@ def supersede(
     records = load_all(folder)
     gone = before.keys() - current(records).keys()
     files.update(folder, records, {before[name] for name in gone} or None)
-    profile.update(folder, records)
 
 
 def update_pages(folder: Path, component: str = "") -> None:
     """Write this machine's pages and the page of all machines, and draw its pictures of a component or a pipeline."""
     from bakeoff.record.store import load_all
     from bakeoff.report.machines import own_ids
-    from bakeoff.report.pages import files, profile
+    from bakeoff.report.pages import files
 
     records = load_all(folder)
     files.update(folder, records, own_ids())
-    profile.update(folder, records)
     if component:
         _draw(folder, component, own_ids())
 

@@ -1,6 +1,6 @@
-"""The generated pages of a folder of records: each machine's results and history, and the history of all machines."""
+"""The generated pages of a folder of records: results, history and profiles of each machine, and the history of all."""
 
-import posixpath
+import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -8,29 +8,33 @@ from bakeoff.machine.files import write_atomically
 from bakeoff.models.words import counted
 from bakeoff.record.folders import record_files
 from bakeoff.record.store import Records, load_all
-from bakeoff.report.links import AGAIN, folders_of
+from bakeoff.report.links import AGAIN, PROFILES, folders_of
 from bakeoff.report.markdown import results
-from bakeoff.report.pages import history
+from bakeoff.report.pages import history, profile
 from bakeoff.report.render import markdown
 
 
 def render(records: Records, machines: Collection[str] | None = None) -> Iterator[tuple[str, str]]:
     """Path, relative to the folder of all runs, and text of the page of all machines and of each machine's pages.
 
-    `machines` are the ids of those whose pages are wanted, by default all. Equal records give equal text.
+    `machines` are the ids of those whose pages are wanted, by default all. Equal records give equal text. Raises
+    BakeoffError where a library that draws is missing.
     """
     yield history.NAME, markdown.render(history.of_all(records))
-    folders = folders_of(records)
     for machine in records.machines():
         if machines is None or machine.id in machines:
-            yield posixpath.join(folders[machine.id], results.NAME), results.render(records, machine)
-            page = markdown.render(history.of_machine(records, machine))
-            yield posixpath.join(folders[machine.id], history.NAME), page
+            folder = folders_of(records)[machine.id]
+            yield f"{folder}/{results.NAME}", results.render(records, machine)
+            yield f"{folder}/{history.NAME}", markdown.render(history.of_machine(records, machine))
+            yield from profile.pages(records.of_machines([machine.id]))
 
 
 def update(runs: Path, records: Records | None = None, machines: Collection[str] | None = None) -> list[Path]:
     """Write the pages of `records`, by default those under `runs`: the page of all machines, those of `machines`, by
-    default of all, and those that are not there yet. Raises BakeoffError when one cannot be written."""
+    default of all, and those that are not there yet; delete the pages of profiles that are gone.
+
+    Raises BakeoffError when one cannot be written.
+    """
     records = load_all(runs) if records is None else records
     if machines is not None:
         lacking = [key for key, folder in folders_of(records).items() if not (runs / folder / history.NAME).is_file()]
@@ -39,12 +43,17 @@ def update(runs: Path, records: Records | None = None, machines: Collection[str]
     for name, text in render(records, machines):
         write_atomically(runs / name, text.encode())
         written.append(runs / name)
+    for path in {*_profiles(runs)} - {*profile.paths_of(runs, records.pipelines, records)}:
+        path.unlink(missing_ok=True)
     return written
 
 
 def check(runs: Path, records: Records | None = None) -> list[str]:
     """What is wrong: record files that cannot be read, else pages that are missing, edited by hand or stale, or that
-    cite a missing record. Empty: nothing is."""
+    cite a missing record. Empty: nothing is.
+
+    Pictures are not compared: versions of the library that draws them differ by fractions of a pixel.
+    """
     records = load_all(runs) if records is None else records
     if records.problems:
         return list(records.problems)
@@ -53,13 +62,19 @@ def check(runs: Path, records: Records | None = None) -> list[str]:
         return []  # nothing was measured yet
     wanted = dict(render(records))
     problems = [_problem(runs / name, text, known) for name, text in wanted.items()]
-    left_over = [path for name in (results.NAME, history.NAME) for path in sorted(runs.glob(f"*-??????/{name}"))]
-    problems += [_problem(path, None, known) for path in left_over if path.relative_to(runs).as_posix() not in wanted]
+    held = [path for name in (results.NAME, history.NAME) for path in sorted(runs.glob(f"*-??????/{name}"))]
+    left_over = [path for path in (*held, *_profiles(runs)) if path.relative_to(runs).as_posix() not in wanted]
+    problems += [_problem(path, None, known) for path in left_over]
     return [problem for problem in problems if problem]
 
 
+def _profiles(runs: Path) -> list[Path]:
+    """The pages of profiles that are there, and the JSON that once lay beside them."""
+    return sorted(path for ending in ("html", "json") for path in runs.glob(f"*/{PROFILES}/*.{ending}"))
+
+
 def _problem(path: Path, wanted: str | None, known: Collection[str]) -> str | None:
-    """What is wrong with a page; None: nothing is. `wanted` is None for a page of a machine without records."""
+    """What is wrong with a page; None: nothing is. `wanted` is None for a page of records that are gone."""
     if not path.is_file():
         return f"{path} does not exist. {AGAIN}"
     text = path.read_text(encoding="utf-8", errors="replace")
@@ -68,7 +83,12 @@ def _problem(path: Path, wanted: str | None, known: Collection[str]) -> str | No
         records = counted(len(missing), "record that is", "records that are")
         return f"{path} cites {records} missing, the first is {missing[0]}. Restore their files."
     if wanted is None:
-        return f"{path} is of a machine without records. Delete it."
-    if text != wanted:
+        return f"{path} is of records that are not there. Delete it."
+    if _words(text) != _words(wanted):
         return f"{path} differs from what the records give: it was edited by hand or is stale. {AGAIN}"
     return None
+
+
+def _words(page: str) -> str:
+    """The page without its pictures."""
+    return re.sub(r"(?<=;base64,)[^\"]*", "", page)

@@ -75,7 +75,7 @@ def every_run(runs: Iterable[StoredPipeline], cited: links.Cited) -> Section | N
         found = by_run(sorted(of_subject, key=lambda entry: (entry.record.created, entry.id)))
         folded = (_run(entries, cited) for entries in reversed(found))
         made.append(Section(title_without_machine(found[-1][0].record), tuple(folded)))
-    return Section("Pipelines", blocks(document.legend(document.headings_of(made)), *made)) if made else None
+    return Section("Pipelines", tuple(made)) if made else None
 
 
 def _run(entries: Sequence[StoredPipeline], cited: links.Cited) -> Details:

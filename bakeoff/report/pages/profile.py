@@ -4,14 +4,13 @@ Spans are of the timed units, what is busy within them is of the traced ones; bo
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bakeoff.advice import advise
 from bakeoff.advice.evidence import Advice
 from bakeoff.advice.facts import evidence_of
-from bakeoff.machine.files import write_atomically
 from bakeoff.models.types import Scalar
 from bakeoff.models.words import counted
 from bakeoff.record.frames import phases
@@ -318,10 +317,10 @@ def _environment(record: PipelineRecord) -> Details:
     return Details("Machine, versions and settings", (Listed(tuple(told)),))
 
 
-def pages(records: Records) -> Iterator[tuple[str, bytes]]:
-    """Path, relative to the folder of all runs, and content of the page of each record with a profile.
+def pages(records: Records) -> Iterator[tuple[str, str]]:
+    """Path, relative to the folder of all runs, and text of the page of each record with a profile.
 
-    Equal records give equal content. Raises BakeoffError where a library is missing.
+    Equal records give equal text. Raises BakeoffError where a library is missing.
     """
     folders = links.folders_of(records)
     made = [found for entry in records.pipelines if (found := profiled(entry, records)) is not None]
@@ -330,21 +329,8 @@ def pages(records: Records) -> Iterator[tuple[str, bytes]]:
         run = found.record.run, found.entry.machine.id
         others = (one.entry for one in made if one is not found)
         siblings = [other for other in others if (other.record.run, other.machine.id) == run]
-        page = html.render(document(found, links.links_from(folder), siblings), interactive=False)
-        yield f"{folder}/{found.entry.id}.html", page.encode()
-
-
-def update(runs: Path, records: Records) -> list[Path]:
-    """Write the page of each profile, and delete those of records that are gone; returns the pages' paths.
-
-    Raises BakeoffError where one cannot be written.
-    """
-    wanted = dict(pages(records))
-    for name, content in wanted.items():
-        write_atomically(runs / name, content)
-    for path in _left_over(runs, wanted):
-        path.unlink(missing_ok=True)
-    return [runs / name for name in wanted]
+        page = document(found, links.links_from(folder), siblings)
+        yield f"{folder}/{found.entry.id}.html", html.render(page, interactive=False)
 
 
 def paths_of(runs: Path, entries: Sequence[StoredPipeline], records: Records) -> list[Path]:
@@ -352,29 +338,3 @@ def paths_of(runs: Path, entries: Sequence[StoredPipeline], records: Records) ->
     folders = links.folders_of(records)
     held = [entry for entry in entries if profile_table(entry.record) is not None]
     return [runs / folders[entry.machine.id] / links.PROFILES / f"{entry.id}.html" for entry in held]
-
-
-def check(runs: Path, records: Records) -> list[str]:
-    """What is wrong: pages that are missing, edited or stale, and those without a record. Empty: nothing is.
-
-    Pictures are not compared: versions of the library that draws them differ by fractions of a pixel.
-    """
-    wanted = dict(pages(records))
-    problems = []
-    for name, content in wanted.items():
-        if not (runs / name).is_file():
-            problems.append(f"{runs / name} does not exist. {links.AGAIN}")
-        elif _words((runs / name).read_bytes()) != _words(content):
-            problems.append(f"{runs / name} differs from what the records give. {links.AGAIN}")
-    left = _left_over(runs, wanted)
-    return [*problems, *(f"{path} is of a record without a profile, or of none. {links.AGAIN}" for path in left)]
-
-
-def _words(page: bytes) -> bytes:
-    return re.sub(rb"(?<=;base64,)[^\"]*", b"", page)
-
-
-def _left_over(runs: Path, wanted: Collection[str]) -> list[Path]:
-    """Pages that no record gives any more, and the JSON that once lay beside pages."""
-    found = sorted(path for ending in ("html", "json") for path in runs.glob(f"*/{links.PROFILES}/*.{ending}"))
-    return [path for path in found if path.relative_to(runs).as_posix() not in wanted]

@@ -34,7 +34,7 @@ STATE = Snapshot(
     findings=(Finding("open-ranges", "two ranges had not ended"),),
     latest={"gpu.memory": 12_034.4, "gpu.power": 355.2, "cpu.process": 102.0},
 )
-RANK = RankFacts("group", 1, 2, 1, "host", "", 7, "model", None, None)
+RANK = RankFacts("group", 1, 2, 1, "host", "", 7, "model")
 
 
 @dataclass

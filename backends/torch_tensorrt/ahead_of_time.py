@@ -28,8 +28,7 @@ from bakeoff.backends.backend import (
     searches_always,
 )
 from bakeoff.backends.graphs import TORCH, check_layouts, input_layouts
-from bakeoff.backends.torch_tensorrt.graph_mode import in_own_mode
-from bakeoff.backends.torch_tensorrt.library import REQUIRES
+from bakeoff.backends.torch_tensorrt.library import REQUIRES, in_own_mode
 from bakeoff.backends.torch_tensorrt.program import Options, configure, file_digest, save_program
 from bakeoff.backends.torch_tensorrt.proof import prove, read_converted, trace_engines
 from bakeoff.backends.torch_tensorrt.settings import QUANTISE_OPERATORS, one_size_only, unsupported_settings

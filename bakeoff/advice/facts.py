@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import mean
 
 from bakeoff.advice.evidence import Evidence, FloorFact, OperationFact, PhaseFact, RivalFact
-from bakeoff.advice.slope import slope
 from bakeoff.models.brought.about import OWN_WEIGHTS
 from bakeoff.models.component import Quantisation
 from bakeoff.record.floor import floor
@@ -198,3 +197,19 @@ def _best_mix(record: PipelineRecord, stored: Sequence[StoredPipeline]) -> tuple
         return None
     ms, mix, name = min(found)
     return mix, ms, name
+
+
+FEWEST = 6
+
+
+def slope(times_ms: Sequence[float], places: Sequence[int] | None = None) -> tuple[float, float, float] | None:
+    """Theil and Sen's slope a unit with its 95 % interval: a few slow units do not decide it.
+
+    `places` are the numbers of the units where some are left out. None for fewer than six units.
+    """
+    if len(times_ms) < FEWEST:
+        return None
+    from scipy.stats import theilslopes
+
+    found = theilslopes(times_ms, range(len(times_ms)) if places is None else places, 0.95)
+    return float(found[0]), float(found[2]), float(found[3])

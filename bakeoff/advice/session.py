@@ -10,8 +10,8 @@ from math import isfinite
 
 from bakeoff.advice import worth_saying
 from bakeoff.advice.evidence import NOTICE, Advice, strength
+from bakeoff.advice.facts import slope
 from bakeoff.advice.rate import FEWEST_FOR_TREND, LOOK_FOR_MEMORY, trend_of
-from bakeoff.advice.slope import slope
 from bakeoff.advice.work import MOST_MEMORY
 from bakeoff.models.words import counted
 from bakeoff.record.monitor import SeriesRecord

@@ -14,9 +14,8 @@ import threading
 import time
 
 from bakeoff.monitor.cpu import CpuProbe
-from bakeoff.monitor.protocol import LATEST, STOP, Lines, Order, Reply, read_line, to_line
+from bakeoff.monitor.protocol import LATEST, STOP, Lines, Order, RawFile, Reply, read_line, to_line
 from bakeoff.monitor.rapl import RaplProbe
-from bakeoff.monitor.raw import RawFile
 from bakeoff.monitor.request import MonitorRequest
 from bakeoff.monitor.sampler import Group, Sampler
 

@@ -13,8 +13,7 @@ from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import resolve_pipeline
 from bakeoff.models.pipelines.pipeline import Loop, Pipeline, Program, Slot
-from bakeoff.pipeline.making import Making
-from bakeoff.pipeline.mixes import MixPlan, make_mix
+from bakeoff.pipeline.mixes import Making, MixPlan, make_mix
 from bakeoff.pipeline.parts import Parts, best_way
 from bakeoff.pipeline.request import (
     Asked,

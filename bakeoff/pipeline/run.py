@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
+from bakeoff.backends import resolve_backend
 from bakeoff.machine import host, paths
 from bakeoff.machine.locks import device_lock, entry_lock
 from bakeoff.models.errors import BakeoffError
@@ -17,22 +18,23 @@ from bakeoff.models.words import counted
 from bakeoff.pipeline.assemble import How, make_record
 from bakeoff.pipeline.compiler_log import with_compiler_log
 from bakeoff.pipeline.mix_worker import MixWorker
-from bakeoff.pipeline.mixes import MixPlan
+from bakeoff.pipeline.mixes import MixPlan, MixProgram
 from bakeoff.pipeline.plan import PipelinePlan
 from bakeoff.pipeline.references import loop_reference_folder, make_loop_reference
 from bakeoff.pipeline.rounds import Limits, take_turns
 from bakeoff.pipeline.session import PipelineSession, open_pipeline_session
-from bakeoff.pipeline.sights import with_sights
 from bakeoff.plan.memory import total
 from bakeoff.plan.rows import short_of_memory
-from bakeoff.process.supervisor import Outcome
+from bakeoff.process.jobs import TraceJob, TraceResult
+from bakeoff.process.supervisor import Event, Outcome, run_job
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord
-from bakeoff.record.schema import Finding, new_finding
+from bakeoff.record.profile import ProgramSight
+from bakeoff.record.schema import Finding, TraceRecord, new_finding
 from bakeoff.record.store import StoredPipeline, load_all, save
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.references import References, make_reference
 from bakeoff.sweeps.resume import SweepState, begin_run, find_unfinished, mark_finished
-from bakeoff.sweeps.row import launch_of
+from bakeoff.sweeps.row import launch_of, measure_job
 
 _LARGEST_OFFSET = 2**20
 """Bytes, as between the sides of a comparison: memory layout varies from process to process."""
@@ -246,3 +248,59 @@ def _line(record: PipelineRecord) -> str:
         return reason
     text = f"{median(walls) / 1e6:.2f} ms a {record.unit} (median of {counted(len(walls), 'steady unit')})"
     return f"{text}  {reason}".rstrip()
+
+
+_TRACER = "torch.profiler"
+
+
+def with_sights(
+    session: PipelineSession, mix: MixPlan, measurement: PipelineMeasurement, running: Running
+) -> PipelineMeasurement:
+    """The measurement with kernels of its hidden programs, by a traced build of each; as it is without a profile.
+
+    The trace of the record that predicts the program's time is used where there is one: of the same machine and code.
+    """
+    profile = measurement.profile
+    if profile is None:
+        return measurement
+    planned = {program.name: program for program in mix.programs}
+    sights = tuple(
+        _seen(session, mix, planned[f"{sight.slot}.{sight.program}"], sight, running)
+        if sight.sight == "hidden"
+        else sight
+        for sight in profile.programs
+    )
+    return replace(measurement, profile=replace(profile, programs=sights))
+
+
+def _seen(
+    session: PipelineSession, mix: MixPlan, program: MixProgram, sight: ProgramSight, running: Running
+) -> ProgramSight:
+    tracer = resolve_backend(program.row.steps[-1].backend).evidence.tracer or _TRACER
+    proof = program.part.record.measurement.proof if program.part is not None else None
+    if program.part is not None and proof is not None and proof.trace is not None:
+        return _with(sight, f"{tracer}, record {program.part.id}", proof.trace)
+    running.event(Event("traced build", program.name))
+    launch = session.launch_of(mix, running)
+    log = launch.log.with_suffix(f".{program.name}.trace.log")
+    policy = replace(session.plan.request.policy, trace=True)
+    job = TraceJob(measure_job(program.row, policy, None), rebuild=False)
+    outcome = run_job(job, TraceResult, replace(launch, log=log))
+    if outcome.kind != "result":
+        return replace(sight, problem=outcome.reason)
+    traced: TraceResult = outcome.value
+    if traced.trace is None:
+        return replace(sight, problem=traced.problem or "no trace was made")
+    return _with(sight, tracer, traced.trace)
+
+
+def _with(sight: ProgramSight, tracer: str, trace: TraceRecord) -> ProgramSight:
+    return replace(
+        sight,
+        sight="in its own build",
+        tracer=tracer,
+        kernels=trace.kernels,
+        kernel_count=trace.kernel_count,
+        total_ns=trace.total_ns,
+        named_ns=trace.named_ns,
+    )

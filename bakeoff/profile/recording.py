@@ -10,11 +10,10 @@ from bakeoff.models.types import Scalar
 from bakeoff.models.words import counted
 from bakeoff.monitor.series import Series
 from bakeoff.profile.device_clock import DeviceClock
-from bakeoff.profile.notes import Notes
 from bakeoff.profile.plain import error_text, number, plain, plain_data, text
 from bakeoff.profile.ranges import ENDED, NOTHING, OPEN, CountedStep, Nothing, Range, Step, Unit
 from bakeoff.profile.stages import StageTree, clean, within
-from bakeoff.profile.units import UnitBook, shifted
+from bakeoff.profile.units import Notes, UnitBook, shifted
 from bakeoff.record.monitor import SeriesRecord
 from bakeoff.record.session import ModelParameters, RangeKind, RangeTotal, SessionEvent
 

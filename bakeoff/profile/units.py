@@ -6,11 +6,44 @@ from dataclasses import dataclass, field, replace
 from threading import RLock
 
 from bakeoff.monitor.series import Histogram, Series
-from bakeoff.profile.notes import Notes
 from bakeoff.profile.plain import number, plain, whole
 from bakeoff.profile.stages import Stage
+from bakeoff.record.finding import Finding, SessionCode, session_finding
 from bakeoff.record.monitor import Point, SeriesRecord
 from bakeoff.record.session import Span, StepTotals, UnitKind, UnitSpans, UnitTotals
+
+MOST_TEXTS = 3
+"""Different texts of one code; further ones are counted with the first."""
+
+
+class Notes:
+    """Texts by code, and how often there was each. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._counts: dict[SessionCode, dict[str, int]] = {}
+
+    def add(self, code: SessionCode, text: str, count: int = 1) -> None:
+        with self._lock:
+            texts = self._counts.setdefault(code, {})
+            if text not in texts and len(texts) >= MOST_TEXTS:
+                text = next(iter(texts))
+            texts[text] = texts.get(text, 0) + count
+
+    def take(self, earlier: "Notes") -> None:
+        """Add those of an earlier collection."""
+        for code, texts in earlier._counts.items():
+            for text, count in texts.items():
+                self.add(code, text, count)
+
+    def findings(self) -> tuple[Finding, ...]:
+        with self._lock:
+            return tuple(
+                session_finding(code, text if count == 1 else f"{text} ({count} times)")
+                for code, texts in self._counts.items()
+                for text, count in texts.items()
+            )
+
 
 FIRST_UNITS, LAST_UNITS = 3, 20
 """Units that are kept in full."""

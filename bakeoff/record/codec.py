@@ -5,9 +5,10 @@ from typing import Any
 import msgspec
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record.entry import Entry
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import SCHEMA, CeilingsRecord, Comparison, Record, Samples, Supersede
+
+Entry = Record | Supersede | Comparison | CeilingsRecord | PipelineRecord
 
 
 def encode_json(value: Any) -> bytes:

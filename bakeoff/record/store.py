@@ -13,8 +13,7 @@ from bakeoff.machine.identity import Machine
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.record import folders
-from bakeoff.record.codec import decode, encode
-from bakeoff.record.entry import Entry
+from bakeoff.record.codec import Entry, decode, encode
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import SCHEMA, CeilingsRecord, Comparison, Record, Supersede
 

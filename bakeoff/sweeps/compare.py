@@ -30,8 +30,7 @@ from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError, wait_u
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.references import References, make_reference
 from bakeoff.sweeps.row import launch_of
-from bakeoff.sweeps.session import Session, open_session, with_ceilings
-from bakeoff.sweeps.weights import WeightsMemory
+from bakeoff.sweeps.session import Session, WeightsMemory, open_session, with_ceilings
 from bakeoff.variant import parse_variant
 
 _LEAST = LEAST_ROUNDS + 1

@@ -24,10 +24,9 @@ from bakeoff.sweeps.final import finals_ahead, keep_best_builds, known_finals, r
 from bakeoff.sweeps.headers import make_headers
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.resume import begin, continue_unfinished, mark_finished
-from bakeoff.sweeps.session import Session, open_session, with_ceilings, with_ceilings_again
+from bakeoff.sweeps.session import Session, WeightsMemory, open_session, with_ceilings, with_ceilings_again
 from bakeoff.sweeps.time_limit import OutOfTime, TimeIsUpError, TimeLimit, open_limit
 from bakeoff.sweeps.wave import next_wave, run_wave
-from bakeoff.sweeps.weights import WeightsMemory
 
 
 @dataclass(frozen=True, slots=True)

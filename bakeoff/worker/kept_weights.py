@@ -1,4 +1,4 @@
-"""Weights that the first worker of a subject leaves in memory for all that follow; see bakeoff.sweeps.weights.
+"""Weights that the first worker of a subject leaves in memory for all that follow; see bakeoff.sweeps.session.
 
 The memory is sealed when it is whole (fcntl(2), F_SEAL_WRITE): from then on no process can change it, and what is not
 sealed is not read.

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bakeoff.models.matrix_wm.norm import normalize_rms
 from bakeoff.models.matrix_wm.rotary import rotate
 from bakeoff.models.matrix_wm.spec import ACTION_HEAD_DIM, FRAMES_PER_BLOCK, ROWS_PER_FRAME, ROWS_SEEN, Config
 
@@ -116,3 +115,26 @@ class ActionModule(nn.Module):
         by_frame = attended.transpose(1, 2).flatten(2).view(*u.shape[:3], -1)
         projected: Tensor = self.proj_keyboard(by_frame)
         return projected
+
+
+EPSILON = 1e-6
+
+
+def normalize_rms(u: Tensor) -> Tensor:
+    """Divide by the root mean square over the last axis."""
+    full = u.to(torch.promote_types(u.dtype, torch.float32))
+    return (full * torch.rsqrt((full * full).mean(-1, keepdim=True) + EPSILON)).to(u.dtype)
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(width))
+
+    def forward(self, u: Tensor) -> Tensor:
+        return normalize_rms(u) * self.weight
+
+
+def modulate(u: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    """Layer norm without learned gains, then a scale and a shift of each frame."""
+    return functional.layer_norm(u, u.shape[-1:], eps=EPSILON) * (1 + scale) + shift

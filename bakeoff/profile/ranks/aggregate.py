@@ -8,8 +8,16 @@ from pathlib import Path
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.profile.ranks.choice import Chosen, choose, ranks_text
-from bakeoff.profile.ranks.devices import energy_of, gpu_energy_mj, memory_of, ranks_on
-from bakeoff.profile.ranks.figures import Figures, figures_of, spreads_of, unit_spreads
+from bakeoff.profile.ranks.figures import (
+    Figures,
+    energy_of,
+    figures_of,
+    gpu_energy_mj,
+    memory_of,
+    ranks_on,
+    spreads_of,
+    unit_spreads,
+)
 from bakeoff.profile.ranks.parts import UNATTRIBUTED, Parts, has_device_times, parts_of, tells_units_apart
 from bakeoff.profile.ranks.reading import MOST_RANKS, FolderOfRanks, RankFile, read_folder
 from bakeoff.profile.ranks.straggler import DEADBAND, straggler_of, total_waits, waits_of

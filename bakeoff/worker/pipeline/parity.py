@@ -11,8 +11,7 @@ from bakeoff.record.pipeline import LoopParity, UnitParity
 from bakeoff.record.schema import OutputParity
 from bakeoff.worker.failures import call_stage
 from bakeoff.worker.pipeline.files import OPENED, STATE, LoopFiles
-from bakeoff.worker.pipeline.forced import first_units
-from bakeoff.worker.pipeline.loop import largest_tolerance, slots_behind
+from bakeoff.worker.pipeline.loop import first_units, largest_tolerance, slots_behind
 from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.reference.error import difference, not_comparable, worst
 from bakeoff.worker.reference.sensitivity import told_apart

@@ -12,7 +12,7 @@ from monitors import SECOND, Clock, run, series_of
 
 from bakeoff.monitor.nvml import GpuProbe
 from bakeoff.monitor.probe import Probe, ProbeReport, Reading
-from bakeoff.monitor.raw import RawFile
+from bakeoff.monitor.protocol import RawFile
 from bakeoff.monitor.sampler import Group, Sampler
 from bakeoff.record.monitor import Monitored
 

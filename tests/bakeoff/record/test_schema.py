@@ -15,8 +15,7 @@ import bakeoff
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.identity import Machine
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record.codec import decode, encode, encode_json, read_as
-from bakeoff.record.entry import Entry
+from bakeoff.record.codec import Entry, decode, encode, encode_json, read_as
 from bakeoff.record.folders import record_files
 from bakeoff.record.schema import (
     MEASURED,

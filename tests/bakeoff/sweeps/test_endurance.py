@@ -24,7 +24,7 @@ from endure import (
 
 from bakeoff import cli
 from bakeoff.record import store
-from bakeoff.record.entry import Entry
+from bakeoff.record.codec import Entry
 from bakeoff.record.store import load_all
 from bakeoff.report.pages import files
 from bakeoff.report.render.markdown import citations

@@ -169,7 +169,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "session",
         "energy of a GPU counts once for each rank on it",
-        "bakeoff/profile/ranks/devices.py",
+        "bakeoff/profile/ranks/figures.py",
         'key = (energy.device, "" if is_gpu else file.facts.host)',
         'key = (energy.device, f"{file.facts.host} {file.facts.rank}")',
         ("tests/bakeoff/profile/ranks/test_rank_aggregate.py",),

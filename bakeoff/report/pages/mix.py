@@ -69,7 +69,7 @@ def _told(name: str, record: PipelineRecord, other: PipelineRecord, found: Befor
 
 def _against(name: str, found: BeforeAfter) -> Table | None:
     """The lines of both mixes' accounts."""
-    headings = [Heading("line"), *(Heading(word, "mean unit", True) for word in (f"{name} ms", "this ms", "change ms"))]
+    headings = [Heading("line"), *(Heading(word, numeric=True) for word in (f"{name} ms", "this ms", "change ms"))]
     lines = [
         [line.name, f"{line.before_ms:.3f}", f"{line.after_ms:.3f}", f"{line.after_ms - line.before_ms:+.3f}"]
         for line in found.lines

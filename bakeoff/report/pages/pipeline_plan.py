@@ -1,18 +1,18 @@
 """`bakeoff pipeline --dry-run`: the programs of each mix with their records, and its estimated time and memory."""
 
 from bakeoff.models.words import counted
-from bakeoff.pipeline.dry_run import MixLine, PipelineEstimate, ProgramLine
+from bakeoff.pipeline.dry_run import MixLine, PipelineEstimate
 from bakeoff.report import document
 from bakeoff.report.document import Block, Document, Heading, Section, Text, blocks
-from bakeoff.report.format import MIB
+from bakeoff.report.format import MIB, size_text
 
 _HEADINGS = (
     Heading("program"),
     Heading("variant"),
-    Heading("calls", "a unit", True),
-    Heading("ms", "a call, by its record", True),
-    Heading("from", "the record", leaves=1),
-    Heading("memory MiB", "of the program alone", True),
+    Heading("calls", "of the program in a steady unit", True),
+    Heading("ms", "of a call, by the newest record of the program", True),
+    Heading("from", "the record, with its variant where that has another name", leaves=2),
+    Heading("memory MiB", "of the program alone", True, leaves=1),
 )
 
 
@@ -25,29 +25,17 @@ def document_of(plan: PipelineEstimate) -> Document:
 
 
 def _mix(mix: MixLine) -> tuple[Block | Section, ...]:
+    rows = []
+    for line in mix.programs:
+        ms = "none" if line.median_ms is None else f"{line.median_ms:.2f}"
+        other = f" ({line.part_variant})" if line.part and line.part_variant != line.variant else ""
+        part = f"{line.part.rpartition('_')[2]}{other}"
+        rows.append((line.program, line.variant, str(line.calls), ms, part, f"{line.memory_bytes // MIB}"))
     predicted = "unknown" if mix.predicted_unit_ms is None else f"{mix.predicted_unit_ms:.1f} ms"
-    cost = (
-        f"about {mix.seconds:.0f} s (from {mix.seconds_from}), {mix.memory_bytes // MIB} MiB with all programs in place"
-    )
-    rows = [
-        [
-            line.program,
-            line.variant,
-            str(line.calls),
-            "none" if line.median_ms is None else f"{line.median_ms:.2f}",
-            _where(line),
-            str(line.memory_bytes // MIB),
-        ]
-        for line in mix.programs
-    ]
+    memory = f"{size_text(mix.memory_bytes)} with all programs in place"
+    cost = f"about {mix.seconds:.0f} s (from {mix.seconds_from}), {memory}"
     return blocks(
         Text(mix.mix, mix.role),
         document.table(_HEADINGS, rows),
         Text(mix.precheck, tone="bad") if mix.precheck else Text(f"a steady unit by its parts: {predicted}; {cost}"),
     )
-
-
-def _where(program: ProgramLine) -> str:
-    """The end of the record's name, with its variant where that is recorded under another name."""
-    name = program.part.rpartition("_")[2]
-    return f"{name} ({program.part_variant})" if name and program.part_variant != program.variant else name

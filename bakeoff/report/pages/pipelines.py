@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from bakeoff.models.words import counted
-from bakeoff.record.frames import FEWEST_FOR_P99, FrameFigures, PhaseRow, figures, phases
+from bakeoff.record.frames import FEWEST_FOR_P99, BeforeAfter, FrameFigures, PhaseRow, figures, phases
 from bakeoff.record.pairs import FEWEST_FOR_INTERVAL, turned
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.prediction import Prediction, memory_sum, prediction, sweep_command, weights_held
@@ -18,7 +18,7 @@ from bakeoff.record.store import StoredPipeline
 from bakeoff.report import document, links
 from bakeoff.report.document import Cell, Details, Document, Figures, Heading, Section, Table, Text, blocks, listed
 from bakeoff.report.figures.pipeline import drawings
-from bakeoff.report.format import MIB, milliseconds, minute
+from bakeoff.report.format import MIB, milliseconds, minute, size_text
 from bakeoff.report.monitored import sentences
 from bakeoff.report.notes import selftest_text
 from bakeoff.report.pages.sweep import tone_of
@@ -43,14 +43,14 @@ _HEADINGS: Final = (
     Heading("ms a frame [95 %]", "median over steady units of the wall time a frame, and its 95 % interval", True),
     Heading("speed-up", "time of eager (or of the first mix, in a run without it) over that of this mix, median of "
             "interleaved pairs of units, and its 95 % interval; ~ no difference shown", True),
-    Heading("video frames/s", "frames of all steady units over their wall time", True, 2),
+    Heading("video frames/s", "frames of all steady units over their wall time", True, 1),
     Heading("blocks/s", "blocks over the same wall time", True, 7),
     Heading("of real time", "frames a second over the rate that the model was made for", True, 3),
     Heading("p99 ms", f"99 % of the steady units took less a frame (nearest rank, of {FEWEST_FOR_P99} units or more)",
             True, 5),
     Heading("first frame ms", "opening of the session and its first unit", True, 6),
     Heading("peak MiB", "device memory on CUDA, else resident size of the worker, with all components in place",
-            True, 1),
+            True, 2),
     Heading("predicted frames/s", "from the records of the components: calls a unit times the median of each", True, 8),
     Heading("error", "predicted over measured frames/s, less 1", True, 9),
     Heading("record", leaves=4),
@@ -116,19 +116,22 @@ def _section(
 
 def _verdicts(rows: Sequence[MixRow]) -> list[Text]:
     """What to deploy, then how the other mixes did against the baseline of their run."""
-    held = {row.name: _held_against(row) for row in rows if row.gain is not None}
-    best = next((row for row in rows if row.record.status == "ok"), None)
+    held = {row.name: (row.gain.word, row.against) for row in rows if row.gain is not None}
+    told = {row.name: _held_against(row) for row in rows if row.gain is not None}
+    best = next((row.name for row in rows if row.record.status == "ok"), None)
     if best is None:
         first = Text("Deploy none of these mixes: none is ok.", tone="bad")
-    elif best.gain is not None and best.gain.word == "faster":
-        first = Text(f"Deploy {best.name}: it {held.pop(best.name)}.", tone="good")
-    elif held and all(row.gain.word == "slower" and row.against == best.name for row in rows if row.gain is not None):
-        first = Text(f"Deploy {best.name}: it is faster than each mix that took turns with it.", tone="good")
-    elif held:
-        first = Text(f"Not decided: no mix is shown to be faster than {rows[0].against}.", tone="open")
+    elif not held:
+        first = Text(f"Nothing to compare with: no mix that is ok took turns with {best}.", tone="open")
+    elif best in held and held[best][0] == "faster":
+        first = Text(f"Deploy {best}: it {told.pop(best)}.", tone="good")
+    elif set(held.values()) == {("slower", best)}:
+        first = Text(f"Deploy {best}: it is faster than each mix that took turns with it.", tone="good")
+    elif any(word == "faster" for word, _ in held.values()):
+        first = Text(f"Not decided: {best} is the fastest, but the others did not take turns with it.", tone="open")
     else:
-        first = Text(f"Nothing to compare with: no mix that is ok took turns with {best.name}.", tone="open")
-    return [first, *(Text(f"{name} {text}") for name, text in held.items())]
+        first = Text("Not decided: no mix is shown to be faster than the one that it took turns with.", tone="open")
+    return [first, *(Text(f"{name} {text}") for name, text in told.items())]
 
 
 def _held_against(row: MixRow) -> str:
@@ -162,25 +165,18 @@ def in_words_of(record: PipelineRecord, text: str) -> str:
 
 def _cells(row: MixRow, cited: links.Cited | None) -> list[Cell]:
     record, found, memory, predicted = row.record, figures(row.record), memory_sum(row.record), prediction(row.record)
-    cells = [
+    of_frames: dict[str, float | None] = asdict(found) if found is not None else {}
+    per_s = predicted.frames_per_s if predicted is not None else None
+    return [
         Cell(row.name, row.name),
         Cell(record.status, record.status, tone=tone_of(record.status)),
         Cell(cost(found), found.ms_a_frame) if found is not None else Cell(""),
-        Cell(_speedup(row), row.gain.ratio) if row.gain is not None else Cell(""),
-    ]
-    if found is not None:
-        per_s = predicted.frames_per_s if predicted is not None else None
-        cells += [
-            _number(found.frames_per_s, rate),
-            _number(found.units_per_s if record.unit == "block" else None, rate),
-            _number(found.real_time, "{:.2f}x".format),
-            _number(found.p99_ms, lambda ms: milliseconds(ms, found.ms_a_frame)),
-            _number(found.first_frame_ms, milliseconds),
-        ]
-    else:
-        per_s, cells = None, cells + [Cell("")] * 5
-    return [
-        *cells,
+        Cell(_speedup(row.gain), row.gain.ratio) if row.gain is not None else Cell(""),
+        _number(of_frames.get("frames_per_s"), rate),
+        _number(of_frames.get("units_per_s") if record.unit == "block" else None, rate),
+        _number(of_frames.get("real_time"), "{:.2f}x".format),
+        _number(of_frames.get("p99_ms"), lambda ms: milliseconds(ms, of_frames["ms_a_frame"])),
+        _number(of_frames.get("first_frame_ms"), milliseconds),
         _number(memory.peak_bytes if memory is not None else None, lambda size: f"{size / MIB:.0f}"),
         _number(per_s, rate) if per_s is not None or predicted is None else Cell("n/a"),
         _number(predicted.error if predicted is not None else None, "{:+.1%}".format),
@@ -206,14 +202,12 @@ def rate(per_s: float) -> str:
     return f"{per_s:.2f}" if per_s >= 1 else f"{per_s:.3g}"
 
 
-def _speedup(row: MixRow) -> str:
+def _speedup(gain: BeforeAfter) -> str:
     """The ratio against the baseline, with its interval, and that a mix lost where it did."""
-    assert row.gain is not None
-    ratio = f"{row.gain.ratio:.2f}x"
-    if row.gain.interval is None:
-        return f"{ratio} (n/a, needs {FEWEST_FOR_INTERVAL} units)"
-    end = {"slower": " slower", "no difference shown": " ~"}.get(row.gain.word, "")
-    return f"{ratio} [{row.gain.interval[0]:.2f}, {row.gain.interval[1]:.2f}]{end}"
+    if gain.interval is None:
+        return f"{gain.ratio:.2f}x (n/a, needs {FEWEST_FOR_INTERVAL} units)"
+    end = {"slower": " slower", "no difference shown": " ~"}.get(gain.word, "")
+    return f"{gain.ratio:.2f}x [{gain.interval[0]:.2f}, {gain.interval[1]:.2f}]{end}"
 
 
 def _names(rows: Sequence[MixRow]) -> Iterator[Text]:
@@ -227,12 +221,10 @@ def _names(rows: Sequence[MixRow]) -> Iterator[Text]:
 def phases_table(rows: Sequence[MixRow]) -> Table | None:
     """A row a phase; a mix has its milliseconds a unit and its shares, which add up to 100.0 %. None without units."""
     found = {row.name: lines for row in rows if (lines := {line.name: line for line in phases(row.record)})}
-    headings = [Heading("phase"), Heading("calls a unit", "of programs within the phase", True, 2 * len(rows))]
+    headings = [Heading("phase"), Heading("calls a unit", "", True, 2 * len(rows))]
     for place, name in enumerate(found):
-        headings += [
-            Heading(f"{name} ms".strip(), "a unit", True, place),
-            Heading(f"{name} %".strip(), "of the unit", True, len(rows) + place),
-        ]
+        units = f"{name} ms".strip(), f"{name} %".strip()
+        headings += [Heading(units[0], "", True, place), Heading(units[1], "", True, len(rows) + place)]
     made = []
     for name in dict.fromkeys(name for lines in found.values() for name in lines):
         held = [[lines[name]] if name in lines else [] for lines in found.values()]
@@ -246,10 +238,10 @@ def phases_table(rows: Sequence[MixRow]) -> Table | None:
 
 def _time(lines: Sequence[PhaseRow]) -> tuple[Cell, Cell]:
     """Their milliseconds a unit, and their share; empty without lines."""
-    ms, thousandths = (
-        (sum(line.ms for line in lines), sum(line.thousandths for line in lines)) if lines else (None, None)
-    )
-    return _number(ms, "{:.3f}".format), _number(thousandths, lambda value: f"{value / 10:.1f}")
+    if not lines:
+        return Cell(""), Cell("")
+    share = sum(line.thousandths for line in lines) / 10
+    return _number(sum(line.ms for line in lines), "{:.3f}".format), _number(share, "{:.1f}".format)
 
 
 def _notes(rows: Sequence[MixRow], cited: links.Cited | None) -> list[Text]:
@@ -309,22 +301,18 @@ def _memory(record: PipelineRecord) -> Iterator[str]:
     """The peak beside the sum of the parts' peaks, and how often weights are held."""
     found = memory_sum(record)
     if found is not None and found.peak_bytes is not None:
-        text = f"{found.meter} peak {found.peak_bytes / MIB:.0f} MiB with all components in place"
+        text = f"{found.meter} peak {size_text(found.peak_bytes)} with all components in place"
         if found.parts_bytes is not None:
-            text += f"; the peaks of its parts alone add up to {found.parts_bytes / MIB:.0f} MiB"
+            text += f"; the peaks of its parts alone add up to {size_text(found.parts_bytes)}"
             text += f" without {', '.join(found.without)}" if found.without else ""
         yield text
     held = [
         f"{each.slot} {counted(each.copies, 'copy', 'copies')} for {counted(each.programs, 'program')} "
-        f"({_mebibytes(each.bytes)} MiB)"
+        f"({size_text(each.bytes)})"
         for each in weights_held(record)
     ]
     if held:
         yield f"weights held: {', '.join(held)}"
-
-
-def _mebibytes(size: int) -> str:
-    return f"{size / MIB:.0f}" if size >= 10 * MIB else f"{size / MIB:.2g}"
 
 
 def _parity(record: PipelineRecord) -> Iterator[str]:

@@ -119,6 +119,28 @@ class TestReading:
         assert swapped[0]["ms.1"] == swapped[1]["ms.1"] == 66
         assert swapped[0]["ms.2"] != swapped[1]["ms.2"]
 
+    def test_phases_of_mixes_are_the_same_in_every_layout(self) -> None:
+        calls, ms, share = {"calls a unit": "1"}, ("2.0", "4.0"), ("60.0", "70.0")
+        mixes = list(zip(("best", "eager"), ms, share, strict=True))
+        folded = [
+            {
+                f"m | {title}owl:200m | decode": calls
+                | {f"{name}{kind}": text for name, *both in mixes for kind, text in zip(kinds, both, strict=True)}
+            }
+            for title, kinds in (("", (" ms", " %")), ("Pipelines > ", (": ms a unit", ": share")))
+        ]
+        by_mix = {f"m | owl:200m > {name}: a steady frame by phase | decode": {**calls, "ms a unit": ms, "share": share}
+                  for name, ms, share in mixes}  # fmt: skip
+        named = {
+            f"m | owl:200m > Phases of a steady unit | {name} decode": {
+                **calls, name: "decode", "ms a frame": ms, "share": share,
+            }
+            for name, ms, share in mixes
+        }  # fmt: skip
+        expected = {f"m | owl:200m > {name} | decode": {"ms": ms, "share": share} for name, ms, share in mixes}
+        for page in (*folded, by_mix, named):
+            assert figures.laid_out(page) == {"m | owl:200m | decode": calls, **expected}
+
 
 class TestDifferences:
     def changed(self, row: str = SECOND, **columns: object) -> list[str]:

@@ -89,7 +89,11 @@ def sweep_recorded(recorded: Sequence["Recorded"], asked: Asked, told: dict[str,
     not recorded.
     """
     from bakeoff.plan.budget import budget_text
+    from bakeoff.plan.dry_run import Estimate, estimate
+    from bakeoff.plan.history import known_history
+    from bakeoff.report.pages import plan as plan_page
 
+    shown: dict[str, Estimate] = {}
     left = {one.name: asked.command(one.folder) for one in recorded if not one.problem}
     try:
         planned, code = _plan_all(recorded, asked, told)
@@ -101,11 +105,18 @@ def sweep_recorded(recorded: Sequence["Recorded"], asked: Asked, told: dict[str,
         for index, one in enumerate(planned):
             if asked.budget_s:  # the cheapest is first, and what it leaves of its part is the others'
                 one = one.within(max(1.0, round(left_s / (len(planned) - index))))
-            if not asked.dry_run:
-                part = f", within {budget_text(one.plan.request.budget_s)}" if asked.budget_s else ""
-                say(f"sweep {index + 1} of {len(planned)}: {one.name}{part}")
-            used_s, worst = _show(one, asked, told) if asked.dry_run else _run(one, asked, told, left)
+            if asked.dry_run:
+                shown[one.name] = estimate(one.plan, known_history(records_folder(asked.runs)))
+                left_s -= min(shown[one.name].seconds, one.plan.request.budget_s)
+                continue
+            part = f", within {budget_text(one.plan.request.budget_s)}" if asked.budget_s else ""
+            say(f"sweep {index + 1} of {len(planned)}: {one.name}{part}")
+            used_s, worst = _run(one, asked, told, left)
             left_s, code = left_s - used_s, max(code, worst)
+        told |= shown
+        if shown and not asked.as_json:
+            print_text("")
+            print_document(plan_page.document(shown))
     except KeyboardInterrupt:
         say("interrupted; to go on:" if left else "interrupted")
         for command in left.values():
@@ -167,21 +178,6 @@ def _overview(planned: Sequence[_Planned]) -> str:
     minutes = sum(one.seconds for one in planned) / 60
     each = ", ".join(f"{one.name} {counted(len(one.plan.rows), 'row')}" for one in planned)
     return f"\nto sweep: {each}; about {minutes:.0f} min in all"
-
-
-def _show(one: _Planned, asked: Asked, told: dict[str, object]) -> tuple[float, int]:
-    """Print what would run, and return the seconds that it takes, and 0 as the exit code."""
-    from bakeoff.plan.dry_run import estimate
-    from bakeoff.plan.history import known_history
-    from bakeoff.report.document import Document, Section
-    from bakeoff.report.pages import plan as plan_page
-
-    costs = estimate(one.plan, known_history(records_folder(asked.runs)))
-    told[one.name] = costs
-    if not asked.as_json:
-        print_text("")
-        print_document(Document(one.name, (Section(one.name, plan_page.page(costs)),)))
-    return min(costs.seconds, one.plan.request.budget_s), 0
 
 
 def _run(one: _Planned, asked: Asked, told: dict[str, object], left: dict[str, str]) -> tuple[float, int]:

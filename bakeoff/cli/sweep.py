@@ -103,7 +103,6 @@ def sweep(
     from bakeoff.plan.request import FINAL_S, Request, with_deadline
     from bakeoff.record.objective import parse_objective
     from bakeoff.record.store import load_all
-    from bakeoff.report.document import Document
     from bakeoff.report.pages import plan as plan_page
     from bakeoff.sweeps.resume import continue_unfinished
     from bakeoff.sweeps.run import run_sweep
@@ -152,7 +151,7 @@ def sweep(
             _, stored = continue_unfinished(plan, folder, paths.cache_folder())
             plan = replace(plan, rows=tuple(row for row in plan.rows if row.key not in stored))
         costs = estimate(plan, known_history(folder))
-        print_json(costs) if as_json else print_document(Document(component, plan_page.page(costs)))
+        print_json(costs) if as_json else print_document(plan_page.document({component: costs}))
         return
     with TerminalProgress(plan.rows) as progress:
         if suite == "full":

@@ -1,31 +1,40 @@
 """`bakeoff sweep --dry-run`: the rows of a plan with their estimated time, memory and disk."""
 
+from collections.abc import Mapping
+
 from bakeoff.models.words import counted
 from bakeoff.plan.budget import budget_text
 from bakeoff.plan.dry_run import Estimate, Line
 from bakeoff.record.objective import LATENCY
-from bakeoff.report.document import Block, Cell, Heading, Section, Table, Text, blocks, listed, table
+from bakeoff.report.document import Block, Cell, Document, Heading, Section, Table, Text, blocks, listed, table
 from bakeoff.report.format import MIB
 
 
-def page(plan: Estimate) -> tuple[Block | Section, ...]:
-    """How long it takes, the rows that would run in their order, and why the others cannot."""
+def document(plans: Mapping[str, Estimate]) -> Document:
+    """The rows that would run, of several plans below the name of each, and once for all why the others cannot."""
+    made = [(name, _page(plan)) for name, plan in plans.items()]
+    parts = (
+        [Section(name, page) for name, page in made] if len(made) > 1 else [block for _, page in made for block in page]
+    )
+    having: dict[str, dict[str, None]] = {}
+    for plan in plans.values():
+        for line in plan.lines:
+            if line.precheck:
+                name = f"{line.variant}, batch {line.batch}" if len(plan.batches) > 1 else line.variant
+                having.setdefault(line.precheck, {})[name] = None
+    reasons = listed((Text(reason, _names(list(names))) for reason, names in having.items()), "cannot run here")
+    return Document("Dry run", blocks(*parts, reasons))
+
+
+def _page(plan: Estimate) -> tuple[Block | Section, ...]:
+    """How long it takes, and the rows in their order."""
     able = [line for line in plan.lines if not line.precheck]
     summary = size(plan)
     if plan.budget_s:
         fitting = sum(line.fits for line in able)
         summary += f"; within {budget_text(plan.budget_s)} about {fitting} of {len(able)}, in this order"
-    reasons: dict[str, dict[str, None]] = {}
-    for line in plan.lines:
-        if line.precheck:
-            name = f"{line.variant}, batch {line.batch}" if len(plan.batches) > 1 else line.variant
-            reasons.setdefault(line.precheck, {})[name] = None
-    return blocks(
-        Text(summary),
-        Text(plan.objective, "objective") if plan.objective != str(LATENCY) else None,
-        _rows(plan, able),
-        listed((Text(reason, _names(list(having))) for reason, having in reasons.items()), "cannot run here"),
-    )
+    objective = Text(plan.objective, "objective") if plan.objective != str(LATENCY) else None
+    return blocks(Text(summary), objective, _rows(plan, able))
 
 
 def size(plan: Estimate) -> str:

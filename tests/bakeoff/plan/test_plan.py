@@ -29,7 +29,6 @@ from bakeoff.plan.plan import Plan, checkpoint_hash, make_plan
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.request import Request, with_deadline
 from bakeoff.record.policy import Policy
-from bakeoff.report.document import Document
 from bakeoff.report.pages import plan
 from bakeoff.report.render import terminal
 from bakeoff.variant import parse_variant
@@ -584,7 +583,7 @@ class TestRefused:
 
 
 def dry_run(request: Request) -> str:
-    return terminal.render(Document("", plan.page(estimate(make_plan(request), history_of(())))))
+    return terminal.render(plan.document({"": estimate(make_plan(request), history_of(()))}))
 
 
 @pytest.mark.usefixtures("cpu")
@@ -646,6 +645,14 @@ class TestBuilds:
             "cannot run here",
             "toy:tiny.world/cudagraph/fp32@cpu and 1 more: unsupported: cudagraph runs on cuda, not on cpu",
         ]
+        plans = {
+            name: estimate(make_plan(replace(request, workloads=(name,))), history_of(()))
+            for name in ("world", "stream")
+        }
+        both = terminal.render(plan.document(plans))
+        assert both.count("runs on cuda") == 1
+        assert [both.count(f"\n{name}\n===") for name in plans] == [0, 1]
+        assert "and 3 more: unsupported" in both
 
     def test_dry_run_counts_them(self) -> None:
         request = Request("toy", backends=("eager", "inductor[]"), dtypes=("fp32",), final_s=0.0)
@@ -658,10 +665,10 @@ class TestBuilds:
         compiled_bytes = once.lines[1].disk_bytes
         assert compiled_bytes > 0
         assert often.disk_bytes == once.disk_bytes + 2 * compiled_bytes, "processes of a build share its folder"
-        text = terminal.render(Document("", plan.page(often)))
+        text = terminal.render(plan.document({"": often}))
         assert "8 rows (3 builds of each compiled variant), about" in text
         assert re.search(r"inductor/fp32@cpu +3 +2 ", text)
-        assert "build" not in terminal.render(Document("", plan.page(once)))
+        assert "build" not in terminal.render(plan.document({"": once}))
 
 
 def test_own_code_is_found_by_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from bakeoff.plan.request import Request
 from bakeoff.plan.rows import Row
 from bakeoff.record.schema import BuildCost, Record
 from bakeoff.record.store import Stored, save
-from bakeoff.report.document import Document
 from bakeoff.report.pages import plan as plan_page
 from bakeoff.report.render import terminal
 
@@ -475,13 +474,13 @@ class TestDryRun:
         found = estimate(make_plan(replace(asked, budget_s=60)), known)
         lines = [(line.variant.split("/")[1], line.fits) for line in found.lines]
         assert lines == [("eager", True), ("openvino", True), ("inductor", False)]
-        text = terminal.render(Document("", plan_page.page(found)))
+        text = terminal.render(plan_page.document({"": found}))
         assert "within 1m about 2 of 3, in this order" in text
         assert [line.split()[2] for line in text.splitlines() if line.startswith("toy")] == ["yes", "yes", "no"]
         without = estimate(make_plan(asked), known)
         assert [line.variant.split("/")[1] for line in without.lines] == ["inductor", "eager", "openvino"]
         assert all(line.fits for line in without.lines)
-        assert "within" not in terminal.render(Document("", plan_page.page(without)))
+        assert "within" not in terminal.render(plan_page.document({"": without}))
 
     def test_keeps_time_for_the_final(self) -> None:
         known = history(*(stored(backend, ms) for backend, ms in (("eager", 100), ("openvino", 20), ("inductor", 30))))

@@ -19,7 +19,6 @@ from bakeoff.record.objective import parse_objective
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all
-from bakeoff.report.document import Document
 from bakeoff.report.pages import plan as plan_page
 from bakeoff.report.render import terminal
 from bakeoff.sweeps.resume import key_of
@@ -85,12 +84,12 @@ class TestPlan:
 
     def test_a_dry_run_shows_all_of_it(self) -> None:
         plan = plan_of(1, 2, objective=parse_objective("throughput,p99<=33ms"))
-        lines = terminal.render(Document("", plan_page.page(estimate(plan, history_of(()))))).splitlines()
+        lines = terminal.render(plan_page.document({"": estimate(plan, history_of(()))})).splitlines()
         assert "objective: throughput,p99<=33ms" in lines
         assert [line.split()[1] for line in lines if line.startswith("variant") or "/eager/" in line] == [
             "batch", "1", "2",
         ]  # fmt: skip
-        once = terminal.render(Document("", plan_page.page(estimate(plan_of(), history_of(())))))
+        once = terminal.render(plan_page.document({"": estimate(plan_of(), history_of(()))}))
         assert "batch" not in once
 
 

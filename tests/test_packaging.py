@@ -101,7 +101,7 @@ def test_wheel_holds_every_source_file(installed: Path) -> None:
 
 def test_wheel_holds_the_files_of_the_html_page(installed: Path) -> None:
     assert {"page.html.j2", "page.css", "page.js"} <= {
-        path.name for path in (installed / "bakeoff/report/html").iterdir()
+        path.name for path in (installed / "bakeoff/report/render").iterdir()
     }
 
 

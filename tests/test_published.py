@@ -9,8 +9,7 @@ import pytest
 from bakeoff.models import component_names
 from bakeoff.record.schema import MEASURED, Record
 from bakeoff.record.store import Records, load_all
-from bakeoff.report.markdown import whole
-from bakeoff.report.pages import readme
+from bakeoff.report.pages import readme, results
 from bakeoff.report.pipelines import pipeline_tables
 from bakeoff.report.render.markdown import citations
 from bakeoff.report.selection import final_of, ordered_tables, shorts
@@ -21,7 +20,7 @@ RUNS = Path(__file__).parent.parent / "runs" / "published"
 @pytest.fixture(scope="module")
 def published() -> Records:
     """The entries that the page of the whole tables cites."""
-    return readme.only(load_all(RUNS), set(citations((RUNS / whole.NAME).read_text(encoding="utf-8"))))
+    return readme.only(load_all(RUNS), set(citations((RUNS / results.NAME).read_text(encoding="utf-8"))))
 
 
 def _one(values: Iterable[object]) -> bool:

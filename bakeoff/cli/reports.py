@@ -232,7 +232,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write one offline HTML page of this machine's newest records: tables that sort, figures that zoom."""
-    from bakeoff.report.html import page
+    from bakeoff.report.pages import report as page
 
     path, folder = Path(named("--html", html)), records_folder(runs)
     found = selected(folder, name, machine)

@@ -11,8 +11,7 @@ from records import record
 from bakeoff.record.schema import Finding, Record
 from bakeoff.record.store import Records, Stored, load_all
 from bakeoff.report.columns import COLUMNS, cells, contexts
-from bakeoff.report.markdown import whole
-from bakeoff.report.pages import history, readme
+from bakeoff.report.pages import history, readme, results
 from bakeoff.report.render import markdown
 from bakeoff.report.selection import chosen
 
@@ -57,7 +56,7 @@ def block(records: Records) -> str:
 
 def whole_tables(records: Records) -> str:
     """The page of the whole tables behind README's results."""
-    return whole.render(chosen(records))
+    return markdown.render(results.of_published(chosen(records)))
 
 
 def publish(runs: Path) -> list[Path]:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 import pytest
 from few_records import history_text
 
+from bakeoff.machine.identity import Machine
 from bakeoff.record.codec import encode_json
 from bakeoff.record.store import Records, Stored, StoredCeilings, StoredComparison
 from bakeoff.report.document import Document
 from bakeoff.report.groups import newest
-from bakeoff.report.markdown import results, whole
-from bakeoff.report.pages import readme, sweep
+from bakeoff.report.pages import readme, report, results, sweep
 from bakeoff.report.recommendation import recommendation
-from bakeoff.report.render import terminal
+from bakeoff.report.render import html, markdown, terminal
 from bakeoff.report.selection import chosen
 
 
@@ -28,10 +28,21 @@ def tables_text(
     return terminal.render(Document("", sweep.newest_tables(rows, every, comparisons, measured, **typed)))
 
 
+def html_text(records: Records, runs: str = "") -> str:
+    """The HTML report."""
+    pytest.importorskip("vl_convert")
+    return html.render(report.document(records, runs))
+
+
+def results_text(records: Records, machine: Machine | None = None) -> str:
+    """RESULTS.md of one machine, or of all that is published."""
+    if machine is None:
+        return markdown.render(results.of_published(chosen(records)))
+    return markdown.render(results.of_machine(records, machine))
+
+
 def _html(records: Records) -> str:
-    page = pytest.importorskip("bakeoff.report.html.page")
-    text = page.render(records)
-    return re.sub(r"<script>.*?</script>|<style>.*?</style>", "", text, flags=re.DOTALL)
+    return re.sub(r"<script>.*?</script>|<style>.*?</style>", "", html_text(records), flags=re.DOTALL)
 
 
 def _plots(records: Records) -> str:
@@ -49,8 +60,8 @@ PAGES: dict[str, Callable[[Records], str]] = {
     "recommendation": lambda records: recommendation(newest(records.current), records.comparisons),
     "history": history_text,
     "readme": lambda records: readme.render(chosen(records)),
-    "whole": lambda records: whole.render(chosen(records)),
-    "results": lambda records: "".join(results.render(records, machine) for machine in records.machines()),
+    "whole": results_text,
+    "results": lambda records: "".join(results_text(records, machine) for machine in records.machines()),
     "html": _html,
     "plots": _plots,
 }

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 
-_NEEDED = {"bakeoff": "import bakeoff.cli.sweep, bakeoff.report.html, vl_convert, pytest"}
+_NEEDED = {"bakeoff": "import bakeoff.cli.sweep, bakeoff.report.render.html, vl_convert, pytest"}
 _COMMON = {"torch": "import torch", "torchao": "import torchao.quantization", "onnx": "import onnx, onnxscript"}
 _CHECKS = {
     "cpu": {**_NEEDED, **_COMMON, "onnxruntime": "import onnxruntime"},

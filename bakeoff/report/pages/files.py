@@ -9,8 +9,7 @@ from bakeoff.models.words import counted
 from bakeoff.record.folders import record_files
 from bakeoff.record.store import Records, load_all
 from bakeoff.report.links import AGAIN, PROFILES, folders_of
-from bakeoff.report.markdown import results
-from bakeoff.report.pages import history, profile
+from bakeoff.report.pages import history, profile, results
 from bakeoff.report.render import markdown
 
 
@@ -24,7 +23,7 @@ def render(records: Records, machines: Collection[str] | None = None) -> Iterato
     for machine in records.machines():
         if machines is None or machine.id in machines:
             folder = folders_of(records)[machine.id]
-            yield f"{folder}/{results.NAME}", results.render(records, machine)
+            yield f"{folder}/{results.NAME}", markdown.render(results.of_machine(records, machine))
             yield f"{folder}/{history.NAME}", markdown.render(history.of_machine(records, machine))
             yield from profile.pages(records.of_machines([machine.id]))
 

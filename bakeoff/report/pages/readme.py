@@ -20,7 +20,7 @@ from bakeoff.report.document import Block, Cell, Document, Heading, Link, Sectio
 from bakeoff.report.figures import published as pictures
 from bakeoff.report.format import shorten
 from bakeoff.report.links import links_with
-from bakeoff.report.markdown import whole
+from bakeoff.report.pages import results
 from bakeoff.report.recommendation import ahead, decision
 from bakeoff.report.render import markdown
 from bakeoff.report.selection import Short, chosen, final_of, frame, shorts
@@ -48,7 +48,7 @@ def render(records: Records) -> str:
     drawn, told = [], []
     if found:
         drawn.append((f"Latency of {found[0].rows[0].record.variant.subject} by variant", pictures.LATENCY))
-        told.append(Text(_INTRODUCTION, links=(Link(whole.NAME, f"{_FOLDER}/{whole.NAME}"),)))
+        told.append(Text(_INTRODUCTION, links=(Link(results.NAME, f"{_FOLDER}/{results.NAME}"),)))
     if loop is not None:
         unit, names = loop.rows[0].record.unit, " and ".join(row.name for row in loop.rows)
         drawn.append((f"Where the time of a {unit} of {loop.rows[0].record.mix.subject} goes", pictures.FRAME))
@@ -101,7 +101,7 @@ def publish(published: Path, records: Records, runs: Path) -> list[Path]:
     publish_records(published, runs, ids)
     shown = only(load_all(published), ids)
     text, drawn = _with_block(page, render(shown)), pictures.render(shown)
-    made = {published / whole.NAME: whole.render(shown).encode()}
+    made = {published / results.NAME: markdown.render(results.of_published(shown)).encode()}
     made |= {published / name: data for name, data in drawn.items()}
     for path, data in {**made, page: text.encode()}.items():
         write_atomically(path, data)
@@ -113,7 +113,7 @@ def publish(published: Path, records: Records, runs: Path) -> list[Path]:
 def check(published: Path, records: Records | None = None) -> str | None:
     """What is wrong with the block, the whole tables or the pictures: edited, missing, or citing a record that is
     missing or superseded. None: nothing is, or README has no block."""
-    page, tables = _page(published), published / whole.NAME
+    page, tables = _page(published), published / results.NAME
     if not _has_block(page):
         return None
     text = tables.read_text(encoding="utf-8", errors="replace") if tables.is_file() else ""
@@ -126,7 +126,7 @@ def check(published: Path, records: Records | None = None) -> str | None:
     shown = only(found, ids)
     if page.read_text(encoding="utf-8") != _with_block(page, render(shown)):
         return f"{page}: the results block differs from what the records in {tables} give. Run: make publish"
-    if (ids or text) and text != whole.render(shown):
+    if (ids or text) and text != markdown.render(results.of_published(shown)):
         return f"{tables} differs from what the records that it cites give. Run: make publish"
     missing = [name for name in pictures.names(shown) if not (published / name).is_file()]
     return f"{published / missing[0]} does not exist. Run: make publish" if missing else None

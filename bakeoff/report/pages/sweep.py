@@ -3,7 +3,9 @@
 `bakeoff table`, the end of a sweep, RESULTS.md, the history and the HTML report are made of these parts.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from bakeoff.models.errors import BakeoffError
@@ -15,14 +17,27 @@ from bakeoff.record.store import Stored, StoredCeilings, StoredComparison
 from bakeoff.report import document
 from bakeoff.report.columns import COLUMNS, Column, Context, columns, contexts, data
 from bakeoff.report.comparable import Table, tables
-from bakeoff.report.document import Cell, Command, Details, Figures, Heading, Link, Section, Text, Tone, blocks, listed
+from bakeoff.report.document import (
+    Cell,
+    Command,
+    Details,
+    Figures,
+    Heading,
+    Link,
+    Listed,
+    Section,
+    Text,
+    Tone,
+    blocks,
+    listed,
+)
 from bakeoff.report.figures import history, latency, roofline, timeline, tradeoff
 from bakeoff.report.figures.vega import Figure
 from bakeoff.report.format import MIB, minute, shorten
 from bakeoff.report.groups import group_key, name_of
 from bakeoff.report.links import Cited
 from bakeoff.report.monitored import sentences
-from bakeoff.report.notes import Note, ceilings_text, findings, overlapped_text, reason_code, selftest_text
+from bakeoff.report.notes import ceilings_text, findings, overlapped_text, reason_code, selftest_text
 from bakeoff.report.pages.record import longest_kernels
 from bakeoff.report.recommendation import Deployment, deployment, how_to_decide
 from bakeoff.report.selection import final_of
@@ -87,7 +102,15 @@ def sections(
     `cited`. `runs` is the `--runs FOLDER` of commands. With `full` there are also figures, kernels and what monitors
     saw.
     """
-    return [_section(table, every, comparisons, cited, keys, runs, full) for table in found]
+    found = list(found)
+    notes = [list(_notes(table, every)) for table in found]
+    counts = Counter(note.text for held in notes for note in held)
+    shared = listed(replace(note, label="") for held in notes for note in held if counts[note.text] > 1)
+    made = []
+    for table, held in zip(found, notes, strict=True):
+        own = listed(note for note in held if counts[note.text] == 1)
+        made.append(_section(table, every, comparisons, cited, keys, runs, full, own))
+    return [*made, *([Section("Notes on several of these tables", (shared,))] if shared is not None else [])]
 
 
 def newest_tables(
@@ -130,6 +153,7 @@ def _section(
     keys: Sequence[str],
     runs: str,
     full: bool,
+    notes: Listed | None,
 ) -> Section:
     rows = table.rows
     held = held_rows(rows, contexts(rows, comparisons, table.ceilings))
@@ -144,7 +168,7 @@ def _section(
             by_size(rows),
             stale_table([(row.entry, row.reason) for row in table.stale], cited),
             Text(_facts(first), tone="faint"),
-            listed(_notes(table, held, every)),
+            notes,
             *(_more(table, every) if full else ()),
         ),
     )
@@ -231,27 +255,24 @@ def stale_table(rows: Sequence[tuple[Stored, str]], cited: Cited | None = None) 
     )
 
 
-def _notes(table: Table, held: Sequence[Row], every: Sequence[Stored]) -> Iterator[Text | str]:
-    """Why rows are not ok, how builds differ, findings, and the selftest."""
+def _notes(table: Table, every: Sequence[Stored]) -> Iterator[Text]:
+    """Why rows are not ok, how builds differ, findings, and the selftest; labels are the names of rows."""
     rows = table.rows
-    too_low = [name_of(record) for _, record, context in held if is_above(record, context.ceilings)]
+    too_low = [name_of(row.record) for row in rows if is_above(row.record, table.ceilings.best)]
     if too_low:
-        yield Text(f"the floor is none, the ceilings are too low there: {', '.join(too_low)}", "of floor above 100 %")
-    yield from filter(None, [overlapped_text(rows)])
-    for _, record, _ in held:
-        if record.measurement.reason and record.status not in NEVER_RUN:
-            code = reason_code(record)
-            yield Text(f"{record.status}: {record.measurement.reason}{f' [{code}]' if code else ''}", name_of(record))
-    yield from spread_lines(rows, every)
-    yield from map(_note, findings(rows, reasons=False))
-    yield from dict.fromkeys(selftest_text(entry.record) for entry in rows)
-    yield from filter(None, [ceilings_text(table.ceilings)])
-
-
-def _note(note: Note) -> Text:
-    """A finding with the rows that have it, unless all do, and the code that docs/method.md explains."""
-    names = f" ({', '.join(note.names)})" if note.names else ""
-    return Text(f"{note.text}{names} [{note.code}]", "note")
+        yield Text("of floor is above 100 %: the floor is none, the ceilings are too low there", ", ".join(too_low))
+    for text in filter(None, [overlapped_text(rows)]):
+        yield Text(text)
+    for row in rows:
+        if row.record.measurement.reason and row.record.status not in NEVER_RUN:
+            code = reason_code(row.record)
+            reason = f"{row.record.status}: {row.record.measurement.reason}{f' [{code}]' if code else ''}"
+            yield Text(reason, name_of(row.record))
+    yield from map(Text, spread_lines(rows, every))
+    for note in findings(rows, reasons=False):
+        yield Text(f"note: {note.text} [{note.code}]", ", ".join(note.names))
+    yield from map(Text, dict.fromkeys(selftest_text(row.record) for row in rows))
+    yield from map(Text, filter(None, [ceilings_text(table.ceilings)]))
 
 
 def _facts(record: Record) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bakeoff.machine.terminal import one_line, printable
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.codec import encode_json
-from bakeoff.report.document import Document
+from bakeoff.report.document import Document, Section
 from bakeoff.report.figures.vega import Figure, drawn, library
 from bakeoff.report.format import INSTALL
 
@@ -30,8 +30,15 @@ def render(document: Document, interactive: bool = True) -> str:
     drawing: str = library().javascript_bundle() if interactive else ""
     scripts = [text for text in (drawing, _read("page.js")) if text]
     assert not any("</script" in text.lower() for text in scripts)
+    first = next((place for place, block in enumerate(document.blocks) if isinstance(block, Section)), None)
     return _template().render(
-        document=document, policy=_policy(*scripts), style=_read("page.css"), scripts=scripts, interactive=interactive
+        title=document.title,
+        lead=document.blocks[:first],
+        sections=document.blocks[first:] if first is not None else (),
+        policy=_policy(*scripts),
+        style=_read("page.css"),
+        scripts=scripts,
+        interactive=interactive,
     )
 
 
@@ -42,8 +49,6 @@ def _template() -> "jinja2.Template":
     except ModuleNotFoundError as error:
         text = f"HTML pages need {error.name}, which is not installed. {INSTALL}"
         raise BakeoffError(text, code="missing-library") from error
-
-    from markupsafe import escape
 
     def plain(value: Any) -> Any:
         return one_line(value) if type(value) is str else value  # leaves Markup, a subclass, alone
@@ -58,7 +63,7 @@ def _template() -> "jinja2.Template":
     )
     environment.filters["kind"] = lambda block: type(block).__name__
     environment.filters["data"] = _as_script_data
-    environment.filters["lines"] = lambda texts: escape("\n".join(map(printable, texts)))
+    environment.filters["lines"] = lambda texts: "\n".join(map(printable, texts))
     environment.filters["drawn"] = _drawn
     environment.filters["order"] = lambda value: str(value).replace("inf", "Infinity")
     return environment.get_template("page.html.j2")

@@ -4,19 +4,17 @@ from dataclasses import replace
 
 import pytest
 from few_records import history_text
-from pages import tables_text
+from pages import html_text, results_text, tables_text
 from pipeline_records import EAGER, measured, pipeline_record, programs
 from records import measurement, record
 
 from bakeoff.record.schema import BuildCost, Record
 from bakeoff.record.store import Records, Stored, StoredPipeline
 from bakeoff.report.columns import COLUMNS, build_seconds, cells, contexts
-from bakeoff.report.markdown import results, whole
 from bakeoff.report.notes import overlapped_text
 from bakeoff.report.pages import mix
 from bakeoff.report.pages import record as one
 from bakeoff.report.render import terminal
-from bakeoff.report.selection import chosen
 
 ALONE = BuildCost("cold", 12.25, 3.5)
 BESIDE = BuildCost("cold", None, cpu_s=71.04, overlapped=True, warm_cpu_s=9.11)
@@ -51,7 +49,6 @@ def test_a_cell_names_what_is_no_wall_time(cost: BuildCost, cell: str) -> None:
 
 
 def test_every_page_explains_cpu_where_a_row_has_it_and_only_there() -> None:
-    pages = pytest.importorskip("bakeoff.report.html.page")
     for row, explained in ((built(BESIDE), True), (built(ALONE), False)):
         rows = stored(row)
         records = Records(rows, (), (), ())
@@ -59,10 +56,10 @@ def test_every_page_explains_cpu_where_a_row_has_it_and_only_there() -> None:
         assert text is not None
         for page in (
             tables_text(rows),
-            results.render(records, rows[0].machine),
+            results_text(records, rows[0].machine),
             history_text(records),
-            whole.render(chosen(records)),
-            pages.render(records),
+            results_text(records),
+            html_text(records),
         ):
             assert (text[1:] in page) is explained
             assert ("71.0 cpu/9.1 cpu" in page) is explained

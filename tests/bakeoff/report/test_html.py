@@ -19,12 +19,12 @@ from records import HOST, bakeoff, measurement, record
 
 from bakeoff.machine.floors import Ceiling
 from bakeoff.models.errors import BakeoffError, ErrorCode
-from bakeoff.record.schema import SCHEMA, Clock, Comparison, Finding, Record, Round, Samples
-from bakeoff.record.store import Records, Stored, StoredComparison, load_all, save, supersede
+from bakeoff.record.schema import Clock, Finding, Record, Samples
+from bakeoff.record.store import Records, Stored, load_all, save, supersede
 from bakeoff.report.comparable import tables
 from bakeoff.report.figures.vega import Figure
-from bakeoff.report.html import page, sections
-from bakeoff.report.html.comparisons import comparison_rows
+from bakeoff.report.pages import report, sweep
+from bakeoff.report.render import html
 from bakeoff.variant import BackendUse
 
 SHOWN = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)> <b>b</b> %{x} &lt; '\""
@@ -51,21 +51,19 @@ SEVERAL = (
 )
 
 
+def rendered(found: Records, runs: str = "") -> str:
+    return html.render(report.document(found, runs))
+
+
 def figures_of(*rows: Stored, every: Sequence[Stored] = ()) -> list[Figure]:
     (table,) = tables(rows)
-    return sections.figures(table, every or rows)
+    return sweep.figures(table, every or rows)
 
 
 def hostile() -> Record:
     made = record("eager", ms(10.0), label=HOSTILE, checkpoint=HOSTILE, host=replace(HOST, cpu=HOSTILE), note=HOSTILE)
     made = replace(made, measurement=replace(made.measurement, findings=(Finding(HOSTILE, HOSTILE),)))
     return replace(made, variant=replace(made.variant, component=HOSTILE, backends=(BackendUse(HOSTILE),)))
-
-
-def comparison(*pairs: tuple[list[int], list[int]]) -> Comparison:
-    sides = [replace(entry, measurement=replace(entry.measurement, latency=None)) for entry in SEVERAL[:2]]
-    rounds = tuple(Round((0, 1), (Samples(a), Samples(b))) for a, b in pairs)
-    return Comparison(SCHEMA, "2026-01-02T04:00:00.000000Z", "", "interleaved", 1, tuple(sides), rounds)
 
 
 class Parsed(HTMLParser):
@@ -105,21 +103,21 @@ class Parsed(HTMLParser):
 
 class TestPureFunction:
     def test_same_records_same_bytes(self) -> None:
-        assert page.render(records(*SEVERAL)) == page.render(records(*SEVERAL))
+        assert rendered(records(*SEVERAL)) == rendered(records(*SEVERAL))
 
     def test_does_not_depend_on_this_host(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        before = page.render(records(*SEVERAL))
+        before = rendered(records(*SEVERAL))
         monkeypatch.setenv("TZ", "Pacific/Kiritimati")
         monkeypatch.chdir("/")
-        assert page.render(records(*SEVERAL)) == before
+        assert rendered(records(*SEVERAL)) == before
 
     def test_no_records(self) -> None:
-        parsed = Parsed(page.render(records()))
+        parsed = Parsed(rendered(records()))
         assert "No records yet." in parsed.text
         assert parsed.data == {}
 
     def test_only_failed_rows(self) -> None:
-        parsed = Parsed(page.render(records(record("aoti", status="oom", reason="needs 13 GiB"))))
+        parsed = Parsed(rendered(records(record("aoti", status="oom", reason="needs 13 GiB"))))
         assert "aoti fp32 : oom: needs 13 GiB" in parsed.text
         assert "Deploy nothing from this table: no row is ok." in parsed.text
         assert not [tag for tag, _ in parsed.tags if tag == "figure"]
@@ -128,11 +126,11 @@ class TestPureFunction:
 class TestContent:
     @pytest.fixture
     def parsed(self) -> Parsed:
-        return Parsed(page.render(records(*SEVERAL), "../runs"))
+        return Parsed(rendered(records(*SEVERAL), "../runs"))
 
     def test_every_row_has_its_cells(self, parsed: Parsed) -> None:
         columns = len([tag for tag, attributes in parsed.tags if tag == "th" and attributes.get("scope") == "col"])
-        assert columns == 14
+        assert columns == 17
         cells = [attributes for tag, attributes in parsed.tags if tag in ("td", "th") and "data-key" in attributes]
         assert len(cells) == columns * len(SEVERAL)
         figures = ("30.95 [30.50, 31.40]", "9.950 [9.500, 10.400]", "15 c", "48%", "1.0e-06", "500", "12.2/3.5")
@@ -142,11 +140,11 @@ class TestContent:
     def test_reasons_and_findings(self, parsed: Parsed) -> None:
         assert "tensorrt fp32 : parity_failed: y differs by 5.00e-01 relative L2" in parsed.text
         assert "aoti fp32 : oom: needs 13 GiB, 4 are free" in parsed.text
-        assert "busy-host load average 3.0 before the sweep (inductor fp32)" in parsed.text
+        assert "inductor fp32 : note: load average 3.0 before the sweep [busy-host]" in parsed.text
 
     def test_links_lead_to_the_records(self, parsed: Parsed) -> None:
         links = [str(attributes["href"]) for tag, attributes in parsed.tags if tag == "a"]
-        assert links == [f"../runs/{FOLDER}/id-{place}.json" for place in range(len(SEVERAL))]
+        assert links == [f"../runs/{FOLDER}/id-{place}.json" for place in (1, 0, 4, 2, 3)]
 
     def test_figures_show_what_the_records_hold(self, parsed: Parsed) -> None:
         (figures,) = parsed.data.values()
@@ -162,34 +160,16 @@ class TestContent:
 
     def test_the_newest_of_each_variant(self) -> None:
         newer = record("eager", ms(50.0), created="2026-03-02T03:04:05.000000Z", sweep="later")
-        text = Parsed(page.render(records(*SEVERAL, newer))).text
+        text = Parsed(rendered(records(*SEVERAL, newer))).text
         assert "50.95 [50.50, 51.40]" in text
         assert "30.95 [30.50, 31.40]" not in text
-
-    def test_comparisons_by_their_rounds(self, tmp_path: Path) -> None:
-        for entry in SEVERAL[:2]:
-            save(tmp_path, entry)
-        name = save(tmp_path, comparison(([200, 200], [100, 100]), ([100], [120]), ([300], [300])))
-        parsed = Parsed(page.render(load_all(tmp_path)))
-        assert "1.000 [0.500, 1.200]" in parsed.text
-        assert "3 interleaved rounds in 1 pair of fresh processes" in parsed.text
-        assert f"{FOLDER}/{name}.json" in [attributes.get("href") for tag, attributes in parsed.tags if tag == "a"]
-        dots = [float(str(attributes["cx"])) for tag, attributes in parsed.tags if tag == "circle"]
-        assert dots[0] < dots[2] == 50 < dots[1]
-
-    def test_a_comparison_names_the_faster_first(self) -> None:
-        for times, faster in (((200, 100), "inductor fp32"), ((100, 200), "eager fp32")):
-            a, b = ([time] for time in times)
-            (row,) = comparison_rows([StoredComparison("id", comparison((a, b), (a, b)))], lambda _entry: "")
-            assert (row.faster, row.median_ratio) == (faster, 2.0)
-            assert {row.faster, row.slower} == {"eager fp32", "inductor fp32"}
 
     def test_superseded_and_unreadable_records_are_listed(self, tmp_path: Path) -> None:
         save(tmp_path, SEVERAL[0])
         bad = save(tmp_path, SEVERAL[1])
         supersede(tmp_path, bad, "another program ran")
         (tmp_path / FOLDER / "torn.json").write_text("{")
-        parsed = Parsed(page.render(load_all(tmp_path)))
+        parsed = Parsed(rendered(load_all(tmp_path)))
         assert f"{bad} : another program ran" in parsed.text
         assert "torn.json cannot be read" in parsed.text
         assert "inductor fp32" not in parsed.text
@@ -226,7 +206,7 @@ class TestThinning:
 class TestNothingFromOutside:
     @pytest.mark.parametrize("made", [SEVERAL, (hostile(),)], ids=["plain", "hostile"])
     def test_no_reference_leaves_the_file(self, made: tuple[Record, ...]) -> None:
-        text = page.render(records(*made))
+        text = rendered(records(*made))
         parsed = Parsed(text)
         for tag, attributes in parsed.tags:
             assert "src" not in attributes, tag
@@ -239,7 +219,7 @@ class TestNothingFromOutside:
         assert len(parsed.scripts) == 2
 
     def test_policy_names_the_scripts_that_are_there(self) -> None:
-        parsed = Parsed(page.render(records(*SEVERAL)))
+        parsed = Parsed(rendered(records(*SEVERAL)))
         (policy,) = [str(attributes["content"]) for tag, attributes in parsed.tags if "http-equiv" in attributes]
         assert policy.startswith("default-src 'none'; script-src 'sha256-")
         hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in parsed.scripts]
@@ -252,7 +232,7 @@ class TestHostileText:
         made = hostile()
         failed = replace(made, measurement=measurement(status="crashed", reason=HOSTILE))
         failed = replace(failed, variant=replace(failed.variant, dtype="bf16"))
-        text = page.render(records(made, failed))
+        text = rendered(records(made, failed))
         assert "<script>document" not in text
         assert "\u2028" not in text
         parsed = Parsed(text)
@@ -261,7 +241,7 @@ class TestHostileText:
 
     def test_data_of_figures_holds_no_markup(self) -> None:
         """Letters that could end the script element or a comment are written as escapes."""
-        text = page.render(records(hostile()))
+        text = rendered(records(hostile()))
         assert "<script>document" not in text
         (data,) = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', text)
         assert not re.search("[<>&\u2028\u2029]", data)
@@ -269,14 +249,14 @@ class TestHostileText:
 
     def test_names_of_records_cannot_be_other_addresses(self) -> None:
         odd = Records((Stored("javascript:alert(1)//<x>", SEVERAL[0]),), (), ())
-        (link,) = [str(attributes["href"]) for tag, attributes in Parsed(page.render(odd)).tags if tag == "a"]
+        (link,) = [str(attributes["href"]) for tag, attributes in Parsed(rendered(odd)).tags if tag == "a"]
         assert link == f"{FOLDER}/javascript%3Aalert%281%29//%3Cx%3E.json"
 
 
 class TestWriting:
     def test_links_are_relative_to_the_page(self, tmp_path: Path) -> None:
         name = save(tmp_path / "my runs", SEVERAL[0])
-        page.write(tmp_path / "pages" / "page.html", load_all(tmp_path / "my runs"), tmp_path / "my runs")
+        report.write(tmp_path / "pages" / "page.html", load_all(tmp_path / "my runs"), tmp_path / "my runs")
         parsed = Parsed((tmp_path / "pages" / "page.html").read_text(encoding="utf-8"))
         (link,) = [str(attributes["href"]) for tag, attributes in parsed.tags if tag == "a"]
         assert link == f"../my%20runs/{FOLDER}/{name}.json"
@@ -285,12 +265,12 @@ class TestWriting:
     def test_overwrites_a_file_and_nothing_else(self, tmp_path: Path) -> None:
         path = tmp_path / "page.html"
         path.write_text("old")
-        page.write(path, records(*SEVERAL), tmp_path)
+        report.write(path, records(*SEVERAL), tmp_path)
         assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
         (tmp_path / "link.html").symlink_to(path)
         for odd in (tmp_path, tmp_path / "link.html", Path("/dev/null")):
             with pytest.raises(BakeoffError) as error:
-                page.write(odd, records(*SEVERAL), tmp_path)
+                report.write(odd, records(*SEVERAL), tmp_path)
             assert error.value.code == "target-exists"
 
     @pytest.mark.parametrize(("library", "named"), [("jinja2", "jinja2"), ("vl_convert", "vl-convert-python")])
@@ -299,7 +279,7 @@ class TestWriting:
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, library, None)
         with pytest.raises(BakeoffError, match=named) as error:
-            page.render(records(*SEVERAL))
+            rendered(records(*SEVERAL))
         assert error.value.code == "missing-library"
 
     def test_command(self, tmp_path: Path) -> None:
@@ -342,7 +322,7 @@ class TestBrowser:
     def shown(self, tmp_path: Path) -> Path:
         chromium()
         path = tmp_path / "page.html"
-        path.write_text(page.render(records(*SEVERAL, hostile())), encoding="utf-8")
+        path.write_text(rendered(records(*SEVERAL, hostile())), encoding="utf-8")
         return path
 
     def test_tables_sort(self, shown: Path, tmp_path: Path) -> None:
@@ -359,7 +339,7 @@ class TestBrowser:
         answer.push([head.getAttribute("aria-sort"), heads[0].getAttribute("aria-sort"), names()]);
         return answer;"""
         found, console = look(shown, script, tmp_path)
-        start = ["eager fp32", "inductor fp32", "tensorrt fp32", "aoti fp32", "eager bf16"]
+        start = ["inductor fp32", "eager fp32", "eager bf16", "tensorrt fp32", "aoti fp32"]
         assert found[0] == start
         assert found[1] == ["ascending", ["inductor fp32", "tensorrt fp32", "eager fp32", "eager bf16", "aoti fp32"]]
         assert found[2] == ["descending", ["eager bf16", "eager fp32", "tensorrt fp32", "inductor fp32", "aoti fp32"]]
@@ -399,7 +379,7 @@ class TestBrowser:
         chromium()
         made = [replace(SEVERAL[0], batch=batch) for batch in range(1, 31)]
         path = tmp_path / "page.html"
-        path.write_text(page.render(records(*made)), encoding="utf-8")
+        path.write_text(rendered(records(*made)), encoding="utf-8")
         script = """await wait(1000);
         const drawn = page.querySelectorAll(".plot[data-drawn]").length;
         return [drawn > 2, drawn < 30, page.querySelectorAll(".plot").length];"""
@@ -408,10 +388,6 @@ class TestBrowser:
 
 
 def test_the_package_holds_the_template() -> None:
-    folder = Path(page.__file__).parent
-    assert {path.name for path in folder.iterdir() if path.suffix not in (".py", "")} == {
-        "page.html.j2",
-        "page.css",
-        "page.js",
-        "parts.html.j2",
-    }
+    folder = Path(html.__file__).parent
+    held = {path.name for path in folder.iterdir() if path.suffix not in (".py", "")}
+    assert held == {"page.html.j2", "page.css", "page.js"}

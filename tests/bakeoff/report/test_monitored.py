@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import msgspec
+from pages import html_text
 from pipeline_records import measured, pipeline_record, run_of_two
 from records import record
 
@@ -11,7 +12,6 @@ from bakeoff.record.monitor import MonitorCost, Monitored, Point, SeriesRecord, 
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredPipeline
-from bakeoff.report.html import page
 from bakeoff.report.monitored import sentences
 from bakeoff.report.pages import mix, pipelines
 from bakeoff.report.pages import record as record_text
@@ -89,10 +89,10 @@ def test_the_terminal_and_the_page_show_it() -> None:
     made = record("eager", [5.0, 6.0, 7.0], monitored=SEEN, monitored_window_ns=WINDOW)
     text = sentences(made)[0]
     assert f"monitor: {text}" in terminal.render(record_text.document(Stored("id-0", made)))
-    shown = page.render(Records((Stored("id-0", made),), (), ()))
+    shown = html_text(Records((Stored("id-0", made),), (), ()))
     assert "What a monitor saw" in shown
     assert text in shown
-    plain = page.render(Records((Stored("id-0", record("eager", [5.0, 6.0, 7.0])),), (), ()))
+    plain = html_text(Records((Stored("id-0", record("eager", [5.0, 6.0, 7.0])),), (), ()))
     assert "What a monitor saw" not in plain
 
 
@@ -102,12 +102,12 @@ def test_remarks_of_a_mix_have_it() -> None:
     text = sentences(kept[0].record)[0]
     for document in (pipelines.of_runs(kept), mix.document_of(kept[0])):
         assert text in terminal.render(document)
-    assert text.replace("'", "&#39;") in page.render(Records((), (), (), pipelines=kept))
+    assert text.replace("'", "&#39;") in html_text(Records((), (), (), pipelines=kept))
 
 
 def test_names_of_series_are_escaped() -> None:
     odd = Monitored((series("<script>x</script>\x1b[2J", "W", [1.0]),))
-    shown = page.render(Records((Stored("id-0", record("eager", [5.0, 6.0, 7.0], monitored=odd)),), (), ()))
+    shown = html_text(Records((Stored("id-0", record("eager", [5.0, 6.0, 7.0], monitored=odd)),), (), ()))
     assert "<script>x" not in shown
     assert "\x1b" not in terminal.render(record_text.document(Stored("id-0", record(monitored=odd))))
 

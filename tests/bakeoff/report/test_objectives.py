@@ -6,15 +6,13 @@ from dataclasses import replace
 import pytest
 from comparisons import final
 from few_records import history_text
-from pages import tables_text
+from pages import html_text, results_text, tables_text
 from records import clock, measurement, record
 
 from bakeoff.machine.identity import Machine
 from bakeoff.record.objective import Objective, parse_objective
 from bakeoff.record.schema import Comparison, Record, new_finding
 from bakeoff.record.store import Records, Stored, StoredComparison
-from bakeoff.report.html import page
-from bakeoff.report.markdown import results
 from bakeoff.report.objectives import items_per_s, limit_text
 from bakeoff.report.pages import comparison, sweep
 from bakeoff.report.pages import record as one
@@ -154,9 +152,9 @@ def test_pages_have_the_objective_the_limits_and_the_rate() -> None:
     machine: Machine = rows[0].record.machine
     for text in (
         tables_text(rows),
-        results.render(records, machine),
+        results_text(records, machine),
         history_text(records),
-        page.render(records),
+        html_text(records),
     ):
         assert "Objective throughput,p99" in text
         assert "items/s [95 %]" in text

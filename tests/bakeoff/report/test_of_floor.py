@@ -5,17 +5,14 @@ from dataclasses import replace
 import pytest
 from ceilings import CEILINGS
 from few_records import history_text
-from pages import tables_text
+from pages import html_text, results_text, tables_text
 from records import measurement, record
 
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored
-from bakeoff.report.html import page
-from bakeoff.report.markdown import results, whole
 from bakeoff.report.pages import record as text_of_record
 from bakeoff.report.pages import sweep
 from bakeoff.report.render import terminal
-from bakeoff.report.selection import chosen
 
 MEANS = "!: above 100 %, the ceilings are too low there and the floor is none"
 """The floor of 1.5 GFLOP at 150 GFLOP/s is 10 ms."""
@@ -32,10 +29,10 @@ def stored(*made: Record) -> Records:
 
 PAGES = {
     "table": lambda records: tables_text(records.current),
-    "results": lambda records: results.render(records, records.machines()[0]),
+    "results": lambda records: results_text(records, records.machines()[0]),
     "history": history_text,
-    "whole": lambda records: whole.render(chosen(records)),
-    "html": page.render,
+    "whole": results_text,
+    "html": html_text,
 }
 
 

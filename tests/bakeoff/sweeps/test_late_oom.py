@@ -4,7 +4,7 @@ from pathlib import Path
 
 from few_records import history_text
 from lab import check_sweep, sweep
-from pages import tables_text
+from pages import html_text, tables_text
 from records import measurement, record
 
 from bakeoff.plan.request import Request
@@ -13,7 +13,6 @@ from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored
 from bakeoff.report.comparable import baselines, stated_over
 from bakeoff.report.figures.latency import latency
-from bakeoff.report.html import page
 from bakeoff.report.pages import record as record_page
 from bakeoff.report.pages import sweep as page_of_sweep
 from bakeoff.report.render import terminal
@@ -53,7 +52,7 @@ ROWS = stored(record("eager", SLOW), late("aoti", FASTEST), record("inductor", F
 def test_its_numbers_and_its_reason_are_on_every_page() -> None:
     records = Records(ROWS, (), ())
     one = terminal.render(record_page.document(ROWS[1]))
-    for text in (tables_text(ROWS), history_text(records), page.render(records), one):
+    for text in (tables_text(ROWS), history_text(records), html_text(records), one):
         assert "10.09" in text
         assert "out of memory in calls with fresh inputs" in text
     (line,) = [line for line in page_of_sweep.as_rows(ROWS) if "aoti" in str(line)]

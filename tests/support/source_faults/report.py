@@ -197,17 +197,17 @@ FAULTS = (
     Fault(
         "report",
         "a stale row is not on the HTML page",
-        "bakeoff/report/html/sections.py",
-        "stale=tuple(_stale(row, link(row.entry)) for row in table.stale),",
-        "stale=(),",
+        "bakeoff/report/pages/report.py",
+        "*sweep.sections(found, ",
+        "*sweep.sections([table for table in found if not table.stale], ",
         (_STALE,),
     ),
     Fault(
         "report",
         "a stale row is not on the page of its machine's results",
-        "bakeoff/report/markdown/results.py",
-        "*table(rows, _COLUMNS, link, comparisons, found.ceilings),",
-        "*table(found.rows, _COLUMNS, link, comparisons, found.ceilings),",
+        "bakeoff/report/pages/results.py",
+        "*sweep.sections(found, ",
+        "*sweep.sections([table for table in found if not table.stale], ",
         (_STALE,),
     ),
     Fault(
@@ -221,7 +221,7 @@ FAULTS = (
     Fault(
         "report",
         "names of records are markup on the HTML page",
-        "bakeoff/report/html/template.py",
+        "bakeoff/report/render/html.py",
         "autoescape=True",
         "autoescape=False",
         (f"{_HTML}::test_is_text",),
@@ -229,7 +229,7 @@ FAULTS = (
     Fault(
         "report",
         "a name can end the script that has the data of figures",
-        "bakeoff/report/html/embed.py",
+        "bakeoff/report/render/html.py",
         'for letter in "<>&\\u2028\\u2029":',
         'for letter in "\\u2028\\u2029":',
         (f"{_HTML}::test_data_of_figures_holds_no_markup",),
@@ -237,9 +237,9 @@ FAULTS = (
     Fault(
         "report",
         "a bar in a name ends a cell of a table in markdown",
-        "bakeoff/report/markdown/escape.py",
-        r'.replace("|", "\\|")',
-        "",
+        "bakeoff/report/render/markdown.py",
+        r're.sub(r"([\\|])"',
+        r're.sub(r"([\\])"',
         ("tests/bakeoff/report/test_pages.py::TestHostileText::test_escape",),
     ),
     Fault(

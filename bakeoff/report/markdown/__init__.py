@@ -1,1 +1,0 @@
-"""Pages in markdown: the optimization history and README's results."""

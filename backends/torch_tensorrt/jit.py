@@ -30,11 +30,10 @@ from bakeoff.backends.backend import (
 from bakeoff.backends.graphs import TORCH, check_not_quantised, operators
 from bakeoff.backends.torch_compile import CompiledEngine, CompileLog, compile_whole
 from bakeoff.backends.torch_internals import marked, separate_sizes
-from bakeoff.backends.torch_tensorrt.builder_errors import builder_errors
 from bakeoff.backends.torch_tensorrt.external import asked, externalise
 from bakeoff.backends.torch_tensorrt.library import REQUIRES, in_own_mode, load_library
 from bakeoff.backends.torch_tensorrt.outside import check_outside, executed_operators
-from bakeoff.backends.torch_tensorrt.partitions import PartitionLog, capture_partition_log
+from bakeoff.backends.torch_tensorrt.partitions import PartitionLog, builder_errors, capture_partition_log
 from bakeoff.backends.torch_tensorrt.proof import Converted, prove, read_converted, trace_engines
 from bakeoff.backends.torch_tensorrt.settings import (
     QUANTISE_OPERATORS,

@@ -1,4 +1,4 @@
-"""Captures and parses what torch_tensorrt logs about its partitions while it compiles."""
+"""What torch_tensorrt logs while it compiles: its partitions, and why TensorRT's builder failed."""
 
 import contextlib
 import logging
@@ -6,6 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from bakeoff.backends.backend import Unavailable, Unsupported
+from bakeoff.models.words import counted
 
 _LOGGER = "torch_tensorrt.dynamo._DryRunTracker"
 _TOTAL = re.compile(r"The graph consists of (\d+) Total Operators, of which (\d+) operators are supported")
@@ -57,3 +60,40 @@ def capture_partition_log() -> Iterator[PartitionLog]:
         logger.removeHandler(handler)
         logger.setLevel(before[0])
         logger.propagate = before[1]
+
+
+_BUILDER = "torch_tensorrt [TensorRT Conversion Context]"
+
+
+class BuilderError(Exception):
+    """TensorRT could not build an engine; the text begins with the first error that its builder logged."""
+
+
+@contextlib.contextmanager
+def builder_errors() -> Iterator[None]:
+    """Replace an exception by a BuilderError, where TensorRT logged errors meanwhile; others are passed on.
+
+    A build that fails returns None, and torch_tensorrt answers that with a bare `assert cuda_engine`
+    (dynamo/conversion/_TRTInterpreter.py, 2.11 to 2.14); the cause is in the builder's log alone
+    (torch_tensorrt/logging.py, _TRTLogger). The first error is the cause; those after it tell what else went wrong
+    because of it.
+    """
+    logged: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            logged.append(" ".join(record.getMessage().split()))
+
+    logger, handler = logging.getLogger(_BUILDER), Handler(logging.ERROR)
+    logger.addHandler(handler)
+    try:
+        yield
+    except (Unavailable, Unsupported):
+        raise
+    except Exception as error:
+        if not logged:
+            raise
+        more = f" (and {counted(len(logged) - 1, 'more error')})" if len(logged) > 1 else ""
+        raise BuilderError(f"{logged[0]}{more}") from error
+    finally:
+        logger.removeHandler(handler)

@@ -16,7 +16,6 @@ from bakeoff.backends.artifact_cache import load_or_build
 from bakeoff.backends.backend import BuildContext, Unsupported
 from bakeoff.backends.dynamic import dynamic_shapes
 from bakeoff.backends.graphs import check_not_quantised, export, graph_hash, operators, program_key
-from bakeoff.backends.torch_tensorrt.builder_errors import builder_errors
 from bakeoff.backends.torch_tensorrt.external import (
     ExternalOperator,
     asked,
@@ -27,7 +26,7 @@ from bakeoff.backends.torch_tensorrt.external import (
 )
 from bakeoff.backends.torch_tensorrt.library import load_library
 from bakeoff.backends.torch_tensorrt.outside import check_outside, executed_operators, qualified
-from bakeoff.backends.torch_tensorrt.partitions import PartitionLog, capture_partition_log
+from bakeoff.backends.torch_tensorrt.partitions import PartitionLog, builder_errors, capture_partition_log
 from bakeoff.backends.torch_tensorrt.proof import read_converted
 from bakeoff.backends.torch_tensorrt.settings import QUANTISED_ADVICE, cache_settings, settings
 from bakeoff.models.component import DynamicAxis

@@ -13,9 +13,8 @@ import sys
 import threading
 import time
 
-from bakeoff.monitor.cpu import CpuProbe
+from bakeoff.monitor.cpu import CpuProbe, RaplProbe
 from bakeoff.monitor.protocol import LATEST, STOP, Lines, Order, RawFile, Reply, read_line, to_line
-from bakeoff.monitor.rapl import RaplProbe
 from bakeoff.monitor.request import MonitorRequest
 from bakeoff.monitor.sampler import Group, Sampler
 

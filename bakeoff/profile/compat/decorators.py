@@ -9,9 +9,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
-from bakeoff.profile.compat.callbacks import Told, is_method, tell, tell_event
-from bakeoff.profile.compat.calls import Call, afterwards, as_one, check_callback, name_of, required
-from bakeoff.profile.compat.owner import finder
+from bakeoff.profile.compat.calls import (
+    Call,
+    Told,
+    afterwards,
+    as_one,
+    check_callback,
+    finder,
+    is_method,
+    name_of,
+    required,
+    tell,
+    tell_event,
+)
 from bakeoff.profile.compat.profiler import InferixProfiler
 from bakeoff.profile.compat.recorded import count_block, count_step, record_block
 from bakeoff.profile.decorators import check_function, check_name

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.monitor.rapl import RaplProbe
+from bakeoff.monitor.cpu import RaplProbe
 
 SECOND = 1_000_000_000
 RANGE_UJ = 262_143_328_850

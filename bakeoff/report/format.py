@@ -35,6 +35,12 @@ def minute(created: str) -> str:
     return created[:16].replace("T", " ")
 
 
+def origin(created: str, made: str, commit: str, dirty: bool) -> str:
+    """Time, sweep or run, and commit of records, as a heading."""
+    known = f"commit {commit[:12]}{' with changes' if dirty else ''}" if commit else "outside a checkout"
+    return f"{minute(created)} UTC, {made}, {known}"
+
+
 def shorten(text: str, letters: int) -> str:
     """At most `letters` of a text on one line; the middle is left out, since variants differ at both ends."""
     line = one_line(text)

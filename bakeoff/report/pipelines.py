@@ -10,7 +10,6 @@ from bakeoff.models.words import counted
 from bakeoff.record.frames import BeforeAfter, before_after, figures
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.store import StoredPipeline
-from bakeoff.report.format import minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +176,3 @@ def by_run(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]:
     for entry in runs:
         found.setdefault((subject_key(entry.record), entry.record.run), []).append(entry)
     return list(found.values())
-
-
-def when(record: PipelineRecord) -> str:
-    """Time, run and commit of a record, as a heading."""
-    commit = f"commit {record.commit[:12]}{' with changes' if record.dirty else ''}" if record.commit else ""
-    return f"{minute(record.created)} UTC, run {record.run}, {commit or 'outside a checkout'}"

@@ -11,17 +11,18 @@ from bakeoff.machine.identity import Machine
 from bakeoff.models.words import counted
 from bakeoff.record.ceilings import KnownCeilings, best_ceilings
 from bakeoff.record.frames import figures
-from bakeoff.record.schema import NEVER_RUN, Record
+from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline
 from bakeoff.report.columns import COLUMNS, Context, contexts
 from bakeoff.report.comparable import baselines, stale_reasons, stated_over
 from bakeoff.report.comparisons import sentence
 from bakeoff.report.document import Details, Document, Heading, Link, Listed, Section, Text, blocks, listed, table
 from bakeoff.report.drift import USUAL, drift
-from bakeoff.report.format import milliseconds, minute
+from bakeoff.report.format import milliseconds, minute, origin
 from bakeoff.report.groups import group_key, groups, name_of, newest, title_without_machine
 from bakeoff.report.links import Cited, cited_by, folders_of, links_from
 from bakeoff.report.notes import overlapped_text, selftest_text
+from bakeoff.report.objectives import goal_text
 from bakeoff.report.pages import pipelines, sweep
 from bakeoff.report.pipelines import by_run, differs, named, subject_key
 from bakeoff.report.pipelines import title_without_machine as pipeline_title
@@ -158,13 +159,14 @@ def _of_sweep(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -
     best, about = decided.winner or next(iter(decided.best), None), (first.created, group_key(first))
     if best is None:
         return _Found(*about, title_without_machine(first))
-    base = stated_over(baselines(kept))
-    gain = speedup(best.record, base) if base is not None and base is not best.record else None
+    base, goal = stated_over(baselines(kept)), decided.objective.goal
+    gain = speedup(best.record, base) if base is not best.record and goal == "latency" else None
     said = [] if gain is None or base is None else [f"{gain.ratio:.2f}x {name_of(base)}"]
     said += ["no difference to it shown"] if gain is not None and not gain.shown else []
     said += ["faster in a final"] if decided.winner is not None else []
-    median = COLUMNS["median_ms"].text(best.record, Context(best.id, {}))
-    return _Found(*about, title_without_machine(first), best, name_of(best.record), f"{median} ms", said)
+    figure = f"{COLUMNS['median_ms'].text(best.record, Context(best.id, {}))} ms"
+    figure = figure if goal == "latency" else goal_text(best.record, goal)
+    return _Found(*about, title_without_machine(first), best, name_of(best.record), figure, said)
 
 
 def _of_run(entries: Sequence[StoredPipeline]) -> _Found:
@@ -239,33 +241,30 @@ def _compared(entry: StoredComparison, cited: Cited) -> Text:
 
 
 def _sweep(
-    rows: Sequence[Stored],
-    finals: Sequence[StoredComparison],
-    ceilings: KnownCeilings,
-    between: float,
-    cited: Cited,
+    rows: Sequence[Stored], finals: Sequence[StoredComparison], ceilings: KnownCeilings, between: float, cited: Cited
 ) -> Details:
     """A sweep: the verdict, a row for each record that could run here, and what must be known of them."""
     first, kept = rows[0].record, newest(rows)
     held = sweep.held_rows(rows, contexts(rows, finals, ceilings, best_of=kept))
-    commit = f"{first.commit[:12]}{' with changes' if first.dirty else ''}" if first.commit else ""
     versions = ", ".join(f"{name} {version}" for name, version in first.versions.items())
     stale = [(entry, context.stale) for entry, _, context in held if context.stale is not None]
-    reasons = [
-        Text(f"{record.status}: {record.measurement.reason}", name_of(record))
-        for _, record, _ in held
-        if record.measurement.reason and record.status not in NEVER_RUN
-    ]
-    selftests = [selftest_text(record) for _, record, _ in held]
+    builds, selftests = overlapped_text(rows), (selftest_text(record) for _, record, _ in held)
     return Details(
-        f"{minute(first.created)} UTC, sweep {first.sweep}, {f'commit {commit}' if commit else 'outside a checkout'}",
+        origin(first.created, f"sweep {first.sweep}", first.commit, first.dirty),
         blocks(
             *(Text(note, "note") for note in sorted({entry.record.note for entry in rows if entry.record.note})),
             *sweep.verdict(deployment(kept, finals, between)),
             *(Text(f"{sentence(entry.comparison)}.", "Final", links=(cited(entry),)) for entry in finals),
             sweep.rows_table(held, _KEYS, cited),
             sweep.cannot_run(rows),
-            listed([*reasons, *filter(None, [overlapped_text(rows)]), *spread_lines(kept, rows), *selftests]),
+            listed(
+                [
+                    *sweep.reasons(entry for entry, *_ in held),
+                    *filter(None, [builds]),
+                    *spread_lines(kept, rows),
+                    *selftests,
+                ]
+            ),
             Text(versions, "versions", "faint"),
             sweep.stale_table(stale, cited),
         ),

@@ -18,7 +18,7 @@ from bakeoff.record.store import StoredPipeline
 from bakeoff.report import document, links
 from bakeoff.report.document import Cell, Details, Document, Figures, Heading, Section, Table, Text, blocks, listed
 from bakeoff.report.figures.pipeline import drawings
-from bakeoff.report.format import MIB, milliseconds, minute, size_text
+from bakeoff.report.format import MIB, milliseconds, minute, origin, size_text
 from bakeoff.report.monitored import sentences
 from bakeoff.report.notes import selftest_text
 from bakeoff.report.pages.sweep import tone_of
@@ -30,7 +30,6 @@ from bakeoff.report.pipelines import (
     subject_key,
     title,
     title_without_machine,
-    when,
 )
 from bakeoff.trace.table import profile_table
 
@@ -82,7 +81,8 @@ def _run(entries: Sequence[StoredPipeline], cited: links.Cited) -> Details:
     first = entries[0].record
     notes = [Text(note, "note") for note in sorted({entry.record.note for entry in entries if entry.record.note})]
     versions = Text(", ".join(f"{name} {version}" for name, version in first.versions.items()), "versions", "faint")
-    return Details(when(first), (*notes, *_section("", named(entries), cited=cited).blocks, versions))
+    heading = origin(first.created, f"run {first.run}", first.commit, first.dirty)
+    return Details(heading, (*notes, *_section("", named(entries), cited=cited).blocks, versions))
 
 
 def as_rows(runs: Iterable[StoredPipeline]) -> list[dict[str, Any]]:

@@ -263,16 +263,21 @@ def _notes(table: Table, every: Sequence[Stored]) -> Iterator[Text]:
         yield Text("of floor is above 100 %: the floor is none, the ceilings are too low there", ", ".join(too_low))
     for text in filter(None, [overlapped_text(rows)]):
         yield Text(text)
-    for row in rows:
-        if row.record.measurement.reason and row.record.status not in NEVER_RUN:
-            code = reason_code(row.record)
-            reason = f"{row.record.status}: {row.record.measurement.reason}{f' [{code}]' if code else ''}"
-            yield Text(reason, name_of(row.record))
+    yield from reasons(rows)
     yield from map(Text, spread_lines(rows, every))
     for note in findings(rows, reasons=False):
         yield Text(f"note: {note.text} [{note.code}]", ", ".join(note.names))
     yield from map(Text, dict.fromkeys(selftest_text(row.record) for row in rows))
     yield from map(Text, filter(None, [ceilings_text(table.ceilings)]))
+
+
+def reasons(rows: Iterable[Stored]) -> Iterator[Text]:
+    """Why rows that could run are not ok."""
+    for row in rows:
+        if row.record.measurement.reason and row.record.status not in NEVER_RUN:
+            code = reason_code(row.record)
+            reason = f"{row.record.status}: {row.record.measurement.reason}{f' [{code}]' if code else ''}"
+            yield Text(reason, name_of(row.record))
 
 
 def _facts(record: Record) -> str:

@@ -10,6 +10,7 @@ from comparisons import final
 from few_records import THREE, at, block, folder_in, ms, rows_by_link, stored, tables, whole_tables
 from records import HOST, machine_of_host
 
+from bakeoff.record.objective import parse_objective
 from bakeoff.record.schema import SCHEMA, Comparison, Record, Round, Samples
 from bakeoff.record.store import Records, StoredComparison, load_all, save, supersede
 from bakeoff.report.pages import files, history
@@ -49,6 +50,10 @@ class TestLines:
         slower = replace(final(replace(made[1], measurement=at(1, "eager", ms(30.0)).measurement), made[0]), sweep="a")
         (line,) = self.lines(*made, comparisons=(StoredComparison("final", slower),))
         assert line.endswith(": eager fp32 10.95 ms, faster in a final")
+
+    def test_a_sweep_for_throughput_has_its_rate(self) -> None:
+        (line,) = self.lines(at(1, "eager", ms(10.0), objective=parse_objective("throughput")))
+        assert line.endswith(": eager fp32 91.32 [87.72, 95.24] items/s")
 
     def test_subjects_of_one_name_have_their_whole_titles(self) -> None:
         lines = self.lines(at(1, "eager", ms(10.0), batch=2), at(2, "eager", ms(8.0)))

@@ -11,7 +11,7 @@ from bakeoff.report.groups import name_of
 # Mostly of Paul Tol's bright and vibrant schemes, which colour-blind readers can distinguish, on white and on black.
 _COLOURS: Final = (
     "#4477aa", "#ee7733", "#228833", "#aa3377", "#33bbee", "#ccbb44", "#ee6677", "#009988", "#999999", "#8c6bb1",
-    "#8c564b", "#66a61e",
+    "#8c564b", "#66a61e", "#e7298a", "#a6761d",
 )  # fmt: skip
 _STATUS_COLOURS: Final[Mapping[Status, str]] = {
     "ok": "#228833",
@@ -25,7 +25,8 @@ BETWEEN: Final[Mapping[str, str]] = {"glue": "#bbbbbb", "copies": "#777777", "un
 _WITHOUT_NUMBERS: Final = "#888888"
 _USUAL: Final = (
     "inductor[freezing]", "inductor", "aoti", "int8+inductor", "openvino", "onnxruntime", "aoti[freezing]",
-    "inductor[mode=max-autotune,freezing]", "eager", "tensorrt-aot", "cudagraph", "tensorrt",
+    "inductor[mode=max-autotune,freezing]", "eager", "tensorrt-aot", "cudagraph", "tensorrt", "openvino[hint=dtype]",
+    "onnxruntime[int8]",
 )  # fmt: skip
 """Backends that have the colours in this order; others take one by their name."""
 
@@ -60,7 +61,7 @@ class Style:
 
 
 def colours(names: Iterable[str]) -> dict[str, str]:
-    """A colour for each name, by the name alone where two of them do not want the same; they repeat after twelve."""
+    """A colour for each name, by the name alone where two of them do not want the same; they repeat after fourteen."""
     free, found = list(range(len(_COLOURS))), {}
     for name in sorted(set(names), key=lambda name: (name not in _USUAL, name)):
         wanted = _USUAL.index(name) if name in _USUAL else int(digest(name)[:8], 16) % len(_COLOURS)

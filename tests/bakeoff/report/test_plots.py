@@ -439,7 +439,7 @@ class TestStyles:
         alone = styles([record("inductor[freezing]")])["inductor[freezing] fp32"]
         crowd = [record(f"mine{index}") for index in range(20)]
         assert styles([*crowd, record("inductor[freezing]"), record("eager")])["inductor[freezing] fp32"] == alone
-        assert colours(["denoise"]).items() <= colours(["denoise", "inductor", "eager"]).items()
+        assert colours(["context"]).items() <= colours(["context", "inductor", "eager"]).items()
 
     TWENTY = tuple(
         bounded(f"backend{index}", 10.0 + index, created=f"2026-01-02T03:{index:02}:05Z") for index in range(20)

@@ -6,7 +6,7 @@ from typing import Final
 from bakeoff.record.frames import figures, phases
 from bakeoff.report.figures.style import BETWEEN, colours
 from bakeoff.report.figures.thinning import envelope
-from bakeoff.report.figures.vega import INK, Figure, Spec, name_text, rounded
+from bakeoff.report.figures.vega import INK, Figure, Spec, lines, name_text, points, rounded, scaled
 from bakeoff.report.format import milliseconds, shorten
 from bakeoff.report.pipelines import MixRow
 
@@ -36,9 +36,9 @@ def waterfall_figure(rows: Sequence[MixRow]) -> Figure | None:
     bars = {row.name: phases(row.record) for row in rows if figures(row.record) is not None}
     if not bars:
         return None
-    lines = [line for bar in bars.values() for line in bar]
-    colour_of = {**colours(line.name for line in lines if line.kind == "phase"), **BETWEEN}
-    of_line = {line.name: colour_of[line.name if line.kind == "phase" else line.kind] for line in lines}
+    every = [line for bar in bars.values() for line in bar]
+    colour_of = {**colours(line.name for line in every if line.kind == "phase"), **BETWEEN}
+    of_line = {line.name: colour_of[line.name if line.kind == "phase" else line.kind] for line in every}
     lengths = {name: sum(line.ms for line in bar) for name, bar in bars.items()}
     longest = max(lengths.values())
     segments = []
@@ -72,8 +72,8 @@ def waterfall_figure(rows: Sequence[MixRow]) -> Figure | None:
             "data": {"values": segments},
             "mark": {"type": "bar", "height": {"band": 0.66}, "stroke": "white", "strokeWidth": 0.6},
             "encoding": {
-                "x": {"field": "from", **x}, "x2": {"field": "to"}, "color": _coloured("phase", of_line),
-                "tooltip": _tooltip("mix", "phase", "ms"),
+                "x": {"field": "from", **x}, "x2": {"field": "to"}, "tooltip": _tooltip("mix", "phase", "ms"),
+                "color": scaled("phase", {name_text(name): colour for name, colour in of_line.items()}),
             },
         },
         {
@@ -112,12 +112,6 @@ def _ink(colour: str) -> str:
     return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 150 else "white"
 
 
-def _coloured(field: str, colour_of: Mapping[str, str]) -> Spec:
-    """The encoding of names by their colours."""
-    scale = {"domain": [name_text(name) for name in colour_of], "range": list(colour_of.values())}
-    return {"field": field, "type": "nominal", "scale": scale}
-
-
 def _tooltip(*fields: str) -> list[Spec]:
     return [{"field": field} for field in fields]
 
@@ -130,26 +124,15 @@ def units_figure(rows: Sequence[MixRow]) -> Figure | None:
     unit = rows[0].record.unit
     x: Spec = {"field": "unit", "type": "quantitative", "title": f"{unit} of the run", "axis": {"tickMinStep": 1}}
     y: Spec = {"field": "ms", "type": "quantitative", "title": f"ms a {unit}", "scale": {"zero": True}}
-    stroke = _coloured("mix", colour_of)
-    shapes, sizes = ([look[part] for look in _LOOKS.values()] for part in (0, 1))
-    layers = [
-        {"mark": {"type": "line", "strokeWidth": 0.9}, "encoding": {"x": x, "y": y, "stroke": stroke}},
-        {
-            "mark": {"type": "point", "opacity": 1},
-            "encoding": {
-                "x": x, "y": y, "stroke": stroke, "tooltip": _tooltip("mix", "unit", "ms", "kind", "compiled"),
-                "fill": {"field": "fill", "type": "nominal", "scale": None},
-                "shape": {
-                    "field": "kind", "type": "nominal", "scale": {"domain": list(_LOOKS), "range": shapes},
-                    "legend": None,
-                },
-                "size": {
-                    "field": "kind", "type": "ordinal", "scale": {"domain": list(_LOOKS), "range": sizes},
-                    "legend": None,
-                },
-            },
-        },
-    ]  # fmt: skip
+    drawn = {"x": x, "y": y, "stroke": scaled("mix", {name_text(name): colour for name, colour in colour_of.items()})}
+    shape = scaled("kind", {kind: shape for kind, (shape, _) in _LOOKS.items()})
+    size = scaled("kind", {kind: size for kind, (_, size) in _LOOKS.items()})
+    looks = {
+        "shape": {**shape, "legend": None},
+        "size": {**size, "type": "ordinal", "legend": None},
+        "tooltip": _tooltip("mix", "unit", "ms", "kind", "compiled"),
+    }
+    layers = [lines(drawn, strokeWidth=0.9), points({**drawn, **looks})]
     data = [point for row in rows for point in _points(row, colour_of.get(row.name, ""))]
     caption = "square: opening, hollow: filling, dot: steady, cross: compiled or captured in it"
     return Figure("units", "Units over time", caption, {"height": 220, "data": {"values": data}, "layer": layers})
@@ -193,13 +176,13 @@ def lines_figure(rows: Sequence[MixRow]) -> Figure | None:
         {
             "mix": name_text(mix),
             "line": name_text(name),
-            "ms": rounded(lines.get(name, 0.0)),
-            "change": rounded(lines.get(name, 0.0) - ms),
+            "ms": rounded(own.get(name, 0.0)),
+            "change": rounded(own.get(name, 0.0) - ms),
         }
-        for mix, lines in times.items()
+        for mix, own in times.items()
         for name, ms in before.items()
     ]
-    found_colours = colours(times)
+    colour_of = colours(times)
     spec = {
         "height": max(160, (14 * len(times) + 10) * len(before)),
         "data": {"values": data},
@@ -208,7 +191,7 @@ def lines_figure(rows: Sequence[MixRow]) -> Figure | None:
             "x": {"field": "ms", "type": "quantitative", "title": f"ms a {rows[0].record.unit}"},
             "y": {"field": "line", "type": "nominal", "title": None, "sort": [name_text(name) for name in before]},
             "yOffset": {"field": "mix", "type": "nominal", "sort": [name_text(mix) for mix in times]},
-            "fill": _coloured("mix", {mix: found_colours[mix] for mix in times}),
+            "fill": scaled("mix", {name_text(mix): colour_of[mix] for mix in times}),
             "tooltip": _tooltip("mix", "line", "ms", "change"),
         },
     }

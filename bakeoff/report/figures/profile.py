@@ -9,7 +9,7 @@ from bakeoff.record.units import Units
 from bakeoff.report.figures.account import AccountLine, account_spec
 from bakeoff.report.figures.style import BETWEEN, colours
 from bakeoff.report.figures.thinning import envelope
-from bakeoff.report.figures.vega import INK, Figure, Spec, name_text, rounded
+from bakeoff.report.figures.vega import INK, Figure, Spec, name_text, rounded, scaled
 from bakeoff.report.format import MIB
 from bakeoff.trace.table import ProfileRow, ProfileTable
 
@@ -77,13 +77,13 @@ def units_over_time(units: Units, table: ProfileTable, unit: str) -> Figure | No
             "mark": {"type": "bar", "aria": False},
             "encoding": {
                 "x": x, "y": {**y, "stack": "zero"}, "order": {"field": "place", "type": "quantitative"},
-                "fill": _scale("line", list(drawn), list(drawn.values())),
+                "fill": scaled("line", drawn),
             },
         },
         {
             "data": {"values": marks},
             "mark": {"type": "point", "yOffset": -7, "size": 30, "stroke": INK, "aria": False},
-            "encoding": {"x": x, "y": y, "shape": _scale("kind", kinds, [_MARKS[kind] for kind in kinds])},
+            "encoding": {"x": x, "y": y, "shape": scaled("kind", {kind: _MARKS[kind] for kind in kinds})},
         },
     ]  # fmt: skip
     caption = f"the last {_UNITS} of {counted(len(units.kinds), 'unit')}" if first else "every unit, lines from below"
@@ -106,7 +106,3 @@ def memory(points: Sequence[MemoryPoint]) -> Figure | None:
     mark = {"type": "line", "interpolate": "step-after", "strokeWidth": 1.2, "color": "#4477aa"}
     spec = {"height": 180, "data": {"values": data}, "mark": mark, "encoding": encoding}
     return Figure("memory", "Allocated memory", "over the traced units", spec)
-
-
-def _scale(field: str, domain: Sequence[str], values: Sequence[str]) -> Spec:
-    return {"field": field, "type": "nominal", "scale": {"domain": list(domain), "range": list(values)}}

@@ -12,7 +12,7 @@ from bakeoff.record.session import SessionEvent, SessionRecord, UnitKind, UnitSp
 from bakeoff.record.session_account import Account, account
 from bakeoff.report.figures.account import AccountLine, account_spec
 from bakeoff.report.figures.style import BETWEEN, colours
-from bakeoff.report.figures.vega import Figure, Spec, name_text, rounded
+from bakeoff.report.figures.vega import Figure, Spec, name_text, rounded, scaled
 from bakeoff.report.format import duration, shorten
 
 MOST_POINTS = 400
@@ -105,14 +105,12 @@ def _timeline(
     legend |= {name_text(span.name): colour_of[span.name] for span in spans}
     x = axis.encoding("from", f"the start of unit {units[0].index}")
     y: Spec = {"field": "row", "type": "ordinal", "axis": None, "scale": {"domain": list(range(deepest + 1))}}
-    scale = {"domain": list(legend), "range": list(legend.values())}
     tooltip = [{"field": "what"}, {"field": "unit"}, {"field": "ms"}]
     ranges = {
         "data": {"values": bars},
         "mark": {"type": "rect", "stroke": "white", "strokeWidth": 0.4, "yOffset": 1, "y2Offset": -1},
         "encoding": {
-            "x": x, "x2": {"field": "to"}, "y": y, "tooltip": tooltip,
-            "fill": {"field": "what", "type": "nominal", "scale": scale},
+            "x": x, "x2": {"field": "to"}, "y": y, "tooltip": tooltip, "fill": scaled("what", legend),
         },
     }  # fmt: skip
     numbers = {

@@ -104,15 +104,17 @@ def name_text(name: str) -> str:
 def looks(styles: Mapping[str, Style]) -> Spec:
     """Encodings of a field `name`: the colour, mark and dashes of each variant that is drawn, with one legend."""
     held = {name_text(name): style for name, style in styles.items()}
-
-    def scale(values: Sequence[Any]) -> Spec:
-        return {"field": "name", "type": "nominal", "scale": {"domain": list(held), "range": list(values)}}
-
     return {
-        "stroke": scale([style.colour for style in held.values()]),
-        "shape": scale([style.mark.shape for style in held.values()]),
-        "strokeDash": scale([list(style.mark.dashes) or [1, 0] for style in held.values()]),
+        "stroke": scaled("name", {name: style.colour for name, style in held.items()}),
+        "shape": scaled("name", {name: style.mark.shape for name, style in held.items()}),
+        "strokeDash": scaled("name", {name: list(style.mark.dashes) or [1, 0] for name, style in held.items()}),
     }
+
+
+def scaled(field: str, values: Mapping[str, Any]) -> Spec:
+    """The encoding of the names in a field, each by its value, such as a colour."""
+    scale = {"domain": list(values), "range": list(values.values())}
+    return {"field": field, "type": "nominal", "scale": scale}
 
 
 def filled(style: Style, status: str) -> str:

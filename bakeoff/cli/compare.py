@@ -42,6 +42,8 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Measure two variants against each other now, interleaved; or set two records side by side."""
+    from bakeoff.cli.pages import update_pages
+
     short("--note", note)
     folder = records_folder(runs)
     variants = [_is_variant(text) for text in (a, b)]
@@ -54,11 +56,13 @@ def compare(
     elif not a:
         raise BakeoffError("nothing to compare: give two variants or two records, or --undecided", "bad-option")
     elif not b:
-        _show(folder, a, as_json)
+        _print(comparison_of(folder, a), as_json)
     elif not any(variants):
         _compare_records(folder, a, b, as_json)
     elif all(variants):
-        _compare_variants(folder, _plan(a, b, threads, seconds, deadline), note, as_json)
+        kept = _measure(folder, _plan(a, b, threads, seconds, deadline), note)
+        update_pages(folder)
+        _print(kept, as_json)
     else:
         text = f"{a} and {b}: one is a variant (a:b.c/d/e@f) and the other is not; give two variants or two records"
         raise BakeoffError(text, "not-comparable")
@@ -68,24 +72,20 @@ def _is_variant(text: str) -> bool:
     return "/" in text and "@" in text
 
 
-def _show(folder: Path, asked: str, as_json: bool) -> None:
-    from bakeoff.record.diff import differences
+def _print(kept: "StoredComparison", as_json: bool) -> None:
     from bakeoff.report.pages import comparison
 
-    kept = comparison_of(folder, asked)
-    if as_json:
-        print_json({**_facts(kept), "differences": differences(kept.comparison.a, kept.comparison.b)})
-    else:
-        print_document(comparison.document(kept))
+    print_json(_facts(kept)) if as_json else print_document(comparison.document(kept))
 
 
 def _facts(kept: "StoredComparison") -> dict[str, Any]:
     """What --json prints of a comparison; its verdict is on A against B, and null where a side was not ok."""
+    from bakeoff.record.diff import differences
     from bakeoff.record.verdict import verdict_of
 
     a, b = kept.comparison.a, kept.comparison.b
     sides = {"a": str(a.variant), "b": str(b.variant), "a_status": a.status, "b_status": b.status}
-    return {"id": kept.id, "verdict": verdict_of(kept.comparison), **sides}
+    return {"id": kept.id, "verdict": verdict_of(kept.comparison), **sides, "differences": differences(a, b)}
 
 
 def _record(folder: Path, asked: str) -> "Stored":
@@ -124,15 +124,6 @@ def _plan(a: str, b: str, threads: int, seconds: float, deadline: float | None) 
         return replace(request, threads=threads, final_s=seconds, policy=policy)
 
     return plan_of_two(a, b, shaped)
-
-
-def _compare_variants(folder: Path, plan: "Plan", note: str, as_json: bool) -> None:
-    from bakeoff.cli.pages import update_pages
-    from bakeoff.report.pages import comparison
-
-    kept = _measure(folder, plan, note)
-    update_pages(folder)
-    print_json(_facts(kept)) if as_json else print_document(comparison.document(kept))
 
 
 def _measure(folder: Path, plan: "Plan", note: str, said: str = "") -> "StoredComparison":

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bakeoff.machine.files import digest
-from bakeoff.record.schema import Record, Status
+from bakeoff.record.schema import Record
 from bakeoff.report.groups import name_of
 
 # Mostly of Paul Tol's bright and vibrant schemes, which colour-blind readers can distinguish, on white and on black.
@@ -13,13 +13,6 @@ _COLOURS: Final = (
     "#4477aa", "#ee7733", "#228833", "#aa3377", "#33bbee", "#ccbb44", "#ee6677", "#009988", "#999999", "#8c6bb1",
     "#8c564b", "#66a61e", "#e7298a", "#a6761d",
 )  # fmt: skip
-_STATUS_COLOURS: Final[Mapping[Status, str]] = {
-    "ok": "#228833",
-    "unstable": "#cc9911",
-    "parity_failed": "#cc3311",
-    "fell_back": "#aa3377",
-    "oom": "#4477aa",
-}
 BETWEEN: Final[Mapping[str, str]] = {"glue": "#bbbbbb", "copies": "#777777", "unattributed": "#d9c9a3"}
 """Colours of time that is no phase's."""
 _WITHOUT_NUMBERS: Final = "#888888"
@@ -70,10 +63,6 @@ def colours(names: Iterable[str]) -> dict[str, str]:
         free.remove(place)
         found[name] = _COLOURS[place]
     return found
-
-
-def status_colour(status: Status) -> str:
-    return _STATUS_COLOURS.get(status, _WITHOUT_NUMBERS)
 
 
 def dtype_dashes(dtype: str) -> tuple[float, ...]:

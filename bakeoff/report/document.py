@@ -4,7 +4,7 @@ Texts are plain: each renderer escapes them, and keeps each on one line whatever
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -153,6 +153,11 @@ def listed(texts: Iterable[Text | str], title: str = "") -> Listed | None:
     """A list of texts, each once; None without any."""
     items = dict.fromkeys(text if isinstance(text, Text) else Text(text) for text in texts)
     return Listed(tuple(items), title) if items else None
+
+
+def stated(facts: Mapping[str, str]) -> list[Text]:
+    """Texts with their labels, without those that are empty."""
+    return [Text(text, label) for label, text in facts.items() if text]
 
 
 def section(heading: str, made: Iterable[Block | Section | None]) -> Section | None:

@@ -2,7 +2,7 @@
 
 import shlex
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bakeoff.export.folder import port_bytes
@@ -11,7 +11,19 @@ from bakeoff.models.brought.about import OWN_WEIGHTS
 from bakeoff.models.component import Stream
 from bakeoff.models.words import counted
 from bakeoff.process.jobs import VerifyResult
-from bakeoff.report.document import Command, Document, Heading, Listed, Section, Table, Text, blocks, listed, table
+from bakeoff.report.document import (
+    Command,
+    Document,
+    Heading,
+    Listed,
+    Section,
+    Table,
+    Text,
+    blocks,
+    listed,
+    stated,
+    table,
+)
 from bakeoff.report.format import size_text
 
 _SHOWN = 8
@@ -43,16 +55,12 @@ def inspected(manifest: Manifest, unmet: Sequence[str]) -> Document:
     return Document(
         manifest.variant,
         blocks(
-            listed([*_facts(facts), here]),
+            listed([*stated(facts), here]),
             *map(_program, manifest.programs),
             *([_stream(manifest.stream)] if manifest.stream is not None else []),
             Section("Files", blocks(table(["file", Heading("size", numeric=True), "SHA-256"], files))),
         ),
     )
-
-
-def _facts(facts: Mapping[str, str]) -> Iterator[Text]:
-    yield from (Text(text, label) for label, text in facts.items() if text)
 
 
 def _named(manifest: Manifest) -> str:
@@ -119,7 +127,7 @@ def exported(folder: Path, manifest: Manifest, result: VerifyResult) -> Document
         "memory": f"{size_text(manifest.export_peak_bytes)} at its peak while exporting",
         "next": "verify it in a fresh process",
     }
-    return Document(str(folder), blocks(listed(_facts(facts)), Command(shlex.join(["bakeoff", "verify", str(folder)]))))
+    return Document(str(folder), blocks(listed(stated(facts)), Command(shlex.join(["bakeoff", "verify", str(folder)]))))
 
 
 def _parity(checked: Sequence[Checked]) -> str:
@@ -147,7 +155,7 @@ def verified(manifest: Manifest, result: VerifyResult) -> Document:
         "time": timing(manifest, result) if result.samples_ns else "",
     }
     allowed = (Text(f"allowed: {one}", "mismatch", "open") for one in result.mismatches)
-    return Document(manifest.variant, blocks(verdict, listed([*_facts(facts), *allowed]), *_outputs(result)))
+    return Document(manifest.variant, blocks(verdict, listed([*stated(facts), *allowed]), *_outputs(result)))
 
 
 def _outputs(result: VerifyResult) -> Iterator[Table | Listed | None]:

@@ -23,7 +23,21 @@ from bakeoff.record.schema import (
 )
 from bakeoff.record.store import Stored, StoredPipeline
 from bakeoff.report.columns import build_seconds
-from bakeoff.report.document import Document, Heading, Lines, Listed, Section, Table, Text, Tone, blocks, listed, table
+from bakeoff.report.document import (
+    Document,
+    Heading,
+    Lines,
+    Listed,
+    Section,
+    Table,
+    Text,
+    Tone,
+    blocks,
+    listed,
+    section,
+    stated,
+    table,
+)
 from bakeoff.report.format import MIB, duration, median_and_interval, shorten, size_text
 from bakeoff.report.groups import title
 from bakeoff.report.monitored import sentences
@@ -64,16 +78,12 @@ def document(stored: Stored) -> Document:
             _memory(made.memory) if made.memory is not None else None,
             _proof(record, made.proof) if made.proof is not None else None,
             _parity(made.parity) if made.parity is not None else None,
-            _sizes(record) if made.sizes else None,
-            _section("Settings", settings(record)),
-            _section("Origin", _origin(stored)),
+            _sizes(record),
+            section("Settings", [settings(record)]),
+            section("Origin", [_origin(stored)]),
             Lines(tuple(made.traceback.rstrip().splitlines())) if made.traceback else None,
         ),
     )
-
-
-def _section(heading: str, *made: Text | Listed | Table | None) -> Section:
-    return Section(heading, blocks(*made))
 
 
 def _outcome(record: Record) -> Iterator[Text]:
@@ -161,7 +171,7 @@ def _memory(memory: Memory) -> Table | None:
     return table(["memory", Heading("size", numeric=True)], rows)
 
 
-def _proof(record: Record, proof: ProofRecord) -> Section:
+def _proof(record: Record, proof: ProofRecord) -> Section | None:
     """The evidence that the backend ran: graphs, operators, quantised layers, kernels of a traced call."""
     graphs = {"graphs": proof.graphs, "graph breaks": proof.graph_breaks, "recompiles": len(proof.recompiles)}
     said = [
@@ -175,7 +185,7 @@ def _proof(record: Record, proof: ProofRecord) -> Section:
         *_layers(proof),
     ]
     traced = () if proof.trace is None else _trace(proof.trace, record.quantisation in ("fp8", "mxfp8"))
-    return _section("Proof", listed(text for text in said if text.text), *traced)
+    return section("Proof", [listed(text for text in said if text.text), *traced])
 
 
 def _meanings(record: Record) -> Iterator[tuple[str, str]]:
@@ -243,7 +253,7 @@ def longest_kernels(record: Record, count: int) -> tuple[tuple[KernelTime, str],
     return tuple((kernel, _share(kernel.ns, proof.trace)) for kernel in proof.trace.kernels[:count])
 
 
-def _parity(parity: Parity) -> Section:
+def _parity(parity: Parity) -> Section | None:
     """The reference, then the outputs, the largest errors first."""
     where = f" on {parity.reference_device}" if parity.reference_device else ""
     reference = f"{parity.reference}, eager {parity.reference_dtype}{where}, {counted(parity.sets, 'set')} of inputs"
@@ -261,12 +271,8 @@ def _parity(parity: Parity) -> Section:
         remarks.append(Text(f"and {counted(len(ordered) - _OUTPUTS, 'output')} with smaller errors"))
     if any(output.sensitivity is not None for output in shown):
         remarks.append(Text(_SENSITIVITY, "others, changed", "faint"))
-    return _section(
-        "Parity",
-        Text(reference, "reference"),
-        table(["output", *numbers, "verdict"], map(_output, shown)),
-        listed(remarks),
-    )
+    outputs = table(["output", *numbers, "verdict"], map(_output, shown))
+    return section("Parity", [Text(reference, "reference"), outputs, listed(remarks)])
 
 
 def _output(output: OutputParity) -> list[str]:
@@ -286,7 +292,7 @@ def _number(value: float | None, form: str) -> str:
     return "" if value is None else f"{value:{form}}"
 
 
-def _sizes(record: Record) -> Section:
+def _sizes(record: Record) -> Section | None:
     """What one engine did at each size, and with which inputs."""
     sizes = record.measurement.sizes
     headings = (
@@ -295,8 +301,8 @@ def _sizes(record: Record) -> Section:
         Heading("inputs", leaves=2),
     )  # fmt: skip
     reasons = (Text(one.reason, one.name) for one in sizes if one.reason)
-    return _section(
-        "Sizes, one engine for all", table(headings, (_size(record, one) for one in sizes)), listed(reasons)
+    return section(
+        "Sizes, one engine for all", [table(headings, (_size(record, one) for one in sizes)), listed(reasons)]
     )
 
 
@@ -323,16 +329,11 @@ def inputs_text(result: SizeResult) -> str:
 
 def settings(record: Record | PipelineRecord) -> Listed | None:
     settings = record.measurement.settings | record.measurement.device_state
-    return _stated({"settings": _pairs(settings), "versions": _pairs(record.versions)})
+    return listed(stated({"settings": _pairs(settings), "versions": _pairs(record.versions)}))
 
 
 def _pairs(facts: Mapping[str, object]) -> str:
     return ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
-
-
-def _stated(facts: Mapping[str, str]) -> Listed | None:
-    """The facts that are known."""
-    return listed(Text(text, label) for label, text in facts.items() if text)
 
 
 def _origin(stored: Stored) -> Listed | None:
@@ -351,15 +352,14 @@ def origin(stored: Stored | StoredPipeline, run: str, source: str, order: str = 
     """When, where and by which code a record was made, and its log."""
     record, host, machine = stored.record, stored.record.host, stored.machine
     commit = f"{record.commit[:12] or 'not in a checkout'}{' with changes' if record.dirty else ''}"
-    return _stated(
-        {
-            "made": f"{record.created}, {run}, {record.wall_s:.0f} s{', note: ' if record.note else ''}{record.note}",
-            "order": order,
-            "machine": f"{machine.name}, id {machine.id}{', class ' if machine.machine_class else ''}"
-            f"{machine.machine_class}",
-            "host": f"{host.system}, {size_text(host.memory_bytes)}, {' '.join(host.cpu_flags)}",
-            "code": f"{commit}, code hash {record.code or 'not stated'}; {selftest_text(record)}",
-            "source": source,
-            "log": log_path(record),
-        }
-    )
+    kind = f", class {machine.machine_class}" if machine.machine_class else ""
+    facts = {
+        "made": f"{record.created}, {run}, {record.wall_s:.0f} s{', note: ' if record.note else ''}{record.note}",
+        "order": order,
+        "machine": f"{machine.name}, id {machine.id}{kind}",
+        "host": f"{host.system}, {size_text(host.memory_bytes)}, {' '.join(host.cpu_flags)}",
+        "code": f"{commit}, code hash {record.code or 'not stated'}; {selftest_text(record)}",
+        "source": source,
+        "log": log_path(record),
+    }
+    return listed(stated(facts))

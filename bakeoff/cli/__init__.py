@@ -11,26 +11,10 @@ import contextlib
 import os
 import sys
 
-from bakeoff.cli import artifacts, cache, check, compare, inspect, pages, pipeline, profile, reports, session, sweep
+from bakeoff.cli import artifacts, check, compare, inspect, pages, pipeline, profile, reports, session, sweep  # noqa: F401
 from bakeoff.cli.common import app, error_line, say
 from bakeoff.cli.signals import ending_signals
 from bakeoff.models.errors import BakeoffError
-
-__all__ = [
-    "app",
-    "artifacts",
-    "cache",
-    "check",
-    "compare",
-    "inspect",
-    "main",
-    "pages",
-    "pipeline",
-    "profile",
-    "reports",
-    "session",
-    "sweep",
-]
 
 
 def main() -> None:

@@ -39,32 +39,21 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Print one record, of a variant or of a pipeline's run, and where its log is."""
-    from bakeoff.record.store import StoredPipeline
+    from bakeoff.record.store import StoredPipeline, load_all
+    from bakeoff.report.pages import mix
     from bakeoff.report.pages import record as pages
 
     folder = records_folder(runs)
     stored = stored_of(folder, record)
-    if isinstance(stored, StoredPipeline):
-        _show_pipeline(folder, stored, as_json)
-    elif as_json:
+    if as_json:
         print_json({"id": stored.id, "log": pages.log_path(stored.record), "record": stored.record})
+    elif isinstance(stored, StoredPipeline):
+        run, machine = stored.record.run, stored.machine.id
+        every = load_all(*records_folders(folder)).pipelines
+        beside = tuple(entry for entry in every if (entry.record.run, entry.machine.id) == (run, machine))
+        print_document(mix.document_of(stored, beside))
     else:
         print_document(pages.document(stored))
-
-
-def _show_pipeline(folder: Path, stored: "StoredPipeline", as_json: bool) -> None:
-    """Print a run of a mix, held against the other mixes of its run."""
-    from bakeoff.record.store import load_all
-    from bakeoff.report.pages import mix
-    from bakeoff.report.pages.record import log_path
-
-    if as_json:
-        print_json({"id": stored.id, "log": log_path(stored.record), "record": stored.record})
-        return
-    run, machine = stored.record.run, stored.machine.id
-    every = load_all(*records_folders(folder)).pipelines
-    every = tuple(entry for entry in every if (entry.record.run, entry.machine.id) == (run, machine))
-    print_document(mix.document_of(stored, every))
 
 
 @app.command()

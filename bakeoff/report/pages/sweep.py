@@ -166,9 +166,9 @@ def _section(
             rows_table(held, keys, cited),
             cannot_run(rows),
             by_size(rows),
-            stale_table([(row.entry, row.reason) for row in table.stale], cited),
             Text(_facts(first), tone="faint"),
             notes,
+            stale_table([(row.entry, row.reason) for row in table.stale], cited),
             *(_more(table, every) if full else ()),
         ),
     )

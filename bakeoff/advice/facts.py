@@ -8,8 +8,7 @@ from bakeoff.models.brought.about import OWN_WEIGHTS
 from bakeoff.models.component import Quantisation
 from bakeoff.record.floor import floor
 from bakeoff.record.frames import phases, steady
-from bakeoff.record.pipeline import PipelineRecord, SlotProgram
-from bakeoff.record.profile import NamedTime, Profile
+from bakeoff.record.pipeline import NamedTime, PipelineRecord, Profile, SlotProgram
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredPipeline
 from bakeoff.record.verdict import LEAST_DIFFERENCE

@@ -14,11 +14,9 @@ from bakeoff.advice.facts import slope
 from bakeoff.advice.rate import FEWEST_FOR_TREND, LOOK_FOR_MEMORY, trend_of
 from bakeoff.advice.work import MOST_MEMORY
 from bakeoff.models.words import counted
-from bakeoff.record.monitor import SeriesRecord
-from bakeoff.record.points import merged
+from bakeoff.record.monitor import SeriesRecord, merged
 from bakeoff.record.session import GPU_MEMORY, SessionRecord
-from bakeoff.record.session_account import Account, account
-from bakeoff.record.session_rates import rates
+from bakeoff.record.session_account import Account, account, rates
 
 TARGET = "target_fps"
 """The tag that says at how many frames a second a session should run."""

@@ -34,8 +34,7 @@ def history(
 ) -> None:
     """Write the results, the history and the pictures of every machine from the records; --check lists all that is
     wrong."""
-    from bakeoff.record.folders import check_exists
-    from bakeoff.record.store import load_all
+    from bakeoff.record.store import check_exists, load_all
     from bakeoff.report.pages import files, readme
 
     folder = records_folder(runs)
@@ -70,8 +69,7 @@ def publish(machine: Machines = None, runs: Runs = None, as_json: Json = False) 
     """Copy this machine's newest records into runs/published/ of the checkout; write them into README.md, and all pages
     there: RESULTS.md, the history and the pictures."""
     from bakeoff.machine import paths
-    from bakeoff.record.folders import check_exists
-    from bakeoff.record.store import load_all
+    from bakeoff.record.store import check_exists, load_all
     from bakeoff.report.figures import files as drawings
     from bakeoff.report.pages import files, readme
 
@@ -100,8 +98,7 @@ def supersede(
 ) -> None:
     """Take a bad record out of tables and history, with a reason; its file is kept."""
     from bakeoff.machine import paths
-    from bakeoff.record.folders import check_exists
-    from bakeoff.record.store import Records, load_all
+    from bakeoff.record.store import Records, check_exists, load_all
     from bakeoff.record.store import supersede as supersede_record
     from bakeoff.report.pages import files
 

@@ -102,8 +102,7 @@ def selected(folder: Path, name: str, machine: list[str] | None) -> "Selection":
     """
     from bakeoff.models import component_names
     from bakeoff.models.pipelines import pipeline_names
-    from bakeoff.record.folders import check_exists, no_records, record_files
-    from bakeoff.record.store import load_all
+    from bakeoff.record.store import check_exists, load_all, no_records, record_files
     from bakeoff.report.named import of_name, unknown
 
     folders = records_folders(folder)

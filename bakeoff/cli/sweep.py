@@ -170,8 +170,7 @@ def sweep(
 
 def print_done(done: "Done", plan: "Plan", folder: Path, resume: str) -> None:
     """Print the tables of a sweep whose records are in `folder`; `resume` is the command that goes on with it."""
-    from bakeoff.record.folders import folder_of
-    from bakeoff.record.store import load_all
+    from bakeoff.record.store import folder_of, load_all
     from bakeoff.report.document import Document, blocks, listed
     from bakeoff.report.groups import newest
     from bakeoff.report.pages import batch_curve, sweep, sweep_notes

@@ -14,7 +14,7 @@ from bakeoff.process.environment import user_code_path, worker_environment
 from bakeoff.process.inspected import InspectResult
 from bakeoff.process.jobs import InspectJob
 from bakeoff.process.supervisor import Deadlines, Launch, run_job
-from bakeoff.record.ceilings import best_ceilings
+from bakeoff.record.floor import best_ceilings
 from bakeoff.record.store import Records
 from bakeoff.sweeps.progress import Progress
 

@@ -13,14 +13,13 @@ from bakeoff.pipeline.session import PipelineSession
 from bakeoff.process.gpu_memory import GpuPeaks
 from bakeoff.process.phases import Block
 from bakeoff.process.supervisor import Outcome
-from bakeoff.record.pipeline import PipelineMeasurement, PipelineMemory, PipelineRecord, SlotProgram
+from bakeoff.record.pipeline import PipelineMeasurement, PipelineMemory, PipelineRecord, SlotProgram, Units
 from bakeoff.record.policy import Policy
 from bakeoff.record.redact import recorded_environment, without_folders
 from bakeoff.record.schema import MEASURED, SCHEMA, Finding, Source, Status, new_finding
 from bakeoff.record.selftest_stamp import read_stamp
 from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash, loop_hash
 from bakeoff.record.store import now
-from bakeoff.record.units import Units
 from bakeoff.sweeps.assemble import ended_status, ending, host_findings, issue_findings
 from bakeoff.sweeps.watch import NOT_WATCHED, Watched
 

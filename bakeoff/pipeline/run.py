@@ -27,8 +27,7 @@ from bakeoff.plan.memory import total
 from bakeoff.plan.rows import short_of_memory
 from bakeoff.process.jobs import TraceJob, TraceResult
 from bakeoff.process.supervisor import Event, Outcome, run_job
-from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord
-from bakeoff.record.profile import ProgramSight
+from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord, ProgramSight
 from bakeoff.record.schema import Finding, TraceRecord, new_finding
 from bakeoff.record.store import StoredPipeline, load_all, save
 from bakeoff.sweeps.progress import Progress, Running

@@ -14,7 +14,7 @@ from bakeoff.machine import paths
 from bakeoff.machine.identity import Machine, this_machine
 from bakeoff.models.types import BASELINE_DTYPES, Device
 from bakeoff.plan.rows import Row
-from bakeoff.record.limit_checks import call_ms
+from bakeoff.record.finalists import call_ms
 from bakeoff.record.objective import Goal
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, load_all

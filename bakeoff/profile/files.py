@@ -21,8 +21,7 @@ from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
 from bakeoff.profile.saying import say
 from bakeoff.profile.settings import Settings
-from bakeoff.record.session import SESSION_SCHEMA, RankFacts, SessionRecord
-from bakeoff.record.session_check import violation
+from bakeoff.record.session import SESSION_SCHEMA, RankFacts, SessionRecord, violation
 
 RECORD, PAGE, REPORT, SAMPLES = ".session.json", ".html", ".report.json", ".samples.jsonl"
 """Endings of what belongs to one session; the rest of the names is the same."""

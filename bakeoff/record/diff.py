@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from bakeoff.models.words import counted
-from bakeoff.record.basis import backends_of
 from bakeoff.record.schema import KernelTime, ProofRecord, Record, TraceRecord
+from bakeoff.record.source import backends_of
 
 _MEASURED_STATE = {
     "core_distance_high_ns",  # the time of a cache line between two CPUs: published records have it, new ones do not

@@ -1,12 +1,105 @@
-"""Which rows a final decides between, and so which may be recommended."""
+"""Which rows meet an objective's limits, which run represents a variant, and which rows a final decides between."""
 
 from collections.abc import Sequence
-from math import isfinite
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Literal
 
-from bakeoff.record.limit_checks import call_ms, check_limits, worst
-from bakeoff.record.objective import LATENCY, Objective
+import numpy as np
+
+from bakeoff.models.words import counted
+from bakeoff.record.objective import LATENCY, PERCENTILES, Goal, Limit, Objective
 from bakeoff.record.schema import Record
+from bakeoff.record.source import same_code
+from bakeoff.record.statistics import Summary, quantile_ranks, samples_for_quantile
 from bakeoff.record.store import Stored
+
+Word = Literal["met", "unclear", "unknown", "not met"]
+"""`unclear`: the interval holds the limit, or has no upper end. `unknown`: the record does not have the figure."""
+_FROM_BEST: tuple[Word, ...] = ("met", "unclear", "unknown", "not met")
+
+
+@dataclass(frozen=True, slots=True)
+class LimitCheck:
+    """A limit and a row's figure, in milliseconds or, of memory, in bytes."""
+
+    limit: Limit
+    word: Word
+    value: float | None = None
+    """None where it is unknown."""
+    low: float | None = None
+    """Lower end of the 95 % interval; None where there is none."""
+    high: float | None = None
+    why: str = ""
+    """Why the figure or the upper end of its interval is unknown."""
+
+    @property
+    def excess(self) -> float | None:
+        """How far the figure is above the limit, as a share of it; negative below it."""
+        return None if self.value is None else self.value / self.limit.most - 1
+
+
+def check_limit(record: Record, limit: Limit) -> LimitCheck:
+    """A percentile meets its limit if all of its interval does, and misses it if none of it does."""
+    if limit.figure == "memory":
+        return _check_memory(record, limit)
+    share, clock = PERCENTILES[limit.figure], record.measurement.latency
+    count = len(clock.samples_ns) if clock is not None else 0
+    if clock is None or not count:
+        return LimitCheck(limit, "unknown", why="it has no samples")
+    least = round(1 / (1 - share))
+    if count < least:
+        return LimitCheck(
+            limit,
+            "unknown",
+            why=f"{counted(count, 'sample is', 'samples are')} too few for a {limit.figure}, it takes {least}",
+        )
+    value, low, high = _percentile_ms(clock.samples_ns, share)
+    if low is not None and not limit.allows(low):
+        return LimitCheck(limit, "not met", value, low, high)
+    if high is not None:
+        return LimitCheck(limit, "met" if limit.allows(high) else "unclear", value, low, high)
+    why = (
+        f"{counted(count, 'sample gives', 'samples give')} its interval no upper end, {samples_for_quantile(share)} do"
+    )
+    return LimitCheck(limit, "unclear", value, low, high, why)
+
+
+def _check_memory(record: Record, limit: Limit) -> LimitCheck:
+    peak = record.peak_bytes
+    if peak is None:
+        return LimitCheck(limit, "unknown", why="its peak memory was not metered")
+    return LimitCheck(limit, "met" if limit.allows(peak) else "not met", float(peak))
+
+
+def _percentile_ms(samples_ns: Sequence[int], share: float) -> tuple[float, float | None, float | None]:
+    ordered = np.sort(np.asarray(samples_ns, dtype=np.float64)) / 1e6
+    low, high = (None if rank is None else float(ordered[rank]) for rank in quantile_ranks(len(ordered), share))
+    return float(np.quantile(ordered, share)), low, high
+
+
+def check_limits(record: Record, objective: Objective) -> tuple[LimitCheck, ...]:
+    """Each limit of the objective, in its order."""
+    return tuple(check_limit(record, limit) for limit in objective.limits)
+
+
+def worst(checks: Sequence[LimitCheck]) -> Word:
+    """The word for a row: that of the limit that speaks most against it; `met` without limits."""
+    return max((each.word for each in checks), key=_FROM_BEST.index, default="met")
+
+
+def clock_of(record: Record, goal: Goal) -> Summary | None:
+    """The statistics that a goal is about; None if the row does not have them."""
+    return record.throughput if goal == "throughput" else record.latency
+
+
+def call_ms(record: Record, goal: Goal) -> float:
+    """The median that a goal is about, milliseconds a call; infinite without samples.
+
+    Rows of one table have the same batch, so the least time gives the most items a second.
+    """
+    figures = clock_of(record, goal)
+    return figures.median_ms if figures is not None else inf
 
 
 def finalists(rows: Sequence[Stored], objective: Objective = LATENCY) -> list[Stored]:
@@ -43,3 +136,29 @@ def objective_of(rows: Sequence[Stored]) -> Objective:
     """What a table is for: the objective of its newest row, since rows of several sweeps may stand in one table."""
     newest = max(rows, key=lambda entry: (entry.record.created, entry.id), default=None)
     return LATENCY if newest is None else newest.record.objective
+
+
+def representative(tries: Sequence[Stored]) -> Stored:
+    """The middle process of the fastest build; or the last run that is not ok, if there is one.
+
+    Processes of a build are ranked by their median latency, and the middle one (the lower of two) represents the build.
+    The build with the lowest such latency represents the variant. Where the code changed between the runs (a sweep
+    that was resumed after an edit) only those with the code of the newest run count.
+    """
+    newest = max(tries, key=lambda entry: entry.record.created)
+    tries = [entry for entry in tries if same_code(entry.record, newest.record)]
+    failed = [entry for entry in tries if entry.record.status != "ok"]
+    if failed:
+        return failed[-1]
+    builds: dict[int, list[Stored]] = {}
+    for entry in tries:
+        builds.setdefault(entry.record.build_number, []).append(entry)
+    return min((_middle(processes) for processes in builds.values()), key=_median_ms)
+
+
+def _middle(processes: Sequence[Stored]) -> Stored:
+    return sorted(processes, key=_median_ms)[(len(processes) - 1) // 2]
+
+
+def _median_ms(entry: Stored) -> float:
+    return entry.record.latency.median_ms if entry.record.latency else 0.0

@@ -1,11 +1,12 @@
-"""Floors of a record: the least time that its call can take on its machine, and whether its times are below it."""
+"""Floors of records, the least time that a call can take on its machine, and the best ceilings known of a machine."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from bakeoff.machine.floors import Ceiling, Floor, find_floors
 from bakeoff.models.component import Quantisation
 from bakeoff.record.schema import Record
+from bakeoff.record.store import Stored, StoredCeilings
 
 LEAST_SHARE = 0.7
 """A median below this share of a measured floor makes a row unstable."""
@@ -110,3 +111,69 @@ def _least(bound: Floor, record: Record) -> _Least:
     if compute * compute_ms >= traffic * bound.traffic_ms:
         return _Least(compute * compute_ms, "compute", compute, direct < 1)
     return _Least(traffic * bound.traffic_ms, "traffic", traffic, False)
+
+
+LARGEST_OTHER_SHARE = 0.1
+"""Share of all cores; where other processes took more, a set counts for its best rates but not for the spread."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCeilings:
+    """What is known about the ceilings of one machine and device with one number of threads."""
+
+    best: tuple[Ceiling, ...] = ()
+    """For each kind, dtype and size the entry with the highest rate."""
+    sets: int = 0
+    """How many sets were measured on a quiet host."""
+    first: str = ""
+    """When the first of these sets was measured."""
+    last: str = ""
+    apart: Mapping[str, float] = field(default_factory=dict)
+    """For each kind the largest ratio between two of the sets, over dtypes and sizes; none with fewer than two."""
+
+
+def best_ceilings(
+    records: Iterable[Stored], measured: Iterable[StoredCeilings], machine_id: str, threads: int
+) -> KnownCeilings:
+    """The best known ceilings of a machine from entries of their own, and from records, which hold the best known of
+    their time."""
+    every: list[tuple[Ceiling, ...]] = []
+    sets: dict[tuple[Ceiling, ...], str] = {}
+    for entry in sorted(measured, key=lambda entry: entry.ceilings.created):
+        found = entry.ceilings
+        if (found.machine.id, found.threads) == (machine_id, threads):
+            every.append(found.ceilings)
+            if found.other_cpu_share <= LARGEST_OTHER_SHARE:
+                sets.setdefault(found.ceilings, found.created)
+    for stored in sorted(records, key=lambda stored: stored.record.created):
+        record = stored.record
+        if record.ceilings and record.threads == threads and stored.machine.id == machine_id:
+            every.append(record.ceilings)
+    dates = sorted(sets.values())
+    return KnownCeilings(
+        best=_best(every),
+        sets=len(sets),
+        first=dates[0] if dates else "",
+        last=dates[-1] if dates else "",
+        apart=_apart(list(sets)),
+    )
+
+
+def _best(sets: Sequence[Sequence[Ceiling]]) -> tuple[Ceiling, ...]:
+    found: dict[tuple[str, str, int], Ceiling] = {}
+    for entry in (entry for each in dict.fromkeys(map(tuple, sets)) for entry in each):
+        key = (entry.kind, entry.dtype, entry.size)
+        if key not in found or entry.best > found[key].best:
+            found[key] = entry
+    return tuple(found.values())
+
+
+def _apart(sets: Sequence[Sequence[Ceiling]]) -> dict[str, float]:
+    rates: dict[tuple[str, str, int], list[float]] = {}
+    for entry in (entry for each in sets for entry in each if entry.best > 0):
+        rates.setdefault((entry.kind, entry.dtype, entry.size), []).append(entry.best)
+    apart: dict[str, float] = {}
+    for (kind, _, _), found in rates.items():
+        if len(found) > 1:
+            apart[kind] = max(apart.get(kind, 1.0), max(found) / min(found))
+    return apart

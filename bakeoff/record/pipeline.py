@@ -1,7 +1,4 @@
-"""The record of a pipeline's run: every unit in integer nanoseconds by line, what was built, and how it was checked.
-
-Shares, frames a second, percentiles and predictions are computed from these facts, never stored.
-"""
+"""The record of a pipeline's run: the account of its units, what a traced pass saw, and the measurement of a mix."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -12,10 +9,10 @@ from bakeoff.mix import Mix
 from bakeoff.models.component import Quantisation
 from bakeoff.models.types import Scalar
 from bakeoff.record.monitor import Monitored
-from bakeoff.record.profile import Profile
 from bakeoff.record.schema import (
     BuildCost,
     Finding,
+    KernelTime,
     OutputParity,
     Parity,
     ProofRecord,
@@ -24,8 +21,204 @@ from bakeoff.record.schema import (
     Source,
     Status,
 )
-from bakeoff.record.units import Units
 from bakeoff.variant import Variant
+
+LineKind = Literal["phase", "glue", "copies", "unattributed"]
+UnitKind = Literal["opening", "filling", "steady"]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the account of a unit. The lines of a unit add up to its wall time exactly."""
+
+    name: str
+    """A phase's name, or `glue`, `copies`, `unattributed`."""
+    kind: LineKind
+    slot: str
+    """The slot whose programs a phase calls; "" for the others."""
+    ns: tuple[int, ...]
+    """Of each unit, in order; 0 where a unit lacks the phase."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramTime:
+    """Time of the calls of one program, within the phases of their units."""
+
+    slot: str
+    program: str
+    calls: tuple[int, ...]
+    """In each unit."""
+    ns: tuple[int, ...]
+    """Of all its calls in each unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """What was seen of every unit, in the order they ran; tuples have one entry a unit."""
+
+    wall_ns: tuple[int, ...]
+    started_ns: tuple[int, ...]
+    """Start of the unit, from the start of the first one, by the worker's clock."""
+    frames: tuple[int, ...]
+    """Video frames delivered."""
+    kinds: tuple[UnitKind, ...]
+    """`opening` units differ in shape, `filling` ones run until windows are full and times have settled; figures are
+    computed from `steady` ones."""
+    sessions: tuple[int, ...]
+    """Number of the session, from 0."""
+    lines: tuple[Line, ...]
+    programs: tuple[ProgramTime, ...]
+    copied_bytes: tuple[int, ...]
+    """Bytes of inputs and state that were copied between buffers."""
+    moved: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Unit's number to what was compiled or captured in it, as `slot.program`."""
+
+
+Sight = Literal["inside", "in its own build", "hidden"]
+"""Where the kernels of a program come from: the traced loop shows them; a traced build of the program alone does,
+because its engine shows nothing of itself in the loop; or nothing does."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineTrace:
+    """One line of the account in the traced units."""
+
+    name: str
+    kind: LineKind
+    slot: str
+    span_ns: int
+    """By the same stamps as in a timed unit; longer, because profiling costs time."""
+    busy_ns: int
+    """On CUDA, union of the intervals of the kernels that were launched in it, whenever they ran. On a CPU, union over
+    threads of the operators that began in it."""
+    host_wait_ns: int
+    """The device was idle before kernels of this line, and they were launched after it had become idle."""
+    gap_ns: int
+    """Short pauses between kernels that were in the queue in time."""
+    other_ns: int
+    """The rest of the device's idle time before kernels of this line: waits for other streams or copies."""
+    launches: int
+    """Kernels, copies and fills on CUDA; operators on a CPU."""
+    programs: tuple[str, ...] = ()
+    """The programs that a phase of a steady unit calls, as `slot.program`."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTime:
+    """A kernel or an operator in one line of the account, summed over the traced units."""
+
+    name: str
+    line: str
+    calls: int
+    ns: int
+    """A kernel's duration; an operator's own time, without the operators it calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Kernels, or operators: the longest, and the time of all."""
+
+    top: tuple[NamedTime, ...]
+    """The longest first."""
+    total_ns: int
+    """Of all, those that are not in `top` included. On several streams or threads it may exceed the busy time."""
+    names: int
+    """Number of different names and lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSight:
+    """What a program showed of itself, and which tracer told it."""
+
+    slot: str
+    program: str
+    sight: Sight
+    tracer: str
+    """As in `torch.profiler` or `openvino`; "" where there is none."""
+    kernels: tuple[KernelTime, ...] = ()
+    """Of a traced build alone, per call; empty where the loop shows them."""
+    kernel_count: int = 0
+    total_ns: int = 0
+    """Of one call of that build, while it was traced."""
+    named_ns: int = 0
+    """The part of it that has a kernel's name."""
+    problem: str = ""
+    """Why there is no traced build."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartTime:
+    """A part of a network in the traced loop: one tag of level 4 or 5."""
+
+    tag: str
+    level: int
+    slot: str
+    path: str
+    """Of the module, as in `blocks.3.self_attn`."""
+    calls: int
+    ns: int
+    """From its start to its end on the host, parts within it included; summed over the traced units."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPoint:
+    """Allocated memory at one time of the traced units."""
+
+    t_ns: int
+    """From the start of the first traced unit."""
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFile:
+    """A file beside the record's log, in the cache folder of the machine that made it."""
+
+    path: str
+    """Relative to the cache folder."""
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The traced pass of a mix, made after its last timed unit."""
+
+    level: int
+    """1 units, 2 phases, 3 calls and steps, 4 parts of networks, 5 parts of these."""
+    units: int
+    """Traced ones that count: those that were disturbed are left out, and a finding names them."""
+    wall_ns: int
+    """Of these units, as all below but `memory`, `compiled` and `trace`."""
+    cpu_ns: int
+    """CPU time of the process in them, over all its threads; over `wall_ns` it is the cores that were
+    busy."""
+    busy_ns: int
+    """Union over all lines: kernels of different lines may overlap."""
+    lines: tuple[LineTrace, ...]
+    kernels: Ranking | None
+    """None on a CPU, which has operators only; kernels of opaque programs are in `programs`."""
+    operators: Ranking | None
+    programs: tuple[ProgramSight, ...]
+    parts: tuple[PartTime, ...] = ()
+    stamps: int = 0
+    """In one unit."""
+    stamps_ns: tuple[int, ...] = ()
+    """Time of one stamp, the mean of each of several blocks of them."""
+    stepped_ns: tuple[int, ...] = ()
+    """Wall times of units with a synchronisation at each border; the mean less that of the timed units is what calls
+    overlap. Empty on a CPU, where calls are synchronous."""
+    compiled: tuple[str, ...] = ()
+    """Events of a compiler, of captures or of loading modules within the traced units; there should be none."""
+    synchronisations: tuple[NamedTime, ...] = ()
+    """Calls that made the host wait for the device, by line."""
+    memory: tuple[MemoryPoint, ...] = ()
+    trace: TraceFile | None = None
+    snapshot: TraceFile | None = None
+    """CUDA's memory snapshot, for pytorch.org/memory_viz; it is a pickle, which nothing here opens."""
+    compiler: str = ""
+    """Folder of the compiler's log, relative to the cache folder; "" where none was asked for."""
+    note: str = ""
+    """Why something that was asked for is not here."""
 
 
 @dataclass(frozen=True, slots=True)

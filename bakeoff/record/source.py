@@ -8,7 +8,8 @@ that of its description; each worker checks that its file is still the one that 
 
 import ast
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from bakeoff.backends import backend_module, resolve_backend
 from bakeoff.models import component_module, resolve_component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import pipeline_module
-from bakeoff.record.schema import BackendSource, Source
+from bakeoff.record.schema import BackendSource, Record, Source
 from bakeoff.variant import Variant
 
 _INSTRUMENT = ("bakeoff.worker", "bakeoff.process")
@@ -148,3 +149,31 @@ def _hash(named: Iterable[tuple[str, Path]]) -> str:
     for path, name in sorted(by_path.items(), key=lambda pair: pair[1]):
         digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What rows of one table must have in common besides what they compute."""
+
+    component: str
+    """Hash of the component's source."""
+    instrument: str
+    """Hash of the measuring side."""
+    versions: tuple[tuple[str, str], ...]
+    """Library and version, by name; without bakeoff, whose code has a hash of its own."""
+
+
+def basis_of(record: Record) -> Basis:
+    versions = tuple(sorted((name, version) for name, version in record.versions.items() if name != "bakeoff"))
+    return Basis(record.source.component, record.source.instrument, versions)
+
+
+def backends_of(record: Record) -> Mapping[str, str]:
+    """Hash of the source of each of the record's backends, by name."""
+    return {backend.name: backend.hash for backend in record.source.backends}
+
+
+def same_code(a: Record, b: Record) -> bool:
+    """Whether both ran the same code with the same libraries: basis, and the backends that both use."""
+    ours, theirs = backends_of(a), backends_of(b)
+    return basis_of(a) == basis_of(b) and all(ours[name] == theirs[name] for name in ours.keys() & theirs.keys())

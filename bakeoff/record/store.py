@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +12,6 @@ from bakeoff.machine.files import write_atomically
 from bakeoff.machine.identity import Machine
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
-from bakeoff.record import folders
 from bakeoff.record.codec import Entry, decode, encode
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import SCHEMA, CeilingsRecord, Comparison, Record, Supersede
@@ -140,9 +139,9 @@ def _folder_of(runs: Path, entry: Entry, *others: Path) -> Path:
     Raises BakeoffError where none has that entry.
     """
     if not isinstance(entry, Supersede):
-        return folders.folder_of(runs, entry)
+        return folder_of(runs, entry)
     for folder in (runs, *others):
-        for path in folders.record_files(folder):
+        for path in record_files(folder):
             if path.stem == entry.supersedes:
                 return runs / path.parent.relative_to(folder)
     raise BakeoffError(f"{entry.supersedes} is not in {runs}; give its folder by --runs", code="no-record")
@@ -153,7 +152,7 @@ def publish(published: Path, runs: Path, ids: Collection[str]) -> None:
 
     Raises BakeoffError where one cannot be written.
     """
-    for path in sorted(folders.record_files(runs), key=lambda path: path.stem not in ids):
+    for path in sorted(record_files(runs), key=lambda path: path.stem not in ids):
         try:
             entry = _read(path)
             folder = _folder_of(published, entry)
@@ -175,7 +174,7 @@ def load_all(runs: Path, *others: Path) -> Records:
     ceilings: list[StoredCeilings] = []
     pipelines: list[StoredPipeline] = []
     problems: list[str] = []
-    for path in (path for folder in (runs, *others) for path in folders.record_files(folder)):
+    for path in (path for folder in (runs, *others) for path in record_files(folder)):
         if path.stem in read:
             continue
         try:
@@ -284,15 +283,15 @@ def _find_file(runs: Path, asked: str, *others: Path) -> Path:
     if asked.endswith(".json") and os.path.isfile(asked):
         return Path(asked)
     for folder in (runs, *others):
-        files = list(folders.record_files(folder))
+        files = list(record_files(folder))
         hits = [path for path in files if asked and (path.stem.startswith(asked) or _ending(path).startswith(asked))]
         if hits:
             break
     else:
-        folders.check_exists(runs)
-        files = list(folders.record_files(runs))
+        check_exists(runs)
+        files = list(record_files(runs))
     if not files:
-        raise folders.no_records(runs)
+        raise no_records(runs)
     if len(hits) != 1:
         found = (
             f"{len(hits)} of {counted(len(files), 'record')} match"
@@ -317,7 +316,7 @@ def supersede(runs: Path, asked: str, reason: str, *others: Path) -> str:
             f"{name} is not a record: it supersedes {entry.supersedes} ({entry.reason})", code="no-record"
         )
     earlier: list[str] = []
-    for path in (path for folder in (runs, *others) for path in folders.record_files(folder)):
+    for path in (path for folder in (runs, *others) for path in record_files(folder)):
         with suppress(BakeoffError):  # an unreadable file supersedes nothing
             other = _read(path)
             if isinstance(other, Supersede) and other.supersedes == name:
@@ -326,3 +325,59 @@ def supersede(runs: Path, asked: str, reason: str, *others: Path) -> str:
         text = f"{name} is superseded already ({earlier[0]}); nothing was written"
         raise BakeoffError(text, code="no-record")
     return save(runs, Supersede(SCHEMA, now(), name, reason.strip()), *others)
+
+
+RECORDS = "records"
+Measured = Record | Comparison | CeilingsRecord | PipelineRecord
+"""Entries that a machine measured."""
+
+
+def folder_of(runs: Path, entry: Measured) -> Path:
+    """The folder for an entry's file. A machine's folder keeps its name when the machine's readable name changes."""
+    return machine_folder(runs, entry.machine) / RECORDS
+
+
+def machine_folder(runs: Path, machine: Machine) -> Path:
+    """`runs/<machine>`: an existing folder that ends in the machine's id, else a new one with its readable name."""
+    ending = f"-{machine.id[:6]}"
+    known = [path for path in record_folders(runs) if path.parent.name.endswith(ending)]
+    return known[0].parent if known else runs / machine.folder
+
+
+def record_folders(runs: Path) -> list[Path]:
+    """The folders of records of all machines, by name. A missing `runs` has none.
+
+    Raises BakeoffError if it cannot be read.
+    """
+    try:
+        names = sorted(os.listdir(runs))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        text = f"records cannot be read from {runs}: {error.strerror}; choose another folder"
+        raise BakeoffError(text, code="not-readable") from error
+    return [runs / name / RECORDS for name in names if name[0] != "." and (runs / name / RECORDS).exists()]
+
+
+def check_exists(runs: Path) -> None:
+    """Raise BakeoffError where `runs` does not exist: a command that only reads finds nothing there."""
+    if not os.path.lexists(runs):
+        text = f"the folder of records {runs} does not exist"
+        raise BakeoffError(f"{text}; give another with --runs, or make records with bakeoff sweep", code="no-record")
+
+
+def no_records(runs: Path) -> BakeoffError:
+    """What is said of an existing folder that has no record, whatever was looked for in it."""
+    text = f"the folder {runs} holds no records"
+    return BakeoffError(f"{text}; give another with --runs, or make records with bakeoff sweep", code="no-record")
+
+
+def record_files(runs: Path) -> Iterator[Path]:
+    """Every record file under `runs`, by folder and name. Raises BakeoffError if a folder cannot be read."""
+    for folder in record_folders(runs):
+        try:
+            names = sorted(os.listdir(folder))
+        except OSError as error:
+            text = f"records cannot be read from {folder}: {error.strerror}; choose another folder"
+            raise BakeoffError(text, code="not-readable") from error
+        yield from (folder / name for name in names if name.endswith(".json") and name[0] != ".")

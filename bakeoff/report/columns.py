@@ -10,9 +10,8 @@ from typing import Any, Final
 
 from bakeoff.machine.floors import Ceiling, Floor
 from bakeoff.machine.terminal import one_line
-from bakeoff.record.ceilings import KnownCeilings, best_ceilings
-from bakeoff.record.floor import floor, is_above, share
-from bakeoff.record.limit_checks import LimitCheck, check_limits
+from bakeoff.record.finalists import LimitCheck, check_limits
+from bakeoff.record.floor import KnownCeilings, best_ceilings, floor, is_above, share
 from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.schema import BuildCost, Clock, InputCopy, Parity, Record
 from bakeoff.record.statistics import Summary, modes

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from bakeoff.machine.identity import Machine
 from bakeoff.models.types import BASELINE_DTYPES
-from bakeoff.record.basis import Basis, backends_of, basis_of
-from bakeoff.record.ceilings import KnownCeilings, best_ceilings
+from bakeoff.record.floor import KnownCeilings, best_ceilings
 from bakeoff.record.schema import Record
+from bakeoff.record.source import Basis, backends_of, basis_of
 from bakeoff.record.store import Stored, StoredCeilings
 from bakeoff.report.drift import drift
 from bakeoff.report.groups import groups

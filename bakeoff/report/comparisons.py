@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from bakeoff.models.words import counted
-from bakeoff.record.basis import same_code
 from bakeoff.record.objective import Goal
 from bakeoff.record.schema import Comparison, Record
+from bakeoff.record.source import same_code
 from bakeoff.record.store import StoredComparison
 from bakeoff.record.verdict import CONFIDENCE, Verdict, decide, verdict_of
 from bakeoff.report.groups import group_key, name_of

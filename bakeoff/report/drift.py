@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import ceil
 
-from bakeoff.record.basis import same_code
+from bakeoff.record.source import same_code
 from bakeoff.record.store import Stored
 from bakeoff.report.groups import group_key
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from bakeoff.machine.files import digest
 from bakeoff.models.component import Quantisation
 from bakeoff.models.words import counted
-from bakeoff.record.representative import representative
+from bakeoff.record.finalists import representative
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
 
@@ -76,7 +76,7 @@ def name_of(record: Record) -> str:
 def newest(stored: Iterable[Stored]) -> list[Stored]:
     """One record for each variant and group, from the newest sweep that has it, in the order of first appearance.
 
-    Of several builds and processes in that sweep it is the one that `bakeoff.record.representative` chooses.
+    Of several builds and processes in that sweep it is the one that `bakeoff.record.finalists` chooses.
     """
     found: dict[tuple[object, ...], list[Stored]] = {}
     for entry in stored:

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable
 from urllib.parse import quote
 
 from bakeoff.machine.identity import Machine
-from bakeoff.record.folders import RECORDS
-from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline
+from bakeoff.record.store import RECORDS, Records, Stored, StoredComparison, StoredPipeline
 from bakeoff.report import document
 
 PROFILES = "profiles"

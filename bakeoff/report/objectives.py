@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bakeoff.record.limit_checks import LimitCheck, clock_of
+from bakeoff.record.finalists import LimitCheck, clock_of
 from bakeoff.record.objective import Goal
 from bakeoff.record.schema import Record
 from bakeoff.record.statistics import Summary

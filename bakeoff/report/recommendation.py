@@ -14,8 +14,16 @@ from bakeoff.models import component_names
 from bakeoff.models.brought.about import OWN_WEIGHTS
 from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.models.words import counted
-from bakeoff.record.finalists import candidates, finalists, has_unknown_error, objective_of
-from bakeoff.record.limit_checks import LimitCheck, call_ms, check_limits, worst
+from bakeoff.record.finalists import (
+    LimitCheck,
+    call_ms,
+    candidates,
+    check_limits,
+    finalists,
+    has_unknown_error,
+    objective_of,
+    worst,
+)
 from bakeoff.record.objective import LATENCY, Goal, Objective
 from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.source import typed_backends

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bakeoff.record.basis import same_code
 from bakeoff.record.schema import Record
+from bakeoff.record.source import same_code
 from bakeoff.record.store import Stored
 from bakeoff.report.format import milliseconds
 from bakeoff.report.groups import group_key, name_of

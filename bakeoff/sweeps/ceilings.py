@@ -11,7 +11,7 @@ from bakeoff.models.words import counted
 from bakeoff.process.environment import worker_environment
 from bakeoff.process.jobs import CeilingsJob, CeilingsResult
 from bakeoff.process.supervisor import Deadlines, Launch, run_job
-from bakeoff.record.ceilings import LARGEST_OTHER_SHARE, best_ceilings
+from bakeoff.record.floor import LARGEST_OTHER_SHARE, best_ceilings
 from bakeoff.record.schema import SCHEMA, CeilingsRecord
 from bakeoff.record.store import Records, StoredCeilings, load_all, now, save
 from bakeoff.sweeps.progress import Progress

@@ -21,9 +21,8 @@ from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request, request_of
 from bakeoff.plan.rows import Row, short_of_memory
 from bakeoff.process.supervisor import Event
-from bakeoff.record.basis import backends_of, basis_of
 from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Record, Round, Samples, new_finding
-from bakeoff.record.source import backend_source, component_hash, instrument_hash
+from bakeoff.record.source import backend_source, backends_of, basis_of, component_hash, instrument_hash
 from bakeoff.record.store import StoredComparison, now, save
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, is_decided
 from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError, wait_until_built, wait_until_ready

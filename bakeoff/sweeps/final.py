@@ -15,9 +15,8 @@ from bakeoff.plan.budget import FinalAhead, final_ahead
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.rows import Key, Row
 from bakeoff.process.jobs import Subject
-from bakeoff.record.finalists import finalists
+from bakeoff.record.finalists import finalists, representative
 from bakeoff.record.objective import LATENCY, Objective
-from bakeoff.record.representative import representative
 from bakeoff.record.store import Stored, StoredComparison, load_all, save
 from bakeoff.sweeps.compare import race
 from bakeoff.sweeps.resume import key_of

@@ -9,8 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bakeoff.record.profile import LineTrace, NamedTime, Ranking
-from bakeoff.record.units import LineKind
+from bakeoff.record.pipeline import LineKind, LineTrace, NamedTime, Ranking
 from bakeoff.trace.timeline import Kernel, Operator, Timeline, Window
 
 Interval = tuple[int, int]

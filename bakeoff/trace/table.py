@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bakeoff.record.frames import PhaseRow, phases, shares
-from bakeoff.record.pipeline import PipelineRecord
-from bakeoff.record.profile import LineTrace, NamedTime, Profile, ProgramSight, Ranking
+from bakeoff.record.pipeline import LineTrace, NamedTime, PipelineRecord, Profile, ProgramSight, Ranking
 
 TOLERANCE = 0.02
 """Of a span: a trace whose kernels exceed it by more contradicts the timed units."""

@@ -9,15 +9,18 @@ from records import HOST
 from bakeoff.machine.identity import Machine
 from bakeoff.mix import parse_mix
 from bakeoff.record.pipeline import (
+    Line,
     LoopParity,
     PipelineMeasurement,
     PipelineMemory,
     PipelineRecord,
+    ProgramTime,
     SlotProgram,
+    UnitKind,
     UnitParity,
+    Units,
 )
 from bakeoff.record.schema import SCHEMA, Finding, OutputParity, Samples
-from bakeoff.record.units import Line, ProgramTime, UnitKind, Units
 from bakeoff.variant import Variant
 
 MACHINE = Machine("0123456789abcdef", "class-1", "Test CPU, 4 cores")

@@ -5,12 +5,12 @@ from typing import Any
 
 from pipeline_records import EAGER, LINES, TIMES_MS, measured, pipeline_record
 
-from bakeoff.record.pipeline import PipelineRecord
-from bakeoff.record.profile import (
+from bakeoff.record.pipeline import (
     LineTrace,
     MemoryPoint,
     NamedTime,
     PartTime,
+    PipelineRecord,
     Profile,
     ProgramSight,
     Ranking,

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 from bakeoff.machine.host import Host
 from bakeoff.models.words import counted
-from bakeoff.record.basis import backends_of, basis_of
 from bakeoff.record.schema import Record, Status
+from bakeoff.record.source import backends_of, basis_of
 from bakeoff.record.store import Stored
 from bakeoff.report.figures.style import Style, styles
 from bakeoff.report.figures.vega import (

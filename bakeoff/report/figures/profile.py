@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from bakeoff.models.words import counted
-from bakeoff.record.profile import MemoryPoint
-from bakeoff.record.units import Units
+from bakeoff.record.pipeline import MemoryPoint, Units
 from bakeoff.report.figures.account import AccountLine, account_spec
 from bakeoff.report.figures.style import BETWEEN, colours
 from bakeoff.report.figures.thinning import envelope

@@ -6,8 +6,7 @@ from math import isfinite
 from typing import Final
 
 from bakeoff.models.words import counted
-from bakeoff.record.monitor import SeriesRecord
-from bakeoff.record.points import merged
+from bakeoff.record.monitor import SeriesRecord, merged
 from bakeoff.record.session import SessionEvent, SessionRecord, UnitKind, UnitSpans
 from bakeoff.record.session_account import Account, account
 from bakeoff.report.figures.account import AccountLine, account_spec

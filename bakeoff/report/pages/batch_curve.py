@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from bakeoff.record.limit_checks import check_limits
+from bakeoff.record.finalists import check_limits
 from bakeoff.record.objective import Objective
 from bakeoff.record.store import Stored
 from bakeoff.report.columns import peak_mib

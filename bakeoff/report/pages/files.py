@@ -6,8 +6,7 @@ from pathlib import Path
 
 from bakeoff.machine.files import write_atomically
 from bakeoff.models.words import counted
-from bakeoff.record.folders import record_files
-from bakeoff.record.store import Records, load_all
+from bakeoff.record.store import Records, load_all, record_files
 from bakeoff.report.links import AGAIN, PROFILES, folders_of
 from bakeoff.report.pages import history, profile, results
 from bakeoff.report.render import markdown

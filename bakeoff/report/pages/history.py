@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from bakeoff.machine.identity import Machine
 from bakeoff.models.words import counted
-from bakeoff.record.ceilings import KnownCeilings, best_ceilings
+from bakeoff.record.floor import KnownCeilings, best_ceilings
 from bakeoff.record.frames import figures
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline

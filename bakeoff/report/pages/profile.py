@@ -14,11 +14,9 @@ from bakeoff.advice.facts import evidence_of
 from bakeoff.models.types import Scalar
 from bakeoff.models.words import counted
 from bakeoff.record.frames import phases
-from bakeoff.record.pipeline import PipelineRecord
-from bakeoff.record.profile import Profile
+from bakeoff.record.pipeline import PipelineRecord, Profile, Units
 from bakeoff.record.statistics import summarise_ns
 from bakeoff.record.store import Records, StoredPipeline
-from bakeoff.record.units import Units
 from bakeoff.report import links
 from bakeoff.report.document import (
     Block,

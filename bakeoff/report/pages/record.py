@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.machine import paths
 from bakeoff.models.words import counted
+from bakeoff.record.finalists import check_limits
 from bakeoff.record.floor import floors
-from bakeoff.record.limit_checks import check_limits
 from bakeoff.record.objective import LATENCY
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import (

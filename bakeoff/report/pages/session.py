@@ -19,8 +19,7 @@ from bakeoff.record.session import (
     StepTotals,
     UnitTotals,
 )
-from bakeoff.record.session_account import Account, account
-from bakeoff.record.session_rates import Energy, Rates, energies, rates
+from bakeoff.record.session_account import Account, Energy, Rates, account, energies, rates
 from bakeoff.report.document import (
     Block,
     Cell,

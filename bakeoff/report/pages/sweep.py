@@ -10,8 +10,8 @@ from typing import Final
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
+from bakeoff.record.finalists import call_ms
 from bakeoff.record.floor import is_above
-from bakeoff.record.limit_checks import call_ms
 from bakeoff.record.schema import NEVER_RUN, Record, Status
 from bakeoff.record.store import Stored, StoredCeilings, StoredComparison
 from bakeoff.report import document

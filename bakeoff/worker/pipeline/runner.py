@@ -19,7 +19,7 @@ from bakeoff.backends.port import Port
 from bakeoff.models.component import Draw, TensorSpec, Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Call, Given, Glue, Loop, Operation, Shift
-from bakeoff.record.units import LineKind
+from bakeoff.record.pipeline import LineKind
 from bakeoff.worker.pipeline.binding import Key, carried_outputs, shared_windows
 from bakeoff.worker.pipeline.clocks import UNATTRIBUTED, UnitClock, make_clock
 from bakeoff.worker.subject import cast_input, draw

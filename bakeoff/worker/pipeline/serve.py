@@ -14,9 +14,8 @@ import torch
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.process.jobs import PipelineJob, ProfileRequest
-from bakeoff.record.pipeline import LoopParity, PipelineMeasurement, PipelineMemory, SlotProgram
+from bakeoff.record.pipeline import LoopParity, PipelineMeasurement, PipelineMemory, Profile, SlotProgram
 from bakeoff.record.policy import Policy
-from bakeoff.record.profile import Profile
 from bakeoff.record.schema import Finding, Samples, Status, new_finding
 from bakeoff.worker.checks import memory
 from bakeoff.worker.checks.dispatch import dispatched

@@ -17,7 +17,7 @@ from bakeoff.backends import resolve_backend
 from bakeoff.models.pipelines.pipeline import Call, Loop
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import ProfileRequest, SlotProgramJob
-from bakeoff.record.profile import MemoryPoint, PartTime, Profile, ProgramSight, TraceFile
+from bakeoff.record.pipeline import MemoryPoint, PartTime, Profile, ProgramSight, TraceFile
 from bakeoff.record.schema import Finding, new_finding
 from bakeoff.trace.annotate import PartTag, SegmentTag, annotated
 from bakeoff.trace.busy import LineName, account

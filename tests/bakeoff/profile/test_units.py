@@ -16,7 +16,7 @@ from recording import MS, Clock, codes, make_profiler, opened, own_times, range_
 
 from bakeoff.profile.units import FIRST_UNITS, LAST_UNITS, MOST_PHASE_SERIES, MOST_STEPS
 from bakeoff.record.session import MOST_SPANS
-from bakeoff.record.session_rates import rates
+from bakeoff.record.session_account import rates
 
 
 def test_rates_are_frames_and_blocks_over_wall_time(tmp_path: Path) -> None:

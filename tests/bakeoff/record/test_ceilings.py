@@ -9,7 +9,7 @@ from records import HOST, record
 
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.identity import Machine
-from bakeoff.record.ceilings import best_ceilings
+from bakeoff.record.floor import best_ceilings
 from bakeoff.record.schema import SCHEMA, CeilingsRecord
 from bakeoff.record.store import Stored, StoredCeilings, load_all, save
 

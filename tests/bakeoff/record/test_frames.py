@@ -9,10 +9,9 @@ from pipeline_records import BEST, EAGER, measured, pipeline_record, programs, r
 
 from bakeoff.record.codec import decode, encode
 from bakeoff.record.frames import before_after, figures, nearest_rank, phases, shares, steady
-from bakeoff.record.pipeline import PipelineRecord
+from bakeoff.record.pipeline import PipelineRecord, UnitKind, Units
 from bakeoff.record.prediction import BETWEEN, memory_sum, prediction, sweep_command, weights_held
 from bakeoff.record.store import load_all
-from bakeoff.record.units import UnitKind, Units
 
 RUNS = Path(__file__).parents[3] / "runs" / "published"
 

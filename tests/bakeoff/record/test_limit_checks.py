@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from records import GPU_HOST, clock, measurement, record
 
-from bakeoff.record.finalists import finalists, objective_of
-from bakeoff.record.limit_checks import Word, call_ms, check_limit, check_limits, worst
+from bakeoff.record.finalists import Word, call_ms, check_limit, check_limits, finalists, objective_of, worst
 from bakeoff.record.objective import LATENCY, Limit, Objective, parse_objective
 from bakeoff.record.schema import Clock, Memory, Record
 from bakeoff.record.statistics import interval_ranks, quantile_ranks, samples_for_quantile

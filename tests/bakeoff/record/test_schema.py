@@ -16,7 +16,6 @@ from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.identity import Machine
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.codec import Entry, decode, encode, encode_json, read_as
-from bakeoff.record.folders import record_files
 from bakeoff.record.schema import (
     MEASURED,
     SCHEMA,
@@ -32,6 +31,7 @@ from bakeoff.record.schema import (
     Status,
     Supersede,
 )
+from bakeoff.record.store import record_files
 
 FULL = record(
     "inductor[freezing]",

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 from sessions import MS, session_record
 
-from bakeoff.record.session import RangeTotal, SessionRecord, Span, UnitSpans
+from bakeoff.record.session import RangeTotal, SessionRecord, Span, UnitSpans, violation
 from bakeoff.record.session_account import Account, account
-from bakeoff.record.session_check import violation
 
 
 def made(record: SessionRecord) -> Account:

@@ -13,9 +13,8 @@ from records import record
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.codec import encode
-from bakeoff.record.folders import folder_of
 from bakeoff.record.schema import SCHEMA, Comparison, Record, Round, Samples, Supersede
-from bakeoff.record.store import find, load_all, now, save, supersede
+from bakeoff.record.store import find, folder_of, load_all, now, save, supersede
 
 
 def at(second: int, backend: str = "eager", **changes: Any) -> Record:

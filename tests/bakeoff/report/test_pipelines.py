@@ -24,10 +24,9 @@ from pipeline_records import (
 from records import bakeoff, record
 
 from bakeoff.mix import Mix, SlotVariant, parse_mix
-from bakeoff.record.pipeline import LoopParity, PipelineRecord, UnitParity
+from bakeoff.record.pipeline import LoopParity, PipelineRecord, UnitKind, UnitParity
 from bakeoff.record.schema import Finding, OutputParity
 from bakeoff.record.store import Records, Stored, StoredPipeline, find_shown, load_all, save, supersede
-from bakeoff.record.units import UnitKind
 from bakeoff.report.document import Document, Text
 from bakeoff.report.figures import files as svg_files
 from bakeoff.report.figures.pipeline import lines_figure, units_figure, waterfall_figure

@@ -14,11 +14,9 @@ from profile_records import NO_RECORDS, SEEN, on_cpu, on_gpu, profiled, stored
 
 from bakeoff.machine.files import write_atomically
 from bakeoff.record.codec import encode_json
-from bakeoff.record.pipeline import PipelineRecord
-from bakeoff.record.profile import NamedTime, Ranking
+from bakeoff.record.pipeline import NamedTime, PipelineRecord, Ranking, Units
 from bakeoff.record.schema import new_finding
 from bakeoff.record.store import load_all, save
-from bakeoff.record.units import Units
 from bakeoff.report.figures import profile as figures
 from bakeoff.report.figures.style import BETWEEN, colours
 from bakeoff.report.figures.vega import Figure

@@ -3,7 +3,7 @@
 import pytest
 from chrome import DECODE, DENOISE, GLUE, LINES, kernel, launch, operator, stamp, unit
 
-from bakeoff.record.profile import LineTrace
+from bakeoff.record.pipeline import LineTrace
 from bakeoff.trace.busy import Account, account, covered_ns, union
 from bakeoff.trace.chrome import TraceEvent
 from bakeoff.trace.timeline import disturbed_units, read_timeline, without

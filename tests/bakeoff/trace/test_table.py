@@ -8,8 +8,7 @@ from profile_records import SEEN, UNITS, line, named, on_cpu, on_gpu, profiled
 
 from bakeoff.record.codec import decode, encode
 from bakeoff.record.frames import phases
-from bakeoff.record.pipeline import PipelineRecord
-from bakeoff.record.profile import Profile, Ranking
+from bakeoff.record.pipeline import PipelineRecord, Profile, Ranking
 from bakeoff.trace.table import ProfileRow, ProfileTable, operators_scale, own_kernels, profile_table, ranked
 
 

@@ -96,7 +96,7 @@ FAULTS = (
     Fault(
         "record",
         "the fastest process of the fastest build stands for a variant",
-        "bakeoff/record/representative.py",
+        "bakeoff/record/finalists.py",
         "sorted(processes, key=_median_ms)[(len(processes) - 1) // 2]",
         "sorted(processes, key=_median_ms)[0]",
         ("tests/bakeoff/report/test_groups.py",),
@@ -104,7 +104,7 @@ FAULTS = (
     Fault(
         "record",
         "a build that was not ok is hidden behind one that was",
-        "bakeoff/record/representative.py",
+        "bakeoff/record/finalists.py",
         "    if failed:\n",
         "    if len(failed) == len(tries):\n",
         ("tests/bakeoff/report/test_groups.py",),
@@ -112,7 +112,7 @@ FAULTS = (
     Fault(
         "record",
         "rows that different measuring code timed are divided by one another",
-        "bakeoff/record/basis.py",
+        "bakeoff/record/source.py",
         "Basis(record.source.component, record.source.instrument, versions)",
         "Basis(record.source.component, record.source.component, versions)",
         ("tests/bakeoff/report/test_comparable.py::TestStale",),
@@ -120,7 +120,7 @@ FAULTS = (
     Fault(
         "record",
         "a final of another source of a backend decides between the present rows",
-        "bakeoff/record/basis.py",
+        "bakeoff/record/source.py",
         "basis_of(a) == basis_of(b) and all(ours[name] == theirs[name] for name in ours.keys() & theirs.keys())",
         "basis_of(a) == basis_of(b) and ours.keys() == theirs.keys()",
         ("tests/bakeoff/report/test_comparable.py::test_a_final_between_two_codes_decides_nothing",),
@@ -168,7 +168,7 @@ FAULTS = (
     Fault(
         "record",
         "a row meets a limit of p99 where only its own 99th percentile does",
-        "bakeoff/record/limit_checks.py",
+        "bakeoff/record/finalists.py",
         '"met" if limit.allows(high) else "unclear"',
         '"met" if limit.allows(value) else "unclear"',
         (_LIMITS,),
@@ -184,7 +184,7 @@ FAULTS = (
     Fault(
         "record",
         "the finalists of a sweep for throughput are those of the shortest call",
-        "bakeoff/record/limit_checks.py",
+        "bakeoff/record/finalists.py",
         'return record.throughput if goal == "throughput" else record.latency',
         "return record.latency",
         (_LIMITS,),
@@ -200,7 +200,7 @@ FAULTS = (
     Fault(
         "record",
         "the lowest of a machine's measured ceilings counts",
-        "bakeoff/record/ceilings.py",
+        "bakeoff/record/floor.py",
         "entry.best > found[key].best",
         "entry.best < found[key].best",
         ("tests/bakeoff/record/test_ceilings.py",),

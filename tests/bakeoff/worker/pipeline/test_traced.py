@@ -18,8 +18,7 @@ from mixes import make_job, run_mix
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER
 
 from bakeoff.process.jobs import PipelineJob, ProfileRequest
-from bakeoff.record.pipeline import PipelineMeasurement
-from bakeoff.record.profile import Profile
+from bakeoff.record.pipeline import PipelineMeasurement, Profile
 from bakeoff.trace import timeline
 from bakeoff.trace.marks import is_ours
 from bakeoff.worker.pipeline import marking, traced

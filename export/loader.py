@@ -14,7 +14,6 @@ from bakeoff.export.folder import artifact_format_of, check_content, read_manife
 from bakeoff.export.manifest import MANIFEST, Manifest, Port
 from bakeoff.export.manifest import Program as About
 from bakeoff.export.sample import Reader
-from bakeoff.export.state import State, carry
 from bakeoff.export.torch_flags import differing_flags
 from bakeoff.machine import host
 from bakeoff.models.component import laid_out
@@ -23,6 +22,13 @@ from bakeoff.models.types import Scalar
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
+from collections.abc import Iterable, MutableMapping
+from typing import TYPE_CHECKING
+
+from bakeoff.models.component import Carry
+
+if TYPE_CHECKING:
     from torch import Tensor
 
 
@@ -313,3 +319,27 @@ class Stream:
         import torch
 
         return torch.zeros(port.shape, dtype=getattr(torch, port.dtype), device=self._artifact.manifest.device)
+
+
+State = MutableMapping[tuple[str, str], "Tensor"]
+"""(program, input) to the tensor for the program's next call."""
+
+
+def carry(state: State, carries: Iterable[Carry], program: str, outputs: Mapping[str, "Tensor"]) -> None:
+    """Update `state` with the outputs of a call of `program`. Raises KeyError for a window that was never set."""
+    import torch
+
+    made: dict[tuple[int, int], Tensor] = {}
+    for one in carries:
+        if one.workload != program:
+            continue
+        target, output = (one.to, one.input), outputs[one.output]
+        if one.axis is None:
+            state[target] = output
+            continue
+        window = state[target]
+        key = (id(window), id(output))  # two programs that share a window share the new window too
+        if key not in made:
+            kept = window.narrow(one.axis, output.shape[one.axis], window.shape[one.axis] - output.shape[one.axis])
+            made[key] = torch.cat((kept, output), one.axis)
+        state[target] = made[key]

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakeoff.plan.budget import Costs, FinalAhead, final_ahead
+from bakeoff.plan.budget import Costs, FinalAhead, by_priority, final_ahead
 from bakeoff.plan.expected import reference_s
 from bakeoff.plan.history import History
 from bakeoff.plan.plan import Plan
-from bakeoff.plan.priority import by_priority
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.rows import Row
 from bakeoff.process.jobs import Subject

@@ -9,11 +9,10 @@ from math import inf
 from pathlib import Path
 from types import FrameType
 
-from bakeoff.plan.budget import Costs, FinalAhead, grace_s
+from bakeoff.plan.budget import Costs, FinalAhead, by_priority, grace_s
 from bakeoff.plan.expected import expected_final
 from bakeoff.plan.history import History, history_of, known_history
 from bakeoff.plan.plan import Plan
-from bakeoff.plan.priority import by_priority
 from bakeoff.plan.rows import Key, Row
 from bakeoff.process.alarm import raised_again
 from bakeoff.process.jobs import Subject

@@ -16,8 +16,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from bakeoff.models.matrix_wm.action import EPSILON, ActionInputs, ActionModule, RMSNorm, append, modulate
-from bakeoff.models.matrix_wm.rotary import interleave, positions, rotate, space_angles
+from bakeoff.models.matrix_wm.action import (
+    EPSILON,
+    ActionInputs,
+    ActionModule,
+    RMSNorm,
+    append,
+    interleave,
+    modulate,
+    positions,
+    rotate,
+    space_angles,
+)
 from bakeoff.models.matrix_wm.spec import (
     CONDITION_CHANNELS,
     FRAMES_PER_BLOCK,

@@ -25,8 +25,7 @@ from bakeoff.backends.backend import BuildContext, Engine, Unavailable, Unsuppor
 from bakeoff.backends.format import Opening
 from bakeoff.backends.onnxruntime import backend, libraries, session
 from bakeoff.backends.onnxruntime.backend import BACKEND, Options
-from bakeoff.backends.onnxruntime.kernels import check_bf16_kernels
-from bakeoff.backends.onnxruntime.placement import read_placement, sort_nodes
+from bakeoff.backends.onnxruntime.placement import check_bf16_kernels, read_placement, sort_nodes
 from bakeoff.backends.tracing import Kernel, Trace
 from bakeoff.worker.failures import status_of
 

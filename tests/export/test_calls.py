@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from bakeoff.backends.format import BadArtifact
-from bakeoff.export.loader import Program
+from bakeoff.export.loader import Program, State, carry
 from bakeoff.export.manifest import Port
 from bakeoff.export.manifest import Program as About
-from bakeoff.export.state import State, carry
 from bakeoff.models.component import Carry
 from bakeoff.models.errors import BakeoffError
 

@@ -12,7 +12,7 @@ from golden_matrix_vae import replay
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from bakeoff.export.state import State, carry
+from bakeoff.export.loader import State, carry
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.matrix_vae.network import RMSNorm, build
 from bakeoff.models.matrix_vae.spec import SPEC, Config, Layer, layer_flops, layers, parameters, stream, workload

@@ -21,8 +21,7 @@ from bakeoff.models.checkpoint import load_checkpoint
 from bakeoff.models.component import Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.matrix_wm import network
-from bakeoff.models.matrix_wm.action import UnusedNorm, windows
-from bakeoff.models.matrix_wm.rotary import interleave, rotate, space_angles
+from bakeoff.models.matrix_wm.action import UnusedNorm, interleave, rotate, space_angles, windows
 from bakeoff.models.matrix_wm.spec import (
     MAX_BLOCKS,
     SPEC,

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from bakeoff.models.component import TensorSpec
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.matrix_wm.action import positions
 from bakeoff.models.matrix_wm.network import WorldModel
-from bakeoff.models.matrix_wm.rotary import positions
 from bakeoff.models.matrix_wm.spec import (
     CONDITION_CHANNELS,
     FRAMES_PER_BLOCK,

@@ -23,7 +23,7 @@ from bakeoff.process.jobs import (
 from bakeoff.process.phases import Block
 from bakeoff.record.pipeline import PipelineMeasurement
 from bakeoff.variant import options_of, parse_use, parse_variant, split_outside_brackets
-from bakeoff.worker.pipeline.loop import loop_of, program_subject
+from bakeoff.worker.pipeline.parity import loop_of, program_subject
 from bakeoff.worker.pipeline.reference import make_loop_reference
 from bakeoff.worker.pipeline.serve import serve_units
 from bakeoff.worker.reference.make import make_reference

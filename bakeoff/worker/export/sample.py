@@ -14,9 +14,9 @@ from msgspec import UNSET
 from safetensors.torch import save_file
 from torch import Tensor
 
+from bakeoff.export.loader import State, carry
 from bakeoff.export.manifest import SAMPLE, Port, Program, Sample
 from bakeoff.export.sample import BLOCK, MOST, every, key, repeated, thinned
-from bakeoff.export.state import State, carry
 from bakeoff.models.brought.about import read_about
 from bakeoff.models.component import Stream, TensorSpec
 from bakeoff.models.errors import BakeoffError

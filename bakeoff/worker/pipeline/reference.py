@@ -24,7 +24,7 @@ from bakeoff.models.weights import share_weights
 from bakeoff.process.jobs import LoopReferenceJob, LoopSubject, ReferenceResult
 from bakeoff.worker.pipeline.binding import Key
 from bakeoff.worker.pipeline.files import ABOUT, LoopAbout, LoopFiles, LoopFloor, floor_file, unit_file
-from bakeoff.worker.pipeline.loop import calls_of_first, first_units, loop_of, program_subject
+from bakeoff.worker.pipeline.parity import calls_of_first, first_units, loop_of, program_subject
 from bakeoff.worker.pipeline.runner import LoopRunner, ProgramEngine
 from bakeoff.worker.reference.error import difference
 from bakeoff.worker.reference.files import ReferenceFiles

@@ -27,8 +27,7 @@ from bakeoff.worker.failures import StageError, call_stage, first_line, tracebac
 from bakeoff.worker.gpu_watch import watching
 from bakeoff.worker.helpers import helper_peak_bytes, reset_helper_peaks
 from bakeoff.worker.pipeline.files import LoopFiles
-from bakeoff.worker.pipeline.loop import loop_of
-from bakeoff.worker.pipeline.parity import LoopCheck, first_problem, for_record, worse_of
+from bakeoff.worker.pipeline.parity import LoopCheck, first_problem, for_record, loop_of, worse_of
 from bakeoff.worker.pipeline.programs import LoopProgram, build_programs, weights_bytes
 from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.pipeline.session import TimedUnits, counters, stamp_ns

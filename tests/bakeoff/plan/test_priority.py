@@ -12,12 +12,11 @@ from bakeoff.machine import build_cache, host, paths
 from bakeoff.machine.identity import Machine, this_machine
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan import budget
-from bakeoff.plan.budget import Costs, FinalAhead, budget_text, final_ahead, grace_s, parse_budget
+from bakeoff.plan.budget import Costs, FinalAhead, budget_text, by_priority, final_ahead, grace_s, parse_budget
 from bakeoff.plan.dry_run import estimate
 from bakeoff.plan.expected import GUESS, Expected, expected, expected_final, reference_s
 from bakeoff.plan.history import History, expected_speedups, history_of, known_history
 from bakeoff.plan.plan import Plan, make_plan
-from bakeoff.plan.priority import by_priority
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.request import Request
 from bakeoff.plan.rows import Row

@@ -70,7 +70,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "export",
         "a window loses its newest entries and not the oldest ones",
-        "export/state.py",
+        "export/loader.py",
         "kept = window.narrow(one.axis, output.shape[one.axis],",
         "kept = window.narrow(one.axis, 0,",
         ("tests/export/test_calls.py",),
@@ -94,7 +94,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "export",
         "a manifest states figures of a record that is not ok",
-        "bakeoff/artifact/manifest.py",
+        "bakeoff/artifact/export.py",
         '        and stored.record.status == "ok"\n',
         "        and stored.record.latency is not None\n",
         ("tests/bakeoff/artifact/test_manifest.py",),
@@ -102,7 +102,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "export",
         "a manifest states figures of another machine",
-        "bakeoff/artifact/manifest.py",
+        "bakeoff/artifact/export.py",
         "        and stored.machine.id == machine.id\n",
         "",
         ("tests/bakeoff/artifact/test_manifest.py",),

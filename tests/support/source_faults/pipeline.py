@@ -105,7 +105,7 @@ FAULTS = (
     Fault(
         "pipeline",
         "only the first unit that is checked starts from the reference's state",
-        "bakeoff/worker/pipeline/loop.py",
+        "bakeoff/worker/pipeline/parity.py",
         "        if state_before is not None:\n",
         "        if state_before is not None and unit == 0:\n",
         ("tests/bakeoff/worker/pipeline/test_runner.py",),

@@ -145,7 +145,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "session",
         "the rank that waits longest is called the straggler",
-        "bakeoff/profile/ranks/straggler.py",
+        "bakeoff/profile/ranks/aggregate.py",
         "rank = min(waits, key=lambda each: (waits[each], each))\n        margin = _others(waits, rank) - waits[rank]",
         "rank = max(waits, key=lambda each: (waits[each], each))\n        margin = waits[rank] - _others(waits, rank)",
         ("tests/bakeoff/profile/ranks/test_rank_aggregate.py",),
@@ -153,7 +153,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "session",
         "a straggler's longest phase is its cause, however little of the excess it explains",
-        "bakeoff/profile/ranks/straggler.py",
+        "bakeoff/profile/ranks/aggregate.py",
         'cause = largest if share is not None and share >= CAUSE else ""',
         'cause = largest if share is not None else ""',
         ("tests/bakeoff/profile/ranks/test_rank_aggregate.py",),

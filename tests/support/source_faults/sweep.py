@@ -196,7 +196,7 @@ FAULTS = (
     Fault(
         "sweep",
         "with a budget a row that failed before comes first",
-        "bakeoff/plan/priority.py",
+        "bakeoff/plan/budget.py",
         "max(best / speedup - 1, 0.0) if speedup else _NO_NUMBER",
         "max(best / speedup - 1, 0.0) if speedup else 0.0",
         (f"{_PRIORITY}::TestOrder",),

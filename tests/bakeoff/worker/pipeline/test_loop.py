@@ -1,7 +1,7 @@
 """Which slots a value of a loop depends on."""
 
 from bakeoff.models.pipelines import resolve_pipeline
-from bakeoff.worker.pipeline.loop import calls_of_first, slots_behind
+from bakeoff.worker.pipeline.parity import calls_of_first, slots_behind
 
 
 def test_a_value_depends_on_the_slots_whose_programs_had_a_part_in_it() -> None:

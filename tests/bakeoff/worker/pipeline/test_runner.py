@@ -11,8 +11,8 @@ from bakeoff.models.pipelines import resolve_pipeline
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.worker.pipeline.clocks import UnitClock
 from bakeoff.worker.pipeline.files import OPENED
-from bakeoff.worker.pipeline.loop import first_units
 from bakeoff.worker.pipeline.marking import RecordingClock
+from bakeoff.worker.pipeline.parity import first_units
 
 
 def toy() -> Loop:

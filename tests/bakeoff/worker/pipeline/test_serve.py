@@ -19,8 +19,7 @@ from bakeoff.models.pipelines.toy import glue
 from bakeoff.record.pipeline import PipelineMeasurement
 from bakeoff.worker.pipeline import clocks
 from bakeoff.worker.pipeline.files import LoopFiles
-from bakeoff.worker.pipeline.loop import loop_of
-from bakeoff.worker.pipeline.parity import LoopCheck
+from bakeoff.worker.pipeline.parity import LoopCheck, loop_of
 from bakeoff.worker.pipeline.session import stamp_ns
 from bakeoff.worker.reference.files import ReferenceFiles
 

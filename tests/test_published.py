@@ -11,7 +11,6 @@ from bakeoff.record.schema import MEASURED, Record
 from bakeoff.record.store import Records, load_all
 from bakeoff.report.pages import readme, results
 from bakeoff.report.pipelines import pipeline_tables
-from bakeoff.report.render.markdown import citations
 from bakeoff.report.selection import final_of, ordered_tables, shorts
 
 RUNS = Path(__file__).parent.parent / "runs" / "published"
@@ -19,8 +18,8 @@ RUNS = Path(__file__).parent.parent / "runs" / "published"
 
 @pytest.fixture(scope="module")
 def published() -> Records:
-    """The entries that the page of the whole tables cites."""
-    return readme.only(load_all(RUNS), set(citations((RUNS / results.NAME).read_text(encoding="utf-8"))))
+    """What README and the page of the whole tables are made of."""
+    return readme.shown(load_all(RUNS), (RUNS / results.NAME).read_text(encoding="utf-8"))
 
 
 def _one(values: Iterable[object]) -> bool:

@@ -5,8 +5,7 @@
 
 import re
 import textwrap
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bakeoff.machine.files import write_atomically
@@ -42,7 +41,7 @@ _INTRODUCTION = (
 def render(records: Records) -> str:
     """The block: pictures, and a small table for each component.
 
-    For what `selection.chosen` returns it is a function of the entries that RESULTS.md there cites.
+    Equal records, as `selection.chosen` returns them, give equal text.
     """
     found, loop = shorts(records), frame(records)
     drawn, told = [], []
@@ -90,18 +89,17 @@ def _wrapped(text: str) -> str:
 
 
 def publish(published: Path, records: Records, runs: Path) -> list[Path]:
-    """Copy those of `records` that RESULTS.md cites from `runs`, and write README's block, RESULTS.md and the pictures.
+    """Copy the newest of `records` from `runs`, and write README's block, RESULTS.md and the pictures.
 
     Raises BakeoffError where README has no block, or a file cannot be written, or the library that draws is missing.
     """
     page = _page(published)
     if not _has_block(page):
         raise BakeoffError(f"{page} has no results block. Add the lines: {BEGIN} {END}", code="bad-page")
-    ids = _ids(chosen(records))
-    publish_records(published, runs, ids)
-    shown = only(load_all(published), ids)
-    text, drawn = _with_block(page, render(shown)), pictures.render(shown)
-    made = {published / results.NAME: markdown.render(results.of_published(shown)).encode()}
+    publish_records(published, runs, {entry.id for entry in _entries(chosen(records))})
+    newest = chosen(load_all(published).of_machines([machine.id for machine in records.machines()]))
+    text, drawn = _with_block(page, render(newest)), pictures.render(newest)
+    made = {published / results.NAME: markdown.render(results.of_published(newest)).encode()}
     made |= {published / name: data for name, data in drawn.items()}
     for path, data in {**made, page: text.encode()}.items():
         write_atomically(path, data)
@@ -119,39 +117,30 @@ def check(published: Path, records: Records | None = None) -> str | None:
     text = tables.read_text(encoding="utf-8", errors="replace") if tables.is_file() else ""
     found, ids = load_all(published) if records is None else records, set(markdown.citations(text))
     superseded = {entry.id for entry, _ in found.superseded} & ids
-    for kind, names in (("superseded", superseded), ("missing", ids - _ids(found) - superseded)):
+    gone = ids - {entry.id for entry in _entries(found)} - superseded
+    for kind, names in (("superseded", superseded), ("missing", gone)):
         if names:
             count = counted(len(names), f"{kind} record")
             return f"{tables} cites {count}, the first is {min(names)}. Run: make publish"
-    shown = only(found, ids)
-    if page.read_text(encoding="utf-8") != _with_block(page, render(shown)):
-        return f"{page}: the results block differs from what the records in {tables} give. Run: make publish"
-    if (ids or text) and text != markdown.render(results.of_published(shown)):
-        return f"{tables} differs from what the records that it cites give. Run: make publish"
-    missing = [name for name in pictures.names(shown) if not (published / name).is_file()]
+    newest = shown(found, text)
+    if page.read_text(encoding="utf-8") != _with_block(page, render(newest)):
+        return f"{page}: the results block differs from what the records give. Run: make publish"
+    if (ids or text) and text != markdown.render(results.of_published(newest)):
+        return f"{tables} differs from what the records give. Run: make publish"
+    missing = [name for name in pictures.names(newest) if not (published / name).is_file()]
     return f"{published / missing[0]} does not exist. Run: make publish" if missing else None
 
 
-def _ids(found: Records) -> set[str]:
-    return {entry.id for entries in (found.current, found.comparisons, found.pipelines) for entry in entries}
+def _entries(found: Records) -> Iterator[Stored | StoredComparison | StoredPipeline]:
+    yield from found.current
+    yield from found.comparisons
+    yield from found.pipelines
 
 
-def only(found: Records, ids: Collection[str]) -> Records:
-    """The entries with these ids, as a page cites them, and the eager mixes that mixes among them took turns with."""
-    runs = {entry.record.run for entry in found.pipelines if entry.id in ids}
-    mixes = (
-        entry
-        for entry in found.pipelines
-        if entry.id in ids or (entry.record.role == "eager" and entry.record.run in runs)
-    )
-    return replace(
-        found,
-        current=tuple(entry for entry in found.current if entry.id in ids),
-        comparisons=tuple(entry for entry in found.comparisons if entry.id in ids),
-        pipelines=tuple(mixes),
-        superseded=(),
-        problems=(),
-    )
+def shown(found: Records, page: str) -> Records:
+    """What README's results are of: the newest of the machines of which `page`, their RESULTS.md, cites records."""
+    ids = set(markdown.citations(page))
+    return chosen(found.of_machines([entry.machine.id for entry in _entries(found) if entry.id in ids]))
 
 
 def _page(published: Path) -> Path:

@@ -1,6 +1,6 @@
 """`bakeoff show` of a run of a pipeline: the record of one mix in full but for its units."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 from bakeoff.record.frames import BeforeAfter, before_after
@@ -9,7 +9,7 @@ from bakeoff.record.prediction import prediction
 from bakeoff.record.statistics import summarise_ns
 from bakeoff.record.store import StoredPipeline
 from bakeoff.report import document
-from bakeoff.report.document import Document, Heading, Lines, Section, Table, Text, Tone, blocks, listed
+from bakeoff.report.document import Document, Heading, Lines, Section, Table, Text, Tone, blocks, listed, stated
 from bakeoff.report.format import MIB, milliseconds
 from bakeoff.report.pages.pipelines import mixes_table, notes, phases_table
 from bakeoff.report.pages.record import origin, settings
@@ -28,13 +28,13 @@ def document_of(stored: StoredPipeline, others: Sequence[StoredPipeline] = ()) -
         if other.record.mix != record.mix and (found := before_after(other.record, record)) is not None
     }
     facts = [
-        Text(str(record.mix), "mix"),
-        Text(title(record), "subject"),
-        Text(stored.id, "record"),
+        *stated({"mix": str(record.mix), "subject": title(record), "record": stored.id}),
         Text(f"{made.status}{': ' + made.reason if made.reason else ''}", "status", tone_of(record.status)),
         *(_told(name, record, other, found) for name, (other, found) in turns.items()),
     ]
+    options = ", ".join(f"{name} {value}" for name, value in record.options.items() if value != "")
     run = f"run {record.run}, {record.role or 'typed'}, {record.how}"
+    source = f"pipeline {record.loop_hash}, measuring side {record.instrument}"
     return Document(
         str(record.mix),
         blocks(
@@ -45,12 +45,9 @@ def document_of(stored: StoredPipeline, others: Sequence[StoredPipeline] = ()) -
             *(_against(name, found) for name, (_, found) in turns.items()),
             listed((_program(record, program) for program in made.programs), "Programs"),
             _prediction(record),
-            listed(notes(row), "Notes"),
-            Section("Settings", blocks(listed(_options(record)), settings(record))),
-            Section(
-                "Origin",
-                blocks(origin(stored, run, f"pipeline {record.loop_hash}, measuring side {record.instrument}")),
-            ),
+            listed(notes(row), "Remarks"),
+            Section("Settings", blocks(listed(stated({"options": options})), settings(record))),
+            Section("Origin", blocks(origin(stored, run, source))),
             Lines(tuple(made.traceback.rstrip().splitlines())) if made.traceback else None,
         ),
     )
@@ -77,18 +74,19 @@ def _against(name: str, found: BeforeAfter) -> Table | None:
     return document.table(headings, lines, f"Against {name}")
 
 
-def _units(record: PipelineRecord) -> Iterator[Text]:
+def _units(record: PipelineRecord) -> list[Text]:
     """Openings and the units that are in no figure."""
-    made = record.measurement
-    if made.opened_ns:
-        yield Text(", ".join(f"{milliseconds(ns / 1e6)} ms" for ns in made.opened_ns[:6]), "opened")
-    if made.units is not None:
-        kinds = ("opening", "filling", "steady")
-        yield Text(", ".join(f"{made.units.kinds.count(kind)} {kind}" for kind in kinds), "units")
-        if made.units.copied_bytes:
-            yield Text(f"{median(made.units.copied_bytes) / MIB:.2f} MiB of inputs and state a unit, median", "copies")
-    if made.stamp_ns:
-        yield Text(f"{made.stamp_ns / 1e3:.2f} us: what the account itself costs a phase", "stamp")
+    made, units = record.measurement, record.measurement.units
+    copied = median(units.copied_bytes) / MIB if units is not None and units.copied_bytes else None
+    kinds = [] if units is None else [f"{units.kinds.count(kind)} {kind}" for kind in ("opening", "filling", "steady")]
+    return stated(
+        {
+            "opened": ", ".join(f"{milliseconds(ns / 1e6)} ms" for ns in made.opened_ns[:6]),
+            "units": ", ".join(kinds),
+            "copies": f"{copied:.2f} MiB of inputs and state a unit, median" if copied is not None else "",
+            "stamp": f"{made.stamp_ns / 1e3:.2f} us: what the account itself costs a phase" if made.stamp_ns else "",
+        }
+    )
 
 
 def _program(record: PipelineRecord, program: SlotProgram) -> Text:
@@ -116,8 +114,3 @@ def _prediction(record: PipelineRecord) -> Table | None:
         rows.append([slot.slot, *("n/a" if ms is None else f"{ms:.3f}" for ms in times), share])
     headings = [Heading("slot"), *(Heading(text, numeric=True) for text in _SLOT)]
     return document.table(headings, rows, "Slots beside the records of their programs, a unit")
-
-
-def _options(record: PipelineRecord) -> Iterator[Text]:
-    if record.options:
-        yield Text(", ".join(f"{name} {'none' if v == '' else v}" for name, v in record.options.items()), "options")

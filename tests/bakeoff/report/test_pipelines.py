@@ -342,9 +342,6 @@ class TestHostileText:
 
 
 class TestPage:
-    def test_equal_records_give_equal_pages(self) -> None:
-        assert html_text(records(*run_of_two())) == html_text(records(*run_of_two()))
-
     def test_a_browser_draws_all_figures(self, tmp_path: Path) -> None:
         chromium()
         path = tmp_path / "page.html"

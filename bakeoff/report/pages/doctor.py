@@ -68,7 +68,7 @@ def _problems(found: Diagnosis) -> Iterator[Text]:
     for text in (*found.known_bad, *found.gpu_limits):
         yield Text(text, "warning", "open")
     if found.load > host.usable_cores() / 2:
-        yield Text(f"a load of {found.load:.2f}: busy, so records will have a finding busy-host", "warning", "open")
+        yield Text("this host is busy by its load, so records will have a finding busy-host", "warning", "open")
     if not found.native_bf16:
         yield Text("bf16 is emulated on this CPU, so default sweeps leave it out", "warning", "open")
 

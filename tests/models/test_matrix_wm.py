@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from decoders import meta_flops
 from golden_files import read_golden
 from golden_matrix_wm import read_config, replay
 from golden_replay import replay_file
 from plain_matrix_wm import golden_outputs
 from safetensors.torch import save_file
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from bakeoff.models.checkpoint import load_checkpoint
 from bakeoff.models.component import Workload
@@ -321,19 +321,10 @@ def test_rotation_turns_adjacent_pairs_and_leaves_the_rest() -> None:
 # Formulas against the module
 
 
-def meta_flops(config: Config, name: str, batch: int) -> int:
-    with torch.device("meta"):
-        module = network.build(config, name, batch)
-        inputs = [torch.empty(one.shape) for one in workload(config, name, batch).inputs]
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        module(*inputs)
-    return int(counter.get_total_flops())
-
-
 @pytest.mark.parametrize("config", [CPU, TINY, *ODD.values()], ids=["cpu", "tiny", *ODD])
 def test_flops_are_what_torch_counts(config: Config) -> None:
     for name in NAMES:
-        assert workload(config, name, 2).work.flops == meta_flops(config, name, 2), name
+        assert workload(config, name, 2).work.flops == meta_flops(SPEC, config, name, 2), name
 
 
 @pytest.mark.parametrize("config", [TINY, *ODD.values()], ids=["tiny", *ODD])

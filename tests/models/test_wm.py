@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+from decoders import meta_flops
 from golden_files import read_golden
 from golden_wm import replay
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from bakeoff.models.component import Workload
 from bakeoff.models.errors import BakeoffError
@@ -115,22 +115,13 @@ def test_calls_for_a_frame_count_the_denoising_steps_and_the_context_pass() -> N
 # Formulas against the module
 
 
-def meta_flops(config: Config, name: str, batch: int) -> int:
-    with torch.device("meta"):
-        module = network.build(config, name, batch)
-        inputs = [torch.empty(one.shape) for one in workload(config, name, batch).inputs]
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        module(*inputs)
-    return int(counter.get_total_flops())
-
-
 @pytest.mark.parametrize(
     ("preset", "name"),
     [("1b", "step"), ("1b", "full"), ("200m", "single"), ("200m", "step-prepared"), ("200m", "append")],
 )
 def test_flops_of_a_preset_are_what_torch_counts(preset: str, name: str) -> None:
     config = SPEC.preset(preset).config
-    assert workload(config, name, 1).work.flops == meta_flops(config, name, 1)
+    assert workload(config, name, 1).work.flops == meta_flops(SPEC, config, name, 1)
 
 
 @pytest.mark.parametrize("config", ODD.values(), ids=ODD)
@@ -139,7 +130,7 @@ def test_formulas_hold_for_other_sizes(config: Config) -> None:
         module = network.build(config, "single")
     assert parameters(config) == sum(parameter.numel() for parameter in module.parameters())
     for name in ("full",) if config.n_frames == 1 else ("step", "context1", "append", "full"):
-        assert workload(config, name, 2).work.flops == meta_flops(config, name, 2), name
+        assert workload(config, name, 2).work.flops == meta_flops(SPEC, config, name, 2), name
 
 
 @pytest.mark.parametrize("config", ODD.values(), ids=ODD)

@@ -85,26 +85,18 @@ class TestOrder:
         )  # fmt: skip
         assert order(plan_of(), known) == ["eager", "inductor[freezing]", "onnxruntime", "inductor", "openvino"]
 
-    def test_a_row_that_takes_long_comes_later_than_one_that_is_nearly_as_good(self) -> None:
-        known = history(
-            stored("eager", 100), stored("inductor[freezing]", 30, wall_s=200.0), stored("onnxruntime", 32, wall_s=10.0)
-        )
-        plan = plan_of("eager", "inductor[freezing]", "onnxruntime[]")
-        assert order(plan, known) == ["eager", "onnxruntime", "inductor[freezing]"]
-
-    def test_a_cheap_row_that_is_slower_does_not_take_the_time_of_the_best(self) -> None:
-        known = history(
-            stored("eager", 100), stored("inductor[freezing]", 30, wall_s=200.0), stored("onnxruntime", 34, wall_s=5.0)
-        )
-        plan = plan_of("eager", "onnxruntime[]", "inductor[freezing]")
-        assert order(plan, known) == ["eager", "inductor[freezing]", "onnxruntime"]
-
-    def test_a_cheap_row_that_is_far_slower_does_not_come_before_the_best(self) -> None:
-        known = history(
-            stored("eager", 100), stored("inductor[freezing]", 30, wall_s=200.0), stored("onnxruntime", 90, wall_s=10.0)
-        )
-        plan = plan_of("eager", "onnxruntime[]", "inductor[freezing]")
-        assert order(plan, known) == ["eager", "inductor[freezing]", "onnxruntime"]
+    @pytest.mark.parametrize(
+        ("ms", "wall_s", "first"),
+        [(32, 10.0, "onnxruntime"), (34, 5.0, "inductor[freezing]"), (90, 10.0, "inductor[freezing]")],
+        ids=["nearly as good", "slower", "far slower"],
+    )
+    def test_a_row_that_takes_long_comes_later_than_a_cheap_one_that_is_nearly_as_good(
+        self, ms: float, wall_s: float, first: str
+    ) -> None:
+        slow, cheap = stored("inductor[freezing]", 30, wall_s=200.0), stored("onnxruntime", ms, wall_s=wall_s)
+        backends = ("inductor[freezing]", "onnxruntime[]")
+        for asked in (backends, backends[::-1]):
+            assert order(plan_of("eager", *asked), history(stored("eager", 100), slow, cheap))[:2] == ["eager", first]
 
     def test_an_unknown_row_is_between_the_good_and_the_bad_and_a_failed_one_last(self) -> None:
         known = history(

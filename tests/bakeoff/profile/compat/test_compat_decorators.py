@@ -25,13 +25,6 @@ from bakeoff.profile.compat import (
 from bakeoff.profile.session import Session, current
 
 
-@pytest.fixture
-def profiler(tmp_path: Path) -> Iterator[InferixProfiler]:
-    made = profiler_in(tmp_path)
-    yield made
-    made.profiler.uninstall()
-
-
 class Pipeline:
     def __init__(self, **attributes: Any) -> None:
         self.__dict__.update(attributes)

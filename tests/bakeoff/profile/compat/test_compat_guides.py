@@ -16,13 +16,6 @@ from bakeoff.profile.compat import InferixProfiler
 CUSTOM, SIMPLE, DIRECT = range(3)
 
 
-@pytest.fixture
-def profiler(tmp_path: Path) -> Iterator[InferixProfiler]:
-    made = profiler_in(tmp_path)
-    yield made
-    made.profiler.uninstall()
-
-
 def run(place: int, names: dict[str, Any]) -> dict[str, Any]:
     """The names that a block makes, with no change but its import."""
     source = guides.blocks("python")[place].replace(guides.IMPORTED, guides.OURS)

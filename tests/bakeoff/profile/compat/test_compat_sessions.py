@@ -2,7 +2,6 @@
 
 import time
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -16,13 +15,6 @@ from bakeoff.profile.compat import InferixProfiler
 from bakeoff.profile.profiler import Profiler
 from bakeoff.profile.session import NO_SESSION, Session
 from bakeoff.record.session import SessionRecord
-
-
-@pytest.fixture
-def profiler(tmp_path: Path) -> Iterator[InferixProfiler]:
-    made = profiler_in(tmp_path)
-    yield made
-    made.profiler.uninstall()
 
 
 def test_a_second_session_holds_nothing_of_the_first(profiler: InferixProfiler) -> None:

@@ -41,15 +41,6 @@ def findings(rows: Sequence[Stored], reasons: bool = True) -> list[Note]:
     return [Note(code, text, () if len(names) == len(rows) else tuple(names)) for (code, text), names in found.items()]
 
 
-def reasons(rows: Sequence[Stored]) -> list[tuple[str, str, str]]:
-    """Name, status and reason of the rows whose record states a reason."""
-    return [
-        (name_of(entry.record), entry.record.status, entry.record.measurement.reason)
-        for entry in rows
-        if entry.record.measurement.reason
-    ]
-
-
 def reason_code(record: Record) -> str:
     """The code of the finding that is the reason of a row's status; "" where the reason is no finding."""
     made = record.measurement

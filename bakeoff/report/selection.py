@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bakeoff.models import component_names, resolve_component
-from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredComparison
-from bakeoff.report.comparable import Table, tables
+from bakeoff.report.comparable import Table, baselines, stated_over, tables
 from bakeoff.report.groups import newest
 from bakeoff.report.pipelines import PipelineTable, by_run, named, pipeline_tables, title
 from bakeoff.report.recommendation import decision
@@ -68,13 +67,10 @@ def shorts(records: Records) -> list[Short]:
 
 
 def _best(found: Table) -> tuple[Stored, ...]:
-    ranked = sorted(
-        (entry for entry in found.rows if _ms(entry.record) is not None), key=lambda entry: _ms(entry.record) or 0.0
-    )
-    eager = [entry for entry in ranked if entry.record.baseline]
-    plain = [entry for entry in eager if entry.record.variant.dtype in BASELINE_DTYPES] or eager
-    best = ranked[:_BEST]
-    return (*best, *(entry for entry in plain[:1] if entry not in best))
+    ranked = [entry for entry in found.rows if _ms(entry.record) is not None]
+    ranked.sort(key=lambda entry: _ms(entry.record) or 0.0)
+    base = stated_over(baselines(found.rows))
+    return (*ranked[:_BEST], *(entry for entry in ranked[_BEST:] if entry.record is base))
 
 
 def _ms(record: Record) -> float | None:

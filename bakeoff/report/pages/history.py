@@ -23,7 +23,7 @@ from bakeoff.report.groups import group_key, groups, name_of, newest, title_with
 from bakeoff.report.links import Cited, cited_by, folders_of, links_from
 from bakeoff.report.notes import overlapped_text, selftest_text
 from bakeoff.report.objectives import goal_text
-from bakeoff.report.pages import pipelines, sweep
+from bakeoff.report.pages import pipelines, results, sweep
 from bakeoff.report.pipelines import by_run, differs, named, subject_key
 from bakeoff.report.pipelines import title_without_machine as pipeline_title
 from bakeoff.report.recommendation import decision, deployment
@@ -94,7 +94,7 @@ def _overview(own: Records, machine: Machine, folder: str) -> Section:
     counts = [counted(len(own.current), "record"), f"{len(own.pipelines)} of pipelines" if own.pipelines else ""]
     last = max((entry.record.created for entry in own.current), default="")
     counts += [f"the last at {minute(last)} UTC"] if last else []
-    names = {"results": "RESULTS.md", "history": NAME}
+    names = {"results": results.NAME, "history": NAME}
     pages = tuple(Link(f"{each} of {machine.id[:6]}", f"{quote(folder)}/{name}") for each, name in names.items())
     return Section(_named(machine), blocks(Text(", ".join(filter(None, counts)), links=pages), _lines(own)))
 

@@ -67,13 +67,13 @@ def _read_job() -> Job:
 def _do(job: Job, report: Reporter) -> Any:
     match job:
         case MeasureJob():
-            from bakeoff.worker.commands import turn_of
             from bakeoff.worker.measure import measure
+            from bakeoff.worker.reporter import turn_of
 
             _limit_memory(job.subject.device)
             return measure(job, report, turn_of(int(sys.argv[2]), report))
         case TraceJob():
-            from bakeoff.worker.commands import turn_of
+            from bakeoff.worker.reporter import turn_of
             from bakeoff.worker.trace import trace_build
 
             _limit_memory(job.measure.subject.device)

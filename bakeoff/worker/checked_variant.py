@@ -1,6 +1,9 @@
-"""A variant that was built, proved and checked: what a measurement and a comparison both start from."""
+"""A variant that was built, proved and checked, and the proof of its record: what a measurement and a comparison share.
 
-from collections.abc import Callable
+The proof is the engine's own statement, compared with the operators that a call dispatched.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,11 +12,13 @@ from typing import TypeVar
 from torch import Tensor
 
 from bakeoff.backends import resolve_backend
-from bakeoff.backends.backend import Call, Proof, Unsupported
+from bakeoff.backends.backend import Call, Prepared, Proof, Ran, Unsupported
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob
-from bakeoff.record.schema import Measurement
+from bakeoff.record.schema import Finding, Measurement, Parity, ProofRecord, new_finding
 from bakeoff.worker.build import BuiltEngine, build_engine
+from bakeoff.worker.checks.dispatch import Dispatched, left_to_aten, uncompiled
 from bakeoff.worker.checks.outputs import OutputWatch, call_twice
 from bakeoff.worker.failures import StageError, call_stage, traceback_text
 from bakeoff.worker.reference.error import Difference, not_comparable
@@ -112,3 +117,81 @@ def _compare_two_calls(checked: CheckedVariant, index: int, call: Call, device: 
         text = "the outputs changed after the call had returned"
         first = [replace(not_comparable(text), where=f"inputs {index}") for _ in first]
     return [first, checked.reference.differences(index, again, "after the first outputs were overwritten")]
+
+
+def final_proof(checked: CheckedVariant, ran: Dispatched) -> ProofRecord:
+    """Prove the engine again after its last call, and compare that call's operators with eager's.
+
+    `fell_back` is the first of these that applies: what the build showed; what the engine stated after its first call,
+    then after its last; a graph that inductor compiled for a backend that does not use inductor; what ran instead of
+    what was prepared; eager's operators, for most of the work, in the call of a backend that compiles.
+    """
+    built = checked.built
+    final = call_stage(built.engine.prove)
+    fallback = built.fallback or checked.proof.fell_back or final.fell_back
+    if not fallback and ran.inductor_calls and not built.uses_inductor:
+        fallback = f"inductor: it compiled {ran.inductor_calls} of the graphs that a call runs"
+    if not fallback:
+        names = {*ran.operators, *final.operators_outside}
+        fallback = ran_instead(built.prepared, names, complete=_on_cpu(checked))
+    if not fallback and not built.runs_eagerly:
+        fallback = uncompiled(ran, checked.reference.eager) or ""
+    return _proof_record(checked, fallback, final.recompiles, ran)
+
+
+def left_findings(checked: CheckedVariant, proof: ProofRecord, ran: Dispatched, call_ns: float) -> list[Finding]:
+    """What a compiler left to PyTorch's kernels; of a CPU alone, where the host's times are those of the work."""
+    if proof.fell_back or checked.built.runs_eagerly or not _on_cpu(checked):
+        return []
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in left_to_aten(ran, call_ns / 1000).items())
+    text = f"operators that the compiler left to PyTorch's own kernels, by their share of a call: {shares}"
+    return [new_finding("left-to-aten", text)] if shares else []
+
+
+def _on_cpu(checked: CheckedVariant) -> bool:
+    return all(tensor.device.type == "cpu" for tensor in checked.inputs)
+
+
+def ran_instead(prepared: Prepared, names: Iterable[str], complete: bool) -> str:
+    """What a call ran instead of what was prepared, by the names of what ran; "" if nothing shows that."""
+    ran = Ran(frozenset(names), complete)
+    return next(filter(None, (check(ran) for check in prepared.ran_instead)), "")
+
+
+def first_proof(checked: CheckedVariant) -> ProofRecord:
+    """The proof as it stands after the build, with neither recompiles nor dispatched operators."""
+    return _proof_record(checked, checked.built.fallback or checked.proof.fell_back, ())
+
+
+def with_precision(job: MeasureJob, proof: ProofRecord, parity: Parity, checked: CheckedVariant) -> ProofRecord:
+    """The proof; it gets `fell_back` where a quantised fp32 variant is as exact as eager: nothing was quantised."""
+    if job.quantisation and job.dtype == "fp32" and not proof.fell_back and checked.reference.as_exact_as_eager(parity):
+        text = "full precision: the error is no larger than plain eager's, too small for a quantised computation"
+        return replace(proof, fell_back=text)
+    return proof
+
+
+def _proof_record(
+    checked: CheckedVariant, fallback: str, recompiles: Sequence[str], ran: Dispatched | None = None
+) -> ProofRecord:
+    """The engine's statement as records store it; `fallback` is a noun phrase for what ran instead, "" for nothing."""
+    proof, prepared = checked.proof, checked.built.prepared
+    facts: dict[str, Scalar] = {**prepared.facts, **proof.facts}
+    if ran is not None:
+        eager = checked.reference.eager
+        facts["operators_dispatched"] = sum(ran.operators.values())
+        facts["operators_dispatched_by_eager"] = sum(eager.operators.values())
+        facts["elementwise_dispatched"] = ran.elementwise
+        facts["elementwise_dispatched_by_eager"] = eager.elementwise
+    return ProofRecord(
+        fell_back=fallback,
+        graphs=proof.graphs,
+        graph_breaks=proof.graph_breaks,
+        recompiles=tuple(recompiles),
+        operators_inside=dict(proof.operators_inside),
+        operators_outside=dict(proof.operators_outside),
+        facts=facts,
+        graph_hash=proof.graph_hash,
+        quantised={**prepared.quantised, **proof.quantised},
+        skipped={**prepared.skipped, **proof.skipped},
+    )

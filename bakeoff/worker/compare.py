@@ -10,17 +10,21 @@ from dataclasses import replace
 from bakeoff.process.jobs import CompareJob
 from bakeoff.process.phases import Block
 from bakeoff.record.schema import Measurement, new_finding
-from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, with_failures
+from bakeoff.worker.checked_variant import (
+    CheckedVariant,
+    build_and_check,
+    final_proof,
+    first_proof,
+    with_failures,
+    with_precision,
+)
 from bakeoff.worker.checks.dispatch import dispatched
 from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_block, time_call
-from bakeoff.worker.clocks.warm_up import warm_up
-from bakeoff.worker.commands import read_lines, turn_of, wait_for_idle_threads
-from bakeoff.worker.device import cache_flush, context_bytes
+from bakeoff.worker.clocks.timing import warm_up
+from bakeoff.worker.device import GpuWatch, cache_flush, context_bytes, watching
 from bakeoff.worker.failures import call_stage
-from bakeoff.worker.gpu_watch import GpuWatch, watching
 from bakeoff.worker.measure import activity
-from bakeoff.worker.proof import final_proof, first_proof, with_precision
-from bakeoff.worker.reporter import Reporter
+from bakeoff.worker.reporter import Reporter, read_lines, turn_of, wait_for_idle_threads
 from bakeoff.worker.status import decide_status
 from bakeoff.worker.subject import LoadedSubject
 from bakeoff.worker.torch_flags import settings

@@ -29,24 +29,35 @@ from bakeoff.record.schema import (
     new_finding,
 )
 from bakeoff.worker.brought.denormals import denormals_findings
-from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, with_failures
+from bakeoff.worker.checked_variant import (
+    CheckedVariant,
+    build_and_check,
+    final_proof,
+    first_proof,
+    left_findings,
+    with_failures,
+    with_precision,
+)
 from bakeoff.worker.checks import memory
-from bakeoff.worker.checks.changed_inputs import ChangeableInputs, changed_values, find_changeable, write
 from bakeoff.worker.checks.dispatch import Dispatched, dispatched
-from bakeoff.worker.checks.drift import LEAST_REPEATED, LONGEST_REPEAT_S, confirmed_drift
-from bakeoff.worker.checks.fresh_inputs import FreshInputsResult, call_with_fresh_inputs, changed_input
-from bakeoff.worker.checks.leaks import confirmed_leak
+from bakeoff.worker.checks.fresh_inputs import (
+    ChangeableInputs,
+    FreshInputsResult,
+    call_with_fresh_inputs,
+    changed_input,
+    changed_values,
+    find_changeable,
+    write,
+)
+from bakeoff.worker.checks.growth import LEAST_REPEATED, LONGEST_REPEAT_S, confirmed_drift, confirmed_leak
 from bakeoff.worker.checks.memory import tensors_bytes
 from bakeoff.worker.checks.window import WindowChecker
 from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_call
 from bakeoff.worker.clocks.timing import Timing, time_calls
-from bakeoff.worker.commands import Turn, at_once
-from bakeoff.worker.device import cache_flush, context_bytes, held_bytes
+from bakeoff.worker.device import GpuState, GpuWatch, cache_flush, context_bytes, held_bytes, watching
 from bakeoff.worker.failures import StageError, UncheckedError, call_stage, checking, traceback_text
-from bakeoff.worker.gpu_watch import GpuState, GpuWatch, watching
-from bakeoff.worker.proof import final_proof, first_proof, left_findings, with_precision
 from bakeoff.worker.reference.error import Difference
-from bakeoff.worker.reporter import Report
+from bakeoff.worker.reporter import Report, Turn, at_once
 from bakeoff.worker.sizes import measure_sizes, size_findings, status_with_sizes
 from bakeoff.worker.status import (
     contention_text,

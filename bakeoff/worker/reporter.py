@@ -1,4 +1,6 @@
-"""A worker's reports of its progress: one JSON object a line, which the parent reads as `supervisor.Event`."""
+"""A worker's line to its parent: reports of progress, one JSON object each, which the parent reads as
+`supervisor.Event`; and the parent's commands, between which the worker waits in read(2), with all its threads asleep.
+"""
 
 import contextlib
 import hashlib
@@ -6,11 +8,18 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any, Literal, Protocol
 
 from bakeoff.process.phases import Block, Phase
+
+_POLL_S = 0.011
+"""Longer than a tick of the kernel's clock (10 ms): CPU time since the last tick is not accounted yet."""
+_LONGEST_SPIN_S = 0.1
+"""With OMP_WAIT_POLICY=active threads spin for ever; then this is how long to wait for them."""
+Turn = Callable[[], None]
+"""Returns once nothing else is built or measured on this machine."""
 
 
 class Report(Protocol):
@@ -54,3 +63,40 @@ def _now_ns() -> int:
     clock = sys.modules.get("bakeoff.worker.clocks.clock")
     now: Callable[[], int] = getattr(clock, "now_ns", time.perf_counter_ns)
     return now()
+
+
+def at_once() -> None:
+    """The turn of a worker that has the machine to itself from the beginning."""
+
+
+def turn_of(commands: int, report: Report) -> Turn:
+    """A turn that a parent gives by a line on the descriptor `commands`, which is left open.
+
+    Raises EOFError where the parent closes it instead.
+    """
+
+    def wait() -> None:
+        wait_for_idle_threads()
+        report("turn")
+        while (byte := os.read(commands, 1)) != b"\n":
+            if not byte:
+                raise EOFError("the parent ended before it was this worker's turn")
+
+    return wait
+
+
+def wait_for_idle_threads() -> None:
+    """Sleep until this process uses no CPU: threads of OpenMP and of compilers spin for a while before they sleep."""
+    until = time.monotonic() + _LONGEST_SPIN_S
+    while time.monotonic() < until:
+        before = time.process_time()
+        time.sleep(_POLL_S)
+        if time.process_time() - before < _POLL_S / 10:
+            return
+
+
+def read_lines(descriptor: int) -> Iterator[bytes]:
+    """Commands of the parent, one a line, until it closes its end."""
+    with os.fdopen(descriptor, "rb", buffering=0) as stream:
+        while line := stream.readline():
+            yield line.strip()

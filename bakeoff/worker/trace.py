@@ -14,10 +14,9 @@ from bakeoff.backends.tracing import Trace
 from bakeoff.process.jobs import NOTHING_TRACED, MeasureJob, TraceJob, TraceResult
 from bakeoff.record.schema import BuildCost, KernelTime, TraceRecord
 from bakeoff.worker.build import BuiltEngine, build_engine
-from bakeoff.worker.commands import Turn, at_once
+from bakeoff.worker.checked_variant import ran_instead
 from bakeoff.worker.failures import StageError, call_stage
-from bakeoff.worker.proof import ran_instead
-from bakeoff.worker.reporter import Report
+from bakeoff.worker.reporter import Report, Turn, at_once
 from bakeoff.worker.subject import cast_subject, load_subject
 from bakeoff.worker.torch_flags import flags
 

@@ -22,8 +22,8 @@ from bakeoff.models import resolve_component
 from bakeoff.plan.request import Request
 from bakeoff.plan.suites import compositions
 from bakeoff.record.schema import Record
+from bakeoff.worker.checked_variant import ran_instead
 from bakeoff.worker.checks.dispatch import dispatched
-from bakeoff.worker.proof import ran_instead
 from bakeoff.worker.torch_flags import flags, settings
 
 KERNELS = {

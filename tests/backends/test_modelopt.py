@@ -21,7 +21,7 @@ from bakeoff.models import resolve_component
 from bakeoff.models.component import LEAST_SQNR_DB
 from bakeoff.plan.request import Request
 from bakeoff.plan.suites import compositions
-from bakeoff.worker.checks.quantisation import check_quantisation, layer_bytes
+from bakeoff.worker.build import check_quantisation, layer_bytes
 
 pytestmark = LIBRARY_WARNINGS
 

@@ -95,7 +95,7 @@ def test_opened_artifacts_too(fake: Fake, outside: bool, order: tuple[bool, bool
 def test_a_mix_of_both_runs_each_as_it_says(
     fake: Fake, order: tuple[bool, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bakeoff.worker.proof.uncompiled", lambda *_: None)  # the fake's engines run by PyTorch
+    monkeypatch.setattr("bakeoff.worker.checked_variant.uncompiled", lambda *_: None)  # fakes run by PyTorch
     ways = {slot: f"{named('tensorrt-aot', graphs)}/fp32" for slot, graphs in zip(SLOTS, order, strict=True)}
     first = len(fake.engines)
     made, _ = run_mix(make_job(tmp_path, ways), tmp_path / "work")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from bakeoff.backends.backend import Call, Outputs
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import WindowChecks
-from bakeoff.worker.checks.changed_inputs import ChangeableInputs
+from bakeoff.worker.checks.fresh_inputs import ChangeableInputs
 from bakeoff.worker.checks.outputs import copied, overwrite, same
 from bakeoff.worker.clocks.clock import LONGEST_BLOCK_S, TimingConfig, time_call
 from bakeoff.worker.reference.error import Difference

@@ -1,21 +1,39 @@
 """One engine timed: warm-up, the window in which both clocks run, and a last checked call of each set of inputs."""
 
+import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 
 from bakeoff.backends.backend import Call, Outputs
+from bakeoff.models.words import counted
 from bakeoff.record.schema import Clock, Finding, Samples, new_finding
+from bakeoff.record.statistics import half_width
 from bakeoff.worker.checks.outputs import LATE_S, copied, overwrite
 from bakeoff.worker.checks.window import WindowChecker
-from bakeoff.worker.clocks.clock import TimingConfig, time_call
+from bakeoff.worker.clocks.clock import TimingConfig, now_ns, time_block, time_call, time_checked_call
 from bakeoff.worker.clocks.cpu_usage import CpuUsage, measure_cpu_usage
-from bakeoff.worker.clocks.warm_up import Activity, warm_up
-from bakeoff.worker.clocks.window import Window
 
+Activity = Callable[[], Mapping[str, int]]
+"""Reads counters that move when anything is compiled, tuned or captured."""
 _TYPICAL_CALLS = 20
 """The last calls of warm-up, whose median says how long a call takes."""
+_LEAST_SAMPLES = 5
+_LEAST_BLOCKS = 3
+_BLOCK_S = 0.05
+_SEGMENTS = 10
+"""Segments of each clock in the least time of a window."""
+_CHECK_EVERY_S = 0.25
+_MOMENTS = 20
+"""Moments at which memory, the GPU and the host's speed are read."""
+_CALLS_BETWEEN_READINGS = 4
+_SETTLED_NS = 100_000_000
+"""Longer calls are timed even after such a reading, which takes a hundredth of them at most."""
+_PROBES = 5
+_PROBE_ADDITIONS = 2000
+_LEAST_WINDOW = 3
+_LARGEST_WINDOW = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +55,6 @@ class Timing:
     """All calls in the window, untimed ones included."""
     host_slowdown: float
     """Time of a fixed piece of CPU work at the end of the window over that at its beginning."""
-    """Round trips of a cache line between two CPUs, at the same moments as `held_bytes`; empty where not read."""
 
 
 def time_calls(
@@ -53,7 +70,7 @@ def time_calls(
     if not settled:
         text = f"samples still drifted after {config.policy.warmup_cap_s:.0f} s of warm-up"
         findings.append(new_finding("warm-up", text))
-    window = Window(calls, median(warmup_ns[-_TYPICAL_CALLS:]), config, checker)
+    window = _Window(calls, median(warmup_ns[-_TYPICAL_CALLS:]), config, checker)
     before = dict(activity())
     with measure_cpu_usage() as usage:
         window.run()
@@ -108,3 +125,190 @@ def _host_slowdown(probes: Sequence[int]) -> float:
     """The median of the last fifth of the probes over that of the first; 1.0 for fewer than five."""
     part = len(probes) // 5
     return median(probes[-part:]) / median(probes[:part]) if part else 1.0
+
+
+@dataclass(slots=True)
+class _Window:
+    """Samples of both clocks and what was read between them, as the window goes on."""
+
+    calls: Sequence[Call]
+    expected_ns: float
+    """Of a call, from warm-up."""
+    config: TimingConfig
+    checker: WindowChecker | None = None
+    latency_ns: list[int] = field(default_factory=list)
+    throughput_ns: list[int] = field(default_factory=list)
+    stopped: str = ""
+    """Why it ended: "narrow", "cap" or "samples"; empty while it goes on."""
+    latency_calls: int = 0
+    """Calls that the latency clock timed, those whose samples were not kept included."""
+    throughput_calls: int = 0
+    made: int = 0
+    """All calls, untimed ones included; decides whose turn it is."""
+    held_bytes: list[int] = field(default_factory=list)
+    probes_ns: list[int] = field(default_factory=list)
+    """Fixed CPU work, timed to detect slowdowns of the whole host."""
+    _latency_s: float = 0.0
+    _throughput_s: float = 0.0
+    _started: float = 0.0
+    _checked: float = 0.0
+    _read: float = -math.inf
+    _read_at: int = -_CALLS_BETWEEN_READINGS
+    _stride: int = 1
+    _disturbed: bool = False
+    """The next call follows work of the instrument itself and is not timed."""
+
+    @property
+    def block_calls(self) -> int:
+        """Calls of one throughput sample, about 50 ms; two at least, and fewer in one that `time_block` ends early."""
+        return max(2, round(_BLOCK_S * 1e9 / self.expected_ns))
+
+    def run(self) -> None:
+        """Sample until the policy's stopping rule holds; the clock that is behind goes on, a tenth of its time."""
+        policy = self.config.policy
+        # Where calls are so fast that samples would reach their maximum before the least time, every n-th is kept.
+        self._stride = max(1, math.ceil(policy.min_s * 1e9 / self.expected_ns / policy.max_samples))
+        if self.checker is not None:
+            self.checker.begin(policy, self.expected_ns, self.block_calls)
+        self._started = self._checked = time.monotonic()
+        while not self.stopped:
+            if self._latency_progress() <= self._throughput_progress():
+                self.config.report("latency", self._counted())
+                self._run_segment(self._latency_progress, self._time_latency)
+            else:
+                self.config.report("throughput", self._counted())
+                self._run_segment(self._throughput_progress, self._time_throughput)
+        while self.checker is not None and self.checker.lacking:
+            self.made += self.checker.check(self.calls, self.made, self.config)
+
+    def _counted(self) -> str:
+        """Samples of both clocks: each is announced in turn, and a count of one alone would seem to run backwards."""
+        return f"{counted(len(self.latency_ns), 'sample')} one by one, {len(self.throughput_ns)} of blocks"
+
+    def _latency_progress(self) -> float:
+        """1.0 once the least time and number of samples are reached; infinite once there is no room for samples."""
+        policy, count = self.config.policy, len(self.latency_ns)
+        if count >= policy.max_samples:
+            return math.inf
+        return min(_share(self._latency_s, policy.min_s), count / _LEAST_SAMPLES)
+
+    def _throughput_progress(self) -> float:
+        policy, count = self.config.policy, len(self.throughput_ns)
+        if count >= policy.max_samples:
+            return math.inf
+        return min(_share(self._throughput_s, policy.throughput_s), count / _LEAST_BLOCKS)
+
+    def _run_segment(self, progress: Callable[[], float], sample: Callable[[], None]) -> None:
+        end = progress() + 1 / _SEGMENTS
+        while not self.stopped and progress() < end:
+            sample()
+            self._read_machine()
+            self.stopped = self._reason_to_stop()
+
+    def _time_latency(self) -> None:
+        checker = self.checker
+        if checker is not None and checker.due():
+            self.made += checker.check(self.calls, self.made, self.config)
+            self._disturbed = True
+        started = time.monotonic()
+        elapsed_ns = time_checked_call(self.calls, self.made, self.config)
+        self.made += 1
+        if self._disturbed:
+            self._disturbed = False
+            return
+        self._latency_s += time.monotonic() - started
+        self.latency_calls += 1
+        if self.latency_calls % self._stride == 0:
+            self.latency_ns.append(elapsed_ns)
+
+    def _time_throughput(self) -> None:
+        checker, count, sets = self.checker, self.block_calls, len(self.calls)
+        if checker is not None and checker.block_due():
+            self.made += checker.check_block(self.calls, count, self.config)
+            self._disturbed = True
+        if self._disturbed:
+            time_checked_call(self.calls, self.made, self.config)
+            self.made += 1
+            self._disturbed = False
+        started = time.monotonic()
+        block = [self.calls[(self.made + index) % sets] for index in range(count)]
+        elapsed_ns, outputs, made = time_block(block, self.config)
+        self.made += made
+        self.throughput_calls += made
+        self.config.check_outputs((self.made - 1) % sets, outputs)
+        self._throughput_s += time.monotonic() - started
+        self.throughput_ns.append(elapsed_ns)
+
+    def _read_machine(self) -> None:
+        policy, now = self.config.policy, time.monotonic()
+        length_s = policy.min_s + policy.throughput_s
+        slow = self.expected_ns >= _SETTLED_NS
+        if now - self._read < length_s / _MOMENTS or (self.made - self._read_at < _CALLS_BETWEEN_READINGS and not slow):
+            return
+        self._read, self._read_at = now, self.made
+        self.held_bytes.append(self.config.held_bytes())
+        self.probes_ns.append(_probe_ns())
+        self.config.read_gpu()
+        self._disturbed = not slow
+
+    def _reason_to_stop(self) -> str:
+        policy, now, count = self.config.policy, time.monotonic(), len(self.latency_ns)
+        enough_blocks = self._throughput_progress() >= 1
+        if count >= policy.max_samples and enough_blocks:
+            return "samples"
+        if now - self._started >= policy.cap_s + policy.throughput_s:
+            return "cap" if count >= _LEAST_SAMPLES and len(self.throughput_ns) >= _LEAST_BLOCKS else ""
+        enough = enough_blocks and count >= policy.min_samples and self._latency_s >= policy.min_s
+        if not enough or now - self._checked < _CHECK_EVERY_S:
+            return ""
+        self._checked = now
+        return "narrow" if half_width(self.latency_ns) < policy.narrow_ratio else ""
+
+
+def _share(done_s: float, wanted_s: float) -> float:
+    return done_s / wanted_s if wanted_s else math.inf
+
+
+def _probe_ns() -> int:
+    """Fixed work on one core, a fraction of a millisecond: nanoseconds, the fastest of a few repeats."""
+    samples = []
+    for _ in range(_PROBES):
+        started = now_ns()
+        sum(range(_PROBE_ADDITIONS))
+        samples.append(now_ns() - started)
+    return min(samples)
+
+
+def warm_up(calls: Sequence[Call], activity: Activity, config: TimingConfig) -> tuple[list[int], bool]:
+    """Call until no counter moves and the last samples agree with the ones before, for `warmup_s` at least.
+
+    Returns the samples in nanoseconds, at most the newest `max_samples`, and whether steady state was reached before
+    `warmup_cap_s`. Every set of inputs is called once at least.
+    """
+    policy = config.policy
+    samples: list[int] = []
+    started = time.monotonic()
+    quiet_since, counters = 0, dict(activity())
+    while True:
+        samples.append(time_checked_call(calls, len(samples), config))
+        elapsed = time.monotonic() - started
+        enough = max(2 * window_of(samples), len(calls))
+        if elapsed >= policy.warmup_s and len(samples) - quiet_since >= enough:
+            moved = dict(activity())
+            if moved != counters:
+                counters, quiet_since = moved, len(samples)
+            elif agree(samples, policy.settle_ratio):
+                return samples[-policy.max_samples :], True
+        if elapsed >= policy.warmup_cap_s and len(samples) >= len(calls):
+            return samples[-policy.max_samples :], False
+
+
+def window_of(samples: Sequence[int]) -> int:
+    """How many of the newest samples are compared with as many before them."""
+    return max(_LEAST_WINDOW, min(len(samples) // 4, _LARGEST_WINDOW))
+
+
+def agree(samples: Sequence[int], ratio: float) -> bool:
+    """Whether the medians of the last two windows differ by less than this share; both must have samples."""
+    window = window_of(samples)
+    return abs(median(samples[-window:]) / median(samples[-2 * window : -window]) - 1) < ratio

@@ -14,12 +14,11 @@ from bakeoff.process.jobs import PipelineJob, SlotProgramJob
 from bakeoff.record.pipeline import SlotProgram
 from bakeoff.record.schema import Finding
 from bakeoff.variant import parse_variant
-from bakeoff.worker.checked_variant import CheckedVariant, build_and_check
+from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, first_proof, with_precision
 from bakeoff.worker.failures import StageError, traceback_text
 from bakeoff.worker.pipeline.binding import Key
 from bakeoff.worker.pipeline.reference import share_where_equal
 from bakeoff.worker.pipeline.runner import ProgramEngine
-from bakeoff.worker.proof import first_proof, with_precision
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.status import decide_status, settings_alarms
 from bakeoff.worker.subject import LoadedSubject, load_subject

@@ -17,14 +17,14 @@ from bakeoff.process.jobs import PipelineJob, ProfileRequest
 from bakeoff.record.pipeline import LoopParity, PipelineMeasurement, PipelineMemory, Profile, SlotProgram
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Finding, Samples, Status, new_finding
+from bakeoff.worker.checked_variant import final_proof
 from bakeoff.worker.checks import memory
 from bakeoff.worker.checks.dispatch import dispatched
-from bakeoff.worker.checks.leaks import confirmed_leak
+from bakeoff.worker.checks.growth import confirmed_leak
 from bakeoff.worker.clocks.clock import TimingConfig, time_call
 from bakeoff.worker.compare import OF_ALL_SIDES
-from bakeoff.worker.device import context_bytes
+from bakeoff.worker.device import context_bytes, watching
 from bakeoff.worker.failures import StageError, call_stage, first_line, traceback_text
-from bakeoff.worker.gpu_watch import watching
 from bakeoff.worker.helpers import helper_peak_bytes, reset_helper_peaks
 from bakeoff.worker.pipeline.files import LoopFiles
 from bakeoff.worker.pipeline.parity import LoopCheck, first_problem, for_record, loop_of, worse_of
@@ -33,7 +33,6 @@ from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.pipeline.session import TimedUnits, counters, stamp_ns
 from bakeoff.worker.pipeline.traced import TracedPass
 from bakeoff.worker.pipeline.units import UnitLog
-from bakeoff.worker.proof import final_proof
 from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reporter import Reporter
 from bakeoff.worker.status import contention_text, fallback_reason, is_contended, settings_alarms, threads_alarms

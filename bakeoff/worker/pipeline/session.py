@@ -13,15 +13,13 @@ from bakeoff.models.words import counted
 from bakeoff.process.phases import Block
 from bakeoff.worker.clocks.clock import now_ns
 from bakeoff.worker.clocks.cpu_usage import CpuMeter
-from bakeoff.worker.commands import read_lines, wait_for_idle_threads
-from bakeoff.worker.device import held_bytes
+from bakeoff.worker.device import GpuWatch, held_bytes
 from bakeoff.worker.failures import call_stage
-from bakeoff.worker.gpu_watch import GpuWatch
 from bakeoff.worker.pipeline.clocks import UNATTRIBUTED, make_clock
 from bakeoff.worker.pipeline.programs import LoopProgram
 from bakeoff.worker.pipeline.runner import LoopRunner, UnitSample
 from bakeoff.worker.pipeline.units import Counters, UnitLog, check_account
-from bakeoff.worker.reporter import Reporter
+from bakeoff.worker.reporter import Reporter, read_lines, wait_for_idle_threads
 
 _STAMPS, _STAMP_BLOCKS = 200, 15
 

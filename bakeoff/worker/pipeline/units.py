@@ -5,7 +5,7 @@ from statistics import median
 
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.record.pipeline import Line, ProgramTime, UnitKind, Units
-from bakeoff.worker.clocks.warm_up import agree, window_of
+from bakeoff.worker.clocks.timing import agree, window_of
 from bakeoff.worker.pipeline.binding import Key
 from bakeoff.worker.pipeline.runner import Segment, UnitSample
 

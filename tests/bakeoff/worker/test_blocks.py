@@ -16,7 +16,7 @@ from bakeoff.process.supervisor import Event
 from bakeoff.record.policy import Policy
 from bakeoff.worker.clocks.clock import TimingConfig
 from bakeoff.worker.compare import _run_blocks
-from bakeoff.worker.gpu_watch import GpuWatch
+from bakeoff.worker.device import GpuWatch
 from bakeoff.worker.reporter import Reporter
 
 

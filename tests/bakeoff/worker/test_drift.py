@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bakeoff.worker.checks.drift import LEAST_GROWTH, climb, confirmed_drift
+from bakeoff.worker.checks.growth import LEAST_GROWTH, climb, confirmed_drift
 
 
 def noisy(seed: int, count: int, busy: float = 0.3) -> np.ndarray:

@@ -15,8 +15,13 @@ from torch import Tensor
 
 from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.record.policy import Policy
-from bakeoff.worker.checks.changed_inputs import ChangeableInputs
-from bakeoff.worker.checks.fresh_inputs import FreshInputsResult, HotRound, TimedBinding, call_with_fresh_inputs
+from bakeoff.worker.checks.fresh_inputs import (
+    ChangeableInputs,
+    FreshInputsResult,
+    HotRound,
+    TimedBinding,
+    call_with_fresh_inputs,
+)
 from bakeoff.worker.clocks.clock import TimingConfig
 
 CALL_S, RECORDING_S = 0.003, 0.2

@@ -11,9 +11,9 @@ pytest.importorskip("torch", reason="the device is torch's")
 
 from fake_nvml import FakeGpu, FakeNvml, NVMLError_GpuIsLost, NVMLError_NoPermission, whole_gpu
 
-from bakeoff.worker import gpu_watch
+from bakeoff.worker import device
 from bakeoff.worker.checks import memory
-from bakeoff.worker.gpu_watch import GpuState, foreign_processes, watching
+from bakeoff.worker.device import GpuState, foreign_processes, watching
 
 UUID = "11111111-0000-0000-0000-000000000000"
 PARENTS = {10: 1, 11: 1, 20: 2}
@@ -146,7 +146,7 @@ def test_a_gpu_that_nvml_does_not_know_costs_nothing(monkeypatch: pytest.MonkeyP
 
 def test_a_stranger_seen_once_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     own, stranger = SimpleNamespace(pid=os.getpid()), SimpleNamespace(pid=1)
-    monkeypatch.setattr(gpu_watch, "_parent_of_worker", lambda pid: {1: 0}.get(pid, 5))
+    monkeypatch.setattr(device, "_parent_of_worker", lambda pid: {1: 0}.get(pid, 5))
     state = watched(monkeypatch, whole_gpu(UUID, ComputeRunningProcesses=[[own], [own, stranger], [own]]))
     assert state.other_processes == (1,)
     (alarm,) = state.alarms()

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("torch", reason="a worker's modules import it")
 
-from bakeoff.worker.checks.leaks import confirmed_leak, suspected_leak
+from bakeoff.worker.checks.growth import confirmed_leak, suspected_leak
 
 MIB = 1 << 20
 CLIMBING = [300 * MIB + index * 2 * MIB for index in range(20)]

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from bakeoff.backends.backend import Prepared
-from bakeoff.worker.checks.quantisation import (
+from bakeoff.worker.build import (
     check_quantisation,
     layer_bytes,
     layers_not_smaller,

@@ -14,8 +14,7 @@ from bakeoff.backends.backend import Call, Outputs
 from bakeoff.record.policy import Policy
 from bakeoff.worker.clocks import clock
 from bakeoff.worker.clocks.clock import TimingConfig, time_block, time_call
-from bakeoff.worker.clocks.timing import Timing, time_calls
-from bakeoff.worker.clocks.warm_up import window_of
+from bakeoff.worker.clocks.timing import Timing, time_calls, window_of
 
 MILLISECOND = 1_000_000
 EVER = 1e9

@@ -16,7 +16,7 @@ from torch import Tensor
 from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.backends.port import NOTHING_CARRIED, Port, port_buffers
 from bakeoff.record.policy import Policy
-from bakeoff.worker.checks.changed_inputs import ChangeableInputs, find_changeable
+from bakeoff.worker.checks.fresh_inputs import ChangeableInputs, find_changeable
 from bakeoff.worker.checks.outputs import same
 from bakeoff.worker.checks.window import WindowChecker
 from bakeoff.worker.clocks.clock import TimingConfig

@@ -175,7 +175,7 @@ FAULTS = (
     Fault(
         "checks",
         "changed values stay in the inputs after a check",
-        "bakeoff/worker/checks/changed_inputs.py",
+        "bakeoff/worker/checks/fresh_inputs.py",
         "        finally:\n            write(self.tensors, before)\n",
         "        finally:\n            del before\n",
         (f"{_WINDOW}::test_a_correct_engine_is_left_alone_however_it_reads_its_inputs",),
@@ -183,7 +183,7 @@ FAULTS = (
     Fault(
         "checks",
         "an engine that copies its inputs when they are bound is called wrong",
-        "bakeoff/worker/checks/changed_inputs.py",
+        "bakeoff/worker/checks/fresh_inputs.py",
         "    if _reads_changes(in_place[0], reference, device):\n        return in_place\n",
         "    return in_place\n",
         (f"{_WINDOW}::test_a_correct_engine_is_left_alone_however_it_reads_its_inputs",),
@@ -231,7 +231,7 @@ FAULTS = (
     Fault(
         "checks",
         "a leak is what the few calls keep that were repeated",
-        "bakeoff/worker/checks/leaks.py",
+        "bakeoff/worker/checks/growth.py",
         "round(kept_bytes(rounds) * wanted / rounds)",
         "kept_bytes(rounds)",
         ("tests/bakeoff/worker/test_leaks.py",),
@@ -239,7 +239,7 @@ FAULTS = (
     Fault(
         "checks",
         "a layer counts as quantised though it takes as many bytes as before",
-        "bakeoff/worker/checks/quantisation.py",
+        "bakeoff/worker/build.py",
         "layers_not_smaller(names, before_bytes, after_bytes) if prepared.shrinks_weights else []",
         "[]",
         ("tests/bakeoff/worker/test_quantisation.py",),

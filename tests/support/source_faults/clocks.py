@@ -60,7 +60,7 @@ FAULTS = (
     Fault(
         "clocks",
         "warm-up ends after its least time, though its samples do not agree",
-        "bakeoff/worker/clocks/warm_up.py",
+        "bakeoff/worker/clocks/timing.py",
         "elif agree(samples, policy.settle_ratio):",
         "else:",
         (f"{_TIMING}::test_warm_up_lasts_until_samples_agree",),
@@ -68,7 +68,7 @@ FAULTS = (
     Fault(
         "clocks",
         "the call after the instrument's own work is a sample",
-        "bakeoff/worker/clocks/window.py",
+        "bakeoff/worker/clocks/timing.py",
         "            self._disturbed = False\n            return\n        self._latency_s",
         "            self._disturbed = False\n        self._latency_s",
         (f"{_TIMING}::test_the_call_after_the_instruments_own_work_is_no_sample",),
@@ -76,7 +76,7 @@ FAULTS = (
     Fault(
         "clocks",
         "one clock runs to its end before the other begins",
-        "bakeoff/worker/clocks/window.py",
+        "bakeoff/worker/clocks/timing.py",
         "_SEGMENTS = 10",
         "_SEGMENTS = 1",
         (f"{_TIMING}::test_the_phases_are_reported_in_order",),
@@ -84,7 +84,7 @@ FAULTS = (
     Fault(
         "clocks",
         "the window ends after its least time, however wide the median's interval is",
-        "bakeoff/worker/clocks/window.py",
+        "bakeoff/worker/clocks/timing.py",
         'return "narrow" if half_width(self.latency_ns) < policy.narrow_ratio else ""',
         'return "narrow"',
         (f"{_TIMING}::test_a_drifting_interval_runs_into_the_cap",),
@@ -92,7 +92,7 @@ FAULTS = (
     Fault(
         "clocks",
         "of very short calls only the first ones are samples",
-        "bakeoff/worker/clocks/window.py",
+        "bakeoff/worker/clocks/timing.py",
         "max(1, math.ceil(policy.min_s * 1e9 / self.expected_ns / policy.max_samples))",
         "1",
         (f"{_TIMING}::test_samples_are_bounded",),
@@ -151,7 +151,7 @@ FAULTS = (
     Fault(
         "clocks",
         "a host that became slower is a drift of the row",
-        "bakeoff/worker/checks/drift.py",
+        "bakeoff/worker/checks/growth.py",
         "grown = climb(samples) / max(1.0, host_slowdown)",
         "grown = climb(samples)",
         (f"{_DRIFT}::test_a_slower_host_is_no_drift_and_a_steady_window_is_not_measured_again",),
@@ -159,7 +159,7 @@ FAULTS = (
     Fault(
         "clocks",
         "a drift is believed though calls are fast again",
-        "bakeoff/worker/checks/drift.py",
+        "bakeoff/worker/checks/growth.py",
         "return grown if _lower_quartile(later) / first > (1 + grown) / 2 else 1.0",
         "return grown if _lower_quartile(later) else 1.0",
         (f"{_DRIFT}::test_calls_that_are_fast_again_did_not_drift",),

@@ -17,7 +17,7 @@ FAULTS = (
     Fault(
         "worker",
         "warm-up ends at the first samples that agree, though something was compiled just before",
-        "bakeoff/worker/clocks/warm_up.py",
+        "bakeoff/worker/clocks/timing.py",
         "len(samples) - quiet_since >= enough:",
         "len(samples) >= enough:",
         (f"{_TIMING}::test_warm_up_lasts_until_no_counter_moves",),
@@ -108,7 +108,7 @@ FAULTS = (
     Fault(
         "worker",
         "a fallback that an engine states after its first call alone counts",
-        "bakeoff/worker/proof.py",
+        "bakeoff/worker/checked_variant.py",
         "built.fallback or checked.proof.fell_back or final.fell_back",
         "built.fallback or checked.proof.fell_back",
         (f"{_MEASURE}::test_a_fallback_that_the_engine_states_after_its_last_call_counts",),
@@ -116,7 +116,7 @@ FAULTS = (
     Fault(
         "worker",
         "graphs that inductor compiled for a call of another compiler count as that one's",
-        "bakeoff/worker/proof.py",
+        "bakeoff/worker/checked_variant.py",
         "if not fallback and ran.inductor_calls and not built.uses_inductor:",
         "if not fallback and ran.inductor_calls and built.uses_inductor:",
         (f"{_MEASURE}::test_graphs_that_inductor_compiled_for_a_call_of_another_compiler_are_a_fallback",),
@@ -172,7 +172,7 @@ FAULTS = (
     Fault(
         "worker",
         "a GPU that was throttled in the middle of a window counts as steady",
-        "bakeoff/worker/gpu_watch.py",
+        "bakeoff/worker/device.py",
         "reasons |= reading",
         "reasons = reading",
         ("tests/bakeoff/worker/test_gpu_watch.py",),

@@ -72,12 +72,12 @@ def cache(
     as_json: Json = False,
 ) -> None:
     """Show how large the cache folder is; all of it can be made again."""
-    from bakeoff.machine import cache_folder, paths
+    from bakeoff.machine import build_cache, paths
     from bakeoff.machine.locks import clearing_lock
     from bakeoff.report.document import Document, Heading, Text, blocks, table
 
     folder = paths.cache_folder()
-    before = cache_folder.measure(folder)
+    before = build_cache.measure(folder)
     if not clear:
         kinds = [(kind, _mib(size)) for kind, size in before.kinds.items()]
         total = Text(f"{_mib(before.bytes)} MiB in {folder}")
@@ -86,9 +86,9 @@ def cache(
         return
     paths.ensure_writable(folder, "caches")
     with clearing_lock(folder):
-        before = cache_folder.measure(folder)
-        left = cache_folder.clear(folder)
-        freed = before.bytes - cache_folder.measure(folder).bytes
+        before = build_cache.measure(folder)
+        left = build_cache.clear(folder)
+        freed = before.bytes - build_cache.measure(folder).bytes
     print_json({"folder": str(folder), "freed_bytes": freed}) if as_json else print_text(f"freed {_mib(freed)} MiB")
     if left:
         fail(f"{left[0]} cannot be deleted; look at its permissions", 2, "not-writable")

@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bakeoff.machine.gpus import ask, find_gpu, physical_gpu
-from bakeoff.machine.throttling import REASONS
+from bakeoff.machine.gpus import REASONS, ask, find_gpu, physical_gpu
 from bakeoff.monitor.energy import Counter, Integral, device_energy
 from bakeoff.monitor.probe import MIB, ProbeReport, Reading
 from bakeoff.monitor.request import GpuQuantity

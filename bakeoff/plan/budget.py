@@ -12,8 +12,7 @@ from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.expected import GUESS, Expected, expected, expected_final, reference_s
 from bakeoff.plan.history import History, expected_speedups
-from bakeoff.plan.reference import reference_folder
-from bakeoff.plan.rows import Row
+from bakeoff.plan.rows import Row, reference_folder
 from bakeoff.process.jobs import Subject
 from bakeoff.record.objective import Goal
 from bakeoff.record.verdict import AGREEING_PAIRS

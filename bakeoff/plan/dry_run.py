@@ -11,8 +11,7 @@ from bakeoff.plan.budget import Costs, FinalAhead, by_priority, final_ahead
 from bakeoff.plan.expected import reference_s
 from bakeoff.plan.history import History
 from bakeoff.plan.plan import Plan
-from bakeoff.plan.reference import reference_folder
-from bakeoff.plan.rows import Row
+from bakeoff.plan.rows import Row, reference_folder
 from bakeoff.process.jobs import Subject
 
 _GUESS_FINAL_BUILDS_S = 60.0

@@ -10,8 +10,7 @@ from bakeoff.machine import build_cache, host
 from bakeoff.models.component import Component
 from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.plan.history import History
-from bakeoff.plan.reference import reference_folder
-from bakeoff.plan.rows import Row
+from bakeoff.plan.rows import Row, reference_folder
 from bakeoff.record.schema import Record
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, expected_pairs
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.backends import may_overlap
-from bakeoff.machine import build_cache, host
+from bakeoff.machine import build_cache, host, paths
 from bakeoff.machine.files import digest
 from bakeoff.machine.identity import this_machine
 from bakeoff.machine.known_issues import IssueCode, known_issues
@@ -19,6 +19,7 @@ from bakeoff.plan.suites import Step
 from bakeoff.process.environment import own_home, user_code_path, worker_environment
 from bakeoff.process.jobs import BackendStep, Subject
 from bakeoff.record.schema import Status
+from bakeoff.record.source import component_hash
 from bakeoff.variant import Variant, use_of
 
 Key = tuple[str, int, int, int]
@@ -227,3 +228,32 @@ def short_of_memory(needed: Need, device: str) -> Precheck | None:
             text = f"needs an estimated {needed_bytes >> 20} MiB{whose}, {free >> 20} MiB are free; not started"
             return Precheck("oom", text)
     return None
+
+
+_VERSION = 6
+"""Of the files' format: another one makes them anew."""
+
+
+def reference_folder(subject: Subject, component: Component) -> Path:
+    """By config, workload, seeds or content of the weights, device, torch's version and the component's source.
+
+    Raises BakeoffError when the component's network module is gone.
+    """
+    weights = ["file", subject.checkpoint_hash] if subject.checkpoint else ["random", subject.weight_seed]
+    key = digest(
+        [
+            component.name,
+            component.preset(subject.preset).config,
+            subject.workload,
+            subject.batch,
+            subject.input_seed,
+            weights,
+            subject.device,
+            subject.threads,
+            this_machine(subject.device).machine_class,
+            host.read_versions().get("torch", ""),
+            component_hash(subject.component),
+            _VERSION,
+        ]
+    )
+    return paths.cache_folder() / "references" / f"{component.name}-{subject.preset}-{subject.workload}-{key}"

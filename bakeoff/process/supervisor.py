@@ -22,11 +22,10 @@ import msgspec
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.process import guard
 from bakeoff.process.alarm import alarm_waits
-from bakeoff.process.environment import IN_WORKER
+from bakeoff.process.environment import IN_WORKER, make_work_folder
 from bakeoff.process.gpu_memory import GpuMeter, GpuPeaks
 from bakeoff.process.jobs import Answer, Job
 from bakeoff.process.phases import Block
-from bakeoff.process.work_folder import make_work_folder
 from bakeoff.record.codec import read_as
 
 WORKER = (sys.executable, "-P", "-m", "bakeoff.worker")

@@ -114,12 +114,12 @@ def finalists(rows: Sequence[Stored], objective: Objective = LATENCY) -> list[St
 def candidates(rows: Sequence[Stored], objective: Objective = LATENCY) -> list[Stored]:
     """The rows that could be shipped if there were no limits, the best by the objective's goal first."""
     fitting = [
-        entry for entry in rows if is_candidate(entry.record) and isfinite(call_ms(entry.record, objective.goal))
+        entry for entry in rows if _is_candidate(entry.record) and isfinite(call_ms(entry.record, objective.goal))
     ]
     return sorted(fitting, key=lambda entry: call_ms(entry.record, objective.goal))
 
 
-def is_candidate(record: Record) -> bool:
+def _is_candidate(record: Record) -> bool:
     """Whether the row can be shipped: it is ok, has samples, and its error is that of real weights or of no rounding.
 
     The error of a quantised row on random weights says nothing about its error on trained ones.

@@ -334,17 +334,17 @@ Measured = Record | Comparison | CeilingsRecord | PipelineRecord
 
 def folder_of(runs: Path, entry: Measured) -> Path:
     """The folder for an entry's file. A machine's folder keeps its name when the machine's readable name changes."""
-    return machine_folder(runs, entry.machine) / RECORDS
+    return _machine_folder(runs, entry.machine) / RECORDS
 
 
-def machine_folder(runs: Path, machine: Machine) -> Path:
+def _machine_folder(runs: Path, machine: Machine) -> Path:
     """`runs/<machine>`: an existing folder that ends in the machine's id, else a new one with its readable name."""
     ending = f"-{machine.id[:6]}"
-    known = [path for path in record_folders(runs) if path.parent.name.endswith(ending)]
+    known = [path for path in _record_folders(runs) if path.parent.name.endswith(ending)]
     return known[0].parent if known else runs / machine.folder
 
 
-def record_folders(runs: Path) -> list[Path]:
+def _record_folders(runs: Path) -> list[Path]:
     """The folders of records of all machines, by name. A missing `runs` has none.
 
     Raises BakeoffError if it cannot be read.
@@ -374,7 +374,7 @@ def no_records(runs: Path) -> BakeoffError:
 
 def record_files(runs: Path) -> Iterator[Path]:
     """Every record file under `runs`, by folder and name. Raises BakeoffError if a folder cannot be read."""
-    for folder in record_folders(runs):
+    for folder in _record_folders(runs):
         try:
             names = sorted(os.listdir(folder))
         except OSError as error:

@@ -30,8 +30,7 @@ from bakeoff.record.schema import (
 from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash
 from bakeoff.record.store import now
 from bakeoff.sweeps.session import Session
-from bakeoff.sweeps.turns import Ended
-from bakeoff.sweeps.watch import NOT_WATCHED
+from bakeoff.sweeps.watch import NOT_WATCHED, Ended
 
 _STATUS: dict[str, Status] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
 """By how a worker ended without a result."""

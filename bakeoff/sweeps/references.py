@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bakeoff.models.errors import BakeoffError, ErrorCode
-from bakeoff.plan.reference import reference_folder
-from bakeoff.plan.rows import Row
+from bakeoff.plan.rows import Row, reference_folder
 from bakeoff.process.environment import WEIGHTS
 from bakeoff.process.jobs import ReferenceJob, ReferenceResult
 from bakeoff.process.supervisor import Launch, Outcome, run_job

@@ -1,8 +1,7 @@
 """What the workers of a row are given: their job, their compiler cache, their deadlines and where they report to."""
 
 from bakeoff.machine import build_cache, host
-from bakeoff.plan.reference import reference_folder
-from bakeoff.plan.rows import Row
+from bakeoff.plan.rows import Row, reference_folder
 from bakeoff.process.environment import WEIGHTS
 from bakeoff.process.jobs import MeasureJob
 from bakeoff.process.phases import PHASES, DeadlineClass

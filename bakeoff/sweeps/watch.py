@@ -1,17 +1,20 @@
-"""Watching a worker with a monitor: its processes and its GPU, from its first announcement until it has ended.
+"""Watching a worker with a monitor, and workers that build beside each other and are timed in turns.
 
 The monitor is a process of its own, beside the worker's and started while the worker imports. A monitor that cannot run
-costs a finding and nothing else.
+costs a finding and nothing else. Nothing is timed while anything is built, or built while anything is timed.
 """
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from bakeoff.process.supervisor import Event, Launch
+from bakeoff.process.jobs import Job
+from bakeoff.process.phases import TIMED
+from bakeoff.process.supervisor import Event, Launch, LiveWorker, Outcome, wait_for
 from bakeoff.record.monitor import Monitored
 from bakeoff.record.redact import without_folders
 from bakeoff.record.schema import Finding, new_finding
@@ -149,3 +152,75 @@ def start_monitor(pid: int, gpu: str) -> Watching:
 
 def _not_monitored(why: str) -> Finding:
     return new_finding("not-monitored", f"a monitor was asked for and saw nothing: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One worker, which announces the phase "turn" before it times or traces anything, or ends without it."""
+
+    job: Job
+    result_type: type
+    launch: Launch
+    monitor: bool = False
+    """Watch it with a monitor."""
+
+
+Timeline = tuple[tuple[str, float], ...]
+"""Each phase that a worker entered, and when by time.monotonic(); "" at its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a worker ended."""
+
+    outcome: Outcome
+    watched: Watched
+    timeline: Timeline
+
+    @property
+    def built(self) -> tuple[float, float]:
+        """From when to when it built, possibly beside others."""
+        ends = [at for phase, at in self.timeline if phase in ("turn", "")]
+        return self.timeline[0][1], ends[0]
+
+    @property
+    def alone(self) -> tuple[float, float] | None:
+        """From when to when it had the machine to itself; None where it ended before its turn."""
+        phases = [phase for phase, _ in self.timeline]
+        if "turn" not in phases:
+            return None
+        after = phases.index("turn") + 1
+        return self.timeline[after][1], self.timeline[-1][1]
+
+
+def _ignore(_timeline: Timeline) -> None:
+    pass
+
+
+def in_turns(tasks: Sequence[Task], on_stopped: Callable[[Timeline], None] = _ignore) -> Generator[Ended, None, None]:
+    """Start all workers at once; when all are built or have ended, let one after the other go on.
+
+    Yields how each ended, in their order. Close the iterator where it is not read to its end: that ends the workers,
+    and `on_stopped` is told what each of them did until then. Raises BakeoffError when no worker can be started at all.
+    """
+    with ExitStack() as stack:
+        left: list[LiveWorker] = []
+
+        def tell() -> None:
+            for worker in left:
+                on_stopped(tuple(worker.timeline))
+
+        stack.callback(tell)  # called after the workers have ended
+        watches = [stack.enter_context(WorkerWatch(task.launch, TIMED, task.monitor)) for task in tasks]
+        workers = [
+            stack.enter_context(LiveWorker(task.job, watch.launch)) for task, watch in zip(tasks, watches, strict=True)
+        ]
+        left += workers
+        waiting = wait_for(dict.fromkeys(workers, "turn"))
+        for task, worker, watch in zip(tasks, workers, watches, strict=True):
+            if waiting[worker] is not None:
+                worker.tell("go")
+                worker.wait()
+            outcome = worker.finish(task.result_type)
+            left.remove(worker)
+            yield Ended(outcome, watch.stop(), tuple(worker.timeline))

@@ -24,7 +24,7 @@ from bakeoff.sweeps.references import References, make_reference
 from bakeoff.sweeps.row import launch_of, measure_job, open_cache
 from bakeoff.sweeps.session import Session
 from bakeoff.sweeps.time_limit import TimeIsUpError
-from bakeoff.sweeps.turns import Ended, Task, in_turns
+from bakeoff.sweeps.watch import Ended, Task, in_turns
 
 _MOST = 8
 """Rows of a wave: each keeps its engine in memory until its turn."""

@@ -17,8 +17,7 @@ import psutil
 import torch
 
 from bakeoff.machine import host
-from bakeoff.machine.gpus import ask, find_gpu, nvml, physical_gpu, read_memory
-from bakeoff.machine.throttling import POWER_CAP, SLOWDOWNS
+from bakeoff.machine.gpus import POWER_CAP, SLOWDOWNS, ask, find_gpu, nvml, physical_gpu, read_memory
 from bakeoff.models.component import Workload
 from bakeoff.models.types import Scalar
 from bakeoff.process import guard

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bakeoff.machine.datasheets import find_datasheet
-from bakeoff.machine.floors import Ceiling, peak_bandwidth, peak_flops
+from bakeoff.machine.floors import Ceiling, find_datasheet, peak_bandwidth, peak_flops
 from bakeoff.models.types import DTYPES
 from bakeoff.record.floor import share, work_dtypes
 from bakeoff.record.schema import Record, Status

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bakeoff.machine import host, paths
-from bakeoff.machine.gpu_limits import gpu_limits
+from bakeoff.machine.gpus import gpu_limits
 from bakeoff.machine.host import Host
 from bakeoff.machine.known_issues import known_issues
 from bakeoff.models.types import DEVICES, DTYPES

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from records import Ran, bakeoff
 
-from bakeoff.machine import build_cache, cache_folder, paths
+from bakeoff.machine import build_cache, paths
 from bakeoff.machine.locks import device_lock
 from bakeoff.models.errors import ErrorCode
 
@@ -59,7 +59,7 @@ def all_files(root: Path) -> set[str]:
 
 class TestSize:
     def test_by_kind(self, folder: Path) -> None:
-        found = cache_folder.measure(folder)
+        found = build_cache.measure(folder)
         assert found.kinds == {"builds": 3_210_000, "references": 2_000, "models": 340, "logs": 18, "kept": 15}
         assert found.bytes == sum((FILES | KEPT).values())
 
@@ -70,18 +70,18 @@ class TestSize:
         (folder / "elsewhere").symlink_to(outside)
         shutil.rmtree(folder / "references")
         (folder / "references").symlink_to(outside)
-        assert cache_folder.measure(folder).bytes < sum((FILES | KEPT).values()) + 1000
+        assert build_cache.measure(folder).bytes < sum((FILES | KEPT).values()) + 1000
 
     def test_what_is_deleted_meanwhile_counts_nothing(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         listed = os.listdir
         monkeypatch.setattr(os, "listdir", lambda path: [*listed(path), "gone"])
         monkeypatch.setattr(os, "walk", lambda path: [(str(path), [], ["gone too"])])
-        assert cache_folder.measure(folder).kinds["builds"] == 0
+        assert build_cache.measure(folder).kinds["builds"] == 0
 
 
 class TestClearing:
     def test_what_takes_room(self, folder: Path) -> None:
-        assert cache_folder.clear(folder) == []
+        assert build_cache.clear(folder) == []
         assert all_files(folder) == set(KEPT)
 
     def test_nothing_outside_is_deleted_by_links(self, folder: Path, outside: Path, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ class TestClearing:
         shutil.rmtree(folder / "references")
         (folder / "references").symlink_to(outside)
         (tmp_path / "link").symlink_to(folder)
-        assert cache_folder.clear(tmp_path / "link") == [tmp_path / "link/references"]
+        assert build_cache.clear(tmp_path / "link") == [tmp_path / "link/references"]
         assert all_files(folder) == set(KEPT)
         assert (folder / "references").is_symlink()
         assert all_files(outside) == {"thesis.txt"}
@@ -108,7 +108,7 @@ class TestClearing:
             return opened(path, *arguments, **more)
 
         monkeypatch.setattr(os, "open", racing)
-        cache_folder.clear(folder)
+        build_cache.clear(folder)
         assert all_files(outside) == {"thesis.txt"}
 
     def test_files_that_are_deleted_meanwhile(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ class TestClearing:
             unlink(path, **more)  # gone by now
 
         monkeypatch.setattr(os, "unlink", racing)
-        assert cache_folder.clear(folder) == []
+        assert build_cache.clear(folder) == []
 
 
 class TestBuilds:

@@ -7,8 +7,7 @@ import pytest
 from ceilings import CEILINGS, MIB
 from records import GPU_HOST, HOST
 
-from bakeoff.machine.datasheets import _SHEETS, find_datasheet
-from bakeoff.machine.floors import peak_bandwidth, peak_flops
+from bakeoff.machine.floors import _SHEETS, find_datasheet, peak_bandwidth, peak_flops
 from bakeoff.machine.host import Host
 
 

@@ -8,7 +8,7 @@ import pytest
 from fake_nvml import FakeGpu, FakeNvml, whole_gpu
 
 from bakeoff.machine import gpus, host
-from bakeoff.machine.gpu_limits import gpu_limits
+from bakeoff.machine.gpus import gpu_limits
 from bakeoff.report.pages import doctor
 from bakeoff.report.render import terminal
 

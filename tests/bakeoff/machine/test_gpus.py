@@ -13,7 +13,7 @@ from fake_nvml import FakeGpu, FakeNvml, NVMLError_GpuIsLost, NVMLError_NoPermis
 
 from bakeoff.export import requirements
 from bakeoff.machine import cuda_devices, gpus, host
-from bakeoff.machine.datasheets import find_datasheet
+from bakeoff.machine.floors import find_datasheet
 from bakeoff.machine.identity import this_machine
 from bakeoff.machine.locks import device_lock
 from bakeoff.plan.plan import Plan, make_plan

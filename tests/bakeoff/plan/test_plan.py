@@ -26,8 +26,8 @@ from bakeoff.plan import rows
 from bakeoff.plan.dry_run import estimate
 from bakeoff.plan.history import history_of
 from bakeoff.plan.plan import Plan, checkpoint_hash, make_plan
-from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.request import Request, with_deadline
+from bakeoff.plan.rows import reference_folder
 from bakeoff.record.policy import Policy
 from bakeoff.report.pages import plan
 from bakeoff.report.render import terminal

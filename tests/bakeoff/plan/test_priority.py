@@ -17,9 +17,8 @@ from bakeoff.plan.dry_run import estimate
 from bakeoff.plan.expected import GUESS, Expected, expected, expected_final, reference_s
 from bakeoff.plan.history import History, expected_speedups, history_of, known_history
 from bakeoff.plan.plan import Plan, make_plan
-from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.request import Request
-from bakeoff.plan.rows import Row
+from bakeoff.plan.rows import Row, reference_folder
 from bakeoff.record.schema import BuildCost, Record
 from bakeoff.record.store import Stored, save
 from bakeoff.report.pages import plan as plan_page

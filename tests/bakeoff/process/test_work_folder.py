@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 from bakeoff.machine import paths
-from bakeoff.process import work_folder
-from bakeoff.process.work_folder import make_work_folder
+from bakeoff.process import environment
+from bakeoff.process.environment import make_work_folder
 
 KILLED = """
 import os
-from bakeoff.process.work_folder import make_work_folder
+from bakeoff.process.environment import make_work_folder
 print(make_work_folder().path, flush=True)
 os.kill(os.getpid(), 9)
 """
@@ -54,4 +54,4 @@ def test_a_link_to_another_folder_is_not_followed(tmp_path: Path) -> None:
     os.utime(theirs, (1, 1))
     make_work_folder().remove()
     assert (theirs / "deep").exists()
-    assert work_folder._OWNER not in os.listdir(theirs)
+    assert environment._OWNER not in os.listdir(theirs)

@@ -16,9 +16,9 @@ from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
 from bakeoff.process.jobs import MeasureJob, MeasureResult
 from bakeoff.process.supervisor import Deadlines, Event, Launch, LiveWorker
-from bakeoff.sweeps import turns
+from bakeoff.sweeps import watch
 from bakeoff.sweeps.row import measure_job, open_cache
-from bakeoff.sweeps.turns import Ended, Task, Timeline, in_turns
+from bakeoff.sweeps.watch import Ended, Task, Timeline, in_turns
 
 NAMES = ("eager", "inductor", "aoti")
 ALONE = ("warm-up", "latency", "throughput", "memory")
@@ -64,7 +64,7 @@ def test_all_are_built_before_any_is_timed_and_then_one_at_a_time(
             told.append((self.name, line))
             super().tell(line)
 
-    monkeypatch.setattr(turns, "LiveWorker", Telling)
+    monkeypatch.setattr(watch, "LiveWorker", Telling)
     ended = list(in_turns(tasks(told, tmp_path)))
     assert [one.outcome.kind for one in ended] == ["result"] * 3
     timed = [number for number, (_, phase) in enumerate(told) if phase in ("go", *ALONE)]
@@ -102,7 +102,7 @@ def test_a_guard_that_is_killed_costs_its_own_worker_alone(
         made.append(LiveWorker(job, launch))
         return made[-1]
 
-    monkeypatch.setattr(turns, "LiveWorker", live)
+    monkeypatch.setattr(watch, "LiveWorker", live)
     *others, hanging = tasks(told, tmp_path)
     killed: list[int] = []
 

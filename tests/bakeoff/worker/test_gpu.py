@@ -10,8 +10,7 @@ from lab import FAST, Recorder, Swept, check_sweep, marked_folder, sweep
 from records import bakeoff
 
 from bakeoff.machine import host, paths
-from bakeoff.machine.datasheets import find_datasheet
-from bakeoff.machine.floors import peak_bandwidth, peak_flops
+from bakeoff.machine.floors import find_datasheet, peak_bandwidth, peak_flops
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.record.schema import Measurement

@@ -83,7 +83,7 @@ FAULTS = (
     Fault(
         "process",
         "the folder of a worker that lives is removed as a stale one",
-        "bakeoff/process/work_folder.py",
+        "bakeoff/process/environment.py",
         "        fcntl.flock(lock, fcntl.LOCK_EX)\n    except",
         "    except",
         ("tests/bakeoff/process/test_work_folder.py",),

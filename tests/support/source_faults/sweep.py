@@ -79,7 +79,7 @@ FAULTS = (
     Fault(
         "sweep",
         "a row is timed while others are still built",
-        "bakeoff/sweeps/turns.py",
+        "bakeoff/sweeps/watch.py",
         """        waiting = wait_for(dict.fromkeys(workers, "turn"))
         for task, worker, watch in zip(tasks, workers, watches, strict=True):
             if waiting[worker] is not None:
@@ -92,7 +92,7 @@ FAULTS = (
     Fault(
         "sweep",
         "all rows that are built are timed at once",
-        "bakeoff/sweeps/turns.py",
+        "bakeoff/sweeps/watch.py",
         'waiting = wait_for(dict.fromkeys(workers, "turn"))\n',
         'waiting = wait_for(dict.fromkeys(workers, "turn"))\n        [worker.tell("go") for worker in workers]\n',
         (f"{_TURNS}::test_all_are_built_before_any_is_timed_and_then_one_at_a_time",),
@@ -204,7 +204,7 @@ FAULTS = (
     Fault(
         "sweep",
         "a final is between the first two rows of the table",
-        "bakeoff/sweeps/final.py",
+        "bakeoff/sweeps/run.py",
         "return [by_id[entry.id] for entry in finalists([stored[row.key] for row in by_id.values()], objective)]",
         "return list(by_id.values())[:2]",
         (f"{_COMPARE}::test_a_final_is_of_the_two_best_and_eager_unless_it_is_one_of_them",),
@@ -212,7 +212,7 @@ FAULTS = (
     Fault(
         "sweep",
         "eager fp32 that was only unstable is left out of the final",
-        "bakeoff/sweeps/final.py",
+        "bakeoff/sweeps/run.py",
         'record.status in ("ok", "unstable") else (None, reason)',
         'record.status == "ok" else (None, reason)',
         (f"{_COMPARE}::test_a_final_is_of_the_two_best_and_eager_unless_it_is_one_of_them",),
@@ -220,7 +220,7 @@ FAULTS = (
     Fault(
         "sweep",
         "a final that was run before an interruption is run again",
-        "bakeoff/sweeps/final.py",
+        "bakeoff/sweeps/run.py",
         "before = known.get(_pair(best))",
         "before = known.get(_pair(measured))",
         (f"{_BUDGET}::TestFinals::test_are_not_run_twice_where_the_best_stay_the_best",),
@@ -268,7 +268,7 @@ FAULTS = (
     Fault(
         "sweep",
         "a build that was not ok becomes the one that later sweeps find",
-        "bakeoff/sweeps/final.py",
+        "bakeoff/sweeps/run.py",
         'if row.builds > 1 and stored[row.key].record.status == "ok":',
         "if row.builds > 1:",
         (f"{_RUN}::TestBuilds::test_one_that_is_not_ok_stands_for_all_and_none_is_kept",),

@@ -175,18 +175,16 @@ def print_done(done: "Done", plan: "Plan", folder: Path, resume: str) -> None:
     from bakeoff.report.groups import newest
     from bakeoff.report.pages import batch_curve, sweep, sweep_notes
 
-    if done.stored:
-        rows, held = newest(done.stored), load_all(folder)
-        parts = sweep.newest_tables(rows, held.current, done.finals, held.ceilings, runs=runs_option(folder))
-        print_text("")
-        print_document(Document("", (*parts, *batch_curve.sections(rows))))
-        print_text("")
+    rows, held = newest(done.stored), load_all(folder)
+    parts = sweep.newest_tables(rows, held.current, done.finals, held.ceilings, runs=runs_option(folder))
     where = folder_of(folder, done.stored[0].record) if done.stored else folder
     kept = f"sweep {done.sweep}: {len(done.stored)} of {counted(len(plan.rows), 'variant')} recorded in {where}"
     took = [sweep_notes.spent(done.spent_s)] if done.spent_s else []
     missing = done.out_of_time if _measured(done) else None
     left_out = sweep_notes.out_of_time(missing, done.stored, resume) if missing else ()
-    print_document(Document(done.sweep, blocks(listed([*took, kept]), *left_out)))
+    print_text("")
+    ended = blocks(listed([*took, kept]), *left_out)
+    print_document(Document(done.sweep, (*parts, *batch_curve.sections(rows), *ended)))
 
 
 def summary(done: "Done") -> dict[str, object]:

@@ -10,7 +10,7 @@ from bakeoff.report.figures.thinning import envelope
 from bakeoff.report.figures.vega import Figure, lines, looks, name_text
 from bakeoff.report.groups import name_of
 
-_WARMUP_POINTS, _TIMED_POINTS = 100, 300
+_WARMUP_POINTS, _TIMED_POINTS = 40, 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class TimelineSeries:
 def timeline(rows: Sequence[Stored]) -> tuple[TimelineSeries, ...]:
     """A series for each row that has samples, ranked rows first, the fastest first.
 
-    Long ones are thinned to 400 points that keep their spikes.
+    Long ones are thinned to 200 points that keep their spikes.
     """
     style = styles(entry.record for entry in rows)
     found = []

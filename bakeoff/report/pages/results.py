@@ -10,6 +10,8 @@ from bakeoff.report.pages import batch_curve, pipelines, sweep
 from bakeoff.report.selection import frame
 
 NAME = "RESULTS.md"
+_KEYS = tuple(key for key in sweep.KEYS if key not in ("min_ms", "error", "graph_breaks"))
+"""Of the columns those that a page without a bar to scroll by has room for."""
 _INTRODUCTION = (
     "Generated from the records by `make history` (published ones by `make publish`); do not edit. Each row is the "
     "newest record of a variant. Rows of one table were measured one after another, so their ratios are an indication; "
@@ -33,7 +35,7 @@ def _page(title: str, records: Records, folder: str) -> Document:
     cited, rows = cited_by(links_from(folder)), newest(records.current)
     found = tables(rows, records.ceilings, records.current)
     parts: list[Section | Text] = [
-        *sweep.sections(found, records.current, records.comparisons, cited),
+        *sweep.sections(found, records.current, records.comparisons, cited, _KEYS),
         *batch_curve.sections(rows, cited),
         *pipelines.sections(records.pipelines, cited),
     ]

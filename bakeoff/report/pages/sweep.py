@@ -33,7 +33,7 @@ from bakeoff.report.document import (
 )
 from bakeoff.report.figures import history, latency, roofline, timeline, tradeoff
 from bakeoff.report.figures.vega import Figure
-from bakeoff.report.format import MIB, minute, shorten
+from bakeoff.report.format import minute, shorten, size_text
 from bakeoff.report.groups import group_key, name_of
 from bakeoff.report.links import Cited
 from bakeoff.report.monitored import sentences
@@ -281,9 +281,10 @@ def reasons(rows: Iterable[Stored]) -> Iterator[Text]:
 
 
 def _facts(record: Record) -> str:
-    traffic = f" and {record.minimum_bytes / MIB:,.0f} MiB of traffic" if record.minimum_bytes else ""
+    traffic = f" and {size_text(record.minimum_bytes)} of traffic" if record.minimum_bytes else ""
     parameters = counted(record.parameters, "parameter", form=",")
-    return f"{parameters}; {record.flops / 1e9:,.2f} GFLOP{traffic} a call at least."
+    work = f"{record.flops / 1e9:,.2f} GFLOP" if record.flops >= 1e7 else f"{record.flops / 1e6:,.2f} MFLOP"
+    return f"{parameters}; {work}{traffic} a call at least."
 
 
 def _more(table: Table, every: Sequence[Stored]) -> tuple[Details | Figures, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bakeoff.machine.terminal import one_line, printable
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.codec import encode_json
-from bakeoff.report.document import Document, Section
+from bakeoff.report.document import Document, Section, headings_of, legend
 from bakeoff.report.figures.vega import Figure, drawn, library
 from bakeoff.report.format import INSTALL
 
@@ -30,11 +30,13 @@ def render(document: Document, interactive: bool = True) -> str:
     drawing: str = library().javascript_bundle() if interactive else ""
     scripts = [text for text in (drawing, _read("page.js")) if text]
     assert not any("</script" in text.lower() for text in scripts)
+    explained = legend(headings_of(document.blocks))
     first = next((place for place, block in enumerate(document.blocks) if isinstance(block, Section)), None)
     return _template().render(
         title=document.title,
         lead=document.blocks[:first],
         sections=document.blocks[first:] if first is not None else (),
+        legend=explained,
         policy=_policy(*scripts),
         style=_read("page.css"),
         scripts=scripts,

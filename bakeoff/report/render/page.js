@@ -7,7 +7,7 @@
     const heads = [...table.tHead.rows[0].cells];
     const numeric = heads[column].classList.contains("number");
     const ascending = heads[column].getAttribute("aria-sort") !== "ascending";
-    const key = (row) => row.cells[column].dataset.key;
+    const key = (row) => row.cells[column].dataset.key ?? row.cells[column].textContent;
     const rows = [...table.tBodies[0].rows];
     rows.sort((left, right) => {
       const [a, b] = [key(left), key(right)];

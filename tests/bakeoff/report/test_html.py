@@ -131,7 +131,7 @@ class TestContent:
     def test_every_row_has_its_cells(self, parsed: Parsed) -> None:
         columns = len([tag for tag, attributes in parsed.tags if tag == "th" and attributes.get("scope") == "col"])
         assert columns == 17
-        cells = [attributes for tag, attributes in parsed.tags if tag in ("td", "th") and "data-key" in attributes]
+        cells = [attributes for tag, attributes in parsed.tags if tag == "td" or attributes.get("scope") == "row"]
         assert len(cells) == columns * len(SEVERAL)
         figures = ("30.95 [30.50, 31.40]", "9.950 [9.500, 10.400]", "15 c", "48%", "1.0e-06", "500", "12.2/3.5")
         for text in (*figures, "3.11x"):
@@ -180,7 +180,7 @@ class TestThinning:
         full = Clock(Samples(range(5_000_000, 5_002_000)), Samples([9_000_000] * 2000))
         made = Stored("id", record(made=measurement([1.0], latency=full)))
         drawn = {figure.name: figure.spec["data"]["values"] for figure in figures_of(made)}
-        assert 300 <= len(drawn["timeline"][0]["call"]) <= 400
+        assert 150 <= len(drawn["timeline"][0]["call"]) <= 200
 
     def test_an_error_of_zero_is_drawn(self) -> None:
         exact = record("eager", ms(1.0))

@@ -118,7 +118,7 @@ def _do(job: Job, report: Reporter) -> Any:
 
             return check_clock(job, report)
         case SampleJob():
-            from bakeoff.worker.export.sample import make_sample
+            from bakeoff.worker.export.write import make_sample
 
             _limit_memory(job.subjects[0].device)
             return make_sample(job, report)

@@ -28,7 +28,7 @@ from bakeoff.record.schema import (
     Samples,
     new_finding,
 )
-from bakeoff.worker.brought.denormals import denormals_findings
+from bakeoff.worker.brought.precision import denormals_findings
 from bakeoff.worker.checked_variant import (
     CheckedVariant,
     build_and_check,

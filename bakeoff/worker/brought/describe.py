@@ -24,12 +24,19 @@ from bakeoff.models.user_code import one_line
 from bakeoff.models.weights import fingerprint, state_digest
 from bakeoff.process.jobs import DescribeJob, DescribeResult
 from bakeoff.worker.brought.calls import LEAST_TOLERANCE, call_tensors, is_tensor, parameter_names, run_sets
-from bakeoff.worker.brought.denormals import denormals_note, denormals_text
 from bakeoff.worker.brought.found import Found, Held, Tensors, bad_model
 from bakeoff.worker.brought.hidden_state import Untouched, check_stateless, untouched
 from bakeoff.worker.brought.load import Call, check_repeats, load_module
 from bakeoff.worker.brought.network import Flat, GivenInputs, as_eager
-from bakeoff.worker.brought.precision import affordable, find_fixed_outputs, fp32_errors, is_mixed, precision_notes
+from bakeoff.worker.brought.precision import (
+    affordable,
+    denormals_note,
+    denormals_text,
+    find_fixed_outputs,
+    fp32_errors,
+    is_mixed,
+    precision_notes,
+)
 from bakeoff.worker.brought.sizes import find_sizes, sizes_of
 from bakeoff.worker.brought.work import count
 from bakeoff.worker.cast import GivenDtypes, cast_module, given_dtypes, is_part, named_tensors

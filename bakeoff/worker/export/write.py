@@ -1,17 +1,45 @@
-"""Writes one program of an artifact into its folder, by the backend that builds it."""
+"""Writes an artifact's programs, each by the backend that builds it, and its sample: drawn inputs with the outputs of
+eager in high precision.
 
+For a stream, several frames are run with state carried between them, so that an artifact can be verified over a rollout
+from its folder alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
+
+import torch
+from msgspec import UNSET
+from safetensors.torch import save_file
+from torch import Tensor
 
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.format import WriteRequest
+from bakeoff.export.loader import State, carry
+from bakeoff.export.manifest import SAMPLE, Port, Program, Sample
+from bakeoff.export.sample import BLOCK, MOST, every, key, repeated, thinned
+from bakeoff.models.brought.about import read_about
+from bakeoff.models.component import Stream, TensorSpec
 from bakeoff.models.errors import BakeoffError
-from bakeoff.process.jobs import WriteJob, WriteResult
+from bakeoff.models.words import counted
+from bakeoff.process.jobs import SampleJob, SampleResult, WriteJob, WriteResult
 from bakeoff.variant import options_of
 from bakeoff.worker.build import build_context, prepare
 from bakeoff.worker.checks import memory
+from bakeoff.worker.reference.error import MOST_NOISE, difference, expected_dtype, limits
+from bakeoff.worker.reference.make import check_outputs
+from bakeoff.worker.reference.precision import Precision, in_first_that_fits, in_high_precision, reference_precisions
 from bakeoff.worker.reporter import Report
-from bakeoff.worker.subject import cast_subject, load_subject
+from bakeoff.worker.subject import LoadedSubject, cast_input, cast_subject, load_subject, plain_eager
 from bakeoff.worker.torch_flags import flags
+
+_MOST_FLOPS = {"cpu": 6e12, "cuda": 1e16}
+"""FLOPs of the whole sample at most: about a minute of fp32 on a few cores."""
+_VALUES = {"normal": "drawn from N(0, 1)", "uniform": "drawn from [0, 1)", "binary": "0 or 1"}
+Drawn = dict[tuple[int, str], dict[str, Tensor]]
+"""(frame, program) to its inputs in fp32; of a large input only a block, to be repeated."""
 
 
 def write_program(job: WriteJob, report: Report) -> WriteResult:
@@ -47,3 +75,205 @@ def write_program(job: WriteJob, report: Report) -> WriteResult:
                 code="not-writable",
             ) from error
     return WriteResult(written, memory.host_peak_bytes(), memory.children_peak_bytes())
+
+
+def make_sample(job: SampleJob, report: Report) -> SampleResult:
+    """Write the sample's file. Raises BakeoffError as `load_subject` does, or where eager's outputs are not finite."""
+    report("weights")
+    loaded_subjects = _open(job)
+    main = next(iter(loaded_subjects.values()))
+    subject = job.subjects[0]
+    stream = main.component.stream(main.config, main.workload.name)
+    frames = _frames(job, loaded_subjects, stream)
+    drawn = _draw(loaded_subjects, stream, frames, subject.input_seed)
+    flops = sum(loaded_subjects[name].workload.work.flops for _, name in drawn)
+    elements = 2 * sum(loaded.workload.work.io_elements for loaded in loaded_subjects.values())
+
+    def run(chosen: Precision) -> tuple[str, dict[str, Tensor]]:
+        report("reference", f"eager {chosen.dtype} on {chosen.device}, {counted(frames, 'frame')}")
+        return in_high_precision(
+            chosen.dtype, lambda dtype: _run(loaded_subjects, stream, drawn, Precision(dtype, chosen.device), job)
+        )
+
+    ways = reference_precisions(main.module, elements, flops, subject.device, bool(main.component.folder))
+    precision, wanted = in_first_that_fits(ways, run)
+    report("reference", f"noise floor of eager {job.dtype}")
+    own = _run(loaded_subjects, stream, drawn, Precision(job.dtype, subject.device), job)
+    tensors = {
+        key(frame, name, "in", port): tensor for (frame, name), given in drawn.items() for port, tensor in given.items()
+    }
+    kept = {
+        f"{name}/out/{spec.name}": "float32" if spec.floating else spec.dtype
+        for name, loaded in loaded_subjects.items()
+        for spec in loaded.workload.outputs
+    }
+    for name, tensor in wanted.items():
+        tensors[name] = tensor.to(getattr(torch, kept[name.partition("/")[2]])).contiguous()
+    save_file(tensors, job.file)
+    sample = Sample(
+        file=SAMPLE,
+        frames=frames,
+        reference=precision,
+        every={
+            f"{name}/{spec.name}": every(spec.elements)
+            for name, loaded in loaded_subjects.items()
+            for spec in loaded.workload.outputs
+            if every(spec.elements) > 1
+        },
+        limits={
+            f"{name}/{output}": min(limit, 1.0)
+            for name, loaded in loaded_subjects.items()
+            for output, limit in limits(
+                loaded.workload.outputs,
+                _noise(name, loaded, wanted, own, frames),
+                loaded.component.tolerance_fp32,
+                job.dtype,
+                job.quantisation,
+            ).items()
+        },
+    )
+    programs = tuple(_about(loaded, job.dtype, wanted) for loaded in loaded_subjects.values())
+    return SampleResult(sample, programs, stream, asdict(main.config), main.weights, memory.host_peak_bytes())
+
+
+def _open(job: SampleJob) -> dict[str, LoadedSubject]:
+    """The modules of all programs by workload, sharing one set of weights. Raises BakeoffError where weights differ."""
+    loaded_subjects: dict[str, LoadedSubject] = {}
+    for subject in job.subjects:
+        loaded = load_subject(subject)
+        for first in list(loaded_subjects.values())[:1]:
+            if first.weights != loaded.weights:
+                raise BakeoffError(
+                    f"{subject.workload} and {first.workload.name} have different weights, so they are not one model.",
+                    code="not-exportable",
+                )
+            loaded.module.load_state_dict(first.module.state_dict(keep_vars=True), assign=True)
+        loaded_subjects[subject.workload] = replace(loaded, sets=())
+    return loaded_subjects
+
+
+def _frames(job: SampleJob, loaded_subjects: Mapping[str, LoadedSubject], stream: Stream | None) -> int:
+    if stream is None:
+        return 1
+    flops = sum(loaded_subjects[name].workload.work.flops for name in stream.each)
+    return max(2, min(job.frames, int(_MOST_FLOPS[job.subjects[0].device] / max(1, flops))))
+
+
+def _draw(loaded_subjects: Mapping[str, LoadedSubject], stream: Stream | None, frames: int, seed: int) -> Drawn:
+    carried = {(one.to, one.input) for one in stream.carries} if stream else set()
+    each = stream.each if stream else tuple(loaded_subjects)
+    names = [(0, name) for name in stream.opening] if stream else []
+    names += [(frame, name) for frame in range(frames) for name in each]
+    drawn: Drawn = {}
+    for frame, name in names:
+        drawn[frame, name] = {}
+        for spec in loaded_subjects[name].workload.inputs:
+            shared = (name, spec.name) in carried  # programs that read the same state are given the same input
+            if frame == 0 or not shared:
+                asked = f"{seed}:sample:{frame}:{'' if shared else name}:{spec.name}"
+                drawn[frame, name][spec.name] = loaded_subjects[name].source.one(_block(spec), asked)
+    return drawn
+
+
+def _block(spec: TensorSpec) -> TensorSpec:
+    return spec if spec.elements <= MOST or spec.held else replace(spec, shape=(BLOCK,))
+
+
+def _run(
+    loaded_subjects: Mapping[str, LoadedSubject],
+    stream: Stream | None,
+    drawn: Drawn,
+    precision: Precision,
+    job: SampleJob,
+) -> dict[str, Tensor]:
+    """Outputs of eager in one dtype on one device, thinned, as fp64; leaves the modules so."""
+    dtype, device = precision.dtype, precision.device
+    state: State = {}
+    kept: dict[str, Tensor] = {}
+    component = next(iter(loaded_subjects.values())).component
+    with flags(dtype, job.subjects[0].threads), plain_eager(component):
+        for (frame, name), given in drawn.items():
+            workload = loaded_subjects[name].workload
+            module = loaded_subjects[name].cast(dtype, device)
+            held = {
+                spec.name: cast_input(spec, repeated(given[spec.name], spec.shape), dtype, device)
+                for spec in workload.inputs
+                if spec.name in given
+            }
+            opening = stream is not None and name in stream.opening
+            if stream is not None and frame == 0 and not opening:
+                state.update({(one.to, one.input): held[one.input] for one in stream.carries if one.to == name})
+            inputs = (held[one.name] if one.name in held else state[name, one.name] for one in workload.inputs)
+            outputs = module(*inputs)
+            check_outputs(loaded_subjects[name], outputs)
+            named = {spec.name: output for spec, output in zip(workload.outputs, outputs, strict=True)}
+            for port, output in named.items():
+                kept[key(frame, name, "out", port)] = thinned(output, every(output.numel())).cpu().double()
+            if stream is not None and not opening:
+                carry(state, stream.carries, name, named)
+    return kept
+
+
+def _noise(
+    name: str, loaded: LoadedSubject, wanted: Mapping[str, Tensor], own: Mapping[str, Tensor], frames: int
+) -> dict[str, float]:
+    """Relative L2 of each output of eager in the variant's own dtype, the largest of all frames, where eager is a
+    measure of it."""
+    found = {}
+    for spec in loaded.workload.outputs:
+        keys = [key(frame, name, "out", spec.name) for frame in range(frames)]
+        errors = [difference(own[one], wanted[one], torch.float64).rel_l2 for one in keys if one in own]
+        largest = max(errors, default=0.0)
+        if largest <= MOST_NOISE:
+            found[spec.name] = largest
+    return found
+
+
+def _about(loaded: LoadedSubject, dtype: str, wanted: Mapping[str, Tensor]) -> Program:
+    workload = loaded.workload
+
+    def ports(specs: Sequence[TensorSpec], values: Mapping[str, str]) -> tuple[Port, ...]:
+        return tuple(
+            Port(
+                spec.name,
+                str(expected_dtype(spec, dtype)).removeprefix("torch."),  # type: ignore[arg-type]
+                spec.shape,
+                values[spec.name],
+                spec.signal,
+                "ordered" if spec.order else "row-major",
+                spec.order or UNSET,
+            )
+            for spec in specs
+        )
+
+    first = {spec.name: wanted[key(0, workload.name, "out", spec.name)] for spec in workload.outputs}
+    ranges = {
+        name: f"{float(tensor.min()):.3g} to {float(tensor.max()):.3g} in the sample" if tensor.numel() else "none"
+        for name, tensor in first.items()
+    }
+    return Program(
+        name=workload.name,
+        summary=workload.summary,
+        file="",
+        constants=(),
+        inputs=ports(workload.inputs, {spec.name: _values(spec) for spec in workload.inputs}),
+        outputs=ports(workload.outputs, ranges),
+        frames_per_call=workload.frames_per_call,
+        **_called(loaded),
+    )
+
+
+def _called(loaded: LoadedSubject) -> dict[str, Any]:
+    """How a brought model is called and what it returns; components of this lab take and return plain tensors."""
+    if not loaded.component.folder:
+        return {}
+    described = read_about(Path(loaded.component.folder)).input_set(loaded.workload.name)
+    return {"call": described.call, "result": described.result}
+
+
+def _values(spec: TensorSpec) -> str:
+    if spec.draw == "given":
+        return "given" if spec.held else "given, or drawn from the given values"
+    if isinstance(spec.draw, tuple):
+        return " or ".join(f"{value:.6g}" for value in spec.draw)
+    return _VALUES[spec.draw]

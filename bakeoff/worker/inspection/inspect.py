@@ -20,8 +20,7 @@ from bakeoff.process.inspected import Inspection, InspectResult, Node, Recorded
 from bakeoff.process.jobs import InspectJob
 from bakeoff.worker.brought.work import formulas
 from bakeoff.worker.clocks.clock import now_ns
-from bakeoff.worker.inspection.load import load_pass
-from bakeoff.worker.inspection.names import find_modules
+from bakeoff.worker.inspection.load import find_modules, load_pass
 from bakeoff.worker.inspection.recording import Recording
 from bakeoff.worker.inspection.tree import OUTSIDE, Capture, Pass, Place, Tree
 from bakeoff.worker.reporter import Report

@@ -1,8 +1,11 @@
-"""Checks the first units of a mix's loop: each starts from the reference's state and must end near the reference."""
+"""The first units of a loop: the files of their reference, as eager ran them in high precision, with eager's error in
+dtypes; and whether those of a mix, each started from the reference's state, end near it.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import msgspec
 from torch import Tensor
 
 from bakeoff.models import resolve_component
@@ -15,10 +18,75 @@ from bakeoff.record.pipeline import LoopParity, UnitParity
 from bakeoff.record.schema import OutputParity
 from bakeoff.variant import options_of
 from bakeoff.worker.failures import call_stage
-from bakeoff.worker.pipeline.files import OPENED, STATE, LoopFiles
 from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.reference.error import difference, not_comparable, worst
+from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reference.sensitivity import told_apart
+
+ABOUT = "loop.json"
+_STATE = "state."
+"""Before the name of a value of the state; outputs have their own names."""
+OPENED = -1
+"""In place of a unit's number, for the state that opening a session makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopAbout:
+    """What a loop's reference was made from. Written last."""
+
+    reference: str
+    """Id: the name of the folder."""
+    dtype: str
+    """That eager computed it in."""
+    device: str
+    units: int
+    weights: dict[str, str]
+    """`slot.program` to the fingerprint of its weights."""
+    sensitivity: dict[str, float]
+    """Output to the least relative L2 between two units next to each other; without outputs of another shape in each
+    unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFloor:
+    """Error of an eager loop in one combination of dtypes, each unit started from the reference's state."""
+
+    noise: dict[str, dict[str, float]]
+    """Unit's number to relative L2 by name, as in the unit's file."""
+
+
+def unit_file(unit: int) -> str:
+    """The file of a unit without its ending; of the opened session's state for `OPENED`."""
+    return "opened" if unit == OPENED else f"unit{unit}"
+
+
+def floor_file(loop: Loop, dtypes: Mapping[str, str]) -> str:
+    """The file of the floor for these dtypes of the slots."""
+    return f"floor-{','.join(f'{slot.name}={dtypes[slot.name]}' for slot in loop.slots)}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFiles:
+    """Reads a loop's reference. Everything raises BakeoffError where a file is not as it was hashed."""
+
+    files: ReferenceFiles
+
+    def about(self) -> LoopAbout:
+        about: LoopAbout = msgspec.json.decode(self.files.read(ABOUT), type=LoopAbout)
+        return about
+
+    def floor(self, loop: Loop, dtypes: Mapping[str, str]) -> LoopFloor:
+        floor: LoopFloor = msgspec.json.decode(self.files.read(floor_file(loop, dtypes)), type=LoopFloor)
+        return floor
+
+    def unit(self, unit: int) -> dict[str, Tensor]:
+        """Outputs of a unit by name, and its new state as `state.NAME`."""
+        return self.files.outputs(unit_file(unit))
+
+    def state_before(self, unit: int) -> dict[str, Tensor]:
+        """The state that a unit starts from, by name."""
+        found = self.unit(unit - 1 if unit else OPENED)
+        return {name.removeprefix(_STATE): value for name, value in found.items() if name.startswith(_STATE)}
 
 
 class LoopCheck:
@@ -67,7 +135,7 @@ class LoopCheck:
                 value = values.get(name)
                 entry = not_comparable("missing") if value is None else difference(value, wanted, value.dtype)
                 where = "after opening" if unit == OPENED else f"unit {unit}"
-                slots = behind.get(name.removeprefix(STATE), frozenset())
+                slots = behind.get(name.removeprefix(_STATE), frozenset())
                 limit = self.limit(self._noise[str(unit)][name], slots)
                 entries.append(self._with_sensitivity(worst(spec, [replace(entry, where=where)], limit)))
             found.append(UnitParity(unit, tuple(entries)))
@@ -102,8 +170,8 @@ def for_record(parity: LoopParity) -> LoopParity:
     """All outputs, and of each unit's state only the value that is nearest to its limit, or furthest beyond it."""
     units = []
     for unit in parity.units:
-        state = [output for output in unit.outputs if output.name.startswith(STATE)]
-        outputs = [output for output in unit.outputs if not output.name.startswith(STATE)]
+        state = [output for output in unit.outputs if output.name.startswith(_STATE)]
+        outputs = [output for output in unit.outputs if not output.name.startswith(_STATE)]
         units.append(UnitParity(unit.unit, (*outputs, *([max(state, key=_excess)] if state else []))))
     return replace(parity, units=tuple(units))
 
@@ -199,4 +267,4 @@ def first_units(
 
 
 def _state(runner: LoopRunner) -> dict[str, Tensor]:
-    return {f"{STATE}{name}": value for name, value in runner.state().items()}
+    return {f"{_STATE}{name}": value for name, value in runner.state().items()}

@@ -23,14 +23,23 @@ from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.weights import share_weights
 from bakeoff.process.jobs import LoopReferenceJob, LoopSubject, ReferenceResult
 from bakeoff.worker.pipeline.binding import Key
-from bakeoff.worker.pipeline.files import ABOUT, LoopAbout, LoopFiles, LoopFloor, floor_file, unit_file
-from bakeoff.worker.pipeline.parity import calls_of_first, first_units, loop_of, program_subject
+from bakeoff.worker.pipeline.parity import (
+    ABOUT,
+    LoopAbout,
+    LoopFiles,
+    LoopFloor,
+    calls_of_first,
+    first_units,
+    floor_file,
+    loop_of,
+    program_subject,
+    unit_file,
+)
 from bakeoff.worker.pipeline.runner import LoopRunner, ProgramEngine
 from bakeoff.worker.reference.error import difference
 from bakeoff.worker.reference.files import ReferenceFiles
-from bakeoff.worker.reference.precision import Precision, in_first_that_fits, reference_precisions
+from bakeoff.worker.reference.precision import Precision, Widened, in_first_that_fits, reference_precisions
 from bakeoff.worker.reference.sensitivity import least_difference
-from bakeoff.worker.reference.wide import Widened
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import LoadedSubject, cast_inputs, load_subject
 from bakeoff.worker.torch_flags import flags, read_flags

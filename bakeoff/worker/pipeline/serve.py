@@ -26,13 +26,11 @@ from bakeoff.worker.compare import OF_ALL_SIDES
 from bakeoff.worker.device import context_bytes, watching
 from bakeoff.worker.failures import StageError, call_stage, first_line, traceback_text
 from bakeoff.worker.helpers import helper_peak_bytes, reset_helper_peaks
-from bakeoff.worker.pipeline.files import LoopFiles
-from bakeoff.worker.pipeline.parity import LoopCheck, first_problem, for_record, loop_of, worse_of
+from bakeoff.worker.pipeline.parity import LoopCheck, LoopFiles, first_problem, for_record, loop_of, worse_of
 from bakeoff.worker.pipeline.programs import LoopProgram, build_programs, weights_bytes
 from bakeoff.worker.pipeline.runner import LoopRunner
-from bakeoff.worker.pipeline.session import TimedUnits, counters, stamp_ns
 from bakeoff.worker.pipeline.traced import TracedPass
-from bakeoff.worker.pipeline.units import UnitLog
+from bakeoff.worker.pipeline.units import TimedUnits, UnitLog, counters, stamp_ns
 from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reporter import Reporter
 from bakeoff.worker.status import contention_text, fallback_reason, is_contended, settings_alarms, threads_alarms

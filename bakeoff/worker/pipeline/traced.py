@@ -26,11 +26,10 @@ from bakeoff.trace.marks import part_name
 from bakeoff.trace.tags import tag_of_path
 from bakeoff.trace.timeline import Allocation, PartRange, Timeline, disturbed_units, read_timeline, without
 from bakeoff.worker.failures import call_stage
-from bakeoff.worker.pipeline.clocks import UnitClock
-from bakeoff.worker.pipeline.marking import MarkingClock, NvtxClock, RecordingClock, SynchronisedClock
+from bakeoff.worker.pipeline.clocks import MarkingClock, NvtxClock, RecordingClock, SynchronisedClock, UnitClock
 from bakeoff.worker.pipeline.programs import LoopProgram
 from bakeoff.worker.pipeline.runner import LoopRunner
-from bakeoff.worker.pipeline.session import stamp_samples
+from bakeoff.worker.pipeline.units import stamp_samples
 
 _WARM_UP = 2
 """Units under the profiler before its trace begins: its own first calls are slow (kineto#328)."""

@@ -21,10 +21,9 @@ from bakeoff.worker.checks.outputs import digest
 from bakeoff.worker.failures import first_line, is_out_of_memory
 from bakeoff.worker.reference.error import MOST_NOISE, difference, expected_dtype
 from bakeoff.worker.reference.files import ABOUT, About, Eager, ReferenceFiles, eager_file, set_name, sized_name
-from bakeoff.worker.reference.precision import Precision, in_first_that_fits, reference_precisions
+from bakeoff.worker.reference.precision import Precision, in_first_that_fits, in_high_precision, reference_precisions
 from bakeoff.worker.reference.sensitivity import check_sensitivity, judges, least_difference
 from bakeoff.worker.reference.survival import explain
-from bakeoff.worker.reference.wide import in_high_precision
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import (
     CHANGES,

@@ -1,19 +1,24 @@
 """In which dtype, and on which device, eager computes the references of a subject: fp64 wherever that is affordable.
 
 A reference in fp32 on the device that is measured comes from the same kernels as the eager fp32 row: its error is then
-zero by construction, and an error that all rows have in common is not seen.
+zero by construction, and an error that all rows have in common is not seen. Code that casts by itself (`x.float()`,
+`.type_as(x)`, `torch.arange(..., dtype=torch.bfloat16)`, autocast) would round the values of an fp64 reference in the
+middle, or mix dtypes that an operator refuses: eager is run wholly in one wide dtype.
 """
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
+from bakeoff.backends.torch_internals import rewrite_dispatch
 from bakeoff.machine import host
+from bakeoff.models.errors import BakeoffError
 from bakeoff.worker.failures import is_out_of_memory
 from bakeoff.worker.subject import synchronise
 
@@ -31,6 +36,7 @@ _PRODUCT = 4096
 """Rows and columns of the product that shows a GPU's fp64 rate: 137 GFLOP, which take 4 ms to a second."""
 _OF_PRODUCT = 0.4
 """Share of a product's rate that a network reaches; products may use tensor cores, which convolutions do not."""
+_COMPLEX = {torch.float64: torch.complex128, torch.float32: torch.complex64}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +100,61 @@ def product_flops(device: str, size: int) -> float:
 
 def _room(device: str) -> float:
     return _HOST_BYTES if device == "cpu" else _GPU_SHARE * torch.cuda.mem_get_info()[0]
+
+
+@contextmanager
+def widened(dtype: str) -> Iterator[None]:
+    """Within this context eager computes in `dtype`, fp64 or fp32, and in nothing narrower.
+
+    Every operator that is asked for a floating or complex dtype gets the wide one; autocast leaves fp64 as it is, and
+    casts fp32 by such an operator. A view of the same bytes as another dtype (`tensor.view(torch.int32)`) is left
+    alone.
+    """
+    wide = torch.float64 if dtype == "fp64" else torch.float32
+
+    def rewrite(operator: Any, named: dict[str, Any]) -> dict[str, Any]:
+        asked = named.get("dtype")
+        if isinstance(asked, torch.dtype) and operator is not torch.ops.aten.view.dtype:
+            if asked.is_complex:
+                named["dtype"] = _COMPLEX[wide]
+            elif asked.is_floating_point:
+                named["dtype"] = wide
+        return named
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(wide)
+    try:
+        with rewrite_dispatch(rewrite):
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+class Widened(nn.Module):
+    """Calls a module within `widened`, so that what its caller draws or casts stays as it is."""
+
+    def __init__(self, module: nn.Module, dtype: str) -> None:
+        super().__init__()
+        self.module = module
+        self.dtype = dtype
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        with widened(self.dtype):
+            return self.module(*args, **kwargs)
+
+
+def in_high_precision(start: str, run: Callable[[str], _Made]) -> tuple[str, _Made]:
+    """What `run(dtype)` makes in the widest dtype that the model's code computes in, and that dtype.
+
+    Tried in turn, from `start` (fp64 or fp32) on: fp64 and fp32 whatever the code casts to, fp32 with its own casts,
+    and all as it was given. Raises what the last one raises.
+    """
+    ways = [("fp64", True), ("fp32", True), ("fp32", False), ("given", False)]
+    for dtype, wide in ways[1 if start == "fp32" else 0 : -1]:
+        try:
+            with widened(dtype) if wide else nullcontext():
+                return dtype, run(dtype)
+        except Exception as error:  # whatever a module raises whose code names a dtype
+            if isinstance(error, BakeoffError) or is_out_of_memory(error):
+                raise
+    return ways[-1][0], run(ways[-1][0])

@@ -11,7 +11,7 @@ from torch import Tensor
 from bakeoff.process.jobs import Subject
 from bakeoff.worker.cast import named_tensors
 from bakeoff.worker.reference.error import MOST_NOISE, difference
-from bakeoff.worker.reference.wide import widened
+from bakeoff.worker.reference.precision import widened
 from bakeoff.worker.subject import LoadedSubject, cast_inputs, load_subject
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 

@@ -12,7 +12,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.process.inspected import Inspection
 from bakeoff.worker.inspection import inspect as inspection_module
 from bakeoff.worker.inspection.inspect import Subject, measure, warm_up
-from bakeoff.worker.inspection.names import find_modules
+from bakeoff.worker.inspection.load import find_modules
 
 
 def quiet(_phase: str, _detail: str = "") -> None:

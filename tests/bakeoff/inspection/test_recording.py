@@ -18,7 +18,7 @@ from bakeoff.process.jobs import DescribeJob
 from bakeoff.worker.brought.calls import parameter_names
 from bakeoff.worker.brought.describe import describe_model
 from bakeoff.worker.inspection.inspect import Subject, record, watched_calls
-from bakeoff.worker.inspection.names import find_modules
+from bakeoff.worker.inspection.load import find_modules
 from bakeoff.worker.inspection.numbers import as_tensors
 from bakeoff.worker.inspection.recording import MOST_CALLS, Recording, folder_name
 from bakeoff.worker.inspection.tree import Tree

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bakeoff.worker.inspection.inspect import public_methods, watched_calls
-from bakeoff.worker.inspection.names import find_modules
+from bakeoff.worker.inspection.load import find_modules
 from bakeoff.worker.inspection.tree import OUTSIDE, Pass, Tree
 
 

@@ -94,7 +94,7 @@ FAULTS = (
     Fault(
         "checks",
         "the reference of code that casts by itself is rounded where that code rounds",
-        "bakeoff/worker/reference/wide.py",
+        "bakeoff/worker/reference/precision.py",
         "with widened(dtype) if wide else nullcontext():",
         "with nullcontext():",
         (f"{_GIVEN}::test_code_that_casts_by_itself_has_references_in_fp64",),

@@ -10,8 +10,8 @@ from bakeoff.models import resolve_component
 from bakeoff.models.brought.about import Source, read_about
 from bakeoff.process.jobs import DescribeJob
 from bakeoff.record.user_source import file_hash
-from bakeoff.worker.brought.denormals import denormals_findings, denormals_text
 from bakeoff.worker.brought.describe import describe_model
+from bakeoff.worker.brought.precision import denormals_findings, denormals_text
 
 FACTORY = """
 import torch

@@ -6,7 +6,7 @@ import pytest
 
 from bakeoff.models.pipelines import resolve_pipeline
 from bakeoff.worker.pipeline.runner import LoopRunner
-from bakeoff.worker.pipeline.session import stamp_ns
+from bakeoff.worker.pipeline.units import stamp_ns
 
 pytestmark = pytest.mark.alone
 

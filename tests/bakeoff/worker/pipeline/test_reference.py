@@ -15,8 +15,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import LoopReferenceJob, LoopSubject
 from bakeoff.record.pipeline import LoopParity, UnitParity
 from bakeoff.record.schema import OutputParity
-from bakeoff.worker.pipeline.files import OPENED, LoopFiles, floor_file
-from bakeoff.worker.pipeline.parity import first_problem, for_record, loop_of, worse_of
+from bakeoff.worker.pipeline.parity import OPENED, LoopFiles, first_problem, floor_file, for_record, loop_of, worse_of
 from bakeoff.worker.pipeline.reference import make_loop_reference
 from bakeoff.worker.reference.files import ReferenceFiles
 

@@ -9,10 +9,8 @@ from eager_loops import eager_runner
 
 from bakeoff.models.pipelines import resolve_pipeline
 from bakeoff.models.pipelines.pipeline import Loop
-from bakeoff.worker.pipeline.clocks import UnitClock
-from bakeoff.worker.pipeline.files import OPENED
-from bakeoff.worker.pipeline.marking import RecordingClock
-from bakeoff.worker.pipeline.parity import first_units
+from bakeoff.worker.pipeline.clocks import RecordingClock, UnitClock
+from bakeoff.worker.pipeline.parity import OPENED, first_units
 
 
 def toy() -> Loop:

@@ -18,9 +18,8 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.toy import glue
 from bakeoff.record.pipeline import PipelineMeasurement
 from bakeoff.worker.pipeline import clocks
-from bakeoff.worker.pipeline.files import LoopFiles
-from bakeoff.worker.pipeline.parity import LoopCheck, loop_of
-from bakeoff.worker.pipeline.session import stamp_ns
+from bakeoff.worker.pipeline.parity import LoopCheck, LoopFiles, loop_of
+from bakeoff.worker.pipeline.units import stamp_ns
 from bakeoff.worker.reference.files import ReferenceFiles
 
 EAGER = {"world": "eager/fp32", "stream": "eager/fp32"}

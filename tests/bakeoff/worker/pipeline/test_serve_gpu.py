@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="workers need it")
 import torch
 from mixes import make_job, run_mix
 
-from bakeoff.worker.pipeline.session import stamp_ns
+from bakeoff.worker.pipeline.units import stamp_ns
 
 pytestmark = [
     pytest.mark.gpu,

@@ -21,7 +21,7 @@ from bakeoff.process.jobs import PipelineJob, ProfileRequest
 from bakeoff.record.pipeline import PipelineMeasurement, Profile
 from bakeoff.trace import timeline
 from bakeoff.trace.marks import is_ours
-from bakeoff.worker.pipeline import marking, traced
+from bakeoff.worker.pipeline import clocks, traced
 
 EAGER = {"world": "eager/fp32", "stream": "eager/fp32"}
 UNITS = 3
@@ -106,15 +106,15 @@ def test_a_disturbed_unit_is_named_and_does_not_count(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second of three traced units sleeps for two seconds."""
-    once, ends = marking.MarkingClock.end, []
+    once, ends = clocks.MarkingClock.end, []
 
-    def end(clock: marking.MarkingClock) -> tuple[int, list[int]]:
+    def end(clock: clocks.MarkingClock) -> tuple[int, list[int]]:
         ends.append(clock)
         if len(ends) == 4:  # two units warm up
             time.sleep(2)
         return once(clock)
 
-    monkeypatch.setattr(marking.MarkingClock, "end", end)
+    monkeypatch.setattr(clocks.MarkingClock, "end", end)
     monkeypatch.setattr(timeline, "DISTURBED", 10)
     made, _ = run_mix(asking(make_job(folder, EAGER), tmp_path), tmp_path / "work")
     found = profile_of(made)
@@ -216,14 +216,12 @@ def test_the_order_of_stamps_names_the_ranges_of_nsight(monkeypatch: pytest.Monk
     said: list[str] = []
     monkeypatch.setattr(torch.cuda.nvtx, "range_push", lambda name: said.append(f"+{name}"))
     monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: said.append("-"))
-    from bakeoff.worker.pipeline.clocks import HostClock
-
-    clock = marking.NvtxClock(HostClock(3), ["glue", "denoise"])
+    clock = clocks.NvtxClock(clocks.HostClock(3), ["glue", "denoise"])
     clock.begin()
     clock.mark(1)
     clock.mark(2)
     clock.end()
-    assert said == ["+unit", "+glue", "-", "+denoise", "-", f"+{marking.UNNAMED}", "-", "-"]
+    assert said == ["+unit", "+glue", "-", "+denoise", "-", f"+{clocks.UNNAMED}", "-", "-"]
 
 
 @pytest.mark.gpu

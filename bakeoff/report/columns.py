@@ -198,7 +198,7 @@ def _median_text(clock: Clock) -> str:
     return f"{milliseconds(fast.median_ms)} | {milliseconds(slow.median_ms, fast.median_ms)} ({slow.share * 100:.0f} %)"
 
 
-def _latency_text(clock: Clock) -> str:
+def latency_text(clock: Clock) -> str:
     """The median with its interval, or both modes."""
     if clock.figures is None or modes(clock.samples_ns) is not None:
         return _median_text(clock)
@@ -276,7 +276,7 @@ _COLUMNS: Final = (
         "median of the latency clock (one call, synchronised) and its 95 % interval; a | b (n %): two modes, n % of "
         "the samples in the second",
         lambda record, _: _clock(record),
-        _latency_text,
+        latency_text,
         _median_ms,
         lambda clock: clock.figures,
     ),

@@ -12,9 +12,9 @@ from bakeoff.record.floor import floor
 from bakeoff.record.schema import Status
 from bakeoff.record.statistics import Summary
 from bakeoff.record.store import Stored
+from bakeoff.report.columns import latency_text
 from bakeoff.report.figures.style import Style, styles
 from bakeoff.report.figures.vega import FAINT, INK, Figure, Spec, end_of, name_text, rounded
-from bakeoff.report.format import median_and_interval
 from bakeoff.report.groups import name_of
 
 _ROW = 22
@@ -30,6 +30,8 @@ class LatencyRow:
     name: str
     status: Status
     figures: Summary | None
+    text: str
+    """The median with its interval, or both modes; "" without samples."""
     floor_ms: float | None
     quarters_ms: tuple[float, ...]
     """Between which the middle half of the timed calls lies; none without calls."""
@@ -69,6 +71,7 @@ def _row(entry: Stored, ceilings: Sequence[Ceiling] | None, style: Style) -> Lat
         name=name_of(record),
         status=record.status,
         figures=record.latency,
+        text=latency_text(clock) if clock is not None and clock.samples_ns else "",
         floor_ms=bound.ms if bound is not None and record.latency is not None else None,
         quarters_ms=tuple(np.quantile(clock.samples_ns, (0.25, 0.75)) / 1e6) if clock and clock.samples_ns else (),
         style=style,
@@ -149,7 +152,7 @@ def _datum(row: LatencyRow, end_ms: float) -> dict[str, Any]:
     cut = ", cut off at the axis' end" if row.end_ms > end_ms * 1.001 else ""
     return {
         "name": name_text(row.name),
-        "text": f"{' '.join(median_and_interval(figures))} ms{status}{cut}",
+        "text": f"{row.text} ms{status}{cut}",
         "colour": row.style.colour,
         "opacity": 0.65 if row.status == "ok" else 0.25,
         "p99_ms": rounded(figures.p99_ms),

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from bakeoff.advice import worth_saying
 from bakeoff.advice.evidence import Advice, strength
+from bakeoff.advice.rules import worth_saying
 from bakeoff.record.ranks import RanksReport, Scaling, ScalingPoint
 
 _SAME_SHARE = 0.02

@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
 
-from bakeoff.advice import worth_saying
 from bakeoff.advice.evidence import NOTICE, Advice, strength
 from bakeoff.advice.facts import slope
-from bakeoff.advice.rate import FEWEST_FOR_TREND, LOOK_FOR_MEMORY, trend_of
-from bakeoff.advice.work import MOST_MEMORY
+from bakeoff.advice.rules import FEWEST_FOR_TREND, LOOK_FOR_MEMORY, MOST_MEMORY, trend_of, worth_saying
 from bakeoff.models.words import counted
 from bakeoff.record.monitor import SeriesRecord, merged
 from bakeoff.record.session import GPU_MEMORY, SessionRecord

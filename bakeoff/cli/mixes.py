@@ -61,8 +61,7 @@ def run_mixes(
     from bakeoff.cli.pages import update_pages
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import paths
-    from bakeoff.pipeline.dry_run import estimate
-    from bakeoff.pipeline.plan import make_pipeline_plan
+    from bakeoff.pipeline.plan import estimate, make_pipeline_plan
     from bakeoff.pipeline.run import continue_run, run_pipeline
     from bakeoff.record.store import load_all
     from bakeoff.report.pages import pipeline_plan

@@ -102,8 +102,7 @@ def profile(
     from bakeoff.bring.source import is_brought
     from bakeoff.cli.nsight import nsight
     from bakeoff.cli.progress import TerminalProgress
-    from bakeoff.pipeline.request import PipelineRequest, ProfileOptions
-    from bakeoff.pipeline.subject import subject_of, subject_of_brought
+    from bakeoff.pipeline.request import PipelineRequest, ProfileOptions, subject_of, subject_of_brought
     from bakeoff.plan.request import with_deadline
     from bakeoff.record.store import load_all
     from bakeoff.report.pages import profile as page

@@ -1,8 +1,9 @@
-"""The worker of one mix: it has built its programs, and runs a unit of the loop on command."""
+"""The workers of mixes: each has built its programs, and runs units of the loop in turns with the others."""
 
+import random
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from bakeoff.machine import build_cache
 from bakeoff.pipeline.mixes import MixPlan
@@ -11,7 +12,7 @@ from bakeoff.process.jobs import PipelineJob, SlotProgramJob
 from bakeoff.process.phases import Block, Phase
 from bakeoff.process.supervisor import Event, LiveWorker, Outcome
 from bakeoff.record.pipeline import PipelineMeasurement
-from bakeoff.record.schema import MEASURED
+from bakeoff.record.schema import MEASURED, Finding, new_finding
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.references import References
 from bakeoff.sweeps.row import measure_job
@@ -150,3 +151,54 @@ def _open_cache(mix: MixPlan) -> None:
     build_cache.open_folder(mix.cache_folder)
     for program in mix.programs:
         program.row.cache_folder.mkdir(parents=True, exist_ok=True)
+
+
+_IDLE = 0.05
+"""Of a core: a mix that takes more while another one runs is not idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When the rounds end."""
+
+    units: int
+    """Steady units that each mix is to have."""
+    unsettled: int
+    """Units without a steady one, after which a mix is given up."""
+    seconds: float
+    """Of all rounds."""
+
+
+def take_turns(
+    workers: Sequence[MixWorker], limits: Limits, order: random.Random, running: Running
+) -> tuple[Finding, ...]:
+    """Run units until each mix has enough steady ones, fails, does not settle, or the time is over.
+
+    Every mix runs in every round, one that has enough too: what changes on the machine meets all alike. Returns
+    findings that hold for all.
+    """
+    started = time.monotonic()
+    racing = [worker for worker in workers if worker.live]
+    while any(worker.steady < limits.units for worker in racing):
+        counts = ", ".join(f"{worker.mix.label} {worker.steady}/{limits.units}" for worker in racing)
+        running.event(Event("rounds", counts))
+        for worker in order.sample(racing, len(racing)):
+            worker.run_unit()
+        racing = [worker for worker in racing if worker.live and worker.unsettled < limits.unsettled]
+        if time.monotonic() - started > limits.seconds:
+            break
+    return _not_idle(workers)
+
+
+def _not_idle(workers: Sequence[MixWorker]) -> tuple[Finding, ...]:
+    """A finding for the mixes that used the CPU while others ran."""
+    found = []
+    for worker in workers:
+        others = [other for other in workers if other is not worker]
+        others_s = sum(sum(block.samples_ns) for other in others for block in other.blocks) / 1e9
+        # Before its first unit a mix has just finished building.
+        idle_s = sum(block.idle_cpu_s for block in worker.blocks[1:])
+        if others_s and idle_s > _IDLE * others_s:
+            text = f"{worker.mix.label} took {idle_s / others_s:.0%} of a core while the other mixes ran"
+            found.append(new_finding("not-idle", text))
+    return tuple(found)

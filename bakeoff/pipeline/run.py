@@ -17,12 +17,10 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.pipeline.assemble import How, make_record
 from bakeoff.pipeline.compiler_log import with_compiler_log
-from bakeoff.pipeline.mix_worker import MixWorker
+from bakeoff.pipeline.mix_worker import Limits, MixWorker, take_turns
 from bakeoff.pipeline.mixes import MixPlan, MixProgram
 from bakeoff.pipeline.plan import PipelinePlan
-from bakeoff.pipeline.references import loop_reference_folder, make_loop_reference
-from bakeoff.pipeline.rounds import Limits, take_turns
-from bakeoff.pipeline.session import PipelineSession, open_pipeline_session
+from bakeoff.pipeline.session import PipelineSession, loop_reference_folder, make_loop_reference, open_pipeline_session
 from bakeoff.plan.memory import total
 from bakeoff.plan.rows import short_of_memory
 from bakeoff.process.jobs import TraceJob, TraceResult

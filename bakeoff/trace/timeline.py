@@ -12,8 +12,7 @@ from itertools import groupby, pairwise
 from statistics import median_low
 from typing import Any
 
-from bakeoff.trace.chrome import TraceEvent
-from bakeoff.trace.marks import BEGIN, END, marked_segment, named_part
+from bakeoff.trace.chrome import BEGIN, END, TraceEvent, marked_segment, named_part
 
 _DEVICE = {"kernel", "gpu_memcpy", "gpu_memset"}
 _LAUNCHES = {"cuda_runtime", "cuda_driver"}

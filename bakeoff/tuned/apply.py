@@ -11,8 +11,7 @@ from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
     from bakeoff.tuned.compare import EndToEnd
-    from bakeoff.tuned.module import Tuned
-    from bakeoff.tuned.places import Place
+    from bakeoff.tuned.module import Place, Tuned
     from bakeoff.tuned.program import TunedProgram
 from typing import TYPE_CHECKING
 
@@ -110,8 +109,7 @@ def apply(
     Raises BakeoffError where the folder holds no artifact, one is not sound or was made for another host, or belongs
     nowhere in `pipe`.
     """
-    from bakeoff.tuned.module import Tuned
-    from bakeoff.tuned.places import Finder
+    from bakeoff.tuned.module import Finder, Tuned
 
     found = {path.name: (path, read_manifest(path)) for path in _artifacts(Path(folder))}
     asked = dict(where or {})
@@ -257,8 +255,7 @@ def _refuse_doubles(place: "Place", manifests: Mapping[str, Manifest]) -> None:
 
 
 def _programs(place: "Place", artifact: Artifact) -> "list[TunedProgram]":
-    from bakeoff.tuned.arguments import arguments_of
-    from bakeoff.tuned.program import TunedProgram, call_of, limits_in
+    from bakeoff.tuned.program import TunedProgram, arguments_of, call_of, limits_in
 
     made = []
     for about in artifact.manifest.programs:

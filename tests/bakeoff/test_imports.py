@@ -43,7 +43,7 @@ ALLOWED["backends"] -= {"machine"}
 ALLOWED["worker"] = set(ORDER[: ORDER.index("plan")]) | {"worker"}
 """Another process: what it shares with the parent is below `plan`."""
 FILES = sorted(file.relative_to(ROOT) for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))
-TORCH_TUNED = {"module.py", "places.py", "program.py"}
+TORCH_TUNED = {"module.py", "program.py"}
 TORCH_MODELS = {"weights.py", "checkpoint.py", "tables.py"}
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from bakeoff.trace.busy import LineName
-from bakeoff.trace.chrome import TraceEvent
-from bakeoff.trace.marks import BEGIN, END, mark_name
+from bakeoff.trace.chrome import BEGIN, END, TraceEvent, mark_name
 
 LINES: Sequence[LineName] = (
     LineName("unattributed", "unattributed", ""),

@@ -1,7 +1,7 @@
 """`bakeoff pipeline --dry-run`: the programs of each mix with their records, and its estimated time and memory."""
 
 from bakeoff.models.words import counted
-from bakeoff.pipeline.dry_run import MixLine, PipelineEstimate
+from bakeoff.pipeline.plan import MixLine, PipelineEstimate
 from bakeoff.report import document
 from bakeoff.report.document import Block, Document, Heading, Section, Text, blocks
 from bakeoff.report.format import MIB, size_text

@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch.autograd.profiler import record_function
 
-from bakeoff.trace.marks import BEGIN, END, mark_name
+from bakeoff.trace.chrome import BEGIN, END, mark_name
 from bakeoff.worker.clocks.clock import now_ns
 
 UNATTRIBUTED = 0

@@ -19,11 +19,9 @@ from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import ProfileRequest, SlotProgramJob
 from bakeoff.record.pipeline import MemoryPoint, PartTime, Profile, ProgramSight, TraceFile
 from bakeoff.record.schema import Finding, new_finding
-from bakeoff.trace.annotate import PartTag, SegmentTag, annotated
 from bakeoff.trace.busy import LineName, account
-from bakeoff.trace.chrome import read_trace, write_trace
-from bakeoff.trace.marks import part_name
-from bakeoff.trace.tags import tag_of_path
+from bakeoff.trace.chrome import part_name, read_trace, write_trace
+from bakeoff.trace.tags import PartTag, SegmentTag, annotated, tag_of_path
 from bakeoff.trace.timeline import Allocation, PartRange, Timeline, disturbed_units, read_timeline, without
 from bakeoff.worker.failures import call_stage
 from bakeoff.worker.pipeline.clocks import MarkingClock, NvtxClock, RecordingClock, SynchronisedClock, UnitClock

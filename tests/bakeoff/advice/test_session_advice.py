@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from sessions import GPU, MS, NAMELESS, UNIT, monitored, session_record, wave
 
-from bakeoff.advice import DEADBAND
 from bakeoff.advice.evidence import Advice
+from bakeoff.advice.rules import DEADBAND
 from bakeoff.advice.session import RULES, advise_session
 from bakeoff.record.monitor import MonitorCost, Point, SeriesRecord, ThrottleTime
 from bakeoff.record.session import RecordingCost, SessionRecord, Span

@@ -17,7 +17,7 @@ from bakeoff.models.brought.about import ABOUT
 from bakeoff.models.component import TensorSpec
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import parse_sizes
-from bakeoff.pipeline.subject import ProfileSubject, subject_of_brought
+from bakeoff.pipeline.request import ProfileSubject, subject_of_brought
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process.jobs import DescribeJob

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from bakeoff.cli import app
 from bakeoff.machine import paths
 from bakeoff.models.errors import BakeoffError
-from bakeoff.pipeline import rounds
+from bakeoff.pipeline import mix_worker
 from bakeoff.process import supervisor
 from bakeoff.record.store import load_all
 
@@ -72,7 +72,7 @@ def test_an_interrupted_run_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -
     def interrupted(*_arguments: object) -> None:
         raise KeyboardInterrupt
 
-    before = rounds.take_turns
+    before = mix_worker.take_turns
     monkeypatch.setattr("bakeoff.pipeline.run.take_turns", interrupted)
     done = pipeline("--mix", "eager", *MISSING)
     assert done.exit_code == 130

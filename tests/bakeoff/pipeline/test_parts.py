@@ -13,9 +13,8 @@ from bakeoff.machine import host
 from bakeoff.machine.identity import this_machine
 from bakeoff.mix import parse_slots
 from bakeoff.models import resolve_component
-from bakeoff.pipeline.dry_run import estimate
 from bakeoff.pipeline.parts import Part, Way, best_way, same_program
-from bakeoff.pipeline.plan import PipelinePlan, make_pipeline_plan
+from bakeoff.pipeline.plan import PipelinePlan, estimate, make_pipeline_plan
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.record.schema import Record, Source
 from bakeoff.record.source import backend_source, component_hash, instrument_hash

@@ -8,8 +8,7 @@ import pytest
 from bakeoff.backends import resolve_backend
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.toy.spec import SPEC, Config
-from bakeoff.pipeline.dry_run import estimate
-from bakeoff.pipeline.plan import PipelinePlan, make_pipeline_plan
+from bakeoff.pipeline.plan import PipelinePlan, estimate, make_pipeline_plan
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.plan.memory import programs_memory, weights_bytes
 from bakeoff.report.pages import pipeline_plan

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from bakeoff.pipeline import rounds
-from bakeoff.pipeline.rounds import Limits, take_turns
+from bakeoff.pipeline import mix_worker
+from bakeoff.pipeline.mix_worker import Limits, take_turns
 from bakeoff.sweeps.progress import Unheard
 
 
@@ -45,6 +45,6 @@ def test_a_mix_that_has_its_units_runs_until_all_have() -> None:
 def test_the_round_in_which_the_time_is_over_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
     workers: Any = [Mix(name, ran) for name in "ab"]
-    monkeypatch.setattr(rounds.time, "monotonic", lambda: 10.0 * len(ran))
+    monkeypatch.setattr(mix_worker.time, "monotonic", lambda: 10.0 * len(ran))
     take_turns(workers, Limits(20, 100, 30.0), random.Random(0), Unheard())
     assert len(ran) == 4

@@ -11,9 +11,9 @@ from lab import FAST, TORCHLESS, Recorder, marked_folder, processes_with
 from bakeoff.machine import host, paths
 from bakeoff.models.errors import BakeoffError
 from bakeoff.pipeline.plan import PipelinePlan, make_pipeline_plan
-from bakeoff.pipeline.references import loop_reference_folder
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.pipeline.run import Done, continue_run, run_pipeline
+from bakeoff.pipeline.session import loop_reference_folder
 from bakeoff.process import supervisor
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.store import find_shown, load_all

@@ -4,7 +4,7 @@ import pytest
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import pipeline_module, resolve_pipeline
-from bakeoff.pipeline.subject import ProfileSubject, subject_of
+from bakeoff.pipeline.request import ProfileSubject, subject_of
 
 
 @pytest.mark.parametrize(

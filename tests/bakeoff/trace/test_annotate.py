@@ -2,9 +2,8 @@
 
 from chrome import DECODE, DENOISE, GLUE, LINES, kernel, launch, operator, stamp, unit
 
-from bakeoff.trace.annotate import PROCESS, PartTag, SegmentTag, annotated
-from bakeoff.trace.chrome import ChromeTrace, TraceEvent
-from bakeoff.trace.marks import is_ours, part_name
+from bakeoff.trace.chrome import ChromeTrace, TraceEvent, is_ours, part_name
+from bakeoff.trace.tags import PROCESS, PartTag, SegmentTag, annotated
 from bakeoff.trace.timeline import read_timeline
 
 SEGMENTS = [SegmentTag(line, line.slot, {"denoise": "step", "decode": "decode"}.get(line.name, "")) for line in LINES]

@@ -33,7 +33,7 @@ FAULTS = (
     Fault(
         "pipeline",
         "mixes always run in the same order within a round",
-        "bakeoff/pipeline/rounds.py",
+        "bakeoff/pipeline/mix_worker.py",
         "for worker in order.sample(racing, len(racing)):",
         "for worker in racing:",
         ("tests/bakeoff/pipeline/test_rounds.py",),
@@ -41,7 +41,7 @@ FAULTS = (
     Fault(
         "pipeline",
         "a mix that has its units no longer takes turns while the others run on",
-        "bakeoff/pipeline/rounds.py",
+        "bakeoff/pipeline/mix_worker.py",
         "            worker.run_unit()\n",
         "            if worker.steady < limits.units:\n                worker.run_unit()\n",
         ("tests/bakeoff/pipeline/test_rounds.py",),

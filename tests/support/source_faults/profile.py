@@ -54,7 +54,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "profile",
         "steps of the second traced unit are numbered on from the first",
-        "bakeoff/trace/annotate.py",
+        "bakeoff/trace/tags.py",
         "        index = count.get((window.unit, segment.line.name, name), 0)\n"
         "        count[window.unit, segment.line.name, name] = index + 1\n",
         "        index = count.get((0, segment.line.name, name), 0)\n"
@@ -80,7 +80,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "profile",
         "advice is given for what gains less than a twentieth of a unit",
-        "bakeoff/advice/__init__.py",
+        "bakeoff/advice/rules.py",
         "least = DEADBAND * unit_ms",
         "least = DEADBAND",
         ("tests/bakeoff/advice/test_advice.py",),
@@ -88,7 +88,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "profile",
         "what the device waits for the host is held against its phase and not against the unit",
-        "bakeoff/advice/wait.py",
+        "bakeoff/advice/rules.py",
         "waited <= NOTICE * facts.unit_ms:",
         "waited <= NOTICE * phase.ms:",
         ("tests/bakeoff/advice/test_advice.py",),

@@ -20,7 +20,7 @@ from toys import LIBRARY_WARNINGS, NEEDS_COMPILER
 from bakeoff.process.jobs import PipelineJob, ProfileRequest
 from bakeoff.record.pipeline import PipelineMeasurement, Profile
 from bakeoff.trace import timeline
-from bakeoff.trace.marks import is_ours
+from bakeoff.trace.chrome import is_ours
 from bakeoff.worker.pipeline import clocks, traced
 
 EAGER = {"world": "eager/fp32", "stream": "eager/fp32"}

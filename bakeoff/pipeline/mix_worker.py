@@ -14,8 +14,7 @@ from bakeoff.process.supervisor import Event, LiveWorker, Outcome
 from bakeoff.record.pipeline import PipelineMeasurement
 from bakeoff.record.schema import MEASURED, Finding, new_finding
 from bakeoff.sweeps.progress import Running
-from bakeoff.sweeps.references import References
-from bakeoff.sweeps.row import measure_job
+from bakeoff.sweeps.row import References, measure_job
 from bakeoff.sweeps.watch import Watched, WorkerWatch
 
 UNIT: Phase = "unit"

@@ -29,9 +29,8 @@ from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord, Program
 from bakeoff.record.schema import Finding, TraceRecord, new_finding
 from bakeoff.record.store import StoredPipeline, load_all, save
 from bakeoff.sweeps.progress import Progress, Running
-from bakeoff.sweeps.references import References, make_reference
 from bakeoff.sweeps.resume import SweepState, begin_run, find_unfinished, mark_finished
-from bakeoff.sweeps.row import launch_of, measure_job
+from bakeoff.sweeps.row import References, launch_of, make_reference, measure_job
 
 _LARGEST_OFFSET = 2**20
 """Bytes, as between the sides of a comparison: memory layout varies from process to process."""

@@ -17,7 +17,7 @@ from bakeoff.process.phases import PHASES, DeadlineClass
 from bakeoff.process.supervisor import Deadlines, Launch, Outcome, run_job
 from bakeoff.record.source import component_hash, loop_hash
 from bakeoff.sweeps.progress import Progress, Running
-from bakeoff.sweeps.references import References
+from bakeoff.sweeps.row import References
 from bakeoff.sweeps.seal import changed_files, discard, read_seal, seal_folder
 from bakeoff.sweeps.session import Session, open_session
 

@@ -27,8 +27,7 @@ from bakeoff.record.store import StoredComparison, now, save
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, is_decided
 from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError, wait_until_built, wait_until_ready
 from bakeoff.sweeps.progress import Progress, Running
-from bakeoff.sweeps.references import References, make_reference
-from bakeoff.sweeps.row import launch_of
+from bakeoff.sweeps.row import References, launch_of, make_reference
 from bakeoff.sweeps.session import Session, WeightsMemory, open_session, with_ceilings
 from bakeoff.variant import parse_variant
 

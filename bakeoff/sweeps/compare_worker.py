@@ -11,8 +11,7 @@ from bakeoff.process.supervisor import Event, LiveWorker, wait_for
 from bakeoff.record.schema import Measurement, Record
 from bakeoff.sweeps.assemble import make_record
 from bakeoff.sweeps.progress import Running
-from bakeoff.sweeps.references import References
-from bakeoff.sweeps.row import launch_of, measure_job, open_cache
+from bakeoff.sweeps.row import References, launch_of, measure_job, open_cache
 from bakeoff.sweeps.session import Session
 
 

@@ -1,15 +1,109 @@
-"""What the workers of a row are given: their job, their compiler cache, their deadlines and where they report to."""
+"""What the workers of a row are given: the references of its subject, their job, compiler cache, deadlines and log.
+
+References are made where they are not cached, sealed, and made anew where a file was changed.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from bakeoff.machine import build_cache, host
+from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.plan.rows import Row, reference_folder
 from bakeoff.process.environment import WEIGHTS
-from bakeoff.process.jobs import MeasureJob
+from bakeoff.process.jobs import MeasureJob, ReferenceJob, ReferenceResult
 from bakeoff.process.phases import PHASES, DeadlineClass
-from bakeoff.process.supervisor import Deadlines, Launch
+from bakeoff.process.supervisor import Deadlines, Launch, Outcome, run_job
 from bakeoff.record.policy import Policy
 from bakeoff.sweeps.progress import Running
-from bakeoff.sweeps.references import References
+from bakeoff.sweeps.seal import Seal, changed_files, discard, hashes, read_seal, seal_folder
 from bakeoff.sweeps.session import Session
+
+_ABOUT = "reference.json"
+_OF_A_SUBJECT: tuple[ErrorCode, ...] = ("insensitive", "wrong-output", "other-function", "bad-user-code")
+"""Refusals of one workload, which leave the others of a sweep."""
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """A folder of references and what its files hash to."""
+
+    folder: Path
+    seal: Seal
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        return hashes(self.seal)
+
+    def changed(self) -> tuple[str, ...]:
+        """Names of files that were changed or removed since the folder was sealed in this sweep.
+
+        Another sweep may add some, of another dtype; no worker of this one reads them.
+        """
+        return tuple(name for name in changed_files(self.folder, self.seal, trust_stat=True) if name in self.seal)
+
+
+def make_reference(session: Session, row: Row, launch: Launch) -> tuple[Outcome, References]:
+    """Make the references of the row's subject where they are not cached; returns how that ended, and what there is.
+
+    Tried once in a session for each dtype, unless a file was changed meanwhile: eager that kills its worker in one
+    dtype costs the rows of the others nothing. When a component is edited its folder is another one, and the rows that
+    follow get a new reference. `launch` is the row's own. Raises BakeoffError when the request itself is wrong (a bad
+    checkpoint) or the plan's only subject has no reference.
+    """
+    folder = reference_folder(row.subject, session.plan.component)
+    known = session.references.get((folder, row.variant.dtype))
+    if known is not None:
+        outcome, seal = known
+        if outcome.kind != "result" or not changed_files(folder, seal, trust_stat=True):
+            return outcome, References(folder, seal)
+    with session.entry_lock(folder):
+        _discard_changed(session, folder)
+        same = [other for other in session.plan.rows if other.subject == row.subject and other.never_runs is None]
+        dtypes = {row.variant.dtype, *(other.variant.dtype for other in same)}
+        outcome = _make(session, row, folder, launch, dtypes)
+        if outcome.kind != "result" and len(dtypes) > 1 and (folder / _ABOUT).exists():
+            outcome = _make(session, row, folder, launch, {row.variant.dtype})
+        seal = seal_folder(folder) if (folder / _ABOUT).exists() else {}
+    session.references[folder, row.variant.dtype] = outcome, seal
+    return outcome, References(folder, seal)
+
+
+def _discard_changed(session: Session, folder: Path) -> None:
+    """Remove a folder that is not as the parent of an earlier row or sweep left it."""
+    if not folder.exists():
+        return
+    seal = read_seal(folder)
+    changed = changed_files(folder, seal, trust_stat=False) if seal is not None else ()
+    if seal is not None and not changed:
+        return
+    what = f"{', '.join(changed)} changed since they were made" if changed else "they were not made to the end"
+    session.progress.say(f"The references in {folder.name} cannot be used: {what}; making them anew.")
+    discard(folder)
+
+
+def _eager_file(dtype: str) -> str:
+    """Eager's own error in a dtype, which sets the limits of rows of that dtype."""
+    return f"eager-{dtype}.json"
+
+
+def _make(session: Session, row: Row, folder: Path, launch: Launch, dtypes: Collection[str]) -> Outcome:
+    files = [_ABOUT, *map(_eager_file, dtypes)]
+    if not row.subject.checkpoint and all((folder / name).exists() for name in files):
+        return Outcome("result")
+    # Not the row's own environment: no compiler runs here, and nothing may be left in a compiler's cache.
+    weights = {name: value for name, value in launch.environment.items() if name == WEIGHTS}
+    environment = {**session.plan.environment, **weights}
+    launch = replace(launch, environment=environment, log=launch.log.with_suffix(".reference.log"))
+    outcome = run_job(ReferenceJob(row.subject, tuple(sorted(dtypes)), str(folder)), ReferenceResult, launch)
+    alone = all(other.subject == row.subject for other in session.plan.rows)
+    if outcome.kind == "refused" and (alone or outcome.code not in _OF_A_SUBJECT):
+        raise BakeoffError(outcome.reason, outcome.code)
+    if outcome.kind == "refused":
+        return replace(outcome, kind="crashed", reason=f"no reference to compare with: {outcome.reason}")
+    if outcome.kind != "result":
+        return replace(outcome, reason=f"no reference to compare with: its worker: {outcome.reason}")
+    return outcome
 
 
 def measure_job(row: Row, policy: Policy, references: References | None) -> MeasureJob:

@@ -20,8 +20,7 @@ from bakeoff.record.schema import MEASURED, Finding, Measurement, ProofRecord, R
 from bakeoff.record.short_calls import UNNAMED_NS, short_call
 from bakeoff.sweeps.assemble import make_record
 from bakeoff.sweeps.progress import Running
-from bakeoff.sweeps.references import References, make_reference
-from bakeoff.sweeps.row import launch_of, measure_job, open_cache
+from bakeoff.sweeps.row import References, launch_of, make_reference, measure_job, open_cache
 from bakeoff.sweeps.session import Session
 from bakeoff.sweeps.time_limit import TimeIsUpError
 from bakeoff.sweeps.watch import Ended, Task, in_turns

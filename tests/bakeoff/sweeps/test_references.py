@@ -20,7 +20,7 @@ from bakeoff.record.user_source import file_hash
 from bakeoff.sweeps import compare_worker, wave
 from bakeoff.sweeps.compare import compare
 from bakeoff.sweeps.compare_worker import SideFailedError
-from bakeoff.sweeps.references import References
+from bakeoff.sweeps.row import References
 from bakeoff.sweeps.seal import changed_files, read_seal, seal_folder
 from bakeoff.worker.brought.describe import describe_model
 

@@ -230,7 +230,7 @@ def _gains(final: Comparison, index: int, fresh: Sequence[Stored]) -> str:
 def _gain(final: Comparison, index: int) -> str:
     """The speed-up of a side over eager fp32 in the same rounds, or why it is not known; "" for eager fp32 itself."""
     name, eager = name_of(final.sides[index]), _eager_side(final)
-    if eager == index:
+    if eager in (0, 1):  # the sentence before says how the two compare
         return ""
     if eager is None:
         why = next((finding.text for finding in final.findings if finding.code == "no-baseline"), "")

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from statistics import median
 from time import perf_counter_ns
 
-from bakeoff.profile.device_clock import DeviceClock
 from bakeoff.profile.recording import Recording
+from bakeoff.profile.torch_state import DeviceClock
 
 RANGES = 2_000
 _A_SAMPLE = 8

@@ -19,7 +19,7 @@ import msgspec
 from bakeoff.machine.files import digest, slug, write_atomically
 from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
-from bakeoff.profile.saying import say
+from bakeoff.profile.plain import say
 from bakeoff.profile.settings import Settings
 from bakeoff.record.session import SESSION_SCHEMA, RankFacts, SessionRecord, violation
 

@@ -17,7 +17,7 @@ from bakeoff.profile.settings import Settings
 from bakeoff.record.session import RankFacts
 
 if TYPE_CHECKING:
-    from bakeoff.profile.snapshot import Snapshot
+    from bakeoff.profile.recording import Snapshot
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from bakeoff.machine.terminal import one_line
 from bakeoff.models.words import counted
 
 if TYPE_CHECKING:
-    from bakeoff.profile.snapshot import Snapshot
+    from bakeoff.profile.recording import Snapshot
 
 MOST_SHARE = 0.005
 """Of the interval that a refresh may take of one core."""

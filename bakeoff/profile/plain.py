@@ -1,5 +1,7 @@
-"""Values of somebody's pipeline as values that a record holds. Nothing here waits for a device or raises."""
+"""Values and sentences at the border of somebody's pipeline. Nothing here waits for a device or raises."""
 
+import contextlib
+import sys
 from collections.abc import Mapping
 from math import isfinite
 from reprlib import Repr
@@ -95,3 +97,10 @@ def whole(value: object) -> int | None:
         return value if 0 <= value < 2**63 else None
     found = number(value)
     return int(found) if found is not None and found >= 0 and found == int(found) and found < 2**63 else None
+
+
+def say(text: str) -> None:
+    """Print one line. A process without stderr, or whose log is on a full disk, goes on without it."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):  # ValueError: it was closed
+            print(f"bakeoff: {text}", file=sys.stderr)

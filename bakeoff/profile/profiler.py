@@ -11,12 +11,12 @@ from typing import Literal, get_args
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Scalar
 from bakeoff.profile.cost import range_cost
-from bakeoff.profile.device_clock import DeviceClock
+from bakeoff.profile.plain import say
 from bakeoff.profile.ranges import NOTHING, Nothing, Range
 from bakeoff.profile.recording import Recording
-from bakeoff.profile.saying import say
 from bakeoff.profile.session import NO_SESSION, NoSession, Session, current, fallback
 from bakeoff.profile.settings import Settings
+from bakeoff.profile.torch_state import DeviceClock
 
 Parallelism = Literal["model", "data"]
 _RECALIBRATE_S = 60.0

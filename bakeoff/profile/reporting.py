@@ -17,7 +17,7 @@ from time import monotonic
 from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
 from bakeoff.profile.files import PAGE, read_session
-from bakeoff.profile.saying import say
+from bakeoff.profile.plain import say
 
 PATIENCE_S = 30.0
 """From its start; then the process is ended, so that the exit of somebody's program does not wait for it."""

@@ -14,12 +14,10 @@ from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Scalar
 from bakeoff.profile.cost import Budget
-from bakeoff.profile.device_clock import DeviceClock
-from bakeoff.profile.plain import error_text, text
+from bakeoff.profile.plain import error_text, say, text
 from bakeoff.profile.ranges import NOTHING, Nothing, Range, innermost, open_range
-from bakeoff.profile.recording import AskedKind, Recording
-from bakeoff.profile.saying import say
-from bakeoff.profile.snapshot import Snapshot, take_snapshot
+from bakeoff.profile.recording import AskedKind, Recording, Snapshot, take_snapshot
+from bakeoff.profile.torch_state import DeviceClock
 from bakeoff.record.monitor import Monitored
 from bakeoff.record.session import RangeTotal, RankFacts, SessionRecord
 

@@ -31,10 +31,9 @@ from bakeoff.profile.decorators import check_function
 from bakeoff.profile.plain import plain, plain_data, whole
 from bakeoff.profile.profiler import Profiler
 from bakeoff.profile.ranges import NOTHING, Nothing, Range
-from bakeoff.profile.recording import Recording
+from bakeoff.profile.recording import Recording, Snapshot
 from bakeoff.profile.session import NO_SESSION, NoSession, Session, current_session
 from bakeoff.profile.settings import Settings
-from bakeoff.profile.snapshot import Snapshot
 from bakeoff.profile.torch_state import compiled
 from bakeoff.profile.wrapping import Args, Kwargs, wrap
 

@@ -8,19 +8,22 @@ from statistics import median
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
-from bakeoff.profile.ranks.choice import Chosen, choose, ranks_text
 from bakeoff.profile.ranks.figures import (
+    UNATTRIBUTED,
     Figures,
+    Parts,
     energy_of,
     figures_of,
     gpu_energy_mj,
+    has_device_times,
     memory_of,
+    parts_of,
     ranks_on,
     spreads_of,
+    tells_units_apart,
     unit_spreads,
 )
-from bakeoff.profile.ranks.parts import UNATTRIBUTED, Parts, has_device_times, parts_of, tells_units_apart
-from bakeoff.profile.ranks.reading import MOST_RANKS, FolderOfRanks, RankFile, read_folder
+from bakeoff.profile.ranks.reading import MOST_RANKS, Chosen, FolderOfRanks, RankFile, choose, ranks_text, read_folder
 from bakeoff.record.ranks import (
     Clock,
     CollectiveWait,

@@ -1,12 +1,18 @@
-"""Session records of ranks from a folder, each file on its own: what cannot be read is said, and the others count."""
+"""Session records of ranks from a folder: each is read on its own, and one file for each rank of one group counts.
+
+What cannot be read is said, and the others count.
+"""
 
 import os
 import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
 from bakeoff.profile.files import read_session
 from bakeoff.record.ranks import Problem, ProblemCode
 from bakeoff.record.session import RankFacts, SessionRecord
@@ -49,7 +55,7 @@ def page_path(folder: Path) -> Path:
     return folder / "ranks.html"
 
 
-def rank_in(name: str) -> int | None:
+def _rank_in(name: str) -> int | None:
     """The rank that a file's name states."""
     found = _NUMBERED.match(name)
     return int(found[1]) if found else None
@@ -67,7 +73,7 @@ def rank_files(folder: Path) -> list[str]:
 
 
 def _is_rank_file(name: str) -> bool:
-    return name.endswith(".json") and not name.endswith(".report.json") and rank_in(name) is not None
+    return name.endswith(".json") and not name.endswith(".report.json") and _rank_in(name) is not None
 
 
 def read_folder(folder: Path) -> FolderOfRanks:
@@ -90,7 +96,7 @@ def read_folder(folder: Path) -> FolderOfRanks:
 
 
 def _read(path: Path) -> RankFile | Problem:
-    name = shown(path.name)
+    name = _shown(path.name)
     try:
         record = _record_of(path)
         facts = record.rank
@@ -125,13 +131,122 @@ def _elsewhere(folder: Path) -> str:
             names = rank_files(below)
         except BakeoffError:
             continue
-        found += [shown(below.name)] if any(rank_in(name) is not None for name in names) else []
+        found += [_shown(below.name)] if any(_rank_in(name) is not None for name in names) else []
         if len(found) == _SHOWN_FOLDERS:
             break
     return f"there are some in {', '.join(found)}: give one of these" if found else "give the folder that ranks wrote"
 
 
-def shown(name: str) -> str:
+def _shown(name: str) -> str:
     """A file's name or a run's id on one line and not too long for a sentence."""
     line = one_line(name)
     return line if len(line) <= _LONGEST_NAME else f"{line[:_LONGEST_NAME]}..."
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The files that count, by rank, and what is said about the others."""
+
+    group: str
+    files: tuple[RankFile, ...]
+    world: int
+    expected: int
+    missing: tuple[int, ...]
+    duplicate: tuple[str, ...]
+    foreign: tuple[str, ...]
+    problems: tuple[Problem, ...]
+
+
+def choose(held: FolderOfRanks, expect: int | None) -> Chosen:
+    """The group with most ranks, of two such the later one; of a rank's files the one that is named after it.
+
+    `held.files` is not empty.
+    """
+    group = _group(held.files)
+    of_group = [file for file in held.files if file.facts.group == group]
+    others = [file for file in held.files if file.facts.group != group]
+    by_rank: dict[int, list[RankFile]] = {}
+    for file in of_group:
+        by_rank.setdefault(file.facts.rank, []).append(file)
+    kept = {rank: max(files, key=_preference) for rank, files in sorted(by_rank.items())}
+    spare = [file for file in of_group if kept[file.facts.rank] is not file]
+    world = Counter(file.facts.world for file in kept.values()).most_common(1)[0][0]
+    expected = world if expect is None else expect
+    claimed = {_rank_in(name) for name in (*held.torn, *held.refused)}
+    missing = tuple(rank for rank in range(expected) if rank not in kept and rank not in claimed)
+    problems = [
+        *_missing(missing, expected),
+        *(
+            Problem("duplicate", f"{_shown(file.name)} is a second file of rank {rank}; {_shown(kept[rank].name)} counts")
+            for file in spare
+            for rank in [file.facts.rank]
+        ),
+        *(
+            Problem(
+                "foreign", f"{_shown(file.name)} is of run {_shown(file.facts.group)}, not of {_shown(group)}; left out"
+            )
+            for file in others
+        ),
+        *_worlds(kept, world, expect),
+    ]
+    return Chosen(
+        group=group,
+        files=tuple(kept.values()),
+        world=world,
+        expected=expected,
+        missing=missing,
+        duplicate=tuple(file.name for file in spare),
+        foreign=(*held.rankless, *(file.name for file in others)),
+        problems=tuple(problems),
+    )
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """Sorted ranks as in `1, 3-7`."""
+    spans: list[tuple[int, int]] = []
+    for rank in ranks:
+        if spans and spans[-1][1] == rank - 1:
+            spans[-1] = (spans[-1][0], rank)
+        else:
+            spans.append((rank, rank))
+    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in spans)
+
+
+def _group(files: Sequence[RankFile]) -> str:
+    ranks: dict[str, set[int]] = {}
+    latest: dict[str, int] = {}
+    for file in files:
+        group = file.facts.group
+        ranks.setdefault(group, set()).add(file.facts.rank)
+        latest[group] = max(latest.get(group, 0), file.record.started_wall_ns)
+    return max(ranks, key=lambda group: (len(ranks[group]), latest[group], group))
+
+
+def _preference(file: RankFile) -> tuple[bool, int, str]:
+    return file.is_named_so, file.record.started_wall_ns, file.name
+
+
+def _missing(missing: Sequence[int], expected: int) -> list[Problem]:
+    if not missing:
+        return []
+    verb = "rank {} of {} has no file" if len(missing) == 1 else "ranks {} of {} have no file"
+    text = verb.format(ranks_text(missing), expected)
+    return [Problem("missing", f"{text}; it died before its session ended, or its file is on another host")]
+
+
+def _worlds(kept: dict[int, RankFile], world: int, expect: int | None) -> list[Problem]:
+    found = [
+        Problem(
+            "differs", f"rank {rank} states a world of {counted(file.facts.world, 'rank')}, the others one of {world}"
+        )
+        for rank, file in kept.items()
+        if file.facts.world != world
+    ]
+    if expect is not None and expect != world:
+        found.append(
+            Problem(
+                "differs",
+                f"{counted(expect, 'rank was', 'ranks were')} expected, but the records state a world of {world}",
+            )
+        )
+    return found

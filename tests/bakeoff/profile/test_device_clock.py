@@ -9,7 +9,7 @@ import pytest
 from recording import MS, Clock, codes, quiet, range_at, record_of
 
 from bakeoff.profile import Profiler, Session
-from bakeoff.profile import device_clock as module
+from bakeoff.profile import torch_state as module
 
 
 class Device:

@@ -17,8 +17,8 @@ import pytest
 
 from bakeoff.profile import live as module
 from bakeoff.profile.live import Live, lines_of_snapshot
+from bakeoff.profile.recording import Snapshot
 from bakeoff.profile.settings import Settings
-from bakeoff.profile.snapshot import Snapshot
 from bakeoff.record.finding import Finding
 from bakeoff.record.session import RankFacts
 

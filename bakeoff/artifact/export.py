@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bakeoff.artifact.verify import value_of
 from bakeoff.backends import resolve_backend
 from bakeoff.export import requirements
 from bakeoff.export.folder import hash_file, is_artifact
+from bakeoff.export.loader import check_here
 from bakeoff.export.manifest import MANIFEST, SAMPLE, SCHEMA, Manifest, Measured, Program, Weights, encode, seal
 from bakeoff.export.torch_flags import verified_flags
 from bakeoff.machine import host, paths
@@ -33,7 +33,7 @@ from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Row
 from bakeoff.process.environment import worker_environment
 from bakeoff.process.jobs import Job, SampleJob, SampleResult, VerifyJob, VerifyResult, WriteJob, WriteResult
-from bakeoff.process.supervisor import Deadlines, Launch, run_job
+from bakeoff.process.supervisor import Deadlines, Launch, Outcome, run_job
 from bakeoff.record.source import component_hash
 from bakeoff.record.store import Stored, load_all, now
 from bakeoff.sweeps.progress import Progress
@@ -42,6 +42,10 @@ from bakeoff.sweeps.row import measure_job, open_cache
 FRAMES = 10
 """Of a stream in the sample."""
 _DEADLINE_S = 1800.0
+_HERE, _RENAME_EXCHANGE = -100, 2
+"""AT_FDCWD and RENAME_EXCHANGE of renameat2(2)."""
+_JANITOR = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
+"""A process that waits for its parent to end, in whatever way, and then removes an unfinished folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +140,6 @@ def _refuse_little_room(plan: Plan, part: Path) -> None:
     if needed > free:
         text = f"{part.parent} has {free >> 20} MiB free, the artifact may take {needed >> 20}"
         raise BakeoffError(f"{text}; make room or choose another folder", "not-writable")
-
-
-_HERE, _RENAME_EXCHANGE = -100, 2
-"""AT_FDCWD and RENAME_EXCHANGE of renameat2(2)."""
-_JANITOR = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
-"""A process that waits for its parent to end, in whatever way, and then removes an unfinished folder."""
 
 
 @contextlib.contextmanager
@@ -312,3 +310,40 @@ def _figures(stored: Stored) -> Measured:
         calls_per_s=1000 / record.latency.median_ms,
         rel_l2={output.name: output.rel_l2 for output in parity.outputs},
     )
+
+
+def verify(
+    folder: Path, manifest: Manifest, allow_mismatch: bool, seconds: float, memory_bytes: int, progress: Progress
+) -> VerifyResult:
+    """Open the artifact in a fresh process, within `seconds` in all, and compare it with its sample.
+
+    Raises BakeoffError where the artifact is refused, or its process ends without a result.
+    """
+    check_here(folder.absolute(), manifest, allow_mismatch)
+    threads = min(manifest.threads, host.usable_cores())
+    job = VerifyJob(str(folder.absolute()), manifest.device, threads, allow_mismatch, True, memory_bytes)
+    cache = paths.ensure_writable(paths.cache_folder(), "caches")
+    log = cache / "logs" / "verify" / f"{folder.absolute().name}-{manifest.digest[:12]}.log"
+    with device_lock(manifest.device, progress.say, cache):
+        running = progress.start(0, 0, manifest.variant)
+        outcome = run_job(
+            job,
+            VerifyResult,
+            Launch(worker_environment(threads), Deadlines(seconds, total=seconds), log, running.event),
+        )
+        running.finish("ok" if outcome.kind == "result" else outcome.kind, f"{outcome.wall_s:.0f} s")
+    value: VerifyResult = value_of(outcome, "verification", log)
+    return value
+
+
+def value_of(outcome: Outcome, what: str, log: Path) -> Any:
+    """The worker's result.
+
+    Raises BakeoffError with the message and code of the worker's own error, or, where it ended without a result, with
+    how it ended and where its log is.
+    """
+    if outcome.kind == "refused":
+        raise BakeoffError(outcome.reason, outcome.code)
+    if outcome.kind != "result":
+        raise BakeoffError(f"{what}: {outcome.kind}: {outcome.reason}; see {log}", "worker-failed")
+    return outcome.value

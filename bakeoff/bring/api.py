@@ -4,24 +4,102 @@ The module is written to the cache as data, and `bakeoff sweep` runs in a child 
 is measured by a process that holds the user's libraries and memory.
 """
 
+import html
 import inspect
+import json
+import os
 import re
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from bakeoff.bring.child import refuse_in_workers, run_command
-from bakeoff.bring.swept import Swept, read_swept
 from bakeoff.machine import paths
 from bakeoff.models.brought.model import Model, call_of
-from bakeoff.models.errors import BakeoffError, a_type
+from bakeoff.models.errors import BakeoffError, ErrorCode, a_type
+from bakeoff.models.words import counted
+from bakeoff.process.environment import IN_WORKER
+from bakeoff.process.guard import CALLER
+from bakeoff.record.schema import Record
+from bakeoff.record.store import Records, Stored, StoredComparison, load_all
 from bakeoff.record.user_source import content_hash
+from bakeoff.report.document import Document
+from bakeoff.report.groups import groups, newest
+from bakeoff.report.pages.sweep import newest_tables
+from bakeoff.report.recommendation import decision
+from bakeoff.report.render import terminal
 
+_Entry = TypeVar("_Entry")
 Names = str | Sequence[str]
+COMMAND = (sys.executable, "-P", "-m", "bakeoff")
+_ERROR = re.compile(r"bakeoff: (?P<text>.*?)(?: \[(?P<code>[a-z-]+)\])?")
+_WITH_RESULT = (0, 1, 3)
+"""Exit codes of a command that did its work, whatever came of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """The records of one sweep. Prints, and shows itself in a notebook, as its table."""
+
+    sweep: str
+    """Id of the sweep."""
+    folder: Path
+    """Of the records."""
+    stored: tuple[Stored, ...]
+    """Records with their ids."""
+    finals: tuple[StoredComparison, ...] = ()
+    """The two best rows of every input set, measured against each other."""
+    held: Records | None = None
+    """All that the folder held after the sweep: other sweeps, by how far its machine drifts, and ceilings."""
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        return tuple(entry.record for entry in self.stored)
+
+    @property
+    def best(self) -> Record | None:
+        """The winner of the final, else the row with the lowest median; None where no row can be ranked.
+
+        Of several input sets it is that of the first.
+        """
+        for group in groups(newest(self.stored)):
+            found = decision(group.rows, self.finals)
+            if found.best:
+                return (found.winner or found.best[0]).record
+        return None
+
+    def table(self) -> str:
+        """The text that `bakeoff sweep` prints."""
+        every, ceilings = (self.held.current, self.held.ceilings) if self.held else (self.stored, ())
+        return terminal.render(Document("", newest_tables(newest(self.stored), every, self.finals, ceilings)))
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def __repr__(self) -> str:
+        return f"<Swept {self.sweep}: {counted(len(self.stored), 'record')} in {self.folder}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.table())}</pre>"
+
+
+def read_swept(summary: Mapping[str, Any], runs: Path) -> Swept:
+    """The records that a sweep's summary lists, in its order, from the store."""
+    records = load_all(runs)
+    rows_by_id = {entry.id: entry for entry in records.current} | {entry.id: entry for entry, _ in records.superseded}
+    finals = {entry.id: entry for entry in records.comparisons}
+    rows, decided = _listed(rows_by_id, summary["records"]), _listed(finals, summary["finals"])
+    return Swept(str(summary["sweep"]), runs, rows, decided, records)
+
+
+def _listed(held: Mapping[str, _Entry], ids: Sequence[str]) -> tuple[_Entry, ...]:
+    return tuple(held[one] for one in ids if one in held)
 
 
 def sweep(
@@ -222,3 +300,75 @@ def _calls(model: Model) -> dict[str, list[tuple[tuple[Any, ...], dict[str, Any]
     if model.more:
         found["call"] += [call_of(value) for value in model.more]
     return found
+
+
+def refuse_in_workers() -> None:
+    """Raise BakeoffError in a worker: a file that sweeps whenever it is imported would sweep in every worker again."""
+    if os.environ.get(IN_WORKER):
+        raise BakeoffError(
+            "bakeoff.sweep was called while a worker of a sweep imported this file; put the call below "
+            'if __name__ == "__main__":',
+            code="bad-user-code",
+        )
+
+
+def run_command(arguments: Sequence[str]) -> Any:
+    """Run `bakeoff ARGUMENTS` and return the JSON that it prints.
+
+    Raises BakeoffError with the text and code of the command's error, and KeyboardInterrupt after Ctrl-C, once the
+    child and its workers have ended.
+    """
+    with tempfile.TemporaryFile() as output:
+        command = [*COMMAND, *arguments]
+        try:
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.PIPE,
+                env={**os.environ, CALLER: str(os.getpid())},
+            )
+        except OSError as error:
+            text = f"{command[0]} cannot be started: {error.strerror}; run bakeoff sweep in a shell instead"
+            raise BakeoffError(text, code="os-error") from error
+        with child:
+            last, interrupted = _wait(child)
+        output.seek(0)
+        content = output.read()
+    if interrupted:
+        raise KeyboardInterrupt("the sweep was stopped and its workers have ended; resume=True runs what is left")
+    if child.returncode in _WITH_RESULT:
+        with suppress(ValueError):
+            return json.loads(content)
+    raise _error(last, child.returncode)
+
+
+def _wait(child: "subprocess.Popen[bytes]") -> tuple[str, bool]:
+    """Pass its stderr on until it has ended; returns the last line that is bakeoff's own, and whether Ctrl-C came."""
+    last, interrupted = "", False
+    assert child.stderr is not None
+    while True:
+        try:
+            for line in child.stderr:
+                text = line.decode(errors="replace")
+                last = text if text.startswith("bakeoff: ") else last
+                _say(text)
+            child.wait()
+            return last, interrupted
+        except KeyboardInterrupt:
+            interrupted = True
+            child.send_signal(signal.SIGINT)  # one that it has from the terminal too is of no effect
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+def _error(line: str, code: int) -> BakeoffError:
+    found = _ERROR.fullmatch(line.rstrip("\n"))
+    if found is None:
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return BakeoffError(f"the sweep {how}; its output above says why", code="worker-failed")
+    return BakeoffError(found["text"], code=cast(ErrorCode, found["code"] or ""))

@@ -35,8 +35,7 @@ def export(
 
     from bakeoff.artifact.export import export as write_artifact
     from bakeoff.artifact.plan import default_folder, plan_export
-    from bakeoff.bring.bring import bring
-    from bakeoff.bring.source import is_brought
+    from bakeoff.bring.bring import bring, is_brought
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.plan.request import Request, request_of
     from bakeoff.report.pages import artifact
@@ -97,7 +96,7 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Open an artifact in a fresh process, call it with its sample, compare and time it; exit 1 if it is wrong."""
-    from bakeoff.artifact.verify import verify as verify_artifact
+    from bakeoff.artifact.export import verify as verify_artifact
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.export import read_manifest
     from bakeoff.report.pages import artifact

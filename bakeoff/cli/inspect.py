@@ -24,7 +24,7 @@ from bakeoff.cli.recorded import Asked, sweep_recorded
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
-    from bakeoff.inspection.bounds import Candidate
+    from bakeoff.inspection.page import Candidate
     from bakeoff.process.inspected import InspectResult
 
 
@@ -84,7 +84,7 @@ def inspect(
 
 def _document(result: "InspectResult", found: "tuple[Candidate, ...]", sweeps: dict[str, object]) -> dict[str, object]:
     """All that `--json` prints."""
-    from bakeoff.inspection.bounds import worth_sweeping
+    from bakeoff.inspection.page import worth_sweeping
 
     return {
         "inspection": result.inspection,
@@ -118,7 +118,7 @@ def _inspect_callable(
 ) -> "tuple[InspectResult, tuple[Candidate, ...]]":
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.inspection import page
-    from bakeoff.inspection.bounds import candidates
+    from bakeoff.inspection.page import candidates
     from bakeoff.inspection.run import inspect_file, machine_ceilings, split_reference
     from bakeoff.machine import host
     from bakeoff.record.store import load_all

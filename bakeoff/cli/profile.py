@@ -98,8 +98,7 @@ def profile(
     """Show where the time goes: phases with busy and idle time, kernels, operators, and what could be gained."""
     from dataclasses import replace
 
-    from bakeoff.bring.bring import bring
-    from bakeoff.bring.source import is_brought
+    from bakeoff.bring.bring import bring, is_brought
     from bakeoff.cli.nsight import nsight
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.pipeline.request import PipelineRequest, ProfileOptions, subject_of, subject_of_brought

@@ -233,7 +233,7 @@ def _subject(
 ) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """What is swept: a table's title is its component, preset and workload, and of a model that only the records know
     its file. Raises BakeoffError where that is gone."""
-    from bakeoff.bring.source import is_brought
+    from bakeoff.bring.bring import is_brought
     from bakeoff.models import component_names
     from bakeoff.plan.brought import is_described
     from bakeoff.record.store import load_all

@@ -4,7 +4,7 @@ import symtable
 from collections.abc import Iterator
 from pathlib import Path
 
-from bakeoff.artifact.verify import value_of
+from bakeoff.artifact.export import value_of
 from bakeoff.machine import host, paths
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.identity import this_machine

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from bakeoff.machine import cgroups
 from bakeoff.monitor.energy import Counter, device_energy
-from bakeoff.monitor.probe import MIB, ProbeReport, Reading
-from bakeoff.monitor.request import CpuQuantity
+from bakeoff.monitor.request import MIB, CpuQuantity, ProbeReport, Reading
 
 ROOT = Path("/")
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")

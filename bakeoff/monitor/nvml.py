@@ -10,8 +10,7 @@ from typing import Any
 
 from bakeoff.machine.gpus import REASONS, ask, find_gpu, physical_gpu
 from bakeoff.monitor.energy import Counter, Integral, device_energy
-from bakeoff.monitor.probe import MIB, ProbeReport, Reading
-from bakeoff.monitor.request import GpuQuantity
+from bakeoff.monitor.request import MIB, GpuQuantity, ProbeReport, Reading
 from bakeoff.record.monitor import DeviceEnergy, ThrottleTime
 
 COUNTER_PERIOD_NS = 100_000_000

@@ -15,8 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from bakeoff.monitor.probe import Reading
-from bakeoff.monitor.request import MonitorRequest
+from bakeoff.monitor.request import MonitorRequest, Reading
 from bakeoff.record.monitor import Monitored
 
 LATEST, STOP = b"latest", b"stop"

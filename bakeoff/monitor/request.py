@@ -1,13 +1,30 @@
-"""What a monitor is asked to watch, and how often."""
+"""What a monitor is asked to watch and how often, and what it asks of those that read the machine."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple, Protocol
+
+from bakeoff.record.monitor import DeviceEnergy, ThrottleTime
 
 GpuQuantity = Literal["memory", "busy", "sm_active", "temperature", "power", "clocks", "throttle"]
 """`busy`: some kernel ran, as a share of NVML's sample period; it says nothing of how much of the GPU was used."""
 CpuQuantity = Literal["process", "memory", "load", "energy"]
 LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.05, 3600.0
 """An interval outside is taken for the nearest one inside, and the report says so."""
+UNITS = {
+    "gpu.memory": "MiB",
+    "gpu.busy": "%",
+    "gpu.sm_active": "%",
+    "gpu.temperature": "C",
+    "gpu.power": "W",
+    "gpu.clock": "MHz",
+    "cpu.process": "%",
+    "cpu.process_memory": "MiB",
+    "cpu.memory": "MiB",
+    "cpu.load": "",
+}
+"""Unit of each series. `cpu.process` is in percent of one core, so four busy threads are 400 %."""
+MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +53,29 @@ def visible_devices() -> tuple[str, ...]:
     from bakeoff.machine.gpus import read_gpus
 
     return tuple(str(facts["uuid"]) for facts in read_gpus())
+
+
+class Reading(NamedTuple):
+    """One value of a series."""
+
+    name: str
+    source: str
+    value: float
+
+
+class ProbeReport(NamedTuple):
+    """What a probe knows at the end besides its series."""
+
+    energy: tuple[DeviceEnergy, ...] = ()
+    throttled: tuple[ThrottleTime, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+class Probe(Protocol):
+    """Reads quantities of one kind. What cannot be read is said in the report, and raises nothing."""
+
+    def sample(self, now_ns: int) -> Iterable[Reading]:
+        """Values at `now_ns` by the monotonic clock."""
+        ...
+
+    def report(self) -> ProbeReport: ...

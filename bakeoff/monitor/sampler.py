@@ -5,9 +5,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 
-from bakeoff.monitor.probe import UNITS, Probe, ProbeReport, Reading
 from bakeoff.monitor.protocol import RawFile
-from bakeoff.monitor.request import LEAST_INTERVAL_S, MOST_INTERVAL_S
+from bakeoff.monitor.request import LEAST_INTERVAL_S, MOST_INTERVAL_S, UNITS, Probe, ProbeReport, Reading
 from bakeoff.monitor.series import Histogram, Series
 from bakeoff.record.monitor import MonitorCost, Monitored, SeriesRecord
 

@@ -23,6 +23,8 @@ NVTX = "BAKEOFF_NVTX"
 MOST_SAMPLED = 64
 """Series of the user's own."""
 AskedKind = Literal["opening", "filling", "steady"]
+MOST_EVENTS = 2_000
+MOST_MODELS = 256
 
 
 class Recording:
@@ -160,10 +162,6 @@ class Recording:
             units = counted(earlier.units.count, "unit")
             text = f"{units} ran outside sessions: their times are kept, as ranges, but no frames"
             self.notes.add("units-outside", text)
-
-
-MOST_EVENTS = 2_000
-MOST_MODELS = 256
 
 
 class EventLog:

@@ -15,6 +15,10 @@ from bakeoff.profile.plain import error_text
 from bakeoff.profile.stages import Stage
 
 _MODULES = sys.modules
+MOST_PENDING = 20_000
+"""Ranges whose events the device has not reached yet; further ones are not timed."""
+_READ_FROM = 1_000
+"""Ranges waiting from which events are read within a unit too."""
 
 
 def compiled() -> int:
@@ -50,12 +54,6 @@ def annotate(name: str, nvtx: bool) -> ExitStack:
         cuda.nvtx.range_push(name)
         opened.callback(cuda.nvtx.range_pop)
     return opened
-
-
-MOST_PENDING = 20_000
-"""Ranges whose events the device has not reached yet; further ones are not timed."""
-_READ_FROM = 1_000
-"""Ranges waiting from which events are read within a unit too."""
 
 
 class DeviceClock:

@@ -20,6 +20,10 @@ _NAMED: tuple[RangeKind, ...] = ("stage", "phase", "collective", "unit")
 _Path = tuple[str, ...]
 _Totals = dict[_Path, tuple[RangeKind, int]]
 """Kind and nanoseconds by the names from the unit in; the unit itself has no names."""
+Figures = dict[str, tuple[float, str]]
+"""Value and unit by name."""
+MS = 1e6
+MEMORY = "gpu.memory"
 
 
 @dataclass(slots=True)
@@ -123,11 +127,6 @@ def _nearest(own: Mapping[_Path, float], path: _Path) -> _Path:
     return next((path[:depth] for depth in range(len(path) - 1, 0, -1) if path[:depth] in own), ())
 
 
-Figures = dict[str, tuple[float, str]]
-"""Value and unit by name."""
-MS = 1e6
-
-
 def spreads_of(figures: Mapping[int, Figures]) -> tuple[Spread, ...]:
     """One spread for each name that any rank has, in the order in which ranks bring them."""
     units: dict[str, str] = {}
@@ -217,9 +216,6 @@ def _own_series(record: SessionRecord, device: str) -> list[SeriesRecord]:
         if not is_gpu or curve.source == device:
             own.append(curve)
     return own
-
-
-MEMORY = "gpu.memory"
 
 
 def memory_of(files: Sequence[RankFile]) -> tuple[DeviceMemory, ...]:

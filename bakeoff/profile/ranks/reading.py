@@ -96,7 +96,7 @@ def read_folder(folder: Path) -> FolderOfRanks:
 
 
 def _read(path: Path) -> RankFile | Problem:
-    name = _shown(path.name)
+    name = shown(path.name)
     try:
         record = _record_of(path)
         facts = record.rank
@@ -131,13 +131,13 @@ def _elsewhere(folder: Path) -> str:
             names = rank_files(below)
         except BakeoffError:
             continue
-        found += [_shown(below.name)] if any(_rank_in(name) is not None for name in names) else []
+        found += [shown(below.name)] if any(_rank_in(name) is not None for name in names) else []
         if len(found) == _SHOWN_FOLDERS:
             break
     return f"there are some in {', '.join(found)}: give one of these" if found else "give the folder that ranks wrote"
 
 
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
     """A file's name or a run's id on one line and not too long for a sentence."""
     line = one_line(name)
     return line if len(line) <= _LONGEST_NAME else f"{line[:_LONGEST_NAME]}..."
@@ -177,13 +177,13 @@ def choose(held: FolderOfRanks, expect: int | None) -> Chosen:
     problems = [
         *_missing(missing, expected),
         *(
-            Problem("duplicate", f"{_shown(file.name)} is a second file of rank {rank}; {_shown(kept[rank].name)} counts")
+            Problem("duplicate", f"{shown(file.name)} is a second file of rank {rank}; {shown(kept[rank].name)} counts")
             for file in spare
             for rank in [file.facts.rank]
         ),
         *(
             Problem(
-                "foreign", f"{_shown(file.name)} is of run {_shown(file.facts.group)}, not of {_shown(group)}; left out"
+                "foreign", f"{shown(file.name)} is of run {shown(file.facts.group)}, not of {shown(group)}; left out"
             )
             for file in others
         ),

@@ -15,8 +15,8 @@ from records import record
 from torch import nn
 
 import bakeoff
-from bakeoff.bring import api, child
-from bakeoff.bring.swept import Swept
+from bakeoff.bring import api
+from bakeoff.bring.api import Swept
 from bakeoff.models.brought.live_read import read_facts, read_inputs, read_module
 from bakeoff.models.brought.model import Model
 from bakeoff.models.errors import BakeoffError
@@ -48,7 +48,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 def fake(monkeypatch: pytest.MonkeyPatch, folder: Path, body: str) -> None:
     path = folder / "fake.py"
     path.write_text(FAKE.format(body=body))
-    monkeypatch.setattr(child, "COMMAND", (sys.executable, str(path)))
+    monkeypatch.setattr(api, "COMMAND", (sys.executable, str(path)))
 
 
 def net() -> tuple[nn.Module, Any]:
@@ -191,14 +191,14 @@ class TestTheChild:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         fake(monkeypatch, tmp_path, 'print(json.dumps({"sweep": "s", "arguments": arguments}))')
-        assert child.run_command(["sweep", "x"]) == {"sweep": "s", "arguments": ["sweep", "x"]}
+        assert api.run_command(["sweep", "x"]) == {"sweep": "s", "arguments": ["sweep", "x"]}
         assert capsys.readouterr() == ("", "progress sweep\n")
 
     def test_its_error_is_raised(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         body = "print('bakeoff: no backend [x]; known: [y] [unknown-name]', file=sys.stderr); sys.exit(2)"
         fake(monkeypatch, tmp_path, body)
         with pytest.raises(BakeoffError) as caught:
-            child.run_command(["sweep"])
+            api.run_command(["sweep"])
         assert (str(caught.value), caught.value.code) == ("no backend [x]; known: [y]", "unknown-name")
 
     @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ class TestTheChild:
     def test_an_end_without_a_word(self, body: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         fake(monkeypatch, tmp_path, body)
         with pytest.raises(BakeoffError, match=text) as caught:
-            child.run_command(["sweep"])
+            api.run_command(["sweep"])
         assert caught.value.code == "worker-failed"
 
     def test_ctrl_c_waits_for_its_end(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +228,7 @@ class TestTheChild:
         thread = threading.Thread(target=press)
         thread.start()
         with pytest.raises(KeyboardInterrupt, match="resume=True"):
-            child.run_command(["sweep"])
+            api.run_command(["sweep"])
         thread.join()
         assert done.exists()
 

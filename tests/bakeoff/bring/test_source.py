@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.bring.source import is_brought, read_source
+from bakeoff.bring.bring import is_brought, read_source
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.user_source import check_unchanged
 

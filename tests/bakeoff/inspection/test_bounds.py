@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from records import HOST
 
-from bakeoff.inspection.bounds import candidates, worth_sweeping
-from bakeoff.inspection.page import document, recorded
+from bakeoff.inspection.page import candidates, document, recorded, worth_sweeping
 from bakeoff.machine.floors import Ceiling
 from bakeoff.process.inspected import Inspection, Node, Recorded
 from bakeoff.report.document import Document, blocks

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from bakeoff.bring.source import read_source
+from bakeoff.bring.bring import read_source
 from bakeoff.models.brought.about import read_about
 from bakeoff.models.brought.live_read import read_facts, read_inputs
 from bakeoff.models.brought.method import MethodOf

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bakeoff.monitor.cpu import CpuProbe, ProcessTree
-from bakeoff.monitor.probe import Reading
+from bakeoff.monitor.request import Reading
 
 SECOND = 1_000_000_000
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")

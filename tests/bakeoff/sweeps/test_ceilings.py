@@ -12,7 +12,7 @@ from ceilings import CEILINGS
 from lab import TORCHLESS, Recorder, marked_folder
 from typer.testing import CliRunner
 
-from bakeoff.bring.swept import read_swept
+from bakeoff.bring.api import read_swept
 from bakeoff.cli import app
 from bakeoff.machine import host
 from bakeoff.machine.floors import Ceiling

@@ -11,7 +11,7 @@ import pytest
 from artifacts import exported
 from lab import FAST, Recorder, sweep
 
-from bakeoff.artifact.verify import verify
+from bakeoff.artifact.export import verify
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.machine import host
 from bakeoff.plan.plan import make_plan

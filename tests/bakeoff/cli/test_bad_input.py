@@ -503,7 +503,7 @@ def test_history_check(lab: Lab, spoil: Any, says: str) -> None:
     before = lab.kept()
     ran = lab.run("history", "--check")
     assert ran.code == 1
-    assert says in ran.said[0]
+    assert any(says in line for line in ran.said)
     assert ran.said[-1].endswith(" [bad-page]")
     assert lab.kept() == before
 
@@ -571,7 +571,7 @@ def test_a_folder_without_records(lab: Lab, command: list[str]) -> None:
 
 def test_a_missing_library_of_bakeoff_itself(lab: Lab) -> None:
     """As after pip install --no-deps."""
-    for name in ("typer", "tabulate"):
+    for name in ("typer", "rich"):
         (lab.folder / f"lacking-{name}").mkdir()
         (lab.folder / f"lacking-{name}" / f"{name}.py").write_text(
             f"raise ModuleNotFoundError('gone', name={name!r})\n"

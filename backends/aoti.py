@@ -28,7 +28,7 @@ from bakeoff.backends.backend import (
     Unsupported,
 )
 from bakeoff.backends.channels_last import CONVOLUTIONS
-from bakeoff.backends.compilers import missing_cpp_compiler, missing_cuda_toolkit, toolkit_environment
+from bakeoff.backends.compilers import link_headers, missing_cpp_compiler, missing_cuda_toolkit, toolkit_environment
 from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.graphs import (
     TORCH,
@@ -41,7 +41,6 @@ from bakeoff.backends.graphs import (
     save_weights,
     tensors_of,
 )
-from bakeoff.backends.headers import link_headers
 from bakeoff.backends.inductor import compiler_environment, missing_compiler, tunes_by_environment
 from bakeoff.backends.port import NOTHING_CARRIED, Port, ReplacingPort, port_buffers
 from bakeoff.backends.pt2_files import check_package

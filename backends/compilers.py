@@ -1,11 +1,20 @@
-"""The programs and headers that inductor and Triton need to compile what they generate, looked for as they do it."""
+"""What inductor and Triton need to compile what they generate: programs and headers, looked for as they do it.
+
+What inductor compiles once in each process or cache folder, before any graph, is given from one process to others:
+torch's C++ headers, precompiled, and libraries that show which vector instructions can be used. It takes most of the
+CPU time of a small graph's first build. Inductor finds headers by name in a folder below TMPDIR, which each worker has
+for itself, and the libraries in its cache folder, of which each variant has its own: each would compile them again.
+"""
 
 import os
 import shutil
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+
+from bakeoff.backends.torch_internals import compiled_library, header_folder
 
 _USUAL_TOOLKIT = "/usr/local/cuda"
 _TOOLKIT_OF_WHEELS = "cu13"
@@ -13,6 +22,10 @@ _TOOLKIT_OF_WHEELS = "cu13"
 _HEADERS_OF_WHEELS = ("cuda_runtime_api.h", "crt/host_defines.h", "nv/target")
 """What AOTInductor's wrapper includes, one header of each wheel: nvidia-cuda-runtime, which torch requires, and
 nvidia-cuda-crt and nvidia-cuda-cccl, which the extra `gpu` adds."""
+_LIBRARY = ".so"
+_PRECOMPILED = ".gch"
+"""What g++ adds to a header's name. Inductor lets other compilers write `.pch`, which are left out: clang's name the
+paths of their sources, and g++ reads none under that name."""
 
 
 def missing_cpp_compiler() -> str | None:
@@ -86,3 +99,25 @@ def _toolkit_of_host() -> Path:
         return Path(named)
     nvcc = shutil.which("nvcc")
     return Path(nvcc).parents[1] if nvcc else Path(_USUAL_TOOLKIT)
+
+
+def link_headers(files: Sequence[Path]) -> None:
+    """Let inductor in this process use these headers and libraries; what cannot be linked it compiles itself.
+
+    They are hard links, so that a file which is replaced meanwhile does not vanish from a build.
+    """
+    folder = header_folder() if files else None
+    for file in files:
+        is_library = file.suffix == _LIBRARY
+        if is_library or folder is not None:
+            with suppress(OSError):
+                target = compiled_library(file.name) if is_library else Path(str(folder)) / file.name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.link(file, target)
+
+
+def precompiled_headers() -> tuple[Path, ...]:
+    """The headers that inductor has precompiled in this process, and their sources."""
+    folder = header_folder()
+    found = sorted(folder.glob(f"*{_PRECOMPILED}")) if folder is not None else []
+    return tuple(file for made in found if made.with_suffix("").exists() for file in (made.with_suffix(""), made))

@@ -26,9 +26,8 @@ from bakeoff.backends.backend import (
     Outputs,
     Proof,
 )
-from bakeoff.backends.compilers import missing_cpp_compiler, missing_for_triton
+from bakeoff.backends.compilers import link_headers, missing_cpp_compiler, missing_for_triton
 from bakeoff.backends.graphs import TORCH, valued_hash
-from bakeoff.backends.headers import link_headers
 from bakeoff.backends.torch_compile import CompiledEngine, CompileLog, compile_whole
 from bakeoff.backends.torch_internals import (
     INDUCTOR_KERNELS,

@@ -30,8 +30,7 @@ from bakeoff.backends.backend import (
 from bakeoff.backends.graphs import TORCH, input_layouts
 from bakeoff.backends.onnxruntime.artifact import FORMAT
 from bakeoff.backends.onnxruntime.export import ExportedModel, export_model
-from bakeoff.backends.onnxruntime.libraries import missing_library
-from bakeoff.backends.onnxruntime.options import INSTALL, PROVIDERS, Options, provider_of
+from bakeoff.backends.onnxruntime.options import INSTALL, PROVIDERS, Options, missing_library, provider_of
 from bakeoff.backends.onnxruntime.placement import read_placement
 from bakeoff.backends.onnxruntime.session import Session, outputs_of
 from bakeoff.models.component import Quantisation

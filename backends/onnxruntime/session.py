@@ -12,8 +12,7 @@ from bakeoff.backends.backend import Call, Engine, Proof, Unavailable
 from bakeoff.backends.dynamic import Shape
 from bakeoff.backends.graphs import check_layouts
 from bakeoff.backends.onnxruntime.binding import bind_tensors, new_results, run_settings, runner
-from bakeoff.backends.onnxruntime.libraries import missing_library
-from bakeoff.backends.onnxruntime.options import INSTALL, PROVIDERS, Options, session_providers
+from bakeoff.backends.onnxruntime.options import INSTALL, PROVIDERS, Options, missing_library, session_providers
 from bakeoff.backends.onnxruntime.placement import RECORDED, check_bf16_kernels, refusal
 from bakeoff.backends.port import NOTHING_CARRIED, Port, bound_port
 from bakeoff.backends.tracing import TRACED_CALLS, Trace, trace_operators

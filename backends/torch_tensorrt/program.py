@@ -25,10 +25,16 @@ from bakeoff.backends.torch_tensorrt.external import (
     strip_guards,
 )
 from bakeoff.backends.torch_tensorrt.library import load_library
-from bakeoff.backends.torch_tensorrt.outside import check_outside, executed_operators, qualified
 from bakeoff.backends.torch_tensorrt.partitions import PartitionLog, builder_errors, capture_partition_log
 from bakeoff.backends.torch_tensorrt.proof import read_converted
-from bakeoff.backends.torch_tensorrt.settings import QUANTISED_ADVICE, cache_settings, settings
+from bakeoff.backends.torch_tensorrt.settings import (
+    QUANTISED_ADVICE,
+    cache_settings,
+    check_outside,
+    executed_operators,
+    qualified,
+    settings,
+)
 from bakeoff.models.component import DynamicAxis
 
 if TYPE_CHECKING:

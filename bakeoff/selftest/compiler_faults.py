@@ -25,8 +25,8 @@ from bakeoff.backends.backend import (
     PrepareFunction,
     Proof,
 )
+from bakeoff.backends.compilers import link_headers
 from bakeoff.backends.graphs import TORCH, export, operators
-from bakeoff.backends.headers import link_headers
 from bakeoff.backends.inductor import BACKEND as INDUCTOR
 from bakeoff.backends.inductor import Options as InductorOptions
 from bakeoff.backends.inductor import compiler_environment, missing_compiler

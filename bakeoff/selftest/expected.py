@@ -186,7 +186,7 @@ LANES = (
             Expectation("unusual:STATIC_BUFFERS", "ok"),
             Expectation("unusual:COPIES_AT_BIND", "ok"),
             Expectation("unusual:COPIES_WITHOUT_PORT", "ok"),
-            Expectation("helpers:SERVER", "ok", "helpers"),
+            Expectation("unusual:SERVER", "ok", "helpers"),
         ),
         alone=True,
     ),

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import BuildContext
-from bakeoff.backends.headers import precompiled_headers
+from bakeoff.backends.compilers import precompiled_headers
 from bakeoff.backends.torch_internals import check_instruction_sets
 from bakeoff.process.jobs import BackendStep, HeadersJob, HeadersResult
 from bakeoff.variant import options_of

@@ -9,7 +9,7 @@ pytest.importorskip("torch", reason="the headers are torch's")
 
 from torch._inductor import codecache
 
-from bakeoff.backends.headers import link_headers, precompiled_headers
+from bakeoff.backends.compilers import link_headers, precompiled_headers
 
 
 @pytest.fixture

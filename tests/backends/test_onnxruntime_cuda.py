@@ -23,7 +23,7 @@ from toys import LIBRARY_WARNINGS
 
 from bakeoff.backends.backend import BuildContext, Engine, Unavailable, Unsupported
 from bakeoff.backends.format import Opening
-from bakeoff.backends.onnxruntime import backend, libraries, session
+from bakeoff.backends.onnxruntime import backend, options, session
 from bakeoff.backends.onnxruntime.backend import BACKEND, Options
 from bakeoff.backends.onnxruntime.placement import check_bf16_kernels, read_placement, sort_nodes
 from bakeoff.backends.tracing import Kernel, Trace
@@ -139,17 +139,17 @@ class TestMissingLibrary:
 
     def test_names_the_first_that_the_loader_does_not_find(self, tmp_path: Path) -> None:
         path = self.provider(tmp_path, b"libnvinf.so.10")
-        assert {"libnvinf.so.10", "libc.so.6"} <= set(libraries.needed_libraries(path))
-        found = libraries.missing_library(TENSORRT, tmp_path)
+        assert {"libnvinf.so.10", "libc.so.6"} <= set(options.needed_libraries(path))
+        found = options.missing_library(TENSORRT, tmp_path)
         assert found is not None
         assert found.startswith("libnvinf.so.10: cannot open shared object file")
 
     def test_says_nothing_where_all_load(self, tmp_path: Path) -> None:
         self.provider(tmp_path, b"libstdc++.so.6")
-        assert libraries.missing_library(TENSORRT, tmp_path) is None
+        assert options.missing_library(TENSORRT, tmp_path) is None
 
     def test_names_a_provider_that_is_not_there(self, tmp_path: Path) -> None:
-        assert "libonnxruntime_providers_cuda.so" in (libraries.missing_library(CUDA, tmp_path) or "")
+        assert "libonnxruntime_providers_cuda.so" in (options.missing_library(CUDA, tmp_path) or "")
 
     @pytest.mark.parametrize(
         ("needs", "starts"),
@@ -174,7 +174,7 @@ class TestMissingLibrary:
     def test_refuses_another_file(self, tmp_path: Path) -> None:
         (tmp_path / "a.so").write_bytes(b"MZ" * 100)
         with pytest.raises(ValueError, match="not a 64-bit ELF file"):
-            libraries.needed_libraries(tmp_path / "a.so")
+            options.needed_libraries(tmp_path / "a.so")
 
 
 class TestMissingKernel:

@@ -23,7 +23,7 @@ from toys import LIBRARY_WARNINGS, build_toy
 from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.format import BadArtifact, Opening, WriteRequest
 from bakeoff.backends.torch_tensorrt import ahead_of_time, external, settings
-from bakeoff.backends.torch_tensorrt.outside import check_outside, executed_operators
+from bakeoff.backends.torch_tensorrt.settings import check_outside, executed_operators
 from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS

@@ -371,7 +371,7 @@ _COLUMNS: Final = (
     Column(
         "vs_eager_fp32",
         "vs eager fp32",
-        "the same against eager fp32",
+        "ratio of medians against eager fp32; ~ no difference shown",
         lambda record, context: _against(record, stated_over(context.baselines)),
         str,
         lambda gain: gain.ratio,

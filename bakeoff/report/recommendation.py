@@ -269,7 +269,7 @@ def _undecided(found: Decision, drift: float, runs: str) -> tuple[str, str]:
     how_to = f"{command(first, second, found.objective)} {runs}".rstrip()
     if found.apart > drift:
         return f"{ahead(found)}: it has {figures}. Sweeps drift by {drift:.1f}x; a final would confirm it:", how_to
-    apart = "but they were not measured against each other"
+    apart = f"but they were not measured against each other, and sweeps drift by {drift:.1f}x"
     return f"Not decided: {name_of(first)} has {figures}, {apart}. Decide with:", how_to
 
 

@@ -88,7 +88,7 @@ def figure(rows: Sequence[LatencyRow]) -> Figure | None:
     if not timed:
         return None
     floors = f", long mark: {floor_text(timed)}" if any(row.floor_ms is not None for row in timed) else ""
-    caption = f"bar and dot: median, line: its 95 % interval, band: middle half of the calls, mark: p99{floors}"
+    caption = f"bar and dot: median, whisker: to p99, in the dot: its 95 % interval, band: middle half of calls{floors}"
     return Figure("latency", "Latency of a synchronised call", caption, _spec(timed, len(rows) - len(timed)))
 
 

@@ -198,8 +198,11 @@ def _roofs(records: Sequence[Record], measured: Sequence[Ceiling]) -> list[Roof]
 
 def _traffic(records: Sequence[Record], dtype: str) -> int:
     """Bytes of a call in `dtype`, or of any where no row has it: which cache level bounds the roof."""
-    own = [record.minimum_bytes for record in records if record.variant.dtype == dtype and _is_stated(record)]
-    return max(own or [record.minimum_bytes for record in records if _is_stated(record)], default=0)
+    stated = [record for record in records if _is_stated(record)]
+    own = [record for record in stated if dtype in work_dtypes(record.variant.dtype, record.quantisation)]
+    if any(record.variant.dtype == dtype for record in own):
+        own = [record for record in own if record.variant.dtype == dtype]
+    return max((record.minimum_bytes for record in own or stated), default=0)
 
 
 def _si(value: float) -> str:

@@ -124,7 +124,8 @@ def _verdicts(rows: Sequence[MixRow]) -> list[Text]:
     elif not held:
         first = Text(f"Nothing to compare with: no mix that is ok took turns with {best}.", tone="open")
     elif best in held and held[best][0] == "faster":
-        first = Text(f"Deploy {best}: it {told.pop(best)}.", tone="good")
+        mix = next(row.record.mix for row in rows if row.name == best)
+        first = Text(f"Deploy {best}, {mix}: it {told.pop(best)}.", tone="good")
     elif set(held.values()) == {("slower", best)}:
         first = Text(f"Deploy {best}: it is faster than each mix that took turns with it.", tone="good")
     elif any(word == "faster" for word, _ in held.values()):

@@ -61,7 +61,9 @@ _JSON: Final = (
     "record", "variant", "quantisation", "status", "reason", "stale", "latency", "copy_ms", "video_fps", "floor",
     "of_floor", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "lossless", "build", "limits",
 )  # fmt: skip
-_WINNER: Final = "bold or starred: faster in a final between the two best rows"
+_WINNER: Final = (
+    "bold or starred: faster in a final between the two best rows, without quantised ones on random weights"
+)
 _KERNELS: Final = 5
 """Listed of a row at most."""
 

@@ -28,6 +28,7 @@ from bakeoff.report.document import (
     Table,
     Text,
     Tone,
+    blocks,
     headings_of,
     legend,
 )
@@ -43,7 +44,7 @@ _UNLIMITED = 1_000_000
 def render(document: Document, width: int | None = None, colour: bool = False) -> str:
     """The document's text, without its title; `width` in letters, None for all columns and whole lines.
 
-    What the columns mean that are shown comes last.
+    What the columns mean that are shown comes last, with the names of those that left.
     """
     file = StringIO()
     console = Console(
@@ -51,8 +52,11 @@ def render(document: Document, width: int | None = None, colour: bool = False) -
         highlight=False, markup=False, emoji=False, legacy_windows=False,
     )  # fmt: skip
     fitted = _fitted(document.blocks, width)
-    explained = legend(headings_of(fitted))
-    for number, parts in enumerate(_blocks([*fitted, *([explained] if explained is not None else [])], width)):
+    shown = {heading.text for heading in headings_of(fitted)}
+    left = dict.fromkeys(each.text for each in headings_of(document.blocks) if each.leaves and each.text not in shown)
+    narrow = Text(", ".join(left), "columns left out for width", "faint") if left and width is not None else None
+    last = blocks(legend(headings_of(fitted)), narrow)
+    for number, parts in enumerate(_blocks([*fitted, *last], width)):
         if number:
             console.print()
         for part in parts:

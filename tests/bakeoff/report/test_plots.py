@@ -297,6 +297,23 @@ def test_a_roofline_by_hand() -> None:
     assert roof.ridge == pytest.approx(10)
 
 
+def test_a_roof_of_integers_has_the_bandwidth_of_the_rows_that_multiply_them() -> None:
+    """Their traffic fits into a faster level than that of the rows beside them."""
+    known = (
+        Ceiling("copy", "fp32", 1 << 20, 80e9, 70e9),
+        Ceiling("copy", "fp32", 512 << 20, 10e9, 9e9),
+        Ceiling("product", "bf16", 10**9, 300e9, 250e9),
+        Ceiling("product", "int8", 10**9, 600e9, 500e9),
+    )
+    rows = [
+        record("eager", [20.0] * 9, dtype="bf16", ceilings=known, minimum_bytes=600 << 20),
+        record("inductor", [9.0] * 9, dtype="bf16", quantisation="dynamic", ceilings=known, minimum_bytes=300 << 20),
+    ]
+    found = roofline([Stored(f"id-{place}", made) for place, made in enumerate(rows)])
+    assert found is not None
+    assert {roof.dtype: roof.bytes_per_s for roof in found.roofs} == {"bf16": 10e9, "int8": 80e9}
+
+
 class TestHostileNames:
     @pytest.fixture
     def hostile(self) -> Record:

@@ -61,3 +61,8 @@ def test_colours_are_of_tones_and_only_where_asked_for() -> None:
 def test_a_command_is_on_one_line_at_any_width() -> None:
     command = "bakeoff compare " + "'wm:200m.step/inductor[freezing]/bf16@cpu' " * 3
     assert command.strip() in terminal.render(Document("", (Command(command),)), 40).splitlines()
+
+
+def test_columns_that_left_are_named() -> None:
+    assert "columns left out for width: p99 ms, build s" in terminal.render(PAGE, 80)
+    assert "left out" not in terminal.render(PAGE)

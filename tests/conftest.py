@@ -20,6 +20,7 @@ from bakeoff.machine import paths  # noqa: E402
 from bakeoff.process import supervisor  # noqa: E402
 from bakeoff.record.policy import Policy  # noqa: E402
 
+os.environ.pop("COLUMNS", None)  # some test runners set it; pages fit a terminal only where there is one
 for number in (signal.SIGHUP, signal.SIGINT):  # ignored under nohup and in the background, and then by each child too
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL if number == signal.SIGHUP else signal.default_int_handler)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +25,9 @@ from bakeoff.cli.common import (
 from bakeoff.cli.reports import say_whose, select_machines
 from bakeoff.models.errors import BakeoffError, ErrorCode
 
+if TYPE_CHECKING:
+    from bakeoff.record.store import Records
+
 
 @app.command()
 def history(
@@ -42,7 +45,7 @@ def history(
     if not check:
         records = load_all(folder)
         warn(records.problems)
-        print_written((*files.update(folder, records), *_draw(folder)), as_json)
+        print_written((*files.update(folder, records), *_draw(folder, records)), as_json)
         return
     problems: list[str] = []
     code: ErrorCode = "bad-page"
@@ -84,7 +87,7 @@ def publish(machine: Machines = None, runs: Runs = None, as_json: Json = False) 
         raise BakeoffError(f"there are no records in {folder} to publish", code="no-record")
     pages = readme.publish(published, found.records, folder)
     kept = load_all(published)
-    pages += [*files.update(published, kept), *drawings.update(published)]
+    pages += [*files.update(published, kept), *drawings.update(published, records=kept)]
     if not as_json:
         say_whose(found)
     print_written(pages, as_json, machines=found.machines)
@@ -127,15 +130,15 @@ def update_pages(folder: Path, component: str = "") -> None:
     records = load_all(folder)
     files.update(folder, records, own_ids())
     if component:
-        _draw(folder, component, own_ids())
+        _draw(folder, records, component, own_ids())
 
 
-def _draw(folder: Path, component: str = "", machines: Collection[str] | None = None) -> list[Path]:
+def _draw(folder: Path, records: "Records", component: str = "", machines: Collection[str] | None = None) -> list[Path]:
     """Draw pictures, as `update` does; where that fails, print why and go on."""
     from bakeoff.report.figures import files
 
     try:
-        return files.update(folder, component, machines)
+        return files.update(folder, component, machines, records)
     except BakeoffError as error:
         say(error_line(f"no plots: {error}", error.code))
         return []

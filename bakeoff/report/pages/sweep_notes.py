@@ -47,7 +47,7 @@ def nothing_measured(what: OutOfTime) -> str:
     if not able:
         return said
     least = min(able, key=lambda row: row.expected_s)
-    return f"{said}: {least.label} alone takes about {duration(least.expected_s * 1000)}; give a larger --budget"
+    return f"{said}: {least.label} alone takes {_about(least.expected_s)}; give a larger --budget"
 
 
 def _progress(what: OutOfTime, measured: int, tried: int) -> str:
@@ -60,7 +60,10 @@ def _progress(what: OutOfTime, measured: int, tried: int) -> str:
 
 def _named(left: Sequence[LeftOut]) -> str:
     named = [
-        f"{row.label} ({'stopped while it ran' if row.begun else f'about {duration(row.expected_s * 1000)}'})"
-        for row in left[:_SHOWN]
+        f"{row.label} ({'stopped while it ran' if row.begun else _about(row.expected_s)})" for row in left[:_SHOWN]
     ]
     return ", ".join([*named, *([f"{len(left) - _SHOWN} more"] if len(left) > _SHOWN else [])])
+
+
+def _about(seconds: float) -> str:
+    return f"about {seconds:.0f} s" if seconds < 120 else f"about {duration(seconds * 1000)}"

@@ -451,12 +451,12 @@ class TestText:
     def test_of_many(self) -> None:
         many = replace(OUT, left_out=tuple(LeftOut(f"row{n}", 1.0, False) for n in range(40)), undecided=("p", "q"))
         said = self.said(many)
-        assert said[1].endswith("row11 (about 1.0 s), 28 more.")
+        assert said[1].endswith("row11 (about 1 s), 28 more.")
         assert said[3:6] == ["No final was run, so which of these is faster is not decided", "p", "q"]
 
     def test_of_nothing_is_one_sentence(self) -> None:
         assert sweep_notes.nothing_measured(OUT) == (
-            "nothing was measured within 3m: b alone takes about 90.0 s; give a larger --budget"
+            "nothing was measured within 3m: b alone takes about 90 s; give a larger --budget"
         )
 
     @pytest.mark.parametrize(

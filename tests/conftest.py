@@ -20,10 +20,18 @@ from bakeoff.machine import paths  # noqa: E402
 from bakeoff.process import supervisor  # noqa: E402
 from bakeoff.record.policy import Policy  # noqa: E402
 
-os.environ.pop("COLUMNS", None)  # some test runners set it; pages fit a terminal only where there is one
 for number in (signal.SIGHUP, signal.SIGINT):  # ignored under nohup and in the background, and then by each child too
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL if number == signal.SIGHUP else signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Give pages no terminal's width, which some test runners set; what pytest prints keeps it."""
+    if config.pluginmanager.has_plugin("terminalreporter"):
+        writer = config.get_terminal_writer()
+        writer.fullwidth = writer.fullwidth
+    os.environ.pop("COLUMNS", None)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

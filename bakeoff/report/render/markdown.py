@@ -62,9 +62,9 @@ class _Page:
                     yield from title
                     yield "\n".join(mark + self._text(item) for item in block.items)
                 case Command():
-                    yield f"`{' '.join(block.text.split())}`"
+                    yield _code(block.text)
                 case Lines():
-                    yield "\n".join(f"    {printable(text)}" for text in block.texts)
+                    yield "\n".join(f"    {line}" for text in block.texts for line in printable(text).split("\n"))
                 case Table():
                     yield from [f"**{escape(block.title)}**"] if block.title else []
                     yield self._table(block)
@@ -100,6 +100,13 @@ class _Page:
             number += 1
             label = f"{escape(link.label)} {number}"
         return f"[{label}]"
+
+
+def _code(text: str) -> str:
+    """One line as code, between more backticks than it has in a row."""
+    line = " ".join(text.split())
+    fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
+    return f"{fence} {line} {fence}" if "`" in line else f"`{line}`"
 
 
 def escape(text: str) -> str:

@@ -9,7 +9,9 @@ that of its description; each worker checks that its file is still the one that 
 import ast
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -110,23 +112,31 @@ def imports(path: Path, module: str) -> Iterator[str]:
 
     `module` is the file's own name, which relative imports start from. Raises SyntaxError for a file that is no Python.
     """
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    yield from _imported(path.read_bytes(), module if path.name == "__init__.py" else module.rpartition(".")[0])
+
+
+@lru_cache(maxsize=1024)
+def _imported(code: bytes, package: str) -> tuple[str, ...]:
+    found: list[str] = []
+    for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
+            found += (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
             parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             origin = ".".join([*parents, *filter(None, [node.module])])
-            yield origin
-            yield from (f"{origin}.{name.name}" for name in node.names)
+            found += (origin, *(f"{origin}.{name.name}" for name in node.names))
+    return tuple(found)
 
 
 def _exists(module: str) -> bool:
-    try:
-        _module_file(module)
-    except BakeoffError:
-        return False
-    return True
+    """Whether there is a module of this name. An attribute of a module is none, and to ask Python for it would import
+    that module, and torch with some."""
+    with suppress(BakeoffError):
+        if _module_file(module.rpartition(".")[0]).name != "__init__.py":
+            return False
+    with suppress(BakeoffError):
+        return bool(_module_file(module))
+    return False
 
 
 def _module_file(module: str) -> Path:

@@ -140,7 +140,7 @@ def test_the_parent_imports_no_torch(script: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["sweep", "--help"], ["sweep", "toy", "--dry-run"], ["list"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["sweep", "--help"], ["sweep", "wm", "--dry-run"], ["list"]])
 def test_the_command_line_imports_no_torch(arguments: list[str], tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "bakeoff", *arguments],

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bakeoff.models.errors import BakeoffError, a_type, meant
-from bakeoff.models.user_code import USER_CODE, import_file
+from bakeoff.models.user_code import USER_CODE, import_file, take_from_file
 
 T = TypeVar("T")
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -53,13 +53,7 @@ def _from_file(typed: re.Match[str], kind: type[T], usual: str) -> T:
     reference, file, name = typed[0], typed["path"], typed["name"]
     if not name:
         raise BakeoffError(f"{file}: name the {kind.__name__.lower()} too, as in {file}:{usual}", "bad-user-code")
-    module = import_file(_file(typed))
-    if not hasattr(module, name):
-        near = meant(name, [key for key, value in vars(module).items() if isinstance(value, kind)])
-        raise BakeoffError(
-            f"{reference}: the file has no '{name}'{near}; name a {kind.__name__} of it", "bad-user-code"
-        )
-    return _checked(reference, getattr(module, name), kind)
+    return _checked(reference, take_from_file(_file(typed), name, kind), kind)
 
 
 def _file(typed: re.Match[str]) -> Path:

@@ -6,9 +6,10 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
+from typing import Any
 
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, meant
 
 USER_CODE = "BAKEOFF_USER_CODE"
 """Set in workers: the folder that the command ran in, and a worker imports a user's modules from. PYTHONPATH would put
@@ -53,6 +54,16 @@ def one_line(error: BaseException) -> str:
     """An exception's message on one line, cut where it is long."""
     text = " ".join(str(error).split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+
+
+def take_from_file(path: Path, name: str, kind: type = FunctionType) -> Any:
+    """What a user's file calls `name`. Raises BakeoffError, with what it has of this kind, where there is no such."""
+    module = import_file(path)
+    if not hasattr(module, name):
+        known = [key for key, value in vars(module).items() if isinstance(value, kind)]
+        listed = f"it has {', '.join(known)}" if known else f"write a {kind.__name__} there"
+        raise BakeoffError(f"{path.name}: the file has no '{name}'{meant(name, known)}; {listed}", "bad-user-code")
+    return getattr(module, name)
 
 
 def import_file(path: Path) -> ModuleType:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from bakeoff.machine import paths
-from bakeoff.models.brought.model import Model, call_of
+from bakeoff.models.brought.model import Model
 from bakeoff.models.errors import BakeoffError, ErrorCode, a_type
 from bakeoff.models.words import counted
 from bakeoff.process.environment import IN_WORKER
@@ -256,7 +256,7 @@ def _written(model: Model, name: str | None) -> Path:
     """The folder of a live module in the cache: the same content has the same place, which `resume` needs."""
     from bakeoff.models.brought.live_write import write_inputs, write_module  # import torch
 
-    calls = _calls(model)
+    calls = model.calls("bakeoff.sweep")
     own_name = re.sub(r"[^a-z0-9_-]+", "-", type(model.module).__name__.lower()).strip("-_")
     cache = paths.ensure_writable(paths.cache_folder(), "caches") / "live"
     cache.mkdir(exist_ok=True)
@@ -283,23 +283,6 @@ def _written(model: Model, name: str | None) -> Path:
         return place
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _calls(model: Model) -> dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]]:
-    if model.sets and model.inputs is not None:
-        raise BakeoffError("both inputs and sets are given; give one of them", code="bad-option")
-    if model.sets and model.more:
-        raise BakeoffError("both sets and more are given; give more with inputs alone", code="bad-option")
-    if not model.sets and model.inputs is None:
-        raise BakeoffError(
-            "no inputs are given; give what the module is called with, as in bakeoff.sweep(module, {'x': tensor})",
-            code="bad-option",
-        )
-    sets = dict(model.sets) or {"call": model.inputs}
-    found = {str(key): [call_of(value)] for key, value in sets.items()}
-    if model.more:
-        found["call"] += [call_of(value) for value in model.more]
-    return found
 
 
 def refuse_in_workers() -> None:

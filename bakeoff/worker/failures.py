@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from bakeoff.backends.backend import Unavailable, Unsupported
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.user_code import user_error
 from bakeoff.record.schema import Status
 
 T = TypeVar("T")
@@ -54,6 +55,21 @@ def checking(check: str) -> Iterator[None]:
         if is_out_of_memory(error):
             raise UncheckedError(check, error) from error
         raise
+
+
+@contextmanager
+def users_code(what: str) -> Iterator[None]:
+    """Run what a user wrote: what it raises becomes a BakeoffError with its message and last line, and its traceback
+    goes to stderr. A failed allocation passes through."""
+    try:
+        yield
+    except BakeoffError:
+        raise
+    except (Exception, SystemExit) as error:
+        if is_out_of_memory(error):
+            raise
+        traceback.print_exception(error)
+        raise user_error(what, error) from error
 
 
 def call_stage(action: Callable[[], T]) -> T:

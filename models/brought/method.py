@@ -6,10 +6,8 @@ from typing import Any
 from torch import nn
 from torch.func import functional_call
 
+from bakeoff.models.brought.model import Call
 from bakeoff.models.errors import BakeoffError
-
-Call = tuple[tuple[Any, ...], dict[str, Any]]
-"""Positional and keyword arguments."""
 
 
 class MethodOf(nn.Module):

@@ -4,6 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bakeoff.models.errors import BakeoffError
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+"""Positional and keyword arguments."""
+
 
 @dataclass(frozen=True, slots=True)
 class Model:
@@ -35,9 +40,27 @@ class Model:
     tolerance_fp32: float | None = None
     """Relative L2 that an fp32 implementation may have; None: derived from eager's own error."""
 
+    def calls(self, what: str) -> dict[str, list[Call]]:
+        """The calls of each input set. Raises BakeoffError, about `what` gives them, where there are none, or a set is
+        given in two ways."""
+        problem = ""
+        if self.sets and self.inputs is not None:
+            problem = "both inputs and sets are given; give one of them"
+        elif self.sets and self.more:
+            problem = "both sets and more are given; give more with inputs alone"
+        given = dict(self.sets) or {"call": self.inputs}
+        if any(value is None for value in given.values()):
+            problem = "no inputs are given; give what the module is called with, as in (module, {'x': tensor})"
+        if problem:
+            raise BakeoffError(f"{what}: {problem}", "bad-user-code")
+        found = {str(name): [call_of(value)] for name, value in given.items()}
+        if self.more:
+            found["call"] += map(call_of, self.more)
+        return found
 
-def call_of(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments of what a user gives as inputs."""
+
+def call_of(value: Any) -> Call:
+    """The arguments of what a user gives as inputs."""
     if isinstance(value, Mapping):
         return (), {str(name): part for name, part in value.items()}
     return (tuple(value) if isinstance(value, tuple | list) else (value,)), {}

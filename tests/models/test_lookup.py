@@ -66,7 +66,7 @@ def test_in_a_worker_it_is_that_of_the_folder_in_which_the_command_ran(
         (
             "own_one.py:BACKND",
             "bad-user-code",
-            "own_one.py:BACKND: the file has no 'BACKND'; did you mean BACKEND; name a Backend of it",
+            "own_one.py: the file has no 'BACKND'; did you mean BACKEND; it has NAN, BACKEND",
         ),
         ("own_one.py:BACKENDS", "bad-user-code", "'own_one.py:BACKENDS' is a list, not a bakeoff.backends"),
         ("own_broken.py:BACKEND", "bad-user-code", "own_broken.py raised OSError (own_broken.py, line 2): no licence"),

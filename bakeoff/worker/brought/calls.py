@@ -2,14 +2,14 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bakeoff.models.brought.method import MethodOf
-from bakeoff.models.brought.model import Model
+from bakeoff.models.brought.model import Call, Model
 from bakeoff.models.component import TensorSpec
 from bakeoff.models.errors import BakeoffError, a_type
 from bakeoff.models.signature import (
@@ -21,15 +21,14 @@ from bakeoff.models.signature import (
     flatten_call,
     rebuild,
 )
-from bakeoff.models.user_code import user_error
 from bakeoff.models.weights import fingerprint
 from bakeoff.worker.brought.found import Found, Held, Tensors, apart, bad_model, dtype_name, on_cpu
 from bakeoff.worker.brought.hidden_state import generators
-from bakeoff.worker.brought.load import Call, given_tensors
+from bakeoff.worker.brought.load import given_tensors
 from bakeoff.worker.brought.network import Flat
 from bakeoff.worker.brought.work import count
 from bakeoff.worker.cast import GivenDtypes, cast_module, is_wider, named_tensors, usual_dtype
-from bakeoff.worker.failures import is_out_of_memory
+from bakeoff.worker.failures import users_code
 from bakeoff.worker.subject import cast_input
 
 LEAST_TOLERANCE = 1e-4
@@ -92,7 +91,8 @@ def _run_given(
     first = tuple(tensor.clone() for tensor in outputs.values())
     before = fingerprint(module)
     drawn = generators()
-    again, counted = _called(name, lambda: count(Held(flat, specs, dtype, device), tuple(recorded[0].values())))
+    with users_code(f"{name}: the model"):
+        again, counted = count(Held(flat, specs, dtype, device), tuple(recorded[0].values()))
     if module.training and fingerprint(module) != before:
         raise _changes_itself(name, module)
     noise = {key: apart(mine, theirs) for (key, mine), theirs in zip(outputs.items(), again, strict=True)}
@@ -134,7 +134,7 @@ def _first_call(
     before = {key: tensor.clone() for key, tensor in inputs.items()}
     dtype = "given"
     try:
-        value = _called(name, lambda: _whole_call(module, call, inputs))
+        value = _whole_call(name, module, call, inputs)
     except BakeoffError as error:
         if all(one.itemsize >= torch.float32.itemsize for one in given.tensors.values()):
             raise
@@ -143,7 +143,7 @@ def _first_call(
         dtype, before = "fp32", {spec.name: cast_input(spec, before[spec.name], "fp32", device) for spec in specs}
         cast_module(module, given, dtype, device)
         inputs = {key: tensor.clone() for key, tensor in before.items()}
-        value = _called(name, lambda: _whole_call(module, call, inputs))
+        value = _whole_call(name, module, call, inputs)
     changed = [key for key, tensor in inputs.items() if not _equal(tensor, before[key])]
     if changed:
         raise bad_model(f"{name}: the model writes into its input {changed[0]}; let it work on a copy (x.clone())")
@@ -194,20 +194,10 @@ def _call_notes(call: Signature, first: Call, parameters: Sequence[str]) -> Iter
             yield f"{key} is the number {node.value} in every call; give a tensor for one that varies"
 
 
-def _whole_call(module: nn.Module, call: Signature, inputs: Mapping[str, Tensor]) -> Any:
-    args = [rebuild(node, inputs) for node in call.args]
-    return module(*args, **{key: rebuild(node, inputs) for key, node in call.kwargs.items()})
-
-
-def _called(name: str, run: Callable[[], Any]) -> Any:
-    try:
-        return run()
-    except BakeoffError:
-        raise
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
-        raise user_error(f"{name}: the model", error) from error
+def _whole_call(name: str, module: nn.Module, call: Signature, inputs: Mapping[str, Tensor]) -> Any:
+    with users_code(f"{name}: the model"):
+        args = [rebuild(node, inputs) for node in call.args]
+        return module(*args, **{key: rebuild(node, inputs) for key, node in call.kwargs.items()})
 
 
 def call_tensors(name: str, signature: Signature, call: Call) -> Tensors:

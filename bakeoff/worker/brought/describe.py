@@ -16,7 +16,7 @@ from bakeoff.backends.torch_internals import snapshot
 from bakeoff.machine.files import write_atomically
 from bakeoff.models.brought.about import ABOUT, GIVEN, About, Batched
 from bakeoff.models.brought.method import with_buffers
-from bakeoff.models.brought.model import Model
+from bakeoff.models.brought.model import Call, Model
 from bakeoff.models.component import Layer, TensorSpec, Work, Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import describe_call
@@ -26,7 +26,7 @@ from bakeoff.process.jobs import DescribeJob, DescribeResult
 from bakeoff.worker.brought.calls import LEAST_TOLERANCE, call_tensors, is_tensor, parameter_names, run_sets
 from bakeoff.worker.brought.found import Found, Held, Tensors, bad_model
 from bakeoff.worker.brought.hidden_state import Untouched, check_stateless, untouched
-from bakeoff.worker.brought.load import Call, check_repeats, load_module
+from bakeoff.worker.brought.load import check_repeats, load_module
 from bakeoff.worker.brought.network import Flat, GivenInputs, as_eager
 from bakeoff.worker.brought.precision import (
     affordable,

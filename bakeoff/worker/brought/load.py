@@ -21,17 +21,15 @@ from torch.nn.parameter import is_lazy
 
 from bakeoff.backends.pt2_files import check_program
 from bakeoff.models.brought.about import Source
-from bakeoff.models.brought.model import Model, call_of
-from bakeoff.models.errors import BakeoffError, a_type, meant
+from bakeoff.models.brought.model import Call, Model
+from bakeoff.models.errors import BakeoffError, a_type
 from bakeoff.models.signature import Signature, flatten_call
-from bakeoff.models.user_code import as_script, import_file, is_users, user_error
+from bakeoff.models.user_code import as_script, is_users, take_from_file
 from bakeoff.models.weights import refuse_unusable, state_digest, state_of
-from bakeoff.worker.failures import is_out_of_memory
+from bakeoff.worker.failures import users_code
 
 _SOON_S, _SMALL_BYTES = 5.0, 2 << 30
 """Of a factory that is run twice, and of its weights."""
-Call = tuple[tuple[Any, ...], dict[str, Any]]
-"""Positional and keyword arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +62,9 @@ def load_module(source: Source, seed: int) -> Loaded:
             case "live":
                 loaded = _from_folder(path)
         what = f"{path.name}:{source.function}" if source.function else path.name
-        try:
+        with users_code(what):
             _check_weights(what, loaded.module)
             module = _prepared(loaded)
-        except BakeoffError:
-            raise
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            raise user_error(what, error) from error
     return replace(loaded, module=module, took_s=time.monotonic() - started)
 
 
@@ -166,11 +158,7 @@ def _prepared(loaded: Loaded) -> nn.Module:
 def _from_function(path: Path, name: str, folder: str, seed: int) -> Loaded:
     what = f"{path.name}:{name}"
     _seed(seed)
-    module = import_file(path)
-    function = getattr(module, name, None)
-    if function is None:
-        near = meant(name, [key for key, value in vars(module).items() if inspect.isfunction(value)])
-        raise BakeoffError(f"{what}: the file has no '{name}'{near}; name a function of it", "bad-user-code")
+    function = take_from_file(path, name)
     if not callable(function) or isinstance(function, nn.Module):
         text = f"{what} is {a_type(type(function))}; write a function that returns (module, inputs)"
         raise BakeoffError(text, "bad-user-code")
@@ -182,17 +170,8 @@ def _from_function(path: Path, name: str, folder: str, seed: int) -> Loaded:
     if needed:
         raise BakeoffError(f"{what} needs the arguments {', '.join(needed)}; give them defaults", "bad-user-code")
     _seed(seed)  # again: a process that has imported the file draws nothing for that
-    try:
-        with contextlib.chdir(folder), as_script(path):
-            made = function()
-    except BakeoffError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise user_error(what, error) from error
-    return _said(what, made)
-
-
-def _said(what: str, made: Any) -> Loaded:
+    with users_code(what), contextlib.chdir(folder), as_script(path):
+        made = function()
     if isinstance(made, tuple) and len(made) == 2:
         made = Model(made[0], made[1])
     if not isinstance(made, Model):
@@ -201,16 +180,7 @@ def _said(what: str, made: Any) -> Loaded:
     if not isinstance(made.module, nn.Module):
         text = f"{what} gave {a_type(type(made.module))} as the module; give a torch.nn.Module"
         raise BakeoffError(text, "bad-user-code")
-    if made.sets and made.inputs is not None:
-        raise BakeoffError(f"{what} gives both inputs and sets; give one of them", "bad-user-code")
-    given = dict(made.sets) if made.sets else {"call": made.inputs}
-    if any(value is None for value in given.values()) or not given:
-        raise BakeoffError(f"{what} gives no inputs; return (module, inputs)", "bad-user-code")
-    sets = {str(name): [call_of(value)] for name, value in given.items()}
-    if made.more:
-        if made.sets:
-            raise BakeoffError(f"{what} gives sets and more; give more with inputs alone", "bad-user-code")
-        sets["call"] += [call_of(value) for value in made.more]
+    sets = made.calls(what)
     for calls in sets.values():
         for args, kwargs in calls:
             _check_arguments(what, made.module, args, kwargs)

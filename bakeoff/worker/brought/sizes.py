@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bakeoff.models.brought.about import InputSet
+from bakeoff.models.brought.model import Call
 from bakeoff.models.component import DynamicAxis, Size, TensorSpec, Work, Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import Signature, describe_call
@@ -28,7 +29,7 @@ from bakeoff.models.sizes import (
     workload_name,
 )
 from bakeoff.models.user_code import one_line
-from bakeoff.worker.brought.load import Call, given_tensors
+from bakeoff.worker.brought.load import given_tensors
 from bakeoff.worker.brought.network import GivenInputs
 from bakeoff.worker.brought.work import count
 from bakeoff.worker.subject import SIZED_SETS

@@ -6,7 +6,6 @@ import functools
 import inspect
 import sys
 import sysconfig
-import traceback
 import types
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -16,9 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from bakeoff.models.errors import BakeoffError, a_type, meant
-from bakeoff.models.user_code import import_file, user_error
-from bakeoff.worker.failures import is_out_of_memory
+from bakeoff.models.errors import BakeoffError, a_type
+from bakeoff.models.user_code import take_from_file
+from bakeoff.worker.failures import users_code
 
 _WANTED = "name a function without arguments that runs one pass, or returns the function that does"
 _MOST_OBJECTS = 50_000
@@ -36,9 +35,12 @@ def load_pass(file: Path, name: str) -> tuple[Callable[[], Any], Any]:
     arguments, or user code raises.
     """
     what = f"{file.name}:{name}"
-    found = _find(file, name)
+    found = take_from_file(file, name)
+    if not callable(found):
+        raise BakeoffError(f"{what} is {a_type(type(found))}; {_WANTED}", "bad-user-code")
     _check_arguments(found, {}, what)
-    returned = _call_user_code(found, what)
+    with users_code(what):
+        returned = found()
     subject: Callable[..., Any] = found
     arguments: dict[str, Any] = {}
     if isinstance(returned, tuple) and len(returned) == 2 and callable(returned[0]) and isinstance(returned[1], dict):
@@ -48,7 +50,8 @@ def load_pass(file: Path, name: str) -> tuple[Callable[[], Any], Any]:
     _check_arguments(subject, arguments, what)
 
     def run() -> Any:
-        return _call_user_code(lambda: _bound(subject)(**arguments), what)
+        with users_code(what):
+            return _bound(subject)(**arguments)
 
     return run, subject
 
@@ -59,34 +62,6 @@ def _bound(subject: Callable[..., Any]) -> Callable[..., Any]:
         found: Callable[..., Any] = getattr(subject.__self__, subject.__name__, subject)
         return found
     return subject
-
-
-def _call_user_code(action: Callable[[], Any], what: str) -> Any:
-    """Call what a user wrote. Raises BakeoffError with its message and its last line; the traceback goes to stderr.
-
-    A failed allocation passes through.
-    """
-    try:
-        return action()
-    except BakeoffError:
-        raise
-    except (Exception, SystemExit) as error:
-        if is_out_of_memory(error):
-            raise
-        traceback.print_exception(error)
-        raise user_error(what, error) from error
-
-
-def _find(file: Path, name: str) -> Callable[..., Any]:
-    module = import_file(file)
-    if not hasattr(module, name):
-        functions = [key for key, value in vars(module).items() if inspect.isfunction(value)]
-        text = f"{file.name} has no '{name}'{meant(name, functions)}; functions there: {', '.join(functions) or 'none'}"
-        raise BakeoffError(text, "unknown-name")
-    found = getattr(module, name)
-    if not callable(found):
-        raise BakeoffError(f"{file.name}:{name} is {a_type(type(found))}; {_WANTED}", "bad-user-code")
-    return found
 
 
 def _check_arguments(found: Callable[..., Any], arguments: Mapping[str, Any], what: str) -> None:

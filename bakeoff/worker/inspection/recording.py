@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from bakeoff.models.brought.method import MethodOf
+from bakeoff.models.brought.model import Call
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import Signature, describe_call
 from bakeoff.process.inspected import Recorded
@@ -20,8 +21,6 @@ from bakeoff.worker.inspection.numbers import Facts, RecordedCall, as_tensors, w
 
 MOST_CALLS = 8
 """Different calls of a module that are kept, of as many sizes as there are."""
-Call = tuple[tuple[Any, ...], dict[str, Any]]
-"""Positional and keyword arguments."""
 Form = tuple[Signature, Facts]
 
 

@@ -52,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
     ("arguments", "code", "said"),
     [
         (("missing.py:pipe",), "bad-user-code", "missing.py"),
-        (("mine.py:nothing",), "unknown-name", "functions there: pipe, raises"),
+        (("mine.py:nothing",), "bad-user-code", "it has pipe, raises"),
         (("mine.py:raises",), "bad-user-code", "(mine.py, line 14)"),
         (("mine.py:takes",), "bad-user-code", "'prompt'"),
         (("mine.py:no_module",), "bad-user-code", "calls no module"),

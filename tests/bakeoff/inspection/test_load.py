@@ -90,7 +90,7 @@ def test_a_callable_object_is_one_too(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "code", "said"),
     [
-        ("nothing", "unknown-name", "functions there: direct, factory"),
+        ("nothing", "bad-user-code", "the file has no 'nothing'; it has direct, factory"),
         ("number", "bad-user-code", "is an int; name a function"),
         ("takes", "bad-user-code", "missing a required argument: 'prompt'"),
         ("returns_taking", "bad-user-code", "cannot be called without arguments"),

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from bakeoff.models.brought.model import Call
 from bakeoff.models.component import TensorSpec, Work, Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import Dimension, parse_sizes
-from bakeoff.worker.brought.load import Call
 from bakeoff.worker.brought.network import GivenInputs, _resized
 from bakeoff.worker.brought.sizes import AskedSet, sizes_of
 

@@ -151,11 +151,11 @@ def load_subject(subject: Subject) -> LoadedSubject:
         weights = kept_weights.filled(module, _identity(subject), fill)
     sets = tuple(source.checked(subject.input_seed, index) for index in range(workload.set_count))
     sources = [network.inputs(workload.at(size)) for size in workload.sizes]
-    sized = tuple(tuple(one.sized(subject.input_seed, index) for index in range(SIZED_SETS)) for one in sources)
+    sized = tuple(tuple(one.checked(subject.input_seed, index) for index in range(SIZED_SETS)) for one in sources)
     recorded: tuple[int, ...] = ()
     if sources:
-        usual = min(len(sets), network.inputs(workload).checked_calls)
-        recorded = (usual, *(min(SIZED_SETS, one.recorded_of_this_size) for one in sources))
+        counts = [(len(sets), network.inputs(workload)), *((SIZED_SETS, one) for one in sources)]
+        recorded = tuple(min(count, len(one.recorded)) for count, one in counts)
     given = given_dtypes(module, component.keep_fp32)
     return LoadedSubject(component, config, workload, module, given, weights, sets, source, sized, recorded)
 

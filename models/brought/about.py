@@ -18,7 +18,7 @@ from bakeoff.models.signature import Node, Signature
 OWN_WEIGHTS = "its own weights"
 """How a record names the weights of a brought model, before their hash."""
 ABOUT, GIVEN = "about.json", "given.safetensors"
-SCHEMA = 3
+SCHEMA = 4
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -56,16 +56,6 @@ class Source(msgspec.Struct, frozen=True):
         return f"a live module in {typed}" if self.kind == "live" else typed
 
 
-class Batched(msgspec.Struct, frozen=True):
-    """An input set with a multiple of the given batch."""
-
-    batch: int
-    """How many times as long as given axis 0 of the inputs is."""
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    work: Work
-
-
 class InputSet(msgspec.Struct, frozen=True):
     """One way to call the model; it becomes a workload."""
 
@@ -85,8 +75,8 @@ class InputSet(msgspec.Struct, frozen=True):
     usual: str = ""
     """The given size in words."""
     sizes: tuple[Size, ...] = ()
-    batches: tuple[Batched, ...] = ()
-    """Multiples of the given batch that were asked for."""
+    batches: tuple[Size, ...] = ()
+    """Multiples of the given batch that were asked for, named by `batch_name`."""
     others: int = 0
     """Recorded calls of other sizes; their tensors are `SET/other/CALL/NAME`."""
 
@@ -151,6 +141,11 @@ class About(msgspec.Struct, frozen=True):
         known = [one.name for one in self.sets]
         text = f"{self.name} has no input set '{name}'{meant(name, known)}; it has {', '.join(known)}"
         raise BakeoffError(text, "unknown-name")
+
+
+def batch_name(batch: int) -> str:
+    """The name of the size at which axis 0 of the inputs is so many times as long as given."""
+    return f"batch={batch}"
 
 
 def _facts(one: InputSet) -> dict[str, object]:

@@ -1,9 +1,9 @@
 """A brought model as a component: everything follows from its description."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bakeoff.models.brought.about import OWN_WEIGHTS, About, read_about
+from bakeoff.models.brought.about import OWN_WEIGHTS, About, batch_name, read_about
 from bakeoff.models.component import Carry, Component, Preset, Stream, Workload
 from bakeoff.models.errors import BakeoffError
 
@@ -49,22 +49,24 @@ def component_of(folder: Path) -> Component:
 def _workload(about: About, name: str, batch: int) -> Workload:
     """Raises BakeoffError for an unknown name, or for a batch that the model was not described with."""
     one = about.input_set(name)
-    batched = next((each for each in one.batches if each.batch == batch), None)
-    if batch != 1 and batched is None:
-        text = f"--batch {batch}: {about.name} was not run with it; name the model by its file or folder"
-        raise BakeoffError(text, "bad-option")
-    chosen = batched or one
-    return Workload(
+    usual = Workload(
         name,
         about.summary,
-        chosen.inputs,
-        chosen.outputs,
-        chosen.work,
+        one.inputs,
+        one.outputs,
+        one.work,
         calls_per_frame=None,
         axes=one.axes,
         usual=one.usual,
         sizes=one.sizes,
     )
+    if batch == 1:
+        return usual
+    for size in one.batches:
+        if size.name == batch_name(batch):
+            return replace(usual, inputs=size.inputs, outputs=size.outputs, work=size.work)
+    text = f"--batch {batch}: {about.name} was not run with it; name the model by its file or folder"
+    raise BakeoffError(text, "bad-option")
 
 
 def _stream(about: About, name: str) -> Stream | None:

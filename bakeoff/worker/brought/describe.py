@@ -2,7 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from bakeoff.backends.torch_internals import snapshot
 from bakeoff.machine.files import write_atomically
-from bakeoff.models.brought.about import ABOUT, GIVEN, About, Batched
+from bakeoff.models.brought.about import ABOUT, GIVEN, About
 from bakeoff.models.brought.method import with_buffers
 from bakeoff.models.brought.model import Call, Model
-from bakeoff.models.component import Layer, TensorSpec, Work, Workload
+from bakeoff.models.component import Layer
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import describe_call
 from bakeoff.models.user_code import one_line
@@ -27,7 +27,7 @@ from bakeoff.worker.brought.calls import LEAST_TOLERANCE, call_tensors, is_tenso
 from bakeoff.worker.brought.found import Found, Held, Tensors, bad_model
 from bakeoff.worker.brought.hidden_state import Untouched, check_stateless, untouched
 from bakeoff.worker.brought.load import check_repeats, load_module
-from bakeoff.worker.brought.network import Flat, GivenInputs, as_eager
+from bakeoff.worker.brought.network import Flat, as_eager
 from bakeoff.worker.brought.precision import (
     affordable,
     denormals_note,
@@ -37,8 +37,7 @@ from bakeoff.worker.brought.precision import (
     is_mixed,
     precision_notes,
 )
-from bakeoff.worker.brought.sizes import find_sizes, sizes_of
-from bakeoff.worker.brought.work import count
+from bakeoff.worker.brought.sizes import find_batches, find_sizes, sizes_of
 from bakeoff.worker.cast import GivenDtypes, cast_module, given_dtypes, is_part, named_tensors
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import CHANGES, altered, held_inputs
@@ -97,14 +96,11 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
             _check_hidden_state(one, module, given, before)
             if one.name in asked:
                 report("reference", f"running the model at other sizes of {one.name}")
-                found = asked[one.name]
-                one.others = [call_tensors(one.name, one.call, other) for other in found.others]
-                one.sizes = find_sizes(one.name, found, one.held, one.specs, one.outputs, one.source)
-                one.name = one.sizes.workload
-                one.notes += one.sizes.notes
+                one.others = [call_tensors(one.name, one.call, other) for other in asked[one.name].others]
+                find_sizes(one, asked[one.name])
             if job.batches:
                 report("reference", f"running the model with other batches of {one.name}")
-                one.batches = find_batches(one.name, job.batches, one.held, one.specs, one.outputs, one.source)
+                find_batches(one, job.batches)
         described = {name: one for found in sets for name, one in found.given.items()}
         start = affordable(module, sets)
         report("reference", f"running the model in {start}")
@@ -270,55 +266,3 @@ def _layers(module: nn.Module, sets: Sequence[Found]) -> tuple[Layer, ...]:
 
 def _is_mask(tensor: Tensor) -> bool:
     return not bool(torch.isfinite(tensor).all()) or (tensor.numel() > _FEW and tensor.unique().numel() <= _FEW)
-
-
-def find_batches(
-    name: str,
-    asked: Sequence[int],
-    module: nn.Module,
-    inputs: tuple[TensorSpec, ...],
-    outputs: tuple[TensorSpec, ...],
-    source: Callable[[Workload], GivenInputs],
-) -> tuple[Batched, ...]:
-    """Run the model in fp32 with axis 0 of its inputs so many times as long, for each of `asked`.
-
-    Axis 0 is the batch of those inputs in which it is as long as in the first. Raises BakeoffError where the model
-    fails so, or gives outputs that are not so many times as long.
-    """
-    return tuple(_run(name, batch, module, inputs, outputs, source) for batch in asked)
-
-
-def _run(
-    name: str,
-    batch: int,
-    module: nn.Module,
-    inputs: tuple[TensorSpec, ...],
-    outputs: tuple[TensorSpec, ...],
-    source: Callable[[Workload], GivenInputs],
-) -> Batched:
-    usual = inputs[0].shape[:1]
-    if not usual:
-        raise _problem(name, batch, f"its first input, {inputs[0].name}, has no axes")
-    wanted = tuple(
-        replace(spec, shape=(batch * spec.shape[0], *spec.shape[1:])) if spec.shape[:1] == usual else spec
-        for spec in inputs
-    )
-    made = source(Workload(name, "", wanted, outputs, Work(0, 0, 0)))
-    try:
-        results, counted = count(module, tuple(made.sized(0, 0).values()))
-    except Exception as error:
-        raise _problem(name, batch, f"the model raised {type(error).__name__}: {one_line(error)}") from error
-    for spec, result in zip(outputs, results, strict=True):
-        if result.is_floating_point() and not torch.isfinite(result).all():
-            raise _problem(name, batch, f"{spec.name} is not finite")
-    longer = [spec.name for spec, one in zip(outputs, results, strict=True) if one.numel() == batch * spec.elements]
-    if not longer:
-        raise _problem(name, batch, f"no output is {batch} times as large")
-    given = tuple(replace(spec, shape=tuple(one.shape)) for spec, one in zip(outputs, results, strict=True))
-    return Batched(batch, wanted, given, counted.work((*wanted, *given)))
-
-
-def _problem(name: str, batch: int, text: str) -> BakeoffError:
-    return BakeoffError(
-        f"--batch {batch}: {name}: {text} when axis 0 of the inputs is so many times as long", "bad-option"
-    )

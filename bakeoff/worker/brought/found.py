@@ -1,20 +1,16 @@
 """One input set of a brought model, as far as it is known, and what descriptions have in common."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 
-from bakeoff.models.brought.about import Batched, InputSet
-from bakeoff.models.component import TensorSpec, Work, Workload
+from bakeoff.models.brought.about import InputSet
+from bakeoff.models.component import DynamicAxis, Size, TensorSpec, Work, Workload
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.signature import (
-    Node,
-    Signature,
-)
+from bakeoff.models.signature import Node, Signature
 from bakeoff.worker.brought.network import Flat, GivenInputs, other_key, returned_key
-from bakeoff.worker.brought.sizes import FoundSizes, with_shapes
 from bakeoff.worker.brought.work import Counted
 from bakeoff.worker.reference.error import without_equal_infinities
 from bakeoff.worker.subject import cast_input
@@ -61,10 +57,12 @@ class Found:
     noise: float
     """Largest relative L2 of an output between two calls in a row on the same inputs."""
     notes: list[str] = field(default_factory=list)
-    sizes: FoundSizes | None = None
     others: list[Tensors] = field(default_factory=list)
     """Recorded calls of other sizes."""
-    batches: tuple[Batched, ...] = ()
+    axes: tuple[DynamicAxis, ...] = ()
+    usual: str = ""
+    sizes: tuple[Size, ...] = ()
+    batches: tuple[Size, ...] = ()
     fp32_dtypes: tuple[torch.dtype, ...] = ()
     """Of the outputs when the model computes in fp32; () where it does not."""
 
@@ -74,26 +72,28 @@ class Found:
 
     @property
     def described(self) -> InputSet:
-        held = tuple(spec.name for spec in self.specs if spec.held)
-        work = self.counted.work(self.specs + self.outputs)
-        calls = len(self.calls)
-        batches = tuple(
-            Batched(one.batch, with_shapes(self.specs, one.inputs), with_shapes(self.outputs, one.outputs), one.work)
-            for one in self.batches
-        )
-        described = InputSet(
+        return InputSet(
             self.name,
             self.call,
             self.result,
             self.specs,
             self.outputs,
-            work,
-            calls,
-            held,
-            batches=batches,
-            others=len(self.others),
+            self.counted.work(self.specs + self.outputs),
+            len(self.calls),
+            tuple(spec.name for spec in self.specs if spec.held),
+            self.axes,
+            self.usual,
+            self._as_now(self.sizes),
+            self._as_now(self.batches),
+            len(self.others),
         )
-        return described if self.sizes is None else self.sizes.added_to(described)
+
+    def _as_now(self, sizes: Sequence[Size]) -> tuple[Size, ...]:
+        """Sizes with all that has been found out about the tensors since."""
+        return tuple(
+            replace(one, inputs=_with_shapes(self.specs, one.inputs), outputs=_with_shapes(self.outputs, one.outputs))
+            for one in sizes
+        )
 
     @property
     def given(self) -> Tensors:
@@ -115,7 +115,11 @@ class Found:
         return Held(self.flat, self.specs, self.dtype, self.device)
 
     def source(self, workload: Workload | None = None) -> GivenInputs:
-        return GivenInputs(self.described, workload or self.workload, self.given, tuple(self.others))
+        return GivenInputs(self.described, workload or self.workload, self.given)
+
+
+def _with_shapes(specs: Sequence[TensorSpec], others: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    return tuple(replace(spec, shape=other.shape) for spec, other in zip(specs, others, strict=True))
 
 
 def on_cpu(outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:

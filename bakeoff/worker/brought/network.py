@@ -134,13 +134,7 @@ class Network:
 
     def inputs(self, workload: Workload) -> "GivenInputs":
         """The given inputs of a workload, and others like them."""
-        described = self.about.input_set(workload.name)
-        names = [spec.name for spec in workload.inputs]
-        others = tuple(
-            {name: self._given[other_key(described.name, call, name)] for name in names}
-            for call in range(described.others)
-        )
-        return GivenInputs(described, workload, self._given, others)
+        return GivenInputs(self.about.input_set(workload.name), workload, self._given)
 
     @cached_property
     def _given(self) -> dict[str, Tensor]:
@@ -162,78 +156,74 @@ class GivenInputs:
     described: InputSet
     workload: Workload
     given: dict[str, Tensor]
-    """`SET/CALL/NAME` to tensor."""
-    others: tuple[dict[str, Tensor], ...] = ()
-    """Recorded calls of other sizes."""
+    """`SET/CALL/NAME` to tensor, and of calls of other sizes `other_key`."""
 
     @property
     def checked_calls(self) -> int:
         return max(min(2, self.described.calls), -(-self.described.calls // 2))
 
     def checked(self, seed: int, index: int) -> dict[str, Tensor]:
-        call = index % self.checked_calls
-        if self._other_shapes():
-            return self.sized(seed, index)
-        if index == call:
-            return {spec.name: self._recorded(call, spec) for spec in self.workload.inputs}
-        key = f"{seed}:{index}"
-        return {
-            spec.name: _like(self._recorded(call, spec), spec, f"{key}:{spec.name}") for spec in self.workload.inputs
-        }
-
-    def sized(self, seed: int, index: int) -> dict[str, Tensor]:
-        """Set `index` of the inputs of a workload that has other sizes than the given ones."""
-        own = self._of_this_size()
+        own = self.recorded
         if index < len(own):
             return own[index]
-        call = index % self.checked_calls
-        key = f"{seed}:{index}:{[list(spec.shape) for spec in self.workload.inputs]}"
+        shapes = f":{[list(spec.shape) for spec in self.workload.inputs]}" if self._other_shapes else ""
         found = {}
         for spec in self.workload.inputs:
-            base = own[index % len(own)][spec.name] if own else self._recorded(call, spec)
-            if spec.held and not own:
-                base = self._longer(spec, base)
-            found[spec.name] = _like(base, spec, f"{key}:{spec.name}")
+            if own:
+                base = own[index % len(own)][spec.name]
+            else:
+                base = self._longer(spec, self._given(index % self.checked_calls, spec))
+            found[spec.name] = _like(base, spec, f"{seed}:{index}{shapes}:{spec.name}")
         return found
 
     @property
-    def recorded_of_this_size(self) -> int:
-        """How many recorded calls have the workload's size; the first sets are these."""
-        return len(self._of_this_size())
-
-    def _of_this_size(self) -> list[dict[str, Tensor]]:
+    def recorded(self) -> list[dict[str, Tensor]]:
+        """Calls of the workload's size as they were given or recorded; the first sets are these."""
+        if not self._other_shapes:
+            return [
+                {spec.name: self._given(call, spec) for spec in self.workload.inputs}
+                for call in range(self.checked_calls)
+            ]
         shapes = {spec.name: spec.shape for spec in self.workload.inputs}
-        return [one for one in self.others if all(one[name].shape == shape for name, shape in shapes.items())]
+        return [one for one in self._others if all(one[name].shape == shape for name, shape in shapes.items())]
+
+    @property
+    def _others(self) -> list[dict[str, Tensor]]:
+        """Recorded calls of other sizes."""
+        return [
+            {spec.name: self.given[other_key(self.described.name, call, spec.name)] for spec in self.workload.inputs}
+            for call in range(self.described.others)
+        ]
 
     def _longer(self, spec: TensorSpec, usual: Tensor) -> Tensor:
-        """The smallest recorded tensor of this input that the size can be cut from; the usual one where none can."""
-        tensors = [usual, *(one[spec.name] for one in self.others)]
+        """Of an input whose values are held, the smallest recorded tensor that the size can be cut from, if any can."""
+        tensors = [usual, *(one[spec.name] for one in self._others if spec.held)]
         long = [one for one in tensors if all(have >= want for have, want in zip(one.shape, spec.shape, strict=True))]
         return min(long, key=Tensor.numel, default=usual)
 
     def calibration(self, seed: str) -> dict[str, Tensor]:
         number, spare = _number(seed), self.described.calls - self.checked_calls
         call = self.checked_calls + number % spare if spare else 0
-        if spare and not self._other_shapes():
-            return {spec.name: self._recorded(call, spec) for spec in self.workload.inputs}
-        return {
-            spec.name: _like(self._recorded(call, spec), spec, f"{seed}:{spec.name}") for spec in self.workload.inputs
-        }
+        given = {spec.name: self._given(call, spec) for spec in self.workload.inputs}
+        if spare and not self._other_shapes:
+            return given
+        return {spec.name: _like(given[spec.name], spec, f"{seed}:{spec.name}") for spec in self.workload.inputs}
 
     def one(self, spec: TensorSpec, key: str) -> Tensor:
-        return _like(self._recorded(0, spec), spec, key)
+        return _like(self._given(0, spec), spec, key)
 
     def returned(self) -> dict[str, Tensor]:
-        if self._other_shapes():
+        if self._other_shapes:
             return {}
         keys = {spec.name: returned_key(self.described.name, spec.name) for spec in self.workload.outputs}
         return {name: self.given[key] for name, key in keys.items() if key in self.given}
 
+    @property
     def _other_shapes(self) -> bool:
-        """Whether the workload has other shapes than were given: those of a batch."""
-        return any(self._recorded(0, spec).shape != spec.shape for spec in self.workload.inputs)
+        """Whether the workload has other shapes than were given: those of another size or batch."""
+        return any(self._given(0, spec).shape != spec.shape for spec in self.workload.inputs)
 
-    def _recorded(self, call: int, spec: TensorSpec) -> Tensor:
+    def _given(self, call: int, spec: TensorSpec) -> Tensor:
         return self.given[f"{self.described.name}/{call}/{spec.name}"]
 
 

@@ -4,13 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-import msgspec
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from bakeoff.models.brought.about import InputSet
+from bakeoff.models.brought.about import batch_name
 from bakeoff.models.brought.model import Call
-from bakeoff.models.component import DynamicAxis, Size, TensorSpec, Work, Workload
+from bakeoff.models.component import Size
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import Signature, describe_call
 from bakeoff.models.sizes import (
@@ -29,42 +28,13 @@ from bakeoff.models.sizes import (
     workload_name,
 )
 from bakeoff.models.user_code import one_line
+from bakeoff.worker.brought.found import Found
 from bakeoff.worker.brought.load import given_tensors
-from bakeoff.worker.brought.network import GivenInputs
 from bakeoff.worker.brought.work import count
 from bakeoff.worker.subject import SIZED_SETS
 
 Sets = Mapping[str, Sequence[Call]]
 Shapes = dict[str, tuple[int, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class FoundSizes:
-    """The sizes of one input set."""
-
-    workload: str
-    """The set's name with the sizes."""
-    axes: tuple[DynamicAxis, ...]
-    usual: str
-    sizes: tuple[Size, ...]
-    notes: tuple[str, ...]
-
-    def added_to(self, described: InputSet) -> InputSet:
-        """The set with its sizes; whether its tensors stay fp32 holds for those of each size."""
-        sizes = tuple(
-            replace(
-                size,
-                inputs=with_shapes(described.inputs, size.inputs),
-                outputs=with_shapes(described.outputs, size.outputs),
-            )
-            for size in self.sizes
-        )
-        return msgspec.structs.replace(described, axes=self.axes, usual=self.usual, sizes=sizes)
-
-
-def with_shapes(specs: Sequence[TensorSpec], others: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-    """The specs with the shapes of others of the same tensors."""
-    return tuple(replace(spec, shape=other.shape) for spec, other in zip(specs, others, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,55 +190,76 @@ def _signature(call: Call, parameters: Sequence[str]) -> Signature:
     return describe_call(*call, parameters, lambda value: isinstance(value, Tensor))
 
 
-def find_sizes(
-    name: str,
-    asked: AskedSet,
-    module: nn.Module,
-    inputs: tuple[TensorSpec, ...],
-    outputs: tuple[TensorSpec, ...],
-    source: Callable[[Workload], GivenInputs],
-) -> FoundSizes:
-    """Run the model at each size, in fp32. Raises BakeoffError where it fails at one of those asked for.
+def find_sizes(found: Found, asked: AskedSet) -> None:
+    """Run the model at each size, and add the sizes to what is found of the set, with a name that has them. Raises
+    BakeoffError where it fails at one of those asked for.
 
     Of recorded sizes, the smallest and the largest of all axes together may be ones that nobody recorded; where the
     model fails at those, that is a note.
     """
-    shapes = {spec.name: spec.shape for spec in inputs}
+    shapes = {spec.name: spec.shape for spec in found.specs}
     pairs = [with_usual(one, shapes) for one in asked.dimensions]
     dimensions, usual = tuple(one for one, _ in pairs), tuple(size for _, size in pairs)
 
     def run(point: Point, seen: bool) -> Size:
-        wanted = shapes_at(shapes, dimensions, point)
-        specs = tuple(replace(spec, shape=wanted[spec.name]) for spec in inputs)
-        made = source(Workload(name, "", specs, outputs, Work(0, 0, 0)))
-        results, counted = count(module, tuple(made.sized(0, 0).values()))
-        for index in range(1, SIZED_SETS):
-            again = module(*made.sized(0, index).values())
-            if any(one.shape != other.shape for one, other in zip(results, again, strict=True)):
-                raise ValueError("the shapes of its outputs depend on the values of its inputs")
-        if any(one.is_floating_point() and not torch.isfinite(one).all() for one in results):
-            raise ValueError("an output is not finite")
-        given = tuple(replace(spec, shape=tuple(one.shape)) for spec, one in zip(outputs, results, strict=True))
-        return Size(label(dimensions, point), seen, specs, given, counted.work((*specs, *given)))
+        return _run_at(found, label(dimensions, point), shapes_at(shapes, dimensions, point), seen)
 
     sizes = []
-    listed = seen_points(dimensions, usual)
-    if asked.points:
-        listed = sorted({*asked.points} - {usual})
-    for point in listed:
+    for point in sorted({*asked.points} - {usual}) if asked.points else seen_points(dimensions, usual):
         try:
             sizes.append(run(point, seen=True))
         except Exception as error:
             text = f"the model itself fails at {label(dimensions, point)}: {type(error).__name__}: {one_line(error)}"
-            raise BakeoffError(f"{name}: {text}; give sizes that it takes", "bad-user-code") from error
+            raise BakeoffError(f"{found.name}: {text}; give sizes that it takes", "bad-user-code") from error
     unseen, notes = _unseen(dimensions, asked.points, run)
-    return FoundSizes(
-        workload_name(name, dimensions),
-        dynamic_axes(dimensions, usual),
-        label(dimensions, usual),
-        (*sizes, *unseen),
-        tuple(f"{name}: {text}" for text in notes),
-    )
+    found.notes += [f"{found.name}: {text}" for text in notes]
+    found.sizes = (*sizes, *unseen)
+    found.axes, found.usual = dynamic_axes(dimensions, usual), label(dimensions, usual)
+    found.name = workload_name(found.name, dimensions)
+
+
+def find_batches(found: Found, batches: Sequence[int]) -> None:
+    """Run the model with axis 0 of its inputs so many times as long, for each of `batches`.
+
+    Axis 0 is the batch of those inputs in which it is as long as in the first. Raises BakeoffError where the model
+    fails so, or gives no output that is so many times as large.
+    """
+    for batch in batches:
+        try:
+            found.batches += (_batched(found, batch),)
+        except Exception as error:
+            text = f"{found.name} fails where axis 0 of its inputs is so many times as long"
+            said = f"{type(error).__name__}: {one_line(error)}"
+            raise BakeoffError(f"--batch {batch}: {text}: {said}", "bad-option") from error
+
+
+def _batched(found: Found, batch: int) -> Size:
+    first = found.specs[0]
+    if not first.shape:
+        raise ValueError(f"its first input, {first.name}, has no axes")
+    shapes = {
+        spec.name: (batch * spec.shape[0], *spec.shape[1:]) if spec.shape[:1] == first.shape[:1] else spec.shape
+        for spec in found.specs
+    }
+    made = _run_at(found, batch_name(batch), shapes, seen=True)
+    if not any(one.elements == batch * spec.elements for spec, one in zip(found.outputs, made.outputs, strict=True)):
+        raise ValueError(f"no output is {batch} times as large")
+    return made
+
+
+def _run_at(found: Found, name: str, shapes: Mapping[str, tuple[int, ...]], seen: bool) -> Size:
+    """Run the model at other sizes, in fp32. Raises what it raises, and ValueError for outputs that prove nothing."""
+    specs = tuple(replace(spec, shape=shapes[spec.name]) for spec in found.specs)
+    source = found.source(replace(found.workload, inputs=specs))
+    results, counted = count(found.held, tuple(source.checked(0, 0).values()))
+    for index in range(1, SIZED_SETS):
+        again = found.held(*source.checked(0, index).values())
+        if any(one.shape != other.shape for one, other in zip(results, again, strict=True)):
+            raise ValueError("the shapes of its outputs depend on the values of its inputs")
+    if any(one.is_floating_point() and not torch.isfinite(one).all() for one in results):
+        raise ValueError("an output is not finite")
+    outputs = tuple(replace(spec, shape=tuple(one.shape)) for spec, one in zip(found.outputs, results, strict=True))
+    return Size(name, seen, specs, outputs, counted.work(specs + outputs))
 
 
 def _unseen(

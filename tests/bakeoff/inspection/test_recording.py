@@ -7,16 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from describing import described
 from torch import nn
 
 from bakeoff.bring.bring import read_source
-from bakeoff.models.brought.about import read_about
 from bakeoff.models.brought.live_read import read_facts, read_inputs
 from bakeoff.models.brought.method import MethodOf
 from bakeoff.process.inspected import Recorded
-from bakeoff.process.jobs import DescribeJob
 from bakeoff.worker.brought.calls import parameter_names
-from bakeoff.worker.brought.describe import describe_model
 from bakeoff.worker.inspection.inspect import Subject, record, watched_calls
 from bakeoff.worker.inspection.load import find_modules
 from bakeoff.worker.inspection.numbers import as_tensors
@@ -224,9 +222,7 @@ def test_a_number_that_is_called_as_a_part_leaves_that_part_to_half_precision(tm
     unet = Embedding().eval()
     subject = Subject("mine.py:pipe", lambda: loop(unet), (("unet", unet),), lambda: None, "cpu")
     (one,) = record(subject, ["unet"], tmp_path)
-    source, name, preset = read_source(one.folder)
-    describe_model(DescribeJob(source, name, preset, 0, 1, str(tmp_path / "described")), lambda *_: None)
-    about = read_about(tmp_path / "described")
+    about = described(read_source(one.folder)[0], tmp_path / "described")
     assert [spec.name for spec in about.sets[0].inputs if spec.keep_fp32] == ["t"]
     assert about.keep_fp32 == ()
     assert not [note for note in about.notes if "fails" in note]

@@ -115,12 +115,11 @@ def test_drawn_ids_are_among_the_recorded_ones(encoded: Swept) -> None:
     network = open_network(row.subject.component)
     (described,) = network.about.sets
     workload = network.component.workload(None, described.name, 1)
-    made = {}
-    for size in workload.sizes:
-        made[size.name] = [network.inputs(workload.at(size)).sized(0, index) for index in range(2)]
+    inputs = {size.name: network.inputs(workload.at(size)) for size in workload.sizes}
     assert described.others == 4
-    torch.testing.assert_close(made["ids.1=12"][0]["ids"], network.inputs(workload).others[0]["ids"])
-    unseen = made["ids.1=18"]
+    seen = inputs["ids.1=12"]
+    torch.testing.assert_close(seen.checked(0, 0)["ids"], seen.recorded[0]["ids"])
+    unseen = [inputs["ids.1=18"].checked(0, index) for index in range(2)]
     assert all(one["ids"].shape == (1, 18) for one in unseen)
     assert all(0 <= int(one["ids"].min()) <= int(one["ids"].max()) < 50 for one in unseen)
     assert not torch.equal(unseen[0]["ids"], unseen[1]["ids"])

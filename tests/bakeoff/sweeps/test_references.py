@@ -8,35 +8,29 @@ from typing import Any
 
 import pytest
 from canaries import REMOVED
+from describing import GIVEN, described, source_of
 from lab import FAST, Recorder, Swept, marked_folder, outcome, sweep
 
 from bakeoff.machine import paths
-from bakeoff.models.brought.about import Source
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
-from bakeoff.process.jobs import DescribeJob
 from bakeoff.record.schema import Record
-from bakeoff.record.user_source import file_hash
 from bakeoff.sweeps import compare_worker, wave
 from bakeoff.sweeps.compare import compare
 from bakeoff.sweeps.compare_worker import SideFailedError
 from bakeoff.sweeps.row import References
 from bakeoff.sweeps.seal import changed_files, read_seal, seal_folder
-from bakeoff.worker.brought.describe import describe_model
 
 FAULTY = "bakeoff.selftest.faulty"
 REWRITES, HALF = "bakeoff.selftest.tampering:REWRITES_LIMITS", f"{FAULTY}:HALF_PRECISION"
 REMOVES = "canaries:REMOVES_REFERENCES"
 EAGER = "eager"
-GIVEN = Path(__file__).resolve().parents[2] / "support" / "given_models.py"
 
 
 def describe(name: str, folder: Path) -> str:
     """The folder of a described model of given_models.py."""
-    source = Source("function", str(GIVEN), name, file_hash(GIVEN), str(folder))
-    described = str(folder / name)
-    describe_model(DescribeJob(source, name.replace("_", "-"), "mine", 0, 1, described), lambda *_: None)
-    return described
+    described(source_of(GIVEN, name), folder / name)
+    return str(folder / name)
 
 
 def swept(folder: Path, *backends: str) -> Swept:

@@ -99,30 +99,31 @@ def test_recorded_calls_of_one_size_are_refused() -> None:
 
 def inputs_of(rows: int, held: bool, given: Tensor, *others: Tensor) -> GivenInputs:
     spec = TensorSpec("x", (rows,), "given", dtype="int64", held=held)
-    described: Any = SimpleNamespace(name="call", calls=1)
+    described: Any = SimpleNamespace(name="call", calls=1, others=len(others))
     workload = Workload("call", "", (spec,), (), Work(0, 0, 0))
-    return GivenInputs(described, workload, {"call/0/x": given}, tuple({"x": one} for one in others))
+    recorded = {f"call/other/{index}/x": one for index, one in enumerate(others)}
+    return GivenInputs(described, workload, {"call/0/x": given, **recorded})
 
 
 def test_a_size_has_the_calls_that_were_recorded_with_it_and_draws_more_from_them() -> None:
     one = inputs_of(3, False, torch.arange(2), torch.tensor([7, 8, 9]), torch.arange(20, 25))
-    assert one.recorded_of_this_size == 1
-    assert one.sized(0, 0)["x"].tolist() == [7, 8, 9]
-    drawn = one.sized(0, 1)["x"]
+    assert len(one.recorded) == 1
+    assert one.checked(0, 0)["x"].tolist() == [7, 8, 9]
+    drawn = one.checked(0, 1)["x"]
     assert drawn.shape == (3,)
     assert set(drawn.tolist()) <= {7, 8, 9}
 
 
 def test_a_size_that_nobody_recorded_draws_from_the_usual_one() -> None:
     one = inputs_of(4, False, torch.tensor([1, 2]), torch.tensor([7, 8, 9]))
-    assert one.recorded_of_this_size == 0
-    assert set(one.sized(0, 0)["x"].tolist()) <= {1, 2}
+    assert one.recorded == []
+    assert set(one.checked(0, 0)["x"].tolist()) <= {1, 2}
 
 
 def test_held_values_are_cut_from_a_longer_call_where_there_is_one() -> None:
     positions = inputs_of(4, True, torch.arange(2), torch.arange(9), torch.arange(6))
-    assert positions.sized(0, 0)["x"].tolist() == [0, 1, 2, 3]
-    assert inputs_of(4, True, torch.arange(2)).sized(0, 0)["x"].tolist() == [0, 1, 0, 1]
+    assert positions.checked(0, 0)["x"].tolist() == [0, 1, 2, 3]
+    assert inputs_of(4, True, torch.arange(2)).checked(0, 0)["x"].tolist() == [0, 1, 0, 1]
 
 
 def test_held_values_are_cut_or_repeated() -> None:

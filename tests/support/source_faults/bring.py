@@ -72,17 +72,17 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "bring",
         "inputs without a batch become longer with it",
-        "bakeoff/worker/brought/describe.py",
-        "*spec.shape[1:])) if spec.shape[:1] == usual else spec\n",
-        "*spec.shape[1:]))\n",
+        "bakeoff/worker/brought/sizes.py",
+        "*spec.shape[1:]) if spec.shape[:1] == first.shape[:1] else spec.shape\n",
+        "*spec.shape[1:])\n",
         ("tests/bakeoff/worker/brought/test_batches.py",),
     ),
     Fault(
         "bring",
         "outputs of a batch have the shapes of the given one",
-        "bakeoff/worker/brought/describe.py",
-        "return Batched(batch, wanted, given,",
-        "return Batched(batch, wanted, outputs,",
+        "bakeoff/worker/brought/sizes.py",
+        "return Size(name, seen, specs, outputs,",
+        "return Size(name, seen, specs, found.outputs,",
         ("tests/bakeoff/worker/brought/test_batches.py",),
     ),
     Fault(

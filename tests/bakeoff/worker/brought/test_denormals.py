@@ -4,13 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from describing import described, source_of
 from torch import Tensor, nn
 
 from bakeoff.models import resolve_component
-from bakeoff.models.brought.about import Source, read_about
-from bakeoff.process.jobs import DescribeJob
-from bakeoff.record.user_source import file_hash
-from bakeoff.worker.brought.describe import describe_model
 from bakeoff.worker.brought.precision import denormals_findings, denormals_text
 
 FACTORY = """
@@ -90,12 +87,10 @@ def test_what_only_the_whole_model_makes_is_found() -> None:
 def test_a_row_that_fails_names_them(scale: float, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(FACTORY.replace("SCALE", repr(scale)), encoding="utf-8")
-    source = Source("function", str(file), "model", file_hash(file), str(tmp_path))
-    folder = tmp_path / "described"
-    found = describe_model(DescribeJob(source, "model", "mine", 0, 1, str(folder)), lambda *_: None)
-    faint = scale == 1e-39
+    folder, faint = tmp_path / "described", scale == 1e-39
+    found = described(source_of(file), folder)
     assert [("denormal" in note and "faint.weight" in note) for note in found.notes] == [True] * faint
-    assert ("faint.weight" in read_about(folder).denormals) is faint
+    assert ("faint.weight" in found.denormals) is faint
     component = resolve_component(str(folder))
     assert [one.code for one in denormals_findings(component, "parity_failed")] == ["denormals"] * faint
     assert list(denormals_findings(component, "ok")) == []

@@ -1,32 +1,28 @@
 """Descriptions of brought models, made in this process."""
 
 from pathlib import Path
+from typing import Any
 
+import describing
 import msgspec
 import pytest
 import torch
 from brought_models import Picture, Structured
+from describing import MODELS, source_of
 
-from bakeoff.models.brought.about import About, Batched, Source, read_about
+from bakeoff.models.brought.about import About
+from bakeoff.models.component import Size
 from bakeoff.models.errors import BakeoffError
-from bakeoff.process.jobs import DescribeJob, Subject
-from bakeoff.record.user_source import file_hash
 from bakeoff.worker.brought import describe
-from bakeoff.worker.brought.describe import describe_model
-from bakeoff.worker.subject import LoadedSubject, altered, cast_inputs, load_subject
-
-MODELS = Path(__file__).resolve().parents[3] / "support" / "brought_models.py"
+from bakeoff.worker.subject import LoadedSubject, altered, cast_inputs
 
 
-def described(name: str, folder: Path) -> About:
-    source = Source("function", str(MODELS), name, file_hash(MODELS), str(folder))
-    describe_model(DescribeJob(source, name.replace("_", "-"), "mine", 0, 1, str(folder / name)), lambda *_: None)
-    return read_about(folder / name)
+def described(name: str, folder: Path, **asked: Any) -> About:
+    return describing.described(source_of(MODELS, name), folder / name, **asked)
 
 
 def loaded(name: str, folder: Path, workload: str = "call") -> LoadedSubject:
-    about = described(name, folder)
-    return load_subject(Subject(str(folder / name), about.preset, workload, 1, 0, 0, "", "cpu", 1))
+    return describing.loaded(source_of(MODELS, name), folder / name, workload)
 
 
 def test_shapes_work_and_weights_are_found_out(tmp_path: Path) -> None:
@@ -187,7 +183,7 @@ def test_a_factory_that_gives_other_weights_each_time_is_refused(
 def test_the_hash_is_of_what_decides_the_outputs(tmp_path: Path) -> None:
     about = described("picture", tmp_path)
     (one,) = about.sets
-    batched = msgspec.structs.replace(one, batches=(Batched(2, one.inputs, one.outputs, one.work),))
+    batched = msgspec.structs.replace(one, batches=(Size("batch=2", True, one.inputs, one.outputs, one.work),))
     assert msgspec.structs.replace(about, sets=(batched,), place="unet", notes=("x",)).hash == about.hash
     for other in ({"given": "other"}, {"weights": "other"}, {"state": {"output": "x"}}):
         assert msgspec.structs.replace(about, **other).hash != about.hash

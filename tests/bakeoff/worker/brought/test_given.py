@@ -2,35 +2,29 @@
 
 from pathlib import Path
 
+import describing
 import msgspec
 import pytest
 import torch
 from torch import nn
 
 import bakeoff.worker.cast
-from bakeoff.models.brought.about import About, Source, read_about
+from bakeoff.models.brought.about import About
 from bakeoff.models.errors import BakeoffError
-from bakeoff.process.jobs import DescribeJob, ReferenceJob, Subject
-from bakeoff.record.user_source import file_hash
-from bakeoff.worker.brought.describe import describe_model
+from bakeoff.process.jobs import ReferenceJob, Subject
 from bakeoff.worker.reference.error import MOST_NOISE
 from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reference.load import Reference
 from bakeoff.worker.reference.make import make_reference
 from bakeoff.worker.subject import LoadedSubject, cast_subject, load_subject
 
-MODELS = Path(__file__).resolve().parents[3] / "support" / "given_models.py"
-
 
 def described(name: str, folder: Path) -> About:
-    source = Source("function", str(MODELS), name, file_hash(MODELS), str(folder))
-    describe_model(DescribeJob(source, name.replace("_", "-"), "mine", 0, 1, str(folder / name)), lambda *_: None)
-    return read_about(folder / name)
+    return describing.described(describing.source_of(describing.GIVEN, name), folder / name)
 
 
 def subject(name: str, folder: Path) -> Subject:
-    about = described(name, folder)
-    return Subject(str(folder / name), about.preset, about.sets[0].name, 1, 0, 0, "", "cpu", 1)
+    return describing.subject(folder / name, described(name, folder).sets[0].name)
 
 
 def referenced(name: str, folder: Path, *dtypes: str) -> tuple[LoadedSubject, ReferenceFiles]:

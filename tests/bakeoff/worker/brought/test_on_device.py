@@ -7,13 +7,12 @@ import pytest
 
 pytest.importorskip("torch", reason="models are torch's")
 
+import describing
 import torch
 
-from bakeoff.models.brought.about import About, Source, read_about
-from bakeoff.process.jobs import DescribeJob, ReferenceJob, Subject
-from bakeoff.record.user_source import file_hash
+from bakeoff.models.brought.about import About
+from bakeoff.process.jobs import ReferenceJob
 from bakeoff.worker.brought import precision
-from bakeoff.worker.brought.describe import describe_model
 from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reference.make import make_reference
 from bakeoff.worker.reference.precision import Precision
@@ -57,17 +56,12 @@ def model():
 """
 
 
-def source(folder: Path, kernel: str, dtype: torch.dtype = torch.float32) -> Source:
+def described(folder: Path, kernel: str, dtype: torch.dtype = torch.float32, **asked: str) -> tuple[About, list[str]]:
+    said: list[str] = []
     path = folder / f"{kernel}_model.py"
     path.write_text(TEXT.format(kernel=kernel, dtype=dtype))
-    return Source("function", str(path), "model", file_hash(path), str(folder))
-
-
-def described(folder: Path, made: Source, device: str = "cpu") -> tuple[About, list[str]]:
-    said: list[str] = []
-    job = DescribeJob(made, "mine", "py", 0, 1, str(folder / "about"), device=device)
-    describe_model(job, lambda _phase, detail="": said.append(detail))
-    return read_about(folder / "about"), said
+    report = lambda _phase, detail="": said.append(detail)  # noqa: E731
+    return describing.described(describing.source_of(path), folder / "about", report, **asked), said
 
 
 @pytest.fixture
@@ -90,7 +84,7 @@ def test_all_calls_run_on_the_asked_device(
     monkeypatch: pytest.MonkeyPatch, pretended: set[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(precision, "reference_precisions", lambda *_: (Precision("fp64", "cuda"),))
-    about, _ = described(tmp_path, source(tmp_path, "like_any"), "cuda")
+    about, _ = described(tmp_path, "like_any", device="cuda")
     assert pretended == {"cuda"}
     assert about.fp64
 
@@ -102,10 +96,10 @@ def test_all_calls_run_on_the_asked_device(
 def test_kernels_of_few_dtypes_are_described_and_have_references(
     tmp_path: Path, kernel: str, dtype: torch.dtype, found: str
 ) -> None:
-    about, _ = described(tmp_path, source(tmp_path, kernel, dtype))
+    about, _ = described(tmp_path, kernel, dtype)
     assert not about.fp64
     assert any(f"does not compute in fp64, so references are in {found}" in note for note in about.notes)
-    subject = Subject(str(tmp_path / "about"), "py", "call", 1, 0, 0, "", "cpu", 1)
+    subject = describing.subject(tmp_path / "about")
     make_reference(ReferenceJob(subject, ("bf16",), str(tmp_path / "reference")), lambda *_: None)
     assert ReferenceFiles(tmp_path / "reference", None).about().dtype == found
 
@@ -113,7 +107,7 @@ def test_kernels_of_few_dtypes_are_described_and_have_references(
 def test_what_is_too_large_for_fp64_is_never_cast_to_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As 3 billion parameters, which take 24 GB in fp64."""
     monkeypatch.setattr(precision, "reference_precisions", lambda *_: (Precision("fp32", "cpu"),))
-    about, said = described(tmp_path, source(tmp_path, "like_any"))
+    about, said = described(tmp_path, "like_any")
     assert "running the model in fp32" in said
     assert "running the model in fp64" not in said
     assert not about.fp64

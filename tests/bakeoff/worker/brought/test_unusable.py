@@ -3,15 +3,13 @@
 from pathlib import Path
 
 import pytest
+from describing import described, source_of
 from records import bakeoff
 
-from bakeoff.models.brought.about import About, Source, read_about
+from bakeoff.models.brought.about import Source
 from bakeoff.models.brought.live_write import write_inputs, write_module
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.weights import fingerprint
-from bakeoff.process.jobs import DescribeJob
-from bakeoff.record.user_source import file_hash
-from bakeoff.worker.brought.describe import describe_model
 from bakeoff.worker.brought.load import load_module
 
 KINDS = {
@@ -63,15 +61,10 @@ RETURNED = {
 }
 
 
-def source_of(folder: Path, made: str, returned: str) -> Source:
+def written(folder: Path, made: str, returned: str) -> Source:
     path = folder / "mine.py"
     path.write_text(_SOURCE.replace("{made}", made).replace("{returned}", returned))
-    return Source("function", str(path), "model", file_hash(path), str(folder))
-
-
-def described(source: Source, folder: Path) -> About:
-    describe_model(DescribeJob(source, "mine", "py", 0, 1, str(folder / "about")), lambda *_: None)
-    return read_about(folder / "about")
+    return source_of(path)
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, of what is not stable yet
@@ -81,7 +74,7 @@ def test_one_sentence_says_which_tensor_and_what_to_do(where: str, kind: str, tm
     made, found, advice = KINDS[kind]
     returned, which = RETURNED[where]
     with pytest.raises(BakeoffError) as refused:
-        described(source_of(tmp_path, made, returned), tmp_path)
+        described(written(tmp_path, made, returned), tmp_path / "about")
     text = str(refused.value)
     assert refused.value.code == "bad-user-code"
     assert text.startswith(f"{which} {found}")
@@ -93,7 +86,7 @@ def test_one_sentence_says_which_tensor_and_what_to_do(where: str, kind: str, tm
 @pytest.mark.parametrize("kind", KINDS)
 def test_live_modules_and_their_inputs_are_told_the_same(kind: str, tmp_path: Path) -> None:
     made, found, advice = KINDS[kind]
-    source = source_of(tmp_path, made, "nn.Module(), made")
+    source = written(tmp_path, made, "nn.Module(), made")
     names: dict[str, object] = {"__name__": "made_here"}
     exec(Path(source.path).read_text(), names)
     module, tensor = names["model"]()  # type: ignore[operator]  # defined by the source
@@ -111,14 +104,14 @@ def test_live_modules_and_their_inputs_are_told_the_same(kind: str, tmp_path: Pa
 
 
 def test_a_whole_module_on_the_meta_device(tmp_path: Path) -> None:
-    source = source_of(tmp_path, "torch.device('meta')", "nn.Linear(4, 4).to(made).eval(), torch.eye(4)")
+    source = written(tmp_path, "torch.device('meta')", "nn.Linear(4, 4).to(made).eval(), torch.eye(4)")
     with pytest.raises(BakeoffError, match=r"^mine.py:model: the parameter weight is on the meta device"):
         load_module(source, 0)
 
 
 @pytest.mark.parametrize("option", [["--dry-run"], ["--backends", "eager", "--no-final"], ["--sizes", "input.0=2,8"]])
 def test_the_command_ends_with_the_sentence(option: list[str], tmp_path: Path) -> None:
-    source_of(tmp_path, *(KINDS["nested"][0], RETURNED["input"][0]))
+    written(tmp_path, *(KINDS["nested"][0], RETURNED["input"][0]))
     ran = bakeoff(
         "sweep", "mine.py:model", *option, cwd=tmp_path,
         BAKEOFF_CACHE=str(tmp_path / "cache"), BAKEOFF_RUNS=str(tmp_path / "runs"),
@@ -158,7 +151,7 @@ def model():
     assert given[2].is_neg() and turned().is_conj()
     return Odd().eval(), given
 """)
-    about = described(Source("function", str(path), "model", file_hash(path), str(tmp_path)), tmp_path)
+    about = described(source_of(path), tmp_path / "about")
     assert [spec.shape for spec in about.sets[0].inputs] == [(4, 4), (4, 4), (4, 4), (0, 4)]
 
 
@@ -174,5 +167,5 @@ def model():
     quantize_(net, Int8WeightOnlyConfig())
     return net, torch.randn(2, 4)
 """)
-    about = described(Source("function", str(path), "model", file_hash(path), str(tmp_path)), tmp_path)
+    about = described(source_of(path), tmp_path / "about")
     assert about.sets[0].work.weight_elements >= 16

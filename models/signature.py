@@ -2,10 +2,11 @@
 
 torch's own pytrees (torch.utils._pytree) hold classes and functions, which only pickle writes down. These trees are
 JSON: an artifact's manifest and the description of a model hold them, and nothing of them runs but the import of a
-class that `rebuild` is asked to make. No torch is imported here: a tensor is what `is_tensor` says.
+class that `rebuild` is asked to make. No torch is imported here.
 """
 
 import dataclasses
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
@@ -63,17 +64,15 @@ class Signature(msgspec.Struct, frozen=True):
         return tuple(name for node in (*self.args, *self.kwargs.values()) for name in leaves(node))
 
 
-def describe_call(
-    args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str], is_tensor: Callable[[Any], bool]
-) -> Signature:
+def describe_call(args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str] = ()) -> Signature:
     """The signature of one call. `names` are those of the positional parameters, as far as there are names.
 
     A tensor inside an argument is called by its path, as in `batch.ids` or `cache.0.1`. Raises BakeoffError naming the
     argument that is neither a tensor, a plain value, nor made of such.
     """
     found = Signature(
-        tuple(describe(value, name, is_tensor) for name, value in zip(_taken(names, len(args)), args, strict=True)),
-        {name: describe(value, name, is_tensor) for name, value in kwargs.items()},
+        tuple(describe(value, name) for name, value in zip(_taken(names, len(args)), args, strict=True)),
+        {name: describe(value, name) for name, value in kwargs.items()},
     )
     twice = next((name for name in found.names if found.names.count(name) > 1), None)
     if twice is not None:
@@ -92,16 +91,9 @@ def map_constants(signature: Signature, names: Sequence[str], change: Callable[[
 
 
 def _map_constants(node: Node, path: str, change: Callable[[str, Constant], Node]) -> Node:
-    match node:
-        case Constant():
-            return change(path, node)
-        case Items(kind, items):
-            return Items(kind, tuple(_map_constants(one, f"{path}.{at}", change) for at, one in enumerate(items)))
-        case Entries(entries):
-            return Entries({key: _map_constants(one, f"{path}.{key}", change) for key, one in entries.items()})
-        case Fields(cls, entries):
-            return Fields(cls, {key: _map_constants(one, f"{path}.{key}", change) for key, one in entries.items()})
-    return node
+    if isinstance(node, Constant):
+        return change(path, node)
+    return _with_parts(node, {key: _map_constants(part, f"{path}.{key}", change) for key, part in _parts(node).items()})
 
 
 def _taken(names: Sequence[str], count: int) -> list[str]:
@@ -109,47 +101,75 @@ def _taken(names: Sequence[str], count: int) -> list[str]:
     return [*names[:count], *(f"arg{index}" for index in range(len(names), count))]
 
 
-def describe(value: Any, name: str, is_tensor: Callable[[Any], bool]) -> Node:
+def describe(value: Any, name: str) -> Node:
     """The tree of one value, called `name`. Raises BakeoffError (`cannot-travel`) for a part that is no such tree."""
-    if is_tensor(value):
+    torch = sys.modules.get("torch")  # a tensor can exist only where torch was imported
+    if torch is not None and isinstance(value, torch.Tensor):
         return TensorLeaf(name)
     if value is None or isinstance(value, str | int | float | bool):
         return Constant(value)
+    kind, parts = _opened(value, name)
+    return _with_parts(kind, {key: describe(part, f"{name}.{key}") for key, part in parts.items()})
+
+
+def describe_output(value: Any) -> Node:
+    """The tree of what a call returned. Its tensors are called `output`, `output.0`, or by the names of its fields."""
+    if not isinstance(value, Mapping) and fields_of(value) is None:
+        return describe(value, "output")
+    kind, parts = _opened(value, "output")
+    return _with_parts(kind, {key: describe(part, key) for key, part in parts.items()})
+
+
+def _opened(value: Any, name: str) -> tuple[Node, Mapping[str, Any]]:
+    """The node of a value without its parts, and these. Raises BakeoffError where it has none that can be named."""
+    kind = type(value)
     fields = fields_of(value)
     if fields is not None:
-        return Fields(
-            _path_of(type(value), name),
-            {key: describe(part, f"{name}.{key}", is_tensor) for key, part in fields.items()},
-        )
+        if "<locals>" in kind.__qualname__:
+            raise _cannot(
+                name, f"is of class {kind.__qualname__}, which is defined in a function; define it in a module"
+            )
+        return Fields(f"{kind.__module__}:{kind.__qualname__}", {}), fields
     if isinstance(value, Mapping):
         wrong = [key for key in value if not isinstance(key, str)]
         if wrong:
             raise _cannot(name, f"has the key {wrong[0]!r}; keys must be text")
-        return Entries({key: describe(part, f"{name}.{key}", is_tensor) for key, part in value.items()})
-    if type(value) in (list, tuple):
-        items = tuple(describe(part, f"{name}.{index}", is_tensor) for index, part in enumerate(value))
-        return Items("list" if isinstance(value, list) else "tuple", items)
-    raise _cannot(
-        name,
-        f"is a {type(value).__module__}.{type(value).__qualname__}, neither a tensor, a plain value nor made of such",
-    )
+        return Entries({}), value
+    if kind in (list, tuple):
+        return Items("list" if kind is list else "tuple", ()), _numbered(value)
+    raise _cannot(name, f"is a {kind.__module__}.{kind.__qualname__}, neither a tensor, a plain value nor made of such")
 
 
-def describe_output(value: Any, is_tensor: Callable[[Any], bool]) -> Node:
-    """The tree of what a call returned. Its tensors are called `output`, `output.0`, or by the names of its fields."""
-    fields = fields_of(value)
-    plain = fields is None and isinstance(value, Mapping)
-    if fields is None and not plain:
-        return describe(value, "output", is_tensor)
-    parts = {str(key): describe(part, str(key), is_tensor) for key, part in (fields or value).items()}
-    return Entries(parts) if plain else Fields(_path_of(type(value), "output"), parts)
+def _numbered(items: Sequence[Any]) -> dict[str, Any]:
+    return {str(index): part for index, part in enumerate(items)}
+
+
+def _parts(node: Node) -> dict[str, Node]:
+    match node:
+        case Items(_, items):
+            return _numbered(items)
+        case Entries(entries) | Fields(_, entries):
+            return entries
+    return {}
+
+
+def _with_parts(node: Node, parts: dict[str, Node]) -> Node:
+    """A node of the same kind with these parts."""
+    match node:
+        case Items(kind):
+            return Items(kind, tuple(parts.values()))
+        case Entries():
+            return Entries(parts)
+        case Fields(cls):
+            return Fields(cls, parts)
+    return node
 
 
 def leaves(node: Node) -> Iterator[str]:
     """The names of all tensors of a tree, in order."""
     if isinstance(node, TensorLeaf):
         yield node.name
-    for part in _parts(node):
+    for part in _parts(node).values():
         yield from leaves(part)
 
 
@@ -171,31 +191,30 @@ def flatten_call(signature: Signature, args: Sequence[Any], kwargs: Mapping[str,
 
 def flatten(node: Node, value: Any, found: dict[str, Any]) -> None:
     """Add the tensors of `value` to `found`, by name. Raises BakeoffError (`bad-input`) where it is not such a tree."""
+    given: Mapping[str, Any] | None = None
     match node:
         case TensorLeaf(name):
             found[name] = value
+            return
         case Constant(wanted):
             if type(value) is not type(wanted) or value != wanted:
                 raise BakeoffError(
                     f"an argument is {value!r} where {wanted!r} was recorded; record the model with this value",
                     "bad-input",
                 )
+            return
         case Items(kind, items):
-            if type(value).__name__ != kind or len(value) != len(items):
-                raise _unlike(value, f"a {kind} of {len(items)}")
-            for part, inner in zip(items, value, strict=True):
-                flatten(part, inner, found)
+            given, what = _numbered(value) if type(value).__name__ == kind else None, f"a {kind} of {len(items)}"
         case Entries(entries):
-            if not isinstance(value, Mapping) or value.keys() != entries.keys():
-                raise _unlike(value, f"a dict with {', '.join(entries)}")
-            for key, part in entries.items():
-                flatten(part, value[key], found)
+            given, what = value if isinstance(value, Mapping) else None, f"a dict with {', '.join(entries)}"
         case Fields(path, entries):
-            fields = fields_of(value)
-            if fields is None or fields.keys() != entries.keys():
-                raise _unlike(value, f"{path} with {', '.join(entries)}")
-            for key, part in entries.items():
-                flatten(part, fields[key], found)
+            given, what = fields_of(value), f"{path} with {', '.join(entries)}"
+    parts = _parts(node)
+    if given is None or given.keys() != parts.keys():
+        text = f"called with {a_type(type(value))} where {what} was recorded; call it as it was recorded"
+        raise BakeoffError(text, code="bad-input")
+    for key, part in parts.items():
+        flatten(part, given[key], found)
 
 
 def rebuild(node: Node, tensors: Mapping[str, Any]) -> Any:
@@ -203,19 +222,19 @@ def rebuild(node: Node, tensors: Mapping[str, Any]) -> Any:
 
     Raises BakeoffError (`bad-user-code`) where a class is gone or does not take the fields.
     """
+    parts = {key: rebuild(part, tensors) for key, part in _parts(node).items()}
     match node:
         case TensorLeaf(name):
             return tensors[name]
         case Constant(value):
             return value
-        case Items(kind, items):
-            parts = [rebuild(part, tensors) for part in items]
-            return parts if kind == "list" else tuple(parts)
-        case Entries(entries):
-            return {key: rebuild(part, tensors) for key, part in entries.items()}
-        case Fields(path, entries):
+        case Items(kind):
+            return list(parts.values()) if kind == "list" else tuple(parts.values())
+        case Entries():
+            return parts
+        case Fields(path):
             try:
-                return made_of(class_at(path), {key: rebuild(part, tensors) for key, part in entries.items()})
+                return made_of(class_at(path), parts)
             except TypeError as error:
                 raise BakeoffError(f"{path} cannot be made again: {error}", "bad-user-code") from error
 
@@ -240,15 +259,6 @@ def class_at(path: str) -> Any:
     except (ImportError, AttributeError) as error:
         raise BakeoffError(f"{path} cannot be imported: {error}", code="bad-user-code") from error
     return found
-
-
-def _parts(node: Node) -> Sequence[Node]:
-    match node:
-        case Items(_, items):
-            return items
-        case Entries(entries) | Fields(_, entries):
-            return tuple(entries.values())
-    return ()
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:
@@ -277,18 +287,5 @@ def _attributes(value: Any) -> dict[str, Any] | None:
     return dict(vars(value)) or None
 
 
-def _path_of(kind: type, name: str) -> str:
-    if "<locals>" in kind.__qualname__:
-        raise _cannot(name, f"is of class {kind.__qualname__}, which is defined in a function; define it in a module")
-    return f"{kind.__module__}:{kind.__qualname__}"
-
-
 def _cannot(name: str, problem: str) -> BakeoffError:
     return BakeoffError(f"{name} {problem}", code="cannot-travel")
-
-
-def _unlike(value: Any, wanted: str) -> BakeoffError:
-    return BakeoffError(
-        f"called with {a_type(type(value))} where {wanted} was recorded; call it as it was recorded",
-        code="bad-input",
-    )

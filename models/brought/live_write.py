@@ -147,7 +147,7 @@ def write_inputs(sets: InputSets, folder: Path) -> None:
         for index, (args, kwargs) in enumerate(calls):
             place = f"{name}/{index}/"
             try:
-                signature = describe_call(args, kwargs, (), lambda value: isinstance(value, Tensor))
+                signature = describe_call(args, kwargs)
             except BakeoffError as error:
                 problems.append(str(error))
                 continue

@@ -148,10 +148,10 @@ def write_artifact(
     """An artifact of one call of a module or of its method, as an export writes it; `changes` are of its manifest."""
     kwargs = dict(kwargs or {})
     whole = Method(module, method) if method else module
-    call = describe_call(args, kwargs, names, _is_tensor)
+    call = describe_call(args, kwargs, names)
     with torch.no_grad():
         returned = whole(*args, **kwargs)
-    result = describe_output(returned, _is_tensor)
+    result = describe_output(returned)
     inputs, outputs = flatten_call(call, args, kwargs), dict[str, Tensor]()
     flatten(result, returned, outputs)
     folder.mkdir(parents=True)
@@ -230,7 +230,3 @@ def _ports(tensors: Mapping[str, Tensor], target: torch.dtype) -> tuple[Port, ..
         Port(name, str(dtypes[name]).removeprefix("torch."), tuple(one.shape), "")  # type: ignore[arg-type]
         for name, one in tensors.items()
     )
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, Tensor)

@@ -67,7 +67,7 @@ def _run_given(
     """Run a set's given calls, the first one twice, and check that nothing but the outputs comes of it."""
     if not _NAME.fullmatch(name):
         raise bad_model(f"the input set '{name}' needs a name of letters, digits, - and _")
-    call = describe_call(*calls[0], parameter_names(module), is_tensor)
+    call = describe_call(*calls[0], parameter_names(module))
     if not call.names:
         raise bad_model(f"{name}: no input is a tensor; give tensors")
     recorded = [call_tensors(name, call, one) for one in calls]
@@ -80,7 +80,7 @@ def _run_given(
     specs = _input_specs(call, calls[0], module, said)
     inputs = {spec.name: cast_input(spec, recorded[0][spec.name], "given", device) for spec in specs}
     dtype, value = _first_call(name, module, given, call, inputs, specs, notes, device)
-    result = describe_output(value, is_tensor)
+    result = describe_output(value)
     outputs: Tensors = {}
     flatten(result, value, outputs)
     if not outputs:
@@ -251,7 +251,3 @@ def parameter_names(module: nn.Module) -> list[str]:
     except (TypeError, ValueError):
         return []
     return [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-
-
-def is_tensor(value: Any) -> bool:
-    return isinstance(value, Tensor)

@@ -23,7 +23,7 @@ from bakeoff.models.signature import describe_call
 from bakeoff.models.user_code import one_line
 from bakeoff.models.weights import fingerprint, state_digest
 from bakeoff.process.jobs import DescribeJob, DescribeResult
-from bakeoff.worker.brought.calls import LEAST_TOLERANCE, call_tensors, is_tensor, parameter_names, run_sets
+from bakeoff.worker.brought.calls import LEAST_TOLERANCE, call_tensors, parameter_names, run_sets
 from bakeoff.worker.brought.found import Found, Held, Tensors, bad_model
 from bakeoff.worker.brought.hidden_state import Untouched, check_stateless, untouched
 from bakeoff.worker.brought.load import check_repeats, load_module
@@ -153,7 +153,7 @@ def _split_pins(
     inputs: set[str] = set()
     for (args, kwargs), *_ in sets.values():
         with contextlib.suppress(BakeoffError):  # of a set that is left out
-            inputs.update(describe_call(args, kwargs, parameter_names(module), is_tensor).names)
+            inputs.update(describe_call(args, kwargs, parameter_names(module)).names)
     names = [name for name, _ in named_tensors(module)]
     parts = tuple(one for one in said.keep_fp32 if one not in inputs and any(is_part(name, [one]) for name in names))
     return parts, tuple(one for one in said.keep_fp32 if one not in parts)

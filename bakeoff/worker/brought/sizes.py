@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from math import prod
 
 import torch
-from torch import Tensor
 
 from bakeoff.models.brought.about import batch_name
 from bakeoff.models.brought.model import Call
 from bakeoff.models.component import Size
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.signature import Signature, describe_call
+from bakeoff.models.signature import describe_call
 from bakeoff.models.sizes import (
     MOST_VALUES,
     RECORDED,
@@ -77,7 +76,7 @@ class _Set:
 
 
 def _set(name: str, calls: Sequence[Call], parameters: Sequence[str]) -> _Set:
-    signature = _signature(calls[0], parameters)
+    signature = describe_call(*calls[0], parameters)
     tensors = [given_tensors(name, signature, call) for call in calls]
     dtypes = {key: one.dtype for key, one in tensors[0].items()}
     shapes = tuple({key: tuple(one.shape) for key, one in call.items()} for call in tensors)
@@ -184,10 +183,6 @@ def _dimensions(shapes: Sequence[Shapes]) -> tuple[Dimension, ...]:
             if len(set(sizes)) > 1:
                 together.setdefault(sizes, []).append((name, axis))
     return tuple(Dimension(tuple(axes), tuple(sorted(set(sizes)))) for sizes, axes in together.items())
-
-
-def _signature(call: Call, parameters: Sequence[str]) -> Signature:
-    return describe_call(*call, parameters, lambda value: isinstance(value, Tensor))
 
 
 def find_sizes(found: Found, asked: AskedSet) -> None:

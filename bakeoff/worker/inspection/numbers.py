@@ -224,7 +224,7 @@ def _run(module: nn.Module, call: RecordedCall) -> _Ran:
         with torch.no_grad(), _counted_reads() as reads:
             value = fresh(*args, **kwargs)
         outputs: dict[str, Tensor] = {}
-        result = describe_output(value, lambda one: isinstance(one, Tensor))
+        result = describe_output(value)
         flatten(result, value, outputs)
     except Exception as error:  # noqa: BLE001  # whatever the user's code raises
         return _Ran(None, error=f"{type(error).__name__}: {one_line(error)}")

@@ -15,7 +15,7 @@ from bakeoff.models.brought.model import Call
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import Signature, describe_call
 from bakeoff.process.inspected import Recorded
-from bakeoff.worker.brought.calls import is_tensor, parameter_names
+from bakeoff.worker.brought.calls import parameter_names
 from bakeoff.worker.brought.load import given_tensors
 from bakeoff.worker.inspection.numbers import Facts, RecordedCall, as_tensors, without_numbers
 
@@ -85,7 +85,7 @@ class Recording:
         if taken.problem:
             return
         try:
-            signature = describe_call(args, kwargs, parameter_names(taken.called), is_tensor)
+            signature = describe_call(args, kwargs, parameter_names(taken.called))
             tensors = given_tensors("call", signature, (tuple(args), dict(kwargs)))
         except BakeoffError as error:
             if len(taken.calls) < MOST_CALLS:

@@ -7,7 +7,7 @@ times as fast makes the pass 1 / (1 - s + s / k) times as fast (Amdahl, AFIPS 19
 import math
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from bakeoff.machine.floors import Ceiling, find_floors
@@ -57,7 +57,7 @@ class Candidate:
     """Of the whole pass, if this took no time at all; inf where there is nothing else."""
     flops: int | None
     """In a pass."""
-    at_floor: AtFloor | None
+    at_floor: AtFloor | None = None
 
 
 def candidates(inspection: Inspection, host: Host, ceilings: Sequence[Ceiling]) -> tuple[Candidate, ...]:
@@ -80,36 +80,29 @@ def _candidate(inspection: Inspection, name: str, host: Host, ceilings: Sequence
     calls = sum(sum(nodes[index].calls) for index in tops) / passes
     whole, own = sum(inspection.pass_ns), sum(ns)
     counts = [nodes[index].own_flops for index in subtree]
-    flops = None if None in counts else sum(count or 0 for count in counts)
-    return Candidate(
+    found = Candidate(
         name=name,
         cls=nodes[tops[0]].cls,
         calls=calls,
         ns=ns,
         share=own / whole,
         speedup=whole / (whole - own) if whole > own else float("inf"),
-        flops=flops,
-        at_floor=None
-        if flops is None
-        else _at_floor(inspection, subtree, tops, calls, ns, own / whole, flops, host, ceilings),
+        flops=None if None in counts else sum(count or 0 for count in counts),
     )
+    return replace(found, at_floor=_at_floor(inspection, found, subtree, nodes[tops[0]].dtype, host, ceilings))
 
 
 def _at_floor(
     inspection: Inspection,
+    found: Candidate,
     subtree: Sequence[int],
-    tops: Sequence[int],
-    calls: float,
-    ns: Sequence[int],
-    share: float,
-    flops: int,
+    dtype: str,
     host: Host,
     ceilings: Sequence[Ceiling],
 ) -> AtFloor | None:
     """The floor of the candidate's calls; the weights that a call reads are its least traffic."""
-    nodes, passes = inspection.nodes, len(inspection.pass_ns)
-    dtype = nodes[tops[0]].dtype
-    if not dtype or not calls or not median(ns):
+    nodes, passes, calls = inspection.nodes, len(inspection.pass_ns), found.calls
+    if found.flops is None or not dtype or not calls or not median(found.ns):
         return None
     read = {nodes[index].name: nodes[index].read_bytes for index in subtree}
     often = dict.fromkeys(read, 0.0)
@@ -119,7 +112,7 @@ def _at_floor(
     if inspection.device == "cuda" and dtype == "fp32":
         dtypes += ("tf32",)
     floors = find_floors(
-        flops=round(flops / calls),
+        flops=round(found.flops / calls),
         minimum_bytes=round(sum(size * min(1.0, often[name] / calls) for name, size in read.items())),
         dtypes=dtypes,
         device=inspection.device,
@@ -129,9 +122,9 @@ def _at_floor(
     if not floors:
         return None
     floor = max(floors, key=lambda one: one.source == "measured")
-    own_ms, floor_ms = median(ns) / 1e6, floor.ms * calls
+    own_ms, floor_ms = median(found.ns) / 1e6, floor.ms * calls
     saved_ms = max(0.0, own_ms - floor_ms)
-    return AtFloor(floor_ms, saved_ms, 1 / (1 - share * saved_ms / own_ms), floor.source, floor_ms > own_ms)
+    return AtFloor(floor_ms, saved_ms, 1 / (1 - found.share * saved_ms / own_ms), floor.source, floor_ms > own_ms)
 
 
 def document(what: str, inspection: Inspection, found: Sequence[Candidate], depth: int, runs: str = "") -> Document:

@@ -157,9 +157,11 @@ def _plain_pass(subject: Subject) -> int:
     return elapsed
 
 
-def _watched_pass(subject: Subject, tree: Tree, capture: Capture | None = None) -> Pass:
+def _watched_pass(
+    subject: Subject, tree: Tree, capture: Capture | None = None, meter: Callable[[], int] = now_ns
+) -> Pass:
     with watched_calls(tree, _classes(subject, tree)):
-        tree.begin(now_ns, subject.synchronise, capture)
+        tree.begin(meter, subject.synchronise, capture)
         try:
             held = subject.run()
         finally:
@@ -170,7 +172,7 @@ def _watched_pass(subject: Subject, tree: Tree, capture: Capture | None = None) 
 
 def _classes(subject: Subject, tree: Tree) -> list[type]:
     """Those of the modules that were found, and of those that were seen in a pass."""
-    seen = [type(place.module) for place in tree.places if place is not None]
+    seen = [type(place.module) for place in tree.places[1:]]
     return list(dict.fromkeys([*subject.classes, *seen]))
 
 
@@ -184,18 +186,14 @@ def _count_flops(subject: Subject, tree: Tree) -> tuple[Counter[int], tuple[str,
             dtype = torch.get_autocast_dtype(subject.device)
             autocast[_DTYPE_NAMES.get(dtype, str(dtype))] = None
 
-    with watched_calls(tree, _classes(subject, tree)), counter:
-        tree.begin(counter.get_total_flops, capture=look)
-        try:
-            subject.run()
-        finally:
-            done = tree.end()
+    with counter:
+        done = _watched_pass(subject, tree, look, counter.get_total_flops)
     return done.own, tuple(autocast)
 
 
 def _check_called(tree: Tree, wanted: Sequence[str]) -> None:
     """Raises BakeoffError where one of these names is not called."""
-    called = list(dict.fromkeys(place.name for place in tree.places if place is not None))
+    called = list(dict.fromkeys(place.name for place in tree.places[1:]))
     for name in wanted:
         if name not in called:
             more = f" and {len(called) - _LISTED} more" if len(called) > _LISTED else ""
@@ -221,7 +219,7 @@ def check_same(what: str, tree: Tree, done: Sequence[Pass]) -> None:
     for index, one in enumerate(done[1:], start=2):
         differing = sorted(first ^ one.calls.keys())
         if differing:
-            names = [_place(tree, place).name for place in differing]
+            names = [tree.places[place].name for place in differing]
             more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             text = (
                 f"{what} differs from itself: pass 1 and pass {index} do not both call "
@@ -234,7 +232,7 @@ def _nodes(tree: Tree, known: Sequence[int], done: Sequence[Pass], flops: Counte
     positions = {place: index for index, place in enumerate(known)}
     nodes = []
     for index in known:
-        place = _place(tree, index)
+        place = tree.places[index]
         weights = list(place.module.parameters())
         by_dtype: Counter[torch.dtype] = Counter()
         for weight in weights:
@@ -253,12 +251,6 @@ def _nodes(tree: Tree, known: Sequence[int], done: Sequence[Pass], flops: Counte
             )
         )
     return tuple(nodes)
-
-
-def _place(tree: Tree, index: int) -> Place:
-    place = tree.places[index]
-    assert place is not None
-    return place
 
 
 def _read_bytes(place: Place) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 OUTSIDE = 0
-"""Index of the root of the tree: the pass outside of modules."""
+"""Index of the root of the tree."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,8 @@ class Tree:
 
     def __init__(self, names: Mapping[int, str]) -> None:
         """`names` are those of known modules, by id."""
-        self.places: list[Place | None] = [None]
+        self.places = [Place("", -1, nn.Module(), "")]
+        """The first is the pass outside of modules."""
         self._names = names
         self._index: dict[tuple[int, str], int] = {}
         self._pass: Pass | None = None
@@ -118,9 +119,7 @@ class Tree:
         current.own[self._stack[-1][0]] += now - self._last
         for place, module in self._stack[depth:]:
             self._active[module] -= 1
-            entered = self.places[place]
-            assert entered is not None
-            self._open[entered.name] -= 1
+            self._open[self.places[place].name] -= 1
         del self._stack[depth:]
         self._last = self._meter()
         current.hooks += self._last - now
@@ -139,10 +138,7 @@ class Tree:
     def _place(self, name: str, module: nn.Module, method: str) -> int:
         """The place of a call below the present one; that of the call which it is part of, where it is recursive."""
         if self._open[name]:
-            for place, _ in reversed(self._stack):
-                entered = self.places[place]
-                if entered is not None and entered.name == name:
-                    return place
+            return next(place for place, _ in reversed(self._stack) if self.places[place].name == name)
         key = self._stack[-1][0], name
         if key not in self._index:
             self._index[key] = len(self.places)

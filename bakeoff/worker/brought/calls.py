@@ -22,19 +22,21 @@ from bakeoff.models.signature import (
     rebuild,
 )
 from bakeoff.models.weights import fingerprint
-from bakeoff.worker.brought.found import Found, Held, Tensors, apart, bad_model, dtype_name, on_cpu
+from bakeoff.worker.brought.found import Found, Held, Tensors, bad_model, dtype_name, on_cpu
 from bakeoff.worker.brought.hidden_state import generators
 from bakeoff.worker.brought.load import given_tensors
 from bakeoff.worker.brought.network import Flat
 from bakeoff.worker.brought.work import count
 from bakeoff.worker.cast import GivenDtypes, cast_module, is_wider, named_tensors, usual_dtype
 from bakeoff.worker.failures import users_code
+from bakeoff.worker.reference.error import apart
 from bakeoff.worker.subject import cast_input
 
 LEAST_TOLERANCE = 1e-4
 """Of most components of this lab; two calls on the same inputs differ by less."""
 _KEPT = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 """Dtypes of tensors that no variant changes."""
+_IN_TRAINING = "it is in training mode: call eval()"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
@@ -76,8 +78,9 @@ def _run_given(
         if different:
             text = f"{name}: {different[0]} has other shapes in call {number}; put calls of other shapes in another set"
             raise bad_model(text)
-    notes = [f"{name}: {note}" for note in _call_notes(call, calls[0], parameter_names(module))]
-    specs = _input_specs(call, calls[0], module, said)
+    given_now = flatten_call(call, *calls[0])
+    notes = [f"{name}: {note}" for note in _call_notes(call, given_now, parameter_names(module))]
+    specs = _input_specs(given_now, module, said)
     inputs = {spec.name: cast_input(spec, recorded[0][spec.name], "given", device) for spec in specs}
     dtype, value = _first_call(name, module, given, call, inputs, specs, notes, device)
     result = describe_output(value)
@@ -94,12 +97,13 @@ def _run_given(
     with users_code(f"{name}: the model"):
         again, counted = count(Held(flat, specs, dtype, device), tuple(recorded[0].values()))
     if module.training and fingerprint(module) != before:
-        raise _changes_itself(name, module)
+        raise bad_model(f"{name}: a call changes the model's own parameters or buffers; {_IN_TRAINING}")
     noise = {key: apart(mine, theirs) for (key, mine), theirs in zip(outputs.items(), again, strict=True)}
     for output, error in noise.items():
         if error > LEAST_TOLERANCE and (module.training or generators() != drawn):
             text = f"{name}: {output} differs by {error:.1e} (relative L2) between two calls on the same inputs"
-            raise bad_model(f"{text}, so no compiler can be checked against it; {eval_advice(module, 'differs')}")
+            advice = _IN_TRAINING if module.training else "take random numbers as an input, or seed them within forward"
+            raise bad_model(f"{text}, so no compiler can be checked against it; {advice}")
     made = tuple(
         TensorSpec(
             key,
@@ -154,9 +158,8 @@ def _equal(one: Tensor, other: Tensor) -> bool:
     return torch.equal(one.nan_to_num(), other.nan_to_num()) if one.is_floating_point() else torch.equal(one, other)
 
 
-def _input_specs(call: Signature, first: Call, module: nn.Module, said: Model) -> tuple[TensorSpec, ...]:
+def _input_specs(tensors: Tensors, module: nn.Module, said: Model) -> tuple[TensorSpec, ...]:
     """The inputs as they were given in the first call."""
-    tensors = flatten_call(call, *first)
     usual = usual_dtype(one for _, one in named_tensors(module)) or usual_dtype(iter(tensors.values()))
     return tuple(
         TensorSpec(
@@ -183,9 +186,9 @@ def _order(tensor: Tensor) -> tuple[int, ...] | None:
     return order if tensor.permute(*order).is_contiguous() else None
 
 
-def _call_notes(call: Signature, first: Call, parameters: Sequence[str]) -> Iterator[str]:
+def _call_notes(call: Signature, tensors: Tensors, parameters: Sequence[str]) -> Iterator[str]:
     """What of a call every set has as it was given, or has otherwise."""
-    for key, tensor in flatten_call(call, *first).items():
+    for key, tensor in tensors.items():
         if _order(tensor) is None:
             strides = f"strides {list(tensor.stride())}"
             yield f"{key} was given as a part of a larger tensor ({strides}); it is made contiguous"
@@ -229,18 +232,6 @@ def _check_outputs(name: str, outputs: Mapping[str, Tensor]) -> None:
             raise bad_model(f"{name}: the output {key} is not finite for the given inputs; check weights and inputs")
     if not any(tensor.numel() for tensor in outputs.values()):
         raise bad_model(f"{name}: no output has elements, so there is nothing to check; return values")
-
-
-def _changes_itself(name: str, module: nn.Module) -> BakeoffError:
-    return bad_model(f"{name}: a call changes the model's own parameters or buffers; {eval_advice(module, 'changes')}")
-
-
-def eval_advice(module: nn.Module, what: str) -> str:
-    if module.training:
-        return "it is in training mode: call eval()"
-    if what == "changes":
-        return "return the state and take it as an input: bakeoff.Model(..., state={output: input})"
-    return "take random numbers as an input, or seed them within forward"
 
 
 def parameter_names(module: nn.Module) -> list[str]:

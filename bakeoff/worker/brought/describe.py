@@ -68,7 +68,7 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
     report("weights")
     loaded = load_module(job.source, job.seed)
     check_repeats(job.source, job.seed, loaded)
-    module, taken_off = as_eager(loaded.module)
+    module, notes = as_eager(loaded.module)
     kind, said = type(module), loaded.said
     weights = fingerprint(module)
     module, calls, state = with_buffers(module, said.buffers, loaded.sets, said.state)
@@ -77,7 +77,6 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
     given = given_dtypes(module, parts)
     before = untouched(module)
     compiled = snapshot()
-    notes = [*loaded.notes, *taken_off]
     with flags("fp32", job.threads), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the user's own, which a plain call shows
         report("reference", "running the model as it was given")

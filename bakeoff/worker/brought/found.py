@@ -12,7 +12,6 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import Node, Signature
 from bakeoff.worker.brought.network import Flat, GivenInputs, other_key, returned_key
 from bakeoff.worker.brought.work import Counted
-from bakeoff.worker.reference.error import without_equal_infinities
 from bakeoff.worker.subject import cast_input
 
 Tensors = dict[str, Tensor]
@@ -124,13 +123,6 @@ def _with_shapes(specs: Sequence[TensorSpec], others: Sequence[TensorSpec]) -> t
 
 def on_cpu(outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     return tuple(one.cpu() if type(one) in (Tensor, nn.Parameter) else one for one in outputs)
-
-
-def apart(one: Tensor, other: Tensor) -> float:
-    a, b = without_equal_infinities(one, other)
-    norm = float(b.norm())
-    distance = float((a - b).norm())
-    return distance / norm if norm else float(distance > 0)
 
 
 def dtype_name(tensor: Tensor) -> str:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.weights import state_digest, why_unusable
 from bakeoff.models.words import counted
+from bakeoff.worker.reference.error import apart
 
 _SECONDS = 30.0
 _LEAST_CALLS = 2
@@ -85,11 +86,11 @@ def check_stateless(
         if wanted is None:
             alone[key] = outputs
             continue
-        apart = max((_apart(mine, theirs) for mine, theirs in zip(outputs, wanted, strict=True)), default=0.0)
-        if apart > max(_SAME, _OF_NOISE * noise):
+        differs = max((apart(mine, theirs) for mine, theirs in zip(outputs, wanted, strict=True)), default=0.0)
+        if differs > max(_SAME, _OF_NOISE * noise):
             if generators() != drawn:
                 return  # random numbers, which are told apart from state elsewhere
-            raise _refusal(name, module, before.state, apart, made)
+            raise _refusal(name, module, before.state, differs, made)
 
 
 def _alone(before: Untouched, call: Callable[[nn.Module, Inputs], Outputs], inputs: Inputs) -> Outputs | None:
@@ -98,7 +99,7 @@ def _alone(before: Untouched, call: Callable[[nn.Module, Inputs], Outputs], inpu
     return None if module is None else tuple(one.clone() for one in call(module, inputs))
 
 
-def _refusal(name: str, module: nn.Module, before: Mapping[str, str], apart: float, calls: int) -> BakeoffError:
+def _refusal(name: str, module: nn.Module, before: Mapping[str, str], differs: float, calls: int) -> BakeoffError:
     now = dict(_state(module))
     changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     buffers = [key for key in changed if key in dict(module.named_buffers())]
@@ -106,7 +107,7 @@ def _refusal(name: str, module: nn.Module, before: Mapping[str, str], apart: flo
         f"it keeps {', '.join(changed[:5])}" if changed else "it keeps something outside of its buffers and attributes"
     )
     text = (
-        f"{name}: the model remembers: on the same inputs its outputs differ by {apart:.1e} (relative L2) after "
+        f"{name}: the model remembers: on the same inputs its outputs differ by {differs:.1e} (relative L2) after "
         f"{counted(calls, 'other call')}, since {kept} from call to call"
     )
     ways = "return it and take it as an input: bakeoff.Model(..., state={output: input})"
@@ -153,15 +154,3 @@ def generators() -> tuple[bytes, object, object]:
     if torch.cuda.is_initialized():
         of_torch += torch.cuda.get_rng_state().numpy().tobytes()
     return of_torch, random.getstate(), (kind, np.asarray(keys).tobytes(), *rest)
-
-
-def _apart(one: Tensor, other: Tensor) -> float:
-    """Relative L2; 0 where all bits are the same, and 1 where shapes or infinities differ."""
-    if one.shape != other.shape:
-        return 1.0
-    if torch.equal(one.nan_to_num(), other.nan_to_num()):
-        return 0.0
-    a, b = one.double(), other.double()
-    norm = float(b.norm())
-    distance = float((a - b).norm()) / norm if norm else 1.0
-    return distance if distance == distance else 1.0

@@ -9,7 +9,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -41,7 +41,6 @@ class Loaded:
     """Input sets with their calls."""
     said: Model
     """What the user said beside; its module and inputs are those above."""
-    notes: tuple[str, ...] = field(default=())
     took_s: float = 0.0
 
 

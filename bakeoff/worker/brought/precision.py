@@ -17,10 +17,10 @@ from bakeoff.models.weights import plain_tensors, why_unusable
 from bakeoff.models.words import counted
 from bakeoff.record.schema import Finding, Status, new_finding
 from bakeoff.worker.brought.calls import LEAST_TOLERANCE
-from bakeoff.worker.brought.found import Found, apart, name_of, on_cpu
+from bakeoff.worker.brought.found import Found, Held, name_of
 from bakeoff.worker.cast import GivenDtypes, cast_module, named_tensors
+from bakeoff.worker.reference.error import apart
 from bakeoff.worker.reference.precision import in_high_precision, reference_precisions
-from bakeoff.worker.subject import cast_inputs
 
 _SMALLEST = torch.finfo(torch.float32).tiny
 _LEAST_SHARE = 0.01
@@ -102,7 +102,8 @@ def precision_notes(precision: str, start: str, given: GivenDtypes, mixed: bool,
 def _run(found: Found, module: nn.Module, given: GivenDtypes, dtype: str) -> tuple[Tensor, ...]:
     """The outputs for the first given call in a dtype; leaves the module in it."""
     cast_module(module, given, dtype, found.device)
-    return on_cpu(found.flat(*cast_inputs(found.workload, found.calls[0], dtype, found.device).values()))
+    outputs: tuple[Tensor, ...] = Held(found.flat, found.specs, dtype, found.device)(*found.calls[0].values())
+    return outputs
 
 
 def denormals_text(module: nn.Module, call: Callable[[], object]) -> str:
@@ -110,8 +111,9 @@ def denormals_text(module: nn.Module, call: Callable[[], object]) -> str:
 
     `call` calls the module once.
     """
-    found = [f"{share:.0%} of {name}" for name, tensor in _weights(module) if (share := _share(tensor))]
-    found += _of_activations(module, call)
+    weights = ((name, part) for key, one in named_tensors(module) for name, part in plain_tensors(key, one))
+    shares = [(name, _share(tensor)) for name, tensor in weights] + _of_activations(module, call)
+    found = [f"{share:.0%} of {name}" for name, share in shares if share]
     more = f" and {counted(len(found) - _NAMED, 'other')}" if len(found) > _NAMED else ""
     return f"values below {_SMALLEST:.1e} (denormal numbers): {', '.join(found[:_NAMED])}{more}" if found else ""
 
@@ -129,12 +131,8 @@ def denormals_findings(component: Component, status: Status) -> Iterator[Finding
             yield new_finding("denormals", f"the engine may have set to zero what eager does not: {text}")
 
 
-def _weights(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    return (part for name, tensor in named_tensors(module) for part in plain_tensors(name, tensor))
-
-
-def _of_activations(module: nn.Module, call: Callable[[], object]) -> list[str]:
-    """Of the layers without parts; where none gave denormal numbers, of the whole module."""
+def _of_activations(module: nn.Module, call: Callable[[], object]) -> list[tuple[str, float]]:
+    """Shares of what layers without parts return; where none gave denormal numbers, of what the whole module does."""
     names = {id(each): name for name, each in module.named_modules() if each is module or not list(each.children())}
     shares: dict[str, float] = {}
 
@@ -151,8 +149,9 @@ def _of_activations(module: nn.Module, call: Callable[[], object]) -> list[str]:
     finally:
         hook.remove()
     whole = shares.pop("", 0.0)
-    found = [f"{share:.0%} of what {name} returns" for name, share in shares.items() if share]
-    return found or ([f"{whole:.0%} of what the model returns"] if whole else [])
+    if not any(shares.values()):
+        return [("what the model returns", whole)]
+    return [(f"what {name} returns", share) for name, share in shares.items()]
 
 
 def _share(tensor: Tensor) -> float:

@@ -26,8 +26,8 @@ from bakeoff.models.signature import (
 )
 from bakeoff.models.user_code import one_line
 from bakeoff.models.words import counted
-from bakeoff.worker.brought.found import apart
 from bakeoff.worker.brought.hidden_state import copied
+from bakeoff.worker.reference.error import apart
 
 _ANY = Constant("a number")
 _FROM_VALUES = (torch.tensor, torch.as_tensor, torch.asarray)
@@ -206,7 +206,7 @@ def _problem(wanted: _Ran, found: _Ran) -> str:
 def _is_near(one: Tensor, other: Tensor) -> bool:
     """Whether half of the digits agree: those of fp32, in which numbers are rounded, or of the outputs if fewer."""
     least = max(torch.finfo(one.dtype).eps, torch.finfo(torch.float32).eps)
-    return apart(one.double(), other.double()) <= least**0.5
+    return apart(one, other) <= least**0.5
 
 
 def _first_of_each_form(calls: Sequence[RecordedCall], ran: Sequence[_Ran]) -> list[bool]:

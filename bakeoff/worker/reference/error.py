@@ -48,6 +48,19 @@ def without_equal_infinities(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor
     return a.masked_fill(same, 0.0), b.masked_fill(same, 0.0)
 
 
+def apart(one: Tensor, other: Tensor) -> float:
+    """Relative L2 of an output against another one of the same kind: 0.0 where all values are the same, NaN and
+    infinities included, and 1.0 where shapes differ, or only one is not a number in some place."""
+    if one.shape != other.shape:
+        return 1.0
+    a, b = without_equal_infinities(one, other)
+    if torch.equal(a.nan_to_num(), b.nan_to_num()):
+        return 0.0
+    norm = float(b.norm())
+    distance = float((a - b).norm()) / norm if norm else 1.0
+    return 1.0 if math.isnan(distance) else distance
+
+
 def not_comparable(problem: str) -> Difference:
     """The difference of an output that cannot be compared."""
     return Difference(math.inf, math.inf, math.nan, math.inf, 0.0, problem)

@@ -80,9 +80,9 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "bring",
         "outputs of a batch have the shapes of the given one",
-        "bakeoff/worker/brought/sizes.py",
-        "return Size(name, seen, specs, outputs,",
-        "return Size(name, seen, specs, found.outputs,",
+        "bakeoff/worker/brought/found.py",
+        "outputs=_with_shapes(self.outputs, one.outputs))",
+        "outputs=self.outputs)",
         ("tests/bakeoff/worker/brought/test_batches.py",),
     ),
     Fault(

@@ -9,7 +9,7 @@ ErrorCode = Literal[
     "bad-option",  # a command-line option or a backend's option with a value it does not take
     "bad-variant",  # text that is not component:preset.workload/backend/dtype@device
     "bad-user-code",  # package.module:ATTRIBUTE that cannot be loaded
-    "cannot-travel",  # a part of a live module or of its inputs that cannot be handed to another process without pickle
+    "cannot-travel",  # a part of a live module or of its inputs that cannot be handed to another process
     "bad-config",  # a component's config with unknown or invalid fields
     "bad-input",  # tensors with other names, dtypes, shapes or devices than a program takes
     "bad-checkpoint",  # a weights file that is missing, unreadable or does not fit the module

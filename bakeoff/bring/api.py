@@ -1,7 +1,7 @@
 """`bakeoff.sweep(module, inputs)`: a sweep of a module that exists in this process, from a script or a notebook.
 
-The module is written to the cache as data, and `bakeoff sweep` runs in a child process as if it had been typed: nothing
-is measured by a process that holds the user's libraries and memory.
+The module is written to the cache, and `bakeoff sweep` runs in a child process as if it had been typed: nothing is
+measured by a process that holds the user's libraries and memory.
 """
 
 import html
@@ -144,7 +144,7 @@ def sweep(
 
     Progress is written to stderr. Ctrl-C stops the sweep, keeps what it has measured and raises KeyboardInterrupt. A
     sweep that measured nothing returns as others do: `best` is None and the table has the reasons. Raises BakeoffError
-    as the command does, with its code; `cannot-travel` names what of a module or its inputs is no data.
+    as the command does, with its code; `cannot-travel` names what no other process can have.
     """
     refuse_in_workers()
     said = {
@@ -254,7 +254,7 @@ def _called(function: Any, said: Mapping[str, Any]) -> Any:
 
 def _written(model: Model, name: str | None) -> Path:
     """The folder of a live module in the cache: the same content has the same place, which `resume` needs."""
-    from bakeoff.models.brought.live_write import write_inputs, write_module  # import torch
+    from bakeoff.models.brought.live_write import write_live  # imports torch
 
     calls = model.calls("bakeoff.sweep")
     own_name = re.sub(r"[^a-z0-9_-]+", "-", type(model.module).__name__.lower()).strip("-_")
@@ -265,17 +265,7 @@ def _written(model: Model, name: str | None) -> Path:
         folder = temporary / (name or own_name or "module")
         if folder.parent != temporary:
             raise BakeoffError(f"'{name}' cannot be part of a variant's name; use ASCII letters", code="bad-option")
-        write_module(
-            model.module,
-            folder,
-            name=folder.name,
-            state=model.state,
-            keep_fp32=model.keep_fp32,
-            hold=model.hold,
-            place=model.place,
-            tolerance_fp32=model.tolerance_fp32,
-        )
-        write_inputs(calls, folder)
+        write_live(model, calls, folder)
         place = cache / content_hash(folder) / folder.name
         place.parent.mkdir(exist_ok=True)
         if not place.exists():  # the same module may have been written before

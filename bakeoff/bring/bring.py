@@ -14,7 +14,7 @@ from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest
 from bakeoff.machine.locks import device_lock, entry_lock
 from bakeoff.models import component_names
-from bakeoff.models.brought.about import ABOUT, SCHEMA, About, Source, read_about
+from bakeoff.models.brought.about import ABOUT, LIVE, SCHEMA, About, Source, read_about
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import AskedSizes
 from bakeoff.plan.brought import brought_reference, described_elsewhere
@@ -24,8 +24,6 @@ from bakeoff.process.supervisor import Deadlines, Launch, run_job
 from bakeoff.record.user_source import archive_hash, content_hash, file_hash
 from bakeoff.sweeps.progress import Progress
 
-LIVE = "live.json"
-"""The file that makes a folder a live module's."""
 USUAL = "model"
 """The function that a file of one model has: the model is named by the file alone."""
 _FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<name>[^\W\d]\w*)")

@@ -18,6 +18,8 @@ from bakeoff.models.signature import Node, Signature
 OWN_WEIGHTS = "its own weights"
 """How a record names the weights of a brought model, before their hash."""
 ABOUT, GIVEN = "about.json", "given.safetensors"
+LIVE = "live.json"
+"""The file that makes a folder a live module's."""
 SCHEMA = 4
 
 

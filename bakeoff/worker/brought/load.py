@@ -251,7 +251,7 @@ def _plain(path: Path, data: bytes) -> Any:
 
 
 def _from_folder(path: Path) -> Loaded:
-    from bakeoff.models.brought.live_read import read_facts, read_inputs, read_module
+    from bakeoff.models.brought.live_read import read_live
 
-    module = read_module(path)
-    return Loaded(module, read_inputs(path), Model(module, **read_facts(path)))
+    model, calls = read_live(path)
+    return Loaded(model.module, calls, model)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from bakeoff.models.brought.method import MethodOf
-from bakeoff.models.brought.model import Call
+from bakeoff.models.brought.model import Call, Model
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import Signature, describe_call
 from bakeoff.process.inspected import Recorded
@@ -116,7 +116,7 @@ class Recording:
         return tuple(self._write(name, folder / f"{of}.{folder_name(name)}") for name in self._names)
 
     def _write(self, name: str, folder: Path) -> Recorded:
-        from bakeoff.models.brought.live_write import write_inputs, write_module
+        from bakeoff.models.brought.live_write import write_live
 
         taken = self._taken.get(name)
         if taken is None:
@@ -130,8 +130,7 @@ class Recording:
         numbers = sorted({name for call in kept for name in call.fractions})
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            write_module(module, folder, keep_fp32=numbers, place=name)
-            write_inputs(sets, folder)
+            write_live(Model(module, keep_fp32=tuple(numbers), place=name), sets, folder)
         except BakeoffError as error:
             shutil.rmtree(folder, ignore_errors=True)
             return Recorded(name, "", calls, taken.seen, (), str(error))

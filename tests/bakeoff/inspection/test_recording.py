@@ -11,7 +11,7 @@ from describing import described
 from torch import nn
 
 from bakeoff.bring.bring import read_source
-from bakeoff.models.brought.live_read import read_facts, read_inputs
+from bakeoff.models.brought.live_read import read_live
 from bakeoff.models.brought.method import MethodOf
 from bakeoff.process.inspected import Recorded
 from bakeoff.worker.brought.calls import parameter_names
@@ -200,10 +200,10 @@ def test_a_number_that_differs_becomes_a_tensor_where_the_module_takes_one(tmp_p
     one = written("computes", loop, tmp_path)
     assert (one.calls, one.sets, one.problem) == (MOST_CALLS, ("call",), "")
     assert one.notes == ("t became a tensor: one program for all values",)
-    calls = read_inputs(Path(one.folder))["call"]
+    calls = read_live(Path(one.folder))[1]["call"]
     assert [args[1].item() for args, _ in calls] == pytest.approx([index / 12 + 1 for index in range(MOST_CALLS)])
     assert {(args[1].dtype, args[1].shape) for args, _ in calls} == {(torch.float32, ())}
-    assert read_facts(Path(one.folder))["keep_fp32"] == ("t",)
+    assert read_live(Path(one.folder))[0].keep_fp32 == ("t",)
 
 
 class Embedding(nn.Module):
@@ -230,9 +230,9 @@ def test_a_number_that_is_called_as_a_part_leaves_that_part_to_half_precision(tm
 
 def test_integers_become_integers_and_numbers_that_stay_are_constants(tmp_path: Path) -> None:
     one = written("computes", lambda steps: [steps(torch.ones(1, 2), index, n=3) for index in (3, 2, 1)], tmp_path)
-    ((first, more), *_) = read_inputs(Path(one.folder))["call"]
+    ((first, more), *_) = read_live(Path(one.folder))[1]["call"]
     assert (first[1].dtype, first[1].item(), more) == (torch.int64, 3, {"n": 3})
-    assert read_facts(Path(one.folder))["keep_fp32"] == ()
+    assert read_live(Path(one.folder))[0].keep_fp32 == ()
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_of_a_number_that_must_stay_one_the_first_value_is_kept(kind: str, why: 
     assert (one.calls, one.sets) == (MOST_CALLS, ("call",))
     (note,) = one.notes
     assert note.startswith(f"7 sets that differ in t alone left out, each a program of its own: as a tensor t {why}")
-    ((args, _),) = read_inputs(Path(one.folder))["call"]
+    ((args, _),) = read_live(Path(one.folder))[1]["call"]
     assert args[1] == 1.0
 
 
@@ -260,7 +260,7 @@ def test_a_number_that_is_a_size_keeps_a_set_of_each_size_of_the_outputs(tmp_pat
 
     one = written("slices", run, tmp_path)
     assert (one.sets, one.notes) == (("call", "call-2"), ("t became a tensor: one program for all values",))
-    assert {name: len(calls) for name, calls in read_inputs(Path(one.folder)).items()} == {"call": 4, "call-2": 4}
+    assert {name: len(calls) for name, calls in read_live(Path(one.folder))[1].items()} == {"call": 4, "call-2": 4}
 
 
 def test_a_loop_of_many_numbers_leaves_room_for_other_sizes(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Definitions of a script, of the modules beside it and of a notebook's cells travel with a live module."""
 
-import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,189 +8,163 @@ from pathlib import Path
 import pytest
 
 SCRIPT = """
-import dataclasses
-import math
-import sys
-from functools import lru_cache
-from pathlib import Path
+import dataclasses, enum, functools, math, sys
 import torch
-import torch.nn as nn
+from torch import nn
 import torch.nn.functional as F
-from torch import Tensor
-from bakeoff.models.brought.live_write import write_module, write_inputs
-
 print("top level", __name__)
-WIDTH = 4
-LIMITS = {"low": -math.inf, "sizes": [1, 2.5, (True, None)]}
-DTYPE = torch.float32
-Cache = dict[str, Tensor]
-TRAINED = nn.Linear(1, 1)
-
-@dataclasses.dataclass
-class Config:
-    width: int = WIDTH
-    other: "Config | None" = None
-
-CONFIG = Config(other=Config(2))
+TRAINED = nn.Linear(4, 4)
+MEAN = torch.arange(4.0)
+class Mode(enum.Enum):
+    FAST = "fast"
+    SLOW = "slow"
 
 @dataclasses.dataclass
 class Output:
-    y: Tensor
-    cache: Cache
+    y: torch.Tensor
+    modes: set = dataclasses.field(default_factory=lambda: {Mode.FAST, Mode.SLOW, "a", "b", "c"})
 
-@lru_cache
-def scale(power: int) -> float:
+@functools.lru_cache
+def scale(power):
     return math.sqrt(helper(power))
 
 def helper(power):
     return 4 ** power if power else scale(1)
 
 class Base(nn.Module):
-    act = staticmethod(F.relu)
-    def finish(self, x: Tensor) -> Output:
-        return Output(self.act(x) * CONFIG.width, {"x": x})
+    act = staticmethod(lambda x: F.relu(x) - MEAN)
+    def finish(self, x):
+        return Output(self.act(x))
 
-if True:
-    class Net(Base):
-        def __init__(self):
-            super().__init__()
-            self.config = Config()
-            self.layer = nn.Linear(WIDTH, WIDTH, dtype=DTYPE)
-            self.trained = TRAINED_NAME = None
-        @torch.no_grad()
-        def forward(self, x):
-            y = self.layer(x).clamp(LIMITS["low"]) * scale(1)
-            return self.finish(torch.nn.utils.rnn.pad_sequence([y, Later.shift(y)]))
+class Net(Base):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.modes = Output(MEAN).modes
+    def forward(self, x: "Output") -> Output:
+        assert isinstance(x, Output) and x.modes in ({1}, self.modes)
+        return self.finish(torch.nn.utils.rnn.pad_sequence([self.layer(x.y) * scale(1), Later.shift(x.y)]))
 
 class Later:
     @staticmethod
     def shift(x):
         return x + 1
 
-if __name__ == "__main__":
-    net = Net().eval()
-    folder = Path(sys.argv[1])
-    write_module(net, folder)
-    x = torch.linspace(0, 1, 8).reshape(2, 4)
-    write_inputs({"call": [((x,), {})]}, folder)
-    print(net(x).y.flatten().tolist())
+torch.manual_seed(0)
+module, x = Net().eval(), Output(torch.linspace(0, 1, 8).reshape(2, 4))
+print(module(x).y.flatten().tolist())
 """
-READER = """
-import sys
+HEAD = "import sys, threading, torch\nfrom torch import nn\n"
+WRITE = """
 from pathlib import Path
-from bakeoff.models.brought.live_read import read_inputs, read_module
-folder = Path(sys.argv[1])
-module = read_module(folder)
-(args, kwargs), = read_inputs(folder)["call"]
-print(module(*args, **kwargs).y.flatten().tolist())
+from bakeoff.models.brought.live_write import write_live
+from bakeoff.models.brought.model import Model
+try:
+    write_live(Model(module), {"call": [((x,), {})]}, Path(sys.argv[1]))
+except Exception as error:
+    print(error)
+"""
+READ = """
+import sys, torch
+from pathlib import Path
+from bakeoff.models.brought.live_read import read_live
+model, calls = read_live(Path(sys.argv[1]))
+((args, _),) = calls["call"]
 """
 
 
-def run(*command: str, folder: Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *command], cwd=folder, input=stdin, capture_output=True, text=True, check=False, timeout=200
+def run(*command: str, folder: Path, seed: str = "0") -> str:
+    environment = {**os.environ, "PYTHONHASHSEED": seed}
+    command = (sys.executable, *command)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=200, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_classes_of_a_script_travel_and_it_does_not_run_again(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT + WRITE)
+    written = [run("script.py", name, folder=tmp_path, seed=name[-1]) for name in ("live1", "live2")]
+    (tmp_path / "script.py").unlink()
+    for file in (tmp_path / "live1").iterdir():
+        assert file.read_bytes() == (tmp_path / "live2" / file.name).read_bytes(), "the same in every process"
+    code = """
+made, own = model.module(*args), vars(sys.modules[type(model.module).__module__])
+print(made.y.flatten().tolist())
+assert type(made) is own["Output"] and made.modes == args[0].modes and own["scale"].cache_info()
+compiled = torch.compile(lambda y: model.module(own["Output"](y)).y, backend="eager", fullgraph=True)
+assert torch.equal(compiled(args[0].y), made.y), "a compiler finds the globals"
+"""
+    found = run("-W", "ignore", "-c", READ + code, "live1", folder=tmp_path)
+    assert written == [f"top level __main__\n{found}"] * 2
+    content = (tmp_path / "live1" / "module.pickle").read_bytes()
+    assert not [name for name in (b"TRAINED", b"top level") if name in content]
+
+
+@pytest.mark.parametrize("way", ["file", "-c"])
+def test_what_a_program_changed_travels_as_it_is(way: str, tmp_path: Path) -> None:
+    code = f"""{HEAD}
+class Net(nn.Module):
+    scale = 2
+    def forward(self, x):
+        return x * self.scale
+old = Net()
+class Net(nn.Module):
+    forward = old.forward.__func__
+Net.forward, Net.scale = lambda self, x: x + self.scale, 10
+@torch.no_grad()
+def noted(x):
+    return x * 5
+module, x = nn.Sequential(old, Net(), nn.Identity()), 3
+module[2].forward = noted
+{WRITE}"""
+    (tmp_path / "script.py").write_text(code)
+    assert run(*(["script.py"] if way == "file" else ["-c", code]), "live", folder=tmp_path) == ""
+    assert run("-c", f"{READ}print(model.module(*args))", "live", folder=tmp_path) == "80\n"
+
+
+def test_what_cannot_travel_is_named_where_a_method_uses_it(tmp_path: Path) -> None:
+    body = "LOCK = threading.Lock()\nclass Net(nn.Module):\n    def forward(self, x):\n"
+    body += "        with LOCK:\n            return x\nmodule, x = Net(), 1\n"
+    (tmp_path / "script.py").write_text(HEAD + body + WRITE)
+    assert "Net cannot travel to another process: forward.LOCK is a _thread.lock;" in run(
+        "script.py", "live", folder=tmp_path
     )
 
 
-class TestDefinitionsOfAScript:
-    def test_its_classes_travel_and_it_does_not_run_again(self, tmp_path: Path) -> None:
-        (tmp_path / "script.py").write_text(SCRIPT)
-        written = run("script.py", "live", folder=tmp_path)
-        assert written.returncode == 0, written.stderr
-        (tmp_path / "script.py").unlink()
-        source = (tmp_path / "live" / "source.py").read_text()
-        assert "TRAINED" not in source.replace("TRAINED_NAME", "")
-        assert "print" not in source
-        found = run("-c", READER, "live", folder=tmp_path)
-        assert found.returncode == 0, found.stderr
-        assert found.stdout.splitlines() == written.stdout.splitlines()[1:]
+def test_a_file_beside_the_script_is_imported_from_there_as_it_was(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    body = "import threading\nimport myhelp\nfrom torch import nn\nLOCK = threading.Lock()\n"
+    body += "class Net(nn.Module):\n    def forward(self, x):\n        with LOCK:\n            return self.f(x)\n"
+    body += "def made():\n    net = Net()\n    net.f = lambda x: LOCK and myhelp.f(x)\n    return net\n"
+    (project / "mynet.py").write_text(body)
+    (project / "myhelp.py").write_text("def f(x):\n    return x + 1\n")
+    (project / "script.py").write_text("import sys\nimport mynet\nmodule, x = mynet.made(), 1\n" + WRITE)
+    run(str(project / "script.py"), "live", folder=tmp_path)
+    assert run("-c", f"{READ}print(model.module(*args))", "live", folder=tmp_path) == "2\n"
+    (project / "myhelp.py").write_text("def f(x):\n    return x + 2\n")
+    code = (
+        READ.replace("model, ", "try:\n    model, ").partition("((")[0] + "except Exception as error:\n    print(error)"
+    )
+    assert "myhelp.py was changed after the module was written" in run("-c", code, "live", folder=tmp_path)
 
-    def write(self, folder: Path, body: str, *command: str, stdin: str | None = None) -> str:
-        head = "import torch\nfrom torch import nn\nfrom pathlib import Path\n"
-        tail = "\nfrom bakeoff.models.brought.live_write import write_module\n"
-        tail += "try:\n    write_module(module, Path('live'))\nexcept Exception as error:\n    print(error)\n"
-        (folder / "script.py").write_text(head + body + tail)
-        done = run(*(command or ("script.py",)), folder=folder, stdin=stdin)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
-    def test_a_global_that_is_no_data_is_named(self, tmp_path: Path) -> None:
-        body = "MEAN = torch.ones(2)\nclass Net(nn.Module):\n    def forward(self, x):\n        return x - MEAN\n"
-        body += "module = Net()"
-        assert "Net uses the global MEAN, a torch.Tensor" in self.write(tmp_path, body)
-
-    def test_a_class_that_was_defined_again(self, tmp_path: Path) -> None:
-        body = "class Net(nn.Module):\n    pass\nmodule = Net()\nclass Net(nn.Module):\n    pass\n"
-        assert "is of class Net, which has been defined again since; make the module again" in self.write(
-            tmp_path, body
-        )
-
-    def test_a_method_that_was_replaced(self, tmp_path: Path) -> None:
-        body = (
-            "class Net(nn.Module):\n    def forward(self, x):\n        return x\nNet.forward = lambda self, x: x + 1\n"
-        )
-        assert "Net.forward is not as in the source" in self.write(tmp_path, body + "module = Net()")
-
-    def test_a_constant_that_was_changed(self, tmp_path: Path) -> None:
-        body = "class Net(nn.Module):\n    scale = 1\nNet.scale = 2\nmodule = Net()"
-        assert "Net.scale is not as in the source" in self.write(tmp_path, body)
-
-    def test_a_program_without_a_file(self, tmp_path: Path) -> None:
-        body = "import torch\nfrom torch import nn\nfrom pathlib import Path\n"
-        body += "from bakeoff.models.brought.live_write import write_module\n"
-        body += "class Net(nn.Module):\n    def forward(self, x):\n        return x\n"
-        body += "try:\n    write_module(Net(), Path('live'))\nexcept Exception as error:\n    print(error)\n"
-        body += "write_module(nn.Linear(1, 1), Path('plain'))\n"
-        for command, stdin in ((("-c", body), None), (("-",), body)):
-            done = run(*command, folder=tmp_path, stdin=stdin)
-            assert done.returncode == 0, done.stderr
-            if sys.version_info < (3, 13):
-                assert "the source of Net" in done.stdout
-            assert (tmp_path / "plain" / "live.json").exists()
-            for file in (tmp_path / "plain").iterdir():
-                file.unlink()
-
-    def test_a_file_beside_the_script_is_imported_from_there(self, tmp_path: Path) -> None:
-        project = tmp_path / "project"
-        project.mkdir()
-        (project / "mynet.py").write_text(
-            "import myhelp\nfrom torch import nn\nclass Net(nn.Module):\n"
-            "    def forward(self, x):\n        return myhelp.f(x)\n"
-        )
-        (project / "myhelp.py").write_text("def f(x):\n    return x + 1\n")
-        (project / "script.py").write_text(
-            "from pathlib import Path\nimport mynet\nfrom bakeoff.models.brought.live_write import write_module\n"
-            "write_module(mynet.Net(), Path('live'))\n"
-        )
-        done = run(str(project / "script.py"), folder=tmp_path)
-        assert done.returncode == 0, done.stderr
-        live = json.loads((tmp_path / "live" / "live.json").read_bytes())
-        assert sorted(live["code"]) == ["myhelp", "mynet"]
-        code = "from pathlib import Path\nfrom bakeoff.models.brought.live_read import read_module\n"
-        found = run("-c", code + "print(read_module(Path('live'))(1))", folder=tmp_path)
-        assert (found.returncode, found.stdout) == (0, "2\n"), found.stderr
-
-    def test_cells_of_a_notebook(self, tmp_path: Path) -> None:
-        pytest.importorskip("IPython")
-        cells = [
-            "import torch; from torch import nn; from pathlib import Path",
-            "SCALE = 3",
-            "class Net(nn.Module):\n    def forward(self, x):\n        return x * SCALE",
-            "class Plain(Net):\n    pass",
-            "from bakeoff.models.brought.live_write import write_module",
-            "write_module(nn.Sequential(Net(), Plain()), Path('live'))",
-        ]
-        code = (
-            "import sys, types\nfrom IPython.core.interactiveshell import InteractiveShell\n"
-            "shell = InteractiveShell.instance()\nsys.modules['__main__'] = shell.user_module\n"
-            f"for cell in {cells!r}:\n    shell.run_cell(cell, store_history=True).raise_error()\n"
-        )
-        done = run("-c", code, folder=tmp_path)
-        assert done.returncode == 0, done.stderr
-        found = run(
-            "-c",
-            "from pathlib import Path\nfrom bakeoff.models.brought.live_read import read_module\n"
-            "print(read_module(Path('live'))(2))",
-            folder=tmp_path,
-        )
-        assert (found.returncode, found.stdout) == (0, "18\n"), found.stderr
+def test_cells_of_a_notebook(tmp_path: Path) -> None:
+    pytest.importorskip("IPython")
+    cells = [
+        "import sys, torch; from torch import nn",
+        "SCALE, x = 3, 2",
+        "class Net(nn.Module):\n    def forward(self, x):\n        return x * SCALE",
+        "class Plain(Net):\n    pass",
+        "module = nn.Sequential(Net(), Plain())",
+        WRITE,
+    ]
+    code = (
+        "import sys, types\nfrom IPython.core.interactiveshell import InteractiveShell\n"
+        "shell = InteractiveShell.instance()\nsys.modules['__main__'] = shell.user_module\n"
+        f"for cell in {cells!r}:\n    shell.run_cell(cell, store_history=True).raise_error()\n"
+    )
+    run("-c", code, "live", folder=tmp_path)
+    assert run("-c", f"{READ}print(model.module(*args))", "live", folder=tmp_path) == "18\n"

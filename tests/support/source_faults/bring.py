@@ -88,17 +88,17 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "bring",
         "tensors that travel to a worker lose their strides",
-        "models/brought/live_tensors.py",
-        "None if first.is_contiguous() else tuple(stride))",
-        "None)",
+        "models/brought/live_write.py",
+        "else moved\n        return value.__reduce_ex__",
+        "else moved\n        return value.contiguous().__reduce_ex__",
         ("tests/models/brought/test_live_inputs.py",),
     ),
     Fault(
         "bring",
         "tensors that share memory travel as copies",
-        "models/brought/live_tensors.py",
-        "groups.setdefault((str(tensor.device), storage) if storage else name, [])",
-        "groups.setdefault((str(tensor.device), name) if storage else name, [])",
+        "models/brought/live_read.py",
+        "if key not in self._storages:",
+        "if key:",
         ("tests/models/brought/test_live_inputs.py",),
     ),
     Fault(

@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 from describing import described, source_of
 from records import bakeoff
+from torch import nn
 
 from bakeoff.models.brought.about import Source
-from bakeoff.models.brought.live_write import write_inputs, write_module
+from bakeoff.models.brought.live_write import write_live
+from bakeoff.models.brought.model import Model
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.weights import fingerprint
 from bakeoff.worker.brought.load import load_module
@@ -96,9 +98,9 @@ def test_live_modules_and_their_inputs_are_told_the_same(kind: str, tmp_path: Pa
         for which in ("table", "call: the input x", "weights have no fingerprint: table")
     ]
     with refused[0]:
-        write_module(module, tmp_path / "live")
+        write_live(Model(module), {}, tmp_path / "live")
     with refused[1]:
-        write_inputs({"call": [((), {"x": tensor})]}, tmp_path / "live")
+        write_live(Model(nn.Identity()), {"call": [((), {"x": tensor})]}, tmp_path / "live")
     with refused[2]:
         fingerprint(module)
 

@@ -3,15 +3,15 @@
 A compiler builds a program of its own for each value of a number, and one for all values of a tensor.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
 from bakeoff.backends.torch_internals import watch_dispatch
 from bakeoff.models.signature import (
@@ -34,7 +34,10 @@ _FROM_VALUES = (torch.tensor, torch.as_tensor, torch.asarray)
 _TO_VALUES = (Tensor.tolist, Tensor.numpy, Tensor.__array__)
 Facts = tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
 """Name, shape and dtype of each tensor."""
-Outputs = tuple[Node, dict[str, Tensor]]
+
+
+def facts_of(tensors: Mapping[str, Tensor]) -> Facts:
+    return tuple((key, tuple(tensor.shape), tensor.dtype) for key, tensor in tensors.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class RecordedCall:
 
     @property
     def facts(self) -> Facts:
-        return tuple((key, tuple(tensor.shape), tensor.dtype) for key, tensor in self.tensors.items())
+        return facts_of(self.tensors)
 
     @property
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -61,18 +64,12 @@ class RecordedCall:
 class _Ran:
     """What a call gave."""
 
-    outputs: Outputs | None
-    """None where it raised."""
+    form: tuple[Node, Facts] | None = None
+    """Of the outputs; None where it raised."""
+    outputs: Mapping[str, Tensor] = field(default_factory=dict)
     reads: int = 0
     """How often a tensor's value became a number of Python."""
     error: str = ""
-
-    @property
-    def form(self) -> tuple[Node, Facts] | None:
-        if self.outputs is None:
-            return None
-        result, tensors = self.outputs
-        return result, tuple((key, tuple(one.shape), one.dtype) for key, one in tensors.items())
 
 
 def without_numbers(signature: Signature) -> Signature:
@@ -110,7 +107,13 @@ def _alike_as_tensors(
     ran = [_run(module, call) for call in calls]
     refused: dict[str, str] = {}
     for path, dtype in differing.items():
-        given, problem = _given(module, calls, ran, partial(_put, names=names, path=path, dtype=dtype))
+        try:
+            given = [_put(call, names, path, dtype) for call in calls]
+        except RuntimeError as error:
+            refused[path] = f"is none of torch's integers ({one_line(error)})"
+            continue
+        problems = (_problem(wanted, _run(module, one)) for wanted, one in zip(ran, given, strict=True))
+        problem = next(filter(None, problems), "")
         if problem:
             refused[path] = problem
         else:
@@ -171,33 +174,18 @@ def _put(call: RecordedCall, names: Sequence[str], path: str, dtype: torch.dtype
     return RecordedCall(signature, {**call.tensors, **tensors}, fractions)
 
 
-def _given(
-    module: nn.Module, calls: Sequence[RecordedCall], ran: Sequence[_Ran], put: Callable[[RecordedCall], RecordedCall]
-) -> tuple[Sequence[RecordedCall], str]:
-    """The calls with a tensor, and how the first that does not give what it `ran` to goes wrong; "" where none does."""
-    given = []
-    for call, wanted in zip(calls, ran, strict=True):
-        try:
-            given.append(put(call))
-        except RuntimeError as error:
-            return calls, f"is none of torch's integers ({one_line(error)})"
-        if problem := _problem(wanted, _run(module, given[-1])):
-            return calls, problem
-    return given, ""
-
-
 def _problem(wanted: _Ran, found: _Ran) -> str:
     """What a call with a tensor does otherwise, as the end of a sentence; "" where it does the same."""
-    if wanted.outputs is None:
+    if wanted.form is None:
         return f"cannot be tried, since a call by itself raises {wanted.error}"
-    if found.outputs is None:
+    if found.form is None:
         return f"raises {found.error}"
     if found.reads > wanted.reads:
         return "is read back as a number (as float(t) and `if t > 0` do)"
     if found.form != wanted.form:
         return "gives outputs of another form"
-    for key, one in found.outputs[1].items():
-        other = wanted.outputs[1][key]
+    for key, one in found.outputs.items():
+        other = wanted.outputs[key]
         if not (_is_near(one, other) if one.is_floating_point() else torch.equal(one, other)):
             return f"gives another {key}"
     return ""
@@ -217,18 +205,18 @@ def _first_of_each_form(calls: Sequence[RecordedCall], ran: Sequence[_Ran]) -> l
 
 def _run(module: nn.Module, call: RecordedCall) -> _Ran:
     """Call a copy of the module with copies of the tensors."""
-    args, kwargs = replace(call, tensors={key: one.clone() for key, one in call.tensors.items()}).arguments
+    args, kwargs = RecordedCall(call.signature, {key: one.clone() for key, one in call.tensors.items()}).arguments
     fresh = copied(module) or module
     torch.manual_seed(0)
+    outputs: dict[str, Tensor] = {}
     try:
         with torch.no_grad(), _counted_reads() as reads:
             value = fresh(*args, **kwargs)
-        outputs: dict[str, Tensor] = {}
         result = describe_output(value)
         flatten(result, value, outputs)
     except Exception as error:  # noqa: BLE001  # whatever the user's code raises
-        return _Ran(None, error=f"{type(error).__name__}: {one_line(error)}")
-    return _Ran((result, outputs), len(reads))
+        return _Ran(error=f"{type(error).__name__}: {one_line(error)}")
+    return _Ran((result, facts_of(outputs)), outputs, len(reads))
 
 
 @contextmanager
@@ -242,7 +230,7 @@ def _counted_reads() -> Iterator[list[Any]]:
 
     class Noting(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func in _TO_VALUES or (func in _FROM_VALUES and args and _holds_tensor(args[0])):
+            if func in _TO_VALUES or (func in _FROM_VALUES and _holds_tensor(*args[:1])):
                 reads.append(func)
             return func(*args, **(kwargs or {}))
 
@@ -250,6 +238,6 @@ def _counted_reads() -> Iterator[list[Any]]:
         yield reads
 
 
-def _holds_tensor(value: Any) -> bool:
+def _holds_tensor(value: Any = None) -> bool:
     """Whether it is a list with a tensor in it."""
-    return isinstance(value, list | tuple) and any(isinstance(one, Tensor) or _holds_tensor(one) for one in value)
+    return isinstance(value, list | tuple) and any(isinstance(one, Tensor) for one in pytree.tree_leaves(value))

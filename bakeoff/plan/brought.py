@@ -1,7 +1,8 @@
 """Brought models by their names in variants, as far as they were described on this machine."""
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from glob import escape
 from pathlib import Path
 
@@ -23,9 +24,8 @@ def brought_reference(name: str, preset: str = "", workloads: Collection[str] = 
         return name
     found: dict[str, list[tuple[bool, bool, float, str]]] = {}
     sources: dict[str, Source] = {}
-    for folder in (paths.cache_folder() / "brought").glob(f"{escape(name)}-{escape(preset) if preset else '*'}-*"):
-        about = _described(folder)
-        if about is not None and about.name == name and preset in ("", about.preset):
+    for folder, about in _described(f"{escape(name)}-{escape(preset) if preset else '*'}-*"):
+        if about.name == name and preset in ("", about.preset):
             has_all = {one.name for one in about.sets}.issuperset(workloads)
             static = not any(one.axes for one in about.sets)
             entry = (has_all, static, (folder / ABOUT).stat().st_mtime, str(folder))
@@ -40,13 +40,13 @@ def described_elsewhere(typed: str) -> About | None:
     """The newest description of the only file, of no file of the working folder, whose path ends as it was typed."""
     if os.path.exists(typed.partition(":")[0]):
         return None
-    found = [about for about in _all_described() if about.source.typed.endswith(f"/{Path(typed)}")]
+    found = [about for _, about in _described() if about.source.typed.endswith(f"/{Path(typed)}")]
     return found[-1] if len({about.source.typed for about in found}) == 1 else None
 
 
 def is_described(name: str) -> bool:
     """Whether a brought model of this name was described on this machine."""
-    return any(about.name == name for about in _all_described())
+    return any(about.name == name for _, about in _described())
 
 
 def _one_of(name: str, sources: Mapping[str, Source]) -> str:
@@ -68,21 +68,16 @@ def _one_of(name: str, sources: Mapping[str, Source]) -> str:
     return chosen[0]
 
 
-def _all_described() -> list[About]:
-    """By age, the newest last."""
-    files = sorted((paths.cache_folder() / "brought").glob(f"*/{ABOUT}"), key=lambda file: file.stat().st_mtime)
-    return [about for file in files if (about := _described(file.parent)) is not None]
-
-
-def _described(folder: Path) -> About | None:
-    try:
-        return read_about(folder)
-    except BakeoffError:
-        return None
+def _described(folders: str = "*") -> Iterator[tuple[Path, About]]:
+    """Descriptions in these folders of the cache, which can be read, by age, the newest last."""
+    files = (paths.cache_folder() / "brought").glob(f"{folders}/{ABOUT}")
+    for file in sorted(files, key=lambda file: file.stat().st_mtime):
+        with suppress(BakeoffError):
+            yield file.parent, read_about(file.parent)
 
 
 def _unknown(name: str) -> BakeoffError:
-    own = sorted({about.name for about in _all_described()})
+    own = sorted({about.name for _, about in _described()})
     described = f"; yours: {', '.join(own)}" if own else ""
     near = meant(name, [*component_names(), *own])
     known = f"known: {', '.join(component_names())}{described}"

@@ -42,10 +42,6 @@ class Untouched:
     state: Mapping[str, str]
     """What calls may change, by name."""
 
-    def again(self) -> nn.Module | None:
-        """Another copy that made no call."""
-        return None if self.module is None else copied(self.module)
-
 
 def untouched(module: nn.Module) -> Untouched:
     """Keep the module as it is before its first call."""
@@ -95,7 +91,7 @@ def check_stateless(
 
 def _alone(before: Untouched, call: Callable[[nn.Module, Inputs], Outputs], inputs: Inputs) -> Outputs | None:
     """What a copy that made no other call returns; None where there is no copy."""
-    module = before.again()
+    module = None if before.module is None else copied(before.module)
     return None if module is None else tuple(one.clone() for one in call(module, inputs))
 
 

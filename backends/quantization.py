@@ -3,18 +3,20 @@
 import contextlib
 import io
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Prepared, Requirement, Unsupported
 from bakeoff.backends.graphs import INSTALL
 from bakeoff.backends.torch_internals import read_inductor_settings
-from bakeoff.models.words import counted
+from bakeoff.models.words import counted, some_of
 
 if TYPE_CHECKING:
     from torch import nn
 
 TORCHAO = Requirement("torchao", INSTALL)
+_NAMED = 6
+"""Layers that a refusal lists."""
 LEAST_ELEMENTS = 1 << 16
 """Default for `least`: reading a smaller weight takes less time than quantising the layer's activations."""
 
@@ -39,7 +41,7 @@ def quantise_linear(
     left_out = {name: reason for name, reason in (refused or {}).items() if name in chosen}
     if len(left_out) == len(chosen):
         reasons = "; ".join(dict.fromkeys(left_out.values()))
-        raise Unsupported(f"no linear layer can be quantised: {_first_names(left_out)}: {reasons}")
+        raise Unsupported(f"no linear layer can be quantised: {some_of(left_out, _NAMED)}: {reasons}")
     chosen, skipped = {name: chosen[name] for name in chosen if name not in left_out}, {**skipped, **left_out}
     with quiet():
         from torchao.quantization import quantize_
@@ -57,14 +59,9 @@ def _why_none(module: "nn.Module", layers: str, least: int) -> str:
     if not sizes:
         return "no nn.Linear layers to quantise (torchao supports no others); use int8-static for convolutions"
     if not named:
-        return f"no linear layer has '{layers}' in its name; the linear layers are {_first_names(sizes)}"
+        return f"no linear layer has '{layers}' in its name; the linear layers are {some_of(sizes, _NAMED)}"
     most = counted(max(named), "element")
     return f"the largest linear layer has {most}, fewer than {least}; use least={max(named)} or less"
-
-
-def _first_names(names: Collection[str], shown: int = 6) -> str:
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(list(names)[:shown]) + more
 
 
 def choose(module: "nn.Module", layers: str, least: int) -> tuple[dict[str, "nn.Linear"], dict[str, str]]:

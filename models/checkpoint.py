@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from bakeoff.models.checkpoint_names import MOST_OPCODES, own_names, pickle_bytes, unwrapped
 from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError, a_type
+from bakeoff.models.words import some_of
 
 _TORCH_SUFFIXES = (".pt", ".pth")
 _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -169,7 +170,7 @@ def _compare(path: Path, component: Component, found: dict[str, Tensor], wanted:
         if key in found and found[key].shape != tensor.shape
     ]
     parts = [
-        f"{len(names)} {what} ({_several(names)})"
+        f"{len(names)} {what} ({some_of([_one_line(name) for name in names], _KEYS_SHOWN)})"
         for what, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", reshaped))
         if names
     ]
@@ -198,12 +199,6 @@ def _refusal(path: Path, problem: str) -> BakeoffError:
 
 def _not_loaded(path: Path) -> str:
     return f"checkpoint {_one_line(str(path))} cannot be loaded"
-
-
-def _several(names: list[str]) -> str:
-    """The first names, and how many more there are."""
-    shown = ", ".join(_one_line(name) for name in names[:_KEYS_SHOWN])
-    return shown if len(names) <= _KEYS_SHOWN else f"{shown} and {len(names) - _KEYS_SHOWN} more"
 
 
 def _reason(error: BaseException) -> str:

@@ -14,6 +14,7 @@ from torch._subclasses import FakeTensor
 from torch.masked import MaskedTensor
 
 from bakeoff.models.errors import BakeoffError, ErrorCode
+from bakeoff.models.words import some_of
 
 InitialStd = Callable[[str, tuple[int, ...]], float | None]
 _HEAD_ELEMENTS = 1024
@@ -114,12 +115,8 @@ def share_weights(source: nn.Module, target: nn.Module) -> int:
         if name not in given or name not in wanted or given[name].shape != wanted[name].shape
     )
     if differing:
-        shown = ", ".join(differing[:_SHOWN]) + (f" and {len(differing) - _SHOWN} more" * (len(differing) > _SHOWN))
-        raise BakeoffError(
-            f"Two programs cannot share their weights: {shown} differ or are missing in one of them. "
-            "Build both modules from one config.",
-            code="bad-input",
-        )
+        text = f"{some_of(differing, _SHOWN)} differ or are missing in one of them. Build both modules from one config."
+        raise BakeoffError(f"Two programs cannot share their weights: {text}", code="bad-input")
     for name, parameter in given.items():
         owner, _, leaf = name.rpartition(".")
         target.get_submodule(owner)._parameters[leaf] = parameter

@@ -9,6 +9,7 @@ from bakeoff.machine import paths
 from bakeoff.models import component_names
 from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.models.pipelines import pipeline_names
+from bakeoff.models.words import some_of
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records
@@ -63,9 +64,8 @@ def unknown(records: Records, text: str) -> BakeoffError:
     held = list(dict.fromkeys(_name(record) for record in _every(records)))
     others = [name for name in (*component_names(), *pipeline_names()) if name not in held]
     near = meant(text, [*held, *others, *_sources(records)])
-    more = f" and {len(held) - _SHOWN} more" if len(held) > _SHOWN else ""
-    listed = f"{', '.join(held[:_SHOWN])}{more}" or "nothing"
-    known = f"the records hold {listed}; without records: {', '.join(dict.fromkeys(others))}"
+    listed, without = some_of(held, _SHOWN) or "nothing", ", ".join(dict.fromkeys(others))
+    known = f"the records hold {listed}; without records: {without}"
     return BakeoffError(f"nothing is called '{text}'{near}; {known}", "unknown-name")
 
 

@@ -14,6 +14,7 @@ from torch.jit import ScriptModule
 from bakeoff.export.manifest import Manifest
 from bakeoff.models.errors import BakeoffError, a_type
 from bakeoff.models.weights import fingerprint
+from bakeoff.models.words import some_of
 from bakeoff.tuned.program import FirstCall, TunedProgram, Unfit
 
 COMPARED = "first call of its kind, compared with the original"
@@ -275,8 +276,7 @@ def _known(value: object) -> list[str]:
 
 
 def _listed(names: list[str]) -> str:
-    shown = ", ".join(name or "the object itself" for name in names[:_SHOWN])
-    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown or "none"
+    return some_of([name or "the object itself" for name in names], _SHOWN) or "none"
 
 
 def _where(folder: str, known: list[str]) -> str:

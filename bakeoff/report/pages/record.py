@@ -1,10 +1,10 @@
 """`bakeoff show`: one record of a variant in full, apart from its samples."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.machine import paths
-from bakeoff.models.words import counted
+from bakeoff.models.words import counted, some_of
 from bakeoff.record.finalists import check_limits
 from bakeoff.record.floor import floors
 from bakeoff.record.objective import LATENCY
@@ -203,12 +203,7 @@ def _meanings(record: Record) -> Iterator[tuple[str, str]]:
 def _operators(operators: Mapping[str, int]) -> str:
     """Names with their counts, the most frequent first."""
     ordered = sorted(operators.items(), key=lambda pair: -pair[1])
-    return _some([f"{name} {count}" for name, count in ordered], _OPERATORS)
-
-
-def _some(names: Sequence[str], shown: int) -> str:
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + more
+    return some_of([f"{name} {count}" for name, count in ordered], _OPERATORS)
 
 
 def _layers(proof: ProofRecord) -> Iterator[Text]:
@@ -219,7 +214,7 @@ def _layers(proof: ProofRecord) -> Iterator[Text]:
             by_reason.setdefault(reason, []).append(name)
         ordered = sorted(by_reason.items(), key=lambda pair: -len(pair[1]))
         for reason, names in ordered[:_LAYERS]:
-            yield Text(f"{len(names)}, {reason}: {_some(names, _LAYERS)}", word)
+            yield Text(f"{len(names)}, {reason}: {some_of(names, _LAYERS)}", word)
         if len(ordered) > _LAYERS:
             rest = sum(len(names) for _, names in ordered[_LAYERS:])
             yield Text(f"{rest} more for {counted(len(ordered) - _LAYERS, 'other reason')}", word)

@@ -26,6 +26,7 @@ from bakeoff.models.errors import BakeoffError, a_type
 from bakeoff.models.signature import Signature, flatten_call
 from bakeoff.models.user_code import as_script, is_users, take_from_file
 from bakeoff.models.weights import refuse_unusable, state_digest, state_of
+from bakeoff.models.words import some_of
 from bakeoff.worker.failures import users_code
 
 _SOON_S, _SMALL_BYTES = 5.0, 2 << 30
@@ -88,10 +89,9 @@ def check_repeats(source: Source, seed: int, first: Loaded) -> None:
         sys.modules.update(users)  # the classes of the first module
     changed = [name for name in before if name not in again or _digest(before, name) != _digest(again, name)]
     if changed:
-        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
         what = f"{Path(source.path).name}:{source.function} gives other weights each time"
         raise BakeoffError(
-            f"{what} ({', '.join(changed[:3])}{more}), although the global generators of torch, numpy and Python are "
+            f"{what} ({some_of(changed, 3)}), although the global generators of torch, numpy and Python are "
             "seeded; seed the generator that it draws them from, or save them and load them",
             "bad-user-code",
         )

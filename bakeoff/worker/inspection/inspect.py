@@ -16,6 +16,7 @@ from torch import nn
 
 from bakeoff.backends.torch_internals import flop_counter
 from bakeoff.models.errors import BakeoffError, meant
+from bakeoff.models.words import some_of
 from bakeoff.process.inspected import Inspection, InspectResult, Node, Recorded
 from bakeoff.process.jobs import InspectJob
 from bakeoff.worker.brought.work import formulas
@@ -196,8 +197,7 @@ def _check_called(tree: Tree, wanted: Sequence[str]) -> None:
     called = list(dict.fromkeys(place.name for place in tree.places[1:]))
     for name in wanted:
         if name not in called:
-            more = f" and {len(called) - _LISTED} more" if len(called) > _LISTED else ""
-            listed = f"called are {', '.join(called[:_LISTED])}{more}"
+            listed = f"called are {some_of(called, _LISTED)}"
             text = f"--sweep {name}: nothing of that name is called{meant(name, called)}; {listed}"
             raise BakeoffError(text, "unknown-name")
 
@@ -220,10 +220,9 @@ def check_same(what: str, tree: Tree, done: Sequence[Pass]) -> None:
         differing = sorted(first ^ one.calls.keys())
         if differing:
             names = [tree.places[place].name for place in differing]
-            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
             text = (
-                f"{what} differs from itself: pass 1 and pass {index} do not both call "
-                f"{', '.join(names[:_SHOWN])}{more}; make every pass call the same modules"
+                f"{what} differs from itself: pass 1 and pass {index} do not both call {some_of(names, _SHOWN)}; "
+                "make every pass call the same modules"
             )
             raise BakeoffError(text, "bad-user-code")
 

@@ -60,8 +60,7 @@ def read_live(folder: Path) -> tuple[Model, InputSets]:
         raise BakeoffError(f"{folder / GRAPH} is not what was written; bring the module anew", "not-readable")
     for path, written in head.code.items():
         if not Path(path).is_file() or file_digest(Path(path)) != written:
-            text = f"{path} was changed after the module was written; bring the module anew"
-            raise BakeoffError(text, "bad-user-code")
+            raise BakeoffError(f"{path} was changed after the module was written; bring it anew", "bad-user-code")
     sys.path += [place for place in head.import_folders if place not in sys.path]
     try:
         with safe_open(folder / TENSORS, framework="pt") as tensors:

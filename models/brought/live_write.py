@@ -178,17 +178,18 @@ class _Writer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
             maker, args = internals._code_reduce(value)
             file = str(Path(value.co_filename).absolute()) if Path(value.co_filename).is_file() else args[10]
             return maker, (*args[:10], file, *args[11:])
-        found = super().reducer_override(value)
-        is_definition = isinstance(value, type | types.FunctionType)
-        if found is not NotImplemented:
+        if (found := super().reducer_override(value)) is not NotImplemented:  # a class or function, by value
             name = getattr(value, "__name__", "")
-            if is_definition and vars(sys.modules[MAIN]).get(name) is value:
+            if vars(sys.modules[MAIN]).get(name) is value:
                 self.definitions[name] = value
             return found
-        if is_definition or isinstance(value, types.ModuleType):
-            self.needed.add(str(value.__name__ if isinstance(value, types.ModuleType) else value.__module__))
-        if is_definition:
-            return found
+        if isinstance(value, type | types.FunctionType | types.ModuleType):
+            module = value.__name__ if isinstance(value, types.ModuleType) else str(value.__module__)
+            self.needed.add(module)
+            if getattr(sys.modules.get(module.partition(".")[0]), "__spec__", None) is None:
+                return self._problem(value, f"is of {module}, a Python module that no other process can import")
+            if not isinstance(value, types.ModuleType):
+                return found
         own = self.dispatch_table.get(kind)
         return own(value) if own else value.__reduce_ex__(_PROTOCOL)
 

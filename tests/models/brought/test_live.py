@@ -4,6 +4,7 @@ import functools
 import socket
 import sys
 import threading
+import types
 import warnings
 import weakref
 from collections import OrderedDict
@@ -241,6 +242,14 @@ class TestWhatCannotTravel:
         with warnings.catch_warnings(action="ignore"):
             scripted = nn.Sequential(torch.jit.script(nn.Linear(1, 1)))
         assert "0 is a module of torch.jit" in refused(scripted, tmp_path / "live")
+
+    def test_classes_of_a_module_that_a_program_made(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = types.ModuleType("made_by_a_program")
+        exec("import torch\nclass Net(torch.nn.Module):\n    pass", vars(made))
+        monkeypatch.setitem(sys.modules, made.__name__, made)
+        assert ": 0 is of made_by_a_program, a Python module that no" in refused(
+            nn.Sequential(made.Net()), tmp_path / "a"
+        )
 
     def test_deep_nesting(self, tmp_path: Path) -> None:
         module = nn.Linear(1, 1)

@@ -80,7 +80,8 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
     with flags("fp32", job.threads), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the user's own, which a plain call shows
         report("reference", "running the model as it was given")
-        calls, asked = sizes_of(calls, parameter_names(module), job.sizes)
+        asked = sizes_of(calls, parameter_names(module), job.sizes)
+        calls = {name: one.calls for name, one in asked.items()}
         sets = list(run_sets(calls, module, given, said, notes, job.device))
         compiles = (snapshot() - compiled).captured > 0
         if compiles:
@@ -93,7 +94,7 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
             denormals = denormals or denormals_text(module, partial(one.held, *one.calls[0].values()))
             _hold(one)
             _check_hidden_state(one, module, given, before)
-            if one.name in asked:
+            if asked[one.name].dimensions:
                 report("reference", f"running the model at other sizes of {one.name}")
                 one.others = [call_tensors(one.name, one.call, other) for other in asked[one.name].others]
                 find_sizes(one, asked[one.name])

@@ -43,13 +43,10 @@ def fp32_errors(module: nn.Module, given: GivenDtypes, sets: Sequence[Found], st
     if precision != "fp64":
         errors.append(LEAST_TOLERANCE)
     for one, reference in zip(sets, wanted, strict=True):
-        try:
-            outputs = _run(one, module, given, "fp32")
-        except Exception as error:  # noqa: BLE001  # whatever a module raises whose code names a dtype
-            one.notes.append(f"{one.name}: eager fails in fp32: {type(error).__name__}: {one_line(error)}")
-            continue
-        one.fp32_dtypes = tuple(tensor.dtype for tensor in outputs)
-        errors += [apart(a, b) for a, b in zip(outputs, reference, strict=True) if a.is_floating_point()]
+        outputs = _tried(one, module, given, "fp32")
+        if outputs is not None:
+            one.fp32_dtypes = tuple(tensor.dtype for tensor in outputs)
+            errors += [apart(a, b) for a, b in zip(outputs, reference, strict=True) if a.is_floating_point()]
     return precision, errors
 
 
@@ -57,13 +54,10 @@ def find_fixed_outputs(module: nn.Module, given: GivenDtypes, sets: Sequence[Fou
     """Mark outputs that stay fp32 when the model computes in bf16, and those of one dtype in both; changes the module
     for good."""
     for one in sets:
-        try:
-            outputs = _run(one, module, given, "bf16")
-        except Exception as error:  # noqa: BLE001  # as above
-            one.notes.append(f"{one.name}: eager fails in bf16: {type(error).__name__}: {one_line(error)}")
-            continue
-        wide = one.fp32_dtypes or tuple(torch.float32 for _ in outputs)
-        one.outputs = tuple(map(_with_dtypes, one.outputs, wide, (tensor.dtype for tensor in outputs)))
+        outputs = _tried(one, module, given, "bf16")
+        if outputs is not None:
+            wide = one.fp32_dtypes or tuple(torch.float32 for _ in outputs)
+            one.outputs = tuple(map(_with_dtypes, one.outputs, wide, (tensor.dtype for tensor in outputs)))
 
 
 def _with_dtypes(spec: TensorSpec, in_fp32: torch.dtype, in_bf16: torch.dtype) -> TensorSpec:
@@ -76,10 +70,15 @@ def _with_dtypes(spec: TensorSpec, in_fp32: torch.dtype, in_bf16: torch.dtype) -
 
 def is_mixed(given: GivenDtypes, sets: Sequence[Found]) -> bool:
     """Whether the model and its inputs have floating tensors of several dtypes."""
-    own = {one for one in given.tensors.values() if one.is_floating_point}
-    return (
-        len(own | {getattr(torch, spec.given or "float32") for one in sets for spec in one.specs if not spec.dtype}) > 1
-    )
+    return len({*_weight_dtypes(given), *_input_dtypes(sets)}) > 1
+
+
+def _weight_dtypes(given: GivenDtypes) -> list[str]:
+    return sorted({name_of(one) for one in given.tensors.values() if one.is_floating_point})
+
+
+def _input_dtypes(sets: Sequence[Found]) -> set[str]:
+    return {spec.given or "float32" for one in sets for spec in one.specs if not spec.dtype}
 
 
 def precision_notes(precision: str, start: str, given: GivenDtypes, mixed: bool, sets: Sequence[Found]) -> list[str]:
@@ -89,10 +88,9 @@ def precision_notes(precision: str, start: str, given: GivenDtypes, mixed: bool,
         found.append(f"fp64 takes too much memory or time here, so references are in {precision}")
     elif precision != "fp64":
         found.append(f"it does not compute in fp64, so references are in {precision}")
-    names = sorted({name_of(one) for one in given.tensors.values() if one.is_floating_point})
+    names = _weight_dtypes(given)
     if mixed:
-        inputs = {spec.given or "float32" for one in sets for spec in one.specs if not spec.dtype}
-        text = f"its floating dtypes are mixed ({', '.join(sorted({*names, *inputs}))})"
+        text = f"its floating dtypes are mixed ({', '.join(sorted({*names, *_input_dtypes(sets)}))})"
         found.append(f"{text}: a sweep takes it as it was given, --dtype given; other dtypes are taken where asked for")
     elif names and names != ["float32"]:
         found.append(f"its weights were given in {names[0]}; rows of other dtypes have their values cast to those")
@@ -104,6 +102,15 @@ def _run(found: Found, module: nn.Module, given: GivenDtypes, dtype: str) -> tup
     cast_module(module, given, dtype, found.device)
     outputs: tuple[Tensor, ...] = Held(found.flat, found.specs, dtype, found.device)(*found.calls[0].values())
     return outputs
+
+
+def _tried(found: Found, module: nn.Module, given: GivenDtypes, dtype: str) -> tuple[Tensor, ...] | None:
+    """The same; None with a note where eager fails."""
+    try:
+        return _run(found, module, given, dtype)
+    except Exception as error:  # noqa: BLE001  # whatever a module raises whose code names a dtype
+        found.notes.append(f"{found.name}: eager fails in {dtype}: {type(error).__name__}: {one_line(error)}")
+        return None
 
 
 def denormals_text(module: nn.Module, call: Callable[[], object]) -> str:

@@ -38,19 +38,18 @@ Shapes = dict[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class AskedSet:
-    """What sizes are asked of one input set."""
+    """An input set to describe, and the sizes that are asked of it."""
 
-    dimensions: tuple[Dimension, ...]
-    others: tuple[Call, ...] = ()
+    calls: Sequence[Call]
+    dimensions: tuple[Dimension, ...] = ()
+    others: Sequence[Call] = ()
     """Recorded or given calls of other sizes."""
     points: tuple[Point, ...] = ()
     """The sizes of all recorded calls, where those are asked for; (): every listed size."""
 
 
-def sizes_of(
-    sets: Sets, parameters: Sequence[str], asked: AskedSizes
-) -> tuple[Mapping[str, Sequence[Call]], Mapping[str, AskedSet]]:
-    """The sets to describe, and what is asked of each that has other sizes.
+def sizes_of(sets: Sets, parameters: Sequence[str], asked: AskedSizes) -> Mapping[str, AskedSet]:
+    """The sets to describe, with their sizes where there are others than the given ones.
 
     With sizes, sets without any of the inputs are left out, and sets that differ along the named axes alone become one:
     the first that has a size in the range. With `recorded`, sets that are called alike become the first of them, with
@@ -58,10 +57,9 @@ def sizes_of(
     BakeoffError where no set has such inputs, or no recorded sizes differ.
     """
     if not asked:
-        return sets, {}
-    if asked == RECORDED:
-        return _recorded(sets, parameters)
-    return _named(sets, parameters, asked)
+        return {name: AskedSet(calls) for name, calls in sets.items()}
+    known = [_set(name, calls, parameters) for name, calls in sets.items()]
+    return _recorded(known) if asked == RECORDED else _named(known, asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +81,7 @@ def _set(name: str, calls: Sequence[Call], parameters: Sequence[str]) -> _Set:
     return _Set(name, (signature, dtypes), tuple(calls), shapes)
 
 
-def _named(
-    sets: Sets, parameters: Sequence[str], asked: Sequence[Dimension]
-) -> tuple[Mapping[str, Sequence[Call]], Mapping[str, AskedSet]]:
-    known = [_set(name, calls, parameters) for name, calls in sets.items()]
+def _named(known: Sequence[_Set], asked: Sequence[Dimension]) -> Mapping[str, AskedSet]:
     own = {
         one.name: tuple(each for each in asked if any(axis[0] in one.shapes[0] for axis in each.axes)) for one in known
     }
@@ -104,10 +99,7 @@ def _named(
             kept[one.name], others[one.name] = one, []
         else:
             others[main.name] += one.calls
-    return (
-        {one.name: one.calls for one in known if one.name in kept},
-        {name: AskedSet(own[name], tuple(calls)) for name, calls in others.items()},
-    )
+    return {one.name: AskedSet(one.calls, own[one.name], others[one.name]) for one in known if one.name in kept}
 
 
 def _in_range(shapes: Shapes, dimensions: Sequence[Dimension]) -> bool:
@@ -133,15 +125,12 @@ def _differ_along(one: _Set, other: _Set, dimensions: Sequence[Dimension]) -> bo
     return one.form == other.form and first != second and rest(first) == rest(second)
 
 
-def _recorded(sets: Sets, parameters: Sequence[str]) -> tuple[Mapping[str, Sequence[Call]], Mapping[str, AskedSet]]:
-    groups: dict[str, list[_Set]] = {}
-    for name, calls in sets.items():
-        one = _set(name, calls, parameters)
-        same = next((first for first, others in groups.items() if others[0].form == one.form), name)
-        groups.setdefault(same, []).append(one)
-    kept: dict[str, Sequence[Call]] = {}
+def _recorded(known: Sequence[_Set]) -> Mapping[str, AskedSet]:
     found: dict[str, AskedSet] = {}
-    for name, group in groups.items():
+    for index, first in enumerate(known):
+        if any(one.form == first.form for one in known[:index]):
+            continue
+        group = [one for one in known if one.form == first.form]
         calls = [pair for one in group for pair in zip(one.calls, one.shapes, strict=True)]
         calls = [(call, shapes) for call, shapes in calls if all(map(prod, shapes.values()))] or calls
         usual = calls[0][1]
@@ -149,12 +138,13 @@ def _recorded(sets: Sets, parameters: Sequence[str]) -> tuple[Mapping[str, Seque
         dimensions = _dimensions([shapes for _, shapes in calls])
         if dimensions:
             points = tuple(dict.fromkeys(_point(shapes, dimensions) for _, shapes in calls))
-            kept[name] = [call for call, shapes in calls if shapes == usual]
-            found[name] = AskedSet(dimensions, tuple(call for call, shapes in calls if shapes != usual), points)
+            same = [call for call, shapes in calls if shapes == usual]
+            others = [call for call, shapes in calls if shapes != usual]
+            found[first.name] = AskedSet(same, dimensions, others, points)
     if not found:
         text = "--sizes recorded: no recorded calls differ in sizes alone; record others, or name sizes as in x.0=1,4,8"
         raise BakeoffError(text, "bad-option")
-    return kept, found
+    return found
 
 
 def _fewer(calls: list[tuple[Call, Shapes]], usual: Shapes) -> list[tuple[Call, Shapes]]:

@@ -106,10 +106,6 @@ class Recording:
         """Whether nothing more would be kept."""
         return all(name in self._taken and self._taken[name].is_full for name in self._names)
 
-    def sets(self, name: str) -> dict[str, list[Call]]:
-        """The kept calls by input set, as they were."""
-        return _sets(self._taken[name].calls)
-
     def write(self, folder: Path, of: str) -> tuple[Recorded, ...]:
         """Write a folder of a live module for each name, named `OF.NAME`; what cannot travel to another process is the
         `problem`."""
@@ -126,7 +122,7 @@ class Recording:
             return Recorded(name, "", calls, taken.seen, (), taken.problem)
         module = taken.called
         kept, notes = as_tensors(module, taken.calls, parameter_names(module))
-        sets = _sets(kept)
+        sets = sets_of(kept)
         numbers = sorted({name for call in kept for name in call.fractions})
         shutil.rmtree(folder, ignore_errors=True)
         try:
@@ -137,7 +133,7 @@ class Recording:
         return Recorded(name, str(folder), calls, taken.seen, tuple(sets), notes=tuple(notes))
 
 
-def _sets(calls: Sequence[RecordedCall]) -> dict[str, list[Call]]:
+def sets_of(calls: Sequence[RecordedCall]) -> dict[str, list[Call]]:
     """Calls by input set: `call`, and `call-2` and so on for other shapes, dtypes or plain values."""
     order: list[Form] = []
     sets: list[list[Call]] = []

@@ -1,6 +1,6 @@
 """Recorded calls: as they were at the entry, different ones only, in order, by their shapes and plain values."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,13 @@ from torch import nn
 from bakeoff.bring.bring import read_source
 from bakeoff.models.brought.live_read import read_live
 from bakeoff.models.brought.method import MethodOf
+from bakeoff.models.brought.model import Call
 from bakeoff.process.inspected import Recorded
 from bakeoff.worker.brought.calls import parameter_names
 from bakeoff.worker.inspection.inspect import Subject, record, watched_calls
 from bakeoff.worker.inspection.load import find_modules
 from bakeoff.worker.inspection.numbers import as_tensors
-from bakeoff.worker.inspection.recording import MOST_CALLS, Recording, folder_name
+from bakeoff.worker.inspection.recording import MOST_CALLS, Recording, folder_name, sets_of
 from bakeoff.worker.inspection.tree import Tree
 
 
@@ -50,14 +51,19 @@ class State:
     length: int
 
 
-def recorded(names: Sequence[str], run: Any) -> Recording:
-    recording, found = Recording(names), find_modules(run)
+def recording_of(name: str, run: Any) -> Recording:
+    recording, found = Recording([name]), find_modules(run)
     tree = Tree({id(module): name for name, module in found})
     with watched_calls(tree, [type(module) for _, module in found]):
         tree.begin(lambda: 0, capture=recording.take)
         run()
         tree.end()
     return recording
+
+
+def recorded(name: str, run: Any) -> Mapping[str, Sequence[Call]]:
+    """The calls of a module that are kept, by input set."""
+    return sets_of(recording_of(name, run)._taken[name].calls)
 
 
 def test_inputs_are_those_of_the_entry_in_the_order_of_the_calls() -> None:
@@ -67,7 +73,7 @@ def test_inputs_are_those_of_the_entry_in_the_order_of_the_calls() -> None:
         for value in (3.0, 1.0, 3.0, 2.0):
             unet(torch.full((2,), value))  # which changes it in place
 
-    sets = recorded(["unet"], run).sets("unet")
+    sets = recorded("unet", run)
     assert [args[0].tolist() for args, _ in sets["call"]] == [[3, 3], [1, 1], [2, 2]]
 
 
@@ -80,7 +86,7 @@ def test_each_shape_dtype_and_plain_value_is_a_set() -> None:
         unet(torch.ones(2, dtype=torch.float64), 5)
         unet(torch.zeros(2), 5)
 
-    sets = recorded(["unet"], run).sets("unet")
+    sets = recorded("unet", run)
     assert {name: len(calls) for name, calls in sets.items()} == {"call": 2, "call-2": 1, "call-3": 1, "call-4": 1}
     assert [args[1] for args, _ in sets["call-3"]] == [6]
 
@@ -92,9 +98,9 @@ def test_at_most_eight_calls_are_kept() -> None:
         for value in range(20):
             unet(torch.full((1,), float(value)))
 
-    recording = recorded(["unet"], run)
+    recording = recording_of("unet", run)
     assert not recording.full, "a call of another form would still be kept"
-    assert [args[0].item() for args, _ in recording.sets("unet")["call"]] == list(range(MOST_CALLS))
+    assert [args[0].item() for args, _ in sets_of(recording._taken["unet"].calls)["call"]] == list(range(MOST_CALLS))
 
 
 def test_later_sizes_take_the_place_of_calls_of_the_commonest_one() -> None:
@@ -105,7 +111,7 @@ def test_later_sizes_take_the_place_of_calls_of_the_commonest_one() -> None:
             for value in range(10):
                 unet(torch.full((size,), float(value)))
 
-    sets = recorded(["unet"], run).sets("unet")
+    sets = recorded("unet", run)
     assert {name: len(calls) for name, calls in sets.items()} == {"call": 6, "call-2": 1, "call-3": 1}
     assert [args[0].shape[0] for calls in sets.values() for args, _ in calls[:1]] == [2, 3, 4]
     assert [args[0][0].item() for args, _ in sets["call"]] == [0, 1, 2, 3, 4, 5]
@@ -117,7 +123,7 @@ def test_structures_and_keywords_are_kept() -> None:
     def run() -> None:
         unet(x=torch.ones(1), t=torch.tensor(3), state=State(torch.zeros(2), 4), masks=[torch.ones(1), None])
 
-    ((args, kwargs),) = recorded(["unet"], run).sets("unet")["call"]
+    ((args, kwargs),) = recorded("unet", run)["call"]
     assert args == ()
     assert list(kwargs) == ["x", "t", "state", "masks"]
     assert (kwargs["state"].length, kwargs["state"].cache.tolist(), kwargs["masks"][1]) == (4, [0, 0], None)
@@ -125,7 +131,7 @@ def test_structures_and_keywords_are_kept() -> None:
 
 def test_a_method_is_recorded_and_can_be_called_as_a_module() -> None:
     vae = Denoiser()
-    sets = recorded(["vae.decode"], lambda: vae.decode(torch.ones(2))).sets("vae.decode")
+    sets = recorded("vae.decode", lambda: vae.decode(torch.ones(2)))
     ((args, kwargs),) = sets["call"]
     assert MethodOf(vae, "decode")(*args, **kwargs).tolist() == [2, 2]
     assert parameter_names(MethodOf(vae, "decode")) == ["z"]

@@ -13,7 +13,7 @@ from bakeoff.models.component import TensorSpec, Work, Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import Dimension, parse_sizes
 from bakeoff.worker.brought.network import GivenInputs, _resized
-from bakeoff.worker.brought.sizes import AskedSet, sizes_of
+from bakeoff.worker.brought.sizes import sizes_of
 
 PARAMETERS = ("x", "mask")
 
@@ -24,9 +24,10 @@ def call(rows: int, columns: int = 4) -> Call:
 
 def test_sets_without_the_input_are_left_out() -> None:
     sets = {"all": [call(4)], "bare": [((), {"ids": torch.zeros(4)})]}
-    kept, asked = sizes_of(sets, PARAMETERS, parse_sizes(["x.0,mask.0=2,8"]))
-    assert list(kept) == ["all"]
-    assert asked["all"] == AskedSet((Dimension((("x", 0), ("mask", 0)), (2, 8)),))
+    asked = sizes_of(sets, PARAMETERS, parse_sizes(["x.0,mask.0=2,8"]))
+    assert {name: (one.dimensions, one.others) for name, one in asked.items()} == {
+        "all": ((Dimension((("x", 0), ("mask", 0)), (2, 8)),), [])
+    }
     with pytest.raises(BakeoffError, match="there is no input 'y'; there are x, mask, ids"):
         sizes_of(sets, PARAMETERS, parse_sizes(["y.0=2,8"]))
 
@@ -43,8 +44,8 @@ def test_sets_that_differ_along_the_named_axes_become_the_first_one_in_the_range
         "wide": [call(4, 5)],
         "twin": [call(4)],
     }
-    kept, asked = sizes_of(sets, PARAMETERS, parse_sizes(["x.0,mask.0=2,4,8"]))
-    assert {name: shapes(calls) for name, calls in kept.items()} == {
+    asked = sizes_of(sets, PARAMETERS, parse_sizes(["x.0,mask.0=2,4,8"]))
+    assert {name: shapes(one.calls) for name, one in asked.items()} == {
         "usual": [(4, 4), (4, 4)],
         "wide": [(4, 5)],
         "twin": [(4, 4)],
@@ -54,23 +55,23 @@ def test_sets_that_differ_along_the_named_axes_become_the_first_one_in_the_range
 
 def test_sets_of_other_dtypes_or_constants_stay_apart() -> None:
     other: Call = (torch.zeros(8, 4, dtype=torch.float64), torch.ones(8)), {}
-    kept, _ = sizes_of({"a": [call(4)], "b": [other]}, PARAMETERS, parse_sizes(["x.0,mask.0=2,8"]))
-    assert list(kept) == ["a", "b"]
+    asked = sizes_of({"a": [call(4)], "b": [other]}, PARAMETERS, parse_sizes(["x.0,mask.0=2,8"]))
+    assert list(asked) == ["a", "b"]
     with pytest.raises(BakeoffError, match="no recorded calls differ in sizes alone"):
         sizes_of({"a": [call(4)], "b": [other]}, PARAMETERS, "recorded")
 
 
 def test_recorded_calls_that_differ_in_sizes_alone_are_one_set() -> None:
     sets = {"prefill": [call(4), call(4)], "long": [call(8), call(2)]}
-    kept, asked = sizes_of(sets, PARAMETERS, "recorded")
-    assert {name: len(calls) for name, calls in kept.items()} == {"prefill": 2}
+    asked = sizes_of(sets, PARAMETERS, "recorded")
+    assert {name: len(one.calls) for name, one in asked.items()} == {"prefill": 2}
     (found,) = asked.values()
     assert found.dimensions == (Dimension((("x", 0), ("mask", 0)), (2, 4, 8)),)
     assert (shapes(found.others), found.points) == ([(8, 4), (2, 4)], ((4,), (8,), (2,)))
 
 
 def test_axes_that_move_on_their_own_are_dimensions_of_their_own() -> None:
-    _, asked = sizes_of({"call": [call(4, 4), call(8, 4), call(4, 6)]}, PARAMETERS, "recorded")
+    asked = sizes_of({"call": [call(4, 4), call(8, 4), call(4, 6)]}, PARAMETERS, "recorded")
     assert asked["call"].dimensions == (
         Dimension((("x", 0), ("mask", 0)), (4, 8)),
         Dimension((("x", 1),), (4, 6)),
@@ -80,15 +81,15 @@ def test_axes_that_move_on_their_own_are_dimensions_of_their_own() -> None:
 
 def test_of_many_recorded_sizes_the_usual_one_and_both_ends_are_among_eight() -> None:
     sets = {"call": [call(rows) for rows in (7, *range(1, 7), *range(8, 30))]}
-    _, asked = sizes_of(sets, PARAMETERS, "recorded")
+    asked = sizes_of(sets, PARAMETERS, "recorded")
     values = asked["call"].dimensions[0].values
     assert len(values) == 8
     assert {1, 7, 29} <= set(values)
 
 
 def test_calls_without_elements_are_no_size() -> None:
-    kept, asked = sizes_of({"call": [call(0), call(2), call(4)]}, PARAMETERS, "recorded")
-    assert shapes(kept["call"]) == [(2, 4)]
+    asked = sizes_of({"call": [call(0), call(2), call(4)]}, PARAMETERS, "recorded")
+    assert shapes(asked["call"].calls) == [(2, 4)]
     assert asked["call"].points == ((2,), (4,))
 
 

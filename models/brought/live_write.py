@@ -37,12 +37,14 @@ from bakeoff.models.brought.model import Model
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.user_code import is_users
 from bakeoff.models.weights import refuse_unusable
+from bakeoff.models.words import some_of
 
 MAIN = "__main__"
 FACTS = ("state", "keep_fp32", "buffers", "hold", "place", "tolerance_fp32")
 """Fields of a Model that travel with its module."""
 _UNNAMED = ("_parameters", "_buffers", "_modules", "__globals__", "__closure__", "__func__", "__wrapped__")
 """Parts of objects that a path to an attribute does not show."""
+_PLAIN = str | bytes | int | float | Enum | torch.dtype
 _SHOWN, _DEEPEST, _PROTOCOL = 12, 10_000, 5
 _ADVICE = "give a function that makes the module in a file instead: bakeoff sweep mine.py:model"
 
@@ -114,10 +116,9 @@ class _Writer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         finally:
             sys.setrecursionlimit(limit)
         if self._problems:
-            problems = list(dict.fromkeys(self._problems))
-            more = f", and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-            text = f"{type(module).__name__} cannot travel to another process: {', '.join(problems[:_SHOWN])}{more}"
-            raise BakeoffError(f"{text}; {_ADVICE}", "cannot-travel")
+            problems = some_of(dict.fromkeys(self._problems), _SHOWN)
+            text = f"{type(module).__name__} cannot travel to another process: {problems}; {_ADVICE}"
+            raise BakeoffError(text, "cannot-travel")
 
     def persistent_id(self, value: Any) -> Any:
         """What the pickle holds in the place of some values; None for others, which are pickled."""
@@ -130,8 +131,8 @@ class _Writer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
             return "storage", self._key(value._untyped_storage), value.dtype
         if kind is UntypedStorage:
             return "storage", self._key(value), torch.uint8
-        if kind in (set, frozenset) and all(isinstance(item, str | bytes | Enum | torch.dtype) for item in value):
-            number, _ = self._sets.setdefault(id(value), (len(self._sets), value))  # their order is random
+        if kind in (set, frozenset) and all(isinstance(item, _PLAIN) for item in value):  # in a random order
+            number, _ = self._sets.setdefault(id(value), (len(self._sets), value))
             return "set", number, kind, sorted(value, key=repr)
         return None
 
@@ -247,8 +248,7 @@ class _Writer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
             for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
                 self._paths.setdefault(id(cell), _join(path, name))
         parts = [part for one in found[1:3] for part in (one if isinstance(one, tuple) else [one])]
-        if isinstance(value, dict | list):
-            parts.append(dict(value) if isinstance(value, dict) else list(value))
+        parts += [kind(value) for kind in (dict, list) if isinstance(value, kind)]
         self.name_parts(path, parts)
 
     def name_parts(self, path: str, parts: Sequence[Any]) -> None:

@@ -525,6 +525,12 @@ def watch_dispatch(note: Callable[[Any, list[Any], Any], None]) -> Any:
     return Watching()  # type: ignore[no-untyped-call]
 
 
+def storage_id(tensor: "Tensor") -> int:
+    """Identifies a tensor's storage while it lives, on the meta device too, where every address is 0."""
+    found: int = tensor.untyped_storage()._cdata
+    return found
+
+
 def rewrite_dispatch(rewrite: Callable[[Any, dict[str, Any]], dict[str, Any]]) -> Any:
     """A context in which each dispatched operator gets the keyword arguments that `rewrite` makes of its own."""
     from torch.utils._python_dispatch import TorchDispatchMode

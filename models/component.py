@@ -107,7 +107,7 @@ class Work:
     flops: int
     """Two for each multiply-add of linear layers, convolutions and attention; elementwise work is not counted."""
     weight_elements: int
-    """Parameters read at least once in the call."""
+    """Elements of parameters read at least once in the call."""
     io_elements: int
     """Elements of the workload's inputs read and outputs written, each once."""
     convolution_flops: int = 0
@@ -144,13 +144,15 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One way to call a component: inputs and outputs with fixed shapes, in the order of `forward`, and their work."""
+    """One way to call a component: inputs and outputs with fixed shapes, in the order of `forward`."""
 
     name: str
     summary: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    work: Work
+    work: Work | None = None
+    """As a model was described by running it; None: a worker counts it, on the meta device where the network runs
+    there (`bakeoff.record.work` keeps it)."""
     frames_per_call: int = 1
     """Video frames that a call delivers. For audio: the video frames whose samples a stream keeps of the call."""
     calls_per_frame: int | None = 1
@@ -176,14 +178,14 @@ class Workload:
         """The workload with the shapes of one of its sizes, and no others."""
         return replace(self, inputs=size.inputs, outputs=size.outputs, work=size.work, axes=(), usual="", sizes=())
 
-    def minimum_bytes(self, weight_bytes: float, element_bytes: float) -> int:
-        """Least memory traffic of a call: weights, inputs and outputs, each moved once.
+    def minimum_bytes(self, work: Work, weight_bytes: float, element_bytes: float) -> int:
+        """Least memory traffic of a call of this work: weights, inputs and outputs, each moved once.
 
         `weight_bytes` is the size of a parameter, `element_bytes` that of an element of an input or output. A tensor
         that stays fp32 counts at least four bytes an element, one with a dtype of its own that dtype's.
         """
         tensors = sum(spec.elements * spec.element_bytes(element_bytes) for spec in self.inputs + self.outputs)
-        return round(self.work.weight_elements * weight_bytes + tensors)
+        return round(work.weight_elements * weight_bytes + tensors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,19 @@ class Stream:
         return (*self.opening, *self.each)
 
 
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What torch's counter cannot see of a call, because the network computes it in another way: added to its counts.
+    Each component that has one says why."""
+
+    flops: int = 0
+    convolution_flops: int = 0
+
+
+def _exact(_config: Any, _workload: str, _batch: int) -> Correction:
+    return Correction()
+
+
 def _no_stream(_config: Any, _workload: str) -> Stream | None:
     return None
 
@@ -232,6 +247,8 @@ class Preset:
 
     name: str
     config: Any
+    parameters: int
+    """Trainable ones, as published; the worker that counts the work checks it."""
     label: str = ""
 
 
@@ -251,8 +268,6 @@ class Component:
     """The standard workloads of a config, as listings print them."""
     workload: Callable[[Any, str, int], Workload]
     """(config, workload name, batch) to the workload; raises BakeoffError for an unknown name."""
-    parameters: Callable[[Any], int]
-    """Trainable parameters, by formula."""
     tolerance_fp32: float
     """Relative L2 error that an fp32 implementation may have."""
     network: str
@@ -267,6 +282,8 @@ class Component:
     """In which a sweep takes it where none is asked for; (): those of the device."""
     compiles: bool = False
     """Its code calls torch.compile by itself."""
+    correction: Callable[[Any, str, int], Correction] = _exact
+    """(config, workload name, batch) to what the count of its work lacks."""
     keep_fp32: tuple[str, ...] = ()
     """Parts of its modules, by name or path, that half precision leaves in fp32."""
     layers: tuple[Layer, ...] = ()

@@ -134,8 +134,7 @@ class _Workers:
 def _refuse_little_room(plan: Plan, part: Path) -> None:
     """Raises BakeoffError where the weights alone would not fit, each program holding its own."""
     variant = plan.rows[0].variant
-    config = plan.component.preset(variant.preset).config
-    needed = weights_bytes(plan.component, config, variant.dtype) * len(plan.rows)
+    needed = weights_bytes(plan.component.preset(variant.preset), variant.dtype) * len(plan.rows)
     free = shutil.disk_usage(part).free
     if needed > free:
         text = f"{part.parent} has {free >> 20} MiB free, the artifact may take {needed >> 20}"

@@ -5,30 +5,26 @@ A model is run once, and again where code or libraries changed.
 
 import re
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
 
 from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest
-from bakeoff.machine.locks import device_lock, entry_lock
+from bakeoff.machine.locks import entry_lock
 from bakeoff.models import component_names
 from bakeoff.models.brought.about import ABOUT, LIVE, SCHEMA, About, Source, read_about
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import AskedSizes
 from bakeoff.plan.brought import brought_reference, described_elsewhere
-from bakeoff.process.environment import user_code_path, worker_environment
 from bakeoff.process.jobs import DescribeJob, DescribeResult
-from bakeoff.process.supervisor import Deadlines, Launch, run_job
 from bakeoff.record.user_source import archive_hash, content_hash, file_hash
+from bakeoff.sweeps.describe import describe
 from bakeoff.sweeps.progress import Progress
 
 USUAL = "model"
 """The function that a file of one model has: the model is named by the file alone."""
 _FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<name>[^\W\d]\w*)")
-_DEADLINE_S = 1200.0
-"""For weights that are loaded from a slow disk, and some eager calls."""
 
 
 def is_brought(reference: str) -> bool:
@@ -135,7 +131,8 @@ def bring(
     with entry_lock(cache, folder, progress.say):
         if not (folder / ABOUT).is_file():
             threads = threads or host.usable_cores()
-            _describe(DescribeJob(source, name, preset, seed, threads, str(folder), sizes, more, device), progress)
+            job = DescribeJob(source, name, preset, seed, threads, str(folder), sizes, more, device)
+            describe(job, DescribeResult, name, cache, progress, threads)
     for note in read_about(folder).notes:
         progress.say(f"{name}: {note}.")
     return str(folder)
@@ -146,19 +143,3 @@ def _read_again(about: About) -> tuple[Source, str, str]:
     known = about.source
     source, name, preset = read_source(f"{known.path}:{known.function}" if known.function else known.path)
     return msgspec.structs.replace(source, working_folder=known.working_folder), name, preset
-
-
-def _describe(job: DescribeJob, progress: Progress) -> None:
-    folder = Path(job.folder)
-    log = folder.parents[1] / "logs" / f"describe-{folder.name}.log"
-    running = progress.start(0, 0, f"describing {job.name}")
-    launch = Launch(worker_environment(job.threads, user_code_path()), Deadlines(_DEADLINE_S), log, running.event)
-    with device_lock(job.device, progress.say) if job.device == "cuda" else nullcontext():
-        outcome = run_job(job, DescribeResult, launch)
-    if outcome.kind == "result":
-        running.finish("ok", f"{outcome.wall_s:.1f} s")
-        return
-    running.finish(outcome.kind, "")
-    if outcome.kind == "refused":
-        raise BakeoffError(outcome.reason, outcome.code)
-    raise BakeoffError(f"{job.name} cannot be described: {outcome.reason}; its output is in {log}", "worker-failed")

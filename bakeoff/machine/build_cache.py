@@ -90,7 +90,7 @@ def replace_usual_folder(folder: Path) -> None:
 _CLEARED = {
     "builds": ("compiled", "headers"),
     "references": ("references",),
-    "models": ("brought", "live"),
+    "models": ("brought", "live", "counted"),
     "logs": ("logs", "traces", "work"),
 }
 """Kinds to folders of the cache that take room."""

@@ -178,9 +178,9 @@ def _memory(making: Making, rows: Mapping[Program, Row]) -> Need:
     needs = []
     for slot, component in making.components.items():
         own = {program: row for program, row in rows.items() if program.slot == slot}
-        config = component.preset(making.loop.presets[slot]).config
-        workloads = [component.workload(config, program.workload, program.batch) for program in own]
+        preset = component.preset(making.loop.presets[slot])
+        workloads = [component.workload(preset.config, program.workload, program.batch) for program in own]
         row = next(iter(own.values()))
         backends = [resolve_backend(step.backend) for step in row.steps]
-        needs.append(programs_memory(component, config, workloads, backends, row.variant.dtype, row.subject.device))
+        needs.append(programs_memory(preset, workloads, backends, row.variant.dtype, row.subject.device))
     return with_process(needs)

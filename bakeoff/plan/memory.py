@@ -1,11 +1,10 @@
-"""Memory of a row, estimated from its component's formulas before anything is built."""
+"""Memory of a row, estimated before anything is built, from the number of parameters and the shapes of a call."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bakeoff.backends.backend import Backend
-from bakeoff.models.component import Component, TensorSpec, Workload
+from bakeoff.models.component import Preset, TensorSpec, Workload
 from bakeoff.plan.suites import Step
 
 LARGE_WEIGHTS_BYTES = 1 << 30
@@ -32,8 +31,8 @@ def element_bytes(dtype: str) -> int:
     return _DTYPE_BYTES[dtype]
 
 
-def weights_bytes(component: Component, config: Any, dtype: str) -> int:
-    return component.parameters(config) * element_bytes(dtype)
+def weights_bytes(preset: Preset, dtype: str) -> int:
+    return preset.parameters * element_bytes(dtype)
 
 
 def total(needs: Sequence[Need]) -> Need:
@@ -41,11 +40,9 @@ def total(needs: Sequence[Need]) -> Need:
     return Need(sum(need.device for need in needs), sum(need.host for need in needs))
 
 
-def memory_of(
-    component: Component, config: Any, workload: Workload, steps: Sequence[Step], dtype: str, device: str
-) -> Need:
+def memory_of(preset: Preset, workload: Workload, steps: Sequence[Step], dtype: str, device: str) -> Need:
     """What a worker needs of weights, inputs, outputs and the process itself until it has timed a variant."""
-    return with_process([programs_memory(component, config, [workload], [s.backend for s in steps], dtype, device)])
+    return with_process([programs_memory(preset, [workload], [s.backend for s in steps], dtype, device)])
 
 
 def with_process(needs: Sequence[Need]) -> Need:
@@ -55,12 +52,7 @@ def with_process(needs: Sequence[Need]) -> Need:
 
 
 def programs_memory(
-    component: Component,
-    config: Any,
-    workloads: Sequence[Workload],
-    backends: Sequence[Backend],
-    dtype: str,
-    device: str,
+    preset: Preset, workloads: Sequence[Workload], backends: Sequence[Backend], dtype: str, device: str
 ) -> Need:
     """The same without the process, of several programs of a component in one process.
 
@@ -68,12 +60,12 @@ def programs_memory(
     keeps its copies. On CUDA the weights and inputs are drawn on the host, and weights are there no more when an engine
     is built; its build may hold copies of its own there.
     """
-    weights = weights_bytes(component, config, dtype)
+    weights = weights_bytes(preset, dtype)
     copies = max(_copies(backend, device) for backend in backends)
     shared = all(backend.footprint.keeps_module_weights for backend in backends)
     kept = (copies - 1 if shared else copies) * (len(workloads) - 1)
     own = weights * (copies + kept) + sum(_sets_bytes(workload, element_bytes(dtype)) for workload in workloads)
-    drawn = component.parameters(config) * _DRAWN_BYTES
+    drawn = preset.parameters * _DRAWN_BYTES
     inputs = sum(_bytes(one.inputs, _DRAWN_BYTES) * one.set_count for one in workloads)
     if device == "cuda":
         built = weights * max(backend.footprint.host_weight_copies for backend in backends)

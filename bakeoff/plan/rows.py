@@ -141,11 +141,12 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
     variant = Variant(component.name, subject.preset, target.workload.name, uses, dtype, subject.device)
     seeds = [subject.batch, subject.weight_seed, subject.input_seed, subject.checkpoint_hash, subject.threads]
     config_id = digest([str(variant), config, *seeds])
-    memory = memory_of(component, config, target.workload, steps, dtype, subject.device)
+    preset = component.preset(subject.preset)
+    memory = memory_of(preset, target.workload, steps, dtype, subject.device)
     machine = this_machine(subject.device).machine_class
     folder = build_cache.usual_folder([str(variant), config_id, host.read_versions(), machine])
     searches = any(step.backend.footprint.searches(step.options) for step in steps)
-    slow = searches or weights_bytes(component, config, dtype) >= LARGE_WEIGHTS_BYTES
+    slow = searches or weights_bytes(preset, dtype) >= LARGE_WEIGHTS_BYTES
     return Row(
         variant=variant,
         subject=subject,
@@ -170,7 +171,8 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
 
 def _layers(component: Component, workload: Workload) -> Collection[Layer] | None:
     """The component's kinds of layers; None where it has convolutions that are no modules, of an unknown kind."""
-    unknown = workload.work.convolution_flops and not any(layer.startswith("conv") for layer in component.layers)
+    convolves = workload.work is not None and workload.work.convolution_flops > 0
+    unknown = convolves and not any(layer.startswith("conv") for layer in component.layers)
     return None if unknown else component.layers
 
 

@@ -7,7 +7,7 @@ from bakeoff.backends.format import Written
 from bakeoff.export.manifest import Checked, Program, Sample
 from bakeoff.machine.floors import Ceiling
 from bakeoff.models.brought.about import Source
-from bakeoff.models.component import Quantisation, Stream
+from bakeoff.models.component import Quantisation, Stream, Work
 from bakeoff.models.errors import ErrorCode
 from bakeoff.models.sizes import AskedSizes
 from bakeoff.models.types import Device, Dtype
@@ -66,6 +66,24 @@ class DescribeResult:
     """The files of the job are written."""
 
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CountJob:
+    """Count the work of calls of a component, and check the number of parameters of its presets."""
+
+    component: str
+    """Name in the table or package.module:SPEC."""
+    calls: tuple[tuple[str, str, int], ...]
+    """Preset, workload and batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountResult:
+    works: tuple[Work | None, ...]
+    """In the order of the calls; None where the network raised."""
+    problems: tuple[str, ...]
+    """What those raised, each in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,6 +405,7 @@ class Answer:
 
 Job = (
     DescribeJob
+    | CountJob
     | ReferenceJob
     | MeasureJob
     | TraceJob

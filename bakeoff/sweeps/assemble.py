@@ -43,7 +43,7 @@ def make_record(
     watched = NOT_WATCHED if ended is None else ended.watched
     plan, component, subject = session.plan, session.plan.component, row.subject
     preset = component.preset(subject.preset)
-    workload = component.workload(preset.config, subject.workload, subject.batch)
+    workload, work = component.workload(preset.config, subject.workload, subject.batch), session.works[subject]
     io_bytes = element_bytes(row.variant.dtype)
     commit, dirty = paths.commit()
     record = Record(
@@ -61,9 +61,9 @@ def make_record(
         threads=subject.threads,
         frames_per_call=workload.frames_per_call,
         calls_per_frame=workload.calls_per_frame,
-        parameters=component.parameters(preset.config),
-        flops=workload.work.flops,
-        convolution_flops=workload.work.convolution_flops,
+        parameters=preset.parameters,
+        flops=work.flops,
+        convolution_flops=work.convolution_flops,
         policy=plan.request.policy,
         measurement=_measurement(session, row, outcome, (*findings, *watched.findings)),
         host=host.read_host(),
@@ -77,7 +77,7 @@ def make_record(
         note=session.note,
         baseline=row.baseline,
         quantisation=row.quantisation,
-        minimum_bytes=workload.minimum_bytes(LEAST_WEIGHT_BYTES.get(row.quantisation, io_bytes), io_bytes),
+        minimum_bytes=workload.minimum_bytes(work, LEAST_WEIGHT_BYTES.get(row.quantisation, io_bytes), io_bytes),
         ceilings=session.ceilings,
         code=code_hash(),
         selftest=session.selftest,

@@ -28,7 +28,7 @@ from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, is_
 from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError, wait_until_built, wait_until_ready
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.row import References, launch_of, make_reference
-from bakeoff.sweeps.session import Session, WeightsMemory, open_session, with_ceilings
+from bakeoff.sweeps.session import Session, WeightsMemory, open_session, with_ceilings, with_works
 from bakeoff.variant import parse_variant
 
 _LEAST = LEAST_ROUNDS + 1
@@ -303,7 +303,7 @@ def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | N
     with closing(WeightsMemory()) as weights, device_lock(a.subject.device, progress.say, cache) as held:
         load = host.present_load(held.idle_s)
         sweep = f"compare-{digest([plan.key, now()])[:8]}"
-        session = open_session(plan, sweep, note, runs, cache, load, progress)
+        session = with_works(open_session(plan, sweep, note, runs, cache, load, progress))
         session = replace(with_ceilings(session, runs), weights=weights)
         running = progress.start(0, 0, f"{a.variant} against {b.variant}")
         comparison = replace(race(session, running, a, b, seed=seed), sweep="")

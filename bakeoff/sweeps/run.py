@@ -28,7 +28,7 @@ from bakeoff.sweeps.compare import race
 from bakeoff.sweeps.headers import make_headers
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.resume import begin, continue_unfinished, key_of, mark_finished
-from bakeoff.sweeps.session import Session, WeightsMemory, open_session, with_ceilings, with_ceilings_again
+from bakeoff.sweeps.session import Session, WeightsMemory, open_session, with_ceilings, with_ceilings_again, with_works
 from bakeoff.sweeps.time_limit import OutOfTime, TimeIsUpError, TimeLimit, open_limit
 from bakeoff.sweeps.wave import next_wave, run_wave
 
@@ -88,6 +88,7 @@ def run_sweep(
             with closing(WeightsMemory()) as weights, limit.enforced():
                 session = open_session(plan, state.sweep, note, runs, cache, load, progress, seed)
                 session = replace(session, order=limit.order(session.order), begun=begun, weights=weights)
+                session = with_works(session)
                 session = _run_rows(session, runs, stored, limit, held.tell)
                 if plan.request.final_s:
                     finals += _run_finals(session, stored, runs, limit)

@@ -13,13 +13,16 @@ from typing import Literal
 
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.locks import entry_lock
+from bakeoff.models.component import Work
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Key, Row
+from bakeoff.process.jobs import Subject
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.floor import share, work_dtypes
 from bakeoff.record.schema import Record, SelftestStamp
 from bakeoff.record.selftest_stamp import read_stamp
 from bakeoff.sweeps.ceilings import known_ceilings
+from bakeoff.sweeps.describe import works_of
 from bakeoff.sweeps.progress import Progress
 from bakeoff.sweeps.seal import Seal
 
@@ -55,6 +58,7 @@ class WeightsMemory:
 
 
 Part = Literal[
+    "counting work",
     "ceilings",
     "references",
     "precompiled headers",
@@ -168,6 +172,8 @@ class Session:
     """The best known: those of the records, and once a row needs them those that were measured for it."""
     selftest: SelftestStamp | None
     progress: Progress
+    works: Mapping[Subject, Work] = field(default_factory=dict)
+    """Of a call of each subject, once rows are to run."""
     references: dict[tuple[Path, str], tuple[Outcome, Seal]] = field(default_factory=dict)
     """How making each reference folder ended, so that it is tried once, and the hashes of its files."""
     weights: WeightsMemory | None = None
@@ -204,6 +210,12 @@ def open_session(
     order = plan.rows if order_seed is None else shuffled(plan.rows, order_seed)
     session = Session(plan, sweep, order, order_seed, note, load, cache, (), read_stamp(), progress)
     return _with_ceilings(session, runs, ())
+
+
+def with_works(session: Session) -> Session:
+    """The session after counting the work of calls that is not known yet."""
+    with session.spent.on("counting work"):
+        return replace(session, works=works_of(session.plan, session.cache, session.progress))
 
 
 def with_ceilings(session: Session, runs: Path) -> Session:

@@ -27,6 +27,7 @@ from bakeoff.process.jobs import (
     CeilingsJob,
     ClockJob,
     CompareJob,
+    CountJob,
     DescribeJob,
     HeadersJob,
     InspectJob,
@@ -83,6 +84,11 @@ def _do(job: Job, report: Reporter) -> Any:
 
             _limit_memory(job.device)
             return describe_model(job, report)
+        case CountJob():
+            from bakeoff.worker.work import count_works
+
+            _limit_memory("cpu")
+            return count_works(job, report)
         case ReferenceJob():
             from bakeoff.worker.reference.make import make_reference
 

@@ -65,7 +65,7 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
         device=device,
         policy=job.measure.policy,
         check_outputs=checked.watch.check,
-        flush=cache_flush(device, checked.loaded.workload),
+        flush=cache_flush(device, checked.loaded),
         inputs=checked.inputs,
         report=report,
     )

@@ -18,12 +18,11 @@ import torch
 
 from bakeoff.machine import host
 from bakeoff.machine.gpus import POWER_CAP, SLOWDOWNS, ask, find_gpu, nvml, physical_gpu, read_memory
-from bakeoff.models.component import Workload
 from bakeoff.models.types import Scalar
 from bakeoff.process import guard
 from bakeoff.record.schema import Finding, new_finding
 from bakeoff.worker.checks import memory
-from bakeoff.worker.subject import synchronise
+from bakeoff.worker.subject import LoadedSubject, synchronise
 
 _MANY = 16
 _LEAST_WEIGHT_BYTES = 1
@@ -58,7 +57,7 @@ def held_bytes(device: str) -> int:
     return memory.used_bytes() + total - free
 
 
-def cache_flush(device: str, workload: Workload) -> Callable[[], None] | None:
+def cache_flush(device: str, loaded: LoadedSubject) -> Callable[[], None] | None:
     """A function that empties the L2 cache of a GPU; None on a CPU, or where the weights are many times the L2's size.
 
     Of weights somewhat larger than the L2 a part is still there from the call before, so that a call may take less than
@@ -68,7 +67,7 @@ def cache_flush(device: str, workload: Workload) -> Callable[[], None] | None:
     if device == "cpu":
         return None
     cache_bytes = torch.cuda.get_device_properties(0).L2_cache_size
-    if workload.work.weight_elements * _LEAST_WEIGHT_BYTES > _MANY * cache_bytes:
+    if loaded.work.weight_elements * _LEAST_WEIGHT_BYTES > _MANY * cache_bytes:
         return None
     buffer = torch.empty(4 * cache_bytes, dtype=torch.int8, device=device)
 

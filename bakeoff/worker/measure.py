@@ -250,7 +250,7 @@ def _time(job: MeasureJob, checked: CheckedVariant, watch: GpuWatch, report: Rep
         device=device,
         policy=job.policy,
         check_outputs=checked.watch.check,
-        flush=cache_flush(device, checked.loaded.workload),
+        flush=cache_flush(device, checked.loaded),
         held_bytes=lambda: held_bytes(device),
         read_gpu=watch.read,
         inputs=(*checked.inputs, *(tensor for entry in changeable for tensor in entry.tensors.values())),

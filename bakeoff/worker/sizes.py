@@ -137,7 +137,7 @@ def _call(job: MeasureJob, checked: CheckedVariant, index: int) -> _Called:
     outputs = [copied(first)]
     overwrite(first, tensors)
     outputs += [copied(call()) for call in calls[1:]]
-    flush = cache_flush(device, checked.loaded.workload)
+    flush = cache_flush(device, checked.loaded)
     config = TimingConfig(device, policy, lambda _index, _outputs: None, flush=flush, inputs=tensors)
     samples = _sample(calls, config)
     outputs += [copied(call()) for call in calls]

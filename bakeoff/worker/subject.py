@@ -12,13 +12,15 @@ from torch import Tensor, nn
 
 from bakeoff.models import resolve_component
 from bakeoff.models.checkpoint import adapt_config, load_checkpoint
-from bakeoff.models.component import Component, TensorSpec, Workload, laid_out
+from bakeoff.models.component import Component, TensorSpec, Work, Workload, laid_out
 from bakeoff.models.tables import FixedTable
 from bakeoff.models.weights import randomize
 from bakeoff.process.jobs import Subject
+from bakeoff.record.work import read_work
 from bakeoff.worker import kept_weights
 from bakeoff.worker.cast import GivenDtypes, cast_module, given_dtypes
 from bakeoff.worker.reference.error import expected_dtype
+from bakeoff.worker.work import count_work
 
 SIZED_SETS = 2
 """Sets of inputs of each size: an engine that stores the first one's outputs is found out with the second."""
@@ -30,6 +32,7 @@ CHANGES = (1 - 2**-4, 1 - 2**-2, 2**-1)
 class LoadedSubject:
     """A component's module and inputs on the CPU, as given; `cast_subject` brings them to a variant's dtype."""
 
+    subject: Subject
     component: Component
     config: Any
     workload: Workload
@@ -46,6 +49,13 @@ class LoadedSubject:
     """For each of the workload's sizes, sets of inputs."""
     recorded_sets: tuple[int, ...] = ()
     """How many sets are calls as they were recorded: of the usual size, and of each other one; () without sizes."""
+
+    @property
+    def work(self) -> Work:
+        """Of one call: as the model was described, as the parent keeps it, or else counted now."""
+        asked = self.subject
+        kept = self.workload.work or read_work(asked.component, self.config, asked.workload, asked.batch)
+        return kept or count_work(self.component, self.config, self.workload, asked.batch)
 
     def cast(self, dtype: str, device: str) -> nn.Module:
         """The module, cast and moved in place. After half precision, only another load has the given weights."""
@@ -157,7 +167,7 @@ def load_subject(subject: Subject) -> LoadedSubject:
         counts = [(len(sets), network.inputs(workload)), *((SIZED_SETS, one) for one in sources)]
         recorded = tuple(min(count, len(one.recorded)) for count, one in counts)
     given = given_dtypes(module, component.keep_fp32)
-    return LoadedSubject(component, config, workload, module, given, weights, sets, source, sized, recorded)
+    return LoadedSubject(subject, component, config, workload, module, given, weights, sets, source, sized, recorded)
 
 
 def _identity(subject: Subject) -> str:

@@ -9,10 +9,9 @@ commits have other layers and parameter counts.
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
 from math import isfinite
 
-from bakeoff.models.component import Component, Preset, TensorSpec, Work, Workload, require_positive_integers
+from bakeoff.models.component import Component, Preset, TensorSpec, Workload, require_positive_integers
 from bakeoff.models.errors import BakeoffError, meant
 
 WORKLOADS = ("decode",)
@@ -95,55 +94,6 @@ class Config:
         return round(side * height / SQUARE), round(side * width / SQUARE)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The convolutions of one part of the decoder."""
-
-    name: str
-    flops: int
-    """For one picture."""
-    weights: int
-    """Number of weights without biases and gains."""
-    wide_flops: int
-    """The part of `flops` in kernels of 3x3."""
-
-
-def parts(config: Config) -> tuple[Part, ...]:
-    """All convolutions. Each pixel is multiplied by every weight of a kernel once: FLOPs are 2 x weights x pixels.
-
-    The resizes with fixed weights are not counted.
-    """
-    blocks = config.decoder_blocks_per_stage
-    pixels = config.latent_size**2
-    conv_in = config.latent_channels * config.ch_max
-    starter = blocks[-1] * _block_weights(config.ch_max)
-    wide = blocks[-1] * _wide_weights(config.ch_max)
-    found = [Part("starter", 2 * pixels * (conv_in + starter), conv_in + starter, 2 * pixels * wide)]
-    for stage, (before, after) in enumerate(pairwise(config.widths)):
-        projection = before * after if before != after else 0
-        stack = blocks[stage] * _block_weights(after)
-        # The projection comes before the upsampling, at a quarter of the pixels.
-        wide = blocks[stage] * _wide_weights(after)
-        flops = 2 * pixels * (projection + 4 * stack)
-        found.append(Part(f"stage {stage}", flops, projection + stack, 2 * pixels * 4 * wide))
-        pixels *= 4
-    if config.landscape:
-        weights = 9 * config.ch_0**2
-        found.append(Part("s_to_l", 2 * pixels * weights, weights, 2 * pixels * weights))
-    height, width = config.picture_size
-    weights = 9 * config.ch_0 * config.channels
-    flops = 2 * height * width * weights
-    found.append(Part("conv_out", flops, weights, flops))
-    return tuple(found)
-
-
-def parameters(config: Config) -> int:
-    """Trainable parameters: the convolutions' weights, two biases and two gains of 2C in each block, the last gain."""
-    *of_stages, of_starter = config.decoder_blocks_per_stage
-    vectors = sum(blocks * 8 * width for blocks, width in zip((of_starter, *of_stages), config.widths, strict=True))
-    return sum(part.weights for part in parts(config)) + vectors + config.ch_0
-
-
 def workload(config: Config, name: str, batch: int) -> Workload:
     """Raises BakeoffError for an unknown name or a batch below one."""
     if name not in WORKLOADS:
@@ -161,24 +111,8 @@ def workload(config: Config, name: str, batch: int) -> Workload:
         f"one latent to a picture of {height} x {width}",
         (z,),
         (image,),
-        Work(
-            flops=batch * sum(part.flops for part in parts(config)),
-            weight_elements=parameters(config),
-            io_elements=z.elements + image.elements,
-            convolution_flops=batch * sum(part.wide_flops for part in parts(config)),
-        ),
         frames_per_call=batch,
     )
-
-
-def _block_weights(width: int) -> int:
-    """Weights of a residual block: 1x1 to twice the width, 3x3 in groups, 1x1 back."""
-    return 4 * width**2 + _wide_weights(width)
-
-
-def _wide_weights(width: int) -> int:
-    """Those of its 3x3."""
-    return 2 * width * GROUP_WIDTH * 9
 
 
 _PRESET_128X = Config(
@@ -214,15 +148,14 @@ SPEC = Component(
     summary="image decoder: a deep-compression convolutional autoencoder's latent to a picture",
     credit="OWL, Wayfarer Labs: owl-vaes",
     presets=(
-        Preset("128x", _PRESET_128X),
-        Preset("cpu", _PRESET_CPU, "reduced: 6 stages, 90x160"),
-        Preset("tiny", _PRESET_TINY, "reduced"),
+        Preset("128x", _PRESET_128X, 73_355_776),
+        Preset("cpu", _PRESET_CPU, 12_507_392, "reduced: 6 stages, 90x160"),
+        Preset("tiny", _PRESET_TINY, 195_200, "reduced"),
     ),
     default_preset={"cpu": "cpu", "cuda": "128x"},
     default_workloads={"cpu": WORKLOADS, "cuda": WORKLOADS},
     workload_names=lambda _config: WORKLOADS,
     workload=workload,
-    parameters=parameters,
     tolerance_fp32=1e-4,
     network="bakeoff.models.image.network",
     layers=("conv2d",),

@@ -28,7 +28,6 @@ from bakeoff.models.component import (
     Preset,
     Stream,
     TensorSpec,
-    Work,
     Workload,
     require_positive_integers,
 )
@@ -228,11 +227,6 @@ def workload(config: Config, name: str, batch: int) -> Workload:
         _SUMMARIES[name],
         inputs,
         outputs,
-        Work(
-            flops=_flops(config, name, batch),
-            weight_elements=_weight_elements(config, name),
-            io_elements=sum(tensor.elements for tensor in inputs + outputs),
-        ),
         # The causal decoder makes one video frame of the first latent frame of a stream, and four of any other.
         frames_per_call=1 if name == "open" else ROWS_PER_FRAME * FRAMES_PER_BLOCK - 3 * is_first(name),
         calls_per_frame=len(config.steps) + 1 if name == "denoise" else None,
@@ -299,89 +293,6 @@ def _history(config: Config, batch: int, layers: int) -> tuple[TensorSpec, ...]:
     )
 
 
-def parameters(config: Config) -> int:
-    """Trainable parameters, with the query and key norms of the action modules, which no call uses."""
-    dim, patch = config.dim, PATCH**2
-    block = 8 * _linear(dim, dim) + 12 * dim + _mlp(dim, config.ffn_dim, dim)
-    patches = _linear((LATENT_CHANNELS + CONDITION_CHANNELS) * patch, dim)
-    time = _mlp(config.freq_dim, dim, dim) + _linear(dim, 6 * dim)
-    actions = _action_parameters(config) + _action_norms(config)
-    head = 2 * dim + _linear(dim, LATENT_CHANNELS * patch)
-    return config.n_layers * block + config.action_layers * actions + patches + time + _image_parameters(config) + head
-
-
-def _linear(inputs: int, outputs: int) -> int:
-    return inputs * outputs + outputs
-
-
-def _mlp(inputs: int, middle: int, outputs: int) -> int:
-    return _linear(inputs, middle) + _linear(middle, outputs)
-
-
-def _image_parameters(config: Config) -> int:
-    return _mlp(config.clip_dim, config.clip_dim, config.dim) + 2 * config.clip_dim + 2 * config.dim
-
-
-def _action_norms(config: Config) -> int:
-    return 2 * ACTION_HEAD_DIM * len(config.action_kinds)
-
-
-def _action_parameters(config: Config) -> int:
-    """Parameters that an action module reads."""
-    dim, hidden, width = config.dim, config.action_hidden, config.action_img_hidden
-    found = _mlp(config.keyboard_dim, hidden, hidden) + 2 * dim * width + ROWS_SEEN * hidden * 2 * width
-    if config.mouse_dim:
-        found += _mlp(dim + ROWS_SEEN * config.mouse_dim, width, width) + 2 * width + 3 * width**2 + width * dim
-    return found
-
-
-def _weight_elements(config: Config, name: str) -> int:
-    """Parameters read in a call."""
-    dim, layers = config.dim, config.n_layers
-    cross = 2 * _linear(dim, dim) + dim  # of a layer: keys, values and the norm of keys
-    if name == "open":
-        return _image_parameters(config) + layers * cross
-    read = parameters(config) - config.action_layers * _action_norms(config)
-    read -= _image_parameters(config) + layers * cross
-    if is_context(name):
-        # Of the last layer are read shift and scale, keys, values and the norm of keys, and nothing of the head.
-        read -= 4 * _linear(dim, dim) + 8 * dim + _mlp(dim, config.ffn_dim, dim)
-        read -= 2 * dim + _linear(dim, LATENT_CHANNELS * PATCH**2)
-    return read
-
-
-def _flops(config: Config, name: str, batch: int) -> int:
-    dim = config.dim
-    if name == "open":
-        image = config.clip_dim**2 + config.clip_dim * dim
-        return 2 * batch * config.clip_tokens * (image + 2 * config.n_layers * dim**2)
-    frames = batch * FRAMES_PER_BLOCK
-    tokens = frames * config.tokens_per_frame
-    frames_seen = FRAMES_PER_BLOCK + (0 if is_first(name) else config.history)
-    keys = frames_seen * config.tokens_per_frame + config.clip_tokens
-    # Multiply-adds: q, k, v and o of self-attention, q and o of cross-attention; q k^T and its product with v.
-    layer = tokens * (6 * dim**2 + 2 * keys * dim + 2 * dim * config.ffn_dim)
-    products = (config.n_layers - is_context(name)) * layer
-    products += config.action_layers * _action_products(config, batch, frames_seen)
-    products += tokens * (LATENT_CHANNELS + CONDITION_CHANNELS) * PATCH**2 * dim
-    products += frames * (config.freq_dim + 7 * dim) * dim
-    products += tokens * (2 * dim**2 if is_context(name) else LATENT_CHANNELS * PATCH**2 * dim)
-    return 2 * products
-
-
-def _action_products(config: Config, batch: int, frames_seen: int) -> int:
-    """Multiply-adds of one action module."""
-    dim, hidden, width = config.dim, config.action_hidden, config.action_img_hidden
-    frames = batch * FRAMES_PER_BLOCK
-    tokens = frames * config.tokens_per_frame
-    products = batch * ACTION_ROWS * (config.keyboard_dim + hidden) * hidden
-    products += frames * ROWS_SEEN * hidden * 2 * width
-    products += tokens * 2 * (dim + frames_seen) * width
-    if config.mouse_dim:
-        products += tokens * width * (2 * dim + ROWS_SEEN * config.mouse_dim + 4 * width + 2 * frames_seen)
-    return products
-
-
 _UNIVERSAL = Config(
     dim=1536, n_heads=12, n_layers=30, ffn_dim=8960, action_layers=15, keyboard_dim=4, mouse_dim=2, window=6
 )
@@ -434,18 +345,17 @@ SPEC = Component(
     summary="world model: a diffusion transformer over blocks of 3 latent frames and actions, with a KV cache",
     credit="Matrix-Game-2, Skywork AI; Self-Forcing; Wan 2.1",
     presets=(
-        Preset("universal", _UNIVERSAL),
-        Preset("gta_drive", _GTA_DRIVE),
-        Preset("templerun", _TEMPLERUN),
-        Preset("cpu", _REDUCED, "reduced: dim 256, 6 layers, latents 6x10"),
-        Preset("tiny", _TINY, "reduced: dim 64, 3 layers, latents 4x6"),
+        Preset("universal", _UNIVERSAL, 1_619_242_304),
+        Preset("gta_drive", _GTA_DRIVE, 1_619_238_464),
+        Preset("templerun", _TEMPLERUN, 1_508_715_584),
+        Preset("cpu", _REDUCED, 11_669_184, "reduced: dim 256, 6 layers, latents 6x10"),
+        Preset("tiny", _TINY, 515_712, "reduced: dim 64, 3 layers, latents 4x6"),
     ),
     default_preset={"cpu": "cpu", "cuda": "universal"},
     default_workloads={"cpu": ("denoise",), "cuda": ("denoise",)},
     workload_names=workload_names,
     workload=workload,
     stream=stream,
-    parameters=parameters,
     tolerance_fp32=1e-4,
     network="bakeoff.models.matrix_wm.network",
     layers=("linear", "attention"),

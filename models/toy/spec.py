@@ -8,7 +8,7 @@ and explicit caches like `matrix-vae`. These are not published models: their fig
 
 from dataclasses import dataclass
 
-from bakeoff.models.component import Carry, Component, Preset, Stream, TensorSpec, Work, Workload
+from bakeoff.models.component import Carry, Component, Preset, Stream, TensorSpec, Workload
 from bakeoff.models.errors import BakeoffError, meant
 
 WORKLOADS = ("world", "picture", "sound", "stream")
@@ -44,39 +44,27 @@ def workload(config: Config, name: str, batch: int) -> Workload:
             ),
             (TensorSpec("velocity", (batch, length, width)),),
         )
-        flops = batch * (2 * length * width * width * 4 + 4 * length * 5 * length * width)
-        weights = 4 * width * width
     elif name == "picture":
         io = (
             (TensorSpec("z", (batch, width, length, length)),),
             (TensorSpec("image", (batch, 3, 2 * length, 2 * length), signal="picture"),),
         )
-        flops = batch * 2 * (length**2 * width * width * 9 + (2 * length) ** 2 * width * 3 * 9)
-        weights = 9 * width * width + width + 27 * width
     elif name == "sound":
         io = (
             (TensorSpec("z", (batch, width, length)),),
             (TensorSpec("audio", (batch, 2, 4 * length), signal="audio"),),
         )
-        flops = batch * 2 * (4 * length * width * width * 7 + 4 * length * width * 2 * 7)
-        weights = 7 * width * width + width + 14 * width
     elif name == "stream":
         cache = TensorSpec("cache.00", (batch, width, 2, length, length))
         io = (
             (TensorSpec("z", (batch, 1, width, length, length)), cache),
             (TensorSpec("video", (batch, 1, 3, length, length), keep_fp32=True, signal="picture"), cache),
         )
-        flops = batch * 2 * length**2 * width * 3 * 27
-        weights = 81 * width + 3
     else:
         raise BakeoffError(
             f"toy has no workload '{name}'{meant(name, WORKLOADS)}; it has {', '.join(WORKLOADS)}", code="unknown-name"
         )
-    inputs, outputs = io
-    elements = sum(tensor.elements for tensor in inputs + outputs)
-    wide = 0 if name == "world" else flops
-    work = Work(flops, weights, elements, convolution_flops=wide)
-    return Workload(name, f"toy with the signature of {name}", inputs, outputs, work)
+    return Workload(name, f"toy with the signature of {name}", *io)
 
 
 def stream(_config: Config, name: str) -> Stream | None:
@@ -86,22 +74,16 @@ def stream(_config: Config, name: str) -> Stream | None:
     return Stream((name,), (Carry(name, "cache.00", name, "cache.00"),), zeros=("cache.00",))
 
 
-def parameters(config: Config) -> int:
-    """Trainable parameters of all four workloads together: each module holds the weights of all."""
-    return sum(workload(config, name, 1).work.weight_elements for name in WORKLOADS)
-
-
 SPEC = Component(
     name="toy",
     summary="four toys with the signatures of the real components; no figure means anything",
     credit="this project",
-    presets=(Preset("tiny", Config(), "toy"), Preset("small", Config(width=64, length=32), "toy")),
+    presets=(Preset("tiny", Config(), 24_451, "toy"), Preset("small", Config(width=64, length=32), 89_859, "toy")),
     default_preset={"cpu": "tiny", "cuda": "small"},
     default_workloads={"cpu": ("world",), "cuda": ("world",)},
     workload_names=lambda _config: WORKLOADS,
     workload=workload,
     stream=stream,
-    parameters=parameters,
     tolerance_fp32=1e-4,
     network="bakeoff.models.toy.network",
     layers=("linear", "conv1d", "conv2d", "conv3d", "attention"),

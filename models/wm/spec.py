@@ -24,7 +24,6 @@ from bakeoff.models.component import (
     Preset,
     Stream,
     TensorSpec,
-    Work,
     Workload,
     require_positive_integers,
 )
@@ -191,11 +190,6 @@ def workload(config: Config, name: str, batch: int) -> Workload:
         _summary(window),
         inputs,
         outputs,
-        Work(
-            flops=_flops(config, window, batch),
-            weight_elements=_weight_elements(config, window),
-            io_elements=sum(tensor.elements for tensor in inputs + outputs),
-        ),
         frames_per_call=window.new,
         calls_per_frame=config.denoising_steps + 1 if window.denoises_one_frame else None,
     )
@@ -222,27 +216,6 @@ def stream(config: Config, name: str) -> Stream | None:
     return Stream((name, append), tuple(carries), opening=(context,))
 
 
-def parameters(config: Config) -> int:
-    """Trainable parameters; the rotary frequencies in the state dict are not counted."""
-    width, control = config.d_model, config.control_dim
-    block = 18 * width**2 + 15 * width + 2 * config.head_dim
-    mouse = control + _mlp(control, 4 * control, width)
-    button = _mlp(config.n_buttons, 4 * control, width)
-    timestep = _mlp(config.timestep_dim, 4 * width, width)
-    input_maps = (config.channels + config.audio_channels) * width
-    positions = config.n_frames * config.tokens_per_frame * width
-    return (
-        config.n_layers * block
-        + config.skips_stored * _linear(2 * width, width)
-        + mouse
-        + button
-        + timestep
-        + input_maps
-        + positions
-        + _heads(config)
-    )
-
-
 def _keys_values(config: Config, batch: int, frames: int, layers: int, prefix: str) -> tuple[TensorSpec, ...]:
     shape = (batch, config.n_heads, frames * config.tokens_per_frame, config.head_dim)
     return tuple(TensorSpec(f"{prefix}_{kind}.{layer}", shape) for layer in range(layers) for kind in ("k", "v"))
@@ -259,59 +232,6 @@ def _summary(window: Window) -> str:
     if window.new == 1:
         return "one denoising step of one frame, no context"
     return f"one denoising step of {window.new} frames, no cache"
-
-
-def _linear(inputs: int, outputs: int) -> int:
-    return inputs * outputs + outputs
-
-
-def _mlp(inputs: int, middle: int, outputs: int) -> int:
-    return _linear(inputs, middle) + _linear(middle, outputs)
-
-
-def _heads(config: Config) -> int:
-    width = config.d_model
-    return 2 * _linear(width, 2 * width) + _linear(width, config.channels) + _linear(width, config.audio_channels)
-
-
-def _weight_elements(config: Config, window: Window) -> int:
-    """Parameters read in a call.
-
-    Not read are the position rows of other frames, an unused skip projection, and what follows the keys and values of
-    the last layer where a cache is filled.
-    """
-    width = config.d_model
-    unused = (config.n_frames - window.new) * config.tokens_per_frame * width
-    unused += (config.skips_stored - config.skips_used) * _linear(2 * width, width)
-    if window.fills_cache:
-        # Of the last block only the modulation before attention, the key and value projections and the key gain are
-        # read.
-        unused += 14 * width**2 + 11 * width + config.head_dim + _heads(config)
-    return parameters(config) - unused
-
-
-def _flops(config: Config, window: Window, batch: int) -> int:
-    width, control = config.d_model, config.control_dim
-    frames = batch * window.new
-    tokens = frames * config.tokens_per_frame
-    keys = window.frames * config.tokens_per_frame
-    blocks = config.n_layers - window.fills_cache
-
-    mouse = control + 4 * control * (control + width)
-    button = 4 * control * (config.n_buttons + width)
-    timestep = 4 * width * (config.timestep_dim + width)
-    video_pixels = config.tokens_per_frame - 1
-    input_maps = width * (video_pixels * config.channels + config.audio_channels)
-    products = frames * (mouse + button + timestep + input_maps)
-    # Of a block's 18 width^2 products, 12 are done for every token and 6 once a frame; attention is q k^T and its
-    # product with v.
-    products += blocks * (tokens * (12 * width**2 + 2 * keys * width) + frames * 6 * width**2)
-    products += config.skips_used * tokens * 2 * width**2
-    if window.fills_cache:
-        products += tokens * 2 * width**2 + frames * 2 * width**2
-    else:
-        products += frames * (4 * width**2 + input_maps)  # output projections have the sizes of the input projections
-    return 2 * products
 
 
 _PRESET_1B = Config(
@@ -359,17 +279,16 @@ SPEC = Component(
     summary="audio-video world model: a diffusion transformer over a window of frames with a KV cache",
     credit="OWL, Wayfarer Labs: owl-wms",
     presets=(
-        Preset("1b", _PRESET_1B),
-        Preset("200m", _PRESET_200M),
-        Preset("tiny", _PRESET_TINY, "reduced"),
-        Preset("tiny-decoded", _PRESET_TINY_DECODED, "reduced, with latents for image:tiny and audio:tiny"),
+        Preset("1b", _PRESET_1B, 1_093_823_296),
+        Preset("200m", _PRESET_200M, 274_839_872),
+        Preset("tiny", _PRESET_TINY, 293_726, "reduced"),
+        Preset("tiny-decoded", _PRESET_TINY_DECODED, 294_696, "reduced, with latents for image:tiny and audio:tiny"),
     ),
     default_preset={"cpu": "200m", "cuda": "1b"},
     default_workloads={"cpu": ("step",), "cuda": ("step",)},
     workload_names=workload_names,
     workload=workload,
     stream=stream,
-    parameters=parameters,
     tolerance_fp32=1e-3,
     network="bakeoff.models.wm.network",
     layers=("linear", "attention"),

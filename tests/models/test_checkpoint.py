@@ -51,7 +51,6 @@ def component(**changes: Any) -> Component:
         default_workloads={},
         workload_names=lambda _: (),
         workload=None,
-        parameters=lambda _: 0,
         tolerance_fp32=1e-5,
         network="tests_small_network",
         checkpoint_prefixes=("decoder.", "rope."),

@@ -1,6 +1,5 @@
 """The image decoder against its golden file, its published keys, its stated work and torch's own operators."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,13 +9,12 @@ import pytest
 import torch
 from decoders import decode, error
 from golden_files import read_golden
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
-from torch.utils.flop_counter import FlopCounterMode
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.image.network import BicubicUp, GroupScale, Shortcut, bicubic_matrix
-from bakeoff.models.image.spec import SPEC, Config, parts
+from bakeoff.models.image.spec import SPEC, Config
 
 FULL, CPU, TINY = (SPEC.preset(name).config for name in ("128x", "cpu", "tiny"))
 
@@ -30,86 +28,6 @@ golden = partial(read_golden, "owl_image_decoder_tiny")
 drawn = partial(decoders.drawn, SPEC)
 latent = partial(decoders.latent, SPEC)
 on_meta = partial(decoders.on_meta, SPEC)
-
-
-@pytest.mark.parametrize("config", [FULL, CPU, TINY, *ODD.values()], ids=["128x", "cpu", "tiny", *ODD])
-def test_formulas_count_what_the_network_does(config: Config) -> None:
-    batch = 2
-    module, z = on_meta(config, batch)
-    parameters = dict(module.named_parameters())
-    assert SPEC.parameters(config) == sum(one.numel() for one in parameters.values())
-    assert sum(part.weights for part in parts(config)) == sum(
-        one.numel() for one in parameters.values() if one.ndim > 1
-    )
-
-    with FlopCounterMode(display=False) as counter:
-        image = decode(module, z)
-    workload = SPEC.workload(config, "decode", batch)
-    assert tuple(image.shape) == workload.outputs[0].shape
-    counted = counter.get_flop_counts()["Global"]
-    assert counted.pop(torch.ops.aten.convolution) == workload.work.flops
-    assert sum(counted.values()) == batch * resize_flops(config)
-    assert workload.work.weight_elements == SPEC.parameters(config)
-    assert workload.work.io_elements == z.numel() + image.numel()
-    assert workload.frames_per_call == batch
-
-
-def resize_flops(config: Config) -> int:
-    """Products with the resizing matrices: they carry out the resize, they are no work the decoder must do."""
-    side, products = config.latent_size, 0
-    for width in config.widths[1:]:
-        products += width * (side * side * 2 * side + 2 * side * side * 2 * side)
-        side *= 2
-    if config.landscape:
-        height, length = config.picture_size
-        products += config.ch_0 * (height * side * side + height * side * length)
-    return 2 * products
-
-
-def test_work_is_the_table_of_the_specification() -> None:
-    """GFLOP and weights of each part, and the MB that its convolutions read and write in bf16, computed by hand."""
-    table = {
-        "starter": (0.435, 13_598_720, 1.0),
-        "stage 0": (1.724, 13_467_648, 3.9),
-        "stage 1": (6.895, 13_467_648, 15.7),
-        "stage 2": (27.58, 13_467_648, 62.9),
-        "stage 3": (110.3, 13_467_648, 251.7),
-        "stage 4": (121.9, 4_112_384, 515.9),
-        "stage 5": (136.4, 1_138_688, 1031.8),
-        "stage 6": (165.4, 339_968, 2063.6),
-        "s_to_l": (77.3, 147_456, 134.2),
-        "conv_out": (1.59, 3_456, 60.4),
-    }
-    traffic = convolution_traffic(FULL)
-    found = {part.name: (part.flops / 1e9, part.weights, traffic[part.name] * 2 / 1e6) for part in parts(FULL)}
-    assert found.keys() == table.keys()
-    for name, (gflop, weights, megabytes) in table.items():
-        assert found[name][0] == pytest.approx(gflop, rel=2e-3), name
-        assert found[name][1] == weights, name
-        assert found[name][2] == pytest.approx(megabytes, abs=0.05), name
-    assert SPEC.workload(FULL, "decode", 1).work.flops / 1e9 == pytest.approx(649.5, abs=0.05)
-    assert sum(traffic.values()) * 2 / 1e6 == pytest.approx(4141, abs=0.5)
-
-
-def convolution_traffic(config: Config) -> dict[str, int]:
-    """Elements that the convolutions of each part read and write, from the modules themselves."""
-    module, z = on_meta(config)
-    moved = {part.name: 0 for part in parts(config)}
-
-    def note(name: str) -> Callable[[nn.Module, Any, Tensor], None]:
-        top, _, rest = name.removeprefix("decoder.").partition(".")
-        part = f"stage {rest.partition('.')[0]}" if top == "blocks" else top.replace("conv_in", "starter")
-
-        def hook(_module: nn.Module, args: Any, result: Tensor) -> None:
-            moved[part] += args[0].numel() + result.numel()
-
-        return hook
-
-    for name, child in module.named_modules():
-        if isinstance(child, nn.Conv2d):
-            child.register_forward_hook(note(name))
-    decode(module, z)
-    return moved
 
 
 def test_workload_states_the_published_shapes() -> None:

@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from bakeoff.models.component import Component
 from bakeoff.models.weights import randomize
@@ -29,16 +28,6 @@ def on_meta(component: Component, config: Any, batch: int = 1) -> tuple[nn.Modul
     with torch.device("meta"):
         module = component.network_module().build(config, "decode", batch)
         return module, torch.empty(component.workload(config, "decode", batch).inputs[0].shape)
-
-
-def meta_flops(component: Component, config: Any, name: str, batch: int) -> int:
-    """What torch counts of a workload on the meta device."""
-    with torch.device("meta"):
-        module = component.network_module().build(config, name, batch)
-        inputs = [torch.empty(one.shape) for one in component.workload(config, name, batch).inputs]
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        module(*inputs)
-    return int(counter.get_total_flops())
 
 
 def decode(module: nn.Module, z: Tensor) -> Tensor:

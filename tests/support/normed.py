@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from bakeoff.models.component import Component, Preset, TensorSpec, Work, Workload
+from bakeoff.models.component import Component, Preset, TensorSpec, Workload
 
 WIDTH, SIDE, DEPTH = 8, 8, 3
 
@@ -16,23 +16,21 @@ class Config:
 def workload(_config: Config, name: str, batch: int) -> Workload:
     inputs = (TensorSpec("x", (batch, 3, SIDE, SIDE)),)
     outputs = (TensorSpec("y", (batch, WIDTH)),)
-    return Workload(name, "classifies", inputs, outputs, Work(1, 1, 1))
+    return Workload(name, "classifies", inputs, outputs)
 
 
-def parameters(_config: Config) -> int:
-    return 27 * WIDTH + (DEPTH - 1) * 9 * WIDTH**2 + DEPTH * 2 * WIDTH + WIDTH
+PARAMETERS = 27 * WIDTH + (DEPTH - 1) * 9 * WIDTH**2 + DEPTH * 2 * WIDTH + WIDTH
 
 
 SPEC = Component(
     name="normed",
     summary="convolutions with batch normalisation, positions from a buffer",
     credit="a test",
-    presets=(Preset("plain", Config()), Preset("deaf", Config(1e-7))),
+    presets=(Preset("plain", Config(), PARAMETERS), Preset("deaf", Config(1e-7), PARAMETERS)),
     default_preset={"cpu": "plain"},
     default_workloads={"cpu": ("classify",)},
     workload_names=lambda _config: ("classify",),
     workload=workload,
-    parameters=parameters,
     tolerance_fp32=1e-4,
     network="normed_network",
     layers=("conv2d",),

@@ -53,7 +53,7 @@ def read(component: str = "") -> Listing:
                 entry.name,
                 preset.name,
                 preset.label,
-                entry.parameters(preset.config),
+                preset.parameters,
                 entry.workload_names(preset.config),
                 tuple(device for device, name in entry.default_preset.items() if name == preset.name),
             )

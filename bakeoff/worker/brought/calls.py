@@ -26,11 +26,11 @@ from bakeoff.worker.brought.found import Found, Held, Tensors, bad_model, dtype_
 from bakeoff.worker.brought.hidden_state import generators
 from bakeoff.worker.brought.load import given_tensors
 from bakeoff.worker.brought.network import Flat
-from bakeoff.worker.brought.work import count
 from bakeoff.worker.cast import GivenDtypes, cast_module, is_wider, named_tensors, usual_dtype
 from bakeoff.worker.failures import users_code
 from bakeoff.worker.reference.error import apart
 from bakeoff.worker.subject import cast_input
+from bakeoff.worker.work import count
 
 LEAST_TOLERANCE = 1e-4
 """Of most components of this lab; two calls on the same inputs differ by less."""

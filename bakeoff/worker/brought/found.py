@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from bakeoff.models.brought.about import InputSet
-from bakeoff.models.component import DynamicAxis, Size, TensorSpec, Work, Workload
+from bakeoff.models.component import DynamicAxis, Size, TensorSpec, Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import Node, Signature
 from bakeoff.worker.brought.network import Flat, GivenInputs, other_key, returned_key
-from bakeoff.worker.brought.work import Counted
 from bakeoff.worker.subject import cast_input
+from bakeoff.worker.work import Counted
 
 Tensors = dict[str, Tensor]
 
@@ -67,7 +67,7 @@ class Found:
 
     @property
     def workload(self) -> Workload:
-        return Workload(self.name, "", self.specs, self.outputs, Work(0, 0, 0))
+        return Workload(self.name, "", self.specs, self.outputs)
 
     @property
     def described(self) -> InputSet:

@@ -29,8 +29,8 @@ from bakeoff.models.sizes import (
 from bakeoff.models.user_code import one_line
 from bakeoff.worker.brought.found import Found
 from bakeoff.worker.brought.load import given_tensors
-from bakeoff.worker.brought.work import count
 from bakeoff.worker.subject import SIZED_SETS
+from bakeoff.worker.work import count
 
 Sets = Mapping[str, Sequence[Call]]
 Shapes = dict[str, tuple[int, ...]]

@@ -86,8 +86,8 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
     stream = main.component.stream(main.config, main.workload.name)
     frames = _frames(job, loaded_subjects, stream)
     drawn = _draw(loaded_subjects, stream, frames, subject.input_seed)
-    flops = sum(loaded_subjects[name].workload.work.flops for _, name in drawn)
-    elements = 2 * sum(loaded.workload.work.io_elements for loaded in loaded_subjects.values())
+    flops = sum(loaded_subjects[name].work.flops for _, name in drawn)
+    elements = 2 * sum(loaded.work.io_elements for loaded in loaded_subjects.values())
 
     def run(chosen: Precision) -> tuple[str, dict[str, Tensor]]:
         report("reference", f"eager {chosen.dtype} on {chosen.device}, {counted(frames, 'frame')}")
@@ -155,7 +155,7 @@ def _open(job: SampleJob) -> dict[str, LoadedSubject]:
 def _frames(job: SampleJob, loaded_subjects: Mapping[str, LoadedSubject], stream: Stream | None) -> int:
     if stream is None:
         return 1
-    flops = sum(loaded_subjects[name].workload.work.flops for name in stream.each)
+    flops = sum(loaded_subjects[name].work.flops for name in stream.each)
     return max(2, min(job.frames, int(_MOST_FLOPS[job.subjects[0].device] / max(1, flops))))
 
 

@@ -19,7 +19,6 @@ from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.models.words import some_of
 from bakeoff.process.inspected import Inspection, InspectResult, Node, Recorded
 from bakeoff.process.jobs import InspectJob
-from bakeoff.worker.brought.work import formulas
 from bakeoff.worker.clocks.clock import now_ns
 from bakeoff.worker.inspection.load import find_modules, load_pass
 from bakeoff.worker.inspection.recording import Recording
@@ -27,6 +26,7 @@ from bakeoff.worker.inspection.tree import OUTSIDE, Capture, Pass, Place, Tree
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import synchronise
 from bakeoff.worker.torch_flags import TORCH_DTYPES
+from bakeoff.worker.work import formulas
 
 _FEWEST_WARM, _MOST_WARM = 2, 10
 _WARM_S = 60.0

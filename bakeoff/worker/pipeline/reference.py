@@ -113,8 +113,8 @@ def _precisions(loop: Loop, loaded: Mapping[Key, LoadedSubject], units: int, dev
         return (Precision("fp32", device),)
     return reference_precisions(
         nn.ModuleList(one.module for one in loaded.values()),
-        2 * sum(one.workload.work.io_elements for one in loaded.values()),
-        sum(one.workload.work.flops * calls.get(key, 0) for key, one in loaded.items()),
+        2 * sum(one.work.io_elements for one in loaded.values()),
+        sum(one.work.flops * calls.get(key, 0) for key, one in loaded.items()),
         device,
         any(one.component.folder for one in loaded.values()),
     )

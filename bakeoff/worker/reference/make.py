@@ -81,7 +81,8 @@ def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
     report("weights")
     loaded = load_subject(subject)
     if not (folder / ABOUT).exists():
-        work = loaded.workload.work
+        report("reference", "the work of a call")
+        work = loaded.work
         sizes = loaded.workload.sizes
         flops = work.flops * len(loaded.sets) + sum(size.work.flops for size in sizes) * SIZED_SETS
         elements = max([work.io_elements, *(size.work.io_elements for size in sizes)])

@@ -10,7 +10,6 @@ import torch
 from lab import FAST, Recorder, Swept, marked_folder, outcome, sweep
 from records import GPU_HOST
 
-from bakeoff.bring import bring as bringing
 from bakeoff.bring.bring import bring
 from bakeoff.machine import host
 from bakeoff.models.brought.about import ABOUT
@@ -22,6 +21,7 @@ from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process.jobs import DescribeJob
 from bakeoff.process.supervisor import Outcome
+from bakeoff.sweeps import describe
 from bakeoff.sweeps.run import run_sweep
 
 MODELS = Path(__file__).resolve().parents[2] / "support" / "brought_models.py"
@@ -86,7 +86,7 @@ def test_a_model_is_described_on_the_device_that_is_asked_for(tmp_path: Path, mo
         jobs.append(job)
         return Outcome("timeout", "not run in this test")
 
-    monkeypatch.setattr(bringing, "run_job", run)
+    monkeypatch.setattr(describe, "run_job", run)
     monkeypatch.setattr(host, "missing_device", lambda _device: None)
     monkeypatch.setattr(host, "read_host", lambda: GPU_HOST)
     with marked_folder(tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bakeoff.backends import resolve_backend
+from bakeoff.models.component import Preset
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.toy.spec import SPEC, Config
 from bakeoff.pipeline.plan import PipelinePlan, estimate, make_pipeline_plan
@@ -139,9 +140,9 @@ def test_a_dry_run_says_what_is_known_and_what_is_guessed(tmp_path: Path) -> Non
 
 
 def test_programs_of_one_slot_count_their_weights_once() -> None:
-    config = Config(width=512)
-    workloads = [SPEC.workload(config, name, 1) for name in ("world", "picture")]
+    preset = Preset("wide", Config(width=512), 1 << 24)
+    workloads = [SPEC.workload(preset.config, name, 1) for name in ("world", "picture")]
     eager = [resolve_backend("eager")]
-    apart = sum(programs_memory(SPEC, config, [workload], eager, "fp32", "cpu").device for workload in workloads)
-    together = programs_memory(SPEC, config, workloads, eager, "fp32", "cpu").device
-    assert apart - together == weights_bytes(SPEC, config, "fp32")
+    apart = sum(programs_memory(preset, [workload], eager, "fp32", "cpu").device for workload in workloads)
+    together = programs_memory(preset, workloads, eager, "fp32", "cpu").device
+    assert apart - together == weights_bytes(preset, "fp32")

@@ -53,15 +53,15 @@ class TestEstimates:
     def test_as_many_sets_count_as_are_drawn(self) -> None:
         """Two where a set is large, of which one is changed; with the values that are written back."""
         component = resolve_component("matrix-vae")
-        config = component.preset(component.default_preset["cuda"]).config
-        workload = component.workload(config, "steady1", 1)
+        preset = component.preset(component.default_preset["cuda"])
+        workload = component.workload(preset.config, "steady1", 1)
         assert (workload.set_count, workload.changed_set_count) == (2, 1)
         inputs, outputs = (4 * sum(spec.elements for spec in ends) for ends in (workload.inputs, workload.outputs))
-        weights = component.parameters(config) * 4
+        weights = preset.parameters * 4
         assert row("matrix-vae.steady1", "eager", "fp32").memory.device == weights + 4 * inputs + 2 * outputs + GIB
 
     def test_tensorrt_ahead_of_time_holds_six_copies_of_its_plan_on_the_host(self) -> None:
-        weights = 4 * resolve_component("wm").parameters(resolve_component("wm").preset("1b").config)
+        weights = 4 * resolve_component("wm").preset("1b").parameters
         host_bytes = row("wm", "tensorrt-aot", "fp32").memory.host
         assert 6 * weights < host_bytes < 6 * weights + 2 * GIB
         assert row("wm", "eager", "fp32").memory.host < 2 * weights

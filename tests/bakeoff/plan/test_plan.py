@@ -367,7 +367,7 @@ class TestPrecheck:
             ).rows
             return entry.memory.device
 
-        weights = resolve_component("wm").parameters(resolve_component("wm").preset("200m").config) * 4
+        weights = resolve_component("wm").preset("200m").parameters * 4
         assert estimate("eager") > weights
         assert estimate("eager", batch=2) > estimate("eager")
         assert estimate("inductor[]") - estimate("eager") == weights  # two copies of the weights

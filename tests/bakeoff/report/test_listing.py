@@ -22,7 +22,7 @@ class TestListing:
         found = listing.read("wm")
         lines = terminal.render(listing.page_of_component(found)).splitlines()
         assert list(found.components) == ["wm"]
-        parameters = resolve_component("wm").parameters(resolve_component("wm").preset("1b").config)
+        parameters = resolve_component("wm").preset("1b").parameters
         assert ["1b", f"{parameters:,}", "cuda"] in [line.split() for line in lines]
         assert "openvino on cpu: openvino, openvino[hint=dtype]" in lines
         inductor = resolve_backend("inductor")

@@ -128,7 +128,7 @@ def test_a_record_says_what_was_measured(record: Record, swept: Swept) -> None:
     assert record.config == {"width": 32, "length": 16}
     assert (record.batch, record.weight_seed, record.input_seed, record.threads) == (1, 0, 0, 1)
     assert (record.label, record.checkpoint, record.note, record.baseline) == ("toy", "", "about canaries", True)
-    assert record.parameters == swept.plan.component.parameters(swept.plan.component.preset("tiny").config)
+    assert record.parameters == swept.plan.component.preset("tiny").parameters
     assert record.policy == FAST
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", record.created)
     assert record.measurement.weights

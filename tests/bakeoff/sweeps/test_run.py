@@ -75,7 +75,7 @@ def test_rows_after_an_edit_of_the_component_have_a_reference_of_their_own(
     plan = make_plan(replace(request, ceilings=False))
     done = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=progress)
     assert [outcome(stored.record) for stored in done.stored] == ["unavailable", "unsupported", "ok"]
-    assert progress.told.count(("event", "reference")) == 2 * 2, "a reference and a noise floor each"
+    assert progress.told.count(("event", "reference")) == 2 * 3, "the work, a reference and a noise floor each"
 
 
 def _created(entry: Stored) -> str:

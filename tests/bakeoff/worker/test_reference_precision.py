@@ -16,6 +16,7 @@ from bakeoff.worker.reference.precision import (
     product_flops,
     reference_precisions,
 )
+from bakeoff.worker.work import count_work
 
 GIB = 1 << 30
 
@@ -38,8 +39,8 @@ def card(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Non
 def chosen(component: str, preset: str, workload: str) -> Precision:
     made = resolve_component(component)
     config = made.preset(preset).config
-    work = made.workload(config, workload, 1).work
-    return best(module_of(made.parameters(config)), work.io_elements, 4 * work.flops, "cuda")
+    work = count_work(made, config, made.workload(config, workload, 1), 1)
+    return best(module_of(made.preset(preset).parameters), work.io_elements, 4 * work.flops, "cuda")
 
 
 def best(module: torch.nn.Module, io_elements: int, flops: int, device: str) -> Precision:
@@ -68,7 +69,8 @@ def test_one_call_at_a_time_fits_on_24_gib() -> None:
 def test_what_does_not_fit_on_the_card_is_computed_on_the_cpu_or_in_fp32() -> None:
     assert chosen("wm", "1b", "step") == Precision("fp64", "cpu")
     made = resolve_component("wm")
-    work = made.workload(made.preset("1b").config, "step", 1).work
+    config = made.preset("1b").config
+    work = count_work(made, config, made.workload(config, "step", 1), 1)
     brought = reference_precisions(module_of(10**9), work.io_elements, work.flops, "cuda", True)
     assert brought == (Precision("fp32", "cuda"),), "it may have kernels for the card alone"
     assert best(module_of(10**9), 0, 10**16, "cuda") == Precision("fp32", "cuda")

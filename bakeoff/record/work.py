@@ -1,0 +1,32 @@
+"""The work of calls of components, as a worker counted it: files of the cache folder, named by what decides it."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bakeoff.machine import host, paths
+from bakeoff.machine.files import digest, write_atomically
+from bakeoff.models.component import Work
+from bakeoff.record.source import component_hash
+
+_VERSION = 1
+"""Of the counter: another one counts anew."""
+
+
+def read_work(component: str, config: Any, workload: str, batch: int) -> Work | None:
+    """The work of a call of a component, by its name or package.module:SPEC; None where it was not counted yet."""
+    try:
+        return msgspec.json.decode(_file(component, config, workload, batch).read_bytes(), type=Work)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def keep_work(component: str, config: Any, workload: str, batch: int, work: Work) -> None:
+    """Raises BakeoffError where the cache folder cannot be written."""
+    write_atomically(_file(component, config, workload, batch), msgspec.json.encode(work))
+
+
+def _file(component: str, config: Any, workload: str, batch: int) -> Path:
+    decides = [component_hash(component), config, workload, batch, host.read_versions().get("torch", ""), _VERSION]
+    return paths.cache_folder() / "counted" / f"{digest(decides)}.json"

@@ -1,0 +1,192 @@
+"""Counts the work of one call of a module by watching the operators that it dispatches.
+
+A component's network is built on the meta device, where tensors have shapes and no memory: a second for the largest.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import conv_flop_count, sdpa_flop_count
+
+from bakeoff.backends.torch_internals import flop_counter, storage_id, watch_dispatch
+from bakeoff.models import resolve_component
+from bakeoff.models.component import Component, TensorSpec, Work, Workload
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.tables import FixedTable
+from bakeoff.models.weights import plain_tensors, why_unusable
+from bakeoff.process.jobs import CountJob, CountResult
+from bakeoff.worker.failures import first_line
+from bakeoff.worker.reference.error import expected_dtype
+from bakeoff.worker.reporter import Report
+
+_aten = torch.ops.aten
+_GATHERS = {_aten.embedding, _aten.index, _aten.index_select, _aten.gather}
+"""Operators that read as many elements of a parameter as they return."""
+_UNCOUNTED = ("rnn", "lstm", "gru", "fft_", "linalg_")
+"""Parts of names of ATen operators that compute much and that torch's counter has no formula for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    flops: int
+    convolution_flops: int
+    """Of convolutions whose kernel has more than one element."""
+    weight_elements: int
+    """Elements of parameters that are read at least once."""
+    attends: bool
+    """It calls torch's attention function."""
+    notes: tuple[str, ...]
+
+    def work(self, tensors: Sequence[TensorSpec]) -> Work:
+        """The work of the call, whose inputs and outputs are `tensors`."""
+        elements = sum(spec.elements for spec in tensors)
+        return Work(self.flops, self.weight_elements, elements, self.convolution_flops)
+
+
+def count_works(job: CountJob, report: Report) -> CountResult:
+    """Count each of the calls that are asked for. Raises BakeoffError where a preset states another number of
+    parameters than its network has."""
+    component = resolve_component(job.component)
+    found: list[Work | None] = []
+    problems: list[str] = []
+    for preset, name, batch in job.calls:
+        report("weights", f"counting the work of {component.name}:{preset}.{name}")
+        config = component.preset(preset).config
+        try:
+            module, counted = _count_in(component, config, component.workload(config, name, batch), batch)
+        except Exception as error:  # noqa: BLE001  # whatever a user's network raises
+            found.append(None)
+            problems.append(f"{component.name}:{preset}.{name}: {first_line(error)}")
+            continue
+        built, stated = sum(one.numel() for one in module.parameters()), component.preset(preset).parameters
+        if built != stated:
+            text = f"{component.name}: preset {preset} states {stated:,} parameters, and its network has {built:,}"
+            raise BakeoffError(f"{text}; correct one of them", "bad-config")
+        found.append(counted)
+    return CountResult(tuple(found), tuple(problems))
+
+
+def count_work(component: Component, config: Any, workload: Workload, batch: int) -> Work:
+    """The work of one call of a component's network. Raises whatever its network raises."""
+    return _count_in(component, config, workload, batch)[1]
+
+
+def _count_in(component: Component, config: Any, workload: Workload, batch: int) -> tuple[nn.Module, Work]:
+    """The network on the meta device, or on the CPU where it does not run there, and the work of a call."""
+    try:
+        return _counted("meta", component, config, workload, batch)
+    except Exception:  # noqa: BLE001  # a network may read values, as an index or in its constructor
+        return _counted("cpu", component, config, workload, batch)
+
+
+def _counted(device: str, component: Component, config: Any, workload: Workload, batch: int) -> tuple[nn.Module, Work]:
+    with torch.device(device), torch.no_grad():
+        module = component.network_module().build(config, workload.name, batch)
+        inputs = tuple(torch.zeros(spec.shape, dtype=expected_dtype(spec, "fp32")) for spec in workload.inputs)
+        counted = count(module, inputs)[1].work((*workload.inputs, *workload.outputs))
+    more = component.correction(config, workload.name, batch)
+    flops, convolutions = counted.flops + more.flops, counted.convolution_flops + more.convolution_flops
+    return module, replace(counted, flops=flops, convolution_flops=convolutions)
+
+
+def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Counted]:
+    """Call the module once; its outputs, and the work of the call.
+
+    FLOPs are torch's own count (torch.utils.flop_counter): two for each multiply-add of matrix products, convolutions
+    and attention. A product with a `FixedTable` resizes, or sums weights, which needs none: it is no work.
+    """
+    wide: list[int] = []
+    held = (part for parameter in module.parameters() for _, part in plain_tensors("", parameter))
+    tables = (each for part in module.modules() if isinstance(part, FixedTable) for each in part.buffers())
+    counter = flop_counter(formulas(wide))
+    watch = _Watch(set(map(storage_id, held)), set(map(storage_id, tables)), counter)
+    with counter, watch_dispatch(watch.note):
+        outputs = module(*inputs)
+    return outputs, Counted(
+        counter.get_total_flops() - watch.of_tables,
+        sum(wide),
+        sum(watch.read.values()),
+        any("scaled_dot_product" in name for name in watch.operators),
+        tuple(_notes(watch)),
+    )
+
+
+def formulas(wide: list[int]) -> dict[Any, Callable[..., int]]:
+    """Formulas that torch's table lacks, and convolutions', which add those of wide kernels to `wide`."""
+
+    def convolution(
+        x: list[int],
+        w: list[int],
+        _bias: Any,
+        _stride: Any,
+        _padding: Any,
+        _dilation: Any,
+        transposed: bool,
+        *_rest: Any,
+        out_shape: list[int],
+        **_named: Any,
+    ) -> int:
+        flops: int = conv_flop_count(x, w, out_shape, transposed=transposed)
+        if prod(w[2:]) > 1:
+            wide.append(flops)
+        return flops
+
+    def attention(q: list[int], k: list[int], v: list[int], *_rest: Any, **_named: Any) -> int:
+        flops: int = sdpa_flop_count(q, k, v)
+        return flops
+
+    return {
+        _aten.convolution: convolution,
+        _aten._scaled_dot_product_flash_attention_for_cpu: attention,
+    }
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Notes operators, how many elements of each parameter they read, and the FLOPs of those that read a table."""
+
+    parameters: set[int]
+    """Their storages."""
+    tables: set[int]
+    counter: Any
+    of_tables: int = 0
+    before: int = 0
+    """FLOPs until the operator that comes next."""
+    read: dict[int, int] = field(default_factory=dict)
+    """A parameter's storage to the most elements that one operator read."""
+    operators: set[str] = field(default_factory=set)
+
+    def note(self, operator: Any, arguments: list[Any], result: Any) -> None:
+        self.operators.add(operator.name())
+        dense = [part for one in arguments if _is_dense(one) for _, part in plain_tensors("", one)]
+        flops = self.counter.get_total_flops()
+        self.of_tables += flops - self.before if any(storage_id(one) in self.tables for one in dense) else 0
+        self.before = flops
+        if any(one.alias_info is not None for one in operator._schema.returns):
+            return  # a view, or a write in place, reads nothing of a parameter
+        for tensor in dense:
+            storage = storage_id(tensor)
+            if storage in self.parameters:
+                elements = tensor.numel()
+                if operator.overloadpacket in _GATHERS and isinstance(result, Tensor):
+                    elements = min(elements, result.numel())
+                self.read[storage] = max(self.read.get(storage, 0), elements)
+
+
+def _is_dense(value: Any) -> bool:
+    """A forward pass may make sparse tensors, which have no storage of their own."""
+    return isinstance(value, Tensor) and (value.is_meta or not why_unusable(value))
+
+
+def _notes(watch: _Watch) -> list[str]:
+    own = sorted(name for name in watch.operators if not name.startswith(("aten::", "prim")))
+    heavy = sorted(name for name in watch.operators if name.startswith("aten::") and any(p in name for p in _UNCOUNTED))
+    found = [*own, *heavy]
+    if not found:
+        return []
+    shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+    return [f"FLOPs leave out {shown}, for which torch has no formula: the floor of a call is lower than it could be"]

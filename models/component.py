@@ -8,10 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from math import prod
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.models.words import counted
+
+if TYPE_CHECKING:
+    from bakeoff.models.signature import Node, Signature
 
 Draw = Literal["normal", "uniform", "binary", "given"] | tuple[float, ...]
 """How values are drawn: N(0, 1), U[0, 1), fair 0/1, as a brought model's inputs were given, or one of
@@ -163,6 +166,9 @@ class Workload:
     """The size of `inputs` as tables print it, where there are `axes`."""
     sizes: tuple[Size, ...] = ()
     """The other sizes, where there are `axes`."""
+    call: "Signature | None" = None
+    """How its user calls the module, and `result` what that returns; None: named tensors in order, and a tuple."""
+    result: "Node | None" = None
 
     @property
     def set_count(self) -> int:
@@ -273,11 +279,17 @@ class Component:
     network: str
     """Module that holds `build(config, workload, batch) -> torch.nn.Module`; needs torch."""
     folder: str = ""
-    """Of a brought model: its description. `network` then holds `open_network(folder)`."""
+    """Of a brought model: its description. `network` then holds `open_network(folder)`, which has its own `inputs`."""
     weights: str = ""
-    """Of a brought model: its weights as a record names them. Of any other they are drawn, or from a file."""
+    """It brings these, as a record names them; "": they are drawn, or from a file."""
     source_hash: str = ""
-    """Of a brought model: hash of what decides its outputs. Of any other its files are hashed."""
+    """Hash of what decides its outputs; "": its files are hashed."""
+    place: str = ""
+    """Where it is in its user's pipeline, such as `unet` or `vae.decode`; "": unknown."""
+    denormals: str = ""
+    """Where its weights and activations hold denormal numbers; "": nowhere, or not known."""
+    runs_on_host: bool = True
+    """A GPU's references may be made on the host: its code has no kernels for the GPU alone."""
     dtypes: tuple[str, ...] = ()
     """In which a sweep takes it where none is asked for; (): those of the device."""
     compiles: bool = False

@@ -25,8 +25,6 @@ from bakeoff.export.torch_flags import verified_flags
 from bakeoff.machine import host, paths
 from bakeoff.machine.identity import this_machine
 from bakeoff.machine.locks import device_lock, entry_lock
-from bakeoff.models.brought.about import read_about
-from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.memory import weights_bytes
 from bakeoff.plan.plan import Plan
@@ -260,15 +258,8 @@ def make_manifest(plan: Plan, part: Path, sampled: SampleResult, written: list[W
         parity=(),
         flags=verified_flags(variant.device, variant.dtype) if last.artifact.runs_torch else {},
         export_peak_bytes=max(sampled.peak_bytes, *(result.peak_bytes for result in written)),
-        place=_place(plan.component),
+        place=plan.component.place or msgspec.UNSET,
     )
-
-
-def _place(component: Component) -> str | msgspec.UnsetType:
-    """Where a brought model's user has it."""
-    if not component.folder:
-        return msgspec.UNSET
-    return read_about(Path(component.folder)).place or msgspec.UNSET
 
 
 def _with_files(program: Program, result: WriteResult) -> Program:

@@ -45,7 +45,7 @@ def make_plan(request: Request) -> Plan:
     component = resolve_component(request.component)
     request = replace(request, policy=with_enough_samples(request.policy, request.objective))
     settings = check_request(request)
-    if settings.checkpoint and component.folder:
+    if settings.checkpoint and component.weights:
         text = f"--checkpoint {request.checkpoint}: {component.name} brings its own weights; load them in its function"
         raise BakeoffError(text, "bad-option")
     chosen = compositions(request, component, settings.device)

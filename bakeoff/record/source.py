@@ -58,7 +58,7 @@ def component_hash(reference: str) -> str:
     Raises BakeoffError when a module cannot be found.
     """
     component = resolve_component(reference)
-    if component.folder:
+    if component.source_hash:
         return component.source_hash
     network = component.network
     return _hash(_closure([network, component_module(reference), *_DRAWN_BY], "bakeoff.models"))

@@ -144,10 +144,10 @@ def load_subject(subject: Subject) -> LoadedSubject:
         config = adapt_config(config, component, path)
     workload = component.workload(config, subject.workload, subject.batch)
     network = component.network_module()
-    source: InputSource = DrawnInputs(workload)
-    if component.folder:
+    inputs: Any = getattr(network, "inputs", DrawnInputs)
+    source: InputSource = inputs(workload)
+    if component.weights:
         module, weights = network.build(config, subject.workload, subject.batch), network.about.weights
-        source = network.inputs(workload)
     else:
         module = build_module(lambda: network.build(config, subject.workload, subject.batch), subject.weight_seed)
         module.requires_grad_(False)
@@ -160,11 +160,11 @@ def load_subject(subject: Subject) -> LoadedSubject:
 
         weights = kept_weights.filled(module, _identity(subject), fill)
     sets = tuple(source.checked(subject.input_seed, index) for index in range(workload.set_count))
-    sources = [network.inputs(workload.at(size)) for size in workload.sizes]
+    sources = [inputs(workload.at(size)) for size in workload.sizes]
     sized = tuple(tuple(one.checked(subject.input_seed, index) for index in range(SIZED_SETS)) for one in sources)
     recorded: tuple[int, ...] = ()
     if sources:
-        counts = [(len(sets), network.inputs(workload)), *((SIZED_SETS, one) for one in sources)]
+        counts = [(len(sets), inputs(workload)), *((SIZED_SETS, one) for one in sources)]
         recorded = tuple(min(count, len(one.recorded)) for count, one in counts)
     given = given_dtypes(module, component.keep_fp32)
     return LoadedSubject(subject, component, config, workload, module, given, weights, sets, source, sized, recorded)

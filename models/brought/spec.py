@@ -45,6 +45,9 @@ def component_of(folder: Path) -> Component:
         folder=str(folder),
         weights=f"{OWN_WEIGHTS}, sha256 {about.weights[:16]}",
         source_hash=about.hash,
+        place=about.place,
+        denormals=about.denormals,
+        runs_on_host=False,
         layers=about.layers,
         dtypes=("given",) if about.mixed else (),
         keep_fp32=about.keep_fp32,
@@ -65,6 +68,8 @@ def _workload(about: About, name: str, batch: int) -> Workload:
         axes=one.axes,
         usual=one.usual,
         sizes=one.sizes,
+        call=one.call,
+        result=one.result,
     )
     if batch == 1:
         return usual

@@ -132,10 +132,9 @@ def denormals_note(text: str) -> str:
 
 def denormals_findings(component: Component, status: Status) -> Iterator[Finding]:
     """A finding on a row of a brought model that failed parity, where denormal numbers may be the cause."""
-    if status == "parity_failed" and component.folder:
-        text = component.network_module().about.denormals
-        if text:
-            yield new_finding("denormals", f"the engine may have set to zero what eager does not: {text}")
+    if status == "parity_failed" and component.denormals:
+        text = f"the engine may have set to zero what eager does not: {component.denormals}"
+        yield new_finding("denormals", text)
 
 
 def _of_activations(module: nn.Module, call: Callable[[], object]) -> list[tuple[str, float]]:

@@ -8,8 +8,8 @@ from its folder alone.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import torch
 from msgspec import UNSET
 from safetensors.torch import save_file
@@ -20,7 +20,6 @@ from bakeoff.backends.format import WriteRequest
 from bakeoff.export.loader import State, carry
 from bakeoff.export.manifest import SAMPLE, Port, Program, Sample
 from bakeoff.export.sample import BLOCK, MOST, every, key, repeated, thinned
-from bakeoff.models.brought.about import read_about
 from bakeoff.models.component import Stream, TensorSpec
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
@@ -95,7 +94,7 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
             chosen.dtype, lambda dtype: _run(loaded_subjects, stream, drawn, Precision(dtype, chosen.device), job)
         )
 
-    ways = reference_precisions(main.module, elements, flops, subject.device, bool(main.component.folder))
+    ways = reference_precisions(main.module, elements, flops, subject.device, main.component.runs_on_host)
     precision, wanted = in_first_that_fits(ways, run)
     report("reference", f"noise floor of eager {job.dtype}")
     own = _run(loaded_subjects, stream, drawn, Precision(job.dtype, subject.device), job)
@@ -259,16 +258,9 @@ def _about(loaded: LoadedSubject, dtype: str, wanted: Mapping[str, Tensor]) -> P
         inputs=ports(workload.inputs, {spec.name: _values(spec) for spec in workload.inputs}),
         outputs=ports(workload.outputs, ranges),
         frames_per_call=workload.frames_per_call,
-        **_called(loaded),
+        call=workload.call or msgspec.UNSET,
+        result=workload.result or msgspec.UNSET,
     )
-
-
-def _called(loaded: LoadedSubject) -> dict[str, Any]:
-    """How a brought model is called and what it returns; components of this lab take and return plain tensors."""
-    if not loaded.component.folder:
-        return {}
-    described = read_about(Path(loaded.component.folder)).input_set(loaded.workload.name)
-    return {"call": described.call, "result": described.result}
 
 
 def _values(spec: TensorSpec) -> str:

@@ -116,7 +116,7 @@ def _precisions(loop: Loop, loaded: Mapping[Key, LoadedSubject], units: int, dev
         2 * sum(one.work.io_elements for one in loaded.values()),
         sum(one.work.flops * calls.get(key, 0) for key, one in loaded.items()),
         device,
-        any(one.component.folder for one in loaded.values()),
+        all(one.component.runs_on_host for one in loaded.values()),
     )
 
 

@@ -86,7 +86,7 @@ def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
         sizes = loaded.workload.sizes
         flops = work.flops * len(loaded.sets) + sum(size.work.flops for size in sizes) * SIZED_SETS
         elements = max([work.io_elements, *(size.work.io_elements for size in sizes)])
-        ways = reference_precisions(loaded.module, elements, flops, subject.device, bool(loaded.component.folder))
+        ways = reference_precisions(loaded.module, elements, flops, subject.device, loaded.component.runs_on_host)
         if not loaded.component.fp64:
             ways = ways[-1:]
         report("reference", f"eager {ways[0].dtype} on {ways[0].device}")

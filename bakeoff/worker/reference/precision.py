@@ -49,12 +49,12 @@ class Precision:
 
 
 def reference_precisions(
-    module: nn.Module, io_elements: int, flops: int, device: str, brought: bool = False
+    module: nn.Module, io_elements: int, flops: int, device: str, runs_on_host: bool = True
 ) -> tuple[Precision, ...]:
     """The ways in which references can be computed, the best first.
 
     fp64 on `device` where memory allows and the calls take at most a minute; for a GPU then fp64 on the CPU in at most
-    five, unless the model is `brought`, which may have kernels for the GPU alone; then fp32 on `device`. `io_elements`
+    five, where the model `runs_on_host`; then fp32 on `device`. `io_elements`
     are those of all inputs and outputs that are in memory at a time: on a GPU of one call, whose outputs are moved to
     the host before the next. `flops` are those of all calls.
     """
@@ -64,7 +64,7 @@ def reference_precisions(
     if (needed if device == "cuda" else on_host) <= _room(device) and flops / fp64_flops(device) <= _SECONDS:
         found.append(Precision("fp64", device))
     on_cpu = on_host <= host.available_bytes("cpu") / 2 and flops / fp64_flops("cpu") <= _ON_CPU_SECONDS
-    if device == "cuda" and on_cpu and not brought:
+    if device == "cuda" and on_cpu and runs_on_host:
         found.append(Precision("fp64", "cpu"))
     return (*found, Precision("fp32", device))
 

@@ -50,15 +50,10 @@ def check_sensitivity(
             raise BakeoffError(
                 f"{loaded.component.name}.{loaded.workload.name}: {name} differs by {found[name]:.1e} (relative L2) "
                 f"between {which}, too little to check engines by; at least {least:.0e} is needed. "
-                f"{_advice(loaded)}",
+                "Give trained weights (--checkpoint, or your own function), or inputs or initial_std of which more "
+                "depends.",
                 code="insensitive",
             )
-
-
-def _advice(loaded: LoadedSubject) -> str:
-    if loaded.component.folder:
-        return "Give trained weights, or inputs of which more depends."
-    return "Give trained weights with --checkpoint, or other standard deviations by initial_std in the network."
 
 
 def with_sensitivity(outputs: Sequence[OutputParity], about: About) -> tuple[OutputParity, ...]:

@@ -71,7 +71,7 @@ def test_what_does_not_fit_on_the_card_is_computed_on_the_cpu_or_in_fp32() -> No
     made = resolve_component("wm")
     config = made.preset("1b").config
     work = count_work(made, config, made.workload(config, "step", 1), 1)
-    brought = reference_precisions(module_of(10**9), work.io_elements, work.flops, "cuda", True)
+    brought = reference_precisions(module_of(10**9), work.io_elements, work.flops, "cuda", runs_on_host=False)
     assert brought == (Precision("fp32", "cuda"),), "it may have kernels for the card alone"
     assert best(module_of(10**9), 0, 10**16, "cuda") == Precision("fp32", "cuda")
 

@@ -68,7 +68,7 @@ def save(content: Any, path: Path) -> Path:
     if path.suffix == ".safetensors":
         save_file(content, path)
     else:
-        torch.save(content, path)
+        torch.save(content, path, _use_new_zipfile_serialization=not path.name.startswith("legacy"))
     return path
 
 
@@ -101,14 +101,9 @@ def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
 
 
-@pytest.mark.parametrize("name", ["a.safetensors", "a.pt", "a.pth", "A.PT"])
+@pytest.mark.parametrize("name", ["a.safetensors", "a.pt", "a.pth", "A.PT", "legacy.pt"])
 def test_plain_state_dict_loads(tmp_path: Path, name: str) -> None:
     assert same(loaded(save(weights(), tmp_path / name)), weights())
-
-
-def test_legacy_torch_file_loads(tmp_path: Path) -> None:
-    torch.save(weights(), tmp_path / "a.pt", _use_new_zipfile_serialization=False)
-    assert same(loaded(tmp_path / "a.pt"), weights())
 
 
 @pytest.mark.parametrize(
@@ -291,11 +286,7 @@ def test_forbidden_file_is_refused(tmp_path: Path, suffix: str) -> None:
 
 @pytest.mark.parametrize("name", ["a.safetensors", "a.pt", "legacy.pt"])
 def test_truncated_files_are_refused(tmp_path: Path, name: str) -> None:
-    whole = tmp_path / name
-    if name == "legacy.pt":
-        torch.save(weights(), whole, _use_new_zipfile_serialization=False)
-    else:
-        save(weights(), whole)
+    whole = save(weights(), tmp_path / name)
     content = whole.read_bytes()
     for size in (1, 7, 8, 9, 100, len(content) // 2, len(content) - 1):
         whole.write_bytes(content[:size])
@@ -304,11 +295,7 @@ def test_truncated_files_are_refused(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["a.safetensors", "a.pt", "legacy.pt"])
 def test_random_edits_raise_no_other_exception(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    if name == "legacy.pt":
-        torch.save(weights(), path, _use_new_zipfile_serialization=False)
-    else:
-        save(weights(), path)
+    path = save(weights(), tmp_path / name)
     content, chance, refused = path.read_bytes(), random.Random(5), 0
     for _ in range(150):
         edited = bytearray(content)

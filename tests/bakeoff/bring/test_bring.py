@@ -1,14 +1,13 @@
 """Models of users from a file to records, through the same rows and checks as the lab's own."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from describing import MODELS
 from lab import FAST, Recorder, Swept, marked_folder, outcome, sweep
-from records import GPU_HOST
+from records import GPU_HOST, bakeoff
 
 from bakeoff.bring.bring import bring
 from bakeoff.machine import host
@@ -24,15 +23,14 @@ from bakeoff.process.supervisor import Outcome
 from bakeoff.sweeps import describe
 from bakeoff.sweeps.run import run_sweep
 
-MODELS = Path(__file__).resolve().parents[2] / "support" / "brought_models.py"
 NAME = "brought_models.language"
 
 
-def swept(name: str, folder: Path, *backends: str, dtype: str = "fp32") -> Swept:
+def swept(model: str, folder: Path, *backends: str) -> Swept:
+    """A sweep of a model of brought_models.py, or of another file."""
     with marked_folder(folder):
-        reference = bring(f"{MODELS}:{name}", 0, 1, Recorder())
-    request = Request(reference, backends=backends, dtypes=(dtype,), device="cpu", policy=FAST, threads=1)
-    return sweep(request, folder)
+        reference = bring(model if ":" in model or model.endswith(".pt2") else f"{MODELS}:{model}", 0, 1, Recorder())
+    return sweep(Request(reference, backends=backends, dtypes=("fp32",), device="cpu", policy=FAST, threads=1), folder)
 
 
 def test_integers_masks_and_dictionaries_pass_through_every_exporter(tmp_path: Path) -> None:
@@ -189,12 +187,7 @@ def test_a_factory_may_read_files_beside_where_the_command_runs(
 def test_a_program_with_example_inputs_is_a_model_too(tmp_path: Path) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()).eval()
     torch.export.save(torch.export.export(module, (torch.randn(2, 8),)), tmp_path / "net.pt2")
-    with marked_folder(tmp_path):
-        reference = bring(str(tmp_path / "net.pt2"), 0, 1, Recorder())
-    records = sweep(
-        Request(reference, backends=("eager", "onnxruntime"), dtypes=("fp32",), device="cpu", policy=FAST, threads=1),
-        tmp_path,
-    ).records()
+    records = swept(str(tmp_path / "net.pt2"), tmp_path, "eager", "onnxruntime").records()
     assert [outcome(record) for record in records.values()] == ["ok", "ok"]
     assert str(records["eager"].variant) == "net:pt2.call/eager/fp32@cpu"
 
@@ -226,18 +219,12 @@ def test_an_archive_that_would_run_code_is_not_opened(tmp_path: Path) -> None:
 
 
 def test_the_command_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "bakeoff", "sweep", f"{MODELS}:noisy", "--device", "cpu"],
-        env={"PATH": "/usr/bin", "BAKEOFF_CACHE": str(tmp_path / "c"), "BAKEOFF_RUNS": str(tmp_path / "r")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 2
-    last = ran.stderr.splitlines()[-1]
+    ran = bakeoff("sweep", f"{MODELS}:noisy", "--device", "cpu", cwd=tmp_path)
+    assert ran.code == 2
+    last = ran.err.splitlines()[-1]
     assert last.startswith("bakeoff: call: output differs by")
     assert last.endswith("[bad-user-code]")
-    assert "Traceback" not in ran.stderr
+    assert "Traceback" not in ran.err
 
 
 @pytest.mark.parametrize(("made", "exports"), [("{}", False), ("torch.jit.freeze({})", True)])
@@ -252,17 +239,7 @@ def test_torchscript_is_swept_in_eager_and_compilers_say_why_not(made: str, expo
         "    file.seek(0)\n"
         "    return torch.jit.load(file), torch.randn(2, 8)\n"
     )
-    with marked_folder(tmp_path):
-        reference = bring(f"{tmp_path}/scripts.py:model", 0, 1, Recorder())
-    request = Request(
-        reference,
-        backends=("eager", "inductor", "onnxruntime"),
-        dtypes=("fp32",),
-        device="cpu",
-        policy=FAST,
-        threads=1,
-    )
-    records = sweep(request, tmp_path).records()
+    records = swept(f"{tmp_path}/scripts.py:model", tmp_path, "eager", "inductor", "onnxruntime").records()
     status = {name: outcome(record) for name, record in records.items()}
     exported = "ok" if exports else "build_failed"
     assert status == {"eager": "ok", "inductor": "build_failed", "onnxruntime": exported}
@@ -280,13 +257,6 @@ def test_files_of_a_user_hide_no_modules_of_python(tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text("import cProfile, statistics, torch\nstatistics.median([1])\n")
     (tmp_path / "own.py").write_text("from bakeoff.selftest.faulty import NAN as BACKEND\n")
     asked = ["mine.py:model", "--backends", "own:BACKEND", "--dtype", "fp32", "--device", "cpu", "--dry-run"]
-    ran = subprocess.run(
-        [sys.executable, "-m", "bakeoff", "sweep", *asked],
-        env={"PATH": "/usr/bin", "BAKEOFF_CACHE": str(tmp_path / "c"), "BAKEOFF_RUNS": str(tmp_path / "r")},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert "mine:py.call/nan/fp32@cpu" in ran.stdout
+    ran = bakeoff("sweep", *asked, cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert "mine:py.call/nan/fp32@cpu" in ran.out

@@ -24,12 +24,6 @@ def raises():
         linear(torch.ones(3))
     return run
 
-def takes(prompt):
-    pass
-
-def no_module():
-    return lambda: torch.ones(1)
-
 def dies():
     os.kill(os.getpid(), 11)
 
@@ -52,10 +46,7 @@ def folder(tmp_path: Path) -> Path:
     ("arguments", "code", "said"),
     [
         (("missing.py:pipe",), "bad-user-code", "missing.py"),
-        (("mine.py:nothing",), "bad-user-code", "it has pipe, raises"),
         (("mine.py:raises",), "bad-user-code", "(mine.py, line 14)"),
-        (("mine.py:takes",), "bad-user-code", "'prompt'"),
-        (("mine.py:no_module",), "bad-user-code", "calls no module"),
         (("mine.py:dies",), "worker-failed", "SIGSEGV"),
         (("mine.py:endless", "--seconds", "6"), "worker-failed", "6 s"),
         (("mine.py:pipe", "--sweep", "nothing"), "unknown-name", "called are linear"),

@@ -107,21 +107,6 @@ def test_what_is_wrong_is_said_in_one_sentence(file: Path, name: str, code: str,
     assert "\n" not in str(caught.value)
 
 
-def test_the_last_line_of_the_users_code_is_named(file: Path) -> None:
-    line = 1 + SOURCE.splitlines().index("    linear(torch.ones(3))")
-    with pytest.raises(BakeoffError, match=rf"\({file.name}, line {line}\)"):
-        load_pass(file, "raises")
-
-
-@pytest.mark.parametrize("source", ["def (\n", "raise ValueError('boom\\nin two lines')\n", "import no_such_thing\n"])
-def test_a_file_that_cannot_be_imported(tmp_path: Path, source: str) -> None:
-    path = tmp_path / f"broken_{tmp_path.name}.py"
-    path.write_text(source, encoding="utf-8")
-    with pytest.raises(BakeoffError, match=path.stem) as caught:
-        load_pass(path, "pipe")
-    assert caught.value.code == "bad-user-code"
-
-
 def test_classes_of_a_file_on_the_path_can_be_imported_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recorded module travels by the import path of its class, and workers have the user's folder on their path."""
     monkeypatch.syspath_prepend(file.parent)

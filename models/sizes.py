@@ -4,7 +4,7 @@ A dimension is one or more axes of inputs that always have the same size, such a
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import gcd
@@ -137,38 +137,26 @@ def seen_points(dimensions: Sequence[Dimension], usual: Point) -> list[Point]:
     return sorted({*alone, *ends} - {usual})
 
 
-def unseen_points(dimensions: Sequence[Dimension]) -> list[Point]:
-    """Sizes within the ranges of which none is listed, the likeliest first; none where all within them are.
+def unseen_points(listed: Collection[Point]) -> list[Point]:
+    """Points between neighbours among listed ones, those of the farthest neighbours first.
 
-    The middle of the widest gap: first as a multiple of what divides all listed sizes, which a model may need.
+    Each is half-way: first as a multiple of what divides all listed sizes, which a model may need. Where one size
+    follows from another, as in a mask that is one longer than a cache, such a point keeps to that.
     """
-    steps = [gcd(*one.values) for one in dimensions]
-    tries = [[_between(one.values, step) for one, step in zip(dimensions, steps, strict=True)]]
-    tries.append([_between(one.values, 1) for one in dimensions])
-    points = []
-    for found in tries:
-        point = tuple(size for size in found if size is not None)
-        if len(point) == len(dimensions) and point not in points:
-            points.append(point)
-    return points
-
-
-def middle_points(points: Sequence[Point]) -> list[Point]:
-    """Points half-way between neighbours among recorded ones, those of the farthest neighbours first.
-
-    Where one size follows from another, as in a mask that is one longer than a cache, such a point keeps to that.
-    """
-    ordered = sorted(points)
+    ordered = sorted(listed)
     pairs = sorted(pairwise(ordered), key=lambda pair: -sum(abs(b - a) for a, b in zip(*pair, strict=True)))
-    middles = [tuple(a + (b - a) // 2 for a, b in zip(*pair, strict=True)) for pair in pairs]
-    return [point for point in dict.fromkeys(middles) if point not in ordered]
+    divisors = [gcd(*sizes) for sizes in zip(*ordered, strict=True)]
+    found = [tuple(map(_between, *pair, steps)) for steps in (divisors, [1] * len(divisors)) for pair in pairs]
+    whole = [tuple(size for size in point if size is not None) for point in found if None not in point]
+    return [point for point in dict.fromkeys(whole) if point not in ordered]
 
 
-def _between(values: Sequence[int], step: int) -> int | None:
-    """The multiple of `step` that is nearest to the middle of the widest gap between the values, and in no other."""
-    low, high = max(pairwise(values), key=lambda pair: pair[1] - pair[0])
+def _between(one: int, other: int, step: int) -> int | None:
+    """The multiple of `step` that is nearest to the middle of two sizes; the smaller of sizes with none between."""
+    low, high = sorted((one, other))
     inside = range(low + step - low % step, high, step)
-    return min(inside, key=lambda size: (abs(2 * size - low - high), size), default=None)
+    nearest = min(inside, key=lambda size: (abs(2 * size - low - high), size), default=None)
+    return low if nearest is None and (step == 1 or low == high) else nearest
 
 
 def shapes_at(

@@ -8,7 +8,6 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import (
     Dimension,
     dynamic_axes,
-    middle_points,
     parse_sizes,
     seen_points,
     shapes_at,
@@ -80,15 +79,17 @@ def test_every_listed_size_is_checked_and_both_ends_together() -> None:
 @pytest.mark.parametrize(
     ("values", "points"),
     [
-        ((1, 4, 8), [(6,)]),
-        ((64, 128, 256), [(192,)]),
-        ((8, 16), [(12,)]),
+        ((1, 4, 8), [6, 2]),
+        ((64, 128, 256), [192, 96]),
+        ((8, 16), [12]),
         ((1, 2, 3), []),
-        ((2, 4, 10), [(6,), (7,)]),
+        ((2, 4, 10), [6, 7, 3]),
     ],
 )
-def test_an_unseen_size_lies_in_the_widest_gap(values: tuple[int, ...], points: list[tuple[int, ...]]) -> None:
-    assert unseen_points([Dimension((("x", 0),), values)]) == points
+def test_an_unseen_size_lies_between_listed_ones_and_first_in_the_widest_gap(
+    values: tuple[int, ...], points: list[int]
+) -> None:
+    assert unseen_points([(value,) for value in values]) == [(point,) for point in points]
 
 
 def test_the_workload_carries_the_sizes_in_a_name_that_a_variant_can_have() -> None:
@@ -105,6 +106,6 @@ def test_each_axis_has_its_range() -> None:
 
 def test_points_between_recorded_ones_keep_to_what_holds_for_both() -> None:
     """A mask that is one longer than a cache, in every recorded call."""
-    assert middle_points([(4, 5), (8, 9), (16, 17)]) == [(12, 13), (6, 7)]
-    assert middle_points([(4, 5), (5, 6), (6, 7)]) == []
-    assert middle_points([(4,)]) == middle_points([]) == []
+    assert unseen_points([(4, 5), (8, 9), (16, 17)]) == [(12, 13), (6, 7)]
+    assert unseen_points([(4, 5), (5, 6), (6, 7)]) == []
+    assert unseen_points([(4, 5)]) == unseen_points([]) == []

@@ -1,13 +1,13 @@
 """Other sizes of a brought model's inputs: which there are, and what plain eager makes of each."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from math import prod
 
 import torch
 
 from bakeoff.models.brought.about import batch_name
-from bakeoff.models.brought.model import Call
+from bakeoff.models.brought.model import Call, InputSets
 from bakeoff.models.component import Size
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import describe_call
@@ -19,7 +19,6 @@ from bakeoff.models.sizes import (
     Point,
     dynamic_axes,
     label,
-    middle_points,
     seen_points,
     shapes_at,
     unseen_points,
@@ -32,7 +31,6 @@ from bakeoff.worker.brought.load import given_tensors
 from bakeoff.worker.subject import SIZED_SETS
 from bakeoff.worker.work import count
 
-Sets = Mapping[str, Sequence[Call]]
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -48,7 +46,7 @@ class AskedSet:
     """The sizes of all recorded calls, where those are asked for; (): every listed size."""
 
 
-def sizes_of(sets: Sets, parameters: Sequence[str], asked: AskedSizes) -> Mapping[str, AskedSet]:
+def sizes_of(sets: InputSets, parameters: Sequence[str], asked: AskedSizes) -> Mapping[str, AskedSet]:
     """The sets to describe, with their sizes where there are others than the given ones.
 
     With sizes, sets without any of the inputs are left out, and sets that differ along the named axes alone become one:
@@ -190,13 +188,15 @@ def find_sizes(found: Found, asked: AskedSet) -> None:
         return _run_at(found, label(dimensions, point), shapes_at(shapes, dimensions, point), seen)
 
     sizes = []
-    for point in sorted({*asked.points} - {usual}) if asked.points else seen_points(dimensions, usual):
+    listed = {*asked.points} or {*seen_points(dimensions, usual)}
+    for point in sorted(listed - {usual}):
         try:
             sizes.append(run(point, seen=True))
         except Exception as error:
             text = f"the model itself fails at {label(dimensions, point)}: {type(error).__name__}: {one_line(error)}"
             raise BakeoffError(f"{found.name}: {text}; give sizes that it takes", "bad-user-code") from error
-    unseen, notes = _unseen(dimensions, asked.points, run)
+    ends = {tuple(one.values[end] for one in dimensions) for end in (0, -1)} if asked.points else set()
+    unseen, notes = _unseen(dimensions, unseen_points(listed | {usual}), ends - listed, run)
     found.notes += [f"{found.name}: {text}" for text in notes]
     found.sizes = (*sizes, *unseen)
     found.axes, found.usual = dynamic_axes(dimensions, usual), label(dimensions, usual)
@@ -248,10 +248,10 @@ def _run_at(found: Found, name: str, shapes: Mapping[str, tuple[int, ...]], seen
 
 
 def _unseen(
-    dimensions: Sequence[Dimension], recorded: Sequence[Point], run: Callable[[Point, bool], Size]
+    dimensions: Sequence[Dimension], between: Sequence[Point], ends: Set[Point], run: Callable[[Point, bool], Size]
 ) -> tuple[list[Size], list[str]]:
-    """The first size that is not listed and that the model takes, or why there is none; of recorded ones also the
-    smallest and the largest, unless they are among them."""
+    """The first size between listed ones that the model takes, or why there is none; and those of `ends` that it takes,
+    or why not."""
     sizes, notes = [], []
 
     def tried(point: Point) -> str:
@@ -263,14 +263,11 @@ def _unseen(
         return ""
 
     problem = "all sizes within the range are listed"
-    for point in dict.fromkeys([*middle_points(recorded), *unseen_points(dimensions)]):
+    for point in between:
         problem = tried(point)
         if not problem:
             break
     if problem:
         notes.append(f"no engine is checked at a size that was not listed: {problem}")
-    if recorded:
-        ends = {tuple(one.values[end] for one in dimensions) for end in (0, -1)}
-        done = {size.name for size in sizes}
-        notes += filter(None, [tried(one) for one in sorted(ends - {*recorded}) if label(dimensions, one) not in done])
-    return sizes, notes
+    done = {size.name for size in sizes}
+    return sizes, [*notes, *filter(None, [tried(one) for one in sorted(ends) if label(dimensions, one) not in done])]

@@ -12,7 +12,7 @@ import io
 import pickle
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,13 +25,11 @@ from torch.storage import TypedStorage, UntypedStorage
 from torch.utils.hooks import RemovableHandle
 
 from bakeoff.models.brought.about import LIVE
-from bakeoff.models.brought.model import Call, Model
+from bakeoff.models.brought.model import InputSets, Model
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.user_code import one_line
 
 GRAPH, TENSORS = "module.pickle", "tensors.safetensors"
-InputSets = Mapping[str, Sequence[Call]]
-"""The calls of every named set of inputs."""
 
 
 class Head(msgspec.Struct, frozen=True):

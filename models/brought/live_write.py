@@ -32,8 +32,8 @@ from torch.storage import TypedStorage, UntypedStorage
 
 from bakeoff.models.brought import live_read
 from bakeoff.models.brought.about import LIVE
-from bakeoff.models.brought.live_read import Head, InputSets
-from bakeoff.models.brought.model import Model
+from bakeoff.models.brought.live_read import Head
+from bakeoff.models.brought.model import InputSets, Model
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.user_code import is_users
 from bakeoff.models.weights import refuse_unusable

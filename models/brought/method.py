@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 from torch.func import functional_call
 
-from bakeoff.models.brought.model import Call
+from bakeoff.models.brought.model import InputSets
 from bakeoff.models.errors import BakeoffError
 
 
@@ -41,8 +41,8 @@ class WithBuffers(nn.Module):
 
 
 def with_buffers(
-    module: nn.Module, names: Sequence[str], sets: Mapping[str, Sequence[Call]], state: Mapping[str, str]
-) -> tuple[nn.Module, Mapping[str, Sequence[Call]], dict[str, str]]:
+    module: nn.Module, names: Sequence[str], sets: InputSets, state: Mapping[str, str]
+) -> tuple[nn.Module, InputSets, dict[str, str]]:
     """The module with the named buffers as arguments, the calls with their present values, and the state with them.
 
     Raises BakeoffError where there is no such buffer, or a call puts another tensor in its place instead of writing

@@ -8,6 +8,8 @@ from bakeoff.models.errors import BakeoffError
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments."""
+InputSets = Mapping[str, Sequence[Call]]
+"""The calls of every named set of inputs."""
 
 
 @dataclass(frozen=True, slots=True)

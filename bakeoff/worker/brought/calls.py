@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bakeoff.models.brought.method import MethodOf
-from bakeoff.models.brought.model import Call, Model
+from bakeoff.models.brought.model import Call, InputSets, Model
 from bakeoff.models.component import TensorSpec
 from bakeoff.models.errors import BakeoffError, a_type
 from bakeoff.models.signature import (
@@ -41,7 +41,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 def run_sets(
-    calls: Mapping[str, Sequence[Call]],
+    calls: InputSets,
     module: nn.Module,
     given: GivenDtypes,
     said: Model,

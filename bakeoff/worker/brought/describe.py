@@ -16,7 +16,7 @@ from bakeoff.backends.torch_internals import snapshot
 from bakeoff.machine.files import write_atomically
 from bakeoff.models.brought.about import ABOUT, GIVEN, About
 from bakeoff.models.brought.method import with_buffers
-from bakeoff.models.brought.model import Call, Model
+from bakeoff.models.brought.model import InputSets, Model
 from bakeoff.models.component import Layer
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import describe_call
@@ -143,9 +143,7 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
     return DescribeResult(about.notes)
 
 
-def _split_pins(
-    module: nn.Module, sets: Mapping[str, Sequence[Call]], said: Model
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _split_pins(module: nn.Module, sets: InputSets, said: Model) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Of the names in `keep_fp32` those of parts of the module, and the others, which are to be inputs.
 
     A name of both is the input's; the part has its path, or those of its tensors.

@@ -8,8 +8,8 @@ import random
 import sys
 import time
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 
 from bakeoff.backends.pt2_files import check_program
 from bakeoff.models.brought.about import Source
-from bakeoff.models.brought.model import Call, Model
+from bakeoff.models.brought.model import Call, InputSets, Model
 from bakeoff.models.errors import BakeoffError, a_type
 from bakeoff.models.signature import Signature, flatten_call
 from bakeoff.models.user_code import as_script, is_users, take_from_file
@@ -37,12 +37,15 @@ _SOON_S, _SMALL_BYTES = 5.0, 2 << 30
 class Loaded:
     """What a source gives."""
 
-    module: nn.Module
-    sets: Mapping[str, Sequence[Call]]
-    """Input sets with their calls."""
     said: Model
-    """What the user said beside; its module and inputs are those above."""
-    took_s: float = 0.0
+    """The module, and what the user said of it."""
+    sets: InputSets
+    took_s: float
+
+    @property
+    def module(self) -> nn.Module:
+        made: nn.Module = self.said.module
+        return made
 
 
 def load_module(source: Source, seed: int) -> Loaded:
@@ -56,16 +59,18 @@ def load_module(source: Source, seed: int) -> Loaded:
     with _own_generators():
         match source.kind:
             case "function":
-                loaded = _from_function(path, source.function, source.working_folder, seed)
+                model, sets = _from_function(path, source.function, source.working_folder, seed)
             case "archive":
-                loaded = _from_archive(path)
+                model, sets = _from_archive(path)
             case "live":
-                loaded = _from_folder(path)
+                from bakeoff.models.brought.live_read import read_live
+
+                model, sets = read_live(path)
         what = f"{path.name}:{source.function}" if source.function else path.name
         with users_code(what):
-            _check_weights(what, loaded.module)
-            module = _prepared(loaded)
-    return replace(loaded, module=module, took_s=time.monotonic() - started)
+            _check_weights(what, model.module)
+            _prepare(model.module, sets)
+    return Loaded(model, sets, time.monotonic() - started)
 
 
 def check_repeats(source: Source, seed: int, first: Loaded) -> None:
@@ -139,22 +144,21 @@ def given_tensors(name: str, signature: Signature, call: Call) -> dict[str, torc
     return found
 
 
-def _prepared(loaded: Loaded) -> nn.Module:
-    """The module on the CPU, without gradients, with all its parameters; whatever the user's code raises."""
-    module = loaded.module.cpu()
+def _prepare(module: nn.Module, sets: InputSets) -> None:
+    """Bring the module to the CPU, without gradients, with all its parameters; raises what the user's code raises."""
+    module.cpu()
     for each in module.modules():
         if isinstance(each, torch.jit.ScriptModule) and not hasattr(each, "training"):
             each.training = False  # torch.jit.freeze takes the attribute away, which every module has
     if any(map(is_lazy, [*module.parameters(), *module.buffers()])):
-        args, kwargs = copy.deepcopy(next(iter(loaded.sets.values()))[0])
+        args, kwargs = copy.deepcopy(next(iter(sets.values()))[0])
         with torch.no_grad():
             module(*args, **kwargs)
     for one in module.parameters():
         one.requires_grad_(False)
-    return module
 
 
-def _from_function(path: Path, name: str, folder: str, seed: int) -> Loaded:
+def _from_function(path: Path, name: str, folder: str, seed: int) -> tuple[Model, InputSets]:
     what = f"{path.name}:{name}"
     _seed(seed)
     function = take_from_file(path, name)
@@ -183,7 +187,7 @@ def _from_function(path: Path, name: str, folder: str, seed: int) -> Loaded:
     for calls in sets.values():
         for args, kwargs in calls:
             _check_arguments(what, made.module, args, kwargs)
-    return Loaded(made.module, sets, made)
+    return made, sets
 
 
 def _check_arguments(what: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -203,7 +207,7 @@ def _check_arguments(what: str, module: nn.Module, args: tuple[Any, ...], kwargs
         raise BakeoffError(text, "bad-user-code") from error
 
 
-def _from_archive(path: Path) -> Loaded:
+def _from_archive(path: Path) -> tuple[Model, InputSets]:
     """A torch.export program without its pickles: example inputs are read as plain tensors (weights only)."""
     member = "data/sample_inputs/model.pt"
     examples: Any = None
@@ -236,7 +240,7 @@ def _from_archive(path: Path) -> Loaded:
         raise BakeoffError(text, "bad-artifact")
     args, kwargs = examples
     module = program.module()
-    return Loaded(module, {"call": [(tuple(args), dict(kwargs))]}, Model(module))
+    return Model(module), {"call": [(tuple(args), dict(kwargs))]}
 
 
 def _plain(path: Path, data: bytes) -> Any:
@@ -248,10 +252,3 @@ def _plain(path: Path, data: bytes) -> Any:
     except Exception as error:
         text = f"{path.name}: its example inputs are no plain tensors, and are not opened; give a factory instead"
         raise BakeoffError(text, "bad-artifact") from error
-
-
-def _from_folder(path: Path) -> Loaded:
-    from bakeoff.models.brought.live_read import read_live
-
-    model, calls = read_live(path)
-    return Loaded(model.module, calls, model)

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from bakeoff.machine import paths
 from bakeoff.models.brought.model import Model
@@ -35,7 +35,6 @@ from bakeoff.report.pages.sweep import newest_tables
 from bakeoff.report.recommendation import decision
 from bakeoff.report.render import terminal
 
-_Entry = TypeVar("_Entry")
 Names = str | Sequence[str]
 COMMAND = (sys.executable, "-P", "-m", "bakeoff")
 _ERROR = re.compile(r"bakeoff: (?P<text>.*?)(?: \[(?P<code>[a-z-]+)\])?")
@@ -92,14 +91,15 @@ class Swept:
 def read_swept(summary: Mapping[str, Any], runs: Path) -> Swept:
     """The records that a sweep's summary lists, in its order, from the store."""
     records = load_all(runs)
-    rows_by_id = {entry.id: entry for entry in records.current} | {entry.id: entry for entry, _ in records.superseded}
+    rows = {entry.id: entry for entry in (*records.current, *(entry for entry, _ in records.superseded))}
     finals = {entry.id: entry for entry in records.comparisons}
-    rows, decided = _listed(rows_by_id, summary["records"]), _listed(finals, summary["finals"])
-    return Swept(str(summary["sweep"]), runs, rows, decided, records)
-
-
-def _listed(held: Mapping[str, _Entry], ids: Sequence[str]) -> tuple[_Entry, ...]:
-    return tuple(held[one] for one in ids if one in held)
+    return Swept(
+        str(summary["sweep"]),
+        runs,
+        tuple(rows[one] for one in summary["records"] if one in rows),
+        tuple(finals[one] for one in summary["finals"] if one in finals),
+        records,
+    )
 
 
 def sweep(

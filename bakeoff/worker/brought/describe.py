@@ -25,7 +25,7 @@ from bakeoff.models.weights import fingerprint, state_digest
 from bakeoff.process.jobs import DescribeJob, DescribeResult
 from bakeoff.worker.brought.calls import LEAST_TOLERANCE, call_tensors, parameter_names, run_sets
 from bakeoff.worker.brought.found import Found, Held, Tensors, bad_model
-from bakeoff.worker.brought.hidden_state import Untouched, check_stateless, untouched
+from bakeoff.worker.brought.hidden_state import Untouched, check_stateless
 from bakeoff.worker.brought.load import check_repeats, load_module
 from bakeoff.worker.brought.network import Flat, as_eager
 from bakeoff.worker.brought.precision import (
@@ -75,7 +75,7 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
     parts, keep_inputs = _split_pins(module, calls, said)
     said = replace(said, state=state, keep_fp32=keep_inputs)
     given = given_dtypes(module, parts)
-    before = untouched(module)
+    before = Untouched(module)
     compiled = snapshot()
     with flags("fp32", job.threads), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the user's own, which a plain call shows

@@ -8,7 +8,6 @@ import copy
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,19 +32,18 @@ Inputs = tuple[Tensor, ...]
 Outputs = tuple[Tensor, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Untouched:
-    """A copy of a module before its first call, which shares its parameters."""
+    """A module as it is before its first call: a copy that shares its parameters, and what calls may change."""
 
-    module: nn.Module | None
-    """None where it cannot be copied."""
-    state: Mapping[str, str]
-    """What calls may change, by name."""
+    def __init__(self, module: nn.Module) -> None:
+        self.module = copied(module)
+        """None where it cannot be copied."""
+        self.state = dict(_state(module))
 
-
-def untouched(module: nn.Module) -> Untouched:
-    """Keep the module as it is before its first call."""
-    return Untouched(copied(module), dict(_state(module)))
+    def call(self, call: Callable[[nn.Module, Inputs], Outputs], inputs: Inputs) -> Outputs | None:
+        """What a copy that makes no other call returns; None where there is no copy."""
+        module = None if self.module is None else copied(self.module)
+        return None if module is None else tuple(one.clone() for one in call(module, inputs))
 
 
 def copied(module: nn.Module) -> nn.Module | None:
@@ -71,7 +69,7 @@ def check_stateless(
     two calls on A in a row. What merely counts, or keeps what makes no difference, passes. Raises BakeoffError naming
     what a call changes.
     """
-    alone = {key: _alone(before, call, inputs) for key, inputs in sets.items()}
+    alone = {key: before.call(call, inputs) for key, inputs in sets.items()}
     until = time.monotonic() + _SECONDS
     for made, key in enumerate(f"A{_ORDER}"):
         if made > _LEAST_CALLS and time.monotonic() > until:
@@ -87,12 +85,6 @@ def check_stateless(
             if generators() != drawn:
                 return  # random numbers, which are told apart from state elsewhere
             raise _refusal(name, module, before.state, differs, made)
-
-
-def _alone(before: Untouched, call: Callable[[nn.Module, Inputs], Outputs], inputs: Inputs) -> Outputs | None:
-    """What a copy that made no other call returns; None where there is no copy."""
-    module = None if before.module is None else copied(before.module)
-    return None if module is None else tuple(one.clone() for one in call(module, inputs))
 
 
 def _refusal(name: str, module: nn.Module, before: Mapping[str, str], differs: float, calls: int) -> BakeoffError:

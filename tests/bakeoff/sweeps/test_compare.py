@@ -33,7 +33,7 @@ from bakeoff.sweeps.compare import compare, plan_of_two, race
 from bakeoff.sweeps.compare_worker import CompareWorker
 from bakeoff.sweeps.progress import Unheard
 from bakeoff.sweeps.run import _baseline, _two_best, run_sweep
-from bakeoff.sweeps.session import Spent, open_session
+from bakeoff.sweeps.session import Spent, open_session, with_works
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -219,8 +219,8 @@ def three_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int
     monkeypatch.setattr(comparing, "is_decided", lambda _comparison: True)
     monkeypatch.setattr(host, "available_bytes", lambda _device: free_bytes)
     with marked_folder(tmp_path):
-        session = open_session(plan, "sweep", "", paths.runs_folder(), paths.cache_folder(), 0.0, Recorder())
-        return race(session, Recorder().start(0, 0, "race"), *plan.rows, seed=3)
+        opened = open_session(plan, "sweep", "", paths.runs_folder(), paths.cache_folder(), 0.0, Recorder())
+        return race(with_works(opened), Recorder().start(0, 0, "race"), *plan.rows, seed=3)
 
 
 def test_a_baseline_runs_in_the_same_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What `--dry-run` shows: each row's time from earlier records or a guess, memory and disk from formulas.
+"""What `--dry-run` shows: each row's time from earlier records or a guess, memory and disk from shapes and parameters.
 
 With a budget the rows are in the order in which it runs them, with those that are expected to fit.
 """

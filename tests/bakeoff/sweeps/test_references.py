@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from canaries import REMOVED
 from describing import GIVEN, described, source_of
@@ -29,7 +30,7 @@ EAGER = "eager"
 
 def describe(name: str, folder: Path) -> str:
     """The folder of a described model of given_models.py."""
-    described(source_of(GIVEN, name), folder / name)
+    described(msgspec.structs.replace(source_of(GIVEN, name), working_folder=str(folder)), folder / name)
     return str(folder / name)
 
 

@@ -29,6 +29,8 @@ class Port:
     """
 
     __slots__ = ("_call", "_called", "_carried", "_names", "_outputs", "inputs")
+    reuses_outputs = True
+    """The next call may write into the memory of the last outputs."""
 
     def __init__(
         self,
@@ -114,6 +116,7 @@ class CloningPort(Port):
     """A port that copies all outputs to new memory in the call; `advance` returns these bytes too."""
 
     __slots__ = ()
+    reuses_outputs = False
 
     def call(self) -> None:
         self._outputs = tuple(output.clone() for output in self._call())
@@ -133,6 +136,7 @@ class ReplacingPort(Port):
     """
 
     __slots__ = ("_bind", "_callers", "_changed", "_copied", "_current", "_shared")
+    reuses_outputs = False
 
     def __init__(
         self,

@@ -4,7 +4,12 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-_PUBLIC = {"Model": "bakeoff.models.brought.model", "sweep": "bakeoff.bring.api", "apply": "bakeoff.tuned.apply"}
+_PUBLIC = {
+    "Model": "bakeoff.models.brought.model",
+    "Pipeline": "bakeoff.models.pipelines.pipeline",
+    "sweep": "bakeoff.live",
+    "apply": "bakeoff.tuned.apply",
+}
 """Public names to their modules, which are imported when they are first asked for."""
 
 

@@ -8,8 +8,9 @@ import re
 from dataclasses import dataclass
 
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.options import OptionValue, written_option
 from bakeoff.models.types import Device, Dtype, parse_device, parse_dtype
-from bakeoff.variant import BackendUse, OptionValue, parse_use, split_outside_brackets, written_option
+from bakeoff.variant import BackendUse, parse_use, split_outside_brackets
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 _MIX = re.compile(

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bakeoff.models.errors import BakeoffError, a_type, meant
 from bakeoff.models.user_code import USER_CODE, import_file, take_from_file
@@ -16,7 +16,7 @@ _FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>[^\W\d]\w*)?)?")
 
 
 def look_up(reference: str, table: Mapping[str, str], kind: type[T], own: str) -> T:
-    """Import the object that `reference` names and check that it is a `kind`.
+    """Import the object that `reference` names and check that it is a `kind`, or a class of its kind.
 
     `table` maps names to `module:ATTRIBUTE`; `own` is what error messages show as an example of a user's own.
     Raises BakeoffError when the name is unknown, the import fails, or the object is not a `kind`.
@@ -46,26 +46,28 @@ def look_up(reference: str, table: Mapping[str, str], kind: type[T], own: str) -
 def module_name(reference: str) -> str:
     """Name of the module that a user's own reference names an attribute of; a file's is known once it is imported."""
     typed = _FILE.fullmatch(reference)
-    return reference.partition(":")[0] if typed is None else import_file(_file(typed)).__name__
+    return reference.partition(":")[0] if typed is None else import_file(file_of(typed["path"])).__name__
 
 
 def _from_file(typed: re.Match[str], kind: type[T], usual: str) -> T:
     reference, file, name = typed[0], typed["path"], typed["name"]
     if not name:
         raise BakeoffError(f"{file}: name the {kind.__name__.lower()} too, as in {file}:{usual}", "bad-user-code")
-    return _checked(reference, take_from_file(_file(typed), name, kind), kind)
+    return _checked(reference, take_from_file(file_of(typed["path"]), name, kind), kind)
 
 
-def _file(typed: re.Match[str]) -> Path:
+def file_of(typed: str) -> Path:
     """The file, relative to the folder that the command ran in. Raises BakeoffError where there is none."""
-    path = Path(os.environ.get(USER_CODE, ""), typed["path"]).expanduser().absolute()
+    path = Path(os.environ.get(USER_CODE, ""), typed).expanduser().absolute()
     if not path.is_file():
-        raise BakeoffError(f"there is no file {typed['path']}; give another path", "bad-user-code")
+        raise BakeoffError(f"there is no file {typed}; give another path", "bad-user-code")
     return path
 
 
-def _checked(reference: str, found: object, kind: type[T]) -> T:
-    if not isinstance(found, kind):
+def _checked(reference: str, found: Any, kind: type[T]) -> T:
+    if not (issubclass(found, kind) if isinstance(found, type) else isinstance(found, kind)):
         wanted = f"a {kind.__module__}.{kind.__name__}"
-        raise BakeoffError(f"'{reference}' is {a_type(type(found))}, not {wanted}", "bad-user-code")
-    return found
+        given = "a class of another kind" if isinstance(found, type) else a_type(type(found))
+        raise BakeoffError(f"'{reference}' is {given}, not {wanted}", "bad-user-code")
+    fits: T = found
+    return fits

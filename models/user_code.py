@@ -60,7 +60,12 @@ def take_from_file(path: Path, name: str, kind: type = FunctionType) -> Any:
     """What a user's file calls `name`. Raises BakeoffError, with what it has of this kind, where there is no such."""
     module = import_file(path)
     if not hasattr(module, name):
-        known = [key for key, value in vars(module).items() if isinstance(value, kind)]
+        own = {key: one for key, one in vars(module).items() if one is not kind}
+        known = [
+            key
+            for key, one in own.items()
+            if isinstance(one, kind) or (isinstance(one, type) and issubclass(one, kind))
+        ]
         listed = f"it has {', '.join(known)}" if known else f"write a {kind.__name__} there"
         raise BakeoffError(f"{path.name}: the file has no '{name}'{meant(name, known)}; {listed}", "bad-user-code")
     return getattr(module, name)

@@ -25,7 +25,7 @@ def test_every_block_is_one_that_a_test_here_runs() -> None:
 @pytest.mark.timeout(300)
 def test_the_script_sweeps_a_live_module(tmp_path: Path) -> None:
     fast = Path(__file__).parent / "support" / "fast_bakeoff.py"
-    short = "import sys\nfrom bakeoff.bring import api\napi.COMMAND = (sys.executable, sys.argv[1])\n"
+    short = "import sys\nfrom bakeoff import live\nlive.COMMAND = (sys.executable, sys.argv[1])\n"
     command = [sys.executable, "-c", short + BLOCKS["live.py"], str(fast)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr

@@ -16,8 +16,8 @@ FAST = Path(__file__).parent / "support" / "fast_bakeoff.py"
 RUNNER = """
 import json, sys
 from pathlib import Path
-from bakeoff.bring import api
-api.COMMAND = (sys.executable, sys.argv[2])
+from bakeoff import live
+live.COMMAND = (sys.executable, sys.argv[2])
 scope = {"__name__": "__main__"}
 for cell in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["cells"]:
     if cell["cell_type"] == "code":

@@ -89,7 +89,7 @@ def _called(record: PipelineRecord) -> Mapping[str, list[SlotProgram]]:
     """By slot, the programs that a steady unit calls."""
     found: dict[str, list[SlotProgram]] = {}
     for program in record.measurement.programs:
-        if record.calls.get(f"{program.slot}.{program.variant.workload}"):
+        if record.calls.get(program.name):
             found.setdefault(program.slot, []).append(program)
     return found
 
@@ -174,7 +174,7 @@ def _floors(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[FloorF
             inside = times.get((program.slot, program.variant.workload))
             if least is None or inside is None:
                 continue
-            name = f"{program.slot}.{program.variant.workload}"
+            name = program.name
             yield FloorFact(name, inside, least.ms * record.calls[name], least.bound, program.part)
 
 

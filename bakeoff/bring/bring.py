@@ -3,6 +3,7 @@
 A model is run once, and again where code or libraries changed.
 """
 
+import ast
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +33,18 @@ def is_brought(reference: str) -> bool:
     return bool(
         _FUNCTION.fullmatch(reference) or reference.endswith((".py", ".pt2")) or (Path(reference) / LIVE).is_file()
     )
+
+
+def is_pipeline(reference: str) -> bool:
+    """Whether this is FILE.py:NAME and the file defines a class of that name."""
+    match = _FUNCTION.fullmatch(reference)
+    if match is None:
+        return False
+    try:
+        tree = ast.parse(Path(match["path"]).read_bytes())
+    except (OSError, SyntaxError, ValueError):  # said where the file is read for its model
+        return False
+    return any(isinstance(node, ast.ClassDef) and node.name == match["name"] for node in tree.body)
 
 
 def read_source(reference: str) -> tuple[Source, str, str]:

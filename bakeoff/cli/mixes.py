@@ -66,7 +66,8 @@ def run_mixes(
     from bakeoff.record.store import load_all
     from bakeoff.report.pages import pipeline_plan
 
-    plan = make_pipeline_plan(request, folder)
+    with TerminalProgress() as progress:
+        plan = make_pipeline_plan(request, folder, progress)
     warn(load_all(folder).problems)
     if manner.dry_run:
         if manner.resume:
@@ -84,7 +85,7 @@ def run_mixes(
         print_json({"run": done.run, "records": ids, "interrupted": done.interrupted, **as_data(done.stored)})
     elif done.stored:
         print_document(render(done.stored))
-    update_pages(folder, plan.pipeline.name)
+    update_pages(folder, plan.loop.name)
     _exit(done, manner.strict)
     return done
 

@@ -25,7 +25,7 @@ from bakeoff.cli.mixes import (
 
 @app.command()
 def pipeline(
-    name: Annotated[str, typer.Argument(metavar="PIPELINE", help="owl, matrix, toy, or package.module:PIPELINE.")],
+    name: Annotated[str, typer.Argument(metavar="PIPELINE", help="owl, matrix, toy, or mine.py:Loop.")],
     preset: Preset = None,
     mix: Annotated[
         list[str] | None,

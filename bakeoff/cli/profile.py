@@ -53,7 +53,7 @@ def profile(
         str,
         typer.Argument(
             metavar="SUBJECT",
-            help="owl, matrix, toy, package.module:PIPELINE, a component's program as in wm:200m.step, mine.py:model, "
+            help="owl, matrix, toy, mine.py:Loop, a component's program as in wm:200m.step, mine.py:model, "
             "or a variant.",
         ),
     ],
@@ -98,37 +98,24 @@ def profile(
     """Show where the time goes: phases with busy and idle time, kernels, operators, and what could be gained."""
     from dataclasses import replace
 
-    from bakeoff.bring.bring import bring, is_brought
+    from bakeoff.bring.bring import bring, is_brought, is_pipeline
     from bakeoff.cli.nsight import nsight
     from bakeoff.cli.progress import TerminalProgress
-    from bakeoff.pipeline.request import PipelineRequest, ProfileOptions, subject_of, subject_of_brought
+    from bakeoff.pipeline.request import PipelineRequest, subject_of, subject_of_brought
     from bakeoff.plan.request import with_deadline
+    from bakeoff.process.jobs import ProfileOptions
     from bakeoff.record.store import load_all
     from bakeoff.report.pages import profile as page
 
     short("--note", note)
-    given = named("--preset", preset), tuple(mix or ()), tuple(option or ())
-    if is_brought(subject):
-        find_user_code(mix or [])
-        with TerminalProgress() as progress:
-            asked = subject_of_brought(
-                bring(subject, seed, threads, progress, device=named("--device", device)), *given
-            )
-    else:
-        find_user_code([subject, *(mix or [])])
-        asked = subject_of(subject, *given)
-    mixes = asked.mixes or ("eager", "best")
-    if level >= _INSIDE and "eager" not in mixes:
-        say(f"Level {level} looks into networks, which only eager shows: the eager mix runs as well.")
-        mixes = ("eager", *mixes)
     request = PipelineRequest(
-        pipeline=asked.pipeline,
-        preset=asked.preset,
-        mixes=tuple(named("--mix", text) for text in mixes),
-        options=tuple(named("--option", text) for text in asked.options),
+        pipeline=subject,
+        preset=named("--preset", preset),
+        mixes=tuple(named("--mix", text) for text in mix or []),
+        options=tuple(named("--option", text) for text in option or []),
         units=units,
         minutes=minutes,
-        device=named("--device", device) or asked.device,
+        device=named("--device", device),
         threads=threads,
         weight_seed=seed,
         input_seed=input_seed,
@@ -136,6 +123,19 @@ def profile(
         monitor=monitor,
         profile=ProfileOptions(level=level, units=traced, top=top, memory=memory, compiler=compiler, capture=capture),
     )
+    if is_brought(subject) and not is_pipeline(subject):
+        find_user_code(request.mixes)
+        with TerminalProgress() as progress:
+            described = bring(subject, seed, threads, progress, device=request.device)
+        request = subject_of_brought(request, described)
+    else:
+        find_user_code([subject, *request.mixes])
+        request = subject_of(request)
+    mixes = request.mixes or ("eager", "best")
+    if level >= _INSIDE and "eager" not in mixes:
+        say(f"Level {level} looks into networks, which only eager shows: the eager mix runs as well.")
+        mixes = ("eager", *mixes)
+    request = replace(request, mixes=mixes)
     if deadline is not None:
         request = replace(request, policy=with_deadline(request.policy, deadline))
     copies = _new_folder(trace)

@@ -40,7 +40,7 @@ class TerminalProgress:
 
     def __init__(self, rows: Sequence[Row] = (), console: Console | None = None) -> None:
         """`rows` are those of the sweep that is shown."""
-        self.console = Console(stderr=True) if console is None else console
+        self.console = Console(stderr=True, emoji=False) if console is None else console
         self._several = len({(row.variant.subject, row.subject.batch) for row in rows}) > 1
         subjects = {row.variant.subject for row in rows}
         self._names = {row.label: _name(row, len(subjects) > 1) for row in rows}

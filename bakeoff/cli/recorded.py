@@ -5,7 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bakeoff.cli.common import error_line, names, print_document, print_text, records_folder, say, say_command
+from bakeoff.cli.common import (
+    error_line,
+    names,
+    print_document,
+    print_json,
+    print_text,
+    records_folder,
+    say,
+    say_command,
+)
 from bakeoff.cli.mixes import find_user_code
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.models.words import counted
@@ -80,6 +89,42 @@ class _Planned:
 
     def within(self, budget_s: float) -> "_Planned":
         return replace(self, plan=replace(self.plan, request=replace(self.plan.request, budget_s=budget_s)))
+
+
+def sweep_pipeline(
+    reference: str, preset: str, options: Sequence[str], device: str, seed: int, asked: Asked, others: Sequence[str]
+) -> int:
+    """Sweep every module of a user's pipeline, with all programs that its first units call; returns the exit code.
+
+    `options` are the pipeline's, each as in `steps=10`; `others` are options that were given and mean nothing here.
+    Raises BakeoffError for these.
+    """
+    from bakeoff.cli.progress import TerminalProgress
+    from bakeoff.machine import host
+    from bakeoff.pipeline.describe import described_loop
+    from bakeoff.pipeline.request import parse_options
+    from bakeoff.process.inspected import Recorded
+
+    asked.check()
+    if others:
+        text = f"{others[0]}: {reference} is a pipeline, whose modules are swept one after the other without it"
+        raise BakeoffError(f"{text}; `bakeoff pipeline` names each by itself", "bad-option")
+    on = host.usable_device(device)
+    with TerminalProgress() as progress:
+        loop = described_loop(reference, preset, parse_options(options), on, asked.threads, seed, progress)
+    recorded = [Recorded(slot.name, slot.component, 0, 0, ()) for slot in loop.slots if slot.users]
+    for slot in loop.slots:
+        if not slot.users:
+            say(f"{slot.name} is {slot.component}, a component of this lab; sweep it by itself:")
+            say_command(f"bakeoff sweep {slot.component} --preset {slot.preset}")
+    told: dict[str, object] = {}
+    code = sweep_recorded(recorded, asked, told)
+    if asked.as_json:
+        print_json(told)
+    elif not asked.dry_run:
+        say("the pipeline with the best of them:")
+        say_command(f"bakeoff pipeline {loop.typed}")
+    return code
 
 
 def sweep_recorded(recorded: Sequence["Recorded"], asked: Asked, told: dict[str, object]) -> int:

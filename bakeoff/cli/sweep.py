@@ -45,7 +45,9 @@ if TYPE_CHECKING:
 def sweep(
     component: Annotated[
         str,
-        typer.Argument(help="A name that `bakeoff list` or a table prints, mine.py:model, model.pt2, or module:SPEC."),
+        typer.Argument(
+            help="A name that `bakeoff list` or a table prints, mine.py:model, mine.py:Loop, model.pt2 or module:SPEC."
+        ),
     ],
     preset: Annotated[list[str] | None, typer.Option(help="Presets, comma-separated.")] = None,
     workload: Annotated[list[str] | None, typer.Option(help="Workloads, comma-separated.")] = None,
@@ -78,6 +80,7 @@ def sweep(
     ] = None,
     monitor: Monitor = False,
     final: Final = True,
+    option: Annotated[list[str] | None, typer.Option(help="Of a pipeline of yours, as in steps=10.")] = None,
     runs: Runs = None,
     note: Annotated[str, typer.Option(help="Goes into the records and the history.")] = "",
     resume: Annotated[bool, typer.Option("--resume", help="Finish the newest unfinished sweep of this plan.")] = False,
@@ -91,9 +94,10 @@ def sweep(
     from dataclasses import replace
 
     from bakeoff.backends.backend import SUITES
-    from bakeoff.bring.bring import bring
+    from bakeoff.bring.bring import bring, is_pipeline
     from bakeoff.cli.pages import update_pages
     from bakeoff.cli.progress import TerminalProgress
+    from bakeoff.cli.recorded import Asked, sweep_pipeline
     from bakeoff.machine import paths
     from bakeoff.models.sizes import parse_sizes
     from bakeoff.plan.budget import parse_budget
@@ -116,6 +120,29 @@ def sweep(
     component, presets, workloads = _subject(component, names("--preset", preset), names("--workload", workload), runs)
     if ":" in component or any(":" in name for name in backends or []):
         sys.path.append(str(Path.cwd()))
+    if is_pipeline(component):
+        manner = Asked(backends, dtype, budget, final, threads, runs, dry_run, as_json)
+        given = {
+            "--workload": workload,
+            "--suite": suite != "default",
+            "--batch": batch,
+            "--objective": objective != "latency",
+            "--input-seed": input_seed,
+            "--checkpoint": checkpoint,
+            "--processes": processes != 1,
+            "--builds": builds != 1,
+            "--deadline": deadline is not None,
+            "--sizes": sizes,
+            "--monitor": monitor,
+            "--note": note,
+            "--resume": resume,
+            "--strict": strict,
+        }
+        others = [option for option, value in given.items() if value]
+        on = named("--device", device)
+        raise typer.Exit(sweep_pipeline(component, ",".join(presets), option or [], on, seed, manner, others))
+    if option:
+        raise BakeoffError(f"--option: {component} is no pipeline; give mine.py:Loop, or leave it out", "bad-option")
     batches = tuple(dict.fromkeys(whole_number("--batch", size) for size in names("--batch", batch))) or (1,)
     with TerminalProgress() as progress:
         asked = parse_sizes(sizes or [])

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Literal
 
 from bakeoff.machine import host, paths
 from bakeoff.machine.identity import this_machine
 from bakeoff.models.words import counted
-from bakeoff.pipeline.mixes import MixPlan
+from bakeoff.pipeline.plan import MixPlan
 from bakeoff.pipeline.session import PipelineSession
 from bakeoff.process.gpu_memory import GpuPeaks
 from bakeoff.process.phases import Block
@@ -18,8 +17,9 @@ from bakeoff.record.policy import Policy
 from bakeoff.record.redact import recorded_environment, without_folders
 from bakeoff.record.schema import MEASURED, SCHEMA, Finding, Source, Status, new_finding
 from bakeoff.record.selftest_stamp import read_stamp
-from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash, loop_hash
+from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash
 from bakeoff.record.store import now
+from bakeoff.record.user_source import pipeline_hash
 from bakeoff.sweeps.assemble import ended_status, ending, host_findings, issue_findings
 from bakeoff.sweeps.watch import NOT_WATCHED, Watched
 
@@ -39,7 +39,7 @@ def make_record(
     """The record of one mix, whatever came of it; `findings` are those of the rounds, `watched` a monitor's."""
     plan = session.plan
     request, loop, subject = plan.request, plan.loop, plan.subject
-    configs = {slot: component.preset(loop.presets[slot]).config for slot, component in plan.components.items()}
+    configs = {slot: of.component.preset(loop.presets[slot]).config for slot, of in plan.slots.items()}
     commit, dirty = paths.commit()
     return PipelineRecord(
         schema=SCHEMA,
@@ -50,21 +50,19 @@ def make_record(
         config_id=mix.config_id,
         subject_id=plan.subject_id,
         role=mix.role,
-        label=plan.label,
-        options=asdict(plan.options),
+        label=loop.label,
+        options=dict(loop.options),
         sizes=dict(loop.sizes),
         calls={f"{slot}.{program}": count for (slot, program), count in loop.calls().items()},
         phase_calls=dict(loop.phase_calls()),
         configs={slot: asdict(config) for slot, config in configs.items()},
-        unit=plan.pipeline.unit,
-        frame_rate=loop.frame_rate,
+        unit=loop.unit,
+        frame_rate=loop.rate,
         threads=subject.threads,
         weight_seed=request.weight_seed,
         input_seed=request.input_seed,
-        checkpoints={
-            slot: f"{Path(file).name}, sha256 {plan.checkpoint_hashes[slot]}"
-            for slot, file in subject.checkpoints.items()
-        },
+        checkpoints={slot: plan.slots[slot].rows[0].checkpoint for slot in subject.checkpoints}
+        | {slot: of.component.weights for slot, of in plan.slots.items() if of.component.weights},
         measurement=_measurement(session, mix, outcome, blocks, span_s, (*findings, *watched.findings)),
         host=host.read_host(),
         load_before=round(session.load, 2),
@@ -76,7 +74,7 @@ def make_record(
         log=str(session.log_of(mix).relative_to(session.cache)),
         machine=this_machine(subject.device),
         code=code_hash(),
-        loop_hash=loop_hash(subject.pipeline, loop.glue),
+        loop_hash=pipeline_hash(subject.pipeline),
         instrument=instrument_hash(),
         note=session.note,
         selftest=read_stamp(),
@@ -116,8 +114,7 @@ def _measurement(
 
 def _completed(program: SlotProgram, mix: MixPlan) -> SlotProgram:
     """What a worker reports of a program, with the facts that only the parent knows."""
-    name = f"{program.slot}.{program.variant.workload}"
-    planned = next((entry for entry in mix.programs if entry.name == name), None)
+    planned = next((entry for entry in mix.programs if entry.name == program.name), None)
     if planned is None:
         return program
     row = planned.row
@@ -176,14 +173,14 @@ def _failures(measurement: PipelineMeasurement) -> Iterator[tuple[Status, str]]:
     """What makes the mix another one than was asked for, or wrong."""
     for program in measurement.programs:
         if program.status not in MEASURED:
-            yield program.status, f"{_name(program)}: {program.reason}"
+            yield program.status, f"{program.name}: {program.reason}"
     for program in measurement.programs:
         if program.status == "fell_back" or (program.proof is not None and program.proof.fell_back):
             because = program.reason or (program.proof.fell_back if program.proof is not None else "")
             yield "fell_back", f"{program.slot}: {because}"
     for program in measurement.programs:
         if program.status == "parity_failed" or (program.parity is not None and not program.parity.passed):
-            yield "parity_failed", f"{_name(program)}: {program.reason}".removesuffix(": ")
+            yield "parity_failed", f"{program.name}: {program.reason}".removesuffix(": ")
     for unit in measurement.parity.units if measurement.parity is not None else ():
         for output in unit.outputs:
             if not output.passed:
@@ -224,7 +221,3 @@ def _doubts(
 
 def _steady(units: Units) -> Iterator[int]:
     return (index for index, kind in enumerate(units.kinds) if kind == "steady")
-
-
-def _name(program: SlotProgram) -> str:
-    return f"{program.slot}.{program.variant.workload}"

@@ -1,4 +1,5 @@
-"""The compiler's log of a mix: every program that torch compiles is built once more, untimed, with TORCH_TRACE set.
+"""What is seen of a mix's programs in builds of their own, untimed: kernels of those that show nothing in the loop,
+and the compiler's log of those that torch compiles, with TORCH_TRACE set.
 
 Sources: torch/_logging/_internal.py; tlparse 0.4.
 """
@@ -11,52 +12,110 @@ from dataclasses import replace
 from pathlib import Path
 
 from bakeoff.backends import resolve_backend
-from bakeoff.pipeline.mixes import MixPlan, MixProgram
+from bakeoff.backends.backend import Backend
+from bakeoff.pipeline.plan import MixPlan, MixProgram
 from bakeoff.pipeline.session import PipelineSession
 from bakeoff.process.jobs import TraceJob, TraceResult
 from bakeoff.process.supervisor import Event, run_job
-from bakeoff.record.pipeline import PipelineMeasurement
+from bakeoff.record.pipeline import PipelineMeasurement, ProgramSight
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.row import measure_job
 
 _OUTPUT, _SECONDS = "tl_out", 300
 HOW = "pip install tlparse and profile again, or read the log elsewhere: tlparse LOG -o tl_out --no-browser"
+_TRACER = "torch.profiler"
 
 
-def with_compiler_log(
+def seen_apart(
     session: PipelineSession, mix: MixPlan, measurement: PipelineMeasurement, running: Running
 ) -> PipelineMeasurement:
-    """The measurement with the folder of its compiler's logs; as it is where none was asked for."""
-    asked, profile = session.plan.request.profile, measurement.profile
-    if asked is None or not asked.compiler or profile is None:
+    """The measurement with kernels of its hidden programs and, where asked for, the folder of its compiler's logs; as
+    it is without a profile."""
+    profile = measurement.profile
+    if profile is None:
         return measurement
-    folder = session.cache / "traces" / session.run / f"{mix.slug}.compiler"
-    compiled = [program for program in mix.programs if _is_compiled(program)]
-    notes = [profile.note] if profile.note else []
-    for program in compiled:
-        notes += _log(session, mix, program, folder / program.name, running)
-    if not compiled:
-        notes.append("no program of this mix is compiled by torch, so there is no compiler's log")
-    path = folder.relative_to(session.cache).as_posix() if compiled else ""
-    return replace(measurement, profile=replace(profile, compiler=path, note="; ".join(dict.fromkeys(notes))))
+    planned = {program.name: program for program in mix.programs}
+    profile = replace(
+        profile,
+        programs=tuple(
+            _seen(session, mix, planned[f"{sight.slot}.{sight.program}"], sight, running)
+            if sight.sight == "hidden"
+            else sight
+            for sight in profile.programs
+        ),
+    )
+    asked = session.plan.request.profile
+    if asked is not None and asked.compiler:
+        folder = session.cache / "traces" / session.run / f"{mix.slug}.compiler"
+        compiled = [one for one in mix.programs if _backend(one).evidence.uses_inductor]
+        notes = [profile.note] if profile.note else []
+        for program in compiled:
+            notes += _log(session, mix, program, folder / program.name, running)
+        if not compiled:
+            notes.append("no program of this mix is compiled by torch, so there is no compiler's log")
+        path = folder.relative_to(session.cache).as_posix() if compiled else ""
+        profile = replace(profile, compiler=path, note="; ".join(dict.fromkeys(notes)))
+    return replace(measurement, profile=profile)
 
 
-def _is_compiled(program: MixProgram) -> bool:
-    return resolve_backend(program.row.steps[-1].backend).evidence.uses_inductor
+def _backend(program: MixProgram) -> Backend:
+    """The one that builds it."""
+    return resolve_backend(program.row.steps[-1].backend)
+
+
+def _seen(
+    session: PipelineSession, mix: MixPlan, program: MixProgram, sight: ProgramSight, running: Running
+) -> ProgramSight:
+    """Its kernels: of the record that predicts the program's time, which is of the same machine and code, or of a
+    traced build."""
+    tracer = _backend(program).evidence.tracer or _TRACER
+    proof = program.part.record.measurement.proof if program.part is not None else None
+    if program.part is not None and proof is not None and proof.trace is not None:
+        trace, tracer = proof.trace, f"{tracer}, record {program.part.id}"
+    else:
+        running.event(Event("traced build", program.name))
+        traced, problem = _traced(session, mix, program, running, "trace", {})
+        if traced is None or traced.trace is None:
+            return replace(sight, problem=problem or "no trace was made")
+        trace = traced.trace
+    return replace(
+        sight,
+        sight="in its own build",
+        tracer=tracer,
+        kernels=trace.kernels,
+        kernel_count=trace.kernel_count,
+        total_ns=trace.total_ns,
+        named_ns=trace.named_ns,
+    )
+
+
+def _traced(
+    session: PipelineSession,
+    mix: MixPlan,
+    program: MixProgram,
+    running: Running,
+    ending: str,
+    compiler: Mapping[str, str],
+) -> tuple[TraceResult | None, str]:
+    """What a traced build of the program reports, or with `compiler`, an environment, one that is not traced; and what
+    went wrong. `ending` is that of its log."""
+    launch = session.launch_of(mix, running)
+    log = launch.log.with_suffix(f".{program.name}.{ending}.log")
+    policy = replace(session.plan.request.policy, trace=not compiler)
+    job = TraceJob(measure_job(program.row, policy, None), rebuild=bool(compiler))
+    outcome = run_job(job, TraceResult, replace(launch, environment={**launch.environment, **compiler}, log=log))
+    if outcome.kind != "result":
+        return None, outcome.reason
+    return outcome.value, outcome.value.problem
 
 
 def _log(session: PipelineSession, mix: MixPlan, program: MixProgram, folder: Path, running: Running) -> list[str]:
     """Build the program with a log in `folder` and let tlparse read it; returns what went wrong."""
     folder.mkdir(parents=True, exist_ok=True)
     running.event(Event("traced build", f"{program.name} with the compiler's log"))
-    launch = session.launch_of(mix, running)
-    environment: Mapping[str, str] = {**launch.environment, **_environment(folder)}
-    log = launch.log.with_suffix(f".{program.name}.compiler.log")
-    policy = replace(session.plan.request.policy, trace=False)
-    job = TraceJob(measure_job(program.row, policy, None), rebuild=True)
-    outcome = run_job(job, TraceResult, replace(launch, environment=environment, log=log))
-    if outcome.kind != "result" or outcome.value.problem:
-        return [f"{program.name}: no compiler's log: {outcome.reason or outcome.value.problem}"]
+    _, problem = _traced(session, mix, program, running, "compiler", _environment(folder))
+    if problem:
+        return [f"{program.name}: no compiler's log: {problem}"]
     logs = sorted(folder.glob("*.log"), key=lambda path: path.stat().st_size)
     if not logs:
         return [f"{program.name}: the compiler wrote no log"]

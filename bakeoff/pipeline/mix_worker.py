@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bakeoff.machine import build_cache
-from bakeoff.pipeline.mixes import MixPlan
+from bakeoff.pipeline.plan import MixPlan
 from bakeoff.pipeline.session import PipelineSession
 from bakeoff.process.jobs import PipelineJob, SlotProgramJob
 from bakeoff.process.phases import Block, Phase
@@ -44,12 +44,7 @@ class MixWorker:
         _open_cache(mix)
         policy = session.plan.request.policy
         programs = tuple(
-            SlotProgramJob(
-                slot=program.slot,
-                measure=measure_job(program.row, policy, references[program.name]),
-                part=program.part.id if program.part is not None else "",
-                part_median_ns=program.part.median_ns if program.part is not None else 0,
-            )
+            SlotProgramJob(program.slot, measure_job(program.row, policy, references[program.name]))
             for program in mix.programs
         )
         job = PipelineJob(
@@ -98,12 +93,8 @@ class MixWorker:
     @property
     def unsettled(self) -> int:
         """Units since the last steady one."""
-        count = 0
-        for block in reversed(self.blocks):
-            if block.kind == "steady":
-                break
-            count += 1
-        return count
+        kinds = ["steady", *(block.kind for block in self.blocks)]
+        return kinds[::-1].index("steady")
 
     def wait_until_ready(self) -> None:
         """Afterwards it is `live`, unless a program could not be built or checked."""

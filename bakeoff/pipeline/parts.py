@@ -5,18 +5,22 @@ batch and weights. A workload of another name is the same program if the names d
 inputs, outputs and work are equal: of preset 200m of wm, `step` is `step29`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import msgspec
 
 from bakeoff.backends import backend_names
 from bakeoff.machine import host
 from bakeoff.machine.identity import this_machine
-from bakeoff.models.component import Component, Quantisation, Workload
+from bakeoff.models import resolve_component
+from bakeoff.models.component import Component, Quantisation
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Dtype
 from bakeoff.process.jobs import Subject
 from bakeoff.record.schema import Record
-from bakeoff.record.source import backend_source, component_hash, instrument_hash
+from bakeoff.record.source import Basis, backend_source, basis_of, component_hash, instrument_hash
 from bakeoff.record.store import Stored
 from bakeoff.variant import BackendUse
 
@@ -60,61 +64,42 @@ class Part:
         return (memory.device_peak_bytes or memory.host_peak_bytes or 0) if memory is not None else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Lookup in the records of one machine. Hashes of code are taken once, when it is first asked for them."""
+KnownParts = Callable[[Subject], Mapping[Way, Part]]
+"""For each way that was recorded, the newest record of the subject's program; an `ok` one before others."""
 
-    stored: Sequence[Stored]
-    """By time of creation."""
-    _hashes: dict[str, str] = field(default_factory=dict)
 
-    def of(self, component: Component, subject: Subject) -> Mapping[Way, Part]:
-        """For each way that was recorded, the newest record of the subject's program; an `ok` one before others."""
-        found: dict[Way, Part] = {}
-        for entry in self.stored:
-            record = entry.record
-            if not self._counts(record, component, subject):
-                continue
-            way = Way(record.variant.backends, record.variant.dtype, record.quantisation)
+def known_parts(stored: Sequence[Stored]) -> KnownParts:
+    """Of these records, by time of creation. Hashes of code are taken once, when it is first asked for them."""
+    backend_hash = cache(lambda name: backend_source(name).hash if name in backend_names() else "")
+    return cache(lambda subject: _parts_of(stored, subject, backend_hash))
+
+
+def _parts_of(stored: Sequence[Stored], subject: Subject, backend_hash: Callable[[str], str]) -> Mapping[Way, Part]:
+    component = resolve_component(subject.component)
+    config = component.preset(subject.preset).config
+    weights = component.weights.rpartition(", sha256 ")[2] or subject.checkpoint_hash
+    versions = tuple(sorted((name, text) for name, text in host.read_versions().items() if name != "bakeoff"))
+    basis = Basis(component_hash(subject.component), instrument_hash(), versions)
+    plain = msgspec.json.decode(msgspec.json.encode(config))
+    found: dict[Way, Part] = {}
+    for entry in stored:
+        record = entry.record
+        variant = record.variant
+        if (
+            (variant.component, variant.preset, variant.device) == (component.name, subject.preset, subject.device)
+            and (record.threads, record.batch, record.weights_key) == (subject.threads, subject.batch, weights)
+            and (subject.checkpoint or record.weight_seed == subject.weight_seed)
+            and record.config == plain
+            and record.machine.id == this_machine(subject.device).id
+            and basis_of(record) == basis
+            and all(one.hash == backend_hash(one.name) for one in record.source.backends)
+            and same_program(component, config, variant.workload, subject.workload, subject.batch)
+        ):
+            way = Way(variant.backends, variant.dtype, record.quantisation)
             before = found.get(way)
             if before is None or not before.usable or record.status != "unstable":
                 found[way] = Part(entry.id, record)
-        return found
-
-    def _counts(self, record: Record, component: Component, subject: Subject) -> bool:
-        variant, source = record.variant, record.source
-        config = component.preset(subject.preset).config
-        if (variant.component, variant.preset, variant.device) != (component.name, subject.preset, subject.device):
-            return False
-        if (record.threads, record.batch, record.weights_key) != (
-            subject.threads,
-            subject.batch,
-            component.weights.rpartition(", sha256 ")[2] or subject.checkpoint_hash,
-        ):
-            return False
-        if record.config != _plain(config):
-            return False
-        if not subject.checkpoint and record.weight_seed != subject.weight_seed:
-            return False
-        return (
-            record.machine.id == this_machine(subject.device).id
-            and _versions(record.versions) == _versions(host.read_versions())
-            and source.instrument == self._hash("instrument")
-            and source.component == self._hash(f"component {subject.component}")
-            and all(backend.hash == self._hash(f"backend {backend.name}") for backend in source.backends)
-            and same_program(component, config, variant.workload, subject.workload, subject.batch)
-        )
-
-    def _hash(self, what: str) -> str:
-        if what not in self._hashes:
-            kind, _, name = what.partition(" ")
-            if kind == "instrument":
-                self._hashes[what] = instrument_hash()
-            elif kind == "component":
-                self._hashes[what] = component_hash(name)
-            else:
-                self._hashes[what] = backend_source(name).hash if name in backend_names() else ""
-        return self._hashes[what]
+    return found
 
 
 def same_program(component: Component, config: object, one: str, other: str, batch: int) -> bool:
@@ -127,26 +112,7 @@ def same_program(component: Component, config: object, one: str, other: str, bat
         first, second = (component.workload(config, name, batch) for name in (one, other))
     except BakeoffError:  # the record's workload is gone
         return False
-    return _facts(first) == _facts(second)
-
-
-def _facts(workload: Workload) -> tuple[object, ...]:
-    return workload.inputs, workload.outputs, workload.work
-
-
-def _versions(versions: Mapping[str, str]) -> Mapping[str, str]:
-    return {name: version for name, version in versions.items() if name != "bakeoff"}
-
-
-def _plain(config: object) -> object:
-    """A config dataclass as a record holds it after it was read."""
-    return _lists(asdict(config))  # type: ignore[call-overload]
-
-
-def _lists(value: object) -> object:
-    if isinstance(value, dict):
-        return {name: _lists(entry) for name, entry in value.items()}
-    return [_lists(entry) for entry in value] if isinstance(value, tuple | list) else value
+    return (first.inputs, first.outputs, first.work) == (second.inputs, second.outputs, second.work)
 
 
 def best_way(

@@ -1,20 +1,20 @@
-"""From a request to a plan: the loop, its mixes, every program that is built, and what `--dry-run` shows of them."""
+"""From a request to a plan: the loop, its mixes with every program that their workers build, and what a mix costs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bakeoff.machine import host, paths
+from bakeoff.backends import resolve_backend
+from bakeoff.machine import build_cache, host, paths
 from bakeoff.machine.files import digest
-from bakeoff.mix import SlotVariant
-from bakeoff.models import resolve_component
-from bakeoff.models.component import Component
+from bakeoff.machine.identity import this_machine
+from bakeoff.mix import Mix, SlotVariant
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.pipelines import resolve_pipeline
-from bakeoff.models.pipelines.pipeline import Loop, Pipeline, Program, Slot
-from bakeoff.pipeline.mixes import Making, MixPlan, MixProgram, make_mix
-from bakeoff.pipeline.parts import Parts, best_way
+from bakeoff.models.pipelines import pipeline_names
+from bakeoff.models.pipelines.pipeline import Loop, Program
+from bakeoff.pipeline.describe import described_loop, with_models
+from bakeoff.pipeline.parts import KnownParts, Part, Way, best_way, known_parts
 from bakeoff.pipeline.request import (
     Asked,
     PipelineRequest,
@@ -22,16 +22,68 @@ from bakeoff.pipeline.request import (
     agreed,
     asked_mixes,
     check_counts,
+    check_mixes,
     checkpoint_files,
     chosen_options,
     filled,
 )
 from bakeoff.plan.expected import GUESS, guess_build_s
-from bakeoff.plan.plan import Plan
-from bakeoff.process.environment import user_code_path, worker_environment
+from bakeoff.plan.memory import Need, programs_memory, with_process
+from bakeoff.plan.plan import Plan, make_plan
+from bakeoff.plan.request import Request
+from bakeoff.plan.rows import Precheck, Row, build_environment, short_of_memory
 from bakeoff.process.jobs import LoopSubject
-from bakeoff.record.store import load_all
-from bakeoff.variant import changed_options
+from bakeoff.record.store import StoredPipeline, load_all
+from bakeoff.sweeps.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class MixProgram:
+    """One program of a mix, planned as a sweep's row whose caches lie in the mix's folder."""
+
+    slot: str
+    program: str
+    row: Row
+    part: Part | None
+    """The record that predicts its time; None where there is none of the same machine and code."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.slot}.{self.program}"
+
+
+@dataclass(frozen=True, slots=True)
+class MixPlan:
+    """One mix: what a run makes one record of. Its programs are built in one environment."""
+
+    mix: Mix
+    role: Role
+    programs: tuple[MixProgram, ...]
+    config_id: str
+    precheck: Precheck | None
+    """None: it can run. `oom` was decided by the memory that was free when the plan was made."""
+    memory: Need
+    cache_folder: Path
+    environment: Mapping[str, str]
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return self.role or self.mix.variants
+
+    @property
+    def slug(self) -> str:
+        """Identifies the mix in names of files."""
+        return f"{self.mix.slug}-{digest(str(self.mix))[:6]}"
+
+    @property
+    def never_runs(self) -> Precheck | None:
+        """Why it cannot run on this machine at any time."""
+        return self.precheck if self.precheck is not None and self.precheck.status != "oom" else None
+
+    def obstacle(self) -> Precheck | None:
+        """Why it cannot run now."""
+        return self.never_runs or short_of_memory(self.memory, self.mix.device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,130 +91,166 @@ class PipelinePlan:
     """All that a run needs."""
 
     request: PipelineRequest
-    pipeline: Pipeline
-    loop: Loop
-    options: Any
-    """The pipeline's, defaults included."""
-    label: str
-    """Of the preset."""
     subject: LoopSubject
     subject_id: str
-    components: Mapping[str, Component]
-    """By slot."""
-    checkpoint_hashes: Mapping[str, str]
-    """By slot, of the content of its weights file."""
     slots: Mapping[str, Plan]
     """By slot, a sweep's plan with the rows of all mixes: its references are made by it."""
     mixes: tuple[MixPlan, ...]
     key: str
     """Hash of what `--resume` must find again."""
-    environment: Mapping[str, str]
-    """Of workers that run no compiler."""
     notes: tuple[str, ...]
     """What is to be said before the run: mixes that were left out, and why."""
 
+    @property
+    def loop(self) -> Loop:
+        return self.subject.loop
 
-def make_pipeline_plan(request: PipelineRequest, runs: Path) -> PipelinePlan:
+
+def make_pipeline_plan(request: PipelineRequest, runs: Path, progress: Progress) -> PipelinePlan:
     """Resolve a request. Raises BakeoffError for any name, number or combination of them that does not exist."""
-    pipeline = resolve_pipeline(request.pipeline)
     check_counts(request)
-    asked = asked_mixes(request, pipeline)
+    asked = asked_mixes(request)
     whole = next((mix.whole for mix in asked if mix.whole is not None), None)
     device = host.usable_device(agreed("--device", request.device, whole.device if whole else ""))
-    name = agreed("--preset", request.preset, whole.preset if whole else "") or pipeline.default_preset.get(device, "")
-    if not name:
-        raise BakeoffError(f"{pipeline.name} states no default preset for {device}; give --preset", "bad-option")
-    preset = pipeline.preset(name)
-    options = chosen_options(request, pipeline, whole)
-    loop = pipeline.loop(preset, options)
+    preset = agreed("--preset", request.preset, whole.preset if whole else "")
+    options = chosen_options(request, whole)
+    loop = described_loop(request.pipeline, preset, options, device, request.threads, request.weight_seed, progress)
+    loop = with_models(loop, device, request.threads, progress)
+    check_mixes(asked, loop)
     if not loop.programs:
-        raise BakeoffError(f"{pipeline.name}:{name} calls no program, so there is nothing to compare", "bad-option")
-    components = {slot.name: resolve_component(slot.component) for slot in loop.slots}
-    making = Making(
-        request=request,
-        pipeline=pipeline,
-        preset=name,
-        device=device,
-        options=options,
-        loop=loop,
-        components=components,
-        checkpoints=checkpoint_files(request, pipeline),
-        parts=Parts(load_all(runs).current),
-    )
-    eager = {
-        program: making.slot_plan(program, slot)
-        for slot in filled((), pipeline)
-        for program in loop.programs
-        if program.slot == slot.slot
-    }
-    chosen, notes = chosen_mixes(making, asked, eager)
-    return _plan(making, chosen, notes, eager, preset.label)
+        raise BakeoffError(f"{loop.name}:{loop.preset} calls no program, so there is nothing to compare", "bad-option")
+    files, eager = checkpoint_files(request, loop), dict[Program, Plan]()
+    for program in loop.programs:
+        of = loop.slot(program.slot)
+        eager[program] = make_plan(
+            Request(
+                component=of.component,
+                presets=(of.preset,),
+                workloads=(program.workload,),
+                backends=("eager[]",),
+                dtypes=("fp32",),
+                device=device,
+                batches=(program.batch,),
+                weight_seed=request.weight_seed,
+                input_seed=request.input_seed,
+                threads=request.threads,
+                checkpoint=files.get(program.slot, ""),
+                policy=request.policy,
+                final_s=0.0,
+                ceilings=False,
+            )
+        )
+    known = known_parts(load_all(runs).current)
+    chosen, notes = chosen_mixes(loop, asked, eager, known)
+    return _plan(request, loop, chosen, (*loop.notes, *notes), eager, known)
 
 
 def _plan(
-    making: Making,
+    request: PipelineRequest,
+    loop: Loop,
     chosen: Sequence[tuple[Role, tuple[SlotVariant, ...]]],
-    notes: Sequence[str],
+    notes: tuple[str, ...],
     eager: Mapping[Program, Plan],
-    label: str,
+    known: KnownParts,
 ) -> PipelinePlan:
-    request, loop, pipeline = making.request, making.loop, making.pipeline
-    first = next(iter(eager.values()))
-    subjects = {program.slot: plan.rows[0].subject for program, plan in eager.items()}
-    options = changed_options(pipeline, making.options)
-    hashes = {slot: subject.checkpoint_hash for slot, subject in subjects.items() if subject.checkpoint}
+    of_slot = {program.slot: plan for program, plan in eager.items()}
+    subjects = {slot: plan.rows[0].subject for slot, plan in of_slot.items()}
+    first = next(iter(subjects.values()))
     subject = LoopSubject(
         pipeline=request.pipeline,
-        preset=making.preset,
-        options=dict(options),
+        loop=loop,
         weight_seed=request.weight_seed,
         input_seed=request.input_seed,
-        checkpoints={slot: subjects[slot].checkpoint for slot in hashes},
-        device=first.rows[0].subject.device,
-        threads=first.rows[0].subject.threads,
+        checkpoints={slot: one.checkpoint for slot, one in subjects.items() if one.checkpoint},
+        device=first.device,
+        threads=first.threads,
     )
-    configs = {slot.name: making.components[slot.name].preset(loop.presets[slot.name]).config for slot in loop.slots}
-    computed = [pipeline.name, making.preset, options, configs, request.weight_seed, request.input_seed, hashes]
-    user_code = ":" in request.pipeline or any(plan.request.user_code for plan in eager.values())
+    computed = [
+        loop.name,
+        loop.preset,
+        list(loop.changed.items()),
+        {slot.name: of_slot[slot.name].component.preset(slot.preset).config for slot in loop.slots},
+        request.weight_seed,
+        request.input_seed,
+        {slot: one.checkpoint_hash for slot, one in subjects.items() if one.checkpoint},
+    ]
     slots: dict[str, list[Plan]] = {}
     mixes: dict[str, MixPlan] = {}
     for role, ways in chosen:
-        plans = {
-            program: making.slot_plan(program, way)
-            for way in ways
-            for program in loop.programs
-            if way.slot == program.slot
-        }
+        plans = {program: _in_way(plan, ways, program.slot) for program, plan in eager.items()}
         for program, plan in plans.items():
             slots.setdefault(program.slot, []).append(plan)
-        user_code = user_code or any(plan.request.user_code for plan in plans.values())
-        made = make_mix(making, role, plans, options, [computed, subject.threads], user_code)
+        user_code = request.pipeline not in pipeline_names() or any(plan.request.user_code for plan in plans.values())
+        made = _mix(loop, role, plans, known, [computed, subject.threads], user_code)
         mixes.setdefault(str(made.mix), made)
     commit, dirty = paths.commit()
     facts = [request.policy, request.units, request.profile, host.read_host(), host.read_versions(), commit, dirty]
     return PipelinePlan(
         request=request,
-        pipeline=pipeline,
-        loop=loop,
-        options=making.options,
-        label=label,
         subject=subject,
         subject_id=digest(computed),
-        components=making.components,
-        checkpoint_hashes=hashes,
         slots={
             slot: replace(plans[0], rows=tuple(row for plan in plans for row in plan.rows))
             for slot, plans in slots.items()
         },
         mixes=tuple(mixes.values()),
         key=digest([[mix.config_id for mix in mixes.values()], *facts]),
-        environment=worker_environment(subject.threads, user_code_path() if user_code else {}),
-        notes=tuple(notes),
+        notes=notes,
     )
 
 
+def _in_way(plan: Plan, ways: Iterable[SlotVariant], slot: str) -> Plan:
+    """The plan with its one row built as these ways fill the slot."""
+    way = next(way for way in ways if way.slot == slot)
+    backends = "+".join(str(use) if use.options else f"{use.name}[]" for use in way.backends)
+    request = replace(plan.request, backends=(backends,), dtypes=(way.dtype,))
+    return plan if request == plan.request else make_plan(request)
+
+
+def _mix(
+    loop: Loop, role: Role, plans: Mapping[Program, Plan], known: KnownParts, decided_by: object, user_code: bool
+) -> MixPlan:
+    rows = {program: plan.rows[0] for program, plan in plans.items()}
+    variants = {program.slot: row.variant for program, row in rows.items()}
+    subject = next(iter(rows.values())).subject
+    device = subject.device
+    slots = (SlotVariant(slot.name, variants[slot.name].backends, variants[slot.name].dtype) for slot in loop.slots)
+    mix = Mix(loop.name, loop.preset, tuple(loop.changed.items()), tuple(slots), device)
+    batches = [(program.slot, program.workload, program.batch) for program in rows]
+    config_id = digest([str(mix), batches, decided_by])
+    machine = this_machine(device).machine_class
+    folder = build_cache.usual_folder([str(mix), config_id, host.read_versions(), machine])
+    backends = [resolve_backend(step.backend) for row in rows.values() for step in row.steps]
+    environment = build_environment(backends, folder, subject.threads, user_code)
+    programs = []
+    for program, row in rows.items():
+        part = known(row.subject).get(Way(row.variant.backends, row.variant.dtype, row.quantisation))
+        own = replace(row, cache_folder=folder / f"{program.slot}.{program.workload}", environment=environment)
+        usable = part if part is not None and part.usable else None
+        programs.append(MixProgram(program.slot, program.workload, own, usable))
+    memory = with_process([_memory(plans, slot) for slot in variants])
+    obstacles = (
+        Precheck(row.never_runs.status, f"{program.slot}: {row.never_runs}")
+        for program, row in rows.items()
+        if row.never_runs is not None
+    )
+    precheck = next(obstacles, None) or short_of_memory(memory, device)  # memory is counted for the whole mix
+    return MixPlan(mix, role, tuple(programs), config_id, precheck, memory, folder, environment)
+
+
+def _memory(plans: Mapping[Program, Plan], slot: str) -> Need:
+    """Of a slot in a worker with all programs in place; they share its weights."""
+    own = [plan for program, plan in plans.items() if program.slot == slot]
+    component, row = own[0].component, own[0].rows[0]
+    preset = component.preset(row.subject.preset)
+    subjects = [plan.rows[0].subject for plan in own]
+    workloads = [component.workload(preset.config, one.workload, one.batch) for one in subjects]
+    backends = [resolve_backend(step.backend) for step in row.steps]
+    return programs_memory(preset, workloads, backends, row.variant.dtype, row.subject.device)
+
+
 def chosen_mixes(
-    making: Making, asked: Sequence[Asked], eager: Mapping[Program, Plan]
+    loop: Loop, asked: Sequence[Asked], eager: Mapping[Program, Plan], known: KnownParts
 ) -> tuple[list[tuple[Role, tuple[SlotVariant, ...]]], list[str]]:
     """The slots of each mix asked for; `best` is left out, with a note, where the records do not say what is best.
 
@@ -172,157 +260,108 @@ def chosen_mixes(
     notes: list[str] = []
     for mix in asked:
         if mix.role not in ("best", "best-full"):
-            chosen.append((mix.role, filled(mix.slots, making.pipeline)))
+            chosen.append((mix.role, filled(mix.slots, loop)))
             continue
-        slots, missing = _best(making, eager, quantised=mix.role == "best")
+        slots, missing = _best(loop, eager, known, quantised=mix.role == "best")
         if missing:
-            sweeps = "; ".join(f"bakeoff {sweep}" for sweep in missing)
-            notes.append(f"{mix.role}: no ok records of this machine and code for every slot; run: {sweeps}")
+            sweeps = "; ".join(f"bakeoff {sweep}" for sweep in dict.fromkeys(missing))
+            text = f"{mix.role}: no ok records of this machine and code for every slot"
+            parts = [part for plan in eager.values() for part in known(plan.rows[0].subject).values()]
+            if any(part.record.status == "unstable" for part in parts):
+                text += " (unstable ones do not count; a mix by name needs none)"
+            notes.append(f"{text}; run: {sweeps}")
         else:
-            chosen.append((mix.role, slots))
+            chosen.append((mix.role, tuple(slots)))
     if not chosen:
         raise BakeoffError(notes[0], "no-record")
     return chosen, notes
 
 
 def _best(
-    making: Making, eager: Mapping[Program, Plan], quantised: bool
-) -> tuple[tuple[SlotVariant, ...], tuple[str, ...]]:
+    loop: Loop, eager: Mapping[Program, Plan], known: KnownParts, quantised: bool
+) -> tuple[list[SlotVariant], list[str]]:
     """The best slots by the records, and the sweeps that lack."""
-    slots: list[SlotVariant] = []
-    missing: list[str] = []
-    for slot in making.loop.slots:
-        programs = {
-            program.workload: making.parts.of(making.components[slot.name], plan.rows[0].subject)
-            for program, plan in eager.items()
-            if program.slot == slot.name
-        }
-        calls = {program: count for (of, program), count in making.loop.calls().items() if of == slot.name}
+    slots, missing = [], []
+    for slot in loop.slots:
+        own = {program.workload: plan for program, plan in eager.items() if program.slot == slot.name}
+        calls = {program: count for (of, program), count in loop.calls().items() if of == slot.name}
+        programs = {name: known(plan.rows[0].subject) for name, plan in own.items()}
         found = best_way(programs, calls, quantised)
         if found is None:
-            missing.append(_sweep(making, slot, [name for name in programs if calls.get(name)] or list(programs)))
+            request = next(iter(own.values())).request
+            by_itself = _sweep(request, [name for name in own if calls.get(name)] or own)
+            missing.append(f"sweep {loop.typed}" if slot.users else by_itself)
         else:
             slots.append(SlotVariant(slot.name, found[0].backends, found[0].dtype))
-    return tuple(slots), tuple(missing)
+    return slots, missing
 
 
-def _sweep(making: Making, slot: Slot, programs: Sequence[str]) -> str:
+def _sweep(request: Request, programs: Iterable[str]) -> str:
     """The sweep whose records say how to fill a slot, as it is typed."""
-    request = making.request
-    batch = next(program.batch for program in making.loop.programs if program.slot == slot.name)
     given = {
-        "--batch": str(batch) if batch > 1 else "",
+        "--batch": str(request.batches[0]) if request.batches[0] > 1 else "",
         "--device": request.device,
         "--threads": str(request.threads or ""),
         "--seed": str(request.weight_seed or ""),
-        "--checkpoint": making.checkpoints.get(slot.name, ""),
+        "--checkpoint": request.checkpoint,
     }
     more = "".join(f" {option} {value}" for option, value in given.items() if value)
-    return f"sweep {slot.component} --preset {making.loop.presets[slot.name]} --workload {','.join(programs)}{more}"
+    return f"sweep {request.component} --preset {request.presets[0]} --workload {','.join(programs)}{more}"
 
 
 _GUESS_EAGER_S = 5.0
 _GUESS_UNIT_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramLine:
-    """One program of a mix."""
-
-    program: str
-    """`slot.program`."""
-    variant: str
-    calls: int
-    """In a steady unit."""
-    part: str
-    """Id of the record that predicts its time; "" where there is none."""
-    part_variant: str
-    """The variant of that record: the same program may be recorded under another name."""
-    median_ms: float | None
-    memory_bytes: int
-    """Of the program alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class MixLine:
-    """One record that a plan asks for."""
-
-    mix: str
-    role: str
-    precheck: str
-    """Why it does not run; "" where it does."""
-    programs: tuple[ProgramLine, ...]
-    predicted_unit_ms: float | None
-    """Sum of calls times medians over the programs of a steady unit; None where one lacks a record."""
-    memory_bytes: int
-    """With all programs in place."""
-    seconds: float
-    seconds_from: str
-    """The record that the time is taken from, `parts` or `guess`."""
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineEstimate:
-    """All mixes of a plan."""
-
-    mixes: tuple[MixLine, ...]
-    units: int
-    filling: int
-    notes: tuple[str, ...]
-    seconds: float
-
-
-def estimate(plan: PipelinePlan, runs: Path) -> PipelineEstimate:
+def estimate(plan: PipelinePlan, runs: Path) -> dict[str, Any]:
+    """What `--dry-run` shows, as its `--json` prints it: each mix with its programs, memory and time."""
     known = load_all(*paths.with_published(runs)).pipelines
     earlier = {entry.record.config_id: entry for entry in known if entry.record.measurement.units}
-    lines = []
-    for mix in plan.mixes:
-        programs = tuple(_line(plan, program) for program in mix.programs)
-        predicted = _predicted_ms(programs)
-        if mix.precheck is not None:
-            seconds, source = 0.0, ""
-        elif mix.config_id in earlier:
-            seconds, source = earlier[mix.config_id].record.wall_s, earlier[mix.config_id].id
-        else:
-            unit_s = predicted / 1e3 if predicted is not None else _GUESS_UNIT_S
-            rounds_s = min(plan.request.minutes * 60, (plan.loop.filling + plan.request.units) * unit_s)
-            seconds = _builds_s(mix) + rounds_s
-            source = "parts" if predicted is not None else GUESS
-        lines.append(
-            MixLine(
-                mix=str(mix.mix),
-                role=mix.role,
-                precheck=str(mix.precheck or ""),
-                programs=programs,
-                predicted_unit_ms=predicted,
-                memory_bytes=mix.memory.device,
-                seconds=seconds,
-                seconds_from=source,
-            )
-        )
-    total = sum(line.seconds for line in lines)
-    return PipelineEstimate(tuple(lines), plan.request.units, plan.loop.filling, plan.notes, total)
+    mixes = [_cost(plan, mix, earlier.get(mix.config_id)) for mix in plan.mixes]
+    return {
+        "mixes": mixes,
+        "units": plan.request.units,
+        "filling": plan.loop.filling,
+        "notes": plan.notes,
+        "seconds": sum(mix["seconds"] for mix in mixes),
+    }
 
 
-def _line(plan: PipelinePlan, program: MixProgram) -> ProgramLine:
-    part = program.part
-    return ProgramLine(
-        program=program.name,
-        variant=str(program.row.variant),
-        calls=plan.loop.calls().get((program.slot, program.program), 0),
-        part=part.id if part is not None else "",
-        part_variant=str(part.record.variant) if part is not None else "",
-        median_ms=part.median_ns / 1e6 if part is not None else None,
-        memory_bytes=program.row.memory.device,
-    )
-
-
-def _predicted_ms(programs: tuple[ProgramLine, ...]) -> float | None:
-    called = [program for program in programs if program.calls]
-    if any(program.median_ms is None for program in called):
-        return None
-    return sum(program.calls * (program.median_ms or 0.0) for program in called)
-
-
-def _builds_s(mix: MixPlan) -> float:
-    return sum(guess_build_s(program.row) or _GUESS_EAGER_S for program in mix.programs)
+def _cost(plan: PipelinePlan, mix: MixPlan, earlier: StoredPipeline | None) -> dict[str, Any]:
+    """`predicted_unit_ms` is the sum of calls times medians over a steady unit, None where a program lacks a record;
+    `seconds_from` the record that the time is taken from, `parts` or `guess`."""
+    calls = plan.loop.calls()
+    medians = [(one.part, calls.get((one.slot, one.program), 0)) for one in mix.programs]
+    predicted = None
+    if all(part is not None for part, count in medians if count):
+        predicted = sum(count * part.median_ns / 1e6 for part, count in medians if part is not None)
+    if mix.precheck is not None:
+        seconds, source = 0.0, ""
+    elif earlier is not None:
+        seconds, source = earlier.record.wall_s, earlier.id
+    else:
+        unit_s = predicted / 1e3 if predicted is not None else _GUESS_UNIT_S
+        rounds_s = min(plan.request.minutes * 60, (plan.loop.filling + plan.request.units) * unit_s)
+        seconds = sum(guess_build_s(one.row) or _GUESS_EAGER_S for one in mix.programs) + rounds_s
+        source = "parts" if predicted is not None else GUESS
+    return {
+        "mix": str(mix.mix),
+        "role": mix.role,
+        "precheck": str(mix.precheck or ""),
+        "programs": [
+            {
+                "program": one.name,
+                "variant": str(one.row.variant),
+                "calls": count,
+                "part": part.id if part is not None else "",
+                "part_variant": str(part.record.variant) if part is not None else "",
+                "median_ms": part.median_ns / 1e6 if part is not None else None,
+                "memory_bytes": one.row.memory.device,
+            }
+            for one, (part, count) in zip(mix.programs, medians, strict=True)
+        ],
+        "predicted_unit_ms": predicted,
+        "memory_bytes": mix.memory.device,
+        "seconds": seconds,
+        "seconds_from": source,
+    }

@@ -1,20 +1,22 @@
 """What a user asks of a pipeline's run, and the mixes that the words on the command line stand for."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from bakeoff.mix import Mix, SlotVariant, parse_mix, parse_slots
 from bakeoff.models import component_names
 from bakeoff.models.brought.about import read_about
-from bakeoff.models.errors import BakeoffError, meant
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.options import OptionValue
 from bakeoff.models.pipelines import pipeline_names
-from bakeoff.models.pipelines.pipeline import Pipeline
+from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.pipelines.single import PREFIX
 from bakeoff.plan.brought import brought_reference
+from bakeoff.process.jobs import ProfileOptions
 from bakeoff.record.policy import Policy
-from bakeoff.variant import BackendUse, OptionValue, options_of, parse_variant
+from bakeoff.variant import BackendUse, parse_variant
 
 Role = Literal["", "eager", "best", "best-full"]
 WORDS: tuple[Role, ...] = ("eager", "best", "best-full")
@@ -28,29 +30,11 @@ MOST_TRACED = 200
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileOptions:
-    """What is to be seen in a traced pass after the timed units."""
-
-    level: int = 3
-    """1 to 5, as bakeoff.trace.tags describes them."""
-    units: int = 5
-    """Traced ones."""
-    top: int = 20
-    """Kernels and operators that are listed."""
-    memory: bool = False
-    """Record allocations, and on CUDA a memory snapshot."""
-    compiler: bool = False
-    """Build all programs once more with the compiler's log."""
-    capture: bool = False
-    """Leave the tracing to Nsight."""
-
-
-@dataclass(frozen=True, slots=True)
 class PipelineRequest:
     """What a user asked for; an empty field means the pipeline's or this host's default."""
 
     pipeline: str
-    """Name in the table or package.module:PIPELINE."""
+    """Name in the table, FILE.py:CLASS or package.module:CLASS."""
     preset: str = ""
     mixes: tuple[str, ...] = ()
     """Each a word of WORDS, a mix, or the slots' part of one; empty: eager and best."""
@@ -98,9 +82,9 @@ def check_counts(request: PipelineRequest) -> None:
             raise BakeoffError(f"{option} {value}: give {least} to {most}", "bad-option")
 
 
-def asked_mixes(request: PipelineRequest, pipeline: Pipeline) -> tuple[Asked, ...]:
-    """The mixes asked for. Raises BakeoffError for text that is none, another pipeline's mix or an unknown slot."""
-    asked = tuple(_asked(text, pipeline) for text in request.mixes or ("eager", "best"))
+def asked_mixes(request: PipelineRequest) -> tuple[Asked, ...]:
+    """The mixes asked for. Raises BakeoffError for text that is none."""
+    asked = tuple(_asked(text) for text in request.mixes or ("eager", "best"))
     whole = [mix.whole for mix in asked if mix.whole is not None]
     for other in whole[1:]:
         if (other.subject, other.device) != (whole[0].subject, whole[0].device):
@@ -109,71 +93,73 @@ def asked_mixes(request: PipelineRequest, pipeline: Pipeline) -> tuple[Asked, ..
     return asked
 
 
-def _asked(text: str, pipeline: Pipeline) -> Asked:
+def check_mixes(asked: Sequence[Asked], loop: Loop) -> None:
+    """Raises BakeoffError for another pipeline's mix or an unknown slot."""
+    for one in asked:
+        if one.whole is not None and one.whole.pipeline != loop.name:
+            raise BakeoffError(f"{one.whole} is a mix of {one.whole.pipeline}, not of {loop.name}", "bad-variant")
+        for slot in one.slots:
+            loop.slot(slot.slot)
+
+
+def _asked(text: str) -> Asked:
     for word in WORDS:
         if text == word:
             return Asked(word)
     if "@" in text:
         mix = parse_mix(text)
-        if mix.pipeline != pipeline.name:
-            raise BakeoffError(f"{mix} is a mix of {mix.pipeline}, not of {pipeline.name}", "bad-variant")
-        asked = Asked("", mix.slots, mix)
-    elif "=" in text:
-        asked = Asked("", parse_slots(text))
-    else:
-        names = ", ".join(WORDS)
-        text = f"--mix '{text}': give {names}, or slots as in {pipeline.slots[0].name}=inductor/bf16"
-        raise BakeoffError(text, "bad-variant")
-    for slot in asked.slots:
-        check_slot(slot.slot, pipeline)
-    return asked
+        return Asked("", mix.slots, mix)
+    if "=" in text:
+        return Asked("", parse_slots(text))
+    text = f"--mix '{text}': give {', '.join(WORDS)}, or slots as in wm=inductor/bf16"
+    raise BakeoffError(text, "bad-variant")
 
 
-def check_slot(name: str, pipeline: Pipeline) -> None:
-    """Raises BakeoffError for a slot that the pipeline does not have."""
-    known = [slot.name for slot in pipeline.slots]
-    if name not in known:
-        text = f"{pipeline.name} has no slot '{name}'{meant(name, known)}; it has {', '.join(known)}"
-        raise BakeoffError(text, "unknown-name")
-
-
-def filled(named: Sequence[SlotVariant], pipeline: Pipeline) -> tuple[SlotVariant, ...]:
+def filled(named: Sequence[SlotVariant], loop: Loop) -> tuple[SlotVariant, ...]:
     """Every slot of the pipeline in its order; those that are not named are eager fp32."""
     by_name = {slot.slot: slot for slot in named}
     eager = (BackendUse("eager"),)
-    return tuple(by_name.get(slot.name, SlotVariant(slot.name, eager, "fp32")) for slot in pipeline.slots)
+    return tuple(by_name.get(slot.name, SlotVariant(slot.name, eager, "fp32")) for slot in loop.slots)
 
 
-def chosen_options(request: PipelineRequest, pipeline: Pipeline, whole: Mix | None) -> Any:
-    """The pipeline's options dataclass, from a whole mix or from options given apart; where both are, they must agree.
-
-    Raises BakeoffError for an unknown option, a value of the wrong type, or an option with two values.
-    """
+def parse_options(texts: Sequence[str]) -> dict[str, OptionValue]:
+    """A pipeline's options, each as in `steps=10`. Raises BakeoffError for one with two values."""
     given: dict[str, OptionValue] = {}
-    for text in request.options:
+    for text in texts:
         name, equals, value = text.partition("=")
         if not name:
             raise BakeoffError(f"--option '{text}': give it as in steps=10", "bad-option")
         if name in given:
             raise BakeoffError(f"--option {name} is given twice; keep one", "bad-option")
         given[name] = value if equals else True
+    return given
+
+
+def chosen_options(request: PipelineRequest, whole: Mix | None) -> dict[str, OptionValue]:
+    """The pipeline's options as text, from a whole mix or from options given apart; where both are, they must agree.
+
+    Raises BakeoffError for an option with two values.
+    """
+    given = parse_options(request.options)
     if whole is None:
-        return options_of(pipeline, given)
-    stated = options_of(pipeline, dict(whole.options))
-    if options_of(pipeline, {**dict(whole.options), **given}) != stated:
+        return given
+    stated = dict(whole.options)
+    if {name: str(value) for name, value in {**stated, **given}.items()} != {
+        name: str(value) for name, value in stated.items()
+    }:
         text = f"--option {' '.join(request.options)}: the mix {whole} says otherwise; leave one out"
         raise BakeoffError(text, "bad-option")
     return stated
 
 
-def checkpoint_files(request: PipelineRequest, pipeline: Pipeline) -> Mapping[str, str]:
+def checkpoint_files(request: PipelineRequest, loop: Loop) -> Mapping[str, str]:
     """Slot to its weights file as typed. Raises BakeoffError for another form, or a slot that does not exist."""
     found: dict[str, str] = {}
     for text in request.checkpoints:
         slot, equals, file = text.partition("=")
         if not equals or not file:
             raise BakeoffError(f"--checkpoint '{text}': give SLOT=FILE, as in wm=weights.safetensors", "bad-option")
-        check_slot(slot, pipeline)
+        loop.slot(slot)
         if slot in found:
             raise BakeoffError(f"--checkpoint: slot {slot} is given twice; keep one", "bad-option")
         found[slot] = file
@@ -187,66 +173,45 @@ def agreed(option: str, given: str, in_mix: str) -> str:
     return given or in_mix
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileSubject:
-    """The parts of a request that a subject decides."""
+def subject_of(request: PipelineRequest) -> PipelineRequest:
+    """The request whose `pipeline` is a pipeline's name, `component:preset.workload`, or a variant's string.
 
-    pipeline: str
-    preset: str
-    mixes: tuple[str, ...]
-    options: tuple[str, ...]
-    device: str = ""
-
-
-def subject_of(text: str, preset: str, mixes: tuple[str, ...], options: tuple[str, ...]) -> ProfileSubject:
-    """Read a pipeline's name, `component:preset.workload`, or a variant's string.
-
-    Raises BakeoffError for a subject that is none of these, and where it is a variant and a mix is given as well.
+    Raises BakeoffError for a subject that is none of these, and for what it says otherwise than the request.
     """
-    if text in pipeline_names() or (":" in text and _is_module(text)):
-        return ProfileSubject(text, preset, mixes, options)
+    text = request.pipeline
+    component, _, rest = text.partition(":")
+    if text in pipeline_names() or (rest and component not in component_names() and not set("./") & set(rest)):
+        return request
     if "/" in text:
-        return _variant(text, preset, mixes, options)
-    component, colon, rest = text.partition(":")
-    name, dot, workload = rest.partition(".")
-    if not colon or not name or not dot or not workload:
+        return _variant(request)
+    name, _, workload = rest.partition(".")
+    if not name or not workload:
         known = ", ".join(pipeline_names())
         example = text if text in component_names() else "wm"
         form = f"give a pipeline ({known}), or a component's program as in {example}:PRESET.WORKLOAD"
         raise BakeoffError(f"nothing to profile is called '{text}'; {form}", "unknown-name")
-    if preset and preset != name:
-        raise BakeoffError(f"--preset {preset}: the subject says {name}; leave one out", "bad-option")
-    reference = brought_reference(component, name)
-    return ProfileSubject(f"{PREFIX}{reference}", name, mixes, (*options, f"workload={workload}"))
+    return _call(request, brought_reference(component, name), name, workload)
 
 
-def subject_of_brought(folder: str, preset: str, mixes: tuple[str, ...], options: tuple[str, ...]) -> ProfileSubject:
-    """The first input set of the model that a folder describes. Raises BakeoffError for another preset than its own."""
+def subject_of_brought(request: PipelineRequest, folder: str) -> PipelineRequest:
+    """The request for the first input set of the model that a folder describes."""
     about = read_about(Path(folder))
-    if preset not in ("", about.preset):
-        raise BakeoffError(f"--preset {preset}: the model has {about.preset} alone; leave it out", "bad-option")
-    return ProfileSubject(f"{PREFIX}{folder}", about.preset, mixes, (*options, f"workload={about.sets[0].name}"))
+    return _call(request, folder, about.preset, about.sets[0].name)
 
 
-def _is_module(text: str) -> bool:
-    """Whether it is package.module:ATTRIBUTE, whose attribute has no dot."""
-    module, _, attribute = text.partition(":")
-    return module not in component_names() and "." not in attribute and "/" not in text
+def _call(request: PipelineRequest, component: str, preset: str, workload: str) -> PipelineRequest:
+    """The request for the loop of one call of a program. Raises BakeoffError where it has another preset."""
+    if request.preset not in ("", preset):
+        raise BakeoffError(f"--preset {request.preset}: the subject says {preset}; leave one out", "bad-option")
+    options = (*request.options, f"workload={workload}")
+    return replace(request, pipeline=f"{PREFIX}{component}", preset=preset, options=options)
 
 
-def _variant(text: str, preset: str, mixes: tuple[str, ...], options: tuple[str, ...]) -> ProfileSubject:
-    device = "" if "@" in text else "@cpu"
-    variant = parse_variant(text + device)
-    if mixes:
-        raise BakeoffError(f"--mix {mixes[0]}: {text} names the variant already; leave one out", "bad-option")
-    if preset and preset != variant.preset:
-        raise BakeoffError(f"--preset {preset}: the subject says {variant.preset}; leave one out", "bad-option")
-    backends = "+".join(str(use) for use in variant.backends)
-    mix = f"{variant.component}={backends}/{variant.dtype}"
-    return ProfileSubject(
-        f"{PREFIX}{brought_reference(variant.component, variant.preset)}",
-        variant.preset,
-        (mix,),
-        (*options, f"workload={variant.workload}"),
-        variant.device if not device else "",
-    )
+def _variant(request: PipelineRequest) -> PipelineRequest:
+    text = request.pipeline
+    variant = parse_variant(text if "@" in text else f"{text}@cpu")
+    if request.mixes:
+        raise BakeoffError(f"--mix {request.mixes[0]}: {text} names the variant already; leave one out", "bad-option")
+    made = _call(request, brought_reference(variant.component, variant.preset), variant.preset, variant.workload)
+    mix = SlotVariant(variant.component, variant.backends, variant.dtype)
+    return replace(made, mixes=(str(mix),), device=request.device or (variant.device if "@" in text else ""))

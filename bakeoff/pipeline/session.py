@@ -1,25 +1,25 @@
 """What all mixes of one run share: its session, and the references of the loop."""
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
-
 from bakeoff.machine import host, paths
-from bakeoff.machine.files import digest, write_atomically
+from bakeoff.machine.files import digest
 from bakeoff.machine.identity import this_machine
 from bakeoff.models.errors import BakeoffError
-from bakeoff.pipeline.mixes import MixPlan
-from bakeoff.pipeline.plan import PipelinePlan
-from bakeoff.process.jobs import LoopReferenceJob, ProfileRequest, ReferenceResult
-from bakeoff.process.phases import PHASES, DeadlineClass
-from bakeoff.process.supervisor import Deadlines, Launch, Outcome, run_job
-from bakeoff.record.source import component_hash, loop_hash
+from bakeoff.pipeline.plan import MixPlan, PipelinePlan
+from bakeoff.process.environment import user_code_path, worker_environment
+from bakeoff.process.jobs import LoopReferenceJob, ProfileRequest, ReferenceResult, floor_file
+from bakeoff.process.supervisor import Launch, Outcome, run_job
+from bakeoff.record.source import component_hash
+from bakeoff.record.store import StoredPipeline
+from bakeoff.record.user_source import pipeline_hash
 from bakeoff.sweeps.progress import Progress, Running
-from bakeoff.sweeps.row import References
+from bakeoff.sweeps.row import References, made_launch
 from bakeoff.sweeps.seal import changed_files, discard, read_seal, seal_folder
-from bakeoff.sweeps.session import Session, open_session
+from bakeoff.sweeps.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,13 @@ class PipelineSession:
     """`present_load` before it began."""
     cache: Path
     progress: Progress
+    runs: Path
+    order: random.Random
+    """Of the mixes in each round."""
     slots: Mapping[str, Session]
     """By slot, a sweep's session, in which the references of its programs are made."""
+    stored: dict[str, StoredPipeline]
+    """By the mix's string: the records so far, those before an interruption included."""
 
     def log_of(self, mix: MixPlan) -> Path:
         return self.cache / "logs" / self.run / f"{mix.slug}.log"
@@ -46,52 +51,20 @@ class PipelineSession:
             return None
         folder = self.cache / "traces" / self.run
         snapshot = asked.memory and mix.mix.device == "cuda"
-        return ProfileRequest(
-            units=asked.units,
-            level=asked.level,
-            top=asked.top,
-            memory=asked.memory,
-            folder=str(self.cache),
-            file=str(folder / f"{mix.slug}.json.gz"),
-            snapshot=str(folder / f"{mix.slug}.memory.pickle") if snapshot else "",
-            capture=asked.capture,
-        )
+        memory = str(folder / f"{mix.slug}.memory.pickle") if snapshot else ""
+        return ProfileRequest(asked, str(self.cache), str(folder / f"{mix.slug}.json.gz"), memory)
 
     def launch_of(self, mix: MixPlan, running: Running) -> Launch:
         """How a mix's worker is started: environment, log, deadlines by phase, and who hears its events."""
-        policy = self.plan.request.policy
-        seconds: dict[DeadlineClass, float] = {
-            "startup": policy.startup_deadline_s,
-            "build": mix.build_deadline_s,
-            "reference": max(mix.build_deadline_s, policy.phase_deadline_s),
-            "phase": policy.phase_deadline_s,
-        }
-        limits: dict[str, float] = {phase: seconds[info.deadline] for phase, info in PHASES.items()}
-        gpu = str(host.read_host().gpus[0]["uuid"]) if mix.mix.device == "cuda" else ""
-        deadlines = Deadlines(policy.phase_deadline_s, limits)
-        return Launch(mix.environment, deadlines, self.log_of(mix), running.event, gpu)
+        build_s = max(program.row.build_deadline_s for program in mix.programs)
+        policy, log = self.plan.request.policy, self.log_of(mix)
+        return made_launch(policy, build_s, mix.environment, log, mix.mix.device, running)
 
 
-def open_pipeline_session(
-    plan: PipelinePlan, run: str, note: str, runs: Path, cache: Path, load: float, progress: Progress
-) -> PipelineSession:
-    slots = {
-        slot: open_session(of_slot, run, note, runs, cache, load, progress) for slot, of_slot in plan.slots.items()
-    }
-    return PipelineSession(plan, run, note, load, cache, progress, slots)
-
-
-_VERSION = 2
+_VERSION = 4
 """Of the files' format: another one makes them anew."""
 _STEADY = 2
 """Steady units of a reference: the second one takes all its state from the first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """What a folder of references holds, kept beside it."""
-
-    dtypes: tuple[dict[str, str], ...]
 
 
 def _reference_units(plan: PipelinePlan) -> int:
@@ -109,17 +82,12 @@ def loop_reference_folder(plan: PipelinePlan) -> Path:
             plan.subject.threads,
             this_machine(plan.subject.device).machine_class,
             host.read_versions().get("torch", ""),
-            loop_hash(plan.subject.pipeline, plan.loop.glue),
+            pipeline_hash(plan.subject.pipeline),
             [component_hash(slot.component) for slot in plan.loop.slots],
             _VERSION,
         ]
     )
-    return paths.cache_folder() / "references" / f"loop-{plan.pipeline.name}-{plan.subject.preset}-{key}"
-
-
-def _dtypes_of(mix: MixPlan) -> dict[str, str]:
-    """Slot to dtype."""
-    return {slot.slot: str(slot.dtype) for slot in mix.mix.slots}
+    return paths.cache_folder() / "references" / f"loop-{plan.loop.name}-{plan.loop.preset}-{key}"
 
 
 def make_loop_reference(plan: PipelinePlan, mixes: Sequence[MixPlan], launch: Launch) -> tuple[Outcome, References]:
@@ -128,20 +96,16 @@ def make_loop_reference(plan: PipelinePlan, mixes: Sequence[MixPlan], launch: La
     Returns how that ended, and what there is. Raises BakeoffError when the request itself is wrong.
     """
     folder = loop_reference_folder(plan)
-    wanted = [_dtypes_of(mix) for mix in mixes]
     seal = read_seal(folder)
     if seal is None or changed_files(folder, seal, trust_stat=False):
         discard(folder)
-        seal = None
-    known = _known(folder) if seal is not None else []
-    dtypes = [*known]
-    for combination in wanted:
-        if combination not in dtypes:
-            dtypes.append(combination)
-    if seal is not None and dtypes == known and not plan.subject.checkpoints:
+        seal = {}
+    dtypes: list[dict[str, str]] = [{slot.slot: slot.dtype for slot in mix.mix.slots} for mix in mixes]
+    if all(floor_file(one) in seal for one in dtypes) and not plan.subject.checkpoints:
         return Outcome("result"), References(folder, seal)
     # Not a mix's environment: no compiler runs here.
-    launch = replace(launch, environment=plan.environment, log=launch.log.with_suffix(".reference.log"))
+    environment = worker_environment(plan.subject.threads, user_code_path())
+    launch = replace(launch, environment=environment, log=launch.log.with_suffix(".reference.log"))
     job = LoopReferenceJob(plan.subject, tuple(dtypes), _reference_units(plan), str(folder))
     outcome = run_job(job, ReferenceResult, launch)
     if outcome.kind == "refused":
@@ -149,17 +113,4 @@ def make_loop_reference(plan: PipelinePlan, mixes: Sequence[MixPlan], launch: La
     if outcome.kind != "result":
         reason = f"no reference loop to compare with: its worker: {outcome.reason}"
         return replace(outcome, reason=reason), References(folder, {})
-    seal = seal_folder(folder)
-    write_atomically(_made_file(folder), msgspec.json.encode(Made(tuple(dtypes))))
-    return outcome, References(folder, seal)
-
-
-def _known(folder: Path) -> list[dict[str, str]]:
-    try:
-        return list(msgspec.json.decode(_made_file(folder).read_bytes(), type=Made).dtypes)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return []
-
-
-def _made_file(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.made.json")
+    return outcome, References(folder, seal_folder(folder))

@@ -1,11 +1,12 @@
 """The rows of a plan: one try of one variant each, with everything that is known before it runs."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bakeoff.backends import may_overlap
+from bakeoff.backends.backend import Backend
 from bakeoff.machine import build_cache, host, paths
 from bakeoff.machine.files import digest
 from bakeoff.machine.identity import this_machine
@@ -177,11 +178,15 @@ def _layers(component: Component, workload: Workload) -> Collection[Layer] | Non
 
 
 def _environment(target: Target, steps: Sequence[Step], folder: Path) -> dict[str, str]:
+    return build_environment([step.backend for step in steps], folder, target.subject.threads, target.request.user_code)
+
+
+def build_environment(backends: Iterable[Backend], folder: Path, threads: int, user_code: bool) -> dict[str, str]:
     """A worker's environment, with its home and its compilers' caches in `folder`."""
-    extra = own_home(folder) | (user_code_path() if target.request.user_code else {})
-    for step in steps:
-        extra.update(step.backend.footprint.environment(folder))
-    return worker_environment(target.subject.threads, extra)
+    extra = own_home(folder) | (user_code_path() if user_code else {})
+    for backend in backends:
+        extra.update(backend.footprint.environment(folder))
+    return worker_environment(threads, extra)
 
 
 def _checkpoint_label(subject: Subject) -> str:

@@ -12,9 +12,10 @@ from bakeoff.backends.backend import SUITES, Backend, DefaultOptions, Suite
 from bakeoff.machine import host
 from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.options import options_of
 from bakeoff.models.types import Device
 from bakeoff.plan.request import Request
-from bakeoff.variant import options_of, parse_use, split_outside_brackets
+from bakeoff.variant import parse_use, split_outside_brackets
 
 T = TypeVar("T")
 

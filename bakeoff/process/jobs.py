@@ -1,5 +1,6 @@
 """What the parent asks of a worker and what it gets back, as JSON in the worker's own folder."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,11 +10,12 @@ from bakeoff.machine.floors import Ceiling
 from bakeoff.models.brought.about import Source
 from bakeoff.models.component import Quantisation, Stream, Work
 from bakeoff.models.errors import ErrorCode
+from bakeoff.models.options import OptionValue
+from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.sizes import AskedSizes
 from bakeoff.models.types import Device, Dtype
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Measurement, TraceRecord
-from bakeoff.variant import OptionValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +183,22 @@ class SlotProgramJob:
 
     slot: str
     measure: MeasureJob
-    part: str = ""
-    """Id of the record that predicts its time, for the pipeline's record; "" where there is none."""
-    part_median_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeLoopJob:
+    """Run the first units of a pipeline, and say what they do."""
+
+    pipeline: str
+    """Name in the table, FILE.py:CLASS or package.module:CLASS."""
+    preset: str
+    """"": the device's."""
+    options: dict[str, OptionValue]
+    device: Device
+    threads: int
+    seed: int
+    folder: str
+    """Where the modules of its author are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +206,9 @@ class LoopSubject:
     """What a pipeline computes, independent of how: its loop, weights and inputs."""
 
     pipeline: str
-    """Name in the table or package.module:PIPELINE."""
-    preset: str
-    options: dict[str, OptionValue]
-    """Those that differ from the defaults."""
+    """As in DescribeLoopJob."""
+    loop: Loop
+    """With the preset and options that were asked for."""
     weight_seed: int
     input_seed: int
     checkpoints: dict[str, str]
@@ -214,25 +228,40 @@ class LoopReferenceJob:
     folder: str
 
 
+def floor_file(dtypes: Mapping[str, str]) -> str:
+    """Where such a job writes the error of eager in these dtypes of the slots."""
+    return f"floor-{','.join(f'{slot}={dtype}' for slot, dtype in sorted(dtypes.items()))}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOptions:
+    """What is to be seen in a traced pass after the timed units."""
+
+    level: int = 3
+    """1 to 5, as bakeoff.trace.tags describes them."""
+    units: int = 5
+    """Traced ones."""
+    top: int = 20
+    """Kernels and operators that are listed."""
+    memory: bool = False
+    """Record allocations, and on CUDA a memory snapshot."""
+    compiler: bool = False
+    """Build all programs once more with the compiler's log."""
+    capture: bool = False
+    """Leave the tracing to Nsight: NVTX ranges within a capture window, and no trace of our own."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProfileRequest:
     """A traced pass after the last timed unit of a mix."""
 
-    units: int
-    level: int
-    """1 to 5, as bakeoff.trace.tags describes them."""
-    top: int
-    """Kernels and operators that are listed."""
-    memory: bool
-    """Record allocations over the traced units."""
+    options: ProfileOptions
     folder: str
     """The cache folder; files are recorded by their paths within it."""
     file: str
     """Where the trace is written."""
     snapshot: str = ""
     """Where CUDA's memory snapshot is written; "": none."""
-    capture: bool = False
-    """Leave the tracing to Nsight: NVTX ranges within a capture window, and no trace of our own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,6 +434,7 @@ class Answer:
 
 Job = (
     DescribeJob
+    | DescribeLoopJob
     | CountJob
     | ReferenceJob
     | MeasureJob

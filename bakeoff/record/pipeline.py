@@ -251,6 +251,10 @@ class SlotProgram:
     part_median_ns: int = 0
     """Median of that record's latency samples."""
 
+    @property
+    def name(self) -> str:
+        return f"{self.slot}.{self.variant.workload}"
+
 
 @dataclass(frozen=True, slots=True)
 class UnitParity:
@@ -353,7 +357,7 @@ class PipelineRecord:
     weight_seed: int
     input_seed: int
     checkpoints: dict[str, str]
-    """Slot to name and content hash of its weights file; empty for random weights."""
+    """Slot to name and content hash of its weights file, or of a model's own weights; empty for random weights."""
     measurement: PipelineMeasurement
     host: Host
     load_before: float
@@ -367,7 +371,7 @@ class PipelineRecord:
     code: str
     """Hash of all code that determines numbers and statuses."""
     loop_hash: str
-    """Hash of the pipeline's files: its spec and its glue."""
+    """Hash of the pipeline's files: its facts and its loop."""
     instrument: str
     """Hash of the measuring side."""
     note: str = ""

@@ -91,7 +91,7 @@ def prediction(record: PipelineRecord) -> Prediction | None:
     alone: dict[str, float | None] = {BETWEEN: None}
     missing = []
     for program in record.measurement.programs:
-        calls = record.calls.get(f"{program.slot}.{program.variant.workload}", 0)
+        calls = record.calls.get(program.name, 0)
         if calls:
             part_ms = calls * program.part_median_ns / 1e6 if program.part else None
             alone_ms = calls * median(program.alone_ns) / 1e6 if program.alone_ns else None
@@ -147,7 +147,7 @@ def sweep_command(program: SlotProgram, record: PipelineRecord) -> str:
     ]
     words += ["--batch", str(program.batch)] if program.batch != 1 else []
     words += ["--threads", str(record.threads)]
-    if record.checkpoints.get(program.slot):
+    if record.checkpoints.get(program.slot) and variant.preset != "live":  # whose folder has them
         words += ["--checkpoint", "FILE"]
     elif record.weight_seed:
         words += ["--seed", str(record.weight_seed)]
@@ -160,7 +160,7 @@ def memory_sum(record: PipelineRecord) -> MemorySum | None:
     if memory is None:
         return None
     on_device = memory.device_peak_bytes is not None
-    names = [f"{program.slot}.{program.variant.workload}" for program in record.measurement.programs]
+    names = [program.name for program in record.measurement.programs]
     return MemorySum(
         peak_bytes=memory.device_peak_bytes if on_device else memory.host_peak_bytes,
         meter="device" if on_device else "resident",

@@ -18,7 +18,7 @@ from pathlib import Path
 from bakeoff.backends import backend_module, resolve_backend
 from bakeoff.models import component_module, resolve_component
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.pipelines import pipeline_module
+from bakeoff.models.pipelines import pipeline_modules
 from bakeoff.record.schema import BackendSource, Record, Source
 from bakeoff.variant import Variant
 
@@ -64,13 +64,13 @@ def component_hash(reference: str) -> str:
     return _hash(_closure([network, component_module(reference), *_DRAWN_BY], "bakeoff.models"))
 
 
-def loop_hash(reference: str, glue: str) -> str:
-    """Hash of a pipeline by its name or package.module:PIPELINE: its spec, its glue module, and what they import of the
-    lab's models or of their own folder.
+def loop_hash(reference: str) -> str:
+    """Hash of a pipeline by its name or package.module:CLASS: its files, and what they import of the lab's models or of
+    their own folder. That of one in a file is `user_source.pipeline_hash`.
 
     Raises BakeoffError when a module cannot be found.
     """
-    return _hash(_closure([pipeline_module(reference), *filter(None, [glue])], "bakeoff.models"))
+    return _hash(_closure(pipeline_modules(reference), "bakeoff.models"))
 
 
 def backend_source(reference: str) -> BackendSource:
@@ -141,7 +141,10 @@ def _exists(module: str) -> bool:
 
 def _module_file(module: str) -> Path:
     try:
-        spec = find_spec(module)
+        parent = find_spec(module.rpartition(".")[0]) if "." in module else None
+        # what is no package would be imported, only to say that no module is in it
+        inside = parent is None or parent.submodule_search_locations is not None
+        spec = find_spec(module) if inside else None
     except (ImportError, ValueError):
         spec = None
     if spec is None or spec.origin is None:

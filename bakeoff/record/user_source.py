@@ -6,7 +6,8 @@ from pathlib import Path
 
 from bakeoff.models.brought.about import Source
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record.source import imports
+from bakeoff.models.lookup import file_of
+from bakeoff.record.source import imports, loop_hash
 
 
 def check_unchanged(name: str, source: Source) -> None:
@@ -27,6 +28,15 @@ def check_unchanged(name: str, source: Source) -> None:
 def file_hash(path: Path) -> str:
     """Of a Python file and what it imports of its own folder."""
     return _hash(_code(path))
+
+
+def pipeline_hash(reference: str) -> str:
+    """Of a pipeline by its name, FILE.py:CLASS or package.module:CLASS.
+
+    Raises BakeoffError when a file or module cannot be found.
+    """
+    file, _, _ = reference.rpartition(":")
+    return file_hash(file_of(file)) if file.endswith(".py") else loop_hash(reference)
 
 
 def archive_hash(path: Path) -> str:

@@ -21,6 +21,7 @@ from bakeoff.backends.backend import Backend
 from bakeoff.machine import host, locks
 from bakeoff.machine.locks import device_lock
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.options import options_of
 from bakeoff.models.words import counted
 from bakeoff.process.environment import worker_environment
 from bakeoff.process.jobs import ClockJob, ClockResult
@@ -31,7 +32,7 @@ from bakeoff.record.source import code_hash
 from bakeoff.record.store import load_all, now
 from bakeoff.selftest.expected import Expectation, Lane, lanes
 from bakeoff.sweeps.progress import Progress, Running
-from bakeoff.variant import options_of, parse_use, split_outside_brackets, use_of
+from bakeoff.variant import parse_use, split_outside_brackets, use_of
 
 MARKER = "BAKEOFF_SELFTEST"
 _DTYPE = "fp32"

@@ -12,7 +12,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.plan.plan import Plan
 from bakeoff.process.environment import user_code_path, worker_environment
-from bakeoff.process.jobs import CountJob, CountResult, DescribeJob, Subject
+from bakeoff.process.jobs import CountJob, CountResult, DescribeJob, DescribeLoopJob, Subject
 from bakeoff.process.supervisor import Deadlines, Launch, run_job
 from bakeoff.record.work import keep_work, read_work
 from bakeoff.sweeps.progress import Progress
@@ -23,14 +23,19 @@ _Result = TypeVar("_Result")
 
 
 def describe(
-    job: DescribeJob | CountJob, result: type[_Result], name: str, cache: Path, progress: Progress, threads: int = 0
+    job: DescribeJob | DescribeLoopJob | CountJob,
+    result: type[_Result],
+    name: str,
+    cache: Path,
+    progress: Progress,
+    threads: int = 0,
 ) -> _Result:
-    """What a worker of `job` finds out of the model `name`. Raises BakeoffError where it refuses, or fails."""
+    """What a worker of `job` finds out of the model or pipeline `name`. Raises BakeoffError where it cannot."""
     log = cache / "logs" / f"describe-{slug(name)}.log"
     running = progress.start(0, 0, f"describing {name}")
     environment = worker_environment(threads or host.usable_cores(), user_code_path())
     alone: AbstractContextManager[object] = nullcontext()
-    if isinstance(job, DescribeJob) and job.device == "cuda":
+    if isinstance(job, DescribeJob | DescribeLoopJob) and job.device == "cuda":
         alone = device_lock(job.device, progress.say)
     with alone:
         outcome = run_job(job, result, Launch(environment, Deadlines(_DEADLINE_S), log, running.event))

@@ -22,11 +22,11 @@ from bakeoff.machine.header_cache import (
 )
 from bakeoff.machine.locks import entry_lock
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.options import options_of
 from bakeoff.plan.rows import Row
 from bakeoff.process.environment import own_home
 from bakeoff.process.jobs import BackendStep, HeadersJob, HeadersResult
 from bakeoff.process.supervisor import Deadlines, Event, Launch, LiveWorker, wait_for
-from bakeoff.variant import options_of
 
 _DEADLINE_S = 600.0
 

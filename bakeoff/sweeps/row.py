@@ -3,7 +3,7 @@
 References are made where they are not cached, sealed, and made anew where a file was changed.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -138,18 +138,30 @@ def launch_of(session: Session, row: Row, running: Running, beside: int = 0) -> 
     With `beside` other workers that build at the same time, all of them together may take as long as one after the
     other.
     """
-    policy = session.plan.request.policy
-    seconds: dict[DeadlineClass, float] = {
-        "startup": policy.startup_deadline_s * (1 + beside),
-        "build": row.build_deadline_s * (1 + beside),
-        "reference": max(row.build_deadline_s, policy.phase_deadline_s) * (1 + beside),
-        "phase": policy.phase_deadline_s,
-    }
-    limits: dict[str, float] = {phase: seconds[info.deadline] for phase, info in PHASES.items()}
-    deadlines = Deadlines(policy.phase_deadline_s, limits)
-    gpu = str(host.read_host().gpus[0]["uuid"]) if row.subject.device == "cuda" else ""
     environment = row.environment
     if session.weights is not None:
         path = session.weights.path_of(reference_folder(row.subject, session.plan.component))
         environment = {**environment, WEIGHTS: path}
-    return Launch(environment, deadlines, session.log_of(row), running.event, gpu)
+    policy, build_s = session.plan.request.policy, row.build_deadline_s
+    return made_launch(policy, build_s, environment, session.log_of(row), row.subject.device, running, beside)
+
+
+def made_launch(
+    policy: Policy,
+    build_s: float,
+    environment: Mapping[str, str],
+    log: Path,
+    device: str,
+    running: Running,
+    beside: int = 0,
+) -> Launch:
+    """The same of any worker, whose builds may take `build_s` seconds each."""
+    seconds: dict[DeadlineClass, float] = {
+        "startup": policy.startup_deadline_s * (1 + beside),
+        "build": build_s * (1 + beside),
+        "reference": max(build_s, policy.phase_deadline_s) * (1 + beside),
+        "phase": policy.phase_deadline_s,
+    }
+    limits: dict[str, float] = {phase: seconds[info.deadline] for phase, info in PHASES.items()}
+    gpu = str(host.read_host().gpus[0]["uuid"]) if device == "cuda" else ""
+    return Launch(environment, Deadlines(policy.phase_deadline_s, limits), log, running.event, gpu)

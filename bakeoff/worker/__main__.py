@@ -29,6 +29,7 @@ from bakeoff.process.jobs import (
     CompareJob,
     CountJob,
     DescribeJob,
+    DescribeLoopJob,
     HeadersJob,
     InspectJob,
     Job,
@@ -84,6 +85,11 @@ def _do(job: Job, report: Reporter) -> Any:
 
             _limit_memory(job.device)
             return describe_model(job, report)
+        case DescribeLoopJob():
+            from bakeoff.worker.pipeline.describe import describe_loop
+
+            _limit_memory(job.device)
+            return describe_loop(job, report)
         case CountJob():
             from bakeoff.worker.work import count_works
 

@@ -17,10 +17,10 @@ from bakeoff.machine import paths
 from bakeoff.machine.build_cache import is_warm, mark_finished
 from bakeoff.machine.header_cache import header_folder, usable_headers
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.options import options_of
 from bakeoff.models.words import counted
 from bakeoff.process.jobs import MeasureJob
 from bakeoff.record.schema import BuildCost
-from bakeoff.variant import options_of
 from bakeoff.worker.checks import memory
 from bakeoff.worker.failures import StageError, first_line, status_of
 from bakeoff.worker.helpers import helper_cpu_s

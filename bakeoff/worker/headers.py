@@ -12,8 +12,8 @@ from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import BuildContext
 from bakeoff.backends.compilers import precompiled_headers
 from bakeoff.backends.torch_internals import check_instruction_sets
+from bakeoff.models.options import options_of
 from bakeoff.process.jobs import BackendStep, HeadersJob, HeadersResult
-from bakeoff.variant import options_of
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.torch_flags import flags
 

@@ -20,6 +20,8 @@ OWN_WEIGHTS = "its own weights"
 ABOUT, GIVEN = "about.json", "given.safetensors"
 LIVE = "live.json"
 """The file that makes a folder a live module's."""
+LOOPS = "loops"
+"""The folder of the cache that holds what pipelines are described by."""
 SCHEMA = 4
 
 
@@ -43,10 +45,10 @@ class Source(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> Path:
-        """Its file, by one name; of an object, whose folder in the cache is named by its content, the folder in which
-        it was given."""
+        """Its file, by one name; of an object, or a module of a pipeline, whose folder lies in the cache, the folder in
+        which it was given."""
         path = Path(self.path)
-        if self.kind == "live" and path.parent.name == self.hash:
+        if self.kind == "live" and (path.parent.name == self.hash or path.parents[1].name == LOOPS):
             return Path(self.working_folder).resolve()
         return path.parent.resolve() / path.name
 

@@ -1,28 +1,25 @@
 """The pipelines that can be run, in the order reports print them. No torch is imported here.
 
-To add one:
-
-1. A folder here with a `spec.py` that defines PIPELINE, a Pipeline, and imports no torch. Its `loop(preset, options)`
-   returns a Loop: the programs that it calls, the values that it is given, and the operations that open a session and
-   make a unit. Options are a frozen dataclass of numbers, text, truths and Literals, which raises BakeoffError with
-   code bad-option; a mix's string sets them by name. Components are named as in the table of models/__init__.py.
-2. A `glue.py` there, if it needs arithmetic between calls: functions of tensors and numbers to tensors, which may not
-   change their inputs. Given values that are not plain draws have functions there as well.
-3. A line in the table below, or none: `package.module:PIPELINE` names a pipeline that is not in it.
-4. A test that the loop equals the same loop in plain torch, unit by unit (tests/models/pipelines/test_owl_loop.py).
-
-A Loop is checked when it is made (check.py): inputs, outputs and shapes of every call against the component's spec, and
-that each value is made before it is read and not overwritten in between. The toy pipeline is the shortest example.
+To add one: a subclass of Pipeline (pipeline.py) in a folder here, as toy/loop.py, the shortest; its facts (names,
+presets, options) in a `spec.py` beside it that imports no torch; a line in the table below. One of your own needs
+neither table nor `spec.py`: `bakeoff pipeline mine.py:Loop` (docs/pipelines.md).
 """
 
+import re
+from pathlib import Path
+from typing import Any
+
+from bakeoff.models.errors import BakeoffError
 from bakeoff.models.lookup import look_up
 from bakeoff.models.pipelines.pipeline import Pipeline
 from bakeoff.models.pipelines.single import PREFIX, single
 
+USUAL = "Loop"
+"""The class that a file of one pipeline has: the pipeline is named by the file alone."""
 _TABLE = {
-    "owl": "bakeoff.models.pipelines.owl.spec:PIPELINE",
-    "matrix": "bakeoff.models.pipelines.matrix.spec:PIPELINE",
-    "toy": "bakeoff.models.pipelines.toy.spec:PIPELINE",
+    "owl": "bakeoff.models.pipelines.owl.spec:Owl",
+    "matrix": "bakeoff.models.pipelines.matrix.spec:Matrix",
+    "toy": "bakeoff.models.pipelines.toy.spec:Toy",
 }
 
 
@@ -30,19 +27,43 @@ def pipeline_names() -> tuple[str, ...]:
     return tuple(_TABLE)
 
 
-def pipeline_module(reference: str) -> str:
-    """Name of the module that holds the pipeline's spec."""
+def pipeline_modules(reference: str) -> tuple[str, ...]:
+    """Names of the modules that hold the pipeline's facts and its loop."""
     if reference.startswith(PREFIX):
-        return single.__module__
-    return _TABLE.get(reference, reference).partition(":")[0]
+        return (single.__module__,)
+    facts = _TABLE.get(reference, reference).partition(":")[0]
+    code = resolve_pipeline(reference).code
+    return (facts, *filter(None, [code.partition(":")[0]]))
 
 
-def resolve_pipeline(reference: str) -> Pipeline:
-    """The pipeline that `reference` names: a name in the table, a user's own `package.module:ATTRIBUTE`, or with
-    `call-` before a component, the loop of one call of it (single.py).
+def resolve_pipeline(reference: str) -> type[Pipeline]:
+    """The pipeline that `reference` names: a name in the table, whose facts need no torch, a user's own FILE.py:CLASS
+    or package.module:CLASS, or with `call-` before a component, the loop of one call of it (single.py).
 
     Raises BakeoffError when the name is unknown, the module cannot be imported, or the attribute is not a Pipeline.
     """
     if reference.startswith(PREFIX):
         return single(reference.removeprefix(PREFIX))
-    return look_up(reference, _TABLE, Pipeline, "package.module:PIPELINE")
+    found: Any = look_up(reference, _TABLE, Pipeline, "mine.py:Loop")
+    return _checked(reference, found)
+
+
+def load_pipeline(reference: str) -> type[Pipeline]:
+    """The same with its methods; needs torch. To be called in workers only."""
+    facts = resolve_pipeline(reference)
+    found: Any = look_up(facts.code, {}, Pipeline, "mine.py:Loop") if facts.code else facts
+    return _checked(reference, found)
+
+
+def _checked(reference: str, found: Any) -> type[Pipeline]:
+    if not isinstance(found, type):
+        raise BakeoffError(f"'{reference}' is an object of {type(found).__name__}; name the class", "bad-user-code")
+    cls: type[Pipeline] = found
+    file, _, name = reference.rpartition(":")
+    if file.endswith(".py") and cls.name == cls.__name__.lower():  # it has no name of its own
+        stem = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(file).stem).strip("-_") or "mine"
+        cls.name = stem if name == USUAL else f"{stem}.{name}"
+    if file.endswith(".py") and cls.name in _TABLE:
+        text = f"'{reference}': {cls.name} is a pipeline of this lab; give yours another name"
+        raise BakeoffError(text, "bad-user-code")
+    return cls

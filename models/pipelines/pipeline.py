@@ -1,19 +1,123 @@
-"""Description of a pipeline without torch: components in slots, and the loop that joins them, as data.
+"""A pipeline: a loop in Python around networks that a mix of variants fills, and what is known of it without torch.
 
-A pipeline delivers *units*: a frame or a block of frames. A unit is a list of operations on named tensors (values):
-calls of compiled programs, glue (the few lines of torch between them, in a file of their own), and shifts of windows.
-The parent process plans and reports from these facts alone; a worker runs them.
+`Pipeline` is what its author subclasses. `Loop` is the description of one with its preset and options applied, made by
+running its first units once (bakeoff/worker/pipeline/describe.py); the parent process plans and reports from it alone.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from bakeoff.models.component import Draw, Signal
+from bakeoff.models.component import Signal
 from bakeoff.models.errors import BakeoffError, meant
+from bakeoff.models.options import OptionValue, options_of, written_option
 from bakeoff.models.types import Scalar
 
 UnitName = Literal["frame", "block", "call"]
+OPENING = -1
+"""In place of a unit's number, where a session is opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoOptions:
+    """Of a pipeline that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltIn:
+    """A component of this lab in a slot."""
+
+    component: str
+    """Name in the table of components, or package.module:SPEC."""
+    preset: str
+    batch: int = 1
+
+
+class Pipeline:
+    """One loop: units (frames, blocks) made one after the other, each from a state to the next one.
+
+    An object is one preset with its options. State is a tree (dicts, lists, tuples) of tensors, and all that passes
+    from one unit to the next: units must not keep anything elsewhere. `run.SLOT` calls the module of a slot, or the
+    engine that a mix puts there. See docs/pipelines.md.
+    """
+
+    name: ClassVar[str] = ""
+    """In mixes and tables; "": that of the file, as in `mine`, or `mine.Other` where its class is not called Loop."""
+    summary: ClassVar[str] = ""
+    credit: ClassVar[str] = ""
+    unit_name: ClassVar[UnitName] = "frame"
+    rate: ClassVar[float] = 0.0
+    """Video frames a second that the model was made for; 0 where it delivers none."""
+    max_units: ClassVar[int | None] = None
+    """Units after which a session must be opened anew (the end of a position table); None: no limit."""
+    filling: ClassVar[int] = 0
+    """Units of a session before its windows are full and its cost is final."""
+    Options: ClassVar[type] = NoOptions
+    """A frozen dataclass of numbers, text, truths and Literals, which raises BakeoffError with code bad-option."""
+    presets: ClassVar[Mapping[str, str]] = {"default": ""}
+    """Name to what tables print beside it when it is not the published size."""
+    default_preset: ClassVar[Mapping[str, str]] = {}
+    """Device to preset; without an entry the first one."""
+    signals: ClassVar[Mapping[str, Signal]] = {}
+    """Outputs that are pictures or audio: they are also compared by PSNR or SNR."""
+    code: ClassVar[str] = ""
+    """package.module:Class of the subclass that has the methods, where this one is only its facts, without torch."""
+
+    def __init_subclass__(cls) -> None:
+        # neither is that of the class above it, whose loop may be another one
+        cls.name, cls.code = vars(cls).get("name", cls.__name__.lower()), vars(cls).get("code", "")
+
+    def __init__(self, preset: str, options: Any) -> None:
+        self.preset, self.options = preset, options
+
+    def modules(self) -> Mapping[str, Any]:
+        """Slot to the module that fills it: a torch.nn.Module in the state that is to be measured, or a BuiltIn."""
+        raise NotImplementedError
+
+    def frames(self, unit: int) -> int:
+        """Video frames that unit `unit` of a session delivers."""
+        return 1
+
+    def given(self, unit: int, draw: Any) -> Any:
+        """What comes from outside of the loop in a unit, or in its opening: noise, actions, conditions.
+
+        It is made before the unit's time begins. `draw(name, shape, kind)` gives the same values in every mix.
+        """
+        return {}
+
+    def start(self, given: Any, run: Any) -> Any:
+        """The state that a session starts with."""
+        return {}
+
+    def step(self, state: Any, given: Any, run: Any) -> tuple[Any, Mapping[str, Any]]:
+        """One unit: (its new state, its outputs by name)."""
+        raise NotImplementedError
+
+    def sizes(self) -> Mapping[str, int]:
+        """Facts to state beside every number, such as the number of denoising steps."""
+        return {}
+
+    @classmethod
+    def preset_of(cls, name: str, device: str) -> str:
+        """The preset of this name, or the device's. Raises BakeoffError if there is none."""
+        name = name or cls.default_preset.get(device, "") or next(iter(cls.presets))
+        if name not in cls.presets:
+            text = f"pipeline {cls.name} has no preset '{name}'{meant(name, cls.presets)}"
+            raise BakeoffError(f"{text}; it has {', '.join(cls.presets)}", "unknown-name")
+        return name
+
+    @classmethod
+    def options_of(cls, given: Mapping[str, OptionValue]) -> Any:
+        """The options from names and values. Raises BakeoffError for an unknown one, or a value of another type."""
+        return options_of(Owner(cls.name, cls.Options), given)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A pipeline as an owner of options."""
+
+    name: str
+    options: type
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,85 +126,11 @@ class Slot:
 
     name: str
     component: str
-    """Name in the table of components, or package.module:SPEC."""
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A value that comes from outside of the loop: noise, actions, conditions, the state that a session starts with."""
-
-    name: str
-    shape: tuple[int, ...]
-    slot: str
-    """The slot whose dtype it has."""
-    per: Literal["session", "unit"]
-    """Drawn once when a session is opened, or anew for every unit."""
-    draw: Draw = "normal"
-    keep_fp32: bool = False
-    dtype: str = ""
-    """This and the next two as in TensorSpec."""
-    given: str = ""
-    order: tuple[int, ...] = ()
-    function: str = ""
-    """Function of the glue module that makes it; "" for a plain draw by seed, session or unit, and name.
-
-    It takes (session, unit, draw, *arguments), where unit is -1 for values of a session and draw(key, shape, kind)
-    returns a drawn fp32 tensor that depends on the seed, the session and these alone. It returns an fp32 tensor."""
-    arguments: tuple[Any, ...] = ()
-    """Facts that the function needs, such as a component's config."""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call of a program: a workload of a slot's component."""
-
-    phase: str
-    slot: str
-    program: str
-    inputs: Mapping[str, str]
-    """Every input of the workload to the value that it takes."""
-    outputs: Mapping[str, str]
-    """Outputs of the workload to the values that they become; an output that nothing uses may be left out. A value
-    from a call is valid until the next call of the same program; one that is a window is copied into the window."""
-    about: Mapping[str, Scalar] = field(default_factory=dict)
-    """What a trace says beside the call, such as its step and timestep. Nothing is computed from it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Glue:
-    """Arithmetic between calls: a function of the glue module, from values and numbers to new values. It changes none
-    of its inputs; its outputs may be views of them."""
-
-    function: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    numbers: tuple[float, ...] = ()
-    """Passed after the tensors."""
-    phase: str = ""
-    """A phase of its own, such as `present`; "" counts to the glue line."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shift:
-    """A sliding window: value `window` loses its oldest entries along `axis` and gets those of value `new` at its end,
-    in place. Counted as a copy."""
-
-    window: str
-    new: str
-    axis: int
-
-
-Operation = Call | Glue | Shift
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """A value of a unit that is judged against the reference loop."""
-
-    name: str
-    signal: Signal = ""
-    slot: str = ""
-    """The slot that made it; its fp32 tolerance and its class of quantisation set the limit."""
+    """As in BuiltIn, or the folder of a brought model."""
+    preset: str
+    batch: int = 1
+    users: bool = False
+    """A module of the pipeline's author: it is called as itself, not by the names of a workload's tensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,130 +143,143 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a program in a unit."""
+
+    phase: str
+    slot: str
+    program: str
+    about: dict[str, Scalar] = field(default_factory=dict)
+    """What a trace says beside the call, such as its step and timestep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a unit does, or the opening of a session."""
+
+    calls: tuple[Call, ...]
+    phases: tuple[str, ...]
+    """In order; one without calls is glue that has a phase of its own."""
+    frames: int = 0
+    """Video frames that it delivers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A value of a unit that is judged against the reference loop."""
+
+    name: str
+    slots: tuple[str, ...]
+    """That had a part in it: their fp32 tolerance and their classes of quantisation set its limit."""
+    signal: Signal = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A tensor of the state that slides: it lies in one buffer, which all programs that take it read."""
+
+    state: str
+    readers: tuple[tuple[str, str, str], ...]
+    """Slot, program and input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Outputs of a program that is called once a unit, and its own inputs that they become in the next one."""
+
+    slot: str
+    program: str
+    inputs: dict[str, str]
+    """By output."""
+
+
+@dataclass(frozen=True, slots=True)
 class Loop:
-    """A pipeline with its preset and options applied: all that a runner needs. Checked when it is made."""
+    """A pipeline with its preset and options applied: all that its first units say of it."""
 
+    name: str
+    summary: str
+    preset: str
+    label: str
+    """Of the preset."""
+    options: dict[str, OptionValue]
+    """All, in their order."""
+    changed: dict[str, OptionValue]
+    """Those that differ from the defaults."""
+    unit: UnitName
     slots: tuple[Slot, ...]
-    presets: Mapping[str, str]
-    """Slot to the preset of its component."""
-    glue: str
-    """Module of the glue functions; "" where there are none."""
-    programs: tuple[Program, ...]
-    given: tuple[Given, ...]
-    opened: tuple[Operation, ...]
-    """Operations that open a session, before its first unit."""
-    opening: tuple[tuple[Operation, ...], ...]
-    """Operations of the first units of a session, where they differ from those of a steady one."""
-    steady: tuple[Operation, ...]
-    """Operations of every later unit."""
-    opening_frames: tuple[int, ...]
-    """Video frames of each opening unit."""
-    frames: int
-    """Video frames of a later unit."""
+    opened: Unit
+    """The opening of a session."""
+    opening: tuple[Unit, ...]
+    """The first units of a session, where they call other programs than a steady one."""
+    steady: Unit
+    """Every later unit."""
     filling: int
-    """Units of a session before its windows are full and its cost is final; opening units included."""
     max_units: int | None
-    """Units after which a session must be opened anew (the end of a position table); None: no limit."""
-    state: tuple[str, ...]
-    """Values that pass from one unit to the next."""
+    state: dict[str, tuple[str, ...]]
+    """Path of each tensor that units change to the slots that had a part in it."""
     outputs: tuple[Output, ...]
-    frame_rate: float
-    """Video frames a second that the model was made for; 0 where it delivers none."""
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    """Facts to state beside every number, such as the window of an audio decoder and the number of steps."""
+    windows: tuple[Window, ...] = ()
+    carried: tuple[Carried, ...] = ()
+    kept: tuple[tuple[str, str], ...] = ()
+    """Slot and program whose outputs are read after its next call."""
+    rate: float = 0.0
+    sizes: dict[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """What a user should know of it, each in a sentence."""
+    reference: str = ""
+    """As it is typed."""
 
-    def __post_init__(self) -> None:
-        """Raises BakeoffError for a loop that cannot run; check.py lists what is refused."""
-        from bakeoff.models.pipelines.check import check_loop  # it reads the types of this file
+    @property
+    def typed(self) -> str:
+        """The pipeline, its preset and its options, as a command takes them."""
+        preset = "" if self.preset == "default" else f" --preset {self.preset}"
+        options = (f" --option {written_option(name, value)}" for name, value in self.changed.items())
+        return f"{self.reference}{preset}{''.join(options)}"
 
-        check_loop(self)
+    @property
+    def presets(self) -> Mapping[str, str]:
+        """Slot to the preset of its component."""
+        return {slot.name: slot.preset for slot in self.slots}
 
-    def operations(self, unit: int) -> tuple[Operation, ...]:
-        """Of unit `unit` of a session, from 0."""
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """By slot, in the order of their first calls."""
+        called = {(call.slot, call.program): None for unit in self.units for call in unit.calls}
+        return tuple(
+            Program(slot.name, program, slot.batch) for slot in self.slots for of, program in called if of == slot.name
+        )
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """The opening of a session, its opening units, and a steady one."""
+        return (self.opened, *self.opening, self.steady)
+
+    def slot(self, name: str) -> Slot:
+        """The slot of this name. Raises BakeoffError if there is none."""
+        for slot in self.slots:
+            if slot.name == name:
+                return slot
+        known = [slot.name for slot in self.slots]
+        text = f"{self.name} has no slot '{name}'{meant(name, known)}; it has {', '.join(known) or 'none'}"
+        raise BakeoffError(text, "unknown-name")
+
+    def of(self, unit: int) -> Unit:
+        """What unit `unit` of a session does, from 0; its opening for OPENING."""
+        if unit == OPENING:
+            return self.opened
         return self.opening[unit] if unit < len(self.opening) else self.steady
-
-    def all_operations(self) -> tuple[Operation, ...]:
-        """Of the opening of a session, of its opening units, and of a steady unit."""
-        return (*self.opened, *(op for operations in self.opening for op in operations), *self.steady)
-
-    def frames_of(self, unit: int) -> int:
-        """Video frames that unit `unit` of a session delivers."""
-        return self.opening_frames[unit] if unit < len(self.opening_frames) else self.frames
-
-    def phases(self) -> tuple[str, ...]:
-        """Names of the phases of a steady unit, in order."""
-        named = (op.phase for op in self.steady if isinstance(op, Call | Glue) and op.phase)
-        return tuple(dict.fromkeys(named))
 
     def calls(self) -> Mapping[tuple[str, str], int]:
         """(slot, program) to its number of calls in a steady unit."""
         found: dict[tuple[str, str], int] = {}
-        for op in self.steady:
-            if isinstance(op, Call):
-                found[op.slot, op.program] = found.get((op.slot, op.program), 0) + 1
+        for call in self.steady.calls:
+            found[call.slot, call.program] = found.get((call.slot, call.program), 0) + 1
         return found
 
     def phase_calls(self) -> Mapping[str, int]:
         """Phase to its number of calls in a steady unit; a phase of glue alone has none."""
-        found = dict.fromkeys(self.phases(), 0)
-        for op in self.steady:
-            if isinstance(op, Call):
-                found[op.phase] += 1
+        found = dict.fromkeys(self.steady.phases, 0)
+        for call in self.steady.calls:
+            found[call.phase] += 1
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class PipelinePreset:
-    """A named size: a preset for each slot's component."""
-
-    name: str
-    components: Mapping[str, str]
-    label: str = ""
-    """What tables print beside it when it is not the published size."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """One pipeline. `loop` takes a preset and the pipeline's own frozen options."""
-
-    name: str
-    summary: str
-    credit: str
-    unit: UnitName
-    slots: tuple[Slot, ...]
-    presets: tuple[PipelinePreset, ...]
-    default_preset: Mapping[str, str]
-    """Device to preset name."""
-    options: type
-    loop: Callable[[PipelinePreset, Any], Loop]
-
-    def preset(self, name: str) -> PipelinePreset:
-        """The preset of this name. Raises BakeoffError if there is none."""
-        for preset in self.presets:
-            if preset.name == name:
-                return preset
-        known = [preset.name for preset in self.presets]
-        text = f"pipeline {self.name} has no preset '{name}'{meant(name, known)}; it has {', '.join(known)}"
-        raise BakeoffError(text, "unknown-name")
-
-
-def read_by(op: Operation) -> Iterator[str]:
-    """Names of the values that an operation reads."""
-    match op:
-        case Call():
-            yield from op.inputs.values()
-        case Glue():
-            yield from op.inputs
-        case Shift():
-            yield from (op.window, op.new)
-
-
-def made_by(op: Operation) -> Iterator[str]:
-    """Names of the values that an operation makes or changes."""
-    match op:
-        case Call():
-            yield from op.outputs.values()
-        case Glue():
-            yield from op.outputs
-        case Shift():
-            yield op.window

@@ -10,8 +10,9 @@ import pytest
 from bakeoff.backends import backend_module, backend_names, may_overlap, resolve_backend
 from bakeoff.backends.backend import Backend, Footprint, NoOptions
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.options import options_of
 from bakeoff.models.types import DEVICES, DTYPES
-from bakeoff.variant import options_of, parse_use, parse_variant, split_outside_brackets, use_of
+from bakeoff.variant import parse_use, parse_variant, split_outside_brackets, use_of
 
 BACKENDS = [resolve_backend(name) for name in backend_names()]
 

@@ -18,7 +18,8 @@ from bakeoff.backends.port import CloningPort, Port, ReplacingPort, SwappingPort
 from bakeoff.backends.torch_compile import CompiledEngine, CompileLog
 from bakeoff.backends.tracing import trace_operators
 from bakeoff.models.errors import BakeoffError
-from bakeoff.variant import options_of, parse_use
+from bakeoff.models.options import options_of
+from bakeoff.variant import parse_use
 from bakeoff.worker.torch_flags import flags
 
 pytestmark = LIBRARY_WARNINGS

@@ -15,7 +15,8 @@ from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, build_toy
 
 from bakeoff.backends import fp8
 from bakeoff.backends.fp8 import BACKEND, Options
-from bakeoff.variant import options_of, parse_use
+from bakeoff.models.options import options_of
+from bakeoff.variant import parse_use
 from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS

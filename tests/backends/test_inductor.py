@@ -15,7 +15,8 @@ from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, Toy, build_toy
 from bakeoff.backends.backend import BuildContext
 from bakeoff.backends.inductor import BACKEND, Options, _Compiler, _settings
 from bakeoff.backends.torch_internals import CompileActivity
-from bakeoff.variant import options_of, parse_use
+from bakeoff.models.options import options_of
+from bakeoff.variant import parse_use
 
 pytestmark = [
     LIBRARY_WARNINGS,

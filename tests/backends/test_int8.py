@@ -20,7 +20,8 @@ from bakeoff.backends.backend import BuildContext, Unsupported
 from bakeoff.backends.int8 import BACKEND, Options
 from bakeoff.backends.quantization import choose, quantise_linear
 from bakeoff.backends.torch_internals import TUNED
-from bakeoff.variant import options_of, parse_use
+from bakeoff.models.options import options_of
+from bakeoff.variant import parse_use
 from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS

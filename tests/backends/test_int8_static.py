@@ -14,7 +14,8 @@ from toys import LIBRARY_WARNINGS, build_toy, relative
 
 from bakeoff.backends.backend import BuildContext
 from bakeoff.backends.int8_static import BACKEND, Options
-from bakeoff.variant import options_of, parse_use
+from bakeoff.models.options import options_of
+from bakeoff.variant import parse_use
 from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS

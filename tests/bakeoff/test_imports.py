@@ -26,12 +26,13 @@ ORDER = (
     "process",
     "plan",
     "sweeps",
+    "bring",
     "pipeline",
     "artifact",
     "selftest",
     "report",
     "profile",
-    "bring",
+    "live",
     "inspection",
     "tuned",
     "cli",
@@ -130,9 +131,10 @@ def test_nothing_but_a_worker_imports_the_worker(file: Path) -> None:
         "import bakeoff.export, bakeoff.artifact.export, bakeoff.report.pages.artifact",
         "import bakeoff.sweeps.run, bakeoff.process.supervisor, bakeoff.selftest.run",
         "import bakeoff.report.pages.history, bakeoff.report.figures",
+        "from bakeoff.record.source import loop_hash; [loop_hash(name) for name in ('owl', 'matrix', 'toy')]",
         "import bakeoff.cli",
     ],
-    ids=["plan", "models", "backends", "export", "sweep", "report", "cli"],
+    ids=["plan", "models", "backends", "export", "sweep", "report", "hash", "cli"],
 )
 def test_the_parent_imports_no_torch(script: str, tmp_path: Path) -> None:
     check = f"import sys; {script}; print([name for name in {HEAVY} if name in sys.modules])"

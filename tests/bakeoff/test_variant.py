@@ -9,15 +9,8 @@ import pytest
 
 from bakeoff.backends.backend import Backend
 from bakeoff.models.errors import BakeoffError
-from bakeoff.variant import (
-    BackendUse,
-    Variant,
-    options_of,
-    parse_use,
-    parse_variant,
-    split_outside_brackets,
-    use_of,
-)
+from bakeoff.models.options import options_of
+from bakeoff.variant import BackendUse, Variant, parse_use, parse_variant, split_outside_brackets, use_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from bakeoff.models import resolve_component
 from bakeoff.models.component import Draw, TensorSpec
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.weights import randomize
+from bakeoff.process.jobs import LoopSubject
+from bakeoff.worker.pipeline.parity import pipeline_of
 from bakeoff.worker.pipeline.runner import LoopRunner, ProgramEngine
 from bakeoff.worker.subject import cast_inputs, draw
 
@@ -37,20 +39,39 @@ def module(component: str, preset: str, workload: str, batch: int = 1) -> nn.Mod
     return built
 
 
-def eager_runner(loop: Loop, dtypes: Mapping[str, str] | None = None) -> LoopRunner:
-    """A runner of the loop with an eager engine for each program; fp32 where `dtypes` names no other for a slot."""
-    found = {slot.name: (dtypes or {}).get(slot.name, "fp32") for slot in loop.slots}
-    torch_dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
+class Reusing(nn.Module):
+    """Writes its outputs into the same memory at each call, as an engine may."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.outputs: tuple[Tensor, ...] = ()
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        made = self.module(*inputs)
+        self.outputs = self.outputs or tuple(torch.empty_like(one) for one in made)
+        for output, one in zip(self.outputs, made, strict=True):
+            output.copy_(one)
+        return self.outputs
+
+
+def eager_runner(pipeline: str, loop: Loop) -> LoopRunner:
+    """A runner of the pipeline with eager engines in fp32, whose outputs their next call overwrites."""
     engines = {}
     for program in loop.programs:
-        component = next(slot.component for slot in loop.slots if slot.name == program.slot)
-        spec, preset = resolve_component(component), loop.presets[program.slot]
-        workload = spec.workload(spec.preset(preset).config, program.workload, program.batch)
-        dtype = found[program.slot]
-        built = module(component, preset, program.workload, program.batch).to(torch_dtypes[dtype])
-        inputs = cast_inputs(workload, {one.name: draw(one, one.name) for one in workload.inputs}, dtype, "cpu")
-        engines[program.slot, program.workload] = ProgramEngine(ModuleEngine(built), workload, inputs)
-    return LoopRunner(loop, engines, found, "cpu", INPUT_SEED)
+        slot = loop.slot(program.slot)
+        spec = resolve_component(slot.component)
+        workload = spec.workload(spec.preset(slot.preset).config, program.workload, program.batch)
+        built = module(slot.component, slot.preset, program.workload, program.batch)
+        inputs = cast_inputs(workload, {one.name: draw(one, one.name) for one in workload.inputs}, "fp32", "cpu")
+        engines[program.slot, program.workload] = ProgramEngine(ModuleEngine(Reusing(built)), workload, inputs)
+    subject = LoopSubject(pipeline, loop, WEIGHT_SEED, INPUT_SEED, {}, "cpu", 1)
+    return LoopRunner(pipeline_of(subject), loop, engines, dict.fromkeys(loop.presets, "fp32"), "cpu", INPUT_SEED)
+
+
+def made_by(runner: LoopRunner) -> dict[str, Tensor]:
+    """Outputs of the last unit, and the state after it."""
+    return {**runner.values(), **runner.state()}
 
 
 def given(session: int, key: str, shape: tuple[int, ...], kind: Draw = "normal") -> Tensor:

@@ -7,14 +7,18 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import forked_workers
+import msgspec
 import pytest
 from shared_headers import share_headers
+from torchless_worker import small_loop
 
 from bakeoff.machine import paths
+from bakeoff.models.pipelines.pipeline import Loop
+from bakeoff.pipeline import describe
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import guard
@@ -128,6 +132,11 @@ class Swept:
         return dict(zip(references, (stored.record for stored in self.done.stored), strict=True))
 
 
+def describe_here(patch: pytest.MonkeyPatch) -> None:
+    """Have pipelines described at once, as TORCHLESS describes them."""
+    patch.setattr(describe, "describe", lambda job, *_: msgspec.convert(small_loop(asdict(job)), Loop))
+
+
 @contextmanager
 def marked_folder(folder: Path) -> Iterator[str]:
     """Set the lab's folders to some in `folder`, and a variable that marks all processes."""
@@ -172,7 +181,7 @@ def check_sweep(swept: Swept) -> None:
     assert [file.name for file in files] == sorted(f"{stored.id}.json" for stored in kept.current)
 
     told = [entry for entry in swept.progress.told if entry[0] in ("start", "finish", "result")]
-    ended = [entry for entry in told if entry[0] != "start"]
+    ended = [entry for entry in told if entry[0] != "start" and not entry[1].startswith("describing ")]
     assert ended == [
         entry for stored in ran for entry in (("finish", str(stored.record.variant)), ("result", stored.record.status))
     ]

@@ -1,21 +1,11 @@
 """Pipelines of toys for tests of runs: a picture from a latent that two passes of a small world made."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.pipelines.pipeline import (
-    Call,
-    Given,
-    Loop,
-    Output,
-    Pipeline,
-    PipelinePreset,
-    Program,
-    Slot,
-)
-from bakeoff.models.toy.spec import SPEC
-
-SLOTS = (Slot("wm", "toy"), Slot("image", "toy"))
+from bakeoff.models.pipelines.pipeline import OPENING, BuiltIn, Pipeline
+from bakeoff.models.toy.spec import SPEC, Config
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,43 +18,37 @@ class Options:
             raise BakeoffError(f"steps is {self.steps}; give 1 to 8", code="bad-option")
 
 
-def loop(preset: PipelinePreset, options: Options) -> Loop:
-    config = SPEC.preset(preset.components["wm"]).config
-    world, picture = (SPEC.workload(config, name, 1) for name in ("world", "picture"))
-    (latent,) = picture.inputs
-    given = [Given(spec.name, spec.shape, "wm", "session", spec.draw, spec.keep_fp32) for spec in world.inputs]
-    given.append(Given("latent", latent.shape, "image", "unit"))
-    named = {spec.name: spec.name for spec in world.inputs}
-    denoise = Call("denoise", "wm", "world", named, {"velocity": "x"})
-    decode = Call("decode", "image", "picture", {"z": "latent"}, {"image": "frame"})
-    return Loop(
-        slots=SLOTS,
-        presets=preset.components,
-        glue="",
-        programs=(Program("wm", "world"), Program("image", "picture")),
-        given=tuple(given),
-        opened=(),
-        opening=(),
-        steady=(*(denoise for _ in range(options.steps)), decode),
-        opening_frames=(),
-        frames=1,
-        filling=2,
-        max_units=None,
-        state=("x",),
-        outputs=(Output("frame", "picture", "image"),),
-        frame_rate=24.0,
-        sizes={"steps": options.steps},
-    )
+class Small(Pipeline):
+    """`loops:Small`."""
 
+    summary = "two toys in a row"
+    credit = "this project"
+    rate = 24.0
+    filling = 2
+    Options = Options
+    presets = {"tiny": "toy"}
+    signals = {"frame": "picture"}
 
-PIPELINE = Pipeline(
-    name="small",
-    summary="two toys in a row",
-    credit="this project",
-    unit="frame",
-    slots=SLOTS,
-    presets=(PipelinePreset("tiny", {"wm": "tiny", "image": "tiny"}, "toy"),),
-    default_preset={"cpu": "tiny"},
-    options=Options,
-    loop=loop,
-)
+    def modules(self) -> dict[str, BuiltIn]:
+        return {"wm": BuiltIn("toy", "tiny"), "image": BuiltIn("toy", "tiny")}
+
+    def sizes(self) -> dict[str, int]:
+        return {"steps": self.options.steps}
+
+    def given(self, unit: int, draw: Any) -> dict[str, Any]:
+        world, picture = (SPEC.workload(Config(), name, 1) for name in ("world", "picture"))
+        if unit == OPENING:
+            slots = {one.name: "" if one.keep_fp32 else "wm" for one in world.inputs}
+            return {one.name: draw(one.name, one.shape, one.draw, slots[one.name]) for one in world.inputs}
+        return {"z": draw("latent", picture.inputs[0].shape, slot="image")}
+
+    def start(self, given: Any, run: Any) -> Any:
+        return given
+
+    def step(self, state: Any, given: Any, run: Any) -> tuple[Any, dict[str, Any]]:
+        for _ in range(self.options.steps):
+            with run.phase("denoise"):
+                state = state | {"x": run.wm.world(**state)["velocity"]}
+        with run.phase("decode"):
+            frame = run.image.picture(z=given["z"])["image"]
+        return state, {"frame": frame}

@@ -1,18 +1,22 @@
-"""Mixes of small pipelines, checked and run in the test's process by the code of the worker."""
+"""Mixes of the toy pipeline, checked and run in the test's process by the code of the worker."""
 
 import hashlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from lab import FAST
 
 from bakeoff.backends import resolve_backend
+from bakeoff.models.options import options_of
+from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.types import Device
 from bakeoff.process.jobs import (
     BackendStep,
+    DescribeLoopJob,
     LoopReferenceJob,
     LoopSubject,
     MeasureJob,
@@ -22,8 +26,9 @@ from bakeoff.process.jobs import (
 )
 from bakeoff.process.phases import Block
 from bakeoff.record.pipeline import PipelineMeasurement
-from bakeoff.variant import options_of, parse_use, parse_variant, split_outside_brackets
-from bakeoff.worker.pipeline.parity import loop_of, program_subject
+from bakeoff.variant import parse_use, parse_variant, split_outside_brackets
+from bakeoff.worker.pipeline.describe import describe_loop
+from bakeoff.worker.pipeline.parity import program_subject
 from bakeoff.worker.pipeline.reference import make_loop_reference
 from bakeoff.worker.pipeline.serve import serve_units
 from bakeoff.worker.reference.make import make_reference
@@ -54,27 +59,27 @@ class Heard:
         self.then.get(len(self.blocks), lambda: None)()
 
 
+@cache
+def loop_of(pipeline: str, preset: str = "tiny", **options: Any) -> Loop:
+    """What a pipeline's first units say of it."""
+    return describe_loop(DescribeLoopJob(pipeline, preset, options, "cpu", 1, 0, ""), Heard())
+
+
 def make_job(
     folder: Path,
     ways: dict[str, str],
-    pipeline: str = "toy",
     preset: str = "tiny",
     weight_seed: int = 0,
     device: Device = "cpu",
-    **options: Any,
 ) -> PipelineJob:
-    """A job for `backends/dtype` by slot, with its references, which later jobs in the same folder use again.
-
-    `options` are the mix's alone: the reference is of the loop without options.
-    """
-    subject = LoopSubject(pipeline, preset, {}, weight_seed, 0, {}, device, 1)
-    loop = loop_of(subject)
+    """A job for `backends/dtype` by slot, with its references, which later jobs in the same folder use again."""
+    subject = LoopSubject("toy", loop_of("toy", preset), weight_seed, 0, {}, device, 1)
     programs = []
-    for program in loop.programs:
+    for program in subject.loop.programs:
         text, _, dtype = ways[program.slot].rpartition("/")
         uses = [parse_use(part) for part in split_outside_brackets(text, "+")]
         steps = tuple(BackendStep(name, dict(pairs or {})) for name, pairs in uses)
-        one = program_subject(loop, subject, program)
+        one = program_subject(subject, program)
         reference = folder / f"reference-{program.slot}-{program.workload}"
         make_reference(ReferenceJob(one, (dtype,), str(reference)), Heard())
         backends = [(resolve_backend(step.backend), step.options) for step in steps]
@@ -91,13 +96,13 @@ def make_job(
             next(filter(None, quantised), ""),
             hashes(reference),
         )
-        programs.append(SlotProgramJob(program.slot, measure, part="a-record", part_median_ns=7))
+        programs.append(SlotProgramJob(program.slot, measure))
     dtypes = {one.slot: str(one.measure.dtype) for one in programs}
     loop_folder = folder / "reference-loop"
     make_loop_reference(LoopReferenceJob(subject, (dtypes,), UNITS, str(loop_folder)), Heard())
     return PipelineJob(
-        replace(subject, options=options),
-        f"{pipeline}:{preset}",
+        subject,
+        f"toy:{preset}",
         tuple(programs),
         replace(FAST, settle_ratio=1e9),  # the machine is shared
         str(loop_folder),

@@ -148,11 +148,47 @@ def compare(job: dict[str, Any]) -> dict[str, Any]:
     return {"status": "ok", "build": build_cost("warm", job["measure"]["overlapped"]), "weights": "f00d"}
 
 
+def describe_loop(job: dict[str, Any]) -> dict[str, Any]:
+    work("import", "reference")
+    return small_loop(job)
+
+
+def small_loop(job: dict[str, Any]) -> dict[str, Any]:
+    """The loop of `loops:Small`, without calls for another preset than its own."""
+    steps = int(job["options"].get("steps", 2))
+    slots = [{"name": name, "component": "toy", "preset": "tiny"} for name in ("wm", "image")]
+    denoise = {"phase": "denoise", "slot": "wm", "program": "world"}
+    decode = {"phase": "decode", "slot": "image", "program": "picture"}
+    calls = [*[denoise] * steps, decode] if job["preset"] in ("", "tiny") else []
+    return {
+        "name": "small",
+        "summary": "two toys in a row",
+        "preset": job["preset"] or "tiny",
+        "label": "toy",
+        "options": {"steps": steps},
+        "changed": {"steps": steps} if steps != 2 else {},
+        "unit": "frame",
+        "slots": slots,
+        "opened": {"calls": [], "phases": []},
+        "opening": [],
+        "steady": {"calls": calls, "phases": ["denoise", "decode"], "frames": 1},
+        "filling": 2,
+        "max_units": None,
+        "state": {"x": ["wm"]},
+        "outputs": [{"name": "frame", "slots": ["image"], "signal": "picture"}],
+        "rate": 24.0,
+        "sizes": {"steps": steps},
+    }
+
+
 def loop_reference(job: dict[str, Any]) -> dict[str, Any]:
     folder = Path(job["folder"])
     folder.mkdir(parents=True, exist_ok=True)
     work("import", "weights", "loop reference")
     (folder / "reference.json").write_text(json.dumps(job["units"]))
+    for dtypes in job["dtypes"]:
+        slots = ",".join(f"{slot}={dtype}" for slot, dtype in sorted(dtypes.items()))
+        (folder / f"floor-{slots}.json").touch()
     return {"reference": folder.name}
 
 
@@ -282,6 +318,7 @@ def main() -> None:
         "MeasureJob": measure,
         "TraceJob": traced_build,
         "CompareJob": compare,
+        "DescribeLoopJob": describe_loop,
         "LoopReferenceJob": loop_reference,
         "PipelineJob": pipeline,
         "HeadersJob": headers,

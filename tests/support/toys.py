@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import Engine, Outputs, Proof
 from bakeoff.backends.inductor import missing_compiler
+from bakeoff.models.options import options_of
 from bakeoff.process.jobs import BackendStep, MeasureJob, Subject
 from bakeoff.record.policy import Policy
-from bakeoff.variant import options_of, parse_variant
+from bakeoff.variant import parse_variant
 from bakeoff.worker.build import BuiltEngine, build_engine
 from bakeoff.worker.subject import cast_subject, load_subject
 from bakeoff.worker.torch_flags import flags

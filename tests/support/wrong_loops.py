@@ -1,108 +1,106 @@
-"""Loops with one mistake each, which the comparison with a reference loop must find. Every one passes the checks of a
-Loop: each value exists and fits where it is used.
+"""Loops with one mistake each, which the comparison with a reference loop must find; `wrong_loops:NAME`.
 
-Pipelines, for a worker to resolve by `wrong_loops:NAME`: their loops compute something else than those of the table.
+Each value exists and fits where it is used, so that a description refuses none of them.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
-from bakeoff.models.pipelines.matrix.spec import PIPELINE as MATRIX
-from bakeoff.models.pipelines.owl.spec import PIPELINE as OWL
-from bakeoff.models.pipelines.pipeline import Call, Glue, Loop, Operation, Pipeline, Shift
-from bakeoff.models.pipelines.toy.spec import PIPELINE as TOY
+import torch
+from torch import Tensor
+
+from bakeoff.models.pipelines.matrix.loop import Matrix
+from bakeoff.models.pipelines.owl.loop import Owl
+from bakeoff.models.pipelines.pipeline import Pipeline
+from bakeoff.models.pipelines.toy.loop import Toy
+from bakeoff.worker.pipeline.runner import Run
+
+FIRST_NAN = 9
+"""Unit."""
 
 
-def replaced(loop: Loop, chosen: Callable[[Operation], bool], **changes: Any) -> Loop:
-    """The loop with these fields of the chosen operations of its units changed. At least one must be chosen."""
+class Wrapped(Run):
+    """What a unit is run by, for a mistake to be made in one of these."""
 
-    def change(op: Operation) -> tuple[Operation, ...]:
-        return (replace(op, **changes),) if chosen(op) else (op,)
+    def __init__(self, run: Run, memory: dict[str, Any]) -> None:
+        super().__init__()
+        self._run, self._memory, self.device = run, memory, run.device
 
-    return _mapped(loop, change)
+    def phase(self, name: str, **about: Any) -> AbstractContextManager[None]:
+        return self._run.phase(name, **about)
 
+    def slide(self, window: Tensor, new: Tensor, axis: int) -> Tensor:
+        return self._run.slide(window, new, axis)
 
-def not_shifted(loop: Loop, window: str) -> Loop:
-    """A cache that is not shifted: no frame enters it after the opening."""
-    return _mapped(loop, lambda op: () if isinstance(op, Shift) and op.window == window else (op,))
-
-
-def shifted_by_a_token(loop: Loop, window: str) -> Loop:
-    """A cache that gets the last token of a frame instead of the frame."""
-
-    def change(op: Operation) -> tuple[Operation, ...]:
-        if not isinstance(op, Shift) or op.window != window:
-            return (op,)
-        return Glue("last_entry", (op.new,), ("one_token",), (op.axis,)), replace(op, new="one_token")
-
-    return _mapped(loop, change, glue=_wrong(loop))
+    def called(self, slot: str, program: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return self._run.called(slot, program, args, kwargs)
 
 
-def one_unit_late(loop: Loop, value: str, like: str, chosen: Callable[[Operation], bool]) -> Loop:
-    """The chosen operations take `value` of the unit before; `like` is a given value of the same shape."""
-    given = replace(next(one for one in loop.given if one.name == like), name=value, per="session", function="")
-    keep = Glue("same", (value,), (f"{value}.before",))
+class NotShifted(Wrapped):
+    """The first window of a unit is not shifted: no frame enters it after the opening."""
 
-    def change(op: Operation) -> tuple[Operation, ...]:
-        if not chosen(op):
-            return (op,)
-        assert not isinstance(op, Shift)
-        if isinstance(op, Call):
-            inputs = {name: f"{value}.before" if one == value else one for name, one in op.inputs.items()}
-            return (replace(op, inputs=inputs),)
-        return (replace(op, inputs=tuple(f"{value}.before" if one == value else one for one in op.inputs)),)
+    slid = 0
 
-    changed = _mapped(replace(loop, given=(*loop.given, given)), change, glue=_wrong(loop), first=(keep,))
-    assert changed.steady != (keep, *loop.steady)
-    return changed
+    def slide(self, window: Tensor, new: Tensor, axis: int) -> Tensor:
+        self.slid += 1
+        return window if self.slid == 1 else super().slide(window, new, axis)
 
 
-def _mapped(
-    loop: Loop,
-    change: Callable[[Operation], tuple[Operation, ...]],
-    glue: str = "",
-    first: tuple[Operation, ...] = (),
-) -> Loop:
-    """A loop with other operations in its units, `first` before them."""
+class ShiftedByAToken(Wrapped):
+    """The first window of a unit gets the last token of a frame instead of the frame."""
 
-    def unit(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
-        return (*first, *(new for op in operations for new in change(op)))
+    slid = 0
 
-    changed = replace(
-        loop, steady=unit(loop.steady), opening=tuple(unit(one) for one in loop.opening), glue=glue or loop.glue
-    )
-    assert changed.steady != loop.steady
-    return changed
+    def slide(self, window: Tensor, new: Tensor, axis: int) -> Tensor:
+        self.slid += 1
+        return super().slide(window, new.narrow(axis, -1, 1) if self.slid == 1 else new, axis)
 
 
-def _wrong(loop: Loop) -> str:
-    """The glue module of the loop with the functions of the mistakes."""
-    return f"wrong_glue.{loop.glue.split('.')[-2]}"
+class Late(Wrapped):
+    """An input of some programs is what it was in their calls before; zeros in the first ones."""
+
+    def __init__(self, run: Run, memory: dict[str, Any], programs: str, name: str) -> None:
+        super().__init__(run, memory)
+        self._programs, self._name = programs, name
+
+    def called(self, slot: str, program: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        called = f"{slot}.{program}"
+        if called.startswith(self._programs):
+            value = kwargs[self._name]
+            kwargs = {**kwargs, self._name: self._memory.get(called, torch.zeros_like(value))}
+            self._memory[called] = value
+        return super().called(slot, program, args, kwargs)
 
 
-def _takes(function: str) -> Callable[[Operation], bool]:
-    return lambda op: isinstance(op, Glue) and op.function == function
+def _wrong(right: type[Pipeline], wrapped: type[Wrapped] | partial[Wrapped]) -> type[Pipeline]:
+    def step(self: Any, state: Any, given: Any, run: Run) -> Any:
+        return right.step(self, state, given, wrapped(run, vars(self)))
+
+    return type(right.__name__, (right,), {"step": step})
 
 
-def _calls(phase: str) -> Callable[[Operation], bool]:
-    return lambda op: isinstance(op, Call) and op.phase == phase
+def late(programs: str, name: str) -> "partial[Wrapped]":
+    return partial(Late, programs=programs, name=name)
 
 
-def _pipeline(right: Pipeline, mistake: Callable[[Loop], Loop]) -> Pipeline:
-    return replace(right, loop=lambda preset, options: mistake(right.loop(preset, options)))
+TOY_NOT_SHIFTED = _wrong(Toy, NotShifted)
+TOY_SHIFTED_BY_A_TOKEN = _wrong(Toy, ShiftedByAToken)
+TOY_STALE_LATENT = _wrong(Toy, late("world.", "x"))
+TOY_DECODES_THE_FRAME_BEFORE = _wrong(Toy, late("stream.", "z"))
+OWL_NOT_SHIFTED = _wrong(Owl, NotShifted)
+OWL_SHIFTED_BY_A_TOKEN = _wrong(Owl, ShiftedByAToken)
+OWL_STALE_LATENT = _wrong(Owl, late("wm.append", "x"))
+"""The latents of the frame before go into the cache."""
+OWL_DECODES_THE_FRAME_BEFORE = _wrong(Owl, late("image.", "z"))
+MATRIX_STALE_LATENT = _wrong(Matrix, late("wm.context", "x"))
+MATRIX_DECODES_THE_BLOCK_BEFORE = _wrong(Matrix, late("decoder.", "z"))
 
 
-TOY_NOT_SHIFTED = _pipeline(TOY, lambda loop: not_shifted(loop, "cache_k"))
-TOY_SHIFTED_BY_A_TOKEN = _pipeline(TOY, lambda loop: shifted_by_a_token(loop, "cache_k"))
-TOY_DECODES_THE_FRAME_BEFORE = _pipeline(TOY, lambda loop: one_unit_late(loop, "x", "noise", _takes("latent")))
-OWL_NOT_SHIFTED = _pipeline(OWL, lambda loop: not_shifted(loop, "cache_k.0"))
-OWL_SHIFTED_BY_A_TOKEN = _pipeline(OWL, lambda loop: shifted_by_a_token(loop, "cache_k.0"))
-OWL_STALE_LATENT = _pipeline(OWL, lambda loop: one_unit_late(loop, "x", "noise_x", _takes("renoise")))
-"""The latents of the frame before go into the cache. For guidance `off` or `shared`, and `noise_prev` above 0."""
-OWL_DECODES_THE_FRAME_BEFORE = _pipeline(OWL, lambda loop: one_unit_late(loop, "x", "noise_x", _takes("image_latent")))
-MATRIX_STALE_LATENT = _pipeline(MATRIX, lambda loop: one_unit_late(loop, "x0", "noise", _calls("context")))
-MATRIX_DECODES_THE_BLOCK_BEFORE = _pipeline(
-    MATRIX,
-    lambda loop: one_unit_late(loop, "x0", "noise", lambda op: _takes("hand_over")(op) or _takes("first_and_rest")(op)),
-)
+class TOY_NAN(Toy):  # noqa: N801 - as the names above
+    """Noise that is not finite from one unit on."""
+
+    def given(self, unit: int, draw: Any) -> dict[str, Tensor]:
+        found = super().given(unit, draw)
+        return found if unit < FIRST_NAN else {"noise": torch.full_like(found["noise"], torch.nan)}

@@ -13,13 +13,15 @@ from tempfile import TemporaryDirectory
 
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.backends.backend import Backend, DefaultOptions
+from bakeoff.cli.progress import TerminalProgress
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.options import options_of
 from bakeoff.pipeline.plan import make_pipeline_plan
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.record.policy import Policy
-from bakeoff.variant import options_of, use_of
+from bakeoff.variant import use_of
 from gpu_evidence.steps import Step
 
 SHORT = Policy(
@@ -98,8 +100,8 @@ def problems(plan: Plan, step: Step, device: str) -> Iterator[str]:
 def pipeline_rows(step: Step) -> Iterator[str]:
     """The mixes of a pipeline's step, as planned. Raises BakeoffError for a name that does not exist."""
     request = PipelineRequest(step.component, preset=step.preset, mixes=step.backends, device="cpu")
-    with TemporaryDirectory() as runs:
-        plan = make_pipeline_plan(request, Path(runs))
+    with TemporaryDirectory() as runs, TerminalProgress() as progress:
+        plan = make_pipeline_plan(request, Path(runs), progress)
     yield from (str(mix.mix) for mix in plan.mixes)
 
 

@@ -90,7 +90,7 @@ def _units(record: PipelineRecord) -> list[Text]:
 
 
 def _program(record: PipelineRecord, program: SlotProgram) -> Text:
-    name, cost = f"{program.slot}.{program.variant.workload}", program.build
+    name, cost = program.name, program.build
     said = [str(program.variant), program.status, f"called {record.calls.get(name, 0)}x a unit"]
     if cost is not None and cost.build_s is not None:
         said.append(f"built in {cost.build_s:.1f} s")

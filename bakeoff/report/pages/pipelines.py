@@ -264,13 +264,13 @@ def notes(row: MixRow, cited: links.Cited | None = None) -> Iterator[Text]:
         yield Text(f"{record.status}: {made.reason or 'no reason is stored'}", tone=tone_of(record.status))
     for program in made.programs:
         if program.status != "ok":
-            yield Text(f"{program.slot}.{program.variant.workload} is {program.status}: {program.reason}")
+            yield Text(f"{program.name} is {program.status}: {program.reason}")
     for finding in made.findings:
         if record.status == "ok" or finding.text != made.reason:
             yield Text(f"finding {finding.code}: {finding.text}")
     for program in made.programs:
         for finding in program.findings:
-            yield Text(f"finding of {program.slot}.{program.variant.workload}, {finding.code}: {finding.text}")
+            yield Text(f"finding of {program.name}, {finding.code}: {finding.text}")
     for unit, what in (made.units.moved if made.units is not None else {}).items():
         yield Text(f"unit {unit} compiled {', '.join(what)}")
     predicted = prediction(record)
@@ -285,7 +285,7 @@ def _explanation(found: Prediction, record: PipelineRecord) -> Iterator[str]:
     """Where the prediction's error comes from; the programs without a part, with the sweep that makes it."""
     for program in found.missing:
         yield (
-            f"no prediction of {program.slot}.{program.variant.workload}: no record of it on this machine by this "
+            f"no prediction of {program.name}: no record of it on this machine by this "
             f"code; run: {sweep_command(program, record)}"
         )
     largest = found.largest

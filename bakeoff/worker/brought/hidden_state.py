@@ -108,20 +108,28 @@ def _refusal(name: str, module: nn.Module, before: Mapping[str, str], differs: f
 def _state(module: nn.Module) -> Iterator[tuple[str, str]]:
     """Each buffer and plain attribute of a layer with a digest, where it has one."""
     for prefix, layer in module.named_modules():
-        own = {**layer._buffers, **{key: one for key, one in vars(layer).items() if not key.startswith("_")}}
-        for key, value in own.items():
-            where = f"{prefix}.{key}" if prefix else key
-            tensors = {str(index): one for index, one in enumerate(_tensors(value))}
-            if sum(one.nbytes for one in tensors.values()) > _ATTRIBUTE_BYTES and key not in layer._buffers:
-                continue
-            if tensors:
-                yield where, state_digest(tensors)
-            elif isinstance(value, bool | int | float | str):
-                yield where, repr(value)
-            elif isinstance(value, list | tuple | dict):
-                yield where, f"{type(value).__name__} of {len(value)}"
-            else:
-                yield where, type(value).__name__
+        own = {key: one for key, one in vars(layer).items() if not key.startswith("_")}
+        yield from state_of_values(layer._buffers, prefix, most_bytes=None)
+        yield from state_of_values(own, prefix)
+
+
+def state_of_values(
+    values: Mapping[str, Any], prefix: str, most_bytes: int | None = _ATTRIBUTE_BYTES
+) -> Iterator[tuple[str, str]]:
+    """Each value by its path with a digest of its tensors, or of what it is; larger tensors are left out."""
+    for key, value in values.items():
+        where = f"{prefix}.{key}" if prefix else key
+        tensors = {str(index): one for index, one in enumerate(_tensors(value))}
+        if most_bytes is not None and sum(one.nbytes for one in tensors.values()) > most_bytes:
+            continue
+        if tensors:
+            yield where, state_digest(tensors)
+        elif isinstance(value, bool | int | float | str):
+            yield where, repr(value)
+        elif isinstance(value, list | tuple | dict):
+            yield where, f"{type(value).__name__} of {len(value)}"
+        else:
+            yield where, type(value).__name__
 
 
 def _tensors(value: Any, depth: int = 3) -> Iterator[Tensor]:

@@ -22,9 +22,9 @@ from bakeoff.export.manifest import SAMPLE, Port, Program, Sample
 from bakeoff.export.sample import BLOCK, MOST, every, key, repeated, thinned
 from bakeoff.models.component import Stream, TensorSpec
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.options import options_of
 from bakeoff.models.words import counted
 from bakeoff.process.jobs import SampleJob, SampleResult, WriteJob, WriteResult
-from bakeoff.variant import options_of
 from bakeoff.worker.build import build_context, prepare
 from bakeoff.worker.checks import memory
 from bakeoff.worker.reference.error import MOST_NOISE, difference, expected_dtype, limits

@@ -59,8 +59,10 @@ def _form(call: RecordedCall) -> Form:
 class Recording:
     """Keeps the inputs of calls as they were at the entry, in the order of the calls; equal calls are kept once."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        """Of the modules and methods of these names; (): of all."""
         self._names = tuple(names)
+        self._written: dict[str, Mapping[str, Sequence[RecordedCall]]] = {}
         self._taken: dict[str, _Taken] = {}
         self.changes = 0
         """How often a call was kept so far, of all modules together."""
@@ -78,7 +80,7 @@ class Recording:
 
     def take(self, name: str, module: nn.Module, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """A call begins; a `bakeoff.worker.inspection.tree.Capture`."""
-        if name not in self._names:
+        if self._names and name not in self._names:
             return
         taken = self._taken.setdefault(name, _Taken(module, method))
         taken.seen += 1
@@ -109,7 +111,15 @@ class Recording:
     def write(self, folder: Path, of: str) -> tuple[Recorded, ...]:
         """Write a folder of a live module for each name, named `OF.NAME`; what cannot travel to another process is the
         `problem`."""
-        return tuple(self._write(name, folder / f"{of}.{folder_name(name)}") for name in self._names)
+        names = self._names or tuple(self._taken)
+        return tuple(self._write(name, folder / f"{of}.{folder_name(name)}") for name in names)
+
+    def signatures(self, name: str) -> dict[str, tuple[Signature, list[torch.Size]]]:
+        """Of what was written: by input set, how it is called, and the shapes of its tensors."""
+        return {
+            key: (calls[0].signature, [one.shape for one in calls[0].tensors.values()])
+            for key, calls in self._written[name].items()
+        }
 
     def _write(self, name: str, folder: Path) -> Recorded:
         from bakeoff.models.brought.live_write import write_live
@@ -122,6 +132,7 @@ class Recording:
             return Recorded(name, "", calls, taken.seen, (), taken.problem)
         module = taken.called
         kept, notes = as_tensors(module, taken.calls, parameter_names(module))
+        self._written[name] = _grouped(kept)
         sets = sets_of(kept)
         numbers = sorted({name for call in kept for name in call.fractions})
         shutil.rmtree(folder, ignore_errors=True)
@@ -133,17 +144,21 @@ class Recording:
         return Recorded(name, str(folder), calls, taken.seen, tuple(sets), notes=tuple(notes))
 
 
-def sets_of(calls: Sequence[RecordedCall]) -> dict[str, list[Call]]:
+def _grouped(calls: Sequence[RecordedCall]) -> dict[str, list[RecordedCall]]:
     """Calls by input set: `call`, and `call-2` and so on for other shapes, dtypes or plain values."""
     order: list[Form] = []
-    sets: list[list[Call]] = []
+    sets: list[list[RecordedCall]] = []
     for call in calls:
         form = (call.signature, call.facts)
         if form not in order:
             order.append(form)
             sets.append([])
-        sets[order.index(form)].append(call.arguments)
+        sets[order.index(form)].append(call)
     return {"call" if index == 0 else f"call-{index + 1}": made for index, made in enumerate(sets)}
+
+
+def sets_of(calls: Sequence[RecordedCall]) -> dict[str, list[Call]]:
+    return {name: [call.arguments for call in made] for name, made in _grouped(calls).items()}
 
 
 def folder_name(name: str) -> str:

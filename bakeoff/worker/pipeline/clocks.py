@@ -5,7 +5,7 @@ call returns before it is computed; what the device's segments leave of the unit
 not timed have other clocks: one leaves its stamps in torch's profile, one waits for the device at each.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -99,28 +99,6 @@ def make_clock(device: str, segments: int) -> UnitClock:
     return DeviceClock(segments) if device == "cuda" else HostClock(segments)
 
 
-class MarkingClock:
-    """Another clock, whose stamps are also written into torch's profile as empty ranges."""
-
-    def __init__(self, clock: UnitClock, segments: int) -> None:
-        self._clock = clock
-        self._names = [mark_name(segment) for segment in range(segments)]
-
-    def begin(self) -> int:
-        started = self._clock.begin()
-        _stamp(BEGIN)
-        return started
-
-    def mark(self, segment: int) -> None:
-        self._clock.mark(segment)
-        _stamp(self._names[segment])
-
-    def end(self) -> tuple[int, list[int]]:
-        found = self._clock.end()
-        _stamp(END)
-        return found
-
-
 class SynchronisedClock(HostClock):
     """Waits for the device at each stamp, so that nothing overlaps: more than a unit takes by itself."""
 
@@ -129,52 +107,60 @@ class SynchronisedClock(HostClock):
         super().mark(segment)
 
 
-def _stamp(name: str) -> None:
-    with record_function(name):
-        pass
+class ToldClock:
+    """Another clock, whose stamps are told as they are made."""
 
-
-class RecordingClock:
-    """Another clock, whose stamps are kept in their order: it is the same in every steady unit."""
-
-    def __init__(self, clock: UnitClock, _segments: int) -> None:
-        self._clock = clock
-        self.order: list[int] = []
-
-    def begin(self) -> int:
-        self.order = []
-        return self._clock.begin()
-
-    def mark(self, segment: int) -> None:
-        self._clock.mark(segment)
-        self.order.append(segment)
-
-    def end(self) -> tuple[int, list[int]]:
-        return self._clock.end()
-
-
-class NvtxClock:
-    """Another clock, whose pieces are NVTX ranges: the order of a unit's stamps tells what each range is called."""
-
-    def __init__(self, clock: UnitClock, names: Sequence[str]) -> None:
-        self._clock, self._names = clock, names
-        self._place = 0
+    def __init__(
+        self,
+        clock: UnitClock,
+        begun: Callable[[], object],
+        marked: Callable[[int], object],
+        ended: Callable[[], object],
+    ) -> None:
+        self._clock, self._begun, self._marked, self._ended = clock, begun, marked, ended
 
     def begin(self) -> int:
         started = self._clock.begin()
-        torch.cuda.nvtx.range_push("unit")
-        self._place = 0
-        torch.cuda.nvtx.range_push(self._names[0] if self._names else UNNAMED)
+        self._begun()
         return started
 
     def mark(self, segment: int) -> None:
         self._clock.mark(segment)
-        torch.cuda.nvtx.range_pop()
-        self._place += 1
-        torch.cuda.nvtx.range_push(self._names[self._place] if self._place < len(self._names) else UNNAMED)
+        self._marked(segment)
 
     def end(self) -> tuple[int, list[int]]:
         found = self._clock.end()
-        torch.cuda.nvtx.range_pop()
-        torch.cuda.nvtx.range_pop()
+        self._ended()
         return found
+
+
+def marking(clock: UnitClock, segments: int) -> ToldClock:
+    """The clock, whose stamps are also written into torch's profile as empty ranges."""
+    names = [mark_name(segment) for segment in range(segments)]
+    return ToldClock(clock, lambda: _stamp(BEGIN), lambda segment: _stamp(names[segment]), lambda: _stamp(END))
+
+
+def nvtx(clock: UnitClock, names: Sequence[str]) -> ToldClock:
+    """The clock, whose pieces are NVTX ranges of these names, in the order of a unit's stamps."""
+    left = iter(names)
+
+    def begun() -> None:
+        nonlocal left
+        left = iter(names)
+        torch.cuda.nvtx.range_push("unit")
+        torch.cuda.nvtx.range_push(next(left, UNNAMED))
+
+    def marked(_segment: int) -> None:
+        torch.cuda.nvtx.range_pop()
+        torch.cuda.nvtx.range_push(next(left, UNNAMED))
+
+    def ended() -> None:
+        torch.cuda.nvtx.range_pop()
+        torch.cuda.nvtx.range_pop()
+
+    return ToldClock(clock, begun, marked, ended)
+
+
+def _stamp(name: str) -> None:
+    with record_function(name):
+        pass

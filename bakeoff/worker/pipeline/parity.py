@@ -2,7 +2,7 @@
 dtypes; and whether those of a mix, each started from the reference's state, end near it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -11,12 +11,11 @@ from torch import Tensor
 from bakeoff.models import resolve_component
 from bakeoff.models.component import LEAST_SQNR_DB, Component, Quantisation, TensorSpec
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.pipelines import resolve_pipeline
-from bakeoff.models.pipelines.pipeline import Call, Loop, Operation, Program, made_by, read_by
-from bakeoff.process.jobs import LoopSubject, Subject
+from bakeoff.models.pipelines import load_pipeline
+from bakeoff.models.pipelines.pipeline import OPENING, Loop, Pipeline, Program
+from bakeoff.process.jobs import LoopSubject, Subject, floor_file
 from bakeoff.record.pipeline import LoopParity, UnitParity
 from bakeoff.record.schema import OutputParity
-from bakeoff.variant import options_of
 from bakeoff.worker.failures import call_stage
 from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.reference.error import difference, not_comparable, worst
@@ -26,8 +25,6 @@ from bakeoff.worker.reference.sensitivity import told_apart
 ABOUT = "loop.json"
 _STATE = "state."
 """Before the name of a value of the state; outputs have their own names."""
-OPENED = -1
-"""In place of a unit's number, for the state that opening a session makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +44,14 @@ class LoopAbout:
     unit."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoopFloor:
-    """Error of an eager loop in one combination of dtypes, each unit started from the reference's state."""
-
-    noise: dict[str, dict[str, float]]
-    """Unit's number to relative L2 by name, as in the unit's file."""
+Noise = dict[str, dict[str, float]]
+"""Error of an eager loop in one combination of dtypes, each unit started from the reference's state: its number to
+relative L2 by name, as in the unit's file."""
 
 
 def unit_file(unit: int) -> str:
-    """The file of a unit without its ending; of the opened session's state for `OPENED`."""
-    return "opened" if unit == OPENED else f"unit{unit}"
-
-
-def floor_file(loop: Loop, dtypes: Mapping[str, str]) -> str:
-    """The file of the floor for these dtypes of the slots."""
-    return f"floor-{','.join(f'{slot.name}={dtypes[slot.name]}' for slot in loop.slots)}.json"
+    """The file of a unit without its ending; of the opened session's state for `OPENING`."""
+    return "opened" if unit == OPENING else f"unit{unit}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +64,8 @@ class LoopFiles:
         about: LoopAbout = msgspec.json.decode(self.files.read(ABOUT), type=LoopAbout)
         return about
 
-    def floor(self, loop: Loop, dtypes: Mapping[str, str]) -> LoopFloor:
-        floor: LoopFloor = msgspec.json.decode(self.files.read(floor_file(loop, dtypes)), type=LoopFloor)
+    def floor(self, dtypes: Mapping[str, str]) -> Noise:
+        floor: Noise = msgspec.json.decode(self.files.read(floor_file(dtypes)), type=Noise)
         return floor
 
     def unit(self, unit: int) -> dict[str, Tensor]:
@@ -85,7 +74,7 @@ class LoopFiles:
 
     def state_before(self, unit: int) -> dict[str, Tensor]:
         """The state that a unit starts from, by name."""
-        found = self.unit(unit - 1 if unit else OPENED)
+        found = self.unit(unit - 1 if unit else OPENING)
         return {name.removeprefix(_STATE): value for name, value in found.items() if name.startswith(_STATE)}
 
 
@@ -103,9 +92,11 @@ class LoopCheck:
         """`dtypes` and `quantised` are by slot, the latter without slots in full precision."""
         self._loop, self._files, self._quantised = loop, files, dict(quantised)
         self._about = files.about()
-        self._noise = files.floor(loop, dtypes).noise
+        self._noise = files.floor(dtypes)
         self._components = {slot.name: resolve_component(slot.component) for slot in loop.slots}
         self._signals = {output.name: output.signal for output in loop.outputs}
+        self._slots = {output.name: output.slots for output in loop.outputs}
+        self._slots |= {f"{_STATE}{path}": slots for path, slots in loop.state.items()}
 
     def check_weights(self, weights: Mapping[str, str]) -> None:
         """Raises BakeoffError where a program, `slot.program`, was made from other weights than the reference."""
@@ -123,19 +114,18 @@ class LoopCheck:
         Raises StageError where a program fails.
         """
         found = []
-        steps = first_units(runner, self._loop, self._about.units, self._files.state_before)
+        steps = first_units(runner, self._about.units, self._files.state_before)
         while (step := call_stage(lambda: next(steps, None))) is not None:
             unit, values = step
             reference = self._files.unit(unit)
-            behind = slots_behind(self._loop, unit)
             entries = []
             for name in sorted(reference, key=self._position):
                 wanted = reference[name]
                 spec = TensorSpec(name, tuple(wanted.shape), signal=self._signals.get(name, ""))
                 value = values.get(name)
                 entry = not_comparable("missing") if value is None else difference(value, wanted, value.dtype)
-                where = "after opening" if unit == OPENED else f"unit {unit}"
-                slots = behind.get(name.removeprefix(_STATE), frozenset())
+                where = "after opening" if unit == OPENING else f"unit {unit}"
+                slots = self._slots.get(name, ())
                 limit = self.limit(self._noise[str(unit)][name], slots)
                 entries.append(self._with_sensitivity(worst(spec, [replace(entry, where=where)], limit)))
             found.append(UnitParity(unit, tuple(entries)))
@@ -147,7 +137,7 @@ class LoopCheck:
         names = list(self._signals)
         return (names.index(name), "") if name in names else (len(names), name)
 
-    def limit(self, noise: float, slots: frozenset[str]) -> float:
+    def limit(self, noise: float, slots: Collection[str]) -> float:
         """Twice eager's own error, or the tolerance of the slots that had a part in the value. Errors of several
         quantised slots add up."""
         allowed = sum(10 ** (-LEAST_SQNR_DB[self._quantised[slot]] / 20) for slot in slots if slot in self._quantised)
@@ -186,18 +176,18 @@ def _excess(output: OutputParity) -> tuple[bool, float]:
     return not output.passed, error / output.limit
 
 
-def loop_of(subject: LoopSubject) -> Loop:
-    """The subject's loop. Raises BakeoffError where the pipeline, the preset or an option does not exist."""
-    pipeline = resolve_pipeline(subject.pipeline)
-    return pipeline.loop(pipeline.preset(subject.preset), options_of(pipeline, subject.options))
+def pipeline_of(subject: LoopSubject) -> Pipeline:
+    """The subject's pipeline. Raises BakeoffError where it is gone, or no longer has the preset or an option."""
+    cls, loop = load_pipeline(subject.pipeline), subject.loop
+    return cls(cls.preset_of(loop.preset, subject.device), cls.options_of(loop.options))
 
 
-def program_subject(loop: Loop, subject: LoopSubject, program: Program) -> Subject:
+def program_subject(subject: LoopSubject, program: Program) -> Subject:
     """The program as a subject of its own, with the weights of the loop."""
-    slot = next(slot for slot in loop.slots if slot.name == program.slot)
+    slot = subject.loop.slot(program.slot)
     return Subject(
         slot.component,
-        loop.presets[slot.name],
+        slot.preset,
         program.workload,
         program.batch,
         subject.weight_seed,
@@ -208,37 +198,16 @@ def program_subject(loop: Loop, subject: LoopSubject, program: Program) -> Subje
     )
 
 
-def slots_behind(loop: Loop, unit: int) -> dict[str, frozenset[str]]:
-    """Value to the slots whose programs had a part in it, after a unit that starts from a given state.
-
-    Values that the opening of a session made and that are not in the state count too; unit -1 is the opening itself.
-    """
-    opened = _walk(loop.opened, {})
-    if unit < 0:
-        return opened
-    return _walk(loop.operations(unit), {name: slots for name, slots in opened.items() if name not in loop.state})
-
-
-def _walk(operations: tuple[Operation, ...], known: dict[str, frozenset[str]]) -> dict[str, frozenset[str]]:
-    for op in operations:
-        slots = frozenset[str]().union(*(known.get(name, frozenset()) for name in read_by(op)))
-        if isinstance(op, Call):
-            slots |= {op.slot}
-        known.update(dict.fromkeys(made_by(op), slots))
-    return known
-
-
 def calls_of_first(loop: Loop, units: int) -> dict[tuple[str, str], int]:
     """(slot, program) to its calls in the opening of a session and its first units."""
     found: dict[tuple[str, str], int] = {}
-    for operations in (loop.opened, *(loop.operations(unit) for unit in range(units))):
-        for op in operations:
-            if isinstance(op, Call):
-                found[op.slot, op.program] = found.get((op.slot, op.program), 0) + 1
+    for number in range(OPENING, units):
+        for call in loop.of(number).calls:
+            found[call.slot, call.program] = found.get((call.slot, call.program), 0) + 1
     return found
 
 
-def largest_tolerance(components: dict[str, Component], slots: frozenset[str]) -> float:
+def largest_tolerance(components: Mapping[str, Component], slots: Collection[str]) -> float:
     """The largest fp32 tolerance of these slots; of all slots where a value depends on none."""
     return max(components[name].tolerance_fp32 for name in (slots or components))
 
@@ -247,23 +216,23 @@ StateBefore = Callable[[int], Mapping[str, Tensor]]
 
 
 def first_units(
-    runner: LoopRunner, loop: Loop, units: int, state_before: StateBefore | None = None
+    runner: LoopRunner, units: int, state_before: StateBefore | None = None
 ) -> Iterator[tuple[int, dict[str, Tensor]]]:
     """Open session 0 and run its first units; yields each unit's number with its outputs by name and its new state as
-    `state.NAME`, first the state that the opening made, as unit `OPENED`.
+    `state.NAME`, first the state that the opening made, as unit `OPENING`.
 
     Each unit starts from `state_before(unit)`, or without it from what the unit before made. The tensors are valid
     until the next one is asked for. The session after it has number 0 too, so that it is given the same values.
     """
-    runner.session = OPENED
+    runner.session = OPENING
     runner.open()
-    yield OPENED, _state(runner)
+    yield OPENING, _state(runner)
     for unit in range(units):
         if state_before is not None:
             runner.set_state(state_before(unit), unit)
         runner.unit()
-        yield unit, {**runner.values(output.name for output in loop.outputs), **_state(runner)}
-    runner.session = OPENED
+        yield unit, {**runner.values(), **_state(runner)}
+    runner.session = OPENING
 
 
 def _state(runner: LoopRunner) -> dict[str, Tensor]:

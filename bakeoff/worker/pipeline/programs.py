@@ -9,16 +9,17 @@ from pathlib import Path
 from torch import nn
 
 from bakeoff.backends import resolve_backend
+from bakeoff.backends.backend import Evidence
+from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.types import Scalar
-from bakeoff.process.jobs import PipelineJob, SlotProgramJob
+from bakeoff.process.jobs import MeasureJob, PipelineJob, SlotProgramJob
 from bakeoff.record.pipeline import SlotProgram
 from bakeoff.record.schema import Finding
 from bakeoff.variant import parse_variant
 from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, first_proof, with_precision
 from bakeoff.worker.failures import StageError, traceback_text
-from bakeoff.worker.pipeline.binding import Key
 from bakeoff.worker.pipeline.reference import share_where_equal
-from bakeoff.worker.pipeline.runner import ProgramEngine
+from bakeoff.worker.pipeline.runner import Key, ProgramEngine, call_of
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.status import decide_status, settings_alarms
 from bakeoff.worker.subject import LoadedSubject, load_subject
@@ -29,6 +30,7 @@ from bakeoff.worker.torch_flags import Flags, apply_flags, flags, read_flags, se
 class LoopProgram:
     """A built program of the mix, and what is known of it."""
 
+    job: MeasureJob
     checked: CheckedVariant
     """With one set of inputs, for shapes, and without bound calls."""
     flags: Flags
@@ -42,9 +44,16 @@ class LoopProgram:
     def key(self) -> Key:
         return self.made.slot, self.made.variant.workload
 
-    def engine(self) -> ProgramEngine:
+    @property
+    def evidence(self) -> Evidence:
+        """Of the backend that built it."""
+        return resolve_backend(self.job.steps[-1].backend).evidence
+
+    def engine(self, loop: Loop) -> ProgramEngine:
         """What a runner needs of it."""
-        return ProgramEngine(self.checked.built.engine, self.checked.loaded.workload, self.checked.sets[0], self.flags)
+        checked, loaded = self.checked, self.checked.loaded
+        call = call_of(loop, self.key, loaded)
+        return ProgramEngine(checked.built.engine, loaded.workload, checked.sets[0], self.flags, call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +160,7 @@ def _build(one: SlotProgramJob, loaded: LoadedSubject, shares: bool, report: Rep
         built=replace(checked.built, calls=()),
         differences=[],
     )
-    return LoopProgram(slim, read_flags(), made, alarms, chosen)
+    return LoopProgram(job, slim, read_flags(), made, alarms, chosen)
 
 
 def _unbuilt(one: SlotProgramJob, loaded: LoadedSubject) -> SlotProgram:
@@ -164,8 +173,6 @@ def _unbuilt(one: SlotProgramJob, loaded: LoadedSubject) -> SlotProgram:
         status="ok",
         quantisation=job.quantisation,
         weights=loaded.weights,
-        part=one.part,
-        part_median_ns=one.part_median_ns,
     )
 
 

@@ -7,7 +7,7 @@ loops (a window that is not shifted, a latent of the unit before) must be found.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,23 +19,21 @@ from torch import Tensor, nn
 from bakeoff.backends.backend import ModuleEngine
 from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.pipelines.pipeline import Loop
+from bakeoff.models.pipelines.pipeline import Loop, Pipeline
 from bakeoff.models.weights import share_weights
-from bakeoff.process.jobs import LoopReferenceJob, LoopSubject, ReferenceResult
-from bakeoff.worker.pipeline.binding import Key
+from bakeoff.process.jobs import LoopReferenceJob, LoopSubject, ReferenceResult, floor_file
 from bakeoff.worker.pipeline.parity import (
     ABOUT,
     LoopAbout,
     LoopFiles,
-    LoopFloor,
+    Noise,
     calls_of_first,
     first_units,
-    floor_file,
-    loop_of,
+    pipeline_of,
     program_subject,
     unit_file,
 )
-from bakeoff.worker.pipeline.runner import LoopRunner, ProgramEngine
+from bakeoff.worker.pipeline.runner import Key, LoopRunner, ProgramEngine, call_of
 from bakeoff.worker.reference.error import difference
 from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reference.precision import Precision, Widened, in_first_that_fits, reference_precisions
@@ -51,44 +49,44 @@ def make_loop_reference(job: LoopReferenceJob, report: Report) -> ReferenceResul
     Raises BakeoffError for a wrong checkpoint, or where eager's outputs are not finite.
     """
     folder, subject = Path(job.folder), job.subject
-    loop = loop_of(subject)
+    loop, pipeline = subject.loop, pipeline_of(subject)
     files = LoopFiles(ReferenceFiles(folder, None))
     loaded: dict[Key, LoadedSubject] = {}
     if not (folder / ABOUT).exists():
         report("weights")
-        loaded = _load(loop, subject)
+        loaded = _load(subject)
         given = loaded
 
         def write(chosen: Precision) -> None:
             report("loop reference", f"eager {chosen.dtype} on {chosen.device}")
-            _write_units(folder, loop, job, given, chosen)
+            _write_units(folder, pipeline, job, given, chosen)
 
         in_first_that_fits(_precisions(loop, loaded, job.units, subject.device), write)
     about = files.about()
     for dtypes in job.dtypes:
-        if (folder / floor_file(loop, dtypes)).exists():
+        if (folder / floor_file(dtypes)).exists():
             continue
         if not loaded:
             report("weights")
-            loaded = _load(loop, subject)
+            loaded = _load(subject)
         if about.weights != _fingerprints(loaded):
             raise BakeoffError(
                 f"The weights changed: loop reference {folder.name} was made from others. Run the pipeline again.",
                 code="bad-checkpoint",
             )
         report("loop reference", f"noise floor of eager {', '.join(sorted(set(dtypes.values())))}")
-        floor = _floor(loop, subject, loaded, dtypes, files, about.units)
-        write_atomically(folder / floor_file(loop, dtypes), msgspec.json.encode(floor))
+        floor = _floor(pipeline, subject, loaded, dtypes, files, about.units)
+        write_atomically(folder / floor_file(dtypes), msgspec.json.encode(floor))
         if any(one.given.rounds(dtypes[slot]) for (slot, _), one in loaded.items()):
             loaded = {}  # a cast that rounds cannot be undone, one to fp64 can
     return ReferenceResult(folder.name)
 
 
-def _load(loop: Loop, subject: LoopSubject) -> dict[Key, LoadedSubject]:
+def _load(subject: LoopSubject) -> dict[Key, LoadedSubject]:
     """Every program's module in fp32 with one set of inputs; those of a slot share their weights where they can."""
     found: dict[Key, LoadedSubject] = {}
-    for program in loop.programs:
-        one = load_subject(program_subject(loop, subject, program))
+    for program in subject.loop.programs:
+        one = load_subject(program_subject(subject, program))
         first = next((other.module for (slot, _), other in found.items() if slot == program.slot), None)
         if first is not None:
             share_where_equal(first, one.module)
@@ -124,84 +122,78 @@ def _fingerprints(loaded: Mapping[Key, LoadedSubject]) -> dict[str, str]:
     return {f"{slot}.{program}": one.weights for (slot, program), one in loaded.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Eager:
-    """How an eager loop is run."""
-
-    dtypes: Mapping[str, str]
-    """By slot."""
-    device: str
-    threads: int
-    input_seed: int
-    search: bool = False
-    """As in `flags`."""
-    wide: bool = False
-    """Modules compute in their dtype whatever their code casts to."""
-
-    def runner(self, loop: Loop, loaded: Mapping[Key, LoadedSubject]) -> LoopRunner:
-        """A runner of the loop with the modules as they are, cast to these dtypes in place."""
-        programs = {}
-        for key, one in loaded.items():
-            dtype = self.dtypes[key[0]]
-            module = one.cast(dtype, self.device)
-            module = Widened(module, dtype) if self.wide else module
-            inputs = cast_inputs(one.workload, one.sets[0], dtype, self.device)
-            with flags(dtype, self.threads, self.search):
-                programs[key] = ProgramEngine(ModuleEngine(module, rebinding=True), one.workload, inputs, read_flags())
-        return LoopRunner(loop, programs, self.dtypes, self.device, self.input_seed)
+def _eager(
+    pipeline: Pipeline,
+    subject: LoopSubject,
+    loaded: Mapping[Key, LoadedSubject],
+    dtypes: Mapping[str, str],
+    device: str,
+    search: bool = False,
+    wide: bool = False,
+) -> LoopRunner:
+    """A runner of the loop with the modules as they are, cast to these dtypes of their slots in place; `search` as in
+    `flags`, and with `wide` modules compute in their dtype whatever their code casts to."""
+    programs = {}
+    for key, one in loaded.items():
+        dtype = dtypes[key[0]]
+        module = one.cast(dtype, device)
+        module = Widened(module, dtype) if wide else module
+        inputs = cast_inputs(one.workload, one.sets[0], dtype, device)
+        with flags(dtype, subject.threads, search):
+            engine = ModuleEngine(module, rebinding=True)
+            programs[key] = ProgramEngine(engine, one.workload, inputs, read_flags(), call_of(subject.loop, key, one))
+    return LoopRunner(pipeline, subject.loop, programs, dtypes, device, subject.input_seed)
 
 
 def _write_units(
-    folder: Path, loop: Loop, job: LoopReferenceJob, loaded: Mapping[Key, LoadedSubject], chosen: Precision
+    folder: Path, pipeline: Pipeline, job: LoopReferenceJob, loaded: Mapping[Key, LoadedSubject], chosen: Precision
 ) -> None:
-    subject = job.subject
+    subject, loop = job.subject, job.subject.loop
     dtypes = dict.fromkeys(loop.presets, chosen.dtype)
-    eager = _Eager(dtypes, chosen.device, subject.threads, subject.input_seed, wide=True)
     outputs: list[dict[str, Tensor]] = []
     folder.mkdir(parents=True, exist_ok=True)
     with flags(chosen.dtype, subject.threads):
-        for unit, values in first_units(eager.runner(loop, loaded), loop, job.units):
+        runner = _eager(pipeline, subject, loaded, dtypes, chosen.device, wide=True)
+        for unit, values in first_units(runner, job.units):
             kept = {name: value.to("cpu", copy=True).contiguous() for name, value in values.items()}
             bad = next((name for name, value in kept.items() if not torch.isfinite(value).all()), None)
             if bad is not None:
                 raise BakeoffError(
-                    f"unit {unit} of the eager loop: {bad} is not finite. Check the weights and the pipeline's glue.",
+                    f"unit {unit} of the eager loop: {bad} is not finite. Check the weights and the pipeline's code.",
                     code="wrong-output",
                 )
             save_file(kept, folder / f"{unit_file(unit)}.safetensors")
             outputs.append({output.name: kept[output.name] for output in loop.outputs if output.name in kept})
     about = LoopAbout(
-        folder.name, chosen.dtype, chosen.device, job.units, _fingerprints(loaded), _sensitivity(loop, outputs[1:])
+        folder.name, chosen.dtype, chosen.device, job.units, _fingerprints(loaded), _sensitivity(outputs[1:])
     )
     write_atomically(folder / ABOUT, msgspec.json.encode(about))
 
 
-def _sensitivity(loop: Loop, units: list[dict[str, Tensor]]) -> dict[str, float]:
+def _sensitivity(units: list[dict[str, Tensor]]) -> dict[str, float]:
     """By output: least relative L2 between two units in a row; of a loop whose units are all alike, nothing."""
-    if not loop.state and all(given.per == "session" for given in loop.given):
-        return {}
     found: dict[str, float] = {}
     for name in units[0] if units else ():
         pairs = [((a[name],), (b[name],)) for a, b in pairwise(units) if a[name].shape == b[name].shape]
-        if pairs:
+        if pairs and not all(torch.equal(*one, *other) for one, other in pairs):
             found |= least_difference([name], pairs)
     return found
 
 
 def _floor(
-    loop: Loop,
+    pipeline: Pipeline,
     subject: LoopSubject,
     loaded: Mapping[Key, LoadedSubject],
     dtypes: Mapping[str, str],
     files: LoopFiles,
     units: int,
-) -> LoopFloor:
+) -> Noise:
     search = subject.device == "cuda"
-    eager = _Eager(dtypes, subject.device, subject.threads, subject.input_seed, search)
-    noise: dict[str, dict[str, float]] = {}
+    noise: Noise = {}
     with flags("fp32", subject.threads, search):
-        for unit, values in first_units(eager.runner(loop, loaded), loop, units, files.state_before):
+        runner = _eager(pipeline, subject, loaded, dtypes, subject.device, search)
+        for unit, values in first_units(runner, units, files.state_before):
             reference = files.unit(unit)
             errors = {name: difference(value, reference[name], value.dtype).rel_l2 for name, value in values.items()}
             noise[str(unit)] = {name: error if math.isfinite(error) else 0.0 for name, error in errors.items()}
-    return LoopFloor(noise)
+    return noise

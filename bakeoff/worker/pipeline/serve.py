@@ -4,7 +4,7 @@ Between two units it waits in read(2), as one side of a comparison does, so that
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -12,7 +12,7 @@ from statistics import median
 import torch
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.pipelines.pipeline import Loop
+from bakeoff.models.pipelines.pipeline import Loop, Pipeline
 from bakeoff.process.jobs import PipelineJob, ProfileRequest
 from bakeoff.record.pipeline import LoopParity, PipelineMeasurement, PipelineMemory, Profile, SlotProgram
 from bakeoff.record.policy import Policy
@@ -26,9 +26,9 @@ from bakeoff.worker.compare import OF_ALL_SIDES
 from bakeoff.worker.device import context_bytes, watching
 from bakeoff.worker.failures import StageError, call_stage, first_line, traceback_text
 from bakeoff.worker.helpers import helper_peak_bytes, reset_helper_peaks
-from bakeoff.worker.pipeline.parity import LoopCheck, LoopFiles, first_problem, for_record, loop_of, worse_of
+from bakeoff.worker.pipeline.parity import LoopCheck, LoopFiles, first_problem, for_record, pipeline_of, worse_of
 from bakeoff.worker.pipeline.programs import LoopProgram, build_programs, weights_bytes
-from bakeoff.worker.pipeline.runner import LoopRunner
+from bakeoff.worker.pipeline.runner import Key, LoopRunner, ProgramEngine
 from bakeoff.worker.pipeline.traced import TracedPass
 from bakeoff.worker.pipeline.units import TimedUnits, UnitLog, counters, stamp_ns
 from bakeoff.worker.reference.files import ReferenceFiles
@@ -48,10 +48,10 @@ def serve_units(job: PipelineJob, commands: int, report: Reporter) -> PipelineMe
     unit does not add up, which is an error of the lab.
     """
     heap_offset = bytearray(job.heap_offset_bytes)  # first, so that memory layout varies between processes
-    loop, device = loop_of(job.subject), job.subject.device
+    device = job.subject.device
     with flags("fp32", job.subject.threads, search=device == "cuda"):
         context_bytes(device)
-        mix = _Mix(job, loop, report)
+        mix = _Mix(job, report)
         try:
             return mix.measure(commands)
         except StageError as stage:
@@ -70,8 +70,8 @@ class _Mix:
     """What is known of the mix so far, so that a failure keeps it."""
 
     job: PipelineJob
-    loop: Loop
     report: Reporter
+    loop: Loop = field(init=False)
     check: LoopCheck = field(init=False)
     built: tuple[LoopProgram, ...] = ()
     programs: list[SlotProgram] = field(default_factory=list)
@@ -85,7 +85,7 @@ class _Mix:
 
     def __post_init__(self) -> None:
         """Reads what the mix is checked against before any code of it is imported."""
-        job = self.job
+        job, self.loop = self.job, self.job.subject.loop
         files = LoopFiles(ReferenceFiles(Path(job.reference_folder), job.reference_hashes))
         quantised = {one.slot: one.measure.quantisation for one in job.programs if one.measure.quantisation}
         self.check = LoopCheck(self.loop, files, self._dtypes, quantised)
@@ -115,18 +115,16 @@ class _Mix:
 
     def measure(self, commands: int) -> PipelineMeasurement:
         """The whole run. Raises StageError where a program fails after it was built."""
-        job, device = self.job, self.job.subject.device
-        made = build_programs(job, self.report)
+        made = build_programs(self.job, self.report)
         self.built = made.programs
         self.programs = [program.made for program in made.programs]
         if made.failed is not None:
             failed = made.failed
             self.programs.append(failed)
-            name = f"{failed.slot}.{failed.variant.workload}"
-            return self.measurement(failed.status, f"{name}: {failed.reason}", made.traceback)
-        self.check.check_weights({_name(program): program.weights for program in self.programs})
-        engines = {program.key: program.engine() for program in self.built}
-        runner = call_stage(lambda: LoopRunner(self.loop, engines, self._dtypes, device, job.subject.input_seed))
+            return self.measurement(failed.status, f"{failed.name}: {failed.reason}", made.traceback)
+        self.check.check_weights({program.name: program.weights for program in self.programs})
+        engines = {program.key: program.engine(self.loop) for program in self.built}
+        runner = call_stage(lambda: self._runner(engines))
         self._time_alone(runner)
         self.report("loop check")
         self.parity = self.check.compare(runner)
@@ -134,6 +132,11 @@ class _Mix:
             return self.measurement("parity_failed", first_problem(self.parity))
         alarms = self._run(runner, commands)
         return self._decide(alarms)
+
+    def _runner(self, engines: Mapping[Key, ProgramEngine]) -> LoopRunner:
+        subject = self.job.subject
+        pipeline: Pipeline = pipeline_of(subject)
+        return LoopRunner(pipeline, self.loop, engines, self._dtypes, subject.device, subject.input_seed)
 
     def _time_alone(self, runner: LoopRunner) -> None:
         for index, program in enumerate(self.built):
@@ -150,7 +153,7 @@ class _Mix:
         log = UnitLog(self.loop, counters(self.built), self.job.policy.settle_ratio)
         meter = MemoryMeter(device)
         with watching(device) as watch:
-            units = self.units = TimedUnits(runner, self.loop, log, watch, device, self.report)
+            units = self.units = TimedUnits(runner, log, watch, device, self.report)
             watch.begin()
             self.report.ready(self._expected_ns())
             units.serve(commands)
@@ -190,10 +193,9 @@ class _Mix:
     def _trace(self, runner: LoopRunner, asked: ProfileRequest) -> None:
         """The traced pass, after all that is timed or checked; where it fails, the mix keeps its numbers."""
         self.report("profile")
-        jobs = {(one.slot, one.measure.subject.workload): one for one in self.job.programs}
-        traced = TracedPass(runner, self.loop, self.built, jobs, asked, self.job.subject.device)
+        traced = TracedPass(runner, self.loop, self.built, asked, self.job.subject.device)
         try:
-            if asked.capture:
+            if asked.options.capture:
                 call_stage(traced.capture)
             else:
                 self.profile, found = call_stage(traced.profile)
@@ -239,7 +241,7 @@ class _Mix:
     def _recompiled(self, log: UnitLog) -> list[Finding]:
         if not log.recompiled:
             return []
-        reasons = {_name(program): program.proof.recompiles for program in self.programs if program.proof is not None}
+        reasons = {program.name: program.proof.recompiles for program in self.programs if program.proof is not None}
         why = next((reasons[name][-1] for name in log.recompiled if reasons.get(name)), "")
         text = f"recompiled: {', '.join(log.recompiled)}" + (f" ({why})" if why else "")
         return [new_finding("recompiles", text)]
@@ -251,17 +253,13 @@ class _Mix:
         self.findings = [*alarms, *self.findings]
         fallen = next((program for program in self.programs if program.status == "fell_back"), None)
         if fallen is not None:
-            return self.measurement("fell_back", f"{_name(fallen)}: {fallen.reason}")
+            return self.measurement("fell_back", f"{fallen.name}: {fallen.reason}")
         problem = first_problem(self.parity) or self.units.problem
         if problem:
             return self.measurement("parity_failed", problem)
         if alarms:
             return self.measurement("unstable", alarms[0].text)
         return self.measurement("ok")
-
-
-def _name(program: SlotProgram) -> str:
-    return f"{program.slot}.{program.variant.workload}"
 
 
 _WARM_UP, _FEWEST, _MOST, _LONGEST_S = 2, 5, 200, 2.0

@@ -13,10 +13,9 @@ import torch
 from torch import nn
 from torch.autograd.profiler import record_function
 
-from bakeoff.backends import resolve_backend
-from bakeoff.models.pipelines.pipeline import Call, Loop
+from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.types import Scalar
-from bakeoff.process.jobs import ProfileRequest, SlotProgramJob
+from bakeoff.process.jobs import ProfileRequest
 from bakeoff.record.pipeline import MemoryPoint, PartTime, Profile, ProgramSight, TraceFile
 from bakeoff.record.schema import Finding, new_finding
 from bakeoff.trace.busy import LineName, account
@@ -24,7 +23,7 @@ from bakeoff.trace.chrome import part_name, read_trace, write_trace
 from bakeoff.trace.tags import PartTag, SegmentTag, annotated, tag_of_path
 from bakeoff.trace.timeline import Allocation, PartRange, Timeline, disturbed_units, read_timeline, without
 from bakeoff.worker.failures import call_stage
-from bakeoff.worker.pipeline.clocks import MarkingClock, NvtxClock, RecordingClock, SynchronisedClock, UnitClock
+from bakeoff.worker.pipeline.clocks import SynchronisedClock, ToldClock, marking, nvtx
 from bakeoff.worker.pipeline.programs import LoopProgram
 from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.pipeline.units import stamp_samples
@@ -44,8 +43,6 @@ class TracedPass:
     runner: LoopRunner
     loop: Loop
     programs: Sequence[LoopProgram]
-    jobs: Mapping[tuple[str, str], SlotProgramJob]
-    """By slot and program."""
     request: ProfileRequest
     device: str
 
@@ -70,24 +67,24 @@ class TracedPass:
     def _stepped(self) -> tuple[int, ...]:
         if self.device == "cpu":
             return ()
-        self._steady(self.request.units)
+        self._steady(self.request.options.units)
         with self.runner.timed_by(lambda _clock, segments: SynchronisedClock(segments)):
-            return tuple(call_stage(self.runner.unit).wall_ns for _ in range(self.request.units))
+            return tuple(call_stage(self.runner.unit).wall_ns for _ in range(self.request.options.units))
 
     def _traced(self) -> tuple[Profile, tuple[Finding, ...]]:
         from torch.profiler import ProfilerActivity, profile, schedule
 
-        raw, request = Path.cwd() / "trace.json", self.request
+        raw, request, asked = Path.cwd() / "trace.json", self.request, self.request.options
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.device == "cuda" else [])]
-        self._steady(_WARM_UP + request.units)
+        self._steady(_WARM_UP + asked.units)
         with (
-            parts_marked(self._visible() if request.level >= _INSIDE else {}, request.level) as parts,
-            self.runner.timed_by(MarkingClock),
+            parts_marked(self._visible() if asked.level >= _INSIDE else {}, asked.level) as parts,
+            self.runner.timed_by(marking),
             profile(
                 activities=activities,
-                schedule=schedule(wait=0, warmup=_WARM_UP, active=request.units, repeat=1),
+                schedule=schedule(wait=0, warmup=_WARM_UP, active=asked.units, repeat=1),
                 on_trace_ready=lambda made: made.export_chrome_trace(str(raw)),
-                profile_memory=request.memory,
+                profile_memory=asked.memory,
                 acc_events=True,
             ) as recorded,
         ):
@@ -95,31 +92,33 @@ class TracedPass:
                 call_stage(self.runner.unit)
                 recorded.step()
             first, wall_ns, cpu_ns = self.runner.next_unit, [], []
-            for _ in range(request.units):
+            for _ in range(asked.units):
                 cpu_ns.append(-time.process_time_ns())
                 wall_ns.append(call_stage(self.runner.unit).wall_ns)
                 cpu_ns[-1] += time.process_time_ns()  # before the profiler writes its trace
                 recorded.step()
         trace = read_trace(raw)
         timeline = read_timeline(trace.traceEvents, self.device)
+        calls = self._calls()
         segments = [
             SegmentTag(LineName(one.line, one.kind, one.slot), one.slot, one.program) for one in self.runner.segments()
         ]
-        shown = annotated(trace, timeline, segments, self._calls(), parts, first)
+        shown = annotated(trace, timeline, segments, calls, parts, first)
         write_trace(Path(request.file), shown)
         disturbed = disturbed_units(timeline)
-        counted = [unit for unit in range(request.units) if unit not in disturbed]
+        counted = [unit for unit in range(asked.units) if unit not in disturbed]
         timeline = without(timeline, disturbed)
-        found = account(timeline, [one.line for one in segments], self.device, request.top)
-        called = self._called()
+        found = account(timeline, [one.line for one in segments], self.device, asked.top)
         made = Profile(
-            level=request.level,
+            level=asked.level,
             units=len(counted),
             wall_ns=sum(wall_ns[unit] for unit in counted),
             cpu_ns=sum(cpu_ns[unit] for unit in counted),
             busy_ns=found.busy_ns,
             lines=tuple(
-                replace(line, programs=called.get(line.name, ())) if line.kind == "phase" else line
+                replace(line, programs=tuple(name for phase, name in calls if phase == line.name))
+                if line.kind == "phase"
+                else line
                 for line in found.lines
             ),
             kernels=found.kernels,
@@ -153,21 +152,16 @@ class TracedPass:
 
         Raises StageError where a call fails.
         """
-        self._steady(1 + self.request.units)
-        clocks: list[RecordingClock] = []
-
-        def recording(clock: UnitClock, segments: int) -> UnitClock:
-            clocks.append(RecordingClock(clock, segments))
-            return clocks[0]
-
-        with self.runner.timed_by(recording):
+        self._steady(1 + self.request.options.units)
+        order: list[int] = []
+        with self.runner.timed_by(lambda clock, _segments: ToldClock(clock, order.clear, order.append, tuple)):
             call_stage(self.runner.unit)
         known = self.runner.segments()
-        names = [f"{known[one].line} {known[one].slot}.{known[one].program}".rstrip(" .") for one in clocks[0].order]
+        names = [f"{known[one].line} {known[one].slot}.{known[one].program}".rstrip(" .") for one in order]
         torch.cuda.profiler.start()
         try:
-            with self.runner.timed_by(lambda clock, _segments: NvtxClock(clock, names)):
-                for _ in range(self.request.units):
+            with self.runner.timed_by(lambda clock, _segments: nvtx(clock, names)):
+                for _ in range(self.request.options.units):
                     call_stage(self.runner.unit)
         finally:
             torch.cuda.profiler.stop()
@@ -176,34 +170,23 @@ class TracedPass:
         """Slot to its component and the modules of its programs that run in eager."""
         found: dict[str, tuple[str, list[torch.nn.Module]]] = {}
         for program in self.programs:
-            job = self.jobs[program.key].measure
-            if resolve_backend(job.steps[-1].backend).evidence.runs_eagerly:
-                _, modules = found.setdefault(program.key[0], (job.subject.component, []))
+            if program.evidence.runs_eagerly:
+                _, modules = found.setdefault(program.key[0], (program.job.subject.component, []))
                 modules.append(program.checked.loaded.module)
         return found
 
     def _sight(self, program: LoopProgram) -> ProgramSight:
         """On CUDA the profiler sees the kernels of every engine; on a CPU only operators of torch."""
-        evidence = resolve_backend(self.jobs[program.key].measure.steps[-1].backend).evidence
         slot, name = program.key
-        if self.device == "cuda" or evidence.runs_eagerly:
+        if self.device == "cuda" or program.evidence.runs_eagerly:
             return ProgramSight(slot, name, "inside", "torch.profiler")
         return ProgramSight(slot, name, "hidden", "")
-
-    def _called(self) -> dict[str, tuple[str, ...]]:
-        """Phase of a steady unit to the programs that it calls."""
-        found: dict[str, dict[str, None]] = {}
-        for op in self.loop.steady:
-            if isinstance(op, Call):
-                found.setdefault(op.phase, {})[f"{op.slot}.{op.program}"] = None
-        return {phase: tuple(programs) for phase, programs in found.items()}
 
     def _calls(self) -> Mapping[tuple[str, str], Sequence[Mapping[str, Scalar]]]:
         """Phase and `slot.program` to what the loop says of each of its calls, in the order of a unit."""
         found: dict[tuple[str, str], list[Mapping[str, Scalar]]] = {}
-        for op in self.loop.steady:
-            if isinstance(op, Call):
-                found.setdefault((op.phase, f"{op.slot}.{op.program}"), []).append(op.about)
+        for call in self.loop.steady.calls:
+            found.setdefault((call.phase, f"{call.slot}.{call.program}"), []).append(call.about)
         return found
 
 

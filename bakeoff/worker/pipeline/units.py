@@ -19,10 +19,9 @@ from bakeoff.worker.clocks.cpu_usage import CpuMeter
 from bakeoff.worker.clocks.timing import agree, window_of
 from bakeoff.worker.device import GpuWatch, held_bytes
 from bakeoff.worker.failures import call_stage
-from bakeoff.worker.pipeline.binding import Key
 from bakeoff.worker.pipeline.clocks import UNATTRIBUTED, make_clock
 from bakeoff.worker.pipeline.programs import LoopProgram
-from bakeoff.worker.pipeline.runner import LoopRunner, Segment, UnitSample
+from bakeoff.worker.pipeline.runner import Key, LoopRunner, Segment, UnitSample
 from bakeoff.worker.reporter import Reporter, read_lines, wait_for_idle_threads
 
 Counters = Callable[[], Sequence[Mapping[str, int]]]
@@ -171,7 +170,6 @@ class TimedUnits:
     """The units of a mix as they are asked for."""
 
     runner: LoopRunner
-    loop: Loop
     log: UnitLog
     watch: GpuWatch
     device: str
@@ -214,7 +212,7 @@ class TimedUnits:
         return sample
 
     def _look(self, sample: UnitSample) -> None:
-        for name, value in self.runner.values(output.name for output in self.loop.outputs).items():
+        for name, value in self.runner.values().items():
             if not self.problem and not torch.isfinite(value).all():
                 bad = int((~torch.isfinite(value)).sum())
                 where = f"unit {sample.unit} of session {sample.session}"

@@ -15,7 +15,7 @@ from bakeoff.models.brought.about import ABOUT
 from bakeoff.models.component import TensorSpec
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import parse_sizes
-from bakeoff.pipeline.request import ProfileSubject, subject_of_brought
+from bakeoff.pipeline.request import PipelineRequest, subject_of_brought
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process.jobs import DescribeJob
@@ -122,10 +122,10 @@ def test_a_profile_is_of_the_file_that_was_named_whichever_was_described_last(
     with marked_folder(tmp_path):
         first, _ = (bring(f"{folder}/mine.py:model", 0, 1, Recorder()) for folder in ("a", "b"))
         assert bring("a/mine.py:model", 0, 1, Recorder()) == first
-        found = subject_of_brought(first, "", (), ())
-    assert found == ProfileSubject(f"call-{first}", "py", (), ("workload=call",))
+        found = subject_of_brought(PipelineRequest("a/mine.py:model"), first)
+    assert found == PipelineRequest(f"call-{first}", "py", options=("workload=call",))
     with pytest.raises(BakeoffError, match="--preset other"):
-        subject_of_brought(first, "other", (), ())
+        subject_of_brought(PipelineRequest("a/mine.py:model", "other"), first)
 
 
 def test_a_batch_curve_is_of_multiples_of_the_given_inputs(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from bakeoff.cli.mixes import Manner
 from bakeoff.cli.profile import _new_folder
 from bakeoff.machine import paths
 from bakeoff.models.errors import BakeoffError
-from bakeoff.pipeline.request import PipelineRequest, ProfileOptions, check_counts
+from bakeoff.pipeline.request import PipelineRequest, check_counts
+from bakeoff.process.jobs import ProfileOptions
 from bakeoff.report.render import terminal
 
 

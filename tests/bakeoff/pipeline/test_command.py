@@ -16,7 +16,7 @@ from bakeoff.pipeline import mix_worker
 from bakeoff.process import supervisor
 from bakeoff.record.store import load_all
 
-ARGUMENTS = ("pipeline", "loops:PIPELINE", "--device", "cpu", "--threads", "1", "--units", "3", "--json")
+ARGUMENTS = ("pipeline", "loops:Small", "--device", "cpu", "--threads", "1", "--units", "3", "--json")
 MISSING = ("--mix", "image=canaries:MISSING_LIBRARY/bf16")
 
 PAGES: list[Path] = []

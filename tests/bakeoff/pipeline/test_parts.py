@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab import Recorder, describe_here
 from records import measurement, record
 
 from bakeoff.machine import host
@@ -50,11 +51,16 @@ def own(variant: str, ms: float, status: str = "ok", **changes: Any) -> Record:
     )
 
 
+@pytest.fixture(autouse=True)
+def _described(monkeypatch: pytest.MonkeyPatch) -> None:
+    describe_here(monkeypatch)
+
+
 def plan(folder: Path, records: Sequence[Record], *mixes: str) -> PipelinePlan:
     for number, entry in enumerate(records):
         save(folder / "runs", replace(entry, created=f"2026-01-02T03:04:{number:02}.000000Z"))
-    request = PipelineRequest("loops:PIPELINE", mixes=mixes, device="cpu", threads=1)
-    return make_pipeline_plan(request, folder / "runs")
+    request = PipelineRequest("loops:Small", mixes=mixes, device="cpu", threads=1)
+    return make_pipeline_plan(request, folder / "runs", Recorder())
 
 
 def wm_of(made: PipelinePlan, role: str) -> str:
@@ -67,10 +73,10 @@ def test_the_fastest_ok_records_of_this_machine_and_code_are_the_best(tmp_path: 
     made = plan(tmp_path, records)
     assert [mix.role for mix in made.mixes] == ["eager", "best"]
     assert str(made.mixes[1].mix) == "small:tiny/wm=inductor[freezing]/bf16,image=eager/fp32@cpu"
-    eager, best = estimate(made, tmp_path / "runs").mixes
-    assert (eager.predicted_unit_ms, best.predicted_unit_ms) == (8.0, 4.0)
-    assert best.seconds_from == "parts"
-    assert all(line.part for line in best.programs)
+    eager, best = estimate(made, tmp_path / "runs")["mixes"]
+    assert (eager["predicted_unit_ms"], best["predicted_unit_ms"]) == (8.0, 4.0)
+    assert best["seconds_from"] == "parts"
+    assert all(line["part"] for line in best["programs"])
     assert "a steady unit by its parts: 4.0 ms" in terminal.render(
         pipeline_plan.document_of(estimate(made, tmp_path / "runs"))
     )
@@ -135,6 +141,11 @@ def test_a_slot_without_records_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_that_unstable_records_do_not_count_is_said(tmp_path: Path) -> None:
+    made = plan(tmp_path, [own(EAGER, 3.0), own(PICTURE, 2.0, "unstable")])
+    assert "for every slot (unstable ones do not count; a mix by name needs none); run: " in made.notes[0]
+
+
 class TestBestWay:
     def parts(self, **medians_ms: Mapping[str, float]) -> dict[str, dict[Way, Part]]:
         """Of each program, the medians of ways by the names of their backends."""
@@ -187,8 +198,8 @@ def test_parts_of_a_record_under_another_name_are_told(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(parts, "same_program", lambda _component, _config, one, other, _batch: {one, other} <= SAME)
     made = plan(tmp_path, [own("toy:tiny.sound/eager/fp32@cpu", 3.0), own(PICTURE, 2.0)], "eager")
-    (line, _) = estimate(made, tmp_path / "runs").mixes[0].programs
-    assert (line.variant, line.part_variant) == (EAGER, "toy:tiny.sound/eager/fp32@cpu")
+    (line, _) = estimate(made, tmp_path / "runs")["mixes"][0]["programs"]
+    assert (line["variant"], line["part_variant"]) == (EAGER, "toy:tiny.sound/eager/fp32@cpu")
     assert "(toy:tiny.sound/eager/fp32@cpu)" in terminal.render(
         pipeline_plan.document_of(estimate(made, tmp_path / "runs"))
     )

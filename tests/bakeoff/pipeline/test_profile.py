@@ -1,4 +1,5 @@
-"""A profile of the toy pipeline with real workers: eager, and a mix with an engine that shows nothing of itself."""
+"""The toy pipeline with real workers, from the request to records and profiles: eager, and a mix with an engine that
+shows nothing of itself."""
 
 import gzip
 import json
@@ -12,8 +13,9 @@ pytest.importorskip("openvino")
 
 from bakeoff.machine import paths
 from bakeoff.pipeline.plan import make_pipeline_plan
-from bakeoff.pipeline.request import PipelineRequest, ProfileOptions
+from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.pipeline.run import Done, run_pipeline
+from bakeoff.process.jobs import ProfileOptions
 from bakeoff.record.store import load_all
 from bakeoff.report.pages import files
 from bakeoff.report.pages import profile as page
@@ -39,7 +41,7 @@ def done(folder: Path) -> Done:
         profile=ProfileOptions(level=5, units=2, memory=True, compiler=True),
     )
     with marked_folder(folder) as marker:
-        plan = make_pipeline_plan(request, paths.runs_folder())
+        plan = make_pipeline_plan(request, paths.runs_folder(), Recorder())
         found = run_pipeline(plan, paths.runs_folder(), "", False, Recorder())
         assert list(processes_with(marker)) == []
     return found
@@ -52,13 +54,29 @@ def profiles(done: Done, folder: Path) -> dict[str, page.Profiled]:
     return {one.record.role or "other": one for one in found if one is not None}
 
 
-def test_both_mixes_are_measured_as_without_a_profile(done: Done) -> None:
+def test_both_mixes_are_right_and_measured_in_turns_as_without_a_profile(done: Done) -> None:
     for entry in done.stored:
-        record = entry.record
-        assert (record.status, record.measurement.reason) == ("ok", "")
+        record, measured = entry.record, entry.record.measurement
+        assert (record.status, measured.reason) == ("ok", "")
         assert record.how == "interleaved"
-        assert record.measurement.units is not None
-        assert len(record.measurement.opened_ns) == 1
+        assert len(measured.opened_ns) == 1
+        assert measured.parity is not None
+        assert measured.parity.passed
+        assert len(measured.parity.units) > 1
+        for program in measured.programs:
+            assert program.parity is not None
+            assert program.parity.passed
+            assert len(program.alone_ns) > 0
+
+
+def test_every_unit_adds_up_to_the_nanosecond(done: Done) -> None:
+    for entry in done.stored:
+        units = entry.record.measurement.units
+        assert units is not None
+        assert units.kinds.count("steady") >= 3
+        sums = tuple(sum(line.ns[index] for line in units.lines) for index in range(len(units.wall_ns)))
+        assert sums == units.wall_ns
+        assert {f"{one.slot}.{one.program}": one.calls[-1] for one in units.programs} == entry.record.calls
 
 
 def test_each_line_says_who_told_what_is_inside(profiles: dict[str, page.Profiled]) -> None:

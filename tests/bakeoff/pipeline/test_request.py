@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from lab import Recorder, describe_here
 
 from bakeoff.backends import resolve_backend
 from bakeoff.models.component import Preset
@@ -15,12 +16,18 @@ from bakeoff.plan.memory import programs_memory, weights_bytes
 from bakeoff.report.pages import pipeline_plan
 from bakeoff.report.render import terminal
 
-REQUEST = PipelineRequest("loops:PIPELINE", mixes=("eager",), device="cpu", threads=1)
+REQUEST = PipelineRequest("loops:Small", mixes=("eager",), device="cpu", threads=1)
+TOY = {"pipeline": "toy"}
 WHOLE = "small:tiny[steps=4]/wm=inductor[freezing]/bf16,image=eager/fp32@cpu"
 
 
+@pytest.fixture(autouse=True)
+def _described(monkeypatch: pytest.MonkeyPatch) -> None:
+    describe_here(monkeypatch)
+
+
 def plan(folder: Path, *mixes: str, **changes: object) -> PipelinePlan:
-    return make_pipeline_plan(replace(REQUEST, mixes=mixes or REQUEST.mixes, **changes), folder / "runs")  # type: ignore[arg-type]
+    return make_pipeline_plan(replace(REQUEST, mixes=mixes or REQUEST.mixes, **changes), folder / "runs", Recorder())  # type: ignore[arg-type]
 
 
 def mixes(made: PipelinePlan) -> list[str]:
@@ -38,10 +45,10 @@ class TestMixes:
         assert made.loop.calls()["wm", "world"] == 3
 
     def test_a_whole_mix_says_preset_options_and_device(self, tmp_path: Path) -> None:
-        request = PipelineRequest("loops:PIPELINE", mixes=(WHOLE, "eager"))
-        made = make_pipeline_plan(request, tmp_path)
+        request = PipelineRequest("loops:Small", mixes=(WHOLE, "eager"))
+        made = make_pipeline_plan(request, tmp_path, Recorder())
         assert mixes(made) == [WHOLE, "small:tiny[steps=4]/wm=eager/fp32,image=eager/fp32@cpu"]
-        assert (made.subject.device, made.subject.options) == ("cpu", {"steps": 4})
+        assert (made.subject.device, made.loop.options) == ("cpu", {"steps": 4})
 
     def test_options_that_are_defaults_are_not_part_of_the_name(self, tmp_path: Path) -> None:
         made = plan(tmp_path, "wm=inductor[mode=default]/fp32", options=("steps=2",))
@@ -72,11 +79,11 @@ class TestMixes:
     ("changes", "code", "text"),
     [
         ({"pipeline": "nope"}, "unknown-name", "no pipeline 'nope'"),
-        ({"pipeline": "toy", "preset": "spin", "mixes": ("eager",)}, "bad-option", "toy:spin calls no program"),
-        ({"preset": "huge"}, "unknown-name", "pipeline small has no preset 'huge'; it has tiny"),
-        ({"options": ("stops=1",)}, "bad-option", "small has no option 'stops'; did you mean steps; known: steps"),
-        ({"options": ("steps=many",)}, "bad-option", "steps must be an integer"),
-        ({"options": ("steps=9",)}, "bad-option", "steps is 9; give 1 to 8"),
+        ({"preset": "spin"}, "bad-option", "small:spin calls no program"),
+        ({**TOY, "preset": "huge"}, "unknown-name", "pipeline toy has no preset 'huge'; it has tiny, spin"),
+        ({**TOY, "options": ("stops=1",)}, "bad-option", "toy has no option 'stops'; did you mean steps; known: steps"),
+        ({**TOY, "options": ("steps=many",)}, "bad-option", "steps must be an integer"),
+        ({**TOY, "options": ("steps=0",)}, "bad-option", "steps is 0; it must be at least 1"),
         ({"options": ("steps=1", "steps=2")}, "bad-option", "--option steps is given twice"),
         ({"options": ("=1",)}, "bad-option", "--option '=1': give it as in steps=10"),
         ({"units": 0}, "bad-option", "--units 0: give 1 to 100000"),
@@ -105,14 +112,14 @@ class TestMixes:
 )
 def test_each_mistake_is_one_error(changes: dict[str, object], code: str, text: str, tmp_path: Path) -> None:
     with pytest.raises(BakeoffError) as raised:
-        make_pipeline_plan(replace(REQUEST, **changes), tmp_path / "runs")  # type: ignore[arg-type]
+        make_pipeline_plan(replace(REQUEST, **changes), tmp_path / "runs", Recorder())  # type: ignore[arg-type]
     assert text in str(raised.value)
     assert "\n" not in str(raised.value)
     assert raised.value.code == code
 
 
 def test_without_records_eager_runs_alone_and_the_sweeps_are_named(tmp_path: Path) -> None:
-    made = make_pipeline_plan(replace(REQUEST, mixes=()), tmp_path / "runs")
+    made = make_pipeline_plan(replace(REQUEST, mixes=()), tmp_path / "runs", Recorder())
     assert [mix.role for mix in made.mixes] == ["eager"]
     (note,) = made.notes
     assert note.endswith(
@@ -124,19 +131,19 @@ def test_without_records_eager_runs_alone_and_the_sweeps_are_named(tmp_path: Pat
 def test_a_dry_run_says_what_is_known_and_what_is_guessed(tmp_path: Path) -> None:
     made = plan(tmp_path, "eager", "image=canaries:MISSING_LIBRARY/bf16")
     found = estimate(made, tmp_path / "runs")
-    eager, missing = found.mixes
-    assert [(line.program, line.calls, line.part) for line in eager.programs] == [
+    eager, missing = found["mixes"]
+    assert [(line["program"], line["calls"], line["part"]) for line in eager["programs"]] == [
         ("wm.world", 2, ""),
         ("image.picture", 1, ""),
     ]
-    assert (eager.predicted_unit_ms, eager.seconds_from) == (None, "guess")
-    assert eager.memory_bytes > 1 << 30
-    assert missing.precheck.startswith("unavailable: image: unavailable: ")
-    assert (missing.seconds, found.seconds) == (0.0, eager.seconds)
+    assert (eager["predicted_unit_ms"], eager["seconds_from"]) == (None, "guess")
+    assert eager["memory_bytes"] > 1 << 30
+    assert missing["precheck"].startswith("unavailable: image: unavailable: ")
+    assert (missing["seconds"], found["seconds"]) == (0.0, eager["seconds"])
     text = terminal.render(pipeline_plan.document_of(found))
     assert "eager: small:tiny/wm=eager/fp32,image=eager/fp32@cpu" in text
     assert "a steady unit by its parts: unknown" in text
-    assert missing.precheck in text
+    assert missing["precheck"] in text
 
 
 def test_programs_of_one_slot_count_their_weights_once() -> None:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(120)
 
 OTHER = "image=inductor/fp32"
 REQUEST = PipelineRequest(
-    "loops:PIPELINE",
+    "loops:Small",
     mixes=("eager", OTHER),
     device="cpu",
     units=5,
@@ -43,7 +43,7 @@ def run(
     """Run a request; the records by their roles, `other` for the mix that has none."""
     with marked_folder(folder) as marker, pytest.MonkeyPatch.context() as patch:
         patch.setenv("BAKEOFF_TEST_FAULTS", faults)
-        plan = make_pipeline_plan(request, paths.runs_folder())
+        plan = make_pipeline_plan(request, paths.runs_folder(), Recorder())
         done = run_pipeline(plan, paths.runs_folder(), "why", False, progress or Recorder())
         assert list(processes_with(marker)) == []
         assert {entry.id for entry in done.stored} <= {entry.id for entry in load_all(paths.runs_folder()).pipelines}
@@ -159,7 +159,7 @@ def test_a_slot_that_cannot_run_here_is_recorded_with_its_name(tmp_path: Path) -
 
 
 def test_mixes_that_do_not_fit_together_run_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = make_pipeline_plan(REQUEST, tmp_path)
+    plan = make_pipeline_plan(REQUEST, tmp_path, Recorder())
     monkeypatch.setattr(host, "available_bytes", lambda _device: plan.mixes[0].memory.device * 3 // 2)
     progress = Recorder()
     _, records = run(tmp_path, progress=progress)
@@ -186,7 +186,7 @@ def test_caches_and_references_serve_the_next_run_unless_a_file_changed(tmp_path
     assert built(tmp_path) == ["onceagain"] * 4
     assert ("event", "loop reference") not in progress.told
     with marked_folder(tmp_path):
-        folder = loop_reference_folder(make_pipeline_plan(REQUEST, paths.runs_folder()))
+        folder = loop_reference_folder(make_pipeline_plan(REQUEST, paths.runs_folder(), Recorder()))
     assert json.loads((folder / "reference.json").read_text()) == 2
     (folder / "reference.json").write_text("9")
     run(tmp_path, progress=progress)
@@ -199,11 +199,8 @@ def test_another_mix_adds_its_dtypes_to_the_references(tmp_path: Path) -> None:
     progress = Recorder()
     run(tmp_path, request=replace(REQUEST, mixes=("wm=eager/bf16",)), progress=progress)
     assert ("event", "loop reference") in progress.told
-    (made,) = (tmp_path / "cache/references").glob("loop-*.made.json")
-    assert json.loads(made.read_text())["dtypes"] == [
-        {"wm": "fp32", "image": "fp32"},
-        {"wm": "bf16", "image": "fp32"},
-    ]
+    floors = sorted(path.name for path in (tmp_path / "cache/references").glob("loop-*/floor-*"))
+    assert floors == ["floor-image=fp32,wm=bf16.json", "floor-image=fp32,wm=fp32.json"]
 
 
 def test_caches_of_a_build_that_failed_are_not_used_again(tmp_path: Path) -> None:
@@ -223,7 +220,7 @@ class Interrupted(Recorder):
 
 def plan_and_run(folder: Path, resume: bool, progress: Recorder, request: PipelineRequest = REQUEST) -> Done:
     with marked_folder(folder) as marker:
-        plan = make_pipeline_plan(request, paths.runs_folder())
+        plan = make_pipeline_plan(request, paths.runs_folder(), Recorder())
         done = run_pipeline(plan, paths.runs_folder(), "", resume, progress)
         assert list(processes_with(marker)) == []
     return done
@@ -248,7 +245,7 @@ def test_a_run_of_another_plan_is_not_resumed(tmp_path: Path) -> None:
         runs, cache = paths.runs_folder(), paths.cache_folder()
 
         def plan(request: PipelineRequest) -> PipelinePlan:
-            return make_pipeline_plan(request, runs)
+            return make_pipeline_plan(request, runs, Recorder())
 
         begin_run(plan(REQUEST).key, "pipeline small", runs, cache)
         assert continue_run(plan(REQUEST), runs, cache)[1] == {}

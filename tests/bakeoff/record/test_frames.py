@@ -172,6 +172,8 @@ class TestPrediction:
         assert sweep_command(missing, seeded) == f"{plain} --threads 4 --seed 3"
         loaded = replace(seeded, checkpoints={"image": "a.pt, sha256 0123"})
         assert sweep_command(missing, loaded) == f"{plain} --threads 4 --checkpoint FILE"
+        live = replace(missing, variant=replace(missing.variant, preset="live"))
+        assert "FILE" not in sweep_command(live, loaded)
 
     def test_programs_that_a_steady_unit_does_not_call_are_not_predicted(self) -> None:
         first, second = programs(EAGER)

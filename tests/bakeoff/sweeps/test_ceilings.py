@@ -12,8 +12,8 @@ from ceilings import CEILINGS
 from lab import TORCHLESS, Recorder, marked_folder
 from typer.testing import CliRunner
 
-from bakeoff.bring.api import read_swept
 from bakeoff.cli import app
+from bakeoff.live import read_swept
 from bakeoff.machine import host
 from bakeoff.machine.floors import Ceiling
 from bakeoff.plan.plan import make_plan

@@ -182,7 +182,7 @@ def test_a_guard_is_known_by_the_log_of_its_worker(tmp_path: Path) -> None:
 
 def test_each_mix_is_watched_apart(monitors: Factory, tmp_path: Path) -> None:
     request = PipelineRequest(
-        "loops:PIPELINE",
+        "loops:Small",
         mixes=("eager", "image=inductor/fp32"),
         device="cpu",
         units=5,
@@ -207,7 +207,7 @@ def test_each_mix_is_watched_apart(monitors: Factory, tmp_path: Path) -> None:
 def mixes(folder: Path, request: PipelineRequest) -> list[PipelineRecord]:
     with marked_folder(folder) as marker:
         done = run_pipeline(
-            make_pipeline_plan(request, paths.runs_folder()), paths.runs_folder(), "", False, Recorder()
+            make_pipeline_plan(request, paths.runs_folder(), Recorder()), paths.runs_folder(), "", False, Recorder()
         )
         assert list(processes_with(marker)) == []
     return [entry.record for entry in done.stored]

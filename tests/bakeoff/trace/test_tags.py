@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from mixes import loop_of
 
 from bakeoff.models import component_names, resolve_component
-from bakeoff.models.pipelines import pipeline_names, resolve_pipeline
+from bakeoff.models.pipelines import pipeline_names
 from bakeoff.trace.tags import LEVELS, TAGS, index_in, tag_of_line, tag_of_path
 
 NETWORKS = ("wm", "image", "audio", "matrix-vae", "matrix-wm")
@@ -30,9 +31,8 @@ def test_the_list_is_short_and_each_name_stands_for_one_level() -> None:
 
 @pytest.mark.parametrize("name", [name for name in pipeline_names() if name != "toy"])
 def test_every_phase_of_a_pipeline_has_a_tag_of_its_own(name: str) -> None:
-    pipeline = resolve_pipeline(name)
-    loop = pipeline.loop(pipeline.preset("tiny"), pipeline.options())
-    assert [tag_of_line(phase) for phase in loop.phases()] == list(loop.phases())
+    phases = loop_of(name).steady.phases
+    assert [tag_of_line(phase) for phase in phases] == list(phases)
 
 
 def test_a_phase_that_is_not_in_the_list_is_a_phase() -> None:

@@ -14,9 +14,10 @@ from lab import FAST, Recorder, sweep
 from bakeoff.artifact.export import verify
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.machine import host
+from bakeoff.models.options import options_of
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request, request_of
-from bakeoff.variant import options_of, parse_variant
+from bakeoff.variant import parse_variant
 
 pytest.importorskip("torch", reason="rows are computed by torch")
 

@@ -6,13 +6,15 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
-from eager_loops import assert_equal, eager_runner, given, module, one_thread
+from eager_loops import INPUT_SEED, assert_equal, eager_runner, given, made_by, module, one_thread
+from mixes import loop_of
 from torch import Tensor
 
 from bakeoff.models.matrix_vae.spec import SPEC as VAE
 from bakeoff.models.matrix_wm.spec import SPEC
-from bakeoff.models.pipelines.matrix import glue
-from bakeoff.models.pipelines.matrix.spec import PIPELINE, Options, schedule
+from bakeoff.models.pipelines.matrix import loop as matrix
+from bakeoff.models.pipelines.matrix.spec import Options, schedule
+from bakeoff.worker.pipeline.runner import Given
 
 BLOCKS = 4
 LAYERS, ACTION_LAYERS, TOKENS, TIME_PAIRS = 3, 2, 6, 6
@@ -98,43 +100,37 @@ def blocks_of(steps: list[int], session: int) -> Iterator[dict[str, Tensor]]:
             "x0": x0,
             "video": pictures,
             "pixels": ((pictures.clamp(-1, 1) + 1) * 127.5).floor(),
-            **dict(zip(history_names(LAYERS), new, strict=True)),
+            **{f"history/{name}": rows for name, rows in zip(history_names(LAYERS), new, strict=True)},
             **{f"cache.{index:02d}": cache for index, cache in enumerate(vae_cache)},
         }
 
 
 @pytest.mark.parametrize(
     ("options", "steps"),
-    [(Options(), [1000, 666, 333]), (Options(steps=4), [1000, 750, 500, 250])],
+    [({}, [1000, 666, 333]), ({"steps": 4}, [1000, 750, 500, 250])],
     ids=("three passes", "four passes"),
 )
-def test_every_block_equals_plain_torch(options: Options, steps: list[int]) -> None:
-    loop = PIPELINE.loop(PIPELINE.preset("tiny"), options)
+def test_every_block_equals_plain_torch(
+    options: dict[str, int], steps: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    presented, present = [], matrix.pixels
+    monkeypatch.setattr(matrix, "pixels", lambda video: presented.append(present(video)))
+    loop, shown = loop_of("matrix", **options), 0
     with one_thread():
-        runner = eager_runner(loop)
-        shown = 0
+        runner = eager_runner("matrix", loop)
         for session, blocks in enumerate((BLOCKS, 2)):
             runner.open()
             for block, reference in enumerate(islice(blocks_of(steps, session), blocks)):
                 sample = runner.unit()
                 shown += sample.frames
-                found = runner.values(reference)
+                found, pixels = made_by(runner), presented.pop()
                 assert sample.frames == found["video"].shape[1] == (12 if block else 9)
                 # a value at the border of two bytes may round to either
-                assert (found["pixels"].float() - reference.pop("pixels")).abs().max() <= 1
-                assert found["pixels"].dtype == torch.uint8
+                assert (pixels.float() - reference.pop("pixels")).abs().max() <= 1
+                assert pixels.dtype == torch.uint8
                 assert_equal(found, reference, f"session {session}, block {block}")
-                assert set(loop.state) <= set(reference)
+                assert {*loop.state, "x0", "video"} == set(reference)
     assert shown == 12 * BLOCKS - 3 + 12 * 2 - 3
-
-
-def test_frames_of_a_session() -> None:
-    loop = PIPELINE.loop(PIPELINE.preset("cpu"), Options())
-    for blocks in (1, 2, 10, 50, 341):
-        assert sum(loop.frames_of(block) for block in range(blocks)) == 12 * blocks - 3
-    assert loop.max_units == 341
-    assert loop.frames_of(0) == 9
-    assert loop.calls() == {("wm", "denoise"): 3, ("wm", "context"): 1, ("decoder", "steady3"): 1}
 
 
 def test_every_published_schedule_is_the_one_of_its_number_of_steps() -> None:
@@ -143,16 +139,21 @@ def test_every_published_schedule_is_the_one_of_its_number_of_steps() -> None:
         assert schedule(config, len(config.steps)).steps == config.steps
 
 
-def test_neighbouring_blocks_share_action_rows_and_conditions() -> None:
-    def draw(key: str, shape: tuple[int, ...], kind: str = "normal") -> Tensor:
-        return given(0, key, shape, kind)  # type: ignore[arg-type]
+def given_in(block: int, preset: str = "tiny") -> dict[str, Tensor]:
+    found: dict[str, Tensor] = matrix.Matrix(preset, Options()).given(
+        block, Given(INPUT_SEED, {"wm": "fp32", "decoder": "fp32"}, "cpu", 0, block)
+    )
+    return found
 
-    before, after = (glue.actions(0, block, draw, "mouse", 2, "normal") for block in (1, 2))
+
+def test_neighbouring_blocks_share_action_rows_and_conditions() -> None:
+    blocks = [given_in(block) for block in range(6)]
+    before, after = (blocks[block]["mouse"] for block in (1, 2))
     assert torch.equal(before[:, 12:], after[:, :8])
     assert not torch.equal(before, after)
-    first = glue.actions(0, 0, draw, "mouse", 2, "normal")
+    first = blocks[0]["mouse"]
     assert torch.equal(first[:, :13], first[:, :1].expand(1, 13, 2))
-    conditions = [glue.condition(0, block, draw, (1, 20, 3, 4, 6)) for block in range(6)]
+    conditions = [block["cond"] for block in blocks]
     assert [float(one[:, :4].sum()) for one in conditions] == [4 * 4 * 6, 0, 0, 0, 0, 0]
     # frame 11 is the last one that is drawn
     assert torch.equal(conditions[3][:, :, 2], conditions[4][:, :, 0])
@@ -162,14 +163,14 @@ def test_neighbouring_blocks_share_action_rows_and_conditions() -> None:
 
 def test_clean_latents_are_computed_in_fp64_and_mixed_in_fp32() -> None:
     x, flow, noise = (given(0, name, LATENTS).bfloat16() for name in ("x", "flow", "noise"))
-    x0 = glue.clean(x, flow, 0.9)
+    x0 = matrix._clean(x, flow, 0.9)
     assert x0.dtype == torch.bfloat16
     assert torch.equal(x0, (x.double() - 0.9 * flow.double()).bfloat16())
-    assert torch.equal(glue.renoise(x0, noise, 0.7), (0.3 * x0.float() + 0.7 * noise.float()).bfloat16())
+    assert torch.equal(matrix._renoised(x0, noise, 0.7), (0.3 * x0.float() + 0.7 * noise.float()).bfloat16())
 
 
 def test_a_model_without_mouse_is_given_none() -> None:
-    loop = PIPELINE.loop(PIPELINE.preset("templerun"), Options())
-    assert "mouse" not in {one.name for one in loop.given}
-    assert {one.name for one in loop.given} >= {"keyboard", "noise.3"}
-    assert loop.calls()["wm", "denoise"] == 4
+    assert "mouse" in given_in(0, "universal")
+    found = given_in(0, "templerun")
+    assert "mouse" not in found
+    assert {"keyboard", "noise.3"} < found.keys()

@@ -1,15 +1,17 @@
 """The OWL loop on eager engines equals the same loop written here in plain torch, frame by frame."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice, pairwise
 
 import pytest
 import torch
-from eager_loops import assert_equal, eager_runner, given, module, one_thread
+from eager_loops import assert_equal, eager_runner, given, made_by, module, one_thread
+from mixes import loop_of
 from torch import Tensor
 
-from bakeoff.models.pipelines.owl.spec import PIPELINE, Options
+from bakeoff.models.pipelines.owl import loop as owl
+from bakeoff.models.pipelines.owl.spec import Options
 from bakeoff.models.wm.spec import SPEC
 
 FRAMES = 5
@@ -103,25 +105,25 @@ THIRDS = [1, 2 / 3, 1 / 3, 0]
     ],
     ids=str,
 )
-def test_every_frame_equals_plain_torch(options: Options, levels: list[float]) -> None:
+def test_every_frame_equals_plain_torch(options: Options, levels: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    presented, present = [], owl._present
+    monkeypatch.setattr(owl, "_present", lambda *made: presented.append(present(*made)))
     with one_thread():
-        _compare(options, levels)
-
-
-def _compare(options: Options, levels: list[float]) -> None:
-    runner = eager_runner(PIPELINE.loop(PIPELINE.preset("tiny"), options))
-    for session, frames in enumerate((FRAMES, 1)):
-        runner.open()
-        window = options.audio_window or WINDOW
-        wanted = frames_of(levels, options.noise_prev, options.guidance, session, window)
-        for unit, reference in enumerate(islice(wanted, frames)):
-            sample = runner.unit()
-            assert (sample.session, sample.unit, sample.frames) == (session, unit, 1)
-            found = runner.values(reference)
-            # a value at the border of two bytes may round to either
-            assert (found["pixels"].float() - reference.pop("pixels")).abs().max() <= 1
-            assert found["pixels"].dtype == torch.uint8
-            assert_equal(found, reference, f"session {session}, frame {unit}")
+        loop = loop_of("owl", **asdict(options))
+        runner = eager_runner("owl", loop)
+        for session, frames in enumerate((FRAMES, 1)):
+            runner.open()
+            window = options.audio_window or WINDOW
+            wanted = frames_of(levels, options.noise_prev, options.guidance, session, window)
+            for unit, reference in enumerate(islice(wanted, frames)):
+                sample = runner.unit()
+                assert (sample.session, sample.unit, sample.frames) == (session, unit, 1)
+                pixels, sound = presented.pop()
+                # a value at the border of two bytes may round to either
+                assert (pixels.float() - reference.pop("pixels")).abs().max() <= 1
+                assert pixels.dtype == torch.uint8
+                assert_equal(made_by(runner) | {"sound": sound}, reference, f"session {session}, frame {unit}")
+                assert {*loop.state, "x", "a", "image", "samples", "sound"} == set(reference)
 
 
 def test_the_tiny_preset_has_the_sizes_that_are_written_here() -> None:

@@ -98,8 +98,8 @@ FAULTS = (
         "pipeline",
         "what a program is fed is counted as its own time",
         "bakeoff/worker/pipeline/runner.py",
-        "            mark(copies)\n            port.call()\n",
-        "            port.call()\n",
+        "        mark(self._copies)\n        port.call()\n",
+        "        port.call()\n",
         ("tests/bakeoff/worker/pipeline/test_runner.py",),
     ),
     Fault(
@@ -114,8 +114,8 @@ FAULTS = (
         "pipeline",
         "every session is given the same noise and actions",
         "bakeoff/worker/pipeline/runner.py",
-        'f"{self.seed}:{session}:{key}"',
-        'f"{self.seed}:{key}"',
+        'draw(spec, f"{self._seed}:{self._session}:{name}")',
+        'draw(spec, f"{self._seed}:{name}")',
         ("tests/models/pipelines/test_owl_loop.py",),
     ),
     Fault(

@@ -31,7 +31,7 @@ FAULTS = (
     Fault(
         "sweep",
         "an option that is switched off is written as Python writes False",
-        "bakeoff/variant.py",
+        "models/options.py",
         "{'false' if value is False else text}",
         "{text}",
         ("tests/bakeoff/test_variant.py",),

@@ -3,9 +3,9 @@
 from statistics import median
 
 import pytest
+from eager_loops import eager_runner
+from mixes import loop_of
 
-from bakeoff.models.pipelines import resolve_pipeline
-from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.pipeline.units import stamp_ns
 
 pytestmark = pytest.mark.alone
@@ -16,8 +16,7 @@ SHARES = {"a": 45.5, "b": 27.3, "c": 18.2, "glue": 9.1}
 
 
 def test_phases_of_known_length_have_their_shares() -> None:
-    pipeline = resolve_pipeline("toy")
-    runner = LoopRunner(pipeline.loop(pipeline.preset("spin"), pipeline.options()), {}, {}, "cpu", 0)
+    runner = eager_runner("toy", loop_of("toy", "spin"))
     runner.open()
     samples = [runner.unit() for _ in range(UNITS)]
     assert all(sum(sample.segments.values()) == sample.wall_ns for sample in samples)

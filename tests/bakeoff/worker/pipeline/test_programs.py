@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch", reason="workers need it")
 
 from lab import FAST
-from mixes import Heard, hashes
+from mixes import Heard, hashes, loop_of
 
 from bakeoff.process.jobs import (
     BackendStep,
@@ -36,8 +36,8 @@ def built(folder: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, *backends: 
         variant = f"toy:tiny.{workload}/eager/{dtype}@cpu"
         steps = tuple(BackendStep(name, {}) for name in backends)
         job = MeasureJob(subject, variant, steps, dtype, FAST, str(reference), "", "", hashes(reference))  # type: ignore[arg-type]
-        programs.append(SlotProgramJob("one", job))
-    loop = LoopSubject("toy", "tiny", {}, 0, 0, {}, "cpu", 1)
+        programs.append(SlotProgramJob("world", job))
+    loop = LoopSubject("toy", loop_of("toy"), 0, 0, {}, "cpu", 1)
     work = folder / "work"
     work.mkdir()
     monkeypatch.chdir(work)
@@ -85,7 +85,9 @@ def test_only_one_set_of_inputs_is_kept(tmp_path: Path, monkeypatch: pytest.Monk
         assert len(program.checked.sets) == 1
         assert program.checked.loaded.sets == ()
         assert program.checked.built.calls == ()
-        assert set(program.engine().inputs) == {spec.name for spec in program.checked.loaded.workload.inputs}
+        assert set(program.engine(loop_of("toy")).inputs) == {
+            spec.name for spec in program.checked.loaded.workload.inputs
+        }
 
 
 def test_each_build_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,17 +9,18 @@ import pytest
 pytest.importorskip("torch", reason="references are tensors")
 
 import torch
-from mixes import Heard
+from mixes import Heard, loop_of
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.process.jobs import LoopReferenceJob, LoopSubject
+from bakeoff.models.pipelines.pipeline import OPENING
+from bakeoff.process.jobs import LoopReferenceJob, LoopSubject, floor_file
 from bakeoff.record.pipeline import LoopParity, UnitParity
 from bakeoff.record.schema import OutputParity
-from bakeoff.worker.pipeline.parity import OPENED, LoopFiles, first_problem, floor_file, for_record, loop_of, worse_of
+from bakeoff.worker.pipeline.parity import LoopFiles, first_problem, for_record, worse_of
 from bakeoff.worker.pipeline.reference import make_loop_reference
 from bakeoff.worker.reference.files import ReferenceFiles
 
-SUBJECT = LoopSubject("toy", "tiny", {}, 0, 0, {}, "cpu", 1)
+SUBJECT = LoopSubject("toy", loop_of("toy"), 0, 0, {}, "cpu", 1)
 FP32, MIXED = {"world": "fp32", "stream": "fp32"}, {"world": "bf16", "stream": "fp32"}
 
 
@@ -45,15 +46,14 @@ def test_units_are_in_high_precision_and_start_where_the_one_before_ended(files:
         assert found["x"].dtype == torch.float64
         assert torch.equal(found["state.cache_k"][:, -16:], found["x"]), "the newest entries of the window"
         assert torch.equal(found["state.cache_k"][:, :-16], files.state_before(unit)["cache_k"][:, 16:])
-    assert not files.unit(OPENED)["state.cache_k"].any()
+    assert not files.unit(OPENING)["state.cache_k"].any()
     assert torch.equal(files.state_before(2)["cache"], files.unit(1)["state.cache"])
     assert about.sensitivity["x"] > 0.5, "units have other noise"
 
 
 def test_the_floor_is_of_the_slots_own_dtypes(files: LoopFiles) -> None:
-    loop = loop_of(SUBJECT)
-    exact, mixed = (files.floor(loop, dtypes).noise for dtypes in (FP32, MIXED))
-    assert set(exact) == {str(OPENED), "0", "1", "2"}
+    exact, mixed = (files.floor(dtypes) for dtypes in (FP32, MIXED))
+    assert set(exact) == {str(OPENING), "0", "1", "2"}
     for unit in ("0", "1", "2"):
         assert 0 < exact[unit]["video"] < 1e-5
         assert 1e-3 < mixed[unit]["x"] < 0.1
@@ -61,19 +61,18 @@ def test_the_floor_is_of_the_slots_own_dtypes(files: LoopFiles) -> None:
 
 
 def test_only_what_is_missing_is_made(folder: Path, files: LoopFiles) -> None:
-    loop = loop_of(SUBJECT)
     half = {"world": "bf16", "stream": "bf16"}
-    os.remove(folder / floor_file(loop, MIXED))
+    os.remove(folder / floor_file(MIXED))
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     heard = Heard()
     make_loop_reference(LoopReferenceJob(SUBJECT, (FP32, MIXED, half), 3, str(folder)), heard)
     after = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert {name for name in after if before.get(name) != after[name]} == {
-        floor_file(loop, MIXED),
-        floor_file(loop, half),
+        floor_file(MIXED),
+        floor_file(half),
     }
     assert heard.phases.count("loop reference") == 2
-    assert files.floor(loop, half).noise["1"]["video"] > 1e-3
+    assert files.floor(half)["1"]["video"] > 1e-3
 
 
 def test_other_weights_are_refused(folder: Path, tmp_path: Path) -> None:

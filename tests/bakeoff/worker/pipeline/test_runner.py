@@ -4,41 +4,111 @@ import pytest
 
 pytest.importorskip("torch", reason="workers need it")
 
+from typing import Any
+
+import eager_loops
 import torch
-from eager_loops import eager_runner
+from eager_loops import eager_runner, module
+from mixes import loop_of
 
-from bakeoff.models.pipelines import resolve_pipeline
-from bakeoff.models.pipelines.pipeline import Loop
-from bakeoff.worker.pipeline.clocks import RecordingClock, UnitClock
-from bakeoff.worker.pipeline.parity import OPENED, first_units
-
-
-def toy() -> Loop:
-    pipeline = resolve_pipeline("toy")
-    return pipeline.loop(pipeline.preset("tiny"), pipeline.options())
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.pipelines.pipeline import OPENING
+from bakeoff.models.pipelines.toy import loop as toy
+from bakeoff.process.jobs import DescribeLoopJob
+from bakeoff.worker.pipeline import clocks
+from bakeoff.worker.pipeline.clocks import ToldClock
+from bakeoff.worker.pipeline.describe import describe_loop
+from bakeoff.worker.pipeline.parity import first_units
 
 
 def test_what_a_program_is_fed_is_no_time_of_its_own() -> None:
-    runner, clocks = eager_runner(toy()), []
-
-    def recording(clock: UnitClock, segments: int) -> UnitClock:
-        clocks.append(RecordingClock(clock, segments))
-        return clocks[-1]
-
+    runner, order = eager_runner("toy", loop_of("toy")), list[int]()
     runner.open()
-    with runner.timed_by(recording):
+    with runner.timed_by(lambda clock, _segments: ToldClock(clock, tuple, order.append, tuple)):
         runner.unit()
-    segments = [runner.segments()[index] for index in clocks[0].order]
+    segments = [runner.segments()[index] for index in order]
     called = [place for place, segment in enumerate(segments) if segment.program]
     assert [segments[place].program for place in called] == ["world", "world", "stream"]
     assert [segments[place - 1].line for place in called] == ["copies"] * 3
 
 
 def test_each_unit_starts_from_the_state_that_is_given() -> None:
-    loop = toy()
-    runner = eager_runner(loop)
+    runner = eager_runner("toy", loop_of("toy"))
     runner.open()
     states = [{name: torch.full_like(value, unit + 1) for name, value in runner.state().items()} for unit in range(3)]
-    for unit, values in first_units(runner, loop, 3, states.__getitem__):
-        if unit != OPENED:
+    for unit, values in first_units(runner, 3, states.__getitem__):
+        if unit != OPENING:
             assert torch.equal(values["state.cache_k"][:, :-16], states[unit]["cache_k"][:, 16:]), unit
+
+
+def test_a_value_that_a_program_was_given_long_before_is_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its place was taken by an output of the program in between."""
+    right, zeros = toy.Toy.step, torch.zeros(1, 32, 2, 16, 16)
+    caches = iter((zeros, None, zeros))
+
+    def step(self: toy.Toy, state: dict[str, Any], *more: Any) -> Any:
+        cache = next(caches)
+        return right(self, state if cache is None else {**state, "cache": cache}, *more)
+
+    runner = eager_runner("toy", loop_of("toy"))
+    monkeypatch.setattr(toy.Toy, "step", step)
+    runner.open()
+    for _ in range(3):
+        runner.unit()
+    found = runner.values()
+    video, _ = module("toy", "tiny", "stream")(toy._latent(found["x"]), zeros)
+    torch.testing.assert_close(found["video"], video)
+
+
+def test_an_engine_whose_output_is_memory_of_its_input_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eager_loops, "Reusing", lambda _built: lambda *inputs: (inputs[0].view(inputs[0].shape),))
+    runner = eager_runner("toy", loop_of("toy"))
+    runner.open()
+    with pytest.raises(BakeoffError, match=r"world\.world: the output velocity is memory of the input x"):
+        runner.unit()
+
+
+def test_a_phase_within_another_has_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0
+
+    def spend(milliseconds: int) -> None:
+        nonlocal now
+        now += milliseconds
+
+    def step(_self: toy.Toy, state: Any, _given: Any, run: Any) -> Any:
+        with run.phase("outer"):
+            spend(1)
+            with run.phase("inner"):
+                spend(2)
+            spend(4)
+        spend(8)
+        return state, {}
+
+    monkeypatch.setattr(toy.Toy, "step", step)
+    monkeypatch.setattr(clocks, "now_ns", lambda: now)
+    job = DescribeLoopJob("toy", "spin", {}, "cpu", 1, 0, "")
+    runner = eager_runner("toy", describe_loop(job, lambda *_: None))
+    runner.open()
+    segments = runner.unit().segments
+    assert {one.line: ns for one, ns in segments.items() if ns} == {"outer": 5, "inner": 2, "glue": 8}
+
+
+@pytest.mark.parametrize(
+    ("phase", "said"),
+    [
+        ("other", "phase 'other': the first units have none of that name"),
+        ("denoise", "stream.stream is called in phase 'denoise', which the first units did not do"),
+    ],
+)
+def test_what_the_first_units_did_not_do_is_refused(phase: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(_self: toy.Toy, state: Any, _given: Any, run: Any) -> Any:
+        with run.phase(phase):
+            return state, run.stream.stream(torch.zeros(1, 1, 32, 16, 16), state["cache"])
+
+    runner = eager_runner("toy", loop_of("toy"))
+    monkeypatch.setattr(toy.Toy, "step", step)
+    with pytest.raises(BakeoffError, match="no session is open"):
+        runner.unit()
+    runner.open()
+    with pytest.raises(BakeoffError, match=said):
+        runner.unit()

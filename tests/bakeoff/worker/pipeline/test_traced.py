@@ -17,7 +17,7 @@ import torch
 from mixes import make_job, run_mix
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER
 
-from bakeoff.process.jobs import PipelineJob, ProfileRequest
+from bakeoff.process.jobs import PipelineJob, ProfileOptions, ProfileRequest
 from bakeoff.record.pipeline import PipelineMeasurement, Profile
 from bakeoff.trace import timeline
 from bakeoff.trace.chrome import is_ours
@@ -46,9 +46,9 @@ def told() -> Iterator[None]:
     loop_backends.COMPILED.clear()
 
 
-def asking(job: PipelineJob, folder: Path, **changes: Any) -> PipelineJob:
-    asked = ProfileRequest(UNITS, 3, 20, False, str(folder), str(folder / "traces" / "mix.json.gz"))
-    return replace(job, profile=replace(asked, **changes))
+def asking(job: PipelineJob, folder: Path, snapshot: str = "", **changes: Any) -> PipelineJob:
+    options = ProfileOptions(**{"units": UNITS, **changes})
+    return replace(job, profile=ProfileRequest(options, str(folder), str(folder / "traces" / "mix.json.gz"), snapshot))
 
 
 def profile_of(made: PipelineMeasurement) -> Profile:
@@ -106,15 +106,15 @@ def test_a_disturbed_unit_is_named_and_does_not_count(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second of three traced units sleeps for two seconds."""
-    once, ends = clocks.MarkingClock.end, []
+    once, ends = clocks.ToldClock.end, []
 
-    def end(clock: clocks.MarkingClock) -> tuple[int, list[int]]:
+    def end(clock: clocks.ToldClock) -> tuple[int, list[int]]:
         ends.append(clock)
         if len(ends) == 4:  # two units warm up
             time.sleep(2)
         return once(clock)
 
-    monkeypatch.setattr(clocks.MarkingClock, "end", end)
+    monkeypatch.setattr(clocks.ToldClock, "end", end)
     monkeypatch.setattr(timeline, "DISTURBED", 10)
     made, _ = run_mix(asking(make_job(folder, EAGER), tmp_path), tmp_path / "work")
     found = profile_of(made)
@@ -216,7 +216,7 @@ def test_the_order_of_stamps_names_the_ranges_of_nsight(monkeypatch: pytest.Monk
     said: list[str] = []
     monkeypatch.setattr(torch.cuda.nvtx, "range_push", lambda name: said.append(f"+{name}"))
     monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: said.append("-"))
-    clock = clocks.NvtxClock(clocks.HostClock(3), ["glue", "denoise"])
+    clock = clocks.nvtx(clocks.HostClock(3), ["glue", "denoise"])
     clock.begin()
     clock.mark(1)
     clock.mark(2)

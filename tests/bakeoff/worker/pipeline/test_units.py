@@ -6,7 +6,8 @@ import pytest
 
 pytest.importorskip("torch", reason="workers need it")
 
-from bakeoff.models.pipelines import resolve_pipeline
+from mixes import loop_of
+
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.worker.pipeline.runner import Segment, UnitSample
 from bakeoff.worker.pipeline.units import UnitLog, check_account
@@ -16,8 +17,7 @@ DENOISE, CONTEXT = Segment("denoise", "phase", "wm", "denoise"), Segment("denois
 
 
 def loop(**changes: object) -> Loop:
-    pipeline = resolve_pipeline("toy")
-    return replace(pipeline.loop(pipeline.preset("tiny"), pipeline.options()), **changes)  # type: ignore[arg-type]
+    return replace(loop_of("toy"), **changes)  # type: ignore[arg-type]
 
 
 def sample(unit: int, wall_ns: int = 1000, session: int = 0) -> UnitSample:
@@ -38,7 +38,7 @@ class Compiler:
 
 
 def test_units_are_steady_once_windows_are_full_and_times_agree() -> None:
-    log = UnitLog(loop(opening=(loop().steady,), opening_frames=(1,), filling=3), Compiler(), 0.05)
+    log = UnitLog(loop(opening=(loop().steady,), filling=3), Compiler(), 0.05)
     walls = [9000, 9000, 9000, 2000, 1500, 1200, *[1000] * 6]
     kinds = [log.add(sample(unit, wall)) for unit, wall in enumerate(walls)]
     assert kinds == ["opening", *["filling"] * 10, "steady"], "until the medians of two windows of three agree"

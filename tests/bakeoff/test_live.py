@@ -15,8 +15,8 @@ from records import record
 from torch import nn
 
 import bakeoff
-from bakeoff.bring import api
-from bakeoff.bring.api import Swept
+from bakeoff import live
+from bakeoff.live import Swept
 from bakeoff.models.brought.live_read import read_live
 from bakeoff.models.brought.model import Model
 from bakeoff.models.errors import BakeoffError
@@ -41,14 +41,14 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         found.append(arguments)
         return {"sweep": "s1", "records": [], "finals": []}
 
-    monkeypatch.setattr(api, "run_command", run)
+    monkeypatch.setattr(live, "run_command", run)
     return found
 
 
 def fake(monkeypatch: pytest.MonkeyPatch, folder: Path, body: str) -> None:
     path = folder / "fake.py"
     path.write_text(FAKE.format(body=body))
-    monkeypatch.setattr(api, "COMMAND", (sys.executable, str(path)))
+    monkeypatch.setattr(live, "COMMAND", (sys.executable, str(path)))
 
 
 def net() -> tuple[nn.Module, Any]:
@@ -191,14 +191,14 @@ class TestTheChild:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         fake(monkeypatch, tmp_path, 'print(json.dumps({"sweep": "s", "arguments": arguments}))')
-        assert api.run_command(["sweep", "x"]) == {"sweep": "s", "arguments": ["sweep", "x"]}
+        assert live.run_command(["sweep", "x"]) == {"sweep": "s", "arguments": ["sweep", "x"]}
         assert capsys.readouterr() == ("", "progress sweep\n")
 
     def test_its_error_is_raised(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         body = "print('bakeoff: no backend [x]; known: [y] [unknown-name]', file=sys.stderr); sys.exit(2)"
         fake(monkeypatch, tmp_path, body)
         with pytest.raises(BakeoffError) as caught:
-            api.run_command(["sweep"])
+            live.run_command(["sweep"])
         assert (str(caught.value), caught.value.code) == ("no backend [x]; known: [y]", "unknown-name")
 
     @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ class TestTheChild:
     def test_an_end_without_a_word(self, body: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         fake(monkeypatch, tmp_path, body)
         with pytest.raises(BakeoffError, match=text) as caught:
-            api.run_command(["sweep"])
+            live.run_command(["sweep"])
         assert caught.value.code == "worker-failed"
 
     def test_ctrl_c_waits_for_its_end(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +228,7 @@ class TestTheChild:
         thread = threading.Thread(target=press)
         thread.start()
         with pytest.raises(KeyboardInterrupt, match="resume=True"):
-            api.run_command(["sweep"])
+            live.run_command(["sweep"])
         thread.join()
         assert done.exists()
 
@@ -264,4 +264,4 @@ class TestSwept:
         code = "import bakeoff; print(*(name for name in dir(bakeoff) if name[0] != '_')); import bakeoff.profile; "
         code += "print(*{'profile', '__version__', '__doc__'} - {*dir(bakeoff)})"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        assert done.stdout == "Model apply sweep\n\n"
+        assert done.stdout == "Model Pipeline apply sweep\n\n"

@@ -1,0 +1,74 @@
+"""From a pipeline's name to its loop: a worker runs its first units once, and the cache keeps what they do."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from bakeoff.bring.bring import bring
+from bakeoff.machine import host, paths
+from bakeoff.machine.files import digest, write_atomically
+from bakeoff.machine.locks import entry_lock
+from bakeoff.models.brought.about import LOOPS
+from bakeoff.models.options import OptionValue
+from bakeoff.models.pipelines import pipeline_names, resolve_pipeline
+from bakeoff.models.pipelines.pipeline import Loop
+from bakeoff.models.pipelines.single import PREFIX, single
+from bakeoff.models.types import Device
+from bakeoff.process.jobs import DescribeLoopJob
+from bakeoff.record.codec import encode_json
+from bakeoff.record.source import code_hash
+from bakeoff.record.user_source import pipeline_hash
+from bakeoff.sweeps.describe import describe
+from bakeoff.sweeps.progress import Progress
+
+
+def described_loop(
+    reference: str,
+    preset: str,
+    options: Mapping[str, OptionValue],
+    device: Device,
+    threads: int,
+    seed: int,
+    progress: Progress,
+) -> Loop:
+    """The loop of a pipeline with a preset and options, which may be text; "" is the device's preset. Slots with
+    modules of its author have the folders that these were written into.
+
+    Raises BakeoffError where the pipeline, the preset or an option does not exist, or its units cannot be run.
+    """
+    if reference.startswith(PREFIX):
+        one = single(reference.removeprefix(PREFIX))
+        return one(one.preset_of(preset, device), one.options_of(options)).loop()
+    if reference in pipeline_names():  # wrong names are told at once
+        facts = resolve_pipeline(reference)
+        preset, _ = facts.preset_of(preset, device), facts.options_of(options)
+    versions = host.read_versions().get("torch", "")
+    key = digest([reference, preset, dict(options), device, seed, pipeline_hash(reference), code_hash(), versions])
+    cache = paths.ensure_writable(paths.cache_folder(), "caches")
+    file = cache / LOOPS / key / "loop.json"
+    with entry_lock(cache, file.parent, progress.say):
+        loop = _read(file)
+        if loop is None:
+            threads = threads or host.usable_cores()
+            job = DescribeLoopJob(reference, preset, dict(options), device, threads, seed, str(file.parent))
+            loop = describe(job, Loop, reference, cache, progress, threads)
+            write_atomically(file, encode_json(loop))
+    return replace(loop, reference=reference)
+
+
+def with_models(loop: Loop, device: Device, threads: int, progress: Progress) -> Loop:
+    """The loop with the modules of its author described as models are. Raises BakeoffError where one cannot be."""
+    slots = tuple(
+        replace(slot, component=bring(slot.component, 0, threads, progress, device=device)) if slot.users else slot
+        for slot in loop.slots
+    )
+    return replace(loop, slots=slots)
+
+
+def _read(file: Path) -> Loop | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Loop)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,355 @@
+"""Describes a pipeline by running its first units: programs, phases, state, and which slots have a part in what.
+
+Where all slots hold components of this lab nothing is computed: their outputs' shapes are known, and what is between
+them runs on fake tensors. Where a slot holds a user's module all run for real, each unit also a second time, so that a
+loop that keeps state elsewhere, or that differs from itself, is found; what its modules were called with is written
+down, as a live module is, so that they can be swept.
+"""
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
+
+from bakeoff.models import resolve_component
+from bakeoff.models.component import Workload
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.options import changed_options
+from bakeoff.models.pipelines import load_pipeline
+from bakeoff.models.pipelines.pipeline import (
+    OPENING,
+    BuiltIn,
+    Call,
+    Carried,
+    Loop,
+    Output,
+    Owner,
+    Pipeline,
+    Slot,
+    Unit,
+    Window,
+)
+from bakeoff.models.user_code import user_error
+from bakeoff.process.jobs import DescribeLoopJob
+from bakeoff.worker.failures import is_out_of_memory
+from bakeoff.worker.pipeline.facts import check_class, check_object, check_unit, checked_modules, step_results
+from bakeoff.worker.pipeline.runner import Given, Key, Run, flat, seed_generators
+from bakeoff.worker.reporter import Report
+
+MOST_UNITS = 8
+"""Units that are run at most until two in a row make the same calls."""
+
+
+@dataclass(slots=True)
+class Called:
+    """A call as it was made."""
+
+    phase: str
+    slot: str
+    program: str
+    about: dict[str, Any]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    inputs: Mapping[str, Tensor]
+    outputs: Mapping[str, Tensor]
+
+    @property
+    def key(self) -> Key:
+        return self.slot, self.program
+
+    @property
+    def call(self) -> Call:
+        return Call(self.phase, self.slot, self.program, self.about)
+
+    @property
+    def form(self) -> object:
+        """What is the same in each unit that does the same."""
+        return self.call, [(name, one.shape) for name, one in self.inputs.items()]
+
+
+@dataclass(slots=True)
+class UnitRun:
+    """A unit as it ran: the leaves of its state before and after, its outputs, and what it did."""
+
+    before: Mapping[str, Any] = field(default_factory=dict)
+    after: Mapping[str, Any] = field(default_factory=dict)
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    calls: list[Called] = field(default_factory=list)
+    phases: dict[str, None] = field(default_factory=dict)
+    slid: dict[int, Tensor] = field(default_factory=dict)
+    """Windows after they slid, by identity."""
+
+    def does(self, frames: int) -> Unit:
+        return Unit(tuple(one.call for one in self.calls), tuple(self.phases), frames)
+
+
+class _Taints(TorchDispatchMode):
+    """Follows which slots had a part in a tensor, by its storage."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._slots: dict[int, frozenset[str]] = {}
+        self._alive: list[Tensor] = []
+
+    def of(self, tree: Any) -> frozenset[str]:
+        tensors = (one for one in tree_leaves(tree) if isinstance(one, Tensor))
+        return frozenset().union(*(self._slots.get(_storage(one), frozenset()) for one in tensors))
+
+    def mark(self, tree: Any, slots: frozenset[str]) -> None:
+        for one in tree_leaves(tree):
+            if isinstance(one, Tensor):
+                self._slots[_storage(one)] = slots
+                self._alive.append(one)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.mark(result, self.of((args, kwargs)))
+        return result
+
+
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+class Recorder(Run):
+    """Runs a pipeline's units on the shapes of its components, and keeps what they did."""
+
+    is_real = False
+    """Its calls compute."""
+
+    def __init__(self, filled: Mapping[str, Any], device: str) -> None:
+        super().__init__()
+        self._filled, self.device = filled, device
+        self._phase, self._about = "", dict[str, Any]()
+        self.taints = _Taints()
+        self.unit = UnitRun()
+
+    @contextlib.contextmanager
+    def phase(self, name: str, **about: Any) -> Iterator[None]:
+        outer = self._phase, self._about
+        self._phase, self._about = name, about
+        self.unit.phases[name] = None
+        try:
+            yield
+        finally:
+            self._phase, self._about = outer
+
+    def slide(self, window: Tensor, new: Tensor, axis: int) -> Tensor:
+        length, added = window.size(axis), new.size(axis)
+        if added > length or _without(window, axis) != _without(new, axis):
+            shapes = f"{list(window.shape)} cannot take {list(new.shape)}"
+            raise BakeoffError(f"a window of shape {shapes} along axis {axis}", "bad-config")
+        made = torch.cat((window.narrow(axis, added, length - added), new.to(window.dtype)), axis)
+        self.unit.slid[id(made)] = made
+        return made
+
+    def called(self, slot: str, program: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if slot not in self._filled:
+            raise BakeoffError(
+                f"run.{slot} is called; modules() has {', '.join(self._filled) or 'no slot'}", "bad-config"
+            )
+        filled = self._filled[slot]
+        with _disable_current_modes() if self.is_real else contextlib.nullcontext():
+            name, inputs, outputs, result = self.computed(slot, filled, program, args, kwargs)
+        self.taints.mark(outputs, self.taints.of(inputs) | {name})
+        phase = self._phase or slot
+        self.unit.phases[phase] = None
+        program = program if isinstance(filled, BuiltIn) else ""
+        self.unit.calls.append(Called(phase, name, program, dict(self._about), args, kwargs, inputs, outputs))
+        return result
+
+    def modules(self) -> Mapping[str, Any]:
+        return self._filled
+
+    def seen(self, values: dict[str, Any]) -> dict[str, Any]:
+        """What a unit gave, as it is to be kept."""
+        return values
+
+    def computed(
+        self, slot: str, filled: Any, program: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[str, Mapping[str, Tensor], Mapping[str, Tensor], Any]:
+        """The slot that a mix fills, the inputs and outputs of a call by name, and what it returns."""
+        component = resolve_component(filled.component)
+        workload: Workload = component.workload(component.preset(filled.preset).config, program, filled.batch)
+        names = [spec.name for spec in workload.inputs]
+        inputs = {**dict(zip(names, args, strict=False)), **kwargs}
+        wrong = [name for name in names if name not in inputs] or [name for name in inputs if name not in names]
+        if wrong or len(args) > len(names):
+            text = f"{slot}.{program} takes {', '.join(names)}; it is called with {', '.join(inputs)}"
+            raise BakeoffError(text, "bad-config")
+        for spec in workload.inputs:
+            if tuple(inputs[spec.name].shape) != spec.shape:
+                found = list(inputs[spec.name].shape)
+                text = f"{slot}.{program} takes {spec.name} of shape {list(spec.shape)}; it is called with {found}"
+                raise BakeoffError(text, "bad-config")
+        outputs = {
+            spec.name: torch.empty(spec.shape, dtype=getattr(torch, spec.dtype or "float32"), device=self.device)
+            for spec in workload.outputs
+        }
+        return slot, inputs, outputs, dict(outputs)
+
+
+def _without(tensor: Tensor, axis: int) -> list[int]:
+    shape = list(tensor.shape)
+    del shape[axis]
+    return shape
+
+
+def run_units(
+    pipeline: Pipeline, recorder: Recorder, given: Callable[[int], Any], constant: frozenset[str] | None
+) -> list[UnitRun]:
+    """A session's opening and its first units, until two in a row make the same calls.
+
+    With `constant`, the paths of the state that no unit changes, slots are followed through each unit from all of its
+    state but these. Raises BakeoffError where calls still differ after MOST_UNITS units.
+    """
+    units, state = [], None
+    for number in range(OPENING, MOST_UNITS):
+        recorder.unit = unit = UnitRun()
+        units.append(unit)
+        follows = recorder.taints if constant is not None else contextlib.nullcontext()
+        if number != OPENING:
+            unit.before = flat(state)
+            if constant is not None:
+                recorder.taints.mark([leaf for path, leaf in unit.before.items() if path not in constant], frozenset())
+        try:
+            values = given(number)
+            with follows:
+                if number == OPENING:
+                    state = pipeline.start(values, recorder)
+                else:
+                    state, outputs = step_results(pipeline, pipeline.step(state, values, recorder))
+                    unit.outputs = recorder.seen(outputs)
+        except BakeoffError:
+            raise
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            raise user_error(f"pipeline {pipeline.name}", error) from error
+        unit.after = recorder.seen(flat(state))
+        if recorder.is_real and number != OPENING:
+            check_unit(pipeline, unit.outputs, unit.before, unit.after)
+        same = number > 0 and [one.form for one in unit.calls] == [one.form for one in units[-2].calls]
+        if same or number + 1 == pipeline.max_units:
+            return units
+    raise BakeoffError(
+        f"pipeline {pipeline.name}: after {MOST_UNITS} units, calls still change from unit to unit; a loop must come "
+        "to units that call the same programs with the same shapes: use windows that slide",
+        "bad-config",
+    )
+
+
+def describe_loop(job: DescribeLoopJob, report: Report) -> Loop:
+    """The loop of the job's pipeline.
+
+    Raises BakeoffError where the pipeline, the preset or an option does not exist, or the loop cannot run.
+    """
+    cls = load_pipeline(job.pipeline)
+    check_class(cls)
+    pipeline = cls(cls.preset_of(job.preset, job.device), cls.options_of(job.options))
+    check_object(pipeline)
+    report("reference", "running the first units")
+    seed_generators(job.seed)
+    filled = checked_modules(pipeline)
+    if not all(isinstance(one, BuiltIn) for one in filled.values()):
+        from bakeoff.worker.pipeline.users import describe_users  # it builds on this file
+
+        return describe_users(pipeline, filled, job, report)
+    slots = tuple(Slot(name, one.component, one.preset, one.batch) for name, one in filled.items())
+    with FakeTensorMode():
+        recorder = Recorder(filled, "cpu")
+
+        def given(unit: int) -> Any:
+            return pipeline.given(unit, Given(0, dict.fromkeys(filled, "fp32"), "cpu", 0, unit))
+
+        constant = constant_state(run_units(pipeline, recorder, given, None))
+        units = run_units(pipeline, recorder, given, constant)
+    return loop_of(pipeline, slots, units, recorder.taints, constant)
+
+
+def constant_state(units: Sequence[UnitRun]) -> frozenset[str]:
+    """Paths of the state whose tensors no unit puts others in the place of."""
+    changed = {path for unit in units[1:] for path, leaf in unit.after.items() if unit.before.get(path) is not leaf}
+    return frozenset(units[0].after.keys() - changed)
+
+
+def loop_of(
+    pipeline: Pipeline, slots: tuple[Slot, ...], units: Sequence[UnitRun], taints: _Taints, constant: frozenset[str]
+) -> Loop:
+    """What the units say of the loop."""
+    cls = type(pipeline)
+    does = [unit.does(pipeline.frames(number)) for number, unit in enumerate(units, OPENING)]
+    opening = next(index for index in range(1, len(does)) if does[index].calls == does[-1].calls)
+    steady, behind = units[-1], dict[str, frozenset[str]]()
+    for unit in units:
+        for path, leaf in unit.after.items():
+            if path not in constant and isinstance(leaf, Tensor):
+                behind[path] = behind.get(path, frozenset()) | taints.of(leaf)
+    windows = _windows(steady)
+    return Loop(
+        name=cls.name,
+        summary=cls.summary,
+        preset=pipeline.preset,
+        label=cls.presets[pipeline.preset],
+        options=asdict(pipeline.options),
+        changed=dict(changed_options(Owner(cls.name, cls.Options), pipeline.options)),
+        unit=pipeline.unit_name,
+        slots=slots,
+        opened=replace(does[0], frames=0),
+        opening=tuple(does[1:opening]),
+        steady=does[-1],
+        filling=pipeline.filling,
+        max_units=pipeline.max_units,
+        state={path: tuple(sorted(found)) for path, found in behind.items()},
+        outputs=tuple(
+            Output(name, tuple(sorted(taints.of(value))), pipeline.signals.get(name, ""))
+            for name, value in steady.outputs.items()
+        ),
+        windows=windows,
+        carried=_carried(units, {window.state for window in windows}),
+        rate=pipeline.rate,
+        sizes=dict(pipeline.sizes()),
+    )
+
+
+def _windows(unit: UnitRun) -> tuple[Window, ...]:
+    """Paths of the state whose tensors slide, with the inputs of one slot that take them as they are."""
+    found = []
+    for path, after in unit.after.items():
+        if id(after) not in unit.slid:
+            continue
+        same = (unit.before[path], after)
+        readers = [
+            (*one.key, name)
+            for one in unit.calls
+            for name, value in one.inputs.items()
+            if any(value is each for each in same)
+        ]
+        if readers:
+            slot = readers[0][0]
+            found.append(Window(path, tuple(dict.fromkeys(each for each in readers if each[0] == slot))))
+    return tuple(found)
+
+
+def _carried(units: Sequence[UnitRun], windows: Collection[str]) -> tuple[Carried, ...]:
+    """Outputs that are state, and inputs of the same program that the next unit gives them to as they are."""
+    unit, found = units[-1], []
+    calls = [one.key for one in unit.calls]
+    for one in unit.calls:
+        if calls.count(one.key) > 1:
+            continue
+        inputs = {}
+        for path, after in unit.after.items():
+            output = next((name for name, value in one.outputs.items() if value is after), None)
+            taker = next((name for name, value in one.inputs.items() if value is unit.before.get(path)), None)
+            if output is not None and taker is not None and path not in windows:
+                inputs[output] = taker
+        if inputs:
+            found.append(Carried(*one.key, inputs))
+    return tuple(found)

@@ -1,0 +1,68 @@
+"""Options: the fields of a frozen dataclass, of a backend or a pipeline, from names and values as they are typed."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from bakeoff.models.errors import BakeoffError, meant
+
+OptionValue = str | int | float | bool
+
+
+class Optioned(Protocol):
+    """What takes options, each with a default: a backend or a pipeline."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def options(self) -> type:
+        """A frozen dataclass."""
+
+
+def written_option(option: str, value: OptionValue) -> str:
+    """An option as it is typed. True is the name alone; numbers have no plus sign, which would separate backends."""
+    if value is True:
+        return option
+    text = str(value).replace("e+", "e") if isinstance(value, float) else str(value)
+    return f"{option}={'false' if value is False else text}"
+
+
+def changed_options(owner: Optioned, options: Any) -> tuple[tuple[str, OptionValue], ...]:
+    """Those options that differ from the defaults, in the order the dataclass declares them."""
+    defaults = owner.options()
+    return tuple(
+        (field.name, getattr(options, field.name))
+        for field in fields(options)
+        if getattr(options, field.name) != getattr(defaults, field.name)
+    )
+
+
+def options_of(owner: Optioned, pairs: Mapping[str, OptionValue]) -> Any:
+    """The owner's options dataclass from names and values; text is converted to the field's type.
+
+    Raises BakeoffError for an unknown option, or for a value that is not of the field's type.
+    """
+    hints = get_type_hints(owner.options)
+    values = {}
+    for name, value in pairs.items():
+        if name not in hints:
+            text = f"{owner.name} has no option '{name}'{meant(name, hints)}; known: {', '.join(hints) or 'none'}"
+            raise BakeoffError(text, "bad-option")
+        try:
+            values[name] = msgspec.convert(value, type=hints[name], strict=False)
+        except msgspec.ValidationError as error:
+            asked = f"{owner.name}[{written_option(name, value)}]"
+            raise BakeoffError(f"{asked}: {name} must be {_accepted(hints[name])}", code="bad-option") from error
+    return owner.options(**values)
+
+
+def _accepted(kind: Any) -> str:
+    """The values that an option of this type takes, for error messages."""
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(str(value) for value in get_args(kind))
+    if get_args(kind):
+        return " or ".join(_accepted(part) for part in get_args(kind) if part is not type(None))
+    names = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
+    return names.get(kind, str(kind))

@@ -1,0 +1,86 @@
+"""The toy loops: tokens T, channels C of the world's state."""
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bakeoff.models.pipelines.pipeline import OPENING, BuiltIn
+from bakeoff.models.pipelines.tensors import pixels
+from bakeoff.models.pipelines.toy import spec
+from bakeoff.models.toy.spec import SPEC
+
+
+class Toy(spec.Toy):
+    """State: two windows of the world, the cache of the stream, and noise levels."""
+
+    def modules(self) -> dict[str, BuiltIn]:
+        if self.preset == "spin":
+            return {}
+        return {"world": BuiltIn("toy", self.preset), "stream": BuiltIn("toy", self.preset)}
+
+    def sizes(self) -> dict[str, int]:
+        return {} if self.preset == "spin" else {"steps": self.options.steps}
+
+    def given(self, unit: int, draw: Any) -> dict[str, Tensor]:
+        if self.preset == "spin":
+            return {}
+        config = SPEC.preset(self.preset).config
+        shapes = {
+            f"{name}.{one.name}": one.shape
+            for name in ("world", "stream")
+            for one in SPEC.workload(config, name, 1).inputs
+        }
+        if unit != OPENING:
+            return {"noise": draw("noise", shapes["world.x"], slot="world")}
+        return {
+            "cache_k": draw.zeros(shapes["world.cache_k"], slot="world"),
+            "cache_v": draw.zeros(shapes["world.cache_v"], slot="world"),
+            "cache": draw.zeros(shapes["stream.cache.00"], slot="stream"),
+        }
+
+    def start(self, given: dict[str, Tensor], run: Any) -> dict[str, Any]:
+        if self.preset == "spin":
+            return {}
+        like, steps = given["cache_k"], self.options.steps
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        levels = [torch.full((1, 1), 1 - step / steps, dtype=dtype, device=like.device) for step in range(steps)]
+        return {**given, "t": levels}
+
+    def step(self, state: dict[str, Any], given: dict[str, Tensor], run: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        if self.preset == "spin":
+            for phase, milliseconds in spec.SPINS:
+                if phase:
+                    with run.phase(phase):
+                        _spin(milliseconds)
+                else:
+                    _spin(milliseconds)
+            return state, {}
+        x, steps = given["noise"], self.options.steps
+        keys, values = state["cache_k"], state["cache_v"]
+        for step in range(steps):
+            with run.phase("denoise"):
+                velocity = run.world.world(x=x, t=state["t"][step], cache_k=keys, cache_v=values)["velocity"]
+            x = x - velocity * (1 / steps)
+        keys, values = run.slide(keys, x, axis=1), run.slide(values, x, axis=1)
+        z = _latent(x)
+        with run.phase("decode"):
+            found = run.stream.stream(**{"z": z, "cache.00": state["cache"]})
+        with run.phase("present"):
+            pixels(found["video"])
+        after = {"cache_k": keys, "cache_v": values, "cache": found["cache.00"], "t": state["t"]}
+        return after, {"x": x, "video": found["video"]}
+
+
+def _latent(x: Tensor) -> Tensor:
+    """x [1, T, C] as a latent frame [1, 1, C, T, T] with equal columns."""
+    column = x.transpose(1, 2)[:, None, :, :, None]
+    return column.expand(*column.shape[:-1], x.shape[1]).contiguous()
+
+
+def _spin(milliseconds: float) -> None:
+    """Keep the host busy for this time."""
+    end = time.perf_counter_ns() + round(milliseconds * 1e6)
+    while time.perf_counter_ns() < end:
+        pass

@@ -1,0 +1,71 @@
+"""The parent's descriptions of pipelines: made by a worker, once for each code, preset and options."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lab import Recorder
+
+pytest.importorskip("torch", reason="workers need it")
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.pipelines.pipeline import Loop
+from bakeoff.pipeline.describe import described_loop
+
+LOOP = """
+from bakeoff.models.pipelines.pipeline import BuiltIn, Pipeline
+
+class Loop(Pipeline):
+    def modules(self):
+        return {"image": BuiltIn("toy", "tiny")}
+
+    def given(self, unit, draw):
+        return {"z": draw("z", (1, 32, 16, 16), slot="image")}
+
+    def step(self, state, given, run):
+        return state, {"image": run.image.picture(z=given["z"])["image"]}
+"""
+
+
+def described(file: Path, progress: Recorder, preset: str = "") -> Loop:
+    return described_loop(f"{file}:Loop", preset, {}, "cpu", 1, 0, progress)
+
+
+def test_a_loop_is_described_once_and_anew_after_an_edit(tmp_path: Path) -> None:
+    file, progress = tmp_path / "mine.py", Recorder()
+    file.write_text(LOOP)
+    first = described(file, progress)
+    assert first.calls() == {("image", "picture"): 1}
+    assert described(file, progress) == first
+    file.write_text(LOOP.replace("return state, {", "run.image.picture(z=given['z'])\n        return state, {"))
+    assert described(file, progress).calls() == {("image", "picture"): 2}
+    assert [what for kind, what in progress.told if kind == "start"] == [f"describing {file}:Loop"] * 2
+
+
+def test_what_a_worker_refuses_is_one_error(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(LOOP)
+    with pytest.raises(BakeoffError, match="pipeline mine has no preset 'huge'; it has default") as raised:
+        described(file, Recorder(), "huge")
+    assert raised.value.code == "unknown-name"
+
+
+def test_a_dry_run_of_owl_imports_no_torch_and_describes_it_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "bakeoff", "pipeline", "owl", "--preset", "tiny", "--dry-run"]
+    folders = {f"BAKEOFF_{name}": str(tmp_path / name) for name in ("CACHE", "RUNS", "LOCKS")}
+    pages = []
+    for times in (1, 0):
+        done = subprocess.run(
+            command, cwd=tmp_path, env={**os.environ, **folders}, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        lines = done.stderr.splitlines()
+        imported = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
+        assert "bakeoff.cli" in imported
+        assert "torch" not in imported
+        assert len([line for line in lines if line.startswith("describing owl: started")]) == times
+        pages.append(done.stdout)
+    assert pages[0] == pages[1]
+    assert "wm.step4" in pages[0]

@@ -1,0 +1,213 @@
+"""Pipelines of users' own modules: what their first units say, and loops that cannot be compared, refused by name."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.pipelines import load_pipeline
+from bakeoff.models.pipelines.pipeline import Loop, Pipeline
+from bakeoff.process.jobs import DescribeLoopJob
+from bakeoff.worker.pipeline.facts import check_class, check_object, checked_modules
+from bakeoff.worker.pipeline.users import describe_users
+
+
+class Small(nn.Module):
+    """Scales; some of its subclasses do what a module of a pipeline may not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((4,), 0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale
+
+
+class Remembers(Small):
+    """Keeps the last call's output in an attribute."""
+
+    past: Any = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.past = x * self.scale + self.past
+        return torch.as_tensor(self.past).clone()
+
+
+class GivesItsInput(Small):
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:2]
+
+
+class WritesItsInput(Small):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mul_(0.5) + 1
+
+
+class Base(Pipeline):
+    """A latent that goes through the module twice, and a window of the last four."""
+
+    module: type[nn.Module] = Small
+
+    def modules(self) -> dict[str, Any]:
+        return {"small": self.module()}
+
+    def given(self, unit: int, draw: Any) -> dict[str, Tensor]:
+        return {"x": draw("x", (3, 4)), "window": draw.zeros((4, 3, 4))}
+
+    def start(self, given: dict[str, Tensor], run: Any) -> dict[str, Tensor]:
+        return {"window": given["window"]}
+
+    def step(self, state: dict[str, Tensor], given: dict[str, Tensor], run: Any) -> tuple[Any, dict[str, Tensor]]:
+        with run.phase("twice"):
+            x = run.small(run.small(given["x"]) + 1)
+        window = run.slide(state["window"], x[None], axis=0)
+        return {"window": window}, {"x": x, "mean": window.mean(0)}
+
+
+class DrawsAnew(Base):
+    """Its generator is not seeded anew for a unit."""
+
+    generator = torch.Generator().manual_seed(1)
+
+    def step(self, state: Any, given: Any, run: Any) -> tuple[Any, dict[str, Tensor]]:
+        noise = torch.randn(3, 4, generator=self.generator)
+        return state, {"x": run.small(given["x"] + noise)}
+
+
+class Draws(Base):
+    def step(self, state: Any, given: Any, run: Any) -> tuple[Any, dict[str, Tensor]]:
+        return state, {"x": run.small(given["x"] + torch.randn(3, 4))}
+
+
+class Counts(Base):
+    """Keeps a number of its own."""
+
+    count = 0.0
+
+    def step(self, state: Any, given: Any, run: Any) -> tuple[Any, dict[str, Tensor]]:
+        self.count += 1
+        return state, {"x": run.small(given["x"] + self.count)}
+
+
+class ReadsLate(Base):
+    """Reads what the first call returned after the second."""
+
+    def step(self, state: Any, given: Any, run: Any) -> tuple[Any, dict[str, Tensor]]:
+        first = run.small(given["x"])
+        return state, {"x": run.small(given["x"] + 1) + first}
+
+
+class Grows(Base):
+    """A cache that gets longer with each unit."""
+
+    def step(self, state: Any, given: Any, run: Any) -> tuple[Any, dict[str, Tensor]]:
+        window = torch.cat((state["window"], given["x"][None]))
+        return {"window": window}, {"x": run.small(window)}
+
+
+def described(pipeline: type[Pipeline], folder: Path, **attributes: Any) -> Loop:
+    cls = type(pipeline.__name__, (pipeline,), {"name": "small", **attributes})
+    check_class(cls)
+    made = cls("default", cls.options_of({}))
+    check_object(made)
+    job = DescribeLoopJob("small", "default", {}, "cpu", 1, 0, str(folder))
+    return describe_users(made, checked_modules(made), job, lambda *_: None)
+
+
+def test_what_the_first_units_say(tmp_path: Path) -> None:
+    loop = described(Base, tmp_path)
+    assert loop.calls() == {("small", "call"): 2}
+    assert (loop.opening, loop.steady.phases, loop.kept, loop.notes) == ((), ("twice",), (), ())
+    assert {output.name: output.slots for output in loop.outputs} == {"x": ("small",), "mean": ("small",)}
+    assert loop.state == {"window": ("small",)}
+    (slot,) = loop.slots
+    assert (slot.users, Path(slot.component).name) == (True, "small.small")
+
+
+def test_outputs_that_are_read_after_the_next_call_are_kept(tmp_path: Path) -> None:
+    assert described(ReadsLate, tmp_path).kept == (("small", "call"),)
+
+
+def test_global_generators_are_seeded_and_it_is_said(tmp_path: Path) -> None:
+    (note,) = described(Draws, tmp_path).notes
+    assert "draw random numbers by themselves" in note
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "module", "says"),
+    [
+        (Base, Remembers, r"not the same: .*; the module small\.past changes from unit to unit"),
+        (Counts, Small, r"not the same: x of unit 0 .*; self\.count changes from unit to unit"),
+        (
+            DrawsAnew,
+            Small,
+            r"two equally seeded runs .* are not the same: x of unit 0 differs .*global",
+        ),
+        (Base, GivesItsInput, r"slot small: the output output is memory of the input x"),
+        (Base, WritesItsInput, r"slot small: a call writes into its input x"),
+        (Grows, Small, r"after 8 units, calls still change from unit to unit"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    pipeline: type[Pipeline], module: type[nn.Module], says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BakeoffError, match=says):
+        described(pipeline, tmp_path, module=module)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("presets", ("small", "large"), r"presets is \('small', 'large'\); give a dict of names"),
+        ("signals", {"x": "sound"}, r"signals is .*; give a dict of outputs to \"picture\" or \"audio\""),
+        ("filling", "4", r"filling is '4'; give an integer"),
+        ("Options", type("Options", (), {"steps": 2}), r"Options is no frozen dataclass"),
+        ("frames", 3, r"frames is an int; write a method"),
+        ("modules", lambda _: Small(), r"modules\(\) gives a Small; give a dict"),
+        ("modules", lambda _: {"small": torch.relu}, r"gives a builtin_function_or_method as small; give a torch"),
+        (
+            "modules",
+            lambda _: {"my net": Small()},
+            r"gives the name 'my net'; give one that can be written as run\.NAME",
+        ),
+        ("modules", lambda _: {"phase": Small()}, r"the name 'phase', which `run` has for itself"),
+        ("modules", lambda _: 1 / 0, r"modules\(\) raised ZeroDivisionError \(test_users\.py, line \d+\)"),
+        ("given", lambda *_: 1 / 0, r"raised ZeroDivisionError \(test_users\.py, line \d+\)"),
+        ("step", lambda *_: {"x": torch.ones(1)}, r"step returns a dict; return state, outputs"),
+        ("step", lambda *_: ({}, torch.ones(1)), r"step returns a Tensor as its outputs; return state, and a dict"),
+        ("step", lambda *_: ({}, {}), r"step returns no outputs"),
+        ("step", lambda *_: ({}, {"x": [1]}), r"the output x is a list; give a tensor"),
+        (
+            "step",
+            lambda _, state, *__: ({"n": state.get("n", 0) + 1}, {"x": torch.ones(1)}),
+            r"n in the state is an int",
+        ),
+    ],
+)
+def test_what_its_author_wrote_amiss_is_said_in_a_sentence(name: str, value: Any, says: str, tmp_path: Path) -> None:
+    with pytest.raises(BakeoffError, match=says):
+        described(Base, tmp_path, **{name: value})
+
+
+def test_a_command_names_the_preset_and_the_options_that_were_changed(tmp_path: Path) -> None:
+    loop = replace(described(Base, tmp_path), reference="mine.py:Loop")
+    assert loop.typed == "mine.py:Loop"
+    other = replace(loop, preset="large", changed={"steps": 3})
+    assert other.typed == "mine.py:Loop --preset large --option steps=3"
+
+
+def test_facts_may_depend_on_the_preset(tmp_path: Path) -> None:
+    assert described(Base, tmp_path, filling=property(lambda own: len(own.preset))).filling == len("default")
+
+
+def test_a_file_without_the_class_says_what_it_has(tmp_path: Path) -> None:
+    file = tmp_path / "no_loop_here.py"
+    file.write_text("from bakeoff import Pipeline\n\n\nclass Other(Pipeline):\n    pass\n\n\nclass Plain:\n    pass\n")
+    with pytest.raises(BakeoffError, match=r"the file has no 'Loop'; it has Other$"):
+        load_pipeline(f"{file}:Loop")
+    with pytest.raises(BakeoffError, match=r"is a class of another kind, not a .*Pipeline"):
+        load_pipeline(f"{file}:Plain")

@@ -1,1 +1,0 @@
-"""Glue modules of wrong loops."""

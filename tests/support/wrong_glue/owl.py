@@ -1,6 +1,0 @@
-"""The glue of a wrong owl loop."""
-
-from bakeoff.models.pipelines.owl.glue import *  # noqa: F403
-from wrong_glue.mistakes import last_entry, same
-
-__all__ = ["last_entry", "same"]

@@ -525,6 +525,13 @@ def watch_dispatch(note: Callable[[Any, list[Any], Any], None]) -> Any:
     return Watching()  # type: ignore[no-untyped-call]
 
 
+def without_dispatch() -> Any:
+    """A context in which no mode watches or changes what is dispatched."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    return _disable_current_modes()
+
+
 def storage_id(tensor: "Tensor") -> int:
     """Identifies a tensor's storage while it lives, on the meta device too, where every address is 0."""
     found: int = tensor.untyped_storage()._cdata

@@ -1,5 +1,7 @@
 """Inspects a user's callable in a worker of its own."""
 
+import symtable
+from collections.abc import Iterator
 from pathlib import Path
 
 from bakeoff.artifact.export import value_of
@@ -16,15 +18,38 @@ from bakeoff.record.floor import best_ceilings
 from bakeoff.record.store import Records
 from bakeoff.sweeps.progress import Progress
 
+_BINDERS = {"exec", "globals", "setattr", "vars", "__getattr__"}
+"""Names by whose use a file may bind names that cannot be read from its text."""
+
 
 def split_reference(text: str) -> tuple[Path, str]:
-    """The file and the name of `FILE.py:NAME`. Raises BakeoffError where it is none, or there is no such file."""
+    """The file and the name of `FILE.py:NAME`. Raises BakeoffError where it is none, or the file has no such name."""
     file, _, name = text.rpartition(":")
     if not file or not name:
         raise BakeoffError(f"{text}: no function is named; give FILE.py:NAME, or an artifact's folder", "bad-option")
     if not Path(file).is_file():
         raise BakeoffError(f"there is no file {file}; give another path, as in FILE.py:NAME", "bad-user-code")
+    try:
+        source = Path(file).read_text(encoding="utf-8")
+        module = symtable.symtable(source, file, "exec")
+    except (SyntaxError, ValueError) as error:
+        raise BakeoffError(f"{text}: {file} is no Python: {error}", "bad-user-code") from error
+    bound = set(_bound_names(module))
+    if name not in bound and not bound & _BINDERS and "import *" not in source:
+        functions = [each.get_name() for each in module.get_children() if each.get_type() == "function"]
+        known = f"functions there: {', '.join(functions) or 'none'}"
+        raise BakeoffError(f"{Path(file).name} has no '{name}'; {known}", "unknown-name")
     return Path(file).absolute(), name
+
+
+def _bound_names(table: symtable.SymbolTable) -> Iterator[str]:
+    """Names that a file may bind at its top, without running it; those of `_BINDERS` where it may bind any other."""
+    for symbol in table.get_symbols():
+        is_bound = symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
+        if symbol.get_name() in _BINDERS or (is_bound and (table.get_type() == "module" or symbol.is_global())):
+            yield symbol.get_name()
+    for inner in table.get_children():
+        yield from _bound_names(inner)
 
 
 def inspect_file(

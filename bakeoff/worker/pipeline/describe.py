@@ -8,15 +8,15 @@ down, as a live module is, so that they can be swept.
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves
+from torch.utils import _pytree as pytree
 
+from bakeoff.backends.torch_internals import fake_tensors, storage_id, watch_dispatch, without_dispatch
 from bakeoff.models import resolve_component
 from bakeoff.models.component import Workload
 from bakeoff.models.errors import BakeoffError
@@ -89,32 +89,29 @@ class UnitRun:
         return Unit(tuple(one.call for one in self.calls), tuple(self.phases), frames)
 
 
-class _Taints(TorchDispatchMode):
+class _Taints:
     """Follows which slots had a part in a tensor, by its storage."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
         self._slots: dict[int, frozenset[str]] = {}
         self._alive: list[Tensor] = []
 
     def of(self, tree: Any) -> frozenset[str]:
-        tensors = (one for one in tree_leaves(tree) if isinstance(one, Tensor))
-        return frozenset().union(*(self._slots.get(_storage(one), frozenset()) for one in tensors))
+        tensors = (one for one in pytree.tree_leaves(tree) if isinstance(one, Tensor))
+        return frozenset().union(*(self._slots.get(storage_id(one), frozenset()) for one in tensors))
 
     def mark(self, tree: Any, slots: frozenset[str]) -> None:
-        for one in tree_leaves(tree):
+        for one in pytree.tree_leaves(tree):
             if isinstance(one, Tensor):
-                self._slots[_storage(one)] = slots
+                self._slots[storage_id(one)] = slots
                 self._alive.append(one)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        self.mark(result, self.of((args, kwargs)))
-        return result
-
-
-def _storage(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
+    def followed(self) -> AbstractContextManager[object]:
+        """A context in which results have the slots of the arguments."""
+        watching: AbstractContextManager[object] = watch_dispatch(
+            lambda _func, arguments, result: self.mark(result, self.of(arguments))
+        )
+        return watching
 
 
 class Recorder(Run):
@@ -155,7 +152,7 @@ class Recorder(Run):
                 f"run.{slot} is called; modules() has {', '.join(self._filled) or 'no slot'}", "bad-config"
             )
         filled = self._filled[slot]
-        with _disable_current_modes() if self.is_real else contextlib.nullcontext():
+        with without_dispatch() if self.is_real else contextlib.nullcontext():
             name, inputs, outputs, result = self.computed(slot, filled, program, args, kwargs)
         self.taints.mark(outputs, self.taints.of(inputs) | {name})
         phase = self._phase or slot
@@ -213,7 +210,7 @@ def run_units(
     for number in range(OPENING, MOST_UNITS):
         recorder.unit = unit = UnitRun()
         units.append(unit)
-        follows = recorder.taints if constant is not None else contextlib.nullcontext()
+        follows = recorder.taints.followed() if constant is not None else contextlib.nullcontext()
         if number != OPENING:
             unit.before = flat(state)
             if constant is not None:
@@ -262,7 +259,7 @@ def describe_loop(job: DescribeLoopJob, report: Report) -> Loop:
 
         return describe_users(pipeline, filled, job, report)
     slots = tuple(Slot(name, one.component, one.preset, one.batch) for name, one in filled.items())
-    with FakeTensorMode():
+    with fake_tensors():
         recorder = Recorder(filled, "cpu")
 
         def given(unit: int) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten_with_path, tree_leaves, tree_map_with_path
+from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from bakeoff.backends.backend import Engine
@@ -145,7 +145,7 @@ def call_of(loop: Loop, key: Key, loaded: LoadedSubject) -> tuple[Signature, Nod
 
 def flat(tree: Any) -> dict[str, Any]:
     """The leaves of a state by their paths, as in `cache/0`."""
-    return {path_of(path): leaf for path, leaf in tree_flatten_with_path(tree)[0]}
+    return {path_of(path): leaf for path, leaf in pytree.tree_flatten_with_path(tree)[0]}
 
 
 def path_of(path: Sequence[Any]) -> str:
@@ -371,7 +371,7 @@ class LoopRunner(Run):
             value = state.get(path_of(path))
             return own if value is None else value.to(own.device, own.dtype, copy=True)
 
-        self._state = self._in_buffers(tree_map_with_path(given, self._state))
+        self._state = self._in_buffers(pytree.tree_map_with_path(given, self._state))
         self.next_unit = unit
 
     def _in_buffers(self, state: Any) -> Any:
@@ -383,7 +383,7 @@ class LoopRunner(Run):
             buffer = self._buffers.get(path_of(path))
             return leaf if buffer is None else buffer.copy_(leaf)
 
-        return tree_map_with_path(placed, state)
+        return pytree.tree_map_with_path(placed, state)
 
     def ports(self) -> Mapping[Key, Port]:
         """The port of each program."""
@@ -499,7 +499,9 @@ class LoopRunner(Run):
                 inputs = called_as(found.call[0], found.shapes, args, kwargs)
                 if inputs is not None:
                     return found, inputs
-        shapes = ", ".join(str(list(one.shape)) for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor))
+        shapes = ", ".join(
+            str(list(one.shape)) for one in pytree.tree_leaves((args, kwargs)) if isinstance(one, Tensor)
+        )
         text = f"slot {method} is called with other shapes, names or plain values than in the first units, now with "
         text += f"{shapes or 'no tensor'}; let every unit call it alike"
         raise BakeoffError(text, "bad-user-code")

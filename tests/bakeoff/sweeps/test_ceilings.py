@@ -150,14 +150,15 @@ class TestInASweep:
         monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
 
     def told(self, folder: Path, *backends: str, budget_s: float = 0.0) -> list[str]:
-        """What was started and finished."""
+        """What was started and finished, once the model was described."""
         progress = Recorder()
         asked = Request("toy", backends=backends, dtypes=("fp32", "bf16"), device="cpu", threads=1, final_s=0)
         plan = make_plan(replace(asked, presets=("tiny",), workloads=("world",), budget_s=budget_s))
         with marked_folder(folder):
             self.records = [entry.record for entry in run_sweep(plan, folder / "runs", "", False, progress).stored]
         self.said = [what for kind, what in progress.told if kind == "say" and "floor" in what]
-        return [what.split(" ")[0].split("/")[-2:][0] for kind, what in progress.told if kind in ("start", "result")]
+        told = [what.split(" ")[0].split("/")[-2:][0] for kind, what in progress.told if kind in ("start", "result")]
+        return told[told[:1] == ["describing"] :]
 
     def test_they_come_after_the_first_rows_and_before_rows_of_compilers(self, tmp_path: Path) -> None:
         told = self.told(tmp_path, "eager", "torch.export[]")

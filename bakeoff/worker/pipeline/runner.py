@@ -26,7 +26,7 @@ from bakeoff.models import resolve_component
 from bakeoff.models.brought.about import read_about
 from bakeoff.models.component import Draw, TensorSpec, Workload
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.pipelines.pipeline import OPENING, Loop, Pipeline
+from bakeoff.models.pipelines.pipeline import OPENING, BuiltIn, Loop, Pipeline
 from bakeoff.models.signature import Node, Signature, flatten_call, rebuild
 from bakeoff.record.pipeline import LineKind
 from bakeoff.worker.pipeline.clocks import UNATTRIBUTED, UnitClock, make_clock
@@ -201,6 +201,8 @@ class Run:
         replaced = []
         try:
             for slot, module in self.modules().items():
+                if isinstance(module, BuiltIn):
+                    continue  # only `run` calls it
                 method = slot.partition(".")[2] or "forward"
                 replaced.append((slot, module, method, vars(module).get(method)))
                 self._own[slot] = own = getattr(module, method)

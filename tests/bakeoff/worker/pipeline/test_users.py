@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import load_pipeline
-from bakeoff.models.pipelines.pipeline import Loop, Pipeline
+from bakeoff.models.pipelines.pipeline import BuiltIn, Loop, Pipeline
 from bakeoff.process.jobs import DescribeLoopJob
 from bakeoff.worker.pipeline.facts import check_class, check_object, checked_modules
 from bakeoff.worker.pipeline.users import describe_users
@@ -93,6 +93,26 @@ class Counts(Base):
         return state, {"x": run.small(given["x"] + self.count)}
 
 
+class BesideBuiltIn(Base):
+    """Calls its own module in place, and a component of the lab by `run`."""
+
+    def modules(self) -> dict[str, Any]:
+        self.small = Small()
+        return {"small": self.small, "lab": BuiltIn("toy", "tiny")}
+
+    def given(self, unit: int, draw: Any) -> dict[str, Tensor]:
+        return {"x": draw("x", (3, 4)), "z": draw("z", (1, 1, 32, 16, 16)), "cache": draw.zeros((1, 32, 2, 16, 16))}
+
+    def start(self, given: dict[str, Tensor], run: Any) -> dict[str, Tensor]:
+        return {"cache": given["cache"]}
+
+    def step(self, state: Any, given: Any, run: Any) -> tuple[Any, dict[str, Tensor]]:
+        with run.in_place():
+            x = self.small(given["x"])
+        found = run.lab.stream(**{"z": given["z"], "cache.00": state["cache"]})
+        return {"cache": found["cache.00"]}, {"x": x, "video": found["video"]}
+
+
 class ReadsLate(Base):
     """Reads what the first call returned after the second."""
 
@@ -126,6 +146,13 @@ def test_what_the_first_units_say(tmp_path: Path) -> None:
     assert loop.state == {"window": ("small",)}
     (slot,) = loop.slots
     assert (slot.users, Path(slot.component).name) == (True, "small.small")
+
+
+def test_modules_are_called_in_place_beside_components_of_the_lab(tmp_path: Path) -> None:
+    loop = described(BesideBuiltIn, tmp_path)
+    assert loop.calls() == {("small", "call"): 1, ("lab", "stream"): 1}
+    assert [(slot.name, slot.users) for slot in loop.slots] == [("small", True), ("lab", False)]
+    assert {output.name: output.slots for output in loop.outputs} == {"x": ("small",), "video": ("lab",)}
 
 
 def test_outputs_that_are_read_after_the_next_call_are_kept(tmp_path: Path) -> None:

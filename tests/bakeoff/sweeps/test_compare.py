@@ -31,8 +31,9 @@ from bakeoff.report.render import terminal
 from bakeoff.sweeps import compare as comparing
 from bakeoff.sweeps.compare import compare, plan_of_two, race
 from bakeoff.sweeps.compare_worker import CompareWorker
+from bakeoff.sweeps.finals import _baseline, _two_best
 from bakeoff.sweeps.progress import Unheard
-from bakeoff.sweeps.run import _baseline, _two_best, run_sweep
+from bakeoff.sweeps.run import run_sweep
 from bakeoff.sweeps.session import Spent, open_session, with_works
 
 pytestmark = pytest.mark.timeout(600)

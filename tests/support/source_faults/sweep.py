@@ -204,7 +204,7 @@ FAULTS = (
     Fault(
         "sweep",
         "a final is between the first two rows of the table",
-        "bakeoff/sweeps/run.py",
+        "bakeoff/sweeps/finals.py",
         "return [by_id[entry.id] for entry in finalists([stored[row.key] for row in by_id.values()], objective)]",
         "return list(by_id.values())[:2]",
         (f"{_COMPARE}::test_a_final_is_of_the_two_best_and_eager_unless_it_is_one_of_them",),
@@ -212,7 +212,7 @@ FAULTS = (
     Fault(
         "sweep",
         "eager fp32 that was only unstable is left out of the final",
-        "bakeoff/sweeps/run.py",
+        "bakeoff/sweeps/finals.py",
         'record.status in ("ok", "unstable") else (None, reason)',
         'record.status == "ok" else (None, reason)',
         (f"{_COMPARE}::test_a_final_is_of_the_two_best_and_eager_unless_it_is_one_of_them",),
@@ -220,7 +220,7 @@ FAULTS = (
     Fault(
         "sweep",
         "a final that was run before an interruption is run again",
-        "bakeoff/sweeps/run.py",
+        "bakeoff/sweeps/finals.py",
         "before = known.get(_pair(best))",
         "before = known.get(_pair(measured))",
         (f"{_BUDGET}::TestFinals::test_are_not_run_twice_where_the_best_stay_the_best",),

@@ -156,19 +156,16 @@ class CpuProbe:
         self, pid: int, quantities: Collection[CpuQuantity], without: Collection[int] = (), root: Path = ROOT
     ) -> None:
         """Reads /proc and cgroups below `root`. `without` as for ProcessTree."""
-        self._quantities, self._root, self._pid = frozenset(quantities), root, pid
+        self._quantities, self._root = frozenset(quantities), root
         self._tree = ProcessTree(pid, without, root)
         self._limit = cgroups.tightest_limit(root) if "memory" in quantities else None
-        self._begun_ns: int | None = None
         self._before: tuple[int, int] | None = None
         """Time and CPU time of the last rate."""
-        self._ended_ns: int | None = None
-        self._missing: dict[str, str] = {}
+        self._missing = {"cpu.process": f"process {pid} was not found"} if "process" in quantities else {}
 
     def sample(self, now_ns: int) -> Iterator[Reading]:
-        begun_ns = self._begun_ns = now_ns if self._begun_ns is None else self._begun_ns
-        if "process" in self._quantities and self._ended_ns is None:
-            yield from self._process(now_ns, begun_ns)
+        if "process" in self._quantities:
+            yield from self._process(now_ns)
         if "memory" in self._quantities:
             used = self._limit.used_bytes() if self._limit is not None else self._machine_bytes()
             yield from self._told("cpu.memory", None if used is None else used / MIB)
@@ -178,12 +175,11 @@ class CpuProbe:
     def report(self) -> ProbeReport:
         return ProbeReport(missing=tuple(self._missing.values()))
 
-    def _process(self, now_ns: int, begun_ns: int) -> Iterator[Reading]:
+    def _process(self, now_ns: int) -> Iterator[Reading]:
         tree = self._tree.read()
         if tree is None:
-            self._ended_ns = now_ns
-            self._missing["cpu.process"] = f"process {self._pid} was not found after {(now_ns - begun_ns) / 1e9:.1f} s"
             return
+        self._missing.pop("cpu.process", None)
         yield Reading("cpu.process_memory", "process", tree.resident_bytes / MIB)
         if self._before is None:
             self._before = now_ns, tree.cpu_ns

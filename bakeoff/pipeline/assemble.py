@@ -21,7 +21,6 @@ from bakeoff.record.source import backend_source, code_hash, component_hash, ins
 from bakeoff.record.store import now
 from bakeoff.record.user_source import pipeline_hash
 from bakeoff.sweeps.assemble import ended_status, ending, host_findings, issue_findings
-from bakeoff.sweeps.watch import NOT_WATCHED, Watched
 
 How = Literal["alone", "interleaved", "in turn"]
 
@@ -34,10 +33,9 @@ def make_record(
     blocks: Sequence[Block] = (),
     span_s: float = 0.0,
     findings: Sequence[Finding] = (),
-    watched: Watched = NOT_WATCHED,
 ) -> PipelineRecord:
-    """The record of one mix, whatever came of it; `findings` are those of the rounds, `watched` a monitor's."""
-    plan = session.plan
+    """The record of one mix, whatever came of it; `findings` are those of the rounds."""
+    plan, watched = session.plan, outcome.watched
     request, loop, subject = plan.request, plan.loop, plan.subject
     configs = {slot: of.component.preset(loop.presets[slot]).config for slot, of in plan.slots.items()}
     commit, dirty = paths.commit()

@@ -15,7 +15,6 @@ from bakeoff.record.pipeline import PipelineMeasurement
 from bakeoff.record.schema import MEASURED, Finding, new_finding
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.row import References, measure_job
-from bakeoff.sweeps.watch import Watched, WorkerWatch
 
 UNIT: Phase = "unit"
 """The command that asks for one unit of the loop."""
@@ -58,9 +57,9 @@ class MixWorker:
             heap_offset_bytes=heap_offset,
             profile=session.profile_of(mix),
         )
-        launch = replace(session.launch_of(mix, running), on_event=self._on_event)
-        self._watch = WorkerWatch(launch, (UNIT,), session.plan.request.monitor)
-        self._worker = LiveWorker(job, self._watch.launch)
+        timed = (UNIT,) if session.plan.request.monitor else ()
+        launch = replace(session.launch_of(mix, running), on_event=self._on_event, timed=timed)
+        self._worker = LiveWorker(job, launch)
 
     def __enter__(self) -> "MixWorker":
         self._worker.__enter__()
@@ -68,17 +67,11 @@ class MixWorker:
 
     def __exit__(self, *error: object) -> None:
         self._worker.__exit__(None, None, None)
-        self._watch.stop()
 
     def _on_event(self, event: Event) -> None:
         if event.phase not in (UNIT, "opening"):  # the rounds are what is said of them
             detail = f"{self.mix.label} {event.detail}".strip()
             self._running.event(Event(event.phase, detail))
-
-    @property
-    def watched(self) -> Watched:
-        """What a monitor saw, once the worker has ended."""
-        return self._watch.watched
 
     @property
     def live(self) -> bool:
@@ -128,7 +121,6 @@ class MixWorker:
     def _end(self) -> Outcome:
         if self._outcome is None:
             self._outcome = self._worker.finish(PipelineMeasurement)
-            self._watch.stop()
             if self._outcome.kind == "result" and self._outcome.value.status in MEASURED:
                 build_cache.mark_finished(self.mix.cache_folder)
         return self._outcome

@@ -198,7 +198,7 @@ def _measure(
         if outcome.kind == "result":
             outcome = replace(outcome, value=seen_apart(session, mix, outcome.value, running))
         found = (*findings, *changed, *_few(worker, outcome, limits))
-        made = make_record(session, mix, outcome, how, worker.blocks, sum(worker.span_s), found, worker.watched)
+        made = make_record(session, mix, outcome, how, worker.blocks, sum(worker.span_s), found)
         _keep(session, mix, made, running)
     for _, outcome in ended:
         if outcome.kind == "refused":

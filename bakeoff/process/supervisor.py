@@ -26,6 +26,7 @@ from bakeoff.process.environment import IN_WORKER, make_work_folder
 from bakeoff.process.gpu_memory import GpuMeter, GpuPeaks
 from bakeoff.process.jobs import Answer, Job
 from bakeoff.process.phases import Block
+from bakeoff.process.watch import NOT_WATCHED, Watched, Watching, start_monitor, stop_monitor
 from bakeoff.record.codec import read_as
 
 WORKER = (sys.executable, "-P", "-m", "bakeoff.worker")
@@ -76,6 +77,8 @@ class Outcome:
     """The same by the worker's clock, of phases that another one followed."""
     gpu_peaks: GpuPeaks | None = None
     """Peak device memory of untimed phases, where a GPU was metered."""
+    watched: Watched = NOT_WATCHED
+    """What a monitor saw, where one was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,8 @@ class Launch:
     on_event: Callable[[Event], None] = _ignore
     gpu: str = ""
     """UUID of the GPU whose memory is polled in untimed phases; empty: none."""
+    timed: Collection[str] = ()
+    """Phases that samples are taken in, of a worker that a monitor watches; empty: none does."""
 
 
 def run_job(job: Job, result_type: type, launch: Launch) -> Outcome:
@@ -157,6 +162,8 @@ class LiveWorker:
         self._report: dict[str, Any] | None = None
         self._wall_s = 0.0
         self._meter = GpuMeter(launch.gpu)
+        self._monitor: Watching | None = None
+        self._watched = NOT_WATCHED
 
     def __enter__(self) -> "LiveWorker":
         guard.prctl(guard.PR_SET_CHILD_SUBREAPER, 1)
@@ -192,6 +199,8 @@ class LiveWorker:
         _guards.add(self._process.pid)
         for descriptor in ours:
             os.close(descriptor)
+        if self._launch.timed:
+            self._monitor = start_monitor(self._process.pid, self._launch.gpu)
         return self
 
     def __exit__(
@@ -273,6 +282,7 @@ class LiveWorker:
                 phase_s=spans.own_s,
                 worker_phase_s=spans.worker_s,
                 gpu_peaks=self._meter.peaks(),
+                watched=self._watched,
             )
 
         if self._late:
@@ -311,6 +321,8 @@ class LiveWorker:
         ended = time.monotonic()
         self.timeline.append(("", ended))
         self._wall_s = ended - self._started
+        if self._monitor is not None:
+            self._watched = stop_monitor(self._monitor, self.timeline, self._launch.timed)
 
     def _drain(self) -> None:
         """Take the events of a worker that ended before they were read."""

@@ -30,7 +30,7 @@ from bakeoff.record.schema import (
 from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash
 from bakeoff.record.store import now
 from bakeoff.sweeps.session import Session
-from bakeoff.sweeps.watch import NOT_WATCHED, Ended
+from bakeoff.sweeps.watch import Ended
 
 _STATUS: dict[str, Status] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
 """By how a worker ended without a result."""
@@ -40,7 +40,7 @@ def make_record(
     session: Session, row: Row, outcome: Outcome, ended: Ended | None = None, findings: Sequence[Finding] = ()
 ) -> Record:
     """The record of one try, whatever came of it; `ended` is how its worker did, `findings` are the caller's own."""
-    watched = NOT_WATCHED if ended is None else ended.watched
+    watched = outcome.watched
     plan, component, subject = session.plan, session.plan.component, row.subject
     preset = component.preset(subject.preset)
     workload, work = component.workload(preset.config, subject.workload, subject.batch), session.works[subject]

@@ -15,6 +15,7 @@ from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.rows import Key, Row
 from bakeoff.process.jobs import NOTHING_TRACED, MeasureJob, MeasureResult, TraceJob, TraceResult
+from bakeoff.process.phases import TIMED
 from bakeoff.process.supervisor import Event, Outcome
 from bakeoff.record.schema import MEASURED, Finding, Measurement, ProofRecord, Record, Status, TraceRecord, new_finding
 from bakeoff.record.short_calls import UNNAMED_NS, short_call
@@ -200,7 +201,8 @@ def _measure(session: Session, tries: Sequence[_Try]) -> Generator[_Measured, No
         policy = replace(request.policy, trace=request.policy.trace and not tried.trace_apart)
         job = replace(measure_job(row, policy, tried.references), overlapped=beside > 0)
         jobs.append(job)
-        tasks.append(Task(job, MeasureResult, launch_of(session, row, tried.running, beside), request.monitor))
+        launch = launch_of(session, row, tried.running, beside)
+        tasks.append(Task(job, MeasureResult, replace(launch, timed=TIMED if request.monitor else ())))
     with closing(in_turns(tasks, session.spent.stopped)) as all_ended:
         for tried, job, ended in zip(tries, jobs, all_ended, strict=True):
             session.spent.worker(ended.timeline)

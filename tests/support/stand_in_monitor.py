@@ -1,5 +1,6 @@
 """Stands for a monitor: it remembers what it was started on, and reports one sample a tenth of a second."""
 
+import os
 import time
 from dataclasses import dataclass, field
 
@@ -18,8 +19,6 @@ class StandIn:
     gpu: str
     sees: bool = True
     """False: it reports nothing but what is missing."""
-    commands: tuple[str, ...] = ()
-    """Of the watched process and of those below it, when it was started."""
     started_ns: int = field(default_factory=time.monotonic_ns)
     stopped_ns: int = 0
 
@@ -39,21 +38,12 @@ class StandIn:
 
 @dataclass
 class Factory:
-    """Takes the place of `bakeoff.sweeps.watch.start_monitor`."""
+    """Takes the place of `bakeoff.process.watch.start_monitor`."""
 
     sees: bool = True
     made: list[StandIn] = field(default_factory=list)
 
     def __call__(self, pid: int, gpu: str) -> StandIn:
-        watched = psutil.Process(pid)
-        commands = [_command(each) for each in (watched, *watched.children(recursive=True))]
-        self.made.append(StandIn(pid, gpu, self.sees, tuple(commands)))
+        assert psutil.Process(pid).ppid() == os.getpid(), "a guard, which a worker and all that it starts are below"
+        self.made.append(StandIn(pid, gpu, self.sees))
         return self.made[-1]
-
-
-def _command(process: psutil.Process) -> str:
-    """Its command line; "" of one that has ended."""
-    try:
-        return " ".join(process.cmdline())
-    except psutil.NoSuchProcess:  # a zombie too
-        return ""

@@ -162,13 +162,13 @@ def rates(probe: CpuProbe, now_ns: int) -> list[float]:
     return [reading.value for reading in probe.sample(now_ns) if reading.name == "cpu.process"]
 
 
-def test_a_process_that_ended_is_said_once(proc: Proc) -> None:
-    probe = CpuProbe(100, ["process"], root=proc.root)
+def test_a_process_that_was_never_there_is_said_and_the_end_of_one_is_not(proc: Proc) -> None:
+    probe, other = (CpuProbe(pid, ["process"], root=proc.root) for pid in (100, 200))
     list(probe.sample(0))
     proc.end(100)
     for second in (4, 5):
-        assert list(probe.sample(second * SECOND)) == []
-    assert probe.report().missing == ("process 100 was not found after 4.0 s",)
+        assert [*probe.sample(second * SECOND), *other.sample(second * SECOND)] == []
+    assert (probe.report().missing, other.report().missing) == ((), ("process 200 was not found",))
 
 
 def test_memory_of_the_machine_and_load(proc: Proc) -> None:

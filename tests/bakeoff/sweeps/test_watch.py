@@ -1,7 +1,5 @@
 """A sweep or a run of mixes with a monitor: what it watches, what records keep of it, and what happens without it."""
 
-import os
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,18 +9,18 @@ from lab import FAST, TORCHLESS, Recorder, Swept, check_sweep, marked_folder, ou
 from stand_in_monitor import NOTHING, Factory
 
 from bakeoff.machine import host, paths
+from bakeoff.monitor import client
 from bakeoff.pipeline.plan import make_pipeline_plan
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.pipeline.run import run_pipeline
 from bakeoff.plan.request import Request
-from bakeoff.process import guard, supervisor
+from bakeoff.process import supervisor
 from bakeoff.process.jobs import CeilingsJob, CeilingsResult
-from bakeoff.process.supervisor import Deadlines, Event, Launch
+from bakeoff.process.supervisor import Deadlines, Launch, Outcome
+from bakeoff.process.watch import NOT_WATCHED
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all
-from bakeoff.sweeps import watch
-from bakeoff.sweeps.watch import NOT_WATCHED, WorkerWatch, find_guard
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -39,7 +37,7 @@ def _lab(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def monitors(monkeypatch: pytest.MonkeyPatch) -> Factory:
     made = Factory()
-    monkeypatch.setattr(watch, "start_monitor", made)
+    monkeypatch.setattr(supervisor, "start_monitor", made)
     return made
 
 
@@ -53,8 +51,6 @@ def test_a_record_keeps_what_a_monitor_saw_of_its_worker(monitors: Factory, tmp_
     record = only(sweep(REQUEST, tmp_path))
     assert outcome(record) == "ok"
     (monitor,) = monitors.made
-    assert guard.__file__ in monitor.commands[0], "the guard, which the worker and all that it starts are below"
-    assert any(TORCHLESS[-1] in command for command in monitor.commands[1:])
     assert monitor.stopped_ns
     assert not psutil.pid_exists(monitor.pid), "it is stopped when the worker has ended"
     seen, window = record.monitored, record.monitored_window_ns
@@ -92,46 +88,39 @@ def test_a_row_is_measured_where_a_monitor_sees_nothing(monitors: Factory, tmp_p
     )
 
 
-def test_a_row_is_measured_where_no_monitor_can_be_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(watch, "find_guard", lambda _log: None)
-    record = only(sweep(REQUEST, tmp_path))
-    assert (record.status, record.monitored) == ("ok", None)
-    assert [finding.code for finding in record.measurement.findings] == ["not-monitored"]
-
-
-def test_a_worker_that_dies_has_been_watched_until_then(
-    monitors: Factory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    dying = tmp_path / "dying.py"
-    dying.write_text(
-        'import os, sys, time\nos.write(int(sys.argv[1]), b\'{"phase": "import"}\\n\')\ntime.sleep(0.3)\nos._exit(7)\n'
-    )
-    monkeypatch.setattr(supervisor, "WORKER", (TORCHLESS[0], "-I", "-S", str(dying)))
-    launch = Launch({}, Deadlines(30.0), tmp_path / "row.log")
-    with WorkerWatch(launch, ("latency",), asked=True) as watched:
-        outcome = supervisor.run_job(CeilingsJob("cpu", 1, ()), CeilingsResult, watched.launch)
-    assert outcome.kind == "crashed"
-    assert len(monitors.made) == 1
-    assert watched.watched.monitored is not None
-    assert (watched.watched.window_ns, watched.watched.findings) == (None, ())
-
-
-def test_a_real_monitor_sees_a_worker_and_leaves_out_that_it_has_ended(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    busy = tmp_path / "busy.py"
-    busy.write_text(
+def run(folder: Path, script: str, timed: tuple[str, ...], gpu: str = "") -> Outcome:
+    """How a worker ends that runs this script, in which `enter` announces a phase."""
+    worker = folder / "worker.py"
+    worker.write_text(
         "import os, sys, time\n"
-        'os.write(int(sys.argv[1]), b\'{"phase": "latency"}\\n\')\n'
-        "end = time.monotonic() + 4\n"
-        "while time.monotonic() < end:\n"
-        "    pass\n"
+        'def enter(phase): os.write(int(sys.argv[1]), b\'{"phase": "%s"}\\n\' % phase.encode())\n' + script
     )
-    monkeypatch.setattr(supervisor, "WORKER", (TORCHLESS[0], "-I", "-S", str(busy)))
-    launch = Launch({}, Deadlines(30.0), tmp_path / "row.log")
-    with WorkerWatch(launch, ("latency",), asked=True) as watched:
-        supervisor.run_job(CeilingsJob("cpu", 1, ()), CeilingsResult, watched.launch)
-    seen, window = watched.watched.monitored, watched.watched.window_ns
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supervisor, "WORKER", (TORCHLESS[0], "-I", "-S", str(worker)))
+        launch = Launch({}, Deadlines(30.0), folder / "row.log", gpu=gpu, timed=timed)
+        return supervisor.run_job(CeilingsJob("cpu", 1, ()), CeilingsResult, launch)
+
+
+def test_a_row_is_measured_where_no_monitor_can_be_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(client, "COMMAND", ("-c", "import no_such_library"))
+    record = only(sweep(REQUEST, tmp_path))
+    assert record.status == "ok"
+    (finding,) = record.measurement.findings
+    assert (finding.code, "no_such_library" in finding.text) == ("not-monitored", True)
+
+
+def test_a_worker_that_dies_has_been_watched_until_then(monitors: Factory, tmp_path: Path) -> None:
+    ended = run(tmp_path, "enter('import')\ntime.sleep(0.3)\nos._exit(7)\n", ("latency",))
+    assert ended.kind == "crashed"
+    assert len(monitors.made) == 1
+    assert ended.watched.monitored is not None
+    assert (ended.watched.window_ns, ended.watched.findings) == (None, ())
+
+
+def test_a_real_monitor_sees_a_worker_and_leaves_out_that_it_has_ended(tmp_path: Path) -> None:
+    busy = "enter('latency')\nend = time.monotonic() + 4\nwhile time.monotonic() < end:\n    pass\n"
+    watched = run(tmp_path, busy, ("latency",)).watched
+    seen, window = watched.monitored, watched.window_ns
     assert seen is not None
     assert window is not None
     assert seen.missing == ()
@@ -146,38 +135,17 @@ def test_a_real_monitor_sees_a_worker_and_leaves_out_that_it_has_ended(
 
 
 def test_a_window_lasts_from_the_first_timed_phase_to_the_last(monitors: Factory, tmp_path: Path) -> None:
-    told: list[str] = []
-    launch = Launch({}, Deadlines(30.0), tmp_path / "row.log", lambda event: told.append(event.phase))
-    with pytest.MonkeyPatch.context() as patch, WorkerWatch(launch, ("latency", "throughput"), asked=True) as watched:
-        patch.setattr(watch, "find_guard", lambda _log: os.getpid())
-        for phase in ("import", "latency", "throughput", "latency", "memory", "fresh inputs"):
-            watched.launch.on_event(Event(phase))
-            time.sleep(0.05)
-    assert told == ["import", "latency", "throughput", "latency", "memory", "fresh inputs"]
-    window = watched.watched.window_ns
+    phases = ("import", "latency", "throughput", "latency", "memory", "fresh inputs")
+    script = f"for phase in {phases}:\n    enter(phase)\n    time.sleep(0.2)\n"
+    window = run(tmp_path, script, ("latency", "throughput"), "GPU-1").watched.window_ns
     assert window is not None
-    assert (window[1] - window[0]) / 1e9 == pytest.approx(0.15, abs=0.04)
-    assert monitors.made[0].gpu == ""
-
-
-def test_a_gpu_is_watched_by_its_uuid(monitors: Factory, tmp_path: Path) -> None:
-    launch = Launch({}, Deadlines(30.0), tmp_path / "row.log", gpu="GPU-1")
-    with pytest.MonkeyPatch.context() as patch, WorkerWatch(launch, (), asked=True) as watched:
-        patch.setattr(watch, "find_guard", lambda _log: os.getpid())
-        watched.launch.on_event(Event("import"))
+    assert (window[1] - window[0]) / 1e9 == pytest.approx(0.6, abs=0.1)
     assert monitors.made[0].gpu == "GPU-1"
 
 
-def test_a_watch_that_was_not_asked_for_changes_nothing(monitors: Factory, tmp_path: Path) -> None:
-    launch = Launch({}, Deadlines(30.0), tmp_path / "row.log")
-    with WorkerWatch(launch, ("latency",), asked=False) as watched:
-        assert watched.launch is launch
-    assert watched.watched == NOT_WATCHED
+def test_a_worker_without_a_monitor_is_not_watched(monitors: Factory, tmp_path: Path) -> None:
+    assert run(tmp_path, "enter('latency')\n", ()).watched == NOT_WATCHED
     assert monitors.made == []
-
-
-def test_a_guard_is_known_by_the_log_of_its_worker(tmp_path: Path) -> None:
-    assert find_guard(tmp_path / "nobody.log") is None
 
 
 def test_each_mix_is_watched_apart(monitors: Factory, tmp_path: Path) -> None:

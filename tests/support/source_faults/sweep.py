@@ -81,10 +81,10 @@ FAULTS = (
         "a row is timed while others are still built",
         "bakeoff/sweeps/watch.py",
         """        waiting = wait_for(dict.fromkeys(workers, "turn"))
-        for task, worker, watch in zip(tasks, workers, watches, strict=True):
+        for task, worker in zip(tasks, workers, strict=True):
             if waiting[worker] is not None:
 """,
-        """        for task, worker, watch in zip(tasks, workers, watches, strict=True):
+        """        for task, worker in zip(tasks, workers, strict=True):
             if wait_for({worker: "turn"})[worker] is not None:
 """,
         (f"{_TURNS}::test_one_that_hangs_ends_at_its_own_deadline",),

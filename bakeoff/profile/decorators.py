@@ -14,14 +14,15 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Scalar
 from bakeoff.profile.plain import error_text
 from bakeoff.profile.profiler import installed, recording_now, tell_unheard
-from bakeoff.profile.ranges import UNKNOWN
+from bakeoff.profile.ranges import NOTHING, UNKNOWN
 from bakeoff.profile.recording import AskedKind, Recording
+from bakeoff.profile.session import NoSession, Session
 from bakeoff.profile.settings import check_tags
 from bakeoff.profile.wrapping import Args, Kwargs, wrap
 
@@ -29,43 +30,74 @@ F = TypeVar("F", bound=Callable[..., Any])
 Bound = Mapping[str, Any]
 """Arguments of a call by the names of the parameters, defaults included."""
 _Bind = Callable[[Args, Kwargs], Bound]
-_Open = Callable[[Recording, Args, Kwargs, bool], AbstractContextManager[object]]
+_Recording = Recording | NoSession
+_Open = Callable[[_Recording, Args, Kwargs, bool], AbstractContextManager[object]]
 """Opens a range of a call with these arguments; the last one says whether the call was counted already."""
 
 
-def phase(name: str) -> Callable[[F], F]:
-    """Record calls as phases. Raises BakeoffError where it is applied to what is no function."""
-    check_name("phase", name)
+class Marker:
+    """A decorator that is a context manager too: `with profile.phase("decode"):` opens what a call would open."""
+
+    def __init__(
+        self,
+        decorate: Callable[[Callable[..., Any]], Callable[..., Any]],
+        opened: Callable[[], AbstractContextManager[object] | None],
+    ) -> None:
+        self._decorate, self._open = decorate, opened
+        self._opened: list[AbstractContextManager[object]] = []
+
+    def __call__(self, function: F) -> F:
+        return cast(F, self._decorate(function))
+
+    def __enter__(self) -> object:
+        opened = self._open() or NOTHING
+        entered = opened.__enter__()
+        self._opened.append(opened)
+        return entered
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.pop().__exit__(kind, error, trace)
+
+
+def phase(name: str) -> Marker:
+    """A phase, or a decorator whose calls are phases. Raises BakeoffError where that is applied to no function."""
+    return _named("phase", name)
+
+
+def stage(name: str) -> Marker:
+    """A stage, or a decorator whose calls are stages. Raises as `phase`."""
+    return _named("stage", name)
+
+
+def _named(what: Literal["phase", "stage"], name: str) -> Marker:
+    check_name(what, name)
+
+    def opened(recording: _Recording, again: bool = False) -> AbstractContextManager[object]:
+        return recording.phase(name, again) if what == "phase" else recording.stage(name, again)
 
     def decorate(function: F) -> F:
-        check_function("phase", function)
-        return _as_range(function, lambda recording, _args, _kwargs, again: recording.phase(name, again))
+        check_function(what, function)
+        return _as_range(function, lambda recording, _args, _kwargs, again: opened(recording, again))
 
-    return decorate
-
-
-def stage(name: str) -> Callable[[F], F]:
-    """Record calls as stages. Raises as `phase`."""
-    check_name("stage", name)
-
-    def decorate(function: F) -> F:
-        check_function("stage", function)
-        return _as_range(function, lambda recording, _args, _kwargs, again: recording.stage(name, again))
-
-    return decorate
+    return Marker(decorate, lambda: _opened_now(opened))
 
 
 def unit(
     frames: int | Callable[[Bound], int] = 0,
     latents: int | Callable[[Bound], int] = 0,
     kind: AskedKind | Callable[[Bound], AskedKind] = "steady",
-) -> Callable[[F], F]:
-    """Record calls as units; what is a function gets the arguments of the call by name. Raises as `phase`."""
+) -> Marker:
+    """A unit, or a decorator whose calls are units; what is a function gets the arguments of the call by name.
+
+    Raises as `phase`.
+    """
 
     def decorate(function: F) -> F:
         bind = _binder("unit", function)
 
-        def opened(recording: Recording, args: Args, kwargs: Kwargs, _again: bool) -> AbstractContextManager[object]:
+        def opened(recording: _Recording, args: Args, kwargs: Kwargs, _again: bool) -> AbstractContextManager[object]:
             def value(given: Any) -> Any:
                 return _called(recording, "unit", given, bind, args, kwargs) if callable(given) else given
 
@@ -73,13 +105,15 @@ def unit(
 
         return _as_range(function, opened)
 
-    return decorate
+    return Marker(decorate, lambda: _opened_now(lambda recording: recording.unit(frames, latents, kind)))
 
 
 def step(
-    index: str | Callable[[Bound], Any] | None = None, timestep: str | Callable[[Bound], Any] | None = None
-) -> Callable[[F], F]:
-    """Record calls as steps: `index` and `timestep` are names of parameters, or functions of the arguments by name.
+    index: str | int | Callable[[Bound], Any] | None = None,
+    timestep: str | float | Callable[[Bound], Any] | None = None,
+) -> Marker:
+    """A step of this index and timestep, or a decorator whose calls are steps: then they are names of parameters, or
+    functions of the arguments by name.
 
     A function for `index` may return both, as a tuple; without an index calls are counted, as by `Session.step`.
     Raises BakeoffError for a name that no parameter has, and as `phase`.
@@ -89,7 +123,7 @@ def step(
         bind = _binder("step", function)
         at_index, at_timestep = (_argument("step", function, given) for given in (index, timestep))
 
-        def opened(recording: Recording, args: Args, kwargs: Kwargs, again: bool) -> AbstractContextManager[object]:
+        def opened(recording: _Recording, args: Args, kwargs: Kwargs, again: bool) -> AbstractContextManager[object]:
             place = _called(recording, "step", at_index, bind, args, kwargs, UNKNOWN)
             at = _called(recording, "step", at_timestep, bind, args, kwargs)
             if isinstance(place, tuple) and len(place) == 2:
@@ -98,29 +132,29 @@ def step(
 
         return _as_range(function, opened)
 
-    return decorate
+    return Marker(decorate, lambda: _opened_now(lambda recording: recording.step(index, timestep)))
 
 
-def session(name: str, tags: Mapping[str, Scalar] | None = None) -> Callable[[F], F]:
-    """Record each call as a session of the installed profiler. Raises BakeoffError for wrong tags, and as `phase`.
+def session(name: str, tags: Mapping[str, Scalar] | None = None) -> Marker:
+    """A session of the installed profiler, or a decorator whose calls are sessions. Raises BakeoffError for wrong tags,
+    and as `phase`.
 
     A call within a session of that profiler raises BakeoffError, as `Profiler.session` does.
     """
     check_name("session", name)
     check_tags(tags or {})
 
+    def opened() -> Session | NoSession | None:
+        if not installed:
+            tell_unheard()
+            return None
+        return installed[0].session(name, tags)
+
     def decorate(function: F) -> F:
         check_function("session", function)
+        return wrap(function, lambda _args, _kwargs, _again: opened())
 
-        def opened(_args: Args, _kwargs: Kwargs, _again: bool) -> AbstractContextManager[object] | None:
-            if not installed:
-                tell_unheard()
-                return None
-            return installed[0].session(name, tags)
-
-        return wrap(function, opened)
-
-    return decorate
+    return Marker(decorate, opened)
 
 
 def event(name: str, data: Mapping[str, Any] | Callable[..., Mapping[str, Any]] | None = None) -> Callable[[F], F]:
@@ -135,7 +169,7 @@ def event(name: str, data: Mapping[str, Any] | Callable[..., Mapping[str, Any]] 
     def decorate(function: F) -> F:
         bind = _binder("event", function)
 
-        def after(recording: Recording, call: "_Call") -> None:
+        def after(recording: _Recording, call: "_Call") -> None:
             if call.error is not None:  # which goes on
                 recording.event(name, {"error": error_text(call.error)}, failed=True)
                 return
@@ -161,7 +195,7 @@ def parameters(name: str, kind: str = "") -> Callable[[F], F]:
     def decorate(function: F) -> F:
         check_function("parameters", function)
 
-        def after(recording: Recording, call: "_Call") -> None:
+        def after(recording: _Recording, call: "_Call") -> None:
             if call.error is None:
                 recording.parameters(name, call.result, kind)
 
@@ -175,7 +209,7 @@ class _Call:
 
     __slots__ = ("_after", "args", "error", "kwargs", "result")
 
-    def __init__(self, after: Callable[[Recording, "_Call"], None], args: Args, kwargs: Kwargs) -> None:
+    def __init__(self, after: Callable[[_Recording, "_Call"], None], args: Args, kwargs: Kwargs) -> None:
         self._after, self.args, self.kwargs = after, args, kwargs
         self.result: Any = None
         self.error: BaseException | None = None
@@ -199,14 +233,20 @@ def _as_range(function: F, opened: _Open) -> F:
     """The function with a range around each call, or around each time that a generator runs."""
 
     def open_now(args: Args, kwargs: Kwargs, again: bool) -> AbstractContextManager[object] | None:
-        recording = recording_now()
-        return opened(recording, args, kwargs, again) if recording is not None else None
+        return _opened_now(lambda recording: opened(recording, args, kwargs, again))
 
     return wrap(function, open_now, each_time=True)
 
 
+def _opened_now(
+    opened: Callable[[_Recording], AbstractContextManager[object]],
+) -> AbstractContextManager[object] | None:
+    recording = recording_now()
+    return opened(recording) if recording is not None else None
+
+
 def _called(
-    recording: Recording,
+    recording: _Recording,
     what: str,
     given: Callable[[Bound], Any] | None,
     bind: _Bind,

@@ -2,6 +2,7 @@
 
 import atexit
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
@@ -12,7 +13,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Scalar
 from bakeoff.profile.cost import range_cost
 from bakeoff.profile.plain import say
-from bakeoff.profile.ranges import NOTHING, Nothing, Range
+from bakeoff.profile.ranges import NOTHING
 from bakeoff.profile.recording import Recording
 from bakeoff.profile.session import NO_SESSION, NoSession, Session, current, fallback
 from bakeoff.profile.settings import Settings
@@ -73,6 +74,9 @@ class Profiler:
         Raises BakeoffError, code bad-option, for tags that cannot be kept, and when it is entered within another
         session of this profiler.
         """
+        found = current()
+        if found.is_open and isinstance(found, NoSession):
+            return found  # its unit is the lab's
         if not self.settings.enabled:
             return NO_SESSION
         if not isinstance(name, str) or not name:
@@ -83,16 +87,15 @@ class Profiler:
             raise BakeoffError(text, "bad-option")
         return Session(self, name, self.settings.tagged(tags or {}).session_tags)
 
-    def stage(self, name: str) -> Range | Nothing:
+    def stage(self, name: str) -> AbstractContextManager[object]:
         """A range outside sessions, as in loading a checkpoint: the next session records it as `before`.
 
         Within a session of this profiler it is a stage of that.
         """
-        if not self.settings.enabled:
-            return NOTHING
         found = current()
-        inside = isinstance(found, Session) and found in self._open
-        return found.stage(name) if inside else self.before.stage(name)
+        if found in self._open or (found.is_open and isinstance(found, NoSession)):
+            return found.stage(name)
+        return self.before.stage(name) if self.settings.enabled else NOTHING
 
     def only_session(self) -> Session | None:
         """The open session; None if there are none or several."""
@@ -156,11 +159,11 @@ def tell_unheard() -> None:
         )
 
 
-def recording_now() -> Recording | None:
+def recording_now() -> Recording | NoSession | None:
     """Where ranges of decorators go: to the session of this context, else to what the installed profiler keeps for the
     next one; None where nothing is recorded."""
     found = current()
-    if isinstance(found, Session):
+    if found.is_open:
         return found.recording
     if installed:
         return installed[0].before

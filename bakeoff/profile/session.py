@@ -3,7 +3,7 @@ nothing."""
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from time import monotonic_ns, time_ns
@@ -14,9 +14,10 @@ from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Scalar
 from bakeoff.profile.cost import Budget
-from bakeoff.profile.plain import error_text, say, text
+from bakeoff.profile.plain import error_text, plain, say, text
 from bakeoff.profile.ranges import NOTHING, Nothing, Range, innermost, open_range
 from bakeoff.profile.recording import AskedKind, Recording, Snapshot, take_snapshot
+from bakeoff.profile.stages import clean
 from bakeoff.profile.torch_state import DeviceClock
 from bakeoff.record.monitor import Monitored
 from bakeoff.record.session import RangeTotal, RankFacts, SessionRecord
@@ -74,7 +75,8 @@ class Session:
             raise BakeoffError(
                 f"session '{self.name}' was used already; make another with Profiler.session", "bad-option"
             )
-        outer = current_session.get()
+        found = current_session.get()
+        outer = found if isinstance(found, Session) else None
         if outer is not None and not outer.is_open:  # one that ended in another context
             outer = outer.open_outer
         inside = outer
@@ -335,13 +337,29 @@ class Session:
 
 
 class NoSession:
-    """What `current()` gives outside sessions, and a profiler that is off: the methods of a session, doing nothing."""
+    """What `current()` gives outside sessions, and a profiler that is off: the methods of a session, doing nothing.
 
-    __slots__ = ()
+    In a unit of a pipeline's loop (bakeoff.Pipeline) it is one that is open: the loop is given phases and steps.
+    """
+
+    __slots__ = ("_phase", "_step", "is_open")
     name = ""
-    is_open = False
     record: SessionRecord | None = None
     files: tuple[Path, ...] = ()
+
+    def __init__(
+        self,
+        phase: Callable[[str], AbstractContextManager[object]] | None = None,
+        step: Callable[[Scalar, Scalar], AbstractContextManager[object]] | None = None,
+    ) -> None:
+        """`step` gets an index, None where it was given none, and a timestep."""
+        self.is_open = phase is not None
+        self._phase, self._step = phase, step
+
+    @property
+    def recording(self) -> "NoSession":
+        """What decorators open ranges in."""
+        return self
 
     def __enter__(self) -> "NoSession":
         return self
@@ -349,22 +367,24 @@ class NoSession:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def stage(self, name: str) -> Nothing:  # noqa: ARG002  # here and below: the parameters of a session's methods
+    def phase(self, name: object, repeats: bool = False) -> AbstractContextManager[object]:  # noqa: ARG002  # here and
+        # below: the parameters of a session's and a recording's methods
+        return NOTHING if self._phase is None else self._phase(clean(name))
+
+    stage = collective = phase
+
+    def unit(self, frames: object = 0, latents: object = 0, kind: object = "steady") -> Nothing:  # noqa: ARG002
         return NOTHING
 
-    def unit(self, frames: int = 0, latents: int = 0, kind: AskedKind = "steady") -> Nothing:  # noqa: ARG002
-        return NOTHING
+    def step(
+        self,
+        index: object = None,
+        timestep: object = None,
+        repeats: bool = False,  # noqa: ARG002
+    ) -> AbstractContextManager[object]:
+        return NOTHING if self._step is None else self._step(plain(index)[0], plain(timestep)[0])
 
-    def phase(self, name: str) -> Nothing:  # noqa: ARG002
-        return NOTHING
-
-    def step(self, index: int | None = None, timestep: float | None = None) -> Nothing:  # noqa: ARG002
-        return NOTHING
-
-    def collective(self, name: str) -> Nothing:  # noqa: ARG002
-        return NOTHING
-
-    def event(self, name: str, /, **data: object) -> None:  # noqa: ARG002
+    def event(self, name: str, /, *given: object, **data: object) -> None:  # noqa: ARG002
         return None
 
     def parameters(self, name: str, module_or_count: object, kind: str = "") -> None:  # noqa: ARG002
@@ -378,7 +398,7 @@ class NoSession:
 
 
 NO_SESSION = NoSession()
-current_session: ContextVar[Session | None] = ContextVar("bakeoff_session", default=None)
+current_session: ContextVar[Session | NoSession | None] = ContextVar("bakeoff_session", default=None)
 fallback: list[Callable[[], Session | None]] = []
 """Of the installed profiler: its open session, for threads that have no context of their own."""
 
@@ -389,7 +409,7 @@ def current() -> Session | NoSession:
     A thread starts without one: there it is the open session of the installed profiler, if it has exactly one.
     """
     found = current_session.get()
-    if found is not None and not found.is_open:
+    if isinstance(found, Session) and not found.is_open:
         found = found.open_outer
     if found is None and fallback:
         found = fallback[0]()

@@ -41,8 +41,8 @@ ORDER = (
 """Each imports only itself and those before it."""
 ALLOWED = {place: set(ORDER[: index + 1]) for index, place in enumerate(ORDER)}
 ALLOWED["backends"] -= {"machine"}
-ALLOWED["worker"] = set(ORDER[: ORDER.index("plan")]) | {"worker"}
-"""Another process: what it shares with the parent is below `plan`."""
+ALLOWED["worker"] = set(ORDER[: ORDER.index("plan")]) | {"worker", "profile"}
+"""Another process: what it shares with the parent is below `plan`. A loop's units take the ranges of `profile`."""
 FILES = sorted(file.relative_to(ROOT) for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))
 TORCH_TUNED = {"module.py", "program.py"}
 TORCH_MODELS = {"weights.py", "checkpoint.py", "tables.py"}

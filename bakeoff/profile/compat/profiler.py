@@ -294,9 +294,9 @@ class InferixProfiler:
     def _inside(self) -> Session | None:
         """The open session of this profiler that this context is in."""
         found = current_session.get()
-        while found is not None and not (found.is_open and found.profiler is self.profiler):
+        while isinstance(found, Session) and not (found.is_open and found.profiler is self.profiler):
             found = found.open_outer
-        return found
+        return found if isinstance(found, Session) else None
 
     def book(self) -> Book:
         """Counts of the open session; at its first use it takes over the models, and what was counted before it."""

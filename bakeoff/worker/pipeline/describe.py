@@ -35,8 +35,10 @@ from bakeoff.models.pipelines.pipeline import (
     Unit,
     Window,
 )
+from bakeoff.models.types import Scalar
 from bakeoff.models.user_code import user_error
 from bakeoff.process.jobs import DescribeLoopJob
+from bakeoff.profile.session import current_session
 from bakeoff.worker.failures import is_out_of_memory
 from bakeoff.worker.pipeline.facts import check_class, check_object, check_unit, checked_modules, step_results
 from bakeoff.worker.pipeline.runner import Given, Key, Run, flat, seed_generators
@@ -124,18 +126,38 @@ class Recorder(Run):
         super().__init__()
         self._filled, self.device = filled, device
         self._phase, self._about = "", dict[str, Any]()
+        self._steps = 0
+        """Of the present phase, those that were given no index."""
+        self.waiting: list[str] = []
+        """Phases that were made and not entered."""
         self.taints = _Taints()
         self.unit = UnitRun()
 
+    def phase(self, name: str, **about: Any) -> AbstractContextManager[None]:
+        self.waiting.append(name)
+        return self._in_phase(name, about)
+
     @contextlib.contextmanager
-    def phase(self, name: str, **about: Any) -> Iterator[None]:
-        outer = self._phase, self._about
-        self._phase, self._about = name, about
+    def _in_phase(self, name: str, about: dict[str, Any]) -> Iterator[None]:
+        self.waiting.remove(name)
+        outer = self._phase, self._about, self._steps
+        self._phase, self._about, self._steps = name, about, 0
         self.unit.phases[name] = None
         try:
             yield
         finally:
-            self._phase, self._about = outer
+            self._phase, self._about, self._steps = outer
+
+    @contextlib.contextmanager
+    def _step(self, index: Scalar, timestep: Scalar) -> Iterator[None]:
+        outer = self._about
+        if index is None:
+            index, self._steps = self._steps, self._steps + 1
+        self._about = {**outer, "step": index, **({} if timestep is None else {"timestep": timestep})}
+        try:
+            yield
+        finally:
+            self._about = outer
 
     def slide(self, window: Tensor, new: Tensor, axis: int) -> Tensor:
         length, added = window.size(axis), new.size(axis)
@@ -152,8 +174,10 @@ class Recorder(Run):
                 f"run.{slot} is called; modules() has {', '.join(self._filled) or 'no slot'}", "bad-config"
             )
         filled = self._filled[slot]
+        inside = current_session.set(None)  # as in LoopRunner
         with without_dispatch() if self.is_real else contextlib.nullcontext():
             name, inputs, outputs, result = self.computed(slot, filled, program, args, kwargs)
+        current_session.reset(inside)
         self.taints.mark(outputs, self.taints.of(inputs) | {name})
         phase = self._phase or slot
         self.unit.phases[phase] = None
@@ -217,7 +241,7 @@ def run_units(
                 recorder.taints.mark([leaf for path, leaf in unit.before.items() if path not in constant], frozenset())
         try:
             values = given(number)
-            with follows:
+            with follows, recorder.marked():
                 if number == OPENING:
                     state = pipeline.start(values, recorder)
                 else:
@@ -229,6 +253,9 @@ def run_units(
             if is_out_of_memory(error):
                 raise
             raise user_error(f"pipeline {pipeline.name}", error) from error
+        if recorder.waiting:
+            text = f"pipeline {pipeline.name}: phase '{recorder.waiting[0]}' is made and not entered"
+            raise BakeoffError(f"{text}; write `with` before it", "bad-user-code")
         unit.after = recorder.seen(flat(state))
         if recorder.is_real and number != OPENING:
             check_unit(pipeline, unit.outputs, unit.before, unit.after)

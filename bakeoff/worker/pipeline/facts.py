@@ -36,6 +36,7 @@ _TAKEN = {
     "taints",
     "computed",
     "units",
+    "waiting",
 }
 """Names that `run` has for itself, in a run that describes and in one that measures."""
 _METHODS = ("modules", "frames", "given", "start", "step", "sizes")

@@ -8,7 +8,7 @@ needs is given to its port, which copies it or reads it where it is; copies are 
 import random
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from pathlib import Path
@@ -28,6 +28,9 @@ from bakeoff.models.component import Draw, TensorSpec, Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import OPENING, BuiltIn, Loop, Pipeline
 from bakeoff.models.signature import Node, Signature, flatten_call, rebuild
+from bakeoff.models.types import Scalar
+from bakeoff.profile.ranges import NOTHING
+from bakeoff.profile.session import NoSession, current_session
 from bakeoff.record.pipeline import LineKind
 from bakeoff.worker.pipeline.clocks import UNATTRIBUTED, UnitClock, make_clock
 from bakeoff.worker.subject import LoadedSubject, cast_input, draw
@@ -163,19 +166,32 @@ class Run:
     def __init__(self) -> None:
         self._own: dict[str, Callable[..., Any]] = {}
         """By slot, the methods that calls were put in the place of."""
+        self._ranges = NoSession(self.phase, self._step)
 
     def __getattr__(self, slot: str) -> "SlotCalls":
         if slot.startswith("_"):
             raise AttributeError(slot)
         return SlotCalls(self, slot)
 
-    @contextmanager
-    def phase(self, name: str, **about: Any) -> Iterator[None]:
+    def phase(self, name: str, **about: Any) -> AbstractContextManager[None]:
         """A part of the unit with a line of its own: its calls, or all of it where it has none.
 
         `about` is what a trace says beside its calls, such as step and timestep.
         """
         raise NotImplementedError
+
+    def _step(self, index: Scalar, timestep: Scalar) -> AbstractContextManager[object]:  # noqa: ARG002
+        """A step of the phase: what a trace says beside its calls. Without an index steps are counted."""
+        return NOTHING
+
+    @contextmanager
+    def marked(self) -> Iterator[None]:
+        """Within it, phases and steps of bakeoff.profile, by whatever code, are those of the unit."""
+        token = current_session.set(self._ranges)
+        try:
+            yield
+        finally:
+            current_session.reset(token)
 
     def slide(self, window: Tensor, new: Tensor, axis: int) -> Tensor:
         """The window without its oldest entries along `axis`, and with those of `new` at its end.
@@ -317,7 +333,8 @@ class LoopRunner(Run):
         self.session, self.next_unit = self.session + 1, 0
         given = self._given(OPENING)
         self._clock.begin()
-        self._state = self._in_buffers(self._pipeline.start(given, self))
+        with self.marked():
+            self._state = self._in_buffers(self._pipeline.start(given, self))
         self._clock.mark(self._glue)
         return self._clock.end()[0]
 
@@ -329,7 +346,8 @@ class LoopRunner(Run):
         given = self._given(number)
         self._copied, self._unit_calls = 0, {}
         started = self._clock.begin()
-        self._state, outputs = self._pipeline.step(self._state, given, self)
+        with self.marked():
+            self._state, outputs = self._pipeline.step(self._state, given, self)
         self._clock.mark(self._glue)
         wall_ns, ns = self._clock.end()
         self._outputs = dict(outputs)
@@ -471,9 +489,11 @@ class LoopRunner(Run):
             found.fed[name] = weakref.ref(value), token
         if found.flags is not None and not self._one_set_of_flags:
             apply_flags(found.flags)
+        inside = current_session.set(None)  # ranges of a module's own are parts of its call
         mark(self._copies)
         port.call()
         mark(segment)
+        current_session.reset(inside)
         if not found.calls:
             _check_memory(found)
         found.calls += 1

@@ -69,6 +69,23 @@ def test_methods_are_recorded_where_they_are_called(profiler: Profiler, clock: C
     assert [(each.index, each.timestep, each.calls) for each in record.steps] == [(0, 0.0, 2), (1, 100.0, 2)]
 
 
+def test_each_is_a_context_manager_too(profiler: Profiler, clock: Clock) -> None:
+    with session("mine") as made:
+        for index in range(2):
+            with unit(frames=4, latents=1), stage("block"), phase("denoise"):
+                with step(index, timestep=0.5):
+                    clock.ns += 5
+                with step():
+                    clock.ns += 1
+    record = record_of(made)
+    assert [(each.count, each.frames, each.latents, each.wall_ns) for each in record.units] == [(2, 8, 2, 12)]
+    assert own_times(record)["unit", "block", "denoise", "step"] == 12
+    assert [(each.index, each.timestep, each.ns) for each in record.steps] == [(0, 0.5, 7), (1, 0.5, 5)]
+    profiler.uninstall()
+    with session("unheard"), phase("denoise"):
+        assert not current().is_open
+
+
 def test_a_step_may_tell_index_and_timestep_together(profiler: Profiler) -> None:
     @step(lambda bound: (bound["at"]["i"], bound["at"]["t"]))
     def one(at: dict[str, float]) -> None:

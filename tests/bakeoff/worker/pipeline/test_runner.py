@@ -10,7 +10,9 @@ import eager_loops
 import torch
 from eager_loops import eager_runner, module
 from mixes import loop_of
+from wrong_loops import Wrapped
 
+from bakeoff import profile
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import OPENING
 from bakeoff.models.pipelines.toy import loop as toy
@@ -30,6 +32,36 @@ def test_what_a_program_is_fed_is_no_time_of_its_own() -> None:
     called = [place for place, segment in enumerate(segments) if segment.program]
     assert [segments[place].program for place in called] == ["world", "world", "stream"]
     assert [segments[place - 1].line for place in called] == ["copies"] * 3
+
+
+class ByRanges(Wrapped):
+    """Phases are marked by code that knows no loop."""
+
+    def phase(self, name: str, **about: Any) -> Any:  # noqa: ARG002  # as a run's
+        return profile.phase(name)
+
+
+def test_ranges_of_sessions_are_lines_of_the_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, right, inside = eager_runner("toy", loop_of("toy")), toy.Toy.step, list[object]()
+    world = module("toy", "tiny", "world")
+    monkeypatch.setattr(type(world), "forward", seen(type(world).forward, inside))
+    runner.open()
+    expected = runner.unit()
+    monkeypatch.setattr(toy.Toy, "step", lambda self, *of: right(self, *of[:2], ByRanges(of[2], {})))
+    found = runner.unit()
+    assert {one for one, ns in found.segments.items() if ns} == {one for one, ns in expected.segments.items() if ns}
+    assert sum(found.segments.values()) == found.wall_ns
+    assert set(inside) == {profile.NO_SESSION}
+
+
+def seen(function: Any, sessions: list[object]) -> Any:
+    """The function, which notes the session that it is called in."""
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        sessions.append(profile.current())
+        return function(*args, **kwargs)
+
+    return noted
 
 
 def test_each_unit_starts_from_the_state_that_is_given() -> None:

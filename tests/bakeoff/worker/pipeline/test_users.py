@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bakeoff import profile
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import load_pipeline
 from bakeoff.models.pipelines.pipeline import BuiltIn, Loop, Pipeline
@@ -66,6 +67,60 @@ class Base(Pipeline):
             x = run.small(run.small(given["x"]) + 1)
         window = run.slide(state["window"], x[None], axis=0)
         return {"window": window}, {"x": x, "mean": window.mean(0)}
+
+
+class Ranged(Small):
+    """Its own range is a part of its call."""
+
+    @profile.phase("scaled")
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale
+
+
+class ByRun(Base):
+    """Phases and steps that the loop gives `run`."""
+
+    def step(self, state: Any, given: Any, run: Any) -> tuple[Any, dict[str, Tensor]]:
+        x = given["x"]
+        for index in range(2):
+            with run.phase("denoise", step=index, timestep=0.5 * index):
+                x = run.small(x)
+        for index in range(2):
+            with run.phase("again", step=index):
+                x = run.small(x)
+        with run.phase("decode"):
+            pass
+        return state, {"x": x}
+
+
+class ByRanges(Base):
+    """The same in code that knows sessions and no loop."""
+
+    def step(self, state: Any, given: Any, run: Any) -> tuple[Any, dict[str, Tensor]]:
+        profiler = profile.Profiler(profile.Settings(enabled=True))
+        with profiler.session("theirs") as session, session.unit(frames=3):
+            x = given["x"]
+            with profile.phase("denoise"):
+                for index in range(2):
+                    with profile.current().step(index, timestep=0.5 * index):
+                        x = run.small(x)
+            x = self.again(x, run)
+            with profile.current().phase("decode"):
+                session.event("decoded")
+        return state, {"x": x}
+
+    @profile.stage("again")
+    def again(self, x: Tensor, run: Any) -> Tensor:
+        for _ in range(2):
+            with profile.step():
+                x = run.small(x)
+        return x
+
+
+class WithoutWith(Base):
+    def step(self, state: Any, given: Any, run: Any) -> tuple[Any, dict[str, Tensor]]:
+        run.phase("twice")
+        return state, {"x": run.small(given["x"])}
 
 
 class DrawsAnew(Base):
@@ -148,6 +203,14 @@ def test_what_the_first_units_say(tmp_path: Path) -> None:
     assert (slot.users, Path(slot.component).name) == (True, "small.small")
 
 
+def test_ranges_of_sessions_are_phases_and_steps_of_the_unit(tmp_path: Path) -> None:
+    by_run = described(ByRun, tmp_path / "run")
+    by_ranges = described(ByRanges, tmp_path / "ranges", module=Ranged)
+    assert (by_ranges.opened, by_ranges.steady) == (by_run.opened, by_run.steady)
+    assert [call.about for call in by_run.steady.calls][1] == {"step": 1, "timestep": 0.5}
+    assert profile.current() is profile.NO_SESSION
+
+
 def test_modules_are_called_in_place_beside_components_of_the_lab(tmp_path: Path) -> None:
     loop = described(BesideBuiltIn, tmp_path)
     assert loop.calls() == {("small", "call"): 1, ("lab", "stream"): 1}
@@ -176,6 +239,7 @@ def test_global_generators_are_seeded_and_it_is_said(tmp_path: Path) -> None:
         ),
         (Base, GivesItsInput, r"slot small: the output output is memory of the input x"),
         (Base, WritesItsInput, r"slot small: a call writes into its input x"),
+        (WithoutWith, Small, r"phase 'twice' is made and not entered; write `with` before it"),
         (Grows, Small, r"after 8 units, calls still change from unit to unit"),
     ],
 )

@@ -7,14 +7,16 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import msgspec
 import pytest
 from recording import Clock, codes, make_profiler, opened, own_times, quiet, record_of
 
+from bakeoff.machine import gpus
 from bakeoff.models.errors import BakeoffError
+from bakeoff.monitor import client
 from bakeoff.profile import NO_SESSION, Profiler, Settings, configure, current
 from bakeoff.profile.recording import MOST_EVENTS, MOST_SAMPLED
 from bakeoff.record.monitor import Monitored
@@ -355,12 +357,8 @@ class Monitor:
 
 def watched(monkeypatch: pytest.MonkeyPatch, monitor: Monitor) -> None:
     """Let this be the monitor of the package."""
-    request = ModuleType("bakeoff.monitor.request")
-    vars(request).update(MonitorRequest=lambda **given: SimpleNamespace(**given), visible_devices=lambda: ("GPU-1",))
-    client = ModuleType("bakeoff.monitor.client")
-    vars(client)["Monitor"] = monitor
-    monkeypatch.setitem(sys.modules, "bakeoff.monitor.request", request)
-    monkeypatch.setitem(sys.modules, "bakeoff.monitor.client", client)
+    monkeypatch.setattr(client, "Monitor", monitor)
+    monkeypatch.setattr(gpus, "read_gpus", lambda: ({"uuid": "GPU-1"},))
 
 
 def test_a_monitor_watches_what_the_settings_ask_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

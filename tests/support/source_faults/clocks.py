@@ -136,8 +136,8 @@ FAULTS = (
         "clocks",
         "work of the processes that a backend started counts as that of others",
         "bakeoff/worker/clocks/cpu_usage.py",
-        "own_s = after.own_s - before.own_s + helpers_s",
-        "own_s = after.own_s - before.own_s",
+        "own_s = spent.own_s + spent.helpers_s",
+        "own_s = spent.own_s",
         (f"{_USAGE}::test_in_a_group_with_a_quota_only_waiting_counts",),
     ),
     Fault(

@@ -144,15 +144,16 @@ def test_a_stage_of_the_profiler_within_its_session_belongs_to_that(tmp_path: Pa
     assert own_times(record_of(session)) == {(): 0, ("load",): 3}
 
 
-def test_a_session_within_a_session_of_the_same_profiler_is_refused(tmp_path: Path, clock: Clock) -> None:
+def test_a_session_within_a_session_of_the_same_profiler_is_a_stage_of_it(tmp_path: Path, clock: Clock) -> None:
     profiler = make_profiler(tmp_path, clock)
     with opened(profiler, "outer") as outer:
-        with pytest.raises(BakeoffError, match="'inner' was asked for within session 'outer'") as refused:
-            opened(profiler, "inner").__enter__()
-        assert refused.value.code == "bad-option"
+        with opened(profiler, "inner") as inner:
+            assert inner is outer
+            clock.ns += 2
         assert current() is outer
-        clock.ns += 2
-    assert record_of(outer).status == "ok"
+    record = record_of(outer)
+    assert own_times(record) == {(): 0, ("inner",): 2}
+    assert [(each.name, each.data["session"]) for each in record.events] == [("session_in_session", "inner")]
 
 
 def test_a_session_is_used_once(tmp_path: Path, clock: Clock) -> None:

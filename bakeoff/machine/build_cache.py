@@ -36,8 +36,14 @@ def usual_of(folder: Path) -> Path:
     return folder.with_name(folder.name.partition(_BUILD)[0])
 
 
-def open_folder(folder: Path) -> None:
-    """Create `folder`. Errors are ignored: a compiler that needs the cache reports its own."""
+def open_folder(folder: Path, anew: bool = False) -> None:
+    """Create `folder`, without what a build left there that did not succeed, or `anew` without what any build left.
+
+    Raises BakeoffError where that cannot be deleted. Other errors are ignored: a compiler that needs the cache reports
+    its own.
+    """
+    if anew or not is_warm(folder):
+        delete_earlier_build(folder)
     with suppress(OSError):
         (folder / HOME / ".cache").mkdir(parents=True, exist_ok=True)
 
@@ -57,7 +63,7 @@ def delete_earlier_build(folder: Path) -> None:
     """Delete a build's folder, or what a killed build left of it. Raises BakeoffError if it cannot be deleted."""
     try:
         shutil.rmtree(folder)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
         text = f"{error.filename} of an earlier build cannot be deleted: {error.strerror}"

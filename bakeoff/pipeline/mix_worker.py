@@ -1,9 +1,9 @@
-"""The workers of mixes: each has built its programs, and runs units of the loop in turns with the others."""
+"""A mix as one side of a race: its worker has built its programs, and runs a unit of the loop on command."""
 
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from bakeoff.machine import build_cache
 from bakeoff.pipeline.plan import MixPlan
@@ -11,8 +11,9 @@ from bakeoff.pipeline.session import PipelineSession
 from bakeoff.process.jobs import PipelineJob, SlotProgramJob
 from bakeoff.process.phases import Block, Phase
 from bakeoff.process.supervisor import Event, LiveWorker, Outcome
+from bakeoff.race import not_idle, take_turns
 from bakeoff.record.pipeline import PipelineMeasurement
-from bakeoff.record.schema import MEASURED, Finding, new_finding
+from bakeoff.record.schema import MEASURED, Finding
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.row import References, measure_job
 
@@ -20,92 +21,108 @@ UNIT: Phase = "unit"
 """The command that asks for one unit of the loop."""
 
 
-class MixWorker:
-    """The parent's handle of it. A context manager: leaving it kills the worker."""
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When the rounds end."""
 
-    def __init__(
-        self,
-        session: PipelineSession,
-        mix: MixPlan,
-        references: Mapping[str, References],
-        loop: References,
-        heap_offset: int,
-        running: Running,
-    ) -> None:
-        """`references` are those of the programs, by `slot.program`; `loop` those of the loop."""
-        self.mix = mix
-        self.blocks: list[Block] = []
-        """Of each unit so far."""
-        self.span_s: list[float] = []
-        """Seconds from each command to its answer, by this process's clock."""
-        self._running = running
-        self._outcome: Outcome | None = None
-        _open_cache(mix)
-        policy = session.plan.request.policy
+    units: int
+    """Steady units that each mix is to have."""
+    unsettled: int
+    """Units without a steady one, after which a mix is given up."""
+    seconds: float
+    """Of all rounds."""
+
+
+@dataclass(slots=True)
+class MixWorker:
+    """The parent's handle of it, a side of a race. A context manager: leaving it kills the worker."""
+
+    session: PipelineSession
+    mix: MixPlan
+    references: Mapping[str, References]
+    """Those of the programs, by `slot.program`."""
+    loop: References
+    """Those of the loop."""
+    heap_offset: int
+    limits: Limits
+    running: Running
+    blocks: list[Block] = field(default_factory=list)
+    """Of each unit so far."""
+    span_s: float = 0.0
+    """Seconds from the commands to their answers, by this process's clock."""
+    beside: int = 0
+    """Each mix times its programs alone when it is built."""
+    _worker: LiveWorker = field(init=False)
+    _outcome: Outcome | None = None
+
+    def __enter__(self) -> "MixWorker":
+        session, mix = self.session, self.mix
+        build_cache.open_folder(mix.cache_folder)
+        for program in mix.programs:
+            program.row.cache_folder.mkdir(parents=True, exist_ok=True)
+        request = session.plan.request
         programs = tuple(
-            SlotProgramJob(program.slot, measure_job(program.row, policy, references[program.name]))
+            SlotProgramJob(program.slot, measure_job(program.row, request.policy, self.references[program.name]))
             for program in mix.programs
         )
         job = PipelineJob(
             subject=session.plan.subject,
             mix=str(mix.mix),
             programs=programs,
-            policy=policy,
-            reference_folder=str(loop.folder),
-            reference_hashes=loop.hashes,
+            policy=request.policy,
+            reference_folder=str(self.loop.folder),
+            reference_hashes=self.loop.hashes,
             cache_folder=str(mix.cache_folder),
-            heap_offset_bytes=heap_offset,
+            heap_offset_bytes=self.heap_offset,
             profile=session.profile_of(mix),
         )
-        timed = (UNIT,) if session.plan.request.monitor else ()
-        launch = replace(session.launch_of(mix, running), on_event=self._on_event, timed=timed)
+        timed = (UNIT,) if request.monitor else ()
+        launch = replace(session.launch_of(mix, self.running), on_event=self._on_event, timed=timed)
         self._worker = LiveWorker(job, launch)
-
-    def __enter__(self) -> "MixWorker":
         self._worker.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._worker.__exit__(None, None, None)
 
+    @property
+    def label(self) -> str:
+        return self.mix.label
+
     def _on_event(self, event: Event) -> None:
         if event.phase not in (UNIT, "opening"):  # the rounds are what is said of them
-            detail = f"{self.mix.label} {event.detail}".strip()
-            self._running.event(Event(event.phase, detail))
+            self.running.event(Event(event.phase, f"{self.label} {event.detail}".strip()))
 
     @property
     def live(self) -> bool:
-        """Whether it can run another unit."""
-        return self._outcome is None
+        """Whether it takes part in further rounds: it has not ended, and is not given up."""
+        return self._outcome is None and not self.given_up
+
+    @property
+    def given_up(self) -> bool:
+        """Whether so many units ran since the last steady one."""
+        kinds = ["steady", *(block.kind for block in self.blocks)]
+        return kinds[::-1].index("steady") >= self.limits.unsettled
 
     @property
     def steady(self) -> int:
         """Steady units so far."""
         return sum(block.kind == "steady" for block in self.blocks)
 
-    @property
-    def unsettled(self) -> int:
-        """Units since the last steady one."""
-        kinds = ["steady", *(block.kind for block in self.blocks)]
-        return kinds[::-1].index("steady")
+    def warm_up(self) -> None:
+        """Nothing is left to do: it has timed its programs."""
 
-    def wait_until_ready(self) -> None:
-        """Afterwards it is `live`, unless a program could not be built or checked."""
-        if self._worker.wait("ready") is None:
-            self._end()
-
-    def run_unit(self) -> Block | None:
+    def block(self) -> Block | None:
         """Run one unit; None where the worker ended or took too long instead."""
         started = time.monotonic()
         self._worker.tell(UNIT)
         event = self._worker.wait(UNIT)
-        block = event.block if event is not None else None
-        if block is None:
+        if event is None or event.block is None:
             self._end()
             return None
-        self.span_s.append(time.monotonic() - started)
-        self.blocks.append(block)
-        return block
+        self.span_s += time.monotonic() - started
+        self.blocks.append(event.block)
+        return event.block
 
     def finish(self) -> Outcome:
         """Stop the worker, and say how it went.
@@ -126,61 +143,24 @@ class MixWorker:
         return self._outcome
 
 
-def _open_cache(mix: MixPlan) -> None:
-    """Make the folders of the mix's caches, without what an earlier run left that did not succeed."""
-    if not build_cache.is_warm(mix.cache_folder):
-        build_cache.delete_earlier_build(mix.cache_folder)
-    build_cache.open_folder(mix.cache_folder)
-    for program in mix.programs:
-        program.row.cache_folder.mkdir(parents=True, exist_ok=True)
+def wait_until_ready(workers: Sequence[MixWorker]) -> None:
+    """Afterwards each is `live`, unless a program of it could not be built or checked."""
+    for worker in workers:
+        if worker._worker.wait("ready") is None:
+            worker._end()
 
 
-_IDLE = 0.05
-"""Of a core: a mix that takes more while another one runs is not idle."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When the rounds end."""
-
-    units: int
-    """Steady units that each mix is to have."""
-    unsettled: int
-    """Units without a steady one, after which a mix is given up."""
-    seconds: float
-    """Of all rounds."""
-
-
-def take_turns(
-    workers: Sequence[MixWorker], limits: Limits, order: random.Random, running: Running
-) -> tuple[Finding, ...]:
+def run_rounds(workers: Sequence[MixWorker], limits: Limits, order: random.Random, running: Running) -> list[Finding]:
     """Run units until each mix has enough steady ones, fails, does not settle, or the time is over.
 
-    Every mix runs in every round, one that has enough too: what changes on the machine meets all alike. Returns
-    findings that hold for all.
+    Returns findings that hold for all.
     """
-    started = time.monotonic()
-    racing = [worker for worker in workers if worker.live]
-    while any(worker.steady < limits.units for worker in racing):
-        counts = ", ".join(f"{worker.mix.label} {worker.steady}/{limits.units}" for worker in racing)
+    started, sides = time.monotonic(), dict(enumerate(workers))
+
+    def goes_on(_done: int) -> bool:
+        racing = [worker for worker in workers if worker.live]
+        counts = ", ".join(f"{worker.label} {worker.steady}/{limits.units}" for worker in racing)
         running.event(Event("rounds", counts))
-        for worker in order.sample(racing, len(racing)):
-            worker.run_unit()
-        racing = [worker for worker in racing if worker.live and worker.unsettled < limits.unsettled]
-        if time.monotonic() - started > limits.seconds:
-            break
-    return _not_idle(workers)
+        return time.monotonic() - started <= limits.seconds and any(worker.steady < limits.units for worker in racing)
 
-
-def _not_idle(workers: Sequence[MixWorker]) -> tuple[Finding, ...]:
-    """A finding for the mixes that used the CPU while others ran."""
-    found = []
-    for worker in workers:
-        others = [other for other in workers if other is not worker]
-        others_s = sum(sum(block.samples_ns) for other in others for block in other.blocks) / 1e9
-        # Before its first unit a mix has just finished building.
-        idle_s = sum(block.idle_cpu_s for block in worker.blocks[1:])
-        if others_s and idle_s > _IDLE * others_s:
-            text = f"{worker.mix.label} took {idle_s / others_s:.0%} of a core while the other mixes ran"
-            found.append(new_finding("not-idle", text))
-    return tuple(found)
+    return not_idle(sides, take_turns(sides, order, goes_on))

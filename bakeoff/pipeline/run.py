@@ -16,12 +16,13 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.pipeline.assemble import How, make_record
 from bakeoff.pipeline.compiler_log import seen_apart
-from bakeoff.pipeline.mix_worker import Limits, MixWorker, take_turns
+from bakeoff.pipeline.mix_worker import Limits, MixWorker, run_rounds, wait_until_ready
 from bakeoff.pipeline.plan import MixPlan, PipelinePlan
 from bakeoff.pipeline.session import PipelineSession, loop_reference_folder, make_loop_reference
 from bakeoff.plan.memory import total
 from bakeoff.plan.rows import short_of_memory
 from bakeoff.process.supervisor import Outcome
+from bakeoff.race import LARGEST_OFFSET, open_sides
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord
 from bakeoff.record.schema import Finding, new_finding
 from bakeoff.record.store import StoredPipeline, load_all, save
@@ -30,8 +31,6 @@ from bakeoff.sweeps.resume import SweepState, begin_run, find_unfinished, mark_f
 from bakeoff.sweeps.row import References, launch_of, make_reference
 from bakeoff.sweeps.session import open_session
 
-_LARGEST_OFFSET = 2**20
-"""Bytes, as between the sides of a comparison: memory layout varies from process to process."""
 _MORE_UNSETTLED = 40
 """Units beyond twice those that fill windows, after which a mix without a steady one is given up."""
 
@@ -176,20 +175,18 @@ def _measure(
     limits = Limits(request.units, 2 * session.plan.loop.filling + _MORE_UNSETTLED, request.minutes * 60 / turns)
     names = " and ".join(mix.label for mix, _ in mixes)
     running = session.progress.start(0, 0, f"{mixes[0][0].mix.subject}: {names}")
+    workers = [
+        MixWorker(session, mix, references, loop, order.randrange(0, LARGEST_OFFSET, 16), limits, running)
+        for mix, references in mixes
+    ]
     with ExitStack() as stack:
-        workers: list[MixWorker] = []
-        for mix, references in order.sample(mixes, len(mixes)):
-            offset = order.randrange(0, _LARGEST_OFFSET, 16)
-            worker = stack.enter_context(MixWorker(session, mix, references, loop, offset, running))
-            worker.wait_until_ready()
-            workers.append(worker)
-        findings = take_turns(workers, limits, order, running)
+        open_sides(stack, workers, order, wait_until_ready)
+        findings = run_rounds(workers, limits, order, running)
         ended = [(worker, worker.finish()) for worker in workers]
     if sum(bool(worker.blocks) for worker in workers) < 2 and how == "interleaved":
         how = "alone"
     running.finish("done", counted(max((len(worker.blocks) for worker in workers), default=0), "round"))
     changed = _changed(mixes, loop)
-    ended.sort(key=lambda each: session.plan.mixes.index(each[0].mix))
     for worker, outcome in ended:
         mix = worker.mix
         if outcome.kind == "refused":
@@ -198,7 +195,7 @@ def _measure(
         if outcome.kind == "result":
             outcome = replace(outcome, value=seen_apart(session, mix, outcome.value, running))
         found = (*findings, *changed, *_few(worker, outcome, limits))
-        made = make_record(session, mix, outcome, how, worker.blocks, sum(worker.span_s), found)
+        made = make_record(session, mix, outcome, how, worker.blocks, worker.span_s, found)
         _keep(session, mix, made, running)
     for _, outcome in ended:
         if outcome.kind == "refused":
@@ -207,8 +204,7 @@ def _measure(
 
 def _few(worker: MixWorker, outcome: Outcome, limits: Limits) -> Sequence[Finding]:
     """A finding where the time was over before the mix had all its units."""
-    given_up = worker.unsettled >= limits.unsettled
-    if worker.steady >= limits.units or given_up or outcome.kind != "result" or not worker.blocks:
+    if worker.steady >= limits.units or worker.given_up or outcome.kind != "result" or not worker.blocks:
         return ()
     minutes = counted(limits.seconds / 60, "minute", form="g")
     text = f"{worker.steady} of {counted(limits.units, 'steady unit')}: the rounds ended after {minutes}"

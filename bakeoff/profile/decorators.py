@@ -139,7 +139,7 @@ def session(name: str, tags: Mapping[str, Scalar] | None = None) -> Marker:
     """A session of the installed profiler, or a decorator whose calls are sessions. Raises BakeoffError for wrong tags,
     and as `phase`.
 
-    Within a session of that profiler it is a stage of that.
+    A call within a session of that profiler raises BakeoffError, as `Profiler.session` does.
     """
     check_name("session", name)
     check_tags(tags or {})
@@ -169,10 +169,7 @@ def event(name: str, data: Mapping[str, Any] | Callable[..., Mapping[str, Any]] 
     def decorate(function: F) -> F:
         bind = _binder("event", function)
 
-        def after(call: Call) -> None:
-            recording = recording_now()
-            if recording is None:
-                return
+        def after(recording: _Recording, call: "_Call") -> None:
             if call.error is not None:  # which goes on
                 recording.event(name, {"error": error_text(call.error)}, failed=True)
                 return
@@ -186,7 +183,7 @@ def event(name: str, data: Mapping[str, Any] | Callable[..., Mapping[str, Any]] 
             except Exception as error:  # noqa: BLE001  # of `data`, which is the user's: the event tells it
                 recording.event(name, {"error": error_text(error)}, failed=True)
 
-        return wrap(function, lambda args, kwargs, _again: Call(after, args, kwargs))
+        return wrap(function, lambda args, kwargs, _again: _Call(after, args, kwargs))
 
     return decorate
 
@@ -198,27 +195,26 @@ def parameters(name: str, kind: str = "") -> Callable[[F], F]:
     def decorate(function: F) -> F:
         check_function("parameters", function)
 
-        def after(call: Call) -> None:
-            recording = recording_now()
-            if recording is not None and call.error is None:
+        def after(recording: _Recording, call: "_Call") -> None:
+            if call.error is None:
                 recording.parameters(name, call.result, kind)
 
-        return wrap(function, lambda args, kwargs, _again: Call(after, args, kwargs))
+        return wrap(function, lambda args, kwargs, _again: _Call(after, args, kwargs))
 
     return decorate
 
 
-class Call:
+class _Call:
     """A call after which something is recorded."""
 
     __slots__ = ("_after", "args", "error", "kwargs", "result")
 
-    def __init__(self, after: Callable[["Call"], None], args: Args, kwargs: Kwargs) -> None:
+    def __init__(self, after: Callable[[_Recording, "_Call"], None], args: Args, kwargs: Kwargs) -> None:
         self._after, self.args, self.kwargs = after, args, kwargs
         self.result: Any = None
         self.error: BaseException | None = None
 
-    def __enter__(self) -> "Call":
+    def __enter__(self) -> "_Call":
         return self
 
     def __exit__(
@@ -226,7 +222,9 @@ class Call:
     ) -> None:
         self.error = error
         try:
-            self._after(self)
+            recording = recording_now()
+            if recording is not None:
+                self._after(recording, self)
         finally:
             self.error = None  # its traceback holds the frame that holds this call, and all tensors in between
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from bakeoff.record.pairs import FEWEST_FOR_INTERVAL, Word, pair_ratio
 from bakeoff.record.pipeline import LineKind, PipelineRecord, Units
 from bakeoff.record.statistics import summarise_ns
+from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, Word, pair_ratio
 
 FEWEST_FOR_P99 = 100
 """Units: of fewer, the 99th percentile by nearest rank is the largest one."""

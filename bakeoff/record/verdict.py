@@ -40,9 +40,11 @@ LEAST_SPREAD = 0.15
 That of the stored comparisons is 0.08, in single ones up to 0.15. With 0.15 less than 0.2 % of random comparisons
 without a difference get an early verdict; with 0.10 up to 1.5 %, where processes have one of two speeds
 (tests/trials/sequential_finals.py)."""
+FEWEST_FOR_INTERVAL = 6
+"""Runs in turns of the same two processes, or in one: the range of five holds the median with less than 95 %."""
 _ROUNDS_CONFIDENCE = 0.999
 Nanoseconds = NDArray[Any]
-Word = Literal["faster", "slower", "no difference shown"]
+Word = Literal["faster", "slower", "no difference shown", "too few units"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class Verdict:
         """The same verdict with the sides exchanged."""
         return replace(
             self,
-            word=_TURNED[self.word],
+            word=_TURNED.get(self.word, self.word),
             ratio=1 / self.ratio,
             low=1 / self.high,
             high=1 / self.low,
@@ -82,14 +84,17 @@ class Verdict:
         )
 
 
-_TURNED: dict[Word, Word] = {"faster": "slower", "slower": "faster", "no difference shown": "no difference shown"}
+_TURNED: dict[Word, Word] = {"faster": "slower", "slower": "faster"}
 
 
 def decide(comparison: Comparison, first: int = 0, second: int = 1) -> Verdict:
-    """The verdict on two sides of a comparison, A being number `first`. Raises ValueError if there are no rounds."""
-    if not comparison.rounds:
+    """The verdict on two sides of a comparison, A being number `first`, by the rounds that have both.
+
+    Raises ValueError if there are none.
+    """
+    rounds = _with_side(comparison.rounds, max(first, second))
+    if not rounds:
         raise ValueError("no rounds")
-    rounds = comparison.rounds
     a, b = (float(np.median(_medians(rounds, side))) / 1e6 for side in (first, second))
     pairs = ratios_of_pairs(rounds, first, second)
     found = show(pairs, ratios_of_rounds(rounds, first, second))
@@ -122,11 +127,20 @@ def is_decided(comparison: Comparison) -> bool:
     found = verdict_of(comparison)
     if found is None:
         return True
-    if found.early and comparison.baseline is not None and comparison.baseline.status == "ok":
-        return decide(comparison, 0 if found.word == "faster" else 1, 2).early
+    if found.early:
+        return is_baseline_known(comparison, (0 if found.word == "faster" else 1,))
     if found.word != "no difference shown":
         return True
     return is_futile(ratios_of_pairs(comparison.rounds, 0, 1), ratios_of_rounds(comparison.rounds, 0, 1))
+
+
+def is_baseline_known(comparison: Comparison, of: Sequence[int] = (0, 1)) -> bool:
+    """Whether sides need no more sets of processes with the baseline: each has an early verdict against it.
+
+    So it is where there is no baseline, or it was not ok.
+    """
+    baseline = comparison.baseline
+    return baseline is None or baseline.status != "ok" or all(decide(comparison, side, 2).early for side in of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +228,11 @@ def _rounds_interval(ratios: Nanoseconds) -> tuple[float, float]:
     return bootstrap_median(ratios, _ROUNDS_CONFIDENCE)
 
 
+def _with_side(rounds: Sequence[Round], side: int) -> Sequence[Round]:
+    """The rounds in which a side ran: a baseline may be in the first sets of processes only."""
+    return [entry for entry in rounds if side < len(entry.samples_ns)]
+
+
 def _medians(rounds: Sequence[Round], side: int) -> Nanoseconds:
     """For each round the median of a side in nanoseconds."""
     return np.array([median(entry.samples_ns[side]) for entry in rounds], dtype=np.float64)
@@ -261,3 +280,32 @@ def bootstrap_median(values: Nanoseconds, confidence: float = _ROUNDS_CONFIDENCE
     ends = np.searchsorted(np.cumsum(weights), [(1 - confidence) / 2, (1 + confidence) / 2])
     low, high = medians[np.minimum(ends, len(medians) - 1)]
     return float(low), float(high)
+
+
+@dataclass(frozen=True, slots=True)
+class PairRatio:
+    """Two that took turns in one set of processes, the second held against the first."""
+
+    word: Word
+    ratio: float
+    """Median over pairs of the first's time over the second's: above 1 where the second is faster."""
+    interval: tuple[float, float] | None
+    """The 95 % interval of that median; None for fewer than six pairs."""
+    pairs: int
+
+
+def pair_ratio(first: Sequence[float], second: Sequence[float]) -> PairRatio:
+    """The ratio of times that were measured in pairs, in any unit. Raises ValueError where there are none."""
+    ratios = np.sort([a / b for a, b in zip(first, second, strict=True)])
+    if not len(ratios):
+        raise ValueError("no pairs")
+    middle = float(np.median(ratios))
+    if len(ratios) < FEWEST_FOR_INTERVAL:
+        return PairRatio("too few units", middle, None, len(ratios))
+    low, high = (float(ratios[rank]) for rank in interval_ranks(len(ratios)))
+    return PairRatio(_word(middle, low, high), middle, (low, high), len(ratios))
+
+
+def turned(ratio: float, interval: tuple[float, float] | None) -> tuple[float, tuple[float, float] | None]:
+    """The same ratio and interval with the two exchanged."""
+    return 1 / ratio, None if interval is None else (1 / interval[1], 1 / interval[0])

@@ -1,13 +1,10 @@
-"""Variants measured against each other: live workers, blocks of calls in random order, the others idle meanwhile.
-
-Then fresh workers, and so on, until these sets of processes agree or plainly do not.
-"""
+"""Variants measured against each other in pairs of fresh workers, until the pairs agree or plainly do not."""
 
 import random
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -21,26 +18,21 @@ from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request, request_of
 from bakeoff.plan.rows import Row, short_of_memory
 from bakeoff.process.supervisor import Event
+from bakeoff.race import LARGEST_OFFSET, Turns, not_idle, open_sides, take_turns
 from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Record, Round, Samples, new_finding
 from bakeoff.record.source import backend_source, backends_of, basis_of, component_hash, instrument_hash
 from bakeoff.record.store import StoredComparison, now, save
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, is_decided
-from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError, wait_until_built, wait_until_ready
+from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError, wait_until_built
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.row import References, launch_of, make_reference
 from bakeoff.sweeps.session import Session, WeightsMemory, open_session, with_ceilings, with_works
 from bakeoff.variant import parse_variant
 
-_LEAST = LEAST_ROUNDS + 1
-_MOST = 60
-_IN_TURN = LEAST_ROUNDS + 1
-_LARGEST_OFFSET = 2**20
-"""Bytes: each process's heap begins at another offset, else memory layout may slow one variant each time (Mytkowicz et
-al., ASPLOS 2009)."""
-_IDLE = 0.05
-"""Of a core: a side that takes more while another is measured is not idle."""
-_NAMES = ("a", "b", "baseline")
-"""Of the sides, in the names of their logs."""
+_LEAST, _MOST = LEAST_ROUNDS + 1, 60
+"""Rounds of a pair of processes."""
+_IN_TURN, _IN_TURN_CALLS = LEAST_ROUNDS + 1, 3
+"""Pairs of processes that are measured one after the other, and the least number of calls of their blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +48,31 @@ class _Race:
     without_baseline: str = ""
     """Why there is no baseline among the rows of a final; "" where there is one, or none is wanted."""
 
-    def side(self, index: int, beside: int) -> CompareWorker:
-        """A fresh process for one of the rows, with a heap offset of its own, and so many others built at its side."""
-        offset = self.order.randrange(0, _LARGEST_OFFSET, 16)
-        row, name = self.rows[index], _NAMES[index]
-        return CompareWorker(self.session, row, self.references, name, offset, self.running, beside)
-
     @property
-    def beside(self) -> int:
-        """How many other sides are built at the same time."""
-        return len(self.rows) - 1 if all(row.overlaps for row in self.rows) else 0
+    def fits(self) -> bool:
+        """Whether a process of each row fits in memory at once."""
+        return short_of_memory(total([row.memory for row in self.rows]), self.rows[0].subject.device) is None
 
-    def shuffled(self) -> list[int]:
-        """The sides' indices in random order."""
-        return self.order.sample(range(len(self.rows)), len(self.rows))
+    def sides(self, numbers: Sequence[int]) -> dict[int, CompareWorker]:
+        """A fresh process for each of these rows, with a heap offset of its own.
+
+        They build beside each other where all may overlap (`Row.overlaps`).
+        """
+        rows = {number: self.rows[number] for number in numbers}
+        beside = len(rows) - 1 if all(row.overlaps for row in rows.values()) else 0
+        calls = 1 if len(rows) > 1 else _IN_TURN_CALLS
+
+        def side(row: Row) -> CompareWorker:
+            offset = self.order.randrange(0, LARGEST_OFFSET, 16)
+            return CompareWorker(self.session, row, self.references, offset, self.running, beside, calls)
+
+        return {number: side(row) for number, row in rows.items()}
+
+    def rounds(self, sides: Collection[CompareWorker]) -> int:
+        """How many rounds these sides run; one where each of the others runs alone too."""
+        round_s = sum((side.calls + 1) * side.call_ns / 1e9 for side in sides)
+        wanted = int(self.session.plan.request.final_s / AGREEING_PAIRS / round_s)
+        return max(_LEAST, min(_MOST, wanted)) if len(sides) > 1 else 1
 
 
 def race(
@@ -124,117 +127,72 @@ def _race(
 
 
 def _measure(race: _Race) -> Comparison:
-    """Measure the rows side by side, without the baseline or in turn where memory is short."""
+    """Measure the rows side by side, without the baseline or in turn where memory is short.
 
-    def fits() -> bool:
-        need = total([row.memory for row in race.rows])
-        return short_of_memory(need, race.rows[0].subject.device) is None
-
-    while len(race.rows) > 2 and not fits():
+    Fresh processes follow each other until more of them would not change the verdict.
+    """
+    while len(race.rows) > 2 and not race.fits:
         race = replace(race, rows=race.rows[:-1], without_baseline="it does not fit in memory beside the two")
-    if fits():
-        return _interleaved(race)
-    race.session.progress.say("Both variants do not fit in memory at once; measuring fresh processes in turn.")
-    return _in_turn(race)
-
-
-def _interleaved(race: _Race) -> Comparison:
-    """Set after set of fresh processes, until more would not change the verdict."""
-    records: dict[int, Record] = {}
-    rounds: list[Round] = []
-    findings: list[Finding] = []
-    for number in range(MOST_PAIRS):
-        made = _run_set(race, number)
-        for index, record in enumerate(made.records):
-            _keep(records, index, record)
-        rounds += made.rounds
-        findings += made.findings
-        so_far = _comparison(race, "interleaved", records, rounds, findings)
-        if is_decided(so_far):
+    together, count = race.fits, len(race.rows)
+    if not together:
+        race.session.progress.say("Both variants do not fit in memory at once; measuring fresh processes in turn.")
+    measured = _Measured()
+    for pair in range(MOST_PAIRS if together else _IN_TURN):
+        _run_pair(race, measured, pair, count, together)
+        so_far = _comparison(race, "interleaved" if together else "in turn", measured)
+        if together and is_decided(so_far):
             break
     return so_far
 
 
-@dataclass(frozen=True, slots=True)
-class _Set:
-    """What processes that lived side by side gave."""
+@dataclass(slots=True)
+class _Measured:
+    """What all processes so far gave."""
 
-    rounds: list[Round]
-    records: list[Record]
-    findings: list[Finding]
+    rounds: list[Round] = field(default_factory=list)
+    records: dict[int, Record] = field(default_factory=dict)
+    """By side the newest one, or the first that was not ok: its rounds were measured all the same."""
+    findings: list[Finding] = field(default_factory=list)
+
+    def keep(self, number: int, record: Record) -> None:
+        if number not in self.records or self.records[number].status == "ok":
+            self.records[number] = record
 
 
-def _run_set(race: _Race, number: int) -> _Set:
-    """A fresh process for each side, started in random order; blocks of calls in random order.
+def _run_pair(race: _Race, measured: _Measured, pair: int, count: int, together: bool) -> None:
+    """Measure fresh processes of the first `count` rows: all `together`, or one after the other, a block each."""
+    numbers = race.order.sample(range(count), count)
+    groups = [numbers] if together else [[number] for number in numbers]
+    for parts in zip(*(_run_sides(race, measured, pair, group) for group in groups), strict=True):
+        order = tuple(number for turns in parts for number in turns.order)
+        blocks = {number: block for turns in parts for number, block in turns.blocks.items()}
+        samples = tuple(Samples(blocks[number].samples_ns) for number in sorted(blocks))
+        measured.rounds.append(Round(order, samples, pair))
 
-    The sides build beside each other where all may overlap (`Row.overlaps`), else one after the other.
-    """
-    spent = race.session.spent
+
+def _run_sides(race: _Race, measured: _Measured, pair: int, numbers: Sequence[int]) -> list[Turns]:
+    """Measure processes of these rows that live at the same time."""
+    spent, sides = race.session.spent, race.sides(numbers)
     with ExitStack() as stack:
-        made: dict[int, CompareWorker] = {}
         with spent.on("builds of the final"):
-            for index in race.shuffled():
-                made[index] = stack.enter_context(race.side(index, race.beside))
-                if not race.beside:
-                    wait_until_built([made[index]])
-            sides = [made[index] for index in range(len(race.rows))]
-            wait_until_ready([made[index] for index in race.shuffled()])
+            open_sides(stack, sides.values(), race.order, wait_until_built)
         stack.enter_context(spent.on("timing of the final"))
-        counts = [side.calls_a_block() for side in sides]
-        round_s = sum((count + 1) * side.call_ns / 1e9 for count, side in zip(counts, sides, strict=True))
-        wanted = max(_LEAST, min(_MOST, int(race.session.plan.request.final_s / AGREEING_PAIRS / round_s)))
-        rounds: list[Round] = []
-        idle_s, taken_s = 0.0, 0.0
-        for done in range(wanted):
-            detail = f"{done + 1} of {wanted}, pair {number + 1} of up to {MOST_PAIRS}"
+        wanted = race.rounds(sides.values())
+
+        def goes_on(done: int) -> bool:
+            detail = f"{min(done + 1, wanted)} of {wanted}, pair {pair + 1} of up to {MOST_PAIRS}"
             race.running.event(Event("rounds", detail))
-            order = race.shuffled()
-            found = {index: sides[index].run(counts[index]) for index in order}
-            samples = tuple(Samples(found[index].samples_ns) for index in range(len(sides)))
-            rounds.append(Round(tuple(order), samples, number))
-            idle_s += sum(block.idle_cpu_s for block in found.values())
-            taken_s += sum(sum(block.samples_ns) for block in found.values()) / 1e9
-        findings = []
-        if idle_s > _IDLE * taken_s:
-            text = f"pair {number + 1}: sides that were to be idle took {idle_s / taken_s:.0%} of a core meanwhile"
-            findings.append(new_finding("not-idle", text))
-        return _Set(rounds, [side.end() for side in sides], findings)
+            return done < wanted
+
+        turns = take_turns(sides, race.order, goes_on)
+        for number, side in sides.items():
+            measured.keep(number, side.end())
+    measured.findings += not_idle(sides, turns, f"pair {pair + 1}: ")
+    return turns
 
 
-def _in_turn(race: _Race) -> Comparison:
-    """One fresh process after the other, where they do not fit in memory together."""
-    rounds: list[Round] = []
-    records: dict[int, Record] = {}
-    for number in range(_IN_TURN):
-        race.running.event(Event("rounds", f"{number + 1} of {_IN_TURN}, a fresh process each"))
-        order = race.shuffled()
-        found: dict[int, Samples] = {}
-        for index in order:
-            with race.side(index, 0) as side:
-                with race.session.spent.on("builds of the final"):
-                    wait_until_ready([side])
-                with race.session.spent.on("timing of the final"):
-                    found[index] = Samples(side.run(max(3, side.calls_a_block())).samples_ns)
-                    _keep(records, index, side.end())
-        rounds.append(Round(tuple(order), tuple(found[index] for index in sorted(found)), number))
-    return _comparison(race, "in turn", records, rounds, [])
-
-
-def _keep(records: dict[int, Record], index: int, newest: Record) -> None:
-    """Keep the newest record of a side, or the first that was not ok: its rounds were measured all the same."""
-    if index not in records or records[index].status == "ok":
-        records[index] = newest
-
-
-def _comparison(
-    race: _Race,
-    how: Literal["interleaved", "in turn"],
-    records: Mapping[int, Record],
-    rounds: Sequence[Round],
-    findings: Sequence[Finding],
-) -> Comparison:
-    """`records` are of the sides by their indices."""
-    sides = tuple(records[index] for index in range(len(race.rows)))
+def _comparison(race: _Race, how: Literal["interleaved", "in turn"], measured: _Measured) -> Comparison:
+    sides = tuple(measured.records[number] for number in range(len(race.rows)))
     for row, record in zip(race.rows, sides, strict=True):
         if record.status not in MEASURED:
             raise SideFailedError(row, f"{record.status} during the comparison: {record.measurement.reason}")
@@ -247,8 +205,8 @@ def _comparison(
         how=how,
         seed=race.seed,
         sides=sides,
-        rounds=tuple(rounds),
-        findings=(*findings, *lacking),
+        rounds=tuple(measured.rounds),
+        findings=(*measured.findings, *lacking),
     )
 
 

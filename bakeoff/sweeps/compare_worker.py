@@ -1,7 +1,7 @@
-"""The worker of one side of a comparison: it has built its variant, and runs a block of calls on command."""
+"""A row as one side of a race: its worker has built the variant, and runs a block of calls on command."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.rows import Row
@@ -14,6 +14,10 @@ from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.row import References, launch_of, measure_job, open_cache
 from bakeoff.sweeps.session import Session
 
+_BLOCK_S = 0.06
+_LONGEST_BLOCK = 200
+"""Calls; a block's samples are sent as one line."""
+
 
 class SideFailedError(BakeoffError):
     """A side that cannot be built, checked or run."""
@@ -23,66 +27,64 @@ class SideFailedError(BakeoffError):
         self.row, self.why = row, why
 
 
-BLOCK_S = 0.06
-_LONGEST_BLOCK = 200
-"""Calls; a block's samples are sent as one line."""
-
-
+@dataclass(slots=True)
 class CompareWorker:
     """The parent's handle of it. A context manager: leaving it kills the worker."""
 
-    def __init__(
-        self,
-        session: Session,
-        row: Row,
-        references: References,
-        name: str,
-        heap_offset: int,
-        running: Running,
-        beside: int,
-    ) -> None:
-        """`references` are the subject's; `name` tells the logs of the sides apart; `beside` as in `launch_of`."""
-        self._session, self._row, self._running = session, row, running
-        open_cache(row)
-        request = session.plan.request
-        queued = request.objective.goal == "throughput"
-        job = CompareJob(measure_job(row, request.policy, references), heap_offset, queued)
-        launch = launch_of(session, row, running, beside)
-        log = launch.log.with_suffix(f".{name}.log")
-        self._worker = LiveWorker(job, replace(launch, log=log, on_event=self._on_event))
-        self.call_ns = 0.0
-        """About how long one call takes, known when the side is ready."""
+    session: Session
+    row: Row
+    references: References
+    """Of the row's subject."""
+    heap_offset: int
+    running: Running
+    beside: int
+    """As in `launch_of`."""
+    least_calls: int
+    """Of a block."""
+    calls: int = 0
+    """Of a block, known when the side is ready."""
+    call_ns: int = 0
+    """About how long one call takes, known as soon."""
+    _worker: LiveWorker = field(init=False)
 
     def __enter__(self) -> "CompareWorker":
+        open_cache(self.row)
+        request = self.session.plan.request
+        job = measure_job(self.row, request.policy, self.references)
+        launch = launch_of(self.session, self.row, self.running, self.beside)
+        self._worker = LiveWorker(
+            CompareJob(job, self.heap_offset, request.objective.goal == "throughput"),
+            replace(launch, log=launch.log.with_suffix(".final.log"), on_event=self._on_event),
+        )
         self._worker.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._worker.__exit__(None, None, None)
 
+    @property
+    def label(self) -> str:
+        return f"{self.row.variant.backend} {self.row.variant.dtype}"
+
+    @property
+    def live(self) -> bool:
+        """It is, or it has raised."""
+        return True
+
     def _on_event(self, event: Event) -> None:
         if event.phase != "block":
-            variant = self._row.variant
-            self._running.event(Event(event.phase, f"{variant.backend} {variant.dtype}"))
+            self.running.event(Event(event.phase, self.label))
 
-    def _warm_up(self) -> None:
-        """Raises BakeoffError when the variant cannot be built or fails its checks."""
+    def warm_up(self) -> None:
+        """Raises BakeoffError where the worker ends instead."""
         self._worker.tell("go")
-        call_ns = self._expect("ready").call_ns
-        if call_ns is None:
-            raise self._failure()
-        self.call_ns = float(call_ns)
+        self.call_ns = max(1, self._expect("ready").call_ns or 0)
+        self.calls = max(self.least_calls, min(_LONGEST_BLOCK, round(_BLOCK_S * 1e9 / self.call_ns)))
 
-    def run(self, calls: int) -> Block:
-        """Time a block of `calls`. Raises BakeoffError when the worker ends instead."""
-        self._worker.tell(str(calls))
-        block = self._expect("block").block
-        if block is None:
-            raise self._failure()
-        return block
-
-    def calls_a_block(self) -> int:
-        return max(1, min(_LONGEST_BLOCK, round(BLOCK_S * 1e9 / max(self.call_ns, 1.0))))
+    def block(self) -> Block | None:
+        """Time a block of calls. Raises BakeoffError where the worker ends instead."""
+        self._worker.tell(str(self.calls))
+        return self._expect("block").block
 
     def end(self) -> Record:
         """Stop the worker, and return what was measured on as a record without clocks."""
@@ -92,35 +94,25 @@ class CompareWorker:
 
     def _expect(self, phase: Phase) -> Event:
         event = self._worker.wait(phase)
-        if event is None:
+        if event is None or (event.call_ns is None and event.block is None):
             raise self._failure()
         return event
 
     def _failure(self) -> BakeoffError:
         record = self._record()
-        return SideFailedError(self._row, f"{record.status}: {record.measurement.reason}")
+        return SideFailedError(self.row, f"{record.status}: {record.measurement.reason}")
 
     def _record(self) -> Record:
         """Raises BakeoffError where the request itself was wrong (other weights than those that were described)."""
         outcome = self._worker.finish(Measurement)
         if outcome.kind == "refused":
             raise BakeoffError(outcome.reason, outcome.code)
-        return make_record(self._session, self._row, outcome)
+        return make_record(self.session, self.row, outcome)
 
 
 def wait_until_built(sides: Sequence[CompareWorker]) -> None:
     """Raises BakeoffError when a variant cannot be built or fails its checks."""
-    found = wait_for({side._worker: "turn" for side in sides if side._worker.phase != "turn"})
+    found = wait_for({side._worker: "turn" for side in sides})
     for side in sides:
-        if found.get(side._worker, True) is None:
+        if found[side._worker] is None:
             raise side._failure()
-
-
-def wait_until_ready(sides: Sequence[CompareWorker]) -> None:
-    """Wait until all sides are built, and let one after the other warm up.
-
-    Raises BakeoffError when a variant cannot be built or fails its checks.
-    """
-    wait_until_built(sides)
-    for side in sides:
-        side._warm_up()

@@ -122,14 +122,12 @@ def measure_job(row: Row, policy: Policy, references: References | None) -> Meas
 
 
 def open_cache(row: Row, anew: bool = False) -> None:
-    """Make the folder of the row's compiler cache; `anew` without what an earlier build left there.
+    """Make the folder of the row's compiler cache, as `build_cache.open_folder` does.
 
-    What a build left that did not succeed is removed too, as is everything of a backend that states no caches: what it
-    keeps all the same would make its next build look fast. Raises BakeoffError where that cannot be removed.
+    Everything of a backend that states no caches is removed first: what it keeps all the same would make its next build
+    look fast.
     """
-    if anew or not row.caches or not build_cache.is_warm(row.cache_folder):
-        build_cache.delete_earlier_build(row.cache_folder)
-    build_cache.open_folder(row.cache_folder)
+    build_cache.open_folder(row.cache_folder, anew or not row.caches)
 
 
 def launch_of(session: Session, row: Row, running: Running, beside: int = 0) -> Launch:

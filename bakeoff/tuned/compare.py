@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import fields_of
 from bakeoff.models.words import counted
-from bakeoff.record.pairs import FEWEST_FOR_INTERVAL, PairRatio, pair_ratio, turned
+from bakeoff.process.phases import Block
+from bakeoff.race import take_turns
 from bakeoff.record.statistics import Summary, summarise_ns
+from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, PairRatio, pair_ratio, turned
 from bakeoff.report.format import median_and_interval
 
 if TYPE_CHECKING:
@@ -73,27 +75,30 @@ def compare(applied: "Applied", run: Callable[[], Any], rounds: int, seed: Calla
     """As `Applied.compare`; leaves the programs installed, also where `run` raises."""
     if rounds < 1:
         raise BakeoffError(f"rounds={rounds}: give 1 or more, {FEWEST_FOR_INTERVAL} for an interval", "bad-option")
-    passes = _Passes(applied, run, seed)
+    original, tuned = sides = (_Pass(applied, run, seed, tuned=False), _Pass(applied, run, seed, tuned=True))
     against, itself = [], []
     try:
-        first = passes.once(tuned=False)
+        original.block()
+        first = original.numbers
         if not first:
             text = "run() returned no numbers; let it return the pipeline's output, such as its images"
             raise BakeoffError(text, "bad-input")
-        for number in range(_WARM_UP):
-            passes.once(tuned=True)
-            if number:
-                passes.once(tuned=False)
-        passes.times_ns.clear()
-        before = passes.counts()
-        for _ in range(rounds):
-            found = {tuned: passes.once(tuned) for tuned in random.sample((False, True), 2)}
-            against.append(_difference(found[True], found[False]))
-            itself.append(_difference(found[False], first))
-        counted = passes.counts() - before
+        for _ in range(_WARM_UP):
+            for side in sides:
+                side.block()
+        before = _calls(applied)
+
+        def goes_on(done: int) -> bool:
+            if done:
+                against.append(_difference(tuned.numbers, original.numbers))
+                itself.append(_difference(original.numbers, first))
+            return done < rounds
+
+        turns = take_turns(dict(enumerate(sides)), random.Random(), goes_on)
+        counted = _calls(applied) - before
     finally:
         applied.install()
-    original_ns, tuned_ns = (tuple(passes.times_ns[tuned]) for tuned in (False, True))
+    original_ns, tuned_ns = (tuple(each.blocks[place].samples_ns[0] for each in turns) for place in (0, 1))
     calls_tuned = counted.pop(None, 0)
     return EndToEnd(
         original=summarise_ns(original_ns),
@@ -109,35 +114,41 @@ def compare(applied: "Applied", run: Callable[[], Any], rounds: int, seed: Calla
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Passes:
+@dataclass(slots=True)
+class _Pass:
+    """A side of the race: passes with the originals, or with the programs."""
+
     applied: "Applied"
     run: Callable[[], Any]
     seed: Callable[[], object] | None
-    times_ns: dict[bool, list[int]] = field(default_factory=dict)
+    tuned: bool
+    numbers: Numbers = field(default_factory=dict)
+    """Of the newest pass, copied, since the next one may write to the same memory."""
 
-    def once(self, tuned: bool) -> Numbers:
-        """The numbers of one pass, copied, since the next one may write to the same memory."""
-        if tuned:
-            self.applied.install()
-        else:
-            self.applied.suspend()
+    @property
+    def live(self) -> bool:
+        return True
+
+    def block(self) -> Block:
+        (self.applied.install if self.tuned else self.applied.suspend)()
         if self.seed is not None:
             self.seed()
         _synchronise()
         started = time.perf_counter_ns()
         returned = self.run()
         _synchronise()
-        self.times_ns.setdefault(tuned, []).append(time.perf_counter_ns() - started)
-        return dict(_numbers("output", returned))
+        elapsed_ns = time.perf_counter_ns() - started
+        self.numbers = dict(_numbers("output", returned))
+        return Block((elapsed_ns,), 0.0)
 
-    def counts(self) -> Counter[str | None]:
-        """Calls that ran the originals by reason, and under None those that programs computed."""
-        found: Counter[str | None] = Counter()
-        for place in self.applied.report().places:
-            found.update(place.reasons)
-            found[None] += place.tuned
-        return found
+
+def _calls(applied: "Applied") -> Counter[str | None]:
+    """Calls that ran the originals by reason, and under None those that programs computed."""
+    found: Counter[str | None] = Counter()
+    for place in applied.report().places:
+        found.update(place.reasons)
+        found[None] += place.tuned
+    return found
 
 
 def _synchronise() -> None:

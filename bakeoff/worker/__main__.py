@@ -44,6 +44,7 @@ from bakeoff.process.jobs import (
 )
 from bakeoff.record.codec import encode_json
 from bakeoff.worker.failures import first_line, is_out_of_memory
+from bakeoff.worker.helpers import adopt_orphans
 from bakeoff.worker.reporter import Reporter
 
 _RESERVE_BYTES = 256 << 20
@@ -152,7 +153,7 @@ def _do(job: Job, report: Reporter) -> Any:
 
 def main() -> None:
     guard.prctl(guard.PR_SET_PDEATHSIG, signal.SIGKILL)
-    guard.prctl(guard.PR_SET_CHILD_SUBREAPER, 1)  # so that all that it started are found below it
+    adopt_orphans()
     folder = Path.cwd()
     report = Reporter(int(sys.argv[1]))
     job = _read_job()

@@ -24,6 +24,7 @@ ORDER = (
     "advice",
     "monitor",
     "process",
+    "race",
     "plan",
     "sweeps",
     "bring",

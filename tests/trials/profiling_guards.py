@@ -33,9 +33,8 @@ from bakeoff.machine import host
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request, request_of
 from bakeoff.process.environment import worker_environment
-from bakeoff.record.pairs import PairRatio, pair_ratio
 from bakeoff.record.policy import Policy
-from bakeoff.record.verdict import LEAST_DIFFERENCE
+from bakeoff.record.verdict import LEAST_DIFFERENCE, PairRatio, pair_ratio
 from bakeoff.sweeps.row import measure_job
 from bakeoff.variant import parse_variant
 

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from bakeoff.models.words import counted
 from bakeoff.record.frames import FEWEST_FOR_P99, BeforeAfter, FrameFigures, PhaseRow, figures, phases
-from bakeoff.record.pairs import FEWEST_FOR_INTERVAL, turned
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.prediction import Prediction, memory_sum, prediction, sweep_command, weights_held
 from bakeoff.record.store import StoredPipeline
+from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, turned
 from bakeoff.report import document, links
 from bakeoff.report.document import Cell, Details, Document, Figures, Heading, Section, Table, Text, blocks, listed
 from bakeoff.report.figures.pipeline import drawings

@@ -72,13 +72,13 @@ def test_an_interrupted_run_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -
     def interrupted(*_arguments: object) -> None:
         raise KeyboardInterrupt
 
-    before = mix_worker.take_turns
-    monkeypatch.setattr("bakeoff.pipeline.run.take_turns", interrupted)
+    before = mix_worker.run_rounds
+    monkeypatch.setattr("bakeoff.pipeline.run.run_rounds", interrupted)
     done = pipeline("--mix", "eager", *MISSING)
     assert done.exit_code == 130
     assert "interrupted; not run: eager; the same command with --resume runs them" in done.stderr
     assert len(json.loads(done.stdout)["records"]) == 1
-    monkeypatch.setattr("bakeoff.pipeline.run.take_turns", before)
+    monkeypatch.setattr("bakeoff.pipeline.run.run_rounds", before)
     left = json.loads(pipeline("--mix", "eager", *MISSING, "--resume", "--dry-run").stdout)
     assert [line["role"] for line in left["mixes"]] == ["eager"]
     again = pipeline("--mix", "eager", *MISSING, "--resume")

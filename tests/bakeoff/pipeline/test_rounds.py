@@ -1,34 +1,41 @@
 """Mixes take turns: every one in every round, in an order that is drawn for each."""
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bakeoff.pipeline import mix_worker
-from bakeoff.pipeline.mix_worker import Limits, take_turns
+from bakeoff.pipeline.mix_worker import Limits, MixWorker, run_rounds
+from bakeoff.process.phases import Block
 from bakeoff.sweeps.progress import Unheard
 
 
-class Mix:
-    """What a round needs of a worker; its units are steady after the first `filling`."""
+class Mix(MixWorker):
+    """A worker without a process; its units are steady after the first `filling`."""
 
-    label = "mix"
+    def __init__(self, name: str, ran: list[str], limits: Limits, filling: int = 0) -> None:
+        mix: Any = SimpleNamespace(label=name)
+        nothing: Any = None
+        super().__init__(nothing, mix, {}, nothing, 0, limits, Unheard())
+        self.ran, self.filling = ran, filling
 
-    def __init__(self, name: str, ran: list[str], filling: int = 0) -> None:
-        self.name, self.mix, self.ran, self.filling = name, self, ran, filling
-        self.live, self.steady, self.unsettled = True, 0, 0
-        self.blocks: list[Any] = []
+    def block(self) -> Block:
+        self.ran.append(self.label)
+        self.blocks.append(Block((1,), 0.0, "steady" if self.ran.count(self.label) > self.filling else "filling"))
+        return self.blocks[-1]
 
-    def run_unit(self) -> None:
-        self.ran.append(self.name)
-        self.steady = max(0, self.ran.count(self.name) - self.filling)
+
+def run(ran: list[str], limits: Limits, **filling: int) -> None:
+    """Let mixes take turns, by their names, with how many units fill their windows."""
+    workers = [Mix(name, ran, limits, count) for name, count in filling.items()]
+    run_rounds(workers, limits, random.Random(0), Unheard())
 
 
 def test_every_round_draws_its_order() -> None:
     ran: list[str] = []
-    workers: Any = [Mix(name, ran) for name in "abc"]
-    take_turns(workers, Limits(20, 100, 1e9), random.Random(0), Unheard())
+    run(ran, Limits(20, 100, 1e9), a=0, b=0, c=0)
     turns = ["".join(ran[place : place + 3]) for place in range(0, len(ran), 3)]
     assert len(turns) == 20
     assert {"".join(sorted(turn)) for turn in turns} == {"abc"}, "each mix once in every round"
@@ -37,14 +44,18 @@ def test_every_round_draws_its_order() -> None:
 
 def test_a_mix_that_has_its_units_runs_until_all_have() -> None:
     ran: list[str] = []
-    workers: Any = [Mix("a", ran), Mix("b", ran, filling=7)]
-    take_turns(workers, Limits(5, 100, 1e9), random.Random(0), Unheard())
+    run(ran, Limits(5, 100, 1e9), a=0, b=7)
     assert (ran.count("a"), ran.count("b")) == (12, 12)
 
 
 def test_the_round_in_which_the_time_is_over_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
-    workers: Any = [Mix(name, ran) for name in "ab"]
     monkeypatch.setattr(mix_worker.time, "monotonic", lambda: 10.0 * len(ran))
-    take_turns(workers, Limits(20, 100, 30.0), random.Random(0), Unheard())
+    run(ran, Limits(20, 100, 30.0), a=0, b=0)
     assert len(ran) == 4
+
+
+def test_a_mix_that_does_not_settle_is_given_up() -> None:
+    ran: list[str] = []
+    run(ran, Limits(30, 20, 1e9), a=0, b=99)
+    assert (ran.count("a"), ran.count("b")) == (30, 20)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bakeoff.record.pairs import pair_ratio
+from bakeoff.record.verdict import pair_ratio
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 import random
 import re
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +23,7 @@ from bakeoff.process.phases import Block
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.diff import differences
 from bakeoff.record.schema import Comparison, Record, Status
-from bakeoff.record.store import Stored, StoredComparison, find, load_all
+from bakeoff.record.store import Stored, StoredComparison, find, find_comparison, load_all
 from bakeoff.record.verdict import AGREEING_PAIRS, FEWEST_PAIRS, MOST_PAIRS, decide
 from bakeoff.report.comparisons import final_of, sentence
 from bakeoff.report.format import milliseconds
@@ -69,14 +71,14 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[StoredComparison, Re
 
 
 def test_the_faster_one_is_called_faster(kept: tuple[StoredComparison, Recorder, Path]) -> None:
-    verdict = decide(kept[0].record)
+    verdict = decide(kept[0].comparison)
     assert verdict.word == "faster"
     assert 1.5 < verdict.ratio < 6
-    assert sentence(kept[0].record).startswith("repeats fp32 is faster than repeats[times=3] fp32: ")
+    assert sentence(kept[0].comparison).startswith("repeats fp32 is faster than repeats[times=3] fp32: ")
 
 
 def test_rounds_are_kept_in_random_order(kept: tuple[StoredComparison, Recorder, Path]) -> None:
-    comparison = kept[0].record
+    comparison = kept[0].comparison
     assert comparison.how == "interleaved"
     sets = {entry.pair for entry in comparison.rounds}
     assert sets == set(range(len(sets)))
@@ -88,16 +90,8 @@ def test_rounds_are_kept_in_random_order(kept: tuple[StoredComparison, Recorder,
     assert (comparison.seed, comparison.sweep) == (5, "")
 
 
-def test_the_sides_of_a_round_come_in_any_order() -> None:
-    rows: Any = (None, None, None)
-    session: Any = None
-    references: Any = None
-    racing = comparing._Race(session, Unheard(), rows, references, 1, random.Random(1))
-    assert len({tuple(racing.shuffled()) for _ in range(100)}) == 6
-
-
 def test_both_sides_are_checked_and_told(kept: tuple[StoredComparison, Recorder, Path]) -> None:
-    for side in (kept[0].record.a, kept[0].record.b):
+    for side in (kept[0].comparison.a, kept[0].comparison.b):
         assert (side.status, side.note) == ("ok", "why")
         assert side.latency is None
         assert side.measurement.parity is not None
@@ -114,28 +108,68 @@ def test_it_is_stored_beside_the_records_and_found_again(kept: tuple[StoredCompa
     records = load_all(runs)
     assert (records.current, records.problems) == ((), ())
     assert [entry.id for entry in records.comparisons] == [found.id]
-    again = find(runs, found.id.rpartition("_")[2], kinds=(Comparison,))
-    assert decide(again.record) == decide(found.record)
+    again = find_comparison(runs, found.id.rpartition("_")[2])
+    assert decide(again.comparison) == decide(found.comparison)
     with pytest.raises(BakeoffError, match="bakeoff compare"):
         find(runs, found.id)
+
+
+class Side(nullcontext[None]):
+    """A worker of a side whose calls take what the rounds of a comparison say, or `call_ns`."""
+
+    beside, calls, label = 2, 3, "side"
+
+    def __init__(self, kept: Record, call_ns: Sequence[int]) -> None:
+        super().__init__()
+        self.kept, self.call_ns, self.live, self.ran = kept, call_ns[0], True, iter(call_ns)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def warm_up(self) -> None:
+        pass
+
+    def block(self) -> Block:
+        return Block((next(self.ran),) * self.calls, 0.0)
+
+    def end(self) -> Record:
+        return self.kept
+
+
+def raced(
+    monkeypatch: pytest.MonkeyPatch, canned: Comparison, wrong: Record | None = None, fits: bool = True
+) -> Comparison:
+    """What is measured of sides whose processes give the rounds of a comparison; A's second process gives `wrong`."""
+    started: Counter[int] = Counter()
+
+    def sides(_race: object, numbers: Sequence[int]) -> dict[int, Side]:
+        found = {}
+        for number in numbers:
+            rounds = [turn for turn in canned.rounds if turn.pair == started[number]]
+            kept = wrong if wrong is not None and (number, started[number]) == (0, 1) else canned.sides[number]
+            found[number] = Side(kept, [turn.samples_ns[number][0] for turn in rounds])
+            started[number] += 1
+        return found
+
+    monkeypatch.setattr(comparing._Race, "sides", sides)
+    monkeypatch.setattr(comparing._Race, "fits", fits)
+    monkeypatch.setattr(comparing, "wait_until_built", lambda _sides: None)
+    rows: Any = (None,) * len(canned.sides)
+    references: Any = None
+    session: Any = SimpleNamespace(
+        sweep="",
+        spent=Spent(),
+        plan=SimpleNamespace(request=SimpleNamespace(final_s=0.0)),
+        progress=Recorder(),
+    )
+    return comparing._measure(comparing._Race(session, Unheard(), rows, references, 1, random.Random(1)))
 
 
 @pytest.mark.parametrize(("slower_ms", "sets"), [(3.0, FEWEST_PAIRS), (2.2, AGREEING_PAIRS), (2.0, 1)])
 def test_a_large_difference_needs_three_sets(slower_ms: float, sets: int, monkeypatch: pytest.MonkeyPatch) -> None:
     canned = comparisons.final(record("inductor", [2.0]), record("eager", [slower_ms]), pairs=MOST_PAIRS)
-    started: list[int] = []
-
-    def run_set(_race: comparing._Race, number: int) -> comparing._Set:
-        started.append(number)
-        return comparing._Set([turn for turn in canned.rounds if turn.pair == number], list(canned.sides), [])
-
-    monkeypatch.setattr(comparing, "_run_set", run_set)
-    session: Any = SimpleNamespace(sweep="")
-    rows: Any = (None, None)
-    references: Any = None
-    found = comparing._interleaved(comparing._Race(session, Unheard(), rows, references, 1, random.Random(1)))
-    assert started == list(range(sets))
-    assert {turn.pair for turn in found.rounds} == set(started)
+    found = raced(monkeypatch, canned)
+    assert {turn.pair for turn in found.rounds} == set(range(sets))
     verdict = decide(found)
     assert (verdict.pairs, verdict.early) == (sets, sets == FEWEST_PAIRS)
     assert verdict.word == ("faster" if slower_ms > 2 else "no difference shown")
@@ -149,59 +183,21 @@ def test_a_side_that_failed_in_one_set_has_failed(status: Status, monkeypatch: p
     """Also where it is right in the next one: rounds of both are in the comparison."""
     canned = comparisons.final(record("inductor", [2.0]), record("eager", [2.2]), pairs=MOST_PAIRS)
     wrong = replace(canned.a, measurement=replace(canned.a.measurement, status=status, reason="video: 0.3"))
-    started: list[int] = []
-
-    def run_set(_race: comparing._Race, number: int) -> comparing._Set:
-        started.append(number)
-        sides = [wrong if number == 1 else canned.a, canned.b]
-        return comparing._Set([turn for turn in canned.rounds if turn.pair == number], sides, [])
-
-    monkeypatch.setattr(comparing, "_run_set", run_set)
-    session: Any = SimpleNamespace(sweep="")
-    rows: Any = (None, None)
-    references: Any = None
-    racing = comparing._Race(session, Unheard(), rows, references, 1, random.Random(1))
-    found = comparing._interleaved(racing)
-    assert (found.a.status, found.b.status, started) == (status, "ok", [0, 1]), "no more sets can help"
+    found = raced(monkeypatch, canned, wrong)
+    assert (found.a.status, found.b.status, found.rounds[-1].pair) == (status, "ok", 1), "no more sets can help"
     assert "no verdict" in sentence(found)
-    monkeypatch.setattr(comparing, "is_decided", lambda comparison: len(comparison.rounds) == len(canned.rounds))
-    assert comparing._interleaved(racing).a.status == status, "whatever follows"
+    monkeypatch.setattr(comparing, "is_decided", lambda _comparison: False)
+    assert raced(monkeypatch, canned, wrong).a.status == status, "whatever follows"
 
 
-class Side(nullcontext[None]):
-    """A worker of a side whose calls take as many ns as its number tells."""
-
-    call_ns = 1e6
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number = number
-
-    def __enter__(self) -> Any:
-        return self
-
-    def calls_a_block(self) -> int:
-        return 3
-
-    def run(self, calls: int) -> Block:
-        return Block((100 + self.number,) * calls, 0.0)
-
-    def end(self) -> Record:
-        return record(("inductor", "aoti", "eager")[self.number])
-
-
-def test_blocks_are_of_their_sides_in_whatever_order_they_ran(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparing._Race, "side", lambda _race, number, _beside: Side(number))
-    for name in ("wait_until_built", "wait_until_ready"):
-        monkeypatch.setattr(comparing, name, lambda _sides: None)
-    rows: Any = (SimpleNamespace(overlaps=True),) * 3
-    plan = SimpleNamespace(request=SimpleNamespace(final_s=0.0))
-    session: Any = SimpleNamespace(sweep="", spent=Spent(), plan=plan)
-    references: Any = None
-    racing = comparing._Race(session, Unheard(), rows, references, 1, random.Random(1))
-    for rounds in (comparing._run_set(racing, 0).rounds, comparing._in_turn(racing).rounds):
-        assert len({turn.order for turn in rounds}) > 3, "random order"
-        assert [[samples[0] for samples in turn.samples_ns] for turn in rounds] == [[100, 101, 102]] * len(rounds)
+@pytest.mark.parametrize("fits", [True, False])
+def test_blocks_are_of_their_sides_in_whatever_order_they_ran(fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    canned = comparisons.final(*(record(samples_ms=[ms]) for ms in (2.0, 2.2, 2.4)[: 2 + fits]), pairs=12)
+    found = raced(monkeypatch, canned, fits=fits)
+    orders = {turn.order for turn in found.rounds if turn.pair == 0 or not fits}
+    assert len(orders) == (6 if fits else 2), "random order, also within a pair"
+    for turn in found.rounds:
+        assert [samples[0] // 200_000 for samples in turn.samples_ns] == [10, 11, 12][: len(canned.sides)]
 
 
 def test_a_worker_that_refuses_the_request_ends_the_comparison_with_its_reason() -> None:
@@ -266,7 +262,7 @@ def test_what_does_not_fit_together_is_measured_in_turn(tmp_path: Path, monkeypa
     plan, progress = plan_of(REPEATS, f"{REPEATS}[times=3]"), Recorder()
     monkeypatch.setattr(comparing, "_IN_TURN", 2)
     monkeypatch.setattr(host, "available_bytes", lambda _device: plan.rows[0].memory.device)
-    comparison = compare(plan, tmp_path / "runs", "", progress).record
+    comparison = compare(plan, tmp_path / "runs", "", progress).comparison
     assert comparison.how == "in turn"
     assert len(comparison.rounds) == 2
     assert [what for what, _ in progress.told].count("say") == 1, "it says that both do not fit in memory"
@@ -302,12 +298,12 @@ def test_a_sweep_ends_with_a_final_on_which_it_recommends(tmp_path: Path) -> Non
     with marked_folder(tmp_path):
         done = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=Recorder())
         (final,) = done.finals
-        assert final.record.sweep == done.sweep
-        assert {str(side.variant) for side in (final.record.a, final.record.b)} == {
+        assert final.comparison.sweep == done.sweep
+        assert {str(side.variant) for side in (final.comparison.a, final.comparison.b)} == {
             str(entry.variant) for entry in plan.rows[:2]
         }
         text = recommendation(done.stored, done.finals)
-        assert final.record.baseline is not None
+        assert final.comparison.baseline is not None
     assert text.startswith(
         "Do not deploy repeats[times=4] fp32: in the final it was faster than repeats[times=16] fp32 ("
     )
@@ -317,14 +313,14 @@ def test_a_sweep_ends_with_a_final_on_which_it_recommends(tmp_path: Path) -> Non
 
 def test_a_final_is_of_the_same_machine_and_subject(kept: tuple[StoredComparison, Recorder, Path]) -> None:
     found = kept[0]
-    a, b = found.record.a, found.record.b
-    assert final_of(a, b, [found]) == final_of(b, a, [found]) == found.record
+    a, b = found.comparison.a, found.comparison.b
+    assert final_of(a, b, [found]) == final_of(b, a, [found]) == found.comparison
     assert final_of(a, a, [found]) is None
     assert final_of(replace(a, threads=a.threads + 1), b, [found]) is None
     failed = replace(b, measurement=replace(b.measurement, status="parity_failed"))
-    undecided = StoredComparison("x", replace(found.record, sides=(found.record.a, failed)))
+    undecided = StoredComparison("x", replace(found.comparison, sides=(found.comparison.a, failed)))
     assert final_of(a, b, [undecided]) is None
-    assert "no verdict" in sentence(undecided.record)
+    assert "no verdict" in sentence(undecided.comparison)
 
 
 def test_two_variants_from_their_strings() -> None:
@@ -340,7 +336,7 @@ def test_two_variants_from_their_strings() -> None:
 
 
 def test_differences_are_facts_and_not_figures(kept: tuple[StoredComparison, Recorder, Path]) -> None:
-    a, b = kept[0].record.a, kept[0].record.b
+    a, b = kept[0].comparison.a, kept[0].comparison.b
     assert differences(a, a) == ()
     found = {entry.what: (entry.a, entry.b) for entry in differences(a, b)}
     assert found.pop("backend") == ("repeats", "repeats[times=3]")

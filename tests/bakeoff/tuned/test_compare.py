@@ -18,8 +18,8 @@ from tuned_artifacts import Denoiser, seeded, write_artifact
 
 import bakeoff
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record.pairs import pair_ratio
 from bakeoff.record.statistics import summarise_ns
+from bakeoff.record.verdict import pair_ratio
 from bakeoff.tuned.apply import Applied
 from bakeoff.tuned.compare import EndToEnd
 

@@ -33,17 +33,17 @@ FAULTS = (
     Fault(
         "pipeline",
         "mixes always run in the same order within a round",
-        "bakeoff/pipeline/mix_worker.py",
-        "for worker in order.sample(racing, len(racing)):",
-        "for worker in racing:",
+        "bakeoff/race.py",
+        "drawn = order.sample(racing, len(racing))",
+        "drawn = racing",
         ("tests/bakeoff/pipeline/test_rounds.py",),
     ),
     Fault(
         "pipeline",
         "a mix that has its units no longer takes turns while the others run on",
         "bakeoff/pipeline/mix_worker.py",
-        "            worker.run_unit()\n",
-        "            if worker.steady < limits.units:\n                worker.run_unit()\n",
+        "return self._outcome is None and not self.given_up",
+        "return self._outcome is None and not self.given_up and self.steady < self.limits.units",
         ("tests/bakeoff/pipeline/test_rounds.py",),
     ),
     Fault(

@@ -109,9 +109,7 @@ class ByRanges(Base):
                 session.event("decoded")
         return state, {"x": x}
 
-    _profiler = profile.InferixProfiler()  # off
-
-    @profile.profile_method("again")
+    @profile.stage("again")
     def again(self, x: Tensor, run: Any) -> Tensor:
         for _ in range(2):
             with profile.step():

@@ -9,9 +9,9 @@ from typing import Any
 
 import guides
 import pytest
-from guide_runs import events, profiler_in, record_of
+from compat_runs import events, profiler_in, record_of
 
-from bakeoff.profile import InferixProfiler
+from bakeoff.profile.compat import InferixProfiler
 
 CUSTOM, SIMPLE, DIRECT = range(3)
 

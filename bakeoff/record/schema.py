@@ -635,7 +635,8 @@ class Round:
     order: tuple[int, ...]
     """Indices of the sides in the order they ran."""
     samples_ns: tuple[Samples, ...]
-    """For each side, in the order of `Comparison.sides`, nanoseconds of its calls."""
+    """For each side, in the order of `Comparison.sides`, nanoseconds of its calls; the baseline of a final takes part
+    until its speed-up is known."""
     pair: int = 0
     """Number of the set of fresh processes, one for each side."""
 

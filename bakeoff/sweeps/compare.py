@@ -22,7 +22,7 @@ from bakeoff.race import LARGEST_OFFSET, Turns, not_idle, open_sides, take_turns
 from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Record, Round, Samples, new_finding
 from bakeoff.record.source import backend_source, backends_of, basis_of, component_hash, instrument_hash
 from bakeoff.record.store import StoredComparison, now, save
-from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, is_decided
+from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, is_baseline_known, is_decided
 from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError, wait_until_built
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.row import References, launch_of, make_reference
@@ -129,7 +129,8 @@ def _race(
 def _measure(race: _Race) -> Comparison:
     """Measure the rows side by side, without the baseline or in turn where memory is short.
 
-    Fresh processes follow each other until more of them would not change the verdict.
+    Fresh processes follow each other until more of them would not change the verdict, those of the baseline until its
+    speed-up is known.
     """
     while len(race.rows) > 2 and not race.fits:
         race = replace(race, rows=race.rows[:-1], without_baseline="it does not fit in memory beside the two")
@@ -142,6 +143,7 @@ def _measure(race: _Race) -> Comparison:
         so_far = _comparison(race, "interleaved" if together else "in turn", measured)
         if together and is_decided(so_far):
             break
+        count = 2 if is_baseline_known(so_far) else count
     return so_far
 
 

@@ -178,6 +178,21 @@ def test_a_large_difference_needs_three_sets(slower_ms: float, sets: int, monkey
     assert f"in {sets} pair" in said
 
 
+@pytest.mark.parametrize(("eager_ms", "sets"), [(4.0, FEWEST_PAIRS), (2.4, AGREEING_PAIRS)])
+def test_the_baseline_runs_until_its_speed_up_is_known(
+    eager_ms: float, sets: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canned = comparisons.final(
+        record("inductor", [2.0]), record("aoti", [2.2]), record("eager", [eager_ms]), pairs=MOST_PAIRS
+    )
+    found = raced(monkeypatch, canned)
+    assert decide(found).pairs == AGREEING_PAIRS
+    over_eager = decide(found, 0, 2)
+    assert (over_eager.pairs, over_eager.word) == (sets, "faster")
+    assert {turn.pair for turn in found.rounds if 2 in turn.order} == set(range(sets))
+    assert over_eager.b_ms == pytest.approx(eager_ms, rel=0.01)
+
+
 @pytest.mark.parametrize("status", ["parity_failed", "unstable", "fell_back"])
 def test_a_side_that_failed_in_one_set_has_failed(status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where it is right in the next one: rounds of both are in the comparison."""

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bakeoff.machine.terminal import one_line, printable
-from bakeoff.plan.rows import Row
+from bakeoff.plan.rows import Key, Row
 from bakeoff.process.phases import TIMED, phase_text
 from bakeoff.process.supervisor import Event
 from bakeoff.record.schema import Record
@@ -47,7 +47,7 @@ class TerminalProgress:
         self._labels = {row.key: row.label for row in rows}
         self._live: Live | None = None
         self._running: list[_Shown] = []
-        self._records: list[Record] = []
+        self._records: dict[Key, Record] = {}
         self._standings: list[Standings] = []
         self._left: tuple[float, float] | None = None
         """Seconds that were left, and when that was."""
@@ -73,7 +73,7 @@ class TerminalProgress:
             self._live = None
             if error is not None and self._standings:  # then no final table follows
                 self.console.print(Group(*self._tables(self.console.height)))
-        if counted := never_run(self._records):
+        if counted := never_run([*self._records.values()]):
             self.say(f"{counted}; the records say why.")
 
     def start(self, position: int, total: int, what: str) -> Running:
@@ -97,10 +97,15 @@ class TerminalProgress:
         self.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
     def result(self, record: Record) -> None:
-        self._records.append(record)
-        self._standings = standings(self._records)
+        self._records[key_of(record)] = record
+        self._standings = standings([*self._records.values()])
         if self._total and can_run(record) and not self.is_live:
             self._tell_row(record)
+
+    def ranked(self, to_come: str) -> None:
+        if not self.is_live:
+            self.console.print(Group(*self._tables(len(self._records) + 2 * len(self._standings))))
+        self.say(to_come)
 
     def expect(self, seconds: float | None) -> None:
         self._left = None if seconds is None else (seconds, time.monotonic())
@@ -130,7 +135,7 @@ class TerminalProgress:
 
     def __rich__(self) -> Group:
         """What is drawn: the rows so far, what runs, and the times; no more lines than the terminal has."""
-        running, counted = tuple(self._running), never_run(self._records)
+        running, counted = tuple(self._running), never_run([*self._records.values()])
         notes = [Text(counted, "dim")] if counted else []
         times = f"{_spoken(time.monotonic() - self._began)} so far"
         below = Text(", ".join(filter(None, [times, self._left_text()])), "dim")

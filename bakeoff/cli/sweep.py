@@ -175,8 +175,8 @@ def sweep(
     warn(load_all(folder).problems)
     if dry_run:
         if resume:
-            _, stored = continue_unfinished(plan, folder, paths.cache_folder())
-            plan = replace(plan, rows=tuple(row for row in plan.rows if row.key not in stored))
+            _, measured = continue_unfinished(plan, folder, paths.cache_folder())
+            plan = replace(plan, rows=tuple(row for row in plan.rows if row.key not in measured.known))
         costs = estimate(plan, known_history(folder))
         print_json(costs) if as_json else print_document(plan_page.document({component: costs}))
         return

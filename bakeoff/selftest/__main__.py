@@ -6,6 +6,7 @@ folders.
 
 import signal
 import sys
+from contextlib import closing
 
 from bakeoff.machine import paths
 from bakeoff.plan.plan import make_plan
@@ -16,10 +17,15 @@ from bakeoff.record.schema import Record
 from bakeoff.selftest.expected import LEFT_TO_TORCH, lane_named
 from bakeoff.sweeps.progress import Running, Unheard
 from bakeoff.sweeps.run import run_sweep
+from bakeoff.sweeps.wave import lacks_trace
 
 
 class _Lines:
-    """A Progress that prints a JSON line for each row that ends, for the parent process to read."""
+    """A Progress that prints a JSON line for each row, for the parent process to read: one that lacks its trace waits
+    for it, which may change its status."""
+
+    def __init__(self) -> None:
+        self._timed: dict[str, Record] = {}
 
     def start(self, _position: int, _total: int, _what: str) -> Running:
         return Unheard()
@@ -27,10 +33,26 @@ class _Lines:
     def say(self, text: str) -> None:
         pass
 
+    def ranked(self, to_come: str) -> None:
+        pass
+
     def expect(self, seconds: float | None) -> None:
         pass
 
     def result(self, record: Record) -> None:
+        name = str(record.variant)
+        if lacks_trace(record) and name not in self._timed:
+            self._timed[name] = record
+            return
+        self._timed.pop(name, None)
+        self._print(record)
+
+    def close(self) -> None:
+        """Print the rows whose status stayed as it was."""
+        for record in self._timed.values():
+            self._print(record)
+
+    def _print(self, record: Record) -> None:
         sys.stdout.write(encode_json([record.variant.workload, record.variant.backend, record.status]).decode() + "\n")
         sys.stdout.flush()
 
@@ -52,7 +74,8 @@ def main() -> None:
             final_s=0,
             ceilings=False,
         )
-        run_sweep(make_plan(request), paths.runs_folder(), "selftest", resume=False, progress=_Lines())
+        with closing(_Lines()) as progress:
+            run_sweep(make_plan(request), paths.runs_folder(), "selftest", resume=False, progress=progress)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from bakeoff.machine import host, paths
+from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.identity import this_machine
 from bakeoff.machine.known_issues import IssueCode
 from bakeoff.models.component import LEAST_WEIGHT_BYTES
@@ -30,7 +31,7 @@ from bakeoff.record.schema import (
 from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash
 from bakeoff.record.store import now
 from bakeoff.sweeps.session import Session
-from bakeoff.sweeps.watch import Ended
+from bakeoff.sweeps.turns import Ended
 
 _STATUS: dict[str, Status] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
 """By how a worker ended without a result."""
@@ -101,6 +102,11 @@ def make_record(
     return _checked_against_floor(_checked_against_phases(record, outcome))
 
 
+def completed(record: Record, measurement: Measurement, ceilings: tuple[Ceiling, ...]) -> Record:
+    """The record with what was found after it was timed: this measurement in place of its own, and these ceilings."""
+    return _checked_against_floor(replace(record, measurement=_without_folders(measurement), ceilings=ceilings))
+
+
 def _checked_against_floor(record: Record) -> Record:
     """A row that is faster than its floor allows is `unstable` and not ranked."""
     reason = below_floor(record) if record.status == "ok" else None
@@ -128,12 +134,16 @@ def _measurement(session: Session, row: Row, outcome: Outcome, more: Sequence[Fi
     seen = host_findings(session.load, row.subject.threads, "the sweep", outcome)
     issues = issue_findings(row.known_issues, made.status)
     findings = (*made.findings, *insensitive(made), *seen, *issues, *more)
+    memory = made.memory and with_gpu_peaks(made.memory, outcome.gpu_peaks)
+    return _without_folders(replace(made, memory=memory, findings=findings))
+
+
+def _without_folders(made: Measurement) -> Measurement:
     return replace(
         made,
-        memory=made.memory and with_gpu_peaks(made.memory, outcome.gpu_peaks),
         reason=without_folders(made.reason),
         traceback=without_folders(made.traceback),
-        findings=tuple(replace(finding, text=without_folders(finding.text)) for finding in findings),
+        findings=tuple(replace(finding, text=without_folders(finding.text)) for finding in made.findings),
     )
 
 

@@ -82,6 +82,15 @@ def finals_ahead(
             yield replace(final, sides=tuple(_sides(final.sides, rows)))
 
 
+def best_rows(plan: Plan, known: Mapping[Key, Stored]) -> list[Row]:
+    """The rows that finals would be between by what is known now."""
+    subjects: dict[Subject, list[Row]] = {}
+    for row in plan.rows:
+        if row.key in known:
+            subjects.setdefault(row.subject, []).append(row)
+    return [row for rows in subjects.values() for row in _two_best(rows, known, plan.request.objective)]
+
+
 def undecided(plan: Plan, stored: Mapping[Key, Stored], ended: Collection[Subject]) -> Iterator[str]:
     """Of each subject whose final is still to be run, the two rows between which it would decide, as `A and B`."""
     subjects = list(dict.fromkeys(row.subject for row in plan.rows))

@@ -22,7 +22,11 @@ class Progress(Protocol):
 
     def say(self, text: str) -> None: ...
     def result(self, record: Record) -> None:
-        """A row of the growing table, after its Running has finished; or one of the sweep that is resumed."""
+        """A row of the growing table, after its Running has finished; or one of the sweep that is resumed. Told again
+        where its status has changed since."""
+
+    def ranked(self, to_come: str) -> None:
+        """All rows are in the table; a sentence says what is still to come."""
 
     def expect(self, seconds: float | None) -> None:
         """How long all that is left takes from now on, by estimate; None where it is not known."""

@@ -1,10 +1,10 @@
-"""From a plan to records: the rows in random order, then the finals; Ctrl-C keeps what is done.
+"""From a plan to records: the rows in random order, the ranking, the finals, and what makes the records whole.
 
 With a budget the rows come in the order of what they are likely to tell, as many as fit.
 """
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,17 +17,18 @@ from bakeoff.plan.dry_run import estimate
 from bakeoff.plan.history import History
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Key, Row
-from bakeoff.process.alarm import alarm_waits
+from bakeoff.process.supervisor import Outcome
 from bakeoff.record.objective import LATENCY, Objective
-from bakeoff.record.schema import Record
-from bakeoff.record.store import Stored, StoredComparison, save
-from bakeoff.sweeps.finals import finals_ahead, known_finals, representatives, run_finals, undecided
+from bakeoff.record.schema import MEASURED, Record
+from bakeoff.record.store import Stored, StoredComparison
+from bakeoff.sweeps.assemble import completed
+from bakeoff.sweeps.finals import best_rows, finals_ahead, known_finals, representatives, run_finals, undecided
 from bakeoff.sweeps.headers import make_headers
-from bakeoff.sweeps.progress import Progress, Running
-from bakeoff.sweeps.resume import begin, continue_unfinished, mark_finished
+from bakeoff.sweeps.progress import Progress, Running, Unheard
+from bakeoff.sweeps.resume import Measured, begin, continue_unfinished, key_of, mark_finished
 from bakeoff.sweeps.session import Session, WeightsMemory, open_session, with_ceilings, with_ceilings_again, with_works
 from bakeoff.sweeps.time_limit import OutOfTime, TimeIsUpError, TimeLimit, open_limit
-from bakeoff.sweeps.wave import next_wave, run_wave
+from bakeoff.sweeps.wave import Try, complete_wave, lacks_build, lacks_trace, next_wave, time_wave, with_second
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,138 +47,6 @@ class Done:
     """What was left out because the budget allowed no more: `--resume` does it."""
     spent_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds by what was done, the largest first: their sum is the time since the device's lock was held."""
-
-
-def run_sweep(
-    plan: Plan, runs: Path, note: str, resume: bool, progress: Progress, started: float | None = None
-) -> Done:
-    """Run every row of `plan` that has no record yet, then a final between the two best rows of each subject.
-
-    Of a variant that was built several times, the best build's cache folder becomes the usual one; those of the other
-    builds are left for `bakeoff cache --clear`. Ctrl-C ends the sweep cleanly: what is done is kept, the running worker
-    is dead, the rest is in `interrupted`. A budget counts from `started` by time.monotonic() (None: from now) without
-    the time in which other sweeps are waited for or torch's headers precompiled; when it and its grace are over, the
-    sweep ends as by Ctrl-C, and the rest is in `out_of_time`. Raises BakeoffError before anything is measured when
-    records cannot be written or the weights file is wrong.
-    """
-    paths.ensure_writable(runs, "records")
-    cache = paths.ensure_writable(paths.cache_folder(), "caches")
-    interrupted = False
-    session: Session | None = None
-    finals: list[StoredComparison] = []
-    begun: list[Key] = []
-    device = plan.rows[0].subject.device if plan.rows else "cpu"
-    asked = time.monotonic()
-    started = asked if started is None else started
-    if resume:
-        continue_unfinished(plan, runs, cache)
-    measures = any(row.never_runs is None for row in plan.rows)
-    with device_lock(device, progress.say, cache, measures) as held:
-        waited_s = time.monotonic() - asked
-        # Under the lock: the sweep that was waited for was the load, and may have been this one, resumed twice.
-        load = host.present_load(held.idle_s)
-        limit = open_limit(plan, runs, started + waited_s)
-        state, stored = continue_unfinished(plan, runs, cache) if resume else (begin(plan, runs, cache), {})
-        if load > host.usable_cores() / 2:
-            progress.say(f"This host is busy ({host.busy_text(load)}); each record will say so.")
-        seed = None if plan.request.budget_s else state.order_seed
-        try:
-            with closing(WeightsMemory()) as weights, limit.enforced():
-                session = open_session(plan, state.sweep, note, runs, cache, load, progress, seed)
-                session = replace(session, order=limit.order(session.order), begun=begun, weights=weights)
-                session = with_works(session)
-                session = _run_rows(session, runs, stored, limit, held.tell)
-                if plan.request.final_s:
-                    finals += run_finals(session, stored, runs, limit)
-            if all(row.key in stored for row in plan.rows):
-                _keep_best_builds(session, stored)
-        except TimeIsUpError:
-            progress.say("The time is up; what was running is stopped.")
-        except KeyboardInterrupt:
-            interrupted = True
-    left = tuple(row.label for row in plan.rows if row.key not in stored)
-    pairs = undecided(plan, stored, limit.finals_ended) if limit.limits else ()
-    out_of_time = limit.left_out(stored, begun, tuple(pairs)) if limit.limits else None
-    if not left and not interrupted and out_of_time is None:
-        mark_finished(cache, state)
-    if interrupted and not left:
-        left = ("the final between the two best rows",)
-    kept = tuple(stored[row.key] for row in plan.rows if row.key in stored)
-    return Done(
-        state.sweep,
-        kept,
-        left if interrupted else (),
-        tuple(finals),
-        plan.request.objective,
-        None if interrupted else out_of_time,
-        {} if session is None else session.spent.seconds(),
-    )
-
-
-def _still_measured(
-    found: Generator[tuple[Row, Record], None, None], error: TimeIsUpError
-) -> Iterator[tuple[Row, Record]]:
-    """What a wave still yields where the time was up while a row of it was saved."""
-    with suppress(TimeIsUpError):
-        yield found.throw(error)
-        yield from found
-
-
-def _run_rows(
-    session: Session, runs: Path, stored: dict[Key, Stored], limit: TimeLimit, tell: Callable[[str], None]
-) -> Session:
-    """Run the rows that are not in `stored`; each record is on disk before its row is shown as finished.
-
-    Ceilings are measured for the first row that is no baseline, or else for the table: there is soon a first row, and
-    no baseline skips work. Where a row is faster than its floor they are measured again after the last one, once in a
-    sweep. The session that is returned has them.
-    """
-    progress, before = session.progress, frozenset(stored)
-    costs, began = estimate_costs(session.plan, limit.costs.history), time.monotonic()
-
-    def expect() -> None:
-        left = [row.key for row in session.order if row.key not in stored]
-        left_s = seconds_left(costs, left, stored.keys() - before, time.monotonic() - began)
-        progress.expect(max(0.0, min(left_s, limit.left_s)))
-        tell(f"{len(left)} of {counted(len(session.order), 'row')} left")
-
-    for kept in stored.values():
-        progress.result(kept.record)
-    expect()
-    session.begun.extend(sorted(stored, key=lambda key: stored[key].record.created))
-    left = [row for row in session.order if row.key not in stored]
-    floored = False
-    known = known_finals(session, runs) if before and limit.limits else {}
-    while fitting := limit.fitting(left, tuple(finals_ahead(session.plan, stored, left, known)), stored):
-        wave = next_wave(fitting)
-        if any(not row.baseline for row in wave):
-            if not floored:
-                session, floored = with_ceilings(session, runs), True
-            with session.spent.on("precompiled headers"), limit.paused():
-                make_headers(wave if limit.limits else fitting, session.cache, progress.say)
-        session.begun.extend(row.key for row in wave)
-        running = {row.key: progress.start(session.position(row), len(session.order), row.label) for row in wave}
-
-        def keep(row: Row, record: Record, running: Mapping[Key, Running] = running) -> None:
-            with alarm_waits():
-                stored[row.key] = Stored(save(runs, record), record)
-                running[row.key].finish()
-                expect()
-                progress.result(record)
-
-        with closing(run_wave(session, wave, running)) as found:
-            try:
-                for row, record in found:
-                    keep(row, record)
-            except TimeIsUpError as error:
-                for row, record in _still_measured(found, error):
-                    keep(row, record)
-                raise
-        left = [row for row in left if row.key not in stored]
-    session = session if floored else with_ceilings(session, runs)
-    if stored.keys() == before:
-        return session
-    return with_ceilings_again(session, runs, [entry.record for entry in stored.values()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,15 +83,206 @@ def seconds_left(costs: Costs, left: Iterable[Key], done: Iterable[Key] = (), ta
     return left_s * (taken_s + average_s) / (done_s + average_s) + costs.finals
 
 
-def _keep_best_builds(session: Session, stored: Mapping[Key, Stored]) -> None:
-    """Of each variant that was built several times, all of them ok, make the best build's folder the usual one.
+def run_sweep(
+    plan: Plan, runs: Path, note: str, resume: bool, progress: Progress, started: float | None = None
+) -> Done:
+    """Time every row of `plan` that has no record yet, show the ranking, and run what is left to be found out.
 
-    Where that fails the reason is shown: the next sweep has one more cold build, and nothing else is lost.
+    That is: ceilings that are not known; of the rows that a final is between a warm build and a trace, so that no final
+    has a row that another compiler runs; the final of each subject; the warm builds and traces of the other rows. Of a
+    variant that was built several times, the best build's cache folder becomes the usual one; those of the other builds
+    are left for `bakeoff cache --clear`.
+    Ctrl-C ends the sweep cleanly: what is timed is kept, the running worker is dead, the rest is in `interrupted`. A
+    budget counts from `started` by time.monotonic() (None: from now) without the time in which other sweeps are waited
+    for or torch's headers precompiled; when it and its grace are over, the sweep ends as by Ctrl-C, and the rest is in
+    `out_of_time`. Raises BakeoffError before anything is measured when records cannot be written or the weights file is
+    wrong.
     """
-    for row in representatives(session.plan.rows, stored):
-        if row.builds > 1 and stored[row.key].record.status == "ok":
-            try:
-                with session.entry_lock(build_cache.usual_of(row.cache_folder)):
-                    build_cache.replace_usual_folder(row.cache_folder)
-            except BakeoffError as error:
-                session.progress.say(str(error))
+    paths.ensure_writable(runs, "records")
+    cache = paths.ensure_writable(paths.cache_folder(), "caches")
+    device = plan.rows[0].subject.device if plan.rows else "cpu"
+    asked = time.monotonic()
+    started = asked if started is None else started
+    if resume:
+        continue_unfinished(plan, runs, cache)
+    measures = any(row.never_runs is None for row in plan.rows)
+    with device_lock(device, progress.say, cache, measures) as held, closing(WeightsMemory()) as weights:
+        waited_s = time.monotonic() - asked
+        # Under the lock: the sweep that was waited for was the load, and may have been this one, resumed twice.
+        load = host.present_load(held.idle_s)
+        limit = open_limit(plan, runs, started + waited_s)
+        state, measured = continue_unfinished(plan, runs, cache) if resume else begin(plan, runs, cache)
+        if load > host.usable_cores() / 2:
+            progress.say(f"This host is busy ({host.busy_text(load)}); each record will say so.")
+        seed = None if plan.request.budget_s else state.order_seed
+        session = open_session(plan, state.sweep, note, runs, cache, load, progress, seed)
+        session = replace(session, order=limit.order(session.order), weights=weights)
+        sweep = _Sweep(session, measured, limit, held.tell)
+        interrupted = False
+        try:
+            with limit.enforced():
+                sweep.time_rows()
+                sweep.measure_ceilings()
+                sweep.run_finals()
+                sweep.complete(plan.rows)
+            sweep.keep_best_builds()
+        except TimeIsUpError:
+            progress.say("The time is up; what was running is stopped.")
+            sweep.store_timed("the time of the budget was up")
+        except KeyboardInterrupt:
+            interrupted = True
+            sweep.store_timed("the sweep was interrupted")
+        except BakeoffError:
+            sweep.store_timed("the sweep ended with an error")
+            raise
+    done = sweep.done(interrupted)
+    if not done.interrupted and done.out_of_time is None:
+        mark_finished(cache, state)
+    return done
+
+
+@dataclass(slots=True)
+class _Sweep:
+    """A sweep while it runs."""
+
+    session: Session
+    measured: Measured
+    limit: TimeLimit
+    tell: Callable[[str], None]
+    """Tells those who wait for the device how much is left."""
+    finals: list[StoredComparison] = field(default_factory=list)
+    _before: frozenset[Key] = frozenset()
+    _costs: Costs = field(init=False)
+    _began: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self._before = frozenset(self.measured.known)
+        self._costs = estimate_costs(self.session.plan, self.limit.costs.history)
+
+    def time_rows(self) -> None:
+        """Time the rows that were not timed before an interruption, wave by wave."""
+        known = self.measured.known
+        for entry in known.values():
+            self.session.progress.result(entry.record)
+        self._expect()
+        self.session.begun.extend(sorted(known, key=lambda key: known[key].record.created))
+        self.session = with_works(self.session)
+        while fitting := self._fitting():
+            wave = next_wave(fitting)
+            if any(not row.baseline for row in wave):
+                with self.session.spent.on("precompiled headers"), self.limit.paused():
+                    make_headers(wave if self.limit.limits else fitting, self.session.cache, self.session.progress.say)
+            self.session.begun.extend(row.key for row in wave)
+            time_wave(self.session, [Try(row, self._start(row)) for row in wave], self._keep)
+
+    def _fitting(self) -> Sequence[Row]:
+        """The rows to come, in their order; with a budget those that fit into what is left of it."""
+        known = self.measured.known
+        left = [row for row in self.session.order if row.key not in known]
+        if not left or not self.limit.limits:
+            return left
+        finals = known_finals(self.session, self.measured.runs)
+        return self.limit.fitting(left, tuple(finals_ahead(self.session.plan, known, left, finals)), known)
+
+    def _start(self, row: Row) -> Running:
+        return self.session.progress.start(self.session.position(row), len(self.session.order), row.label)
+
+    def _keep(self, record: Record, running: Running) -> None:
+        """Keep what was just timed: as a record where it lacks nothing, else beside the sweep's state."""
+        floorless = bool(self.session.unmeasured) and not record.baseline and record.status in MEASURED
+        if floorless or lacks_build(record) or lacks_trace(record):
+            self.measured.keep_timed(record)
+        else:
+            self.measured.keep(record)
+        running.finish()
+        self._expect()
+        self.session.progress.result(record)
+
+    def _keep_whole(self, record: Record, running: Running) -> None:
+        """Keep the record of a row that was shown before."""
+        before = self.measured.timed[key_of(record)]
+        self.measured.keep(record)
+        running.finish()
+        if record.status != before.status:
+            self.session.progress.result(record)
+
+    def _expect(self) -> None:
+        left = [row.key for row in self.session.order if row.key not in self.measured.known]
+        done = self.measured.known.keys() - self._before
+        left_s = seconds_left(self._costs, left, done, time.monotonic() - self._began)
+        self.session.progress.expect(max(0.0, min(left_s, self.limit.left_s)))
+        self.tell(f"{len(left)} of {counted(len(self.session.order), 'row')} left")
+
+    def measure_ceilings(self) -> None:
+        """Show the ranking; measure the ceilings that are not known, and again where rows are faster than allowed."""
+        timed, session = self.measured.timed.values(), self.session
+        second = sum(lacks_build(record) or lacks_trace(record) for record in timed)
+        to_come = [
+            *(["this machine's ceilings"] if session.unmeasured else []),
+            *([f"warm builds and traces of {counted(second, 'row')}"] if second else []),
+            *(["the final"] if session.plan.request.final_s and len(self.measured.known) > 1 else []),
+        ]
+        if to_come:
+            session.progress.ranked(f"All rows are timed. Still to come: {', '.join(to_come)}.")
+        self.session = with_ceilings(session, self.measured.runs)
+        if self.measured.known.keys() != self._before:
+            records = [entry.record for entry in self.measured.known.values()]
+            self.session = with_ceilings_again(self.session, self.measured.runs, records)
+
+    def run_finals(self) -> None:
+        """Make the rows whole that finals are between, and run these. One that turns out to be no row that can be
+        recommended gives its place to the next best."""
+        plan = self.session.plan
+        if not plan.request.final_s:
+            return
+        while ahead := [row for row in best_rows(plan, self.measured.known) if row.key in self.measured.timed]:
+            self.complete(ahead)
+        self.finals += run_finals(self.session, self.measured.known, self.measured.runs, self.limit)
+
+    def complete(self, rows: Sequence[Row]) -> None:
+        """Make the records of these rows whole, where they are not."""
+        timed = self.measured.timed
+        for record in [timed[row.key] for row in rows if row.key in timed]:
+            if not lacks_build(record) and not lacks_trace(record):
+                self._keep_whole(completed(record, record.measurement, self.session.ceilings), Unheard())
+        while left := [row for row in rows if row.key in timed]:
+            complete_wave(self.session, [(row, timed[row.key]) for row in next_wave(left)], self._keep_whole)
+
+    def store_timed(self, why: str) -> None:
+        """Store the rows that were timed and are not whole, with a finding that says why. Where that fails they stay
+        beside the sweep's state, for `--resume`."""
+        with suppress(BakeoffError):
+            for record in list(self.measured.timed.values()):
+                self.measured.keep(with_second(record, Outcome("timeout", why), self.session.ceilings))
+
+    def keep_best_builds(self) -> None:
+        """Of each variant that was built several times, all of them ok, make the best build's folder the usual one.
+
+        Where that fails the reason is shown: the next sweep has one more cold build, and nothing else is lost.
+        """
+        stored, rows = self.measured.stored, self.session.plan.rows
+        for row in representatives(rows, stored) if all(row.key in stored for row in rows) else ():
+            if row.builds > 1 and stored[row.key].record.status == "ok":
+                try:
+                    with self.session.entry_lock(build_cache.usual_of(row.cache_folder)):
+                        build_cache.replace_usual_folder(row.cache_folder)
+                except BakeoffError as error:
+                    self.session.progress.say(str(error))
+
+    def done(self, interrupted: bool) -> Done:
+        """What it leaves behind."""
+        plan, stored, limit = self.session.plan, self.measured.stored, self.limit
+        out_of_time = None
+        if limit.limits and not interrupted:
+            pairs = undecided(plan, stored, limit.finals_ended)
+            out_of_time = limit.left_out(stored, self.session.begun, tuple(pairs))
+        left = tuple(row.label for row in plan.rows if row.key not in stored)
+        return Done(
+            self.session.sweep,
+            tuple(stored[row.key] for row in plan.rows if row.key in stored),
+            (left or ("what comes after the ranking",)) if interrupted else (),
+            tuple(self.finals),
+            plan.request.objective,
+            out_of_time,
+            self.session.spent.seconds(),
+        )

@@ -21,7 +21,8 @@ from bakeoff.process.supervisor import Outcome
 from bakeoff.record.floor import share, work_dtypes
 from bakeoff.record.schema import Record, SelftestStamp
 from bakeoff.record.selftest_stamp import read_stamp
-from bakeoff.sweeps.ceilings import known_ceilings
+from bakeoff.record.store import load_all
+from bakeoff.sweeps.ceilings import known_ceilings, unmeasured_dtypes
 from bakeoff.sweeps.describe import works_of
 from bakeoff.sweeps.progress import Progress
 from bakeoff.sweeps.seal import Seal
@@ -169,9 +170,11 @@ class Session:
     """`present_load` before it began; later the sweep itself is the load."""
     cache: Path
     ceilings: tuple[Ceiling, ...]
-    """The best known: those of the records, and once a row needs them those that were measured for it."""
+    """The best known: those of the records, and after the rows those that were measured for them."""
     selftest: SelftestStamp | None
     progress: Progress
+    unmeasured: tuple[str, ...] = ()
+    """Dtypes of its rows whose ceilings are to be measured."""
     works: Mapping[Subject, Work] = field(default_factory=dict)
     """Of a call of each subject, once rows are to run."""
     references: dict[tuple[Path, str], tuple[Outcome, Seal]] = field(default_factory=dict)
@@ -209,7 +212,18 @@ def open_session(
     """Read what the last selftest said and which ceilings of this machine are known, and order the rows."""
     order = plan.rows if order_seed is None else shuffled(plan.rows, order_seed)
     session = Session(plan, sweep, order, order_seed, note, load, cache, (), read_stamp(), progress)
-    return _with_ceilings(session, runs, ())
+    session = _with_ceilings(session, runs, ())
+    return replace(session, unmeasured=_unmeasured(plan, runs))
+
+
+def _unmeasured(plan: Plan, runs: Path) -> tuple[str, ...]:
+    """Dtypes of the rows whose ceilings are not known and to be measured; none with a budget."""
+    if not plan.request.ceilings or plan.request.budget_s or not plan.rows:
+        return ()
+    running = (row for row in plan.rows if row.never_runs is None)
+    wanted = {dtype for row in running for dtype in work_dtypes(row.variant.dtype, row.quantisation)}
+    subject = plan.rows[0].subject
+    return tuple(sorted(wanted.intersection(unmeasured_dtypes(load_all(runs), subject.device, subject.threads))))
 
 
 def with_works(session: Session) -> Session:
@@ -219,12 +233,10 @@ def with_works(session: Session) -> Session:
 
 
 def with_ceilings(session: Session, runs: Path) -> Session:
-    """The session after measuring those ceilings of its rows' dtypes that are not known; none with a budget."""
-    if session.plan.request.budget_s:
+    """The session after measuring those ceilings of its rows' dtypes that are not known."""
+    if not session.unmeasured:
         return session
-    running = (row for row in session.plan.rows if row.never_runs is None)
-    dtypes = {dtype for row in running for dtype in work_dtypes(row.variant.dtype, row.quantisation)}
-    return _with_ceilings(session, runs, dtypes)
+    return replace(_with_ceilings(session, runs, session.unmeasured), unmeasured=())
 
 
 def with_ceilings_again(session: Session, runs: Path, records: Iterable[Record]) -> Session:

@@ -1,36 +1,38 @@
-"""Rows from their references to their records: built beside each other, then measured one after the other.
+"""Rows are built beside each other, then timed one after the other, and made whole after all are timed.
 
 A worker for each row builds, proves and checks its variant, and waits for its turn. In its turn it times, meters and
-traces the variant, alone on the machine. A second worker follows where the build was cold, to build again with warm
-caches, or where the engine that was timed cannot be traced.
+traces the variant, alone on the machine. A second worker builds again with warm caches what was built cold, and traces
+an engine that cannot be traced where it was timed.
 """
 
 import re
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import ceil
 
 from bakeoff.machine import host
+from bakeoff.machine.floors import Ceiling
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.rows import Key, Row
-from bakeoff.process.jobs import NOTHING_TRACED, MeasureJob, MeasureResult, TraceJob, TraceResult
+from bakeoff.plan.rows import Row
+from bakeoff.process.alarm import alarm_waits
+from bakeoff.process.jobs import NOTHING_TRACED, MeasureResult, TraceJob, TraceResult
 from bakeoff.process.phases import TIMED
 from bakeoff.process.supervisor import Event, Outcome
 from bakeoff.record.schema import MEASURED, Finding, Measurement, ProofRecord, Record, Status, TraceRecord, new_finding
 from bakeoff.record.short_calls import UNNAMED_NS, short_call
-from bakeoff.sweeps.assemble import make_record
+from bakeoff.sweeps.assemble import completed, make_record
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.row import References, launch_of, make_reference, measure_job, open_cache
 from bakeoff.sweeps.session import Session
-from bakeoff.sweeps.time_limit import TimeIsUpError
-from bakeoff.sweeps.watch import Ended, Task, in_turns
+from bakeoff.sweeps.turns import Ended, Task, Turns
 
+Keep = Callable[[Record, Running], None]
+"""What is done with each record as soon as there is one."""
 _MOST = 8
 """Rows of a wave: each keeps its engine in memory until its turn."""
 _MEMORY_SHARE = 0.6
 """Of the free memory, that the rows of a wave may take by their estimates; those do not know compilers' helpers."""
-_NO_TIME = Outcome("timeout", "the time of the budget was up")
 _SHORTAGES: tuple[Status, ...] = ("oom", "crashed", "timeout")
 """How a row may end because others were built beside it."""
 _UNCHECKED: tuple[Status, ...] = ("crashed", "parity_failed")
@@ -65,11 +67,10 @@ def _may_join(row: Row, first: Row) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Try:
-    """A row that can be measured now."""
+class Try:
+    """A row that is to be timed."""
 
     row: Row
-    references: References
     running: Running
     trace_apart: bool = False
     """Trace a build of its own, because its process ended while the engine that was timed was traced."""
@@ -77,197 +78,162 @@ class _Try:
     """How it ended when it was tried before; "" for the first time."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """A row whose first worker has ended."""
+def time_wave(session: Session, wave: Sequence[Try], keep: Keep) -> None:
+    """Time the rows of one wave, and keep a record of each as soon as it was timed, or could not be.
 
-    tried: _Try
-    ended: Ended
-    outcome: Outcome
-    """Its value is a Measurement where the worker left a result."""
-    follows: TraceJob | None = None
-    """What a second worker has to do."""
-
-
-def run_wave(
-    session: Session, wave: Sequence[Row], running: Mapping[Key, Running]
-) -> Generator[tuple[Row, Record], None, None]:
-    """Measure the rows of one wave; yields each with its record, whatever came of it, as soon as that is whole.
-
-    Close the iterator where it is not read to its end: that ends the workers. Raises BakeoffError when the request
+    A row that may have ended for a reason outside it is run again, by itself. Raises BakeoffError when the request
     itself is wrong (a bad checkpoint).
     """
-    tries = []
-    for row in wave:
-        made = _begun(session, row, running[row.key])
-        if isinstance(made, _Try):
-            tries.append(made)
+    waves = [list(wave)]
+    while waves:
+        waves += [[again] for again in _time(session, waves.pop(0), keep)]
+
+
+def _time(session: Session, tries: Sequence[Try], keep: Keep) -> list[Try]:
+    """Build the rows beside each other and time them in turn; returns those that are to be run again."""
+    able = []
+    for tried in tries:
+        found = _references(session, tried)
+        if isinstance(found, Record):
+            keep(found, tried.running)
         else:
-            yield row, made
-    yield from _run(session, tries)
+            able.append((tried, found))
+    again = []
+    with ExitStack() as stack:
+        for folder in sorted({tried.row.cache_folder for tried, _ in able}):
+            stack.enter_context(session.entry_lock(folder))
+        tasks = [_task(session, tried, references, len(able) - 1) for tried, references in able]
+        turns = stack.enter_context(Turns(tasks, session.spent))
+        for place, (tried, references) in enumerate(able):
+            turns.run(place)
+            with alarm_waits():
+                ended = turns.end(place)
+                session.spent.worker(ended.timeline)
+                outcome = _measured(session, ended)
+                why = _why_again(tried, outcome, references, len(able))
+                if why:
+                    session.progress.say(f"{tried.row.label}: {why}; it is run again by itself.")
+                    apart = tried.trace_apart or outcome.phase == "trace"
+                    again.append(replace(tried, trace_apart=apart, ended_before=why))
+                else:
+                    findings = _around(tried, outcome, references)
+                    keep(make_record(session, tried.row, outcome, ended, findings), tried.running)
+    return again
 
 
-def _begun(session: Session, row: Row, running: Running) -> _Try | Record:
-    """The row with its references, or its record where it cannot be measured."""
+def _references(session: Session, tried: Try) -> References | Record:
+    """The references of a row, or its record where it cannot be measured."""
+    row = tried.row
     obstacle = row.obstacle()
     if obstacle is not None:
         return make_record(session, row, Outcome("result", value=Measurement(obstacle.status, obstacle.reason)))
     with session.spent.on("references"):
-        outcome, references = make_reference(session, row, launch_of(session, row, running))
-    return _Try(row, references, running) if outcome.kind == "result" else make_record(session, row, outcome)
+        outcome, references = make_reference(session, row, launch_of(session, row, tried.running))
+    return references if outcome.kind == "result" else make_record(session, row, outcome)
 
 
-def _run(session: Session, tries: Sequence[_Try]) -> Generator[tuple[Row, Record], None, None]:
-    """When the time of a budget is up, what is measured is still yielded, without a second build, before the error.
-
-    So it is where the error is thrown in because it was raised while a row was saved.
-    """
-    again: list[tuple[_Measured, str]] = []
-    kept: list[_Measured] = []  # without a record yet
-    with ExitStack() as stack:
-        for folder in sorted({tried.row.cache_folder for tried in tries}):
-            stack.enter_context(session.entry_lock(folder))
-        try:
-            with closing(_measure(session, tries)) as found:
-                for measured in found:
-                    why = _why_again(session, measured, len(tries))
-                    if why:
-                        again.append((measured, why))
-                        continue
-                    kept.append(measured)
-                    if measured.follows is None:
-                        record = _record(session, measured)
-                        kept.pop()
-                        yield measured.tried.row, record
-            with closing(_follow(session, tuple(kept))) as found:
-                for measured in found:
-                    kept[0] = measured
-                    record = _record(session, measured)
-                    kept.pop(0)
-                    yield measured.tried.row, record
-        except TimeIsUpError:
-            for measured in kept:
-                outcome = measured.outcome
-                if measured.follows is not None:
-                    outcome = _with_second(outcome, measured.follows, _NO_TIME)
-                yield measured.tried.row, _record(session, replace(measured, outcome=outcome))
-            raise
-    for measured, why in again:
-        yield from _run_again(session, measured, why)
+def _task(session: Session, tried: Try, references: References, beside: int) -> Task:
+    row, request = tried.row, session.plan.request
+    open_cache(row, anew=row.builds > 1 and row.process == 1)
+    policy = replace(request.policy, trace=request.policy.trace and not tried.trace_apart)
+    job = replace(measure_job(row, policy, references), overlapped=beside > 0)
+    launch = replace(launch_of(session, row, tried.running, beside), timed=TIMED if request.monitor else ())
+    return Task(job, MeasureResult, launch)
 
 
-def _run_again(session: Session, measured: _Measured, why: str) -> Generator[tuple[Row, Record], None, None]:
-    """The same row by itself; `why` says how it ended at first."""
-    before = measured.tried
-    tried = _begun(session, before.row, before.running)
-    if isinstance(tried, Record):
-        yield before.row, tried
-        return
-    trace_apart = before.trace_apart or measured.outcome.phase == "trace"
-    yield from _run(session, [replace(tried, trace_apart=trace_apart, ended_before=why)])
-
-
-def _why_again(session: Session, measured: _Measured, tries: int) -> str:
-    """How the row ended for a reason that may lie outside it, so that it is run again; "" where its end counts."""
-    tried, outcome = measured.tried, measured.outcome
-    changed = tried.references.changed() if _is_unchecked(measured) and not tried.ended_before else ()
-    if changed:
-        why = f"{', '.join(changed)} of its references changed while it ran"
-        session.progress.say(f"{tried.row.label}: {why}; it is run again.")
-        return why
-    return (outcome.reason or outcome.value.reason) if _ended_by_others(measured, tries) else ""
-
-
-def _is_unchecked(measured: _Measured) -> bool:
-    outcome = measured.outcome
-    return outcome.kind == "result" and outcome.value.status in _UNCHECKED
-
-
-def _ended_by_others(measured: _Measured, tries: int) -> bool:
-    """Whether those beside it may have ended the row, or the profiler in its process."""
-    outcome = measured.outcome
-    if outcome.kind == "result":
-        return tries > 1 and outcome.value.status in _SHORTAGES
-    return tries > 1 or (outcome.phase == "trace" and not measured.tried.trace_apart)
-
-
-def _measure(session: Session, tries: Sequence[_Try]) -> Generator[_Measured, None, None]:
-    """Build the rows beside each other and measure them in turn. Raises BakeoffError for a request that is wrong."""
-    request, beside = session.plan.request, len(tries) - 1
-    jobs, tasks = [], []
-    for tried in tries:
-        row = tried.row
-        open_cache(row, anew=row.builds > 1 and row.process == 1)
-        policy = replace(request.policy, trace=request.policy.trace and not tried.trace_apart)
-        job = replace(measure_job(row, policy, tried.references), overlapped=beside > 0)
-        jobs.append(job)
-        launch = launch_of(session, row, tried.running, beside)
-        tasks.append(Task(job, MeasureResult, replace(launch, timed=TIMED if request.monitor else ())))
-    with closing(in_turns(tasks, session.spent.stopped)) as all_ended:
-        for tried, job, ended in zip(tries, jobs, all_ended, strict=True):
-            session.spent.worker(ended.timeline)
-            yield _measured(tried, job, ended, request.policy.trace)
-
-
-def _measured(tried: _Try, job: MeasureJob, ended: Ended, trace: bool) -> _Measured:
+def _measured(session: Session, ended: Ended) -> Outcome:
+    """How the worker ended, with a Measurement as its value. Raises BakeoffError for a request that is wrong."""
     outcome = ended.outcome
     if outcome.kind == "refused":
         raise BakeoffError(outcome.reason, outcome.code)
     if outcome.kind != "result":
-        return _Measured(tried, ended, outcome)
-    measurement, traced = outcome.value.measurement, outcome.value.traced
-    follows = None
-    if measurement.status in MEASURED and measurement.build is not None:
-        if traced is not None:
-            measurement = with_trace(measurement, traced, True, job.subject.device)
-        rebuild, retrace = measurement.build.cache == "cold", trace and traced is None
-        if rebuild or retrace:
-            follows = TraceJob(replace(job, policy=replace(job.policy, trace=retrace)), rebuild)
-    return _Measured(tried, ended, replace(outcome, value=measurement), follows)
+        return outcome
+    made, traced = outcome.value.measurement, outcome.value.traced
+    if traced is not None and made.status in MEASURED and made.build is not None:
+        made = with_trace(made, traced, True, session.plan.rows[0].subject.device)
+    return replace(outcome, value=made)
 
 
-def _follow(session: Session, all_measured: Sequence[_Measured]) -> Generator[_Measured, None, None]:
-    """Build the rows once more, beside each other, and trace them in turn where that is wanted."""
-    beside = len(all_measured) - 1
-    jobs, tasks = [], []
-    for measured in all_measured:
-        assert measured.follows is not None
-        row, running = measured.tried.row, measured.tried.running
-        running.event(Event("traced build"))
-        job = replace(measured.follows, measure=replace(measured.follows.measure, overlapped=beside > 0))
-        jobs.append(job)
-        launch = launch_of(session, row, running, beside)
-        tasks.append(Task(job, TraceResult, replace(launch, log=launch.log.with_suffix(".trace.log"))))
-    with closing(in_turns(tasks, session.spent.stopped)) as all_ended:
-        for measured, job, ended in zip(all_measured, jobs, all_ended, strict=True):
-            session.spent.worker(ended.timeline, "warm and traced builds")
-            yield replace(measured, outcome=_with_second(measured.outcome, job, ended.outcome), follows=None)
-
-
-def _with_second(outcome: Outcome, job: TraceJob, second: Outcome) -> Outcome:
-    """The outcome of a row's first worker with what its second one found."""
-    found = second.value if second.kind == "result" else replace(NOTHING_TRACED, problem=second.reason)
-    measurement = with_trace(outcome.value, found, job.measure.policy.trace, job.measure.subject.device)
-    if job.rebuild and not found.rebuilt:
-        finding = new_finding("rebuild", f"no warm build: {found.problem}")
-        measurement = replace(measurement, findings=(*measurement.findings, finding))
-    return replace(outcome, value=measurement)
-
-
-def _record(session: Session, measured: _Measured) -> Record:
-    """The row's record, with findings of what happened around it."""
-    tried, outcome = measured.tried, measured.outcome
-    findings = []
+def _why_again(tried: Try, outcome: Outcome, references: References, tries: int) -> str:
+    """How the row ended for a reason that may lie outside it: others beside it, the profiler in its process, or changed
+    references; "" where its end counts."""
     if outcome.kind == "result":
-        changed = tried.references.changed()
+        status = outcome.value.status
+        changed = references.changed() if status in _UNCHECKED and not tried.ended_before else ()
         if changed:
-            # Its own limits were read before any of its code ran, and the next row gets references made anew.
-            text = f"{', '.join(changed)} of its references changed while this row ran"
-            findings.append(new_finding("tampered", text))
+            return f"{', '.join(changed)} of its references changed while it ran"
+        return outcome.value.reason if tries > 1 and status in _SHORTAGES else ""
+    apart = outcome.phase == "trace" and not tried.trace_apart
+    return outcome.reason if tries > 1 or apart else ""
+
+
+def _around(tried: Try, outcome: Outcome, references: References) -> list[Finding]:
+    """Findings of what happened around the row."""
+    found = []
+    changed = references.changed() if outcome.kind == "result" else ()
+    if changed:
+        # Its own limits were read before any of its code ran, and the next row gets references made anew.
+        found.append(_tampered(changed))
     if tried.ended_before:
         text = f"it was run again by itself, because it had ended otherwise at first: {tried.ended_before}"
-        findings.append(new_finding("run-again", text))
-    return make_record(session, tried.row, outcome, measured.ended, findings)
+        found.append(new_finding("run-again", text))
+    return found
+
+
+def _tampered(changed: Sequence[str]) -> Finding:
+    return new_finding("tampered", f"{', '.join(changed)} of its references changed while this row ran")
+
+
+def lacks_build(record: Record) -> bool:
+    """Whether its variant is to be built again with warm caches."""
+    made = record.measurement
+    return made.status in MEASURED and made.build is not None and made.build.cache == "cold"
+
+
+def lacks_trace(record: Record) -> bool:
+    """Whether its variant is to be traced in a process of its own."""
+    made = record.measurement
+    if not record.policy.trace or made.status not in MEASURED or made.build is None or made.proof is None:
+        return False
+    return made.proof.trace is None and not made.proof.incomplete
+
+
+def complete_wave(session: Session, timed: Sequence[tuple[Row, Record]], keep: Keep) -> None:
+    """Build timed rows once more, beside each other, trace in turn those that lack it, and keep whole records."""
+    started = [session.progress.start(0, 0, row.label) for row, _ in timed]
+    with ExitStack() as stack:
+        for folder in sorted({row.cache_folder for row, _ in timed}):
+            stack.enter_context(session.entry_lock(folder))
+        tasks, all_references = [], []
+        for (row, record), running in zip(timed, started, strict=True):
+            running.event(Event("traced build"))
+            launch = launch_of(session, row, running, len(timed) - 1)
+            _, references = make_reference(session, row, launch)
+            policy = replace(session.plan.request.policy, trace=lacks_trace(record))
+            job = replace(measure_job(row, policy, references), overlapped=len(timed) > 1)
+            launch = replace(launch, log=launch.log.with_suffix(".trace.log"))
+            tasks.append(Task(TraceJob(job, lacks_build(record)), TraceResult, launch))
+            all_references.append(references)
+        turns = stack.enter_context(Turns(tasks, session.spent))
+        for place, (_, record) in enumerate(timed):
+            turns.run(place)
+            with alarm_waits():
+                ended = turns.end(place)
+                session.spent.worker(ended.timeline, "warm and traced builds")
+                record = with_second(record, ended.outcome, session.ceilings, all_references[place].changed())
+                keep(record, started[place])
+
+
+def with_second(record: Record, second: Outcome, ceilings: tuple[Ceiling, ...], changed: Sequence[str] = ()) -> Record:
+    """The whole record of a row that was timed: with what its second worker found, or why that found nothing."""
+    found = second.value if second.kind == "result" else replace(NOTHING_TRACED, problem=second.reason)
+    made = with_trace(record.measurement, found, lacks_trace(record), record.variant.device)
+    findings = [*made.findings]
+    if lacks_build(record) and not found.rebuilt:
+        findings.append(new_finding("rebuild", f"no warm build: {found.problem}"))
+    if changed and "tampered" not in {finding.code for finding in findings}:
+        findings.append(_tampered(changed))
+    return completed(record, replace(made, findings=tuple(findings)), ceilings)
 
 
 LEAST_NAMED = 0.8

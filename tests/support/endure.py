@@ -17,6 +17,8 @@ from pathlib import Path
 
 from lab import MARKER, processes_with, wait_until
 
+from bakeoff.record.codec import decode
+from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, load_all
 from bakeoff.report.pages import files
 
@@ -132,6 +134,11 @@ class Place:
         """For each sweep that has begun, whether it is finished."""
         return [json.loads(path.read_bytes())["finished"] for path in sorted((self.cache / "sweeps").glob("*.json"))]
 
+    def timed(self) -> set[str]:
+        """Variants that were timed and have no whole record yet."""
+        found = [decode(path.read_bytes(), path.name) for path in (self.cache / "sweeps").glob("*/*.json")]
+        return {str(record.variant) for record in found if isinstance(record, Record)}
+
     def litter(self) -> list[str]:
         """Temporary files that a killed sweep could not remove."""
         hidden = [path for folder in (self.runs, self.cache) for path in folder.rglob(".*") if path.is_file()]
@@ -196,7 +203,7 @@ def kill(place: Place, moment_s: float) -> Kill | None:
     announced = _FINISHED_ROW.findall(errors.read_text(encoding="utf-8"))
     after = place.files()
     assert {name: after.get(name) for name in {**earlier, **seen}} == {**earlier, **seen}
-    recorded = {str(entry.record.variant) for entry in place.records().current}
+    recorded = {str(entry.record.variant) for entry in place.records().current} | place.timed()
     assert set(announced) <= recorded, (announced, recorded)
     return Kill(moment_s, gone_s, len(recorded), len(place.litter()))
 
@@ -306,7 +313,7 @@ def break_fsync(place: Place, call: int) -> bool:
 
 def check_nothing_half_written(place: Place, ended: Ended) -> None:
     """Check that all announced records are stored and readable, and that no temporary file is left."""
-    recorded = {str(entry.record.variant) for entry in place.records().current}
+    recorded = {str(entry.record.variant) for entry in place.records().current} | place.timed()
     assert set(_FINISHED_ROW.findall(ended.err)) <= recorded
     assert place.litter() == []
 

@@ -26,6 +26,9 @@ class Lines:
     def say(self, text: str) -> None:
         print(text, flush=True)
 
+    def ranked(self, to_come: str) -> None:
+        print(to_come, flush=True)
+
     def result(self, record: Record) -> None:
         status = record.status
         word = {"unstable": "ok"}.get(status, status if status in _FINE else f"failed: {status}:")

@@ -3,7 +3,6 @@
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,9 +15,10 @@ from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
 from bakeoff.process.jobs import MeasureJob, MeasureResult
 from bakeoff.process.supervisor import Deadlines, Event, Launch, LiveWorker
-from bakeoff.sweeps import watch
+from bakeoff.sweeps import turns
 from bakeoff.sweeps.row import measure_job, open_cache
-from bakeoff.sweeps.watch import Ended, Task, Timeline, in_turns
+from bakeoff.sweeps.session import Spent, share_out
+from bakeoff.sweeps.turns import Ended, Task, Turns
 
 NAMES = ("eager", "inductor", "aoti")
 ALONE = ("warm-up", "latency", "throughput", "memory")
@@ -50,6 +50,15 @@ def tasks(told: list[tuple[str, str]], folder: Path, deadline_s: float = 60.0) -
     return found
 
 
+def in_turns(tasks: list[Task]) -> list[Ended]:
+    with Turns(tasks, Spent()) as workers:
+        ended = []
+        for place in range(len(tasks)):
+            workers.run(place)
+            ended.append(workers.end(place))
+        return ended
+
+
 def test_all_are_built_before_any_is_timed_and_then_one_at_a_time(
     told: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -64,8 +73,8 @@ def test_all_are_built_before_any_is_timed_and_then_one_at_a_time(
             told.append((self.name, line))
             super().tell(line)
 
-    monkeypatch.setattr(watch, "LiveWorker", Telling)
-    ended = list(in_turns(tasks(told, tmp_path)))
+    monkeypatch.setattr(turns, "LiveWorker", Telling)
+    ended = in_turns(tasks(told, tmp_path))
     assert [one.outcome.kind for one in ended] == ["result"] * 3
     timed = [number for number, (_, phase) in enumerate(told) if phase in ("go", *ALONE)]
     assert max(number for number, (_, phase) in enumerate(told) if phase == "turn") < min(timed)
@@ -102,7 +111,7 @@ def test_a_guard_that_is_killed_costs_its_own_worker_alone(
         made.append(LiveWorker(job, launch))
         return made[-1]
 
-    monkeypatch.setattr(watch, "LiveWorker", live)
+    monkeypatch.setattr(turns, "LiveWorker", live)
     *others, hanging = tasks(told, tmp_path)
     killed: list[int] = []
 
@@ -141,18 +150,14 @@ def test_waiting_for_a_turn_has_no_deadline(told: list[tuple[str, str]], tmp_pat
     patient = [
         replace(task, launch=replace(task.launch, deadlines=Deadlines(60.0, {"turn": 0.05}))) for task in patient
     ]
-    with closing(in_turns(patient)) as all_ended:
-        kinds: list[str] = []
-        for one in all_ended:
-            assert isinstance(one, Ended)
-            kinds.append(one.outcome.kind)
-    assert kinds == ["result"] * 3
+    assert [one.outcome.kind for one in in_turns(patient)] == ["result"] * 3
 
 
-def test_who_stops_reading_ends_the_others(told: list[tuple[str, str]], tmp_path: Path) -> None:
-    stopped: list[Timeline] = []
-    with closing(in_turns(tasks(told, tmp_path), stopped.append)) as all_ended:
-        assert next(all_ended).outcome.kind == "result"
-        assert stopped == []
+def test_who_leaves_early_ends_the_others(told: list[tuple[str, str]], tmp_path: Path) -> None:
+    spent = Spent()
+    with Turns(tasks(told, tmp_path), spent) as workers:
+        workers.run(0)
+        assert workers.end(0).outcome.kind == "result"
+        assert spent.spans == []
     assert {name for name, phase in told if phase in ALONE} == {"eager"}
-    assert [[phase for phase, _ in timeline][-3:] for timeline in stopped] == [["check", "turn", ""]] * 2
+    assert set(share_out(spent.spans)) == {"stopped builds"}

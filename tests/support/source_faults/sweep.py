@@ -79,22 +79,21 @@ FAULTS = (
     Fault(
         "sweep",
         "a row is timed while others are still built",
-        "bakeoff/sweeps/watch.py",
-        """        waiting = wait_for(dict.fromkeys(workers, "turn"))
-        for task, worker in zip(tasks, workers, strict=True):
-            if waiting[worker] is not None:
+        "bakeoff/sweeps/turns.py",
+        """            self._built = wait_for(dict.fromkeys(self._workers, "turn"))
 """,
-        """        for task, worker in zip(tasks, workers, strict=True):
-            if wait_for({worker: "turn"})[worker] is not None:
+        """            self._built = {worker: wait_for({worker: "turn"})[worker] for worker in self._workers[:1]}
+            self._built |= dict.fromkeys(self._workers[1:], self._built[self._workers[0]])
 """,
         (f"{_TURNS}::test_one_that_hangs_ends_at_its_own_deadline",),
     ),
     Fault(
         "sweep",
         "all rows that are built are timed at once",
-        "bakeoff/sweeps/watch.py",
-        'waiting = wait_for(dict.fromkeys(workers, "turn"))\n',
-        'waiting = wait_for(dict.fromkeys(workers, "turn"))\n        [worker.tell("go") for worker in workers]\n',
+        "bakeoff/sweeps/turns.py",
+        'self._built = wait_for(dict.fromkeys(self._workers, "turn"))\n',
+        'self._built = wait_for(dict.fromkeys(self._workers, "turn"))\n'
+        '            [worker.tell("go") for worker in self._workers]\n',
         (f"{_TURNS}::test_all_are_built_before_any_is_timed_and_then_one_at_a_time",),
     ),
     Fault(
@@ -117,16 +116,16 @@ FAULTS = (
         "sweep",
         "a row that died for want of what others beside it took has crashed",
         "bakeoff/sweeps/wave.py",
-        'return tries > 1 or (outcome.phase == "trace" and not measured.tried.trace_apart)',
-        'return outcome.phase == "trace" and not measured.tried.trace_apart',
+        'return outcome.reason if tries > 1 or apart else ""',
+        'return outcome.reason if apart else ""',
         (f"{_WAVES}::test_a_row_that_dies_beside_others_is_run_again_alone",),
     ),
     Fault(
         "sweep",
         "what was built with empty caches is not built again with warm ones",
         "bakeoff/sweeps/wave.py",
-        'measurement.build.cache == "cold", trace and traced is None',
-        "False, trace and traced is None",
+        'return made.status in MEASURED and made.build is not None and made.build.cache == "cold"',
+        "return False",
         (f"{_WAVES}::test_an_overlapped_build_says_so",),
     ),
     Fault(
@@ -164,17 +163,17 @@ FAULTS = (
     Fault(
         "sweep",
         "rows that have a record are measured again when a sweep is resumed",
-        "bakeoff/sweeps/run.py",
-        "    left = [row for row in session.order if row.key not in stored]\n    floored",
-        "    left = list(session.order)\n    floored",
+        "bakeoff/sweeps/resume.py",
+        "{key_of(stored.record): stored for stored in kept}",
+        "{}",
         (f"{_RUN}::TestBuilds::test_resuming_takes_up_the_builds",),
     ),
     Fault(
         "sweep",
         "a sweep whose time was up cannot be resumed",
         "bakeoff/sweeps/run.py",
-        "    if not left and not interrupted and out_of_time is None:\n",
-        "    if not interrupted:\n",
+        "    if not done.interrupted and done.out_of_time is None:\n",
+        "    if not done.interrupted:\n",
         (f"{_BUDGET}::TestRows::test_that_do_not_fit_are_passed_over_and_run_when_the_sweep_goes_on",),
     ),
     Fault(

@@ -28,7 +28,7 @@ def _one(values: Iterable[object]) -> bool:
 
 def test_every_record_is_of_one_machine_and_of_one_commit_without_changes(published: Records) -> None:
     rows = [entry.record for entry in published.current]
-    rows += [side for entry in published.comparisons for side in entry.comparison.sides]
+    rows += [side for entry in published.comparisons for side in entry.record.sides]
     mixes = [row.record for table in pipeline_tables(published.pipelines) for row in table.rows]  # none is stale
     assert len(published.machines()) == 1
     assert _one([*(row.commit for row in rows), *(mix.commit for mix in mixes)])

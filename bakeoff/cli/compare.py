@@ -83,16 +83,16 @@ def _facts(kept: "StoredComparison") -> dict[str, Any]:
     from bakeoff.record.diff import differences
     from bakeoff.record.verdict import verdict_of
 
-    a, b = kept.comparison.a, kept.comparison.b
+    a, b = kept.record.a, kept.record.b
     sides = {"a": str(a.variant), "b": str(b.variant), "a_status": a.status, "b_status": b.status}
-    return {"id": kept.id, "verdict": verdict_of(kept.comparison), **sides, "differences": differences(a, b)}
+    return {"id": kept.id, "verdict": verdict_of(kept.record), **sides, "differences": differences(a, b)}
 
 
 def _record(folder: Path, asked: str) -> "Stored":
-    from bakeoff.record.store import StoredPipeline
+    from bakeoff.record.store import is_run
 
     found = stored_of(folder, asked)
-    if isinstance(found, StoredPipeline):
+    if is_run(found):
         text = f"{found.id} is a run of pipeline {found.record.mix}; run: bakeoff show {found.id}"
         raise BakeoffError(text, "no-record")
     return found

@@ -39,7 +39,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Print one record, of a variant or of a pipeline's run, and where its log is."""
-    from bakeoff.record.store import StoredPipeline, load_all
+    from bakeoff.record.store import is_run, load_all
     from bakeoff.report.pages import mix
     from bakeoff.report.pages import record as pages
 
@@ -47,7 +47,7 @@ def show(
     stored = stored_of(folder, record)
     if as_json:
         print_json({"id": stored.id, "log": pages.log_path(stored.record), "record": stored.record})
-    elif isinstance(stored, StoredPipeline):
+    elif is_run(stored):
         run, machine = stored.record.run, stored.machine.id
         every = load_all(*records_folders(folder)).pipelines
         beside = tuple(entry for entry in every if (entry.record.run, entry.machine.id) == (run, machine))
@@ -128,14 +128,16 @@ def stored_of(folder: Path, asked: str) -> "Stored | StoredPipeline":
 
     Raises BakeoffError where it names none, or several tables.
     """
-    from bakeoff.record.store import find_shown
+    from bakeoff.record.pipeline import PipelineRecord
+    from bakeoff.record.schema import Record
+    from bakeoff.record.store import find
     from bakeoff.report.comparable import tables
     from bakeoff.report.groups import newest
     from bakeoff.report.pipelines import pipeline_tables
     from bakeoff.report.recommendation import decision
 
     try:
-        return find_shown(folder, asked, *records_folders(folder)[1:])
+        return find(folder, asked, *records_folders(folder)[1:], kinds=(Record, PipelineRecord))
     except BakeoffError as error:
         if error.code != "no-record":
             raise
@@ -152,10 +154,11 @@ def stored_of(folder: Path, asked: str) -> "Stored | StoredPipeline":
 
 def comparison_of(folder: Path, asked: str) -> "StoredComparison":
     """The comparison that `asked` names, or the newest of what it names. Raises BakeoffError where there is none."""
-    from bakeoff.record.store import find_comparison
+    from bakeoff.record.schema import Comparison
+    from bakeoff.record.store import find
 
     try:
-        return find_comparison(folder, asked, *records_folders(folder)[1:])
+        return find(folder, asked, *records_folders(folder)[1:], kinds=(Comparison,))
     except BakeoffError as error:
         found = _named(folder, asked, error)
     if not found.comparisons:

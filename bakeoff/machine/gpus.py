@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -75,36 +75,57 @@ def read_gpus() -> tuple[dict[str, Scalar], ...]:
     return tuple(found[uuid] for uuid in _visible(tuple(found)))
 
 
-@dataclass(frozen=True, slots=True)
-class GpuMemory:
+class GpuMemory(NamedTuple):
     """Memory of a whole GPU or MIG instance in bytes, whoever uses it."""
 
     free: int
     used: int
 
 
-def read_memory(uuid: str) -> GpuMemory | None:
-    """Free and used memory of a GPU now; None where NVML does not tell."""
-    with nvml() as library:
-        handle = None if library is None else find_gpu(library, uuid)
-        found = None if handle is None else ask(library, "nvmlDeviceGetMemoryInfo", handle)
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU or MIG instance as NVML knows it; what NVML does not tell is None."""
+
+    library: Any
+    handle: Any
+    whole: Any
+    """The GPU that a MIG instance is part of, which alone has clocks and power; `handle` itself for a whole GPU."""
+
+    def ask(self, name: str, *arguments: Any) -> Any:
+        """What `nvmlDeviceGet` with this name returns of the whole GPU."""
+        return ask(self.library, f"nvmlDeviceGet{name}", self.whole, *arguments)
+
+    def memory(self) -> GpuMemory | None:
+        found = ask(self.library, "nvmlDeviceGetMemoryInfo", self.handle)
         return None if found is None else GpuMemory(int(found.free), int(found.used))
 
-
-def find_gpu(library: Any, uuid: str) -> Any:
-    """NVML's handle of a GPU or MIG instance; None if it has none of that UUID.
-
-    torch's UUIDs lack NVML's prefix, `GPU-` or `MIG-`.
-    """
-    prefixes = ("",) if uuid.startswith(("GPU-", "MIG-")) else ("GPU-", "MIG-")
-    handles = (ask(library, "nvmlDeviceGetHandleByUUID", prefix + uuid) for prefix in prefixes)
-    return next((handle for handle in handles if handle is not None), None)
+    def processes(self) -> Mapping[int, int | None] | None:
+        """Bytes that each process uses, by its id: None where they are hidden, as they are from containers."""
+        found = ask(self.library, "nvmlDeviceGetComputeRunningProcesses", self.handle)
+        return None if found is None else {process.pid: process.usedGpuMemory for process in found}
 
 
-def physical_gpu(library: Any, handle: Any) -> Any:
-    """The GPU that a MIG instance is part of, which alone has clocks and power; `handle` itself for a whole GPU."""
-    whole = ask(library, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
-    return handle if whole is None else whole
+@contextlib.contextmanager
+def open_gpu(uuid: str) -> Iterator[Gpu | None]:
+    """The GPU or MIG instance of this UUID; None where there is none, or no driver."""
+    with nvml() as library:
+        yield None if library is None else find_gpu(library, uuid)
+
+
+def read_memory(uuid: str) -> GpuMemory | None:
+    """Free and used memory of a GPU now; None where NVML does not tell."""
+    with open_gpu(uuid) as gpu:
+        return None if gpu is None else gpu.memory()
+
+
+def find_gpu(library: Any, uuid: str) -> Gpu | None:
+    """The GPU or MIG instance of this UUID, with NVML's prefix, `GPU-` or `MIG-`, or as torch tells it, without."""
+    for prefix in ("",) if uuid.startswith(("GPU-", "MIG-")) else ("GPU-", "MIG-"):
+        handle = ask(library, "nvmlDeviceGetHandleByUUID", prefix + uuid)
+        if handle is not None:
+            whole = ask(library, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
+            return Gpu(library, handle, handle if whole is None else whole)
+    return None
 
 
 def _list_gpus(library: Any) -> Iterator[dict[str, Scalar]]:
@@ -133,12 +154,16 @@ def _list_gpus(library: Any) -> Iterator[dict[str, Scalar]]:
 
 def _mig_instances(library: Any, handle: Any) -> list[Any]:
     """Handles of a GPU's MIG instances; empty for a GPU that is not in MIG mode."""
-    mode = ask(library, "nvmlDeviceGetMigMode", handle)
-    if mode is None or mode[0] != library.NVML_DEVICE_MIG_ENABLE:
+    if not _in_mig_mode(library, handle):
         return []
     count = ask(library, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
     found = (ask(library, "nvmlDeviceGetMigDeviceHandleByIndex", handle, index) for index in range(count))
     return [instance for instance in found if instance is not None]
+
+
+def _in_mig_mode(library: Any, handle: Any) -> bool:
+    mode = ask(library, "nvmlDeviceGetMigMode", handle)
+    return mode is not None and mode[0] == library.NVML_DEVICE_MIG_ENABLE
 
 
 def _visible(uuids: Sequence[str]) -> Sequence[str]:
@@ -228,7 +253,5 @@ def _limits(gpu: Mapping[str, Scalar], cuda: str) -> Iterator[str]:
 
 def _lacks_instances(uuid: str) -> bool:
     """Whether a GPU that is listed whole is in MIG mode all the same."""
-    with nvml() as library:
-        handle = None if library is None else find_gpu(library, uuid)
-        mode = None if handle is None else ask(library, "nvmlDeviceGetMigMode", handle)
-        return mode is not None and mode[0] == library.NVML_DEVICE_MIG_ENABLE
+    with open_gpu(uuid) as gpu:
+        return gpu is not None and _in_mig_mode(gpu.library, gpu.handle)

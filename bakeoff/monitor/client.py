@@ -6,17 +6,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
+from typing import IO
 
-from bakeoff.monitor.protocol import LATEST, STOP, Lines, Order, Reply, read_line, to_line
-from bakeoff.monitor.request import MonitorRequest
+import msgspec
+
+from bakeoff.monitor.request import LATEST, STOP, MonitorRequest
 from bakeoff.record.monitor import Monitored, Point, SeriesRecord
 
 COMMAND = ("-P", "-m", "bakeoff.monitor")
 READY_S = 2.0
-_LATEST_S, _STOP_S, _END_S = 0.5, 10.0, 2.0
-_CHUNK = 1 << 20
+_LATEST_S, _STOP_S = 0.5, 10.0
+_LONGEST = 1 << 16
 
 
 class Monitor:
@@ -31,45 +34,40 @@ class Monitor:
         """When `start` returned, by the monotonic clock."""
         self._owner = os.getpid()
         self._lock = threading.Lock()
-        self._lines = Lines()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._socket: socket.socket | None = None
-        self._gone = False
-        """Its process has closed the socket."""
+        self._process: subprocess.Popen[bytes]
+        self._socket: socket.socket
+        self._output: IO[bytes]
+        """What it writes to its standard output and error: the report as a line of JSON, or why there is none."""
         self._report: Monitored | None = Monitored(missing=(problem,)) if problem else None
 
     @classmethod
     def start(cls, request: MonitorRequest, ready_s: float = READY_S) -> "Monitor":
         """Start watching. Returns when the first samples were taken, after `ready_s` at the latest; raises nothing."""
-        ours = theirs = None
-        try:
-            ours, theirs = socket.socketpair()  # no pipes: writing to one whose reader is gone may raise a signal
-            process = subprocess.Popen(
-                [sys.executable or "python3", *COMMAND],
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                start_new_session=True,  # Ctrl-C at the terminal is not for it
-            )
-        except (OSError, ValueError, RuntimeError, subprocess.SubprocessError) as error:
-            if ours is not None:
-                ours.close()
-            return cls(f"nothing was watched: the monitor's process did not start ({error})")
-        finally:
-            if theirs is not None:
-                theirs.close()
         monitor = cls()
-        monitor._process, monitor._socket = process, ours
-        monitor._send(to_line(Order(request, os.getpid())))
-        monitor._receive(lambda reply: reply.ready, ready_s)
+        try:
+            with ExitStack() as stack:
+                ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+                monitor._socket = stack.enter_context(ours)
+                monitor._output = stack.enter_context(os.fdopen(os.memfd_create("monitor"), "rb"))
+                with theirs:
+                    monitor._process = subprocess.Popen(
+                        [sys.executable or "python3", *COMMAND, msgspec.json.encode(request), str(os.getpid())],
+                        stdin=theirs.fileno(),
+                        stdout=monitor._output,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,  # Ctrl-C at the terminal is not for it
+                    )
+                stack.pop_all()
+        except (OSError, ValueError, RuntimeError, subprocess.SubprocessError) as error:
+            return cls(f"nothing was watched: the monitor's process did not start ({error})")
+        monitor._receive(ready_s)
         monitor.start_ns = time.monotonic_ns()
         return monitor
 
     @property
-    def pid(self) -> int | None:
-        """Id of the process that watches; None where it did not start."""
-        return None if self._process is None else self._process.pid
+    def pid(self) -> int:
+        """Id of the process that watches."""
+        return self._process.pid
 
     def latest(self) -> Mapping[str, float]:
         """Last values by series, of the first device; those of others by `name@uuid`. Empty where there are none."""
@@ -78,10 +76,10 @@ class Monitor:
         with self._lock:
             if self._report is not None:
                 return {}
-            self._receive(lambda _: False, 0)  # answers that came too late for the call before
-            self._send(LATEST + b"\n")
-            reply = self._receive(lambda reply: reply.latest is not None, _LATEST_S)
-            return {} if reply is None or reply.latest is None else reply.latest
+            while self._receive(0):
+                pass  # what came too late for the call before
+            self._send(LATEST)
+            return self._receive(_LATEST_S)
 
     def stop(self, start_ns: int | None = None) -> Monitored:
         """Stop watching. The same report at each call; raises nothing.
@@ -94,68 +92,46 @@ class Monitor:
         with self._lock:
             if self._report is None:
                 self._report = self._end()
-            return _from(self._report, self.start_ns if start_ns is None else start_ns)
+            start_ns = self.start_ns if start_ns is None else start_ns
+            return replace(self._report, series=tuple(_moved(series, start_ns) for series in self._report.series))
 
     def _end(self) -> Monitored:
-        assert self._process is not None
-        assert self._socket is not None
-        self._send(STOP + b"\n")
-        reply = self._receive(lambda reply: reply.report is not None, _STOP_S)
-        self._socket.close()  # the end of its input ends it
+        self._send(STOP)
         try:
-            code = self._process.wait(_END_S if reply is not None or self._gone else 0)
-            why = f"its process ended with code {code}{_last_line(self._process)}"
+            why = f"its process ended with code {self._process.wait(_STOP_S)}"
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
             why = f"its process did not answer for {_STOP_S:.0f} s and was killed"
-        if self._process.stderr is not None:
-            self._process.stderr.close()
-        if reply is not None and reply.report is not None:
-            return reply.report
-        return Monitored(missing=(f"what the monitor saw is lost: {why}",))
-
-    def _send(self, data: bytes) -> None:
-        assert self._socket is not None
+        self._socket.close()
+        with self._output:
+            self._output.seek(0)
+            last = (self._output.read().splitlines() or [b""])[-1]
         try:
-            self._socket.settimeout(_LATEST_S)
-            self._socket.sendall(data, socket.MSG_NOSIGNAL)
+            return msgspec.json.decode(last, type=Monitored)
+        except msgspec.MsgspecError:
+            said = f": {last.decode(errors='replace')}" if last else ""
+            return Monitored(missing=(f"what the monitor saw is lost: {why}{said}",))
+
+    def _send(self, command: bytes) -> None:
+        """One that has ended is found out by who waits for its answer. No signal is raised, as by writing to a pipe."""
+        self._socket.settimeout(_LATEST_S)
+        try:
+            self._socket.send(command, socket.MSG_NOSIGNAL)
         except OSError:
-            return  # it has ended, which `_receive` finds out
+            return
 
-    def _receive(self, wanted: Callable[[Reply], bool], patience_s: float) -> Reply | None:
-        """Replies up to the first one that is wanted; None where none came in time or the process has ended."""
-        assert self._socket is not None
-        deadline = time.monotonic() + patience_s
-        while True:
-            try:
-                self._socket.settimeout(max(0.0, deadline - time.monotonic()))
-                data = self._socket.recv(_CHUNK)
-            except (TimeoutError, BlockingIOError):
-                return None
-            except OSError:
-                data = b""
-            self._gone = not data
-            replies = [read_line(line, Reply) for line in self._lines.take(data)]
-            found = next((reply for reply in replies if reply is not None and wanted(reply)), None)
-            if found is not None or self._gone:
-                return found
-
-
-def _last_line(process: "subprocess.Popen[bytes]") -> str:
-    """What an ended process said last, to be added to a sentence."""
-    if process.stderr is None:
-        return ""
-    os.set_blocking(process.stderr.fileno(), False)
-    lines = (process.stderr.read() or b"").decode(errors="replace").strip().splitlines()
-    return f": {lines[-1]}" if lines else ""
-
-
-def _from(report: Monitored, start_ns: int) -> Monitored:
-    """The same with times from `start_ns`."""
-    return replace(report, series=tuple(_moved(series, start_ns) for series in report.series))
+    def _receive(self, patience_s: float) -> dict[str, float]:
+        """Last values, as it tells them; empty where none came in time or it has ended."""
+        self._socket.settimeout(patience_s)
+        try:
+            data = self._socket.recv(_LONGEST)
+        except OSError:
+            return {}
+        return msgspec.json.decode(data or b"{}", type=dict[str, float])
 
 
 def _moved(series: SeriesRecord, start_ns: int) -> SeriesRecord:
+    """The same with times from `start_ns`."""
     points = (Point(max(0, one.t_ns - start_ns), one.least, one.mean, one.greatest, one.count) for one in series.points)
     return replace(series, points=tuple(points))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bakeoff.machine.gpus import REASONS, ask, find_gpu, physical_gpu
+from bakeoff.machine.gpus import REASONS, ask, find_gpu
 from bakeoff.monitor.energy import Counter, Integral, device_energy
 from bakeoff.monitor.request import MIB, GpuQuantity, ProbeReport, Reading
 from bakeoff.record.monitor import DeviceEnergy, ThrottleTime
@@ -187,15 +187,15 @@ class GpuProbe:
                 reason = "no NVIDIA driver answers" if library is None else "NVML knows no device of that UUID"
                 self._notes.append(f"{uuid} was not watched: {reason}")
                 continue
-            whole = physical_gpu(library, gpu)
-            whole_uuid = uuid if whole is gpu else str(ask(library, "nvmlDeviceGetUUID", whole) or uuid)
-            device = _Device(uuid, gpu, whole, whole_uuid)
+            handle, whole = gpu.handle, gpu.whole
+            whole_uuid = uuid if whole is handle else str(ask(library, "nvmlDeviceGetUUID", whole) or uuid)
+            device = _Device(uuid, handle, whole, whole_uuid)
             if "power" in quantities and whole_uuid not in counted:
                 counted.add(whole_uuid)
                 device.counter = Counter(COUNTER_PERIOD_NS)
             device.queries += _queries(library, device, quantities)
             shared = [quantity for quantity in _OF_WHOLE_GPU if quantity in quantities]
-            if whole is not gpu and shared:
+            if whole is not handle and shared:
                 self._notes.append(f"{uuid} is a part of {whole_uuid}: {', '.join(shared)} are of the whole GPU")
             self._devices.append(device)
 

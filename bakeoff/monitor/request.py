@@ -25,6 +25,8 @@ UNITS = {
 }
 """Unit of each series. `cpu.process` is in percent of one core, so four busy threads are 400 %."""
 MIB = 1 << 20
+LATEST, STOP = b"latest", b"stop"
+"""What its process is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +45,6 @@ class MonitorRequest:
     """Most points of a series, at least 2; neighbours merge beyond them."""
     raw: str = ""
     """File that is written anew with every sample, as JSON lines; "": none."""
-
-
-def visible_devices() -> tuple[str, ...]:
-    """UUIDs of the GPUs that CUDA programs started by this process see, in CUDA's order; empty without a driver.
-
-    Where there are several, or CUDA_VISIBLE_DEVICES is set, a short process asks the driver: call it once.
-    """
-    from bakeoff.machine.gpus import read_gpus
-
-    return tuple(str(facts["uuid"]) for facts in read_gpus())
 
 
 class Reading(NamedTuple):

@@ -6,14 +6,12 @@ figure that torch knows, and not in one that is read after the call.
 
 import contextlib
 import time
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from math import inf
-from types import TracebackType
-from typing import Any
 
-from bakeoff.machine.gpus import ask, find_gpu, nvml
-from bakeoff.process import guard
+from bakeoff.machine.gpus import Gpu, open_gpu
+from bakeoff.machine.processes import descendants
 
 POLLED_S: Mapping[str, float] = {"build": 0.1, "memory": 0.01, "loop check": 0.01}
 """Seconds between polls in the phases whose peaks are wanted. No call is timed in them, but a compiler times kernels
@@ -32,51 +30,36 @@ class GpuPeaks:
     count too."""
 
 
-@dataclass(slots=True)
 class GpuMeter:
-    """Polls one GPU for the memory of a process's descendants. A context manager; without NVML it reads nothing."""
+    """Polls one GPU for the memory of a process's descendants."""
 
-    uuid: str
-    """Of the GPU; empty: nothing is metered."""
-    _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    _library: Any = None
-    _gpu: Any = None
-    _before: int | None = None
-    _of_process: dict[str, int] = field(default_factory=dict)
-    _of_device: dict[str, int] = field(default_factory=dict)
-    _pids: frozenset[int] = frozenset()
-    _listed: float = 0.0
-    _polled: float = 0.0
-
-    def __enter__(self) -> "GpuMeter":
-        library = self._stack.enter_context(nvml()) if self.uuid else None
-        self._gpu = None if library is None else find_gpu(library, self.uuid)
-        self._library = None if self._gpu is None else library
-        self._before = self._used()
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self._stack.close()
+    def __init__(self, gpu: Gpu | None) -> None:
+        """None: nothing is metered."""
+        self._gpu = gpu
+        self._before = None if gpu is None else gpu.memory()
+        self._of_process: dict[str, int] = {}
+        self._of_device: dict[str, int] = {}
+        self._pids: frozenset[int] = frozenset()
+        self._listed_s = self._polled_s = 0.0
 
     def pause_s(self, phase: str) -> float:
         """Seconds until `poll` is due in this phase; infinite where nothing is metered."""
-        if self._library is None or phase not in POLLED_S:
+        if self._gpu is None or phase not in POLLED_S:
             return inf
-        return max(0.0, self._polled + POLLED_S[phase] - time.monotonic())
+        return max(0.0, self._polled_s + POLLED_S[phase] - time.monotonic())
 
     def poll(self, phase: str, ancestor: int) -> None:
         """Read the memory of `ancestor`'s descendants once."""
-        now = self._polled = time.monotonic()
-        if now - self._listed > _PIDS_EVERY_S or not self._pids:
-            self._pids, self._listed = frozenset(guard.descendants(ancestor)), now
-        of_process = self._of(self._pids)
-        if of_process is not None:
-            self._of_process[phase] = max(of_process, self._of_process.get(phase, 0))
-        used = self._used()
-        if used is not None and self._before is not None:
-            self._of_device[phase] = max(used - self._before, self._of_device.get(phase, 0))
+        assert self._gpu is not None
+        now = self._polled_s = time.monotonic()
+        if now - self._listed_s > _PIDS_EVERY_S or not self._pids:
+            self._pids, self._listed_s = frozenset(process.pid for process in descendants(ancestor)), now
+        found, memory = self._gpu.processes() or {}, self._gpu.memory()
+        used = [size for pid, size in found.items() if size is not None and pid in self._pids]
+        if used:
+            self._of_process[phase] = max(sum(used), self._of_process.get(phase, 0))
+        if memory is not None and self._before is not None:
+            self._of_device[phase] = max(memory.used - self._before.used, self._of_device.get(phase, 0))
 
     def peaks(self) -> GpuPeaks | None:
         """The peaks so far; None where NVML told nothing."""
@@ -84,13 +67,9 @@ class GpuMeter:
             return GpuPeaks(dict(self._of_process), OF_PROCESS)
         return GpuPeaks(dict(self._of_device), OF_DEVICE) if self._of_device else None
 
-    def _used(self) -> int | None:
-        memory = None if self._library is None else ask(self._library, "nvmlDeviceGetMemoryInfo", self._gpu)
-        return None if memory is None else int(memory.used)
 
-    def _of(self, pids: Collection[int]) -> int | None:
-        """Bytes that these processes use; None where NVML lists none of them, or not their memory."""
-        found = ask(self._library, "nvmlDeviceGetComputeRunningProcesses", self._gpu) or ()
-        used = [process.usedGpuMemory for process in found if process.pid in pids]
-        known = [int(value) for value in used if value is not None]
-        return sum(known) if known else None
+@contextlib.contextmanager
+def metering(uuid: str) -> Iterator[GpuMeter]:
+    """A meter of the GPU with this UUID; one that meters nothing for "", or where NVML does not know it."""
+    with open_gpu(uuid) if uuid else contextlib.nullcontext() as gpu:
+        yield GpuMeter(gpu)

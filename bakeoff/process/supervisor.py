@@ -23,7 +23,7 @@ from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.process import guard
 from bakeoff.process.alarm import alarm_waits
 from bakeoff.process.environment import IN_WORKER, make_work_folder
-from bakeoff.process.gpu_memory import GpuMeter, GpuPeaks
+from bakeoff.process.gpu_memory import GpuPeaks, metering
 from bakeoff.process.jobs import Answer, Job
 from bakeoff.process.phases import Block
 from bakeoff.process.watch import NOT_WATCHED, Watched, Watching, start_monitor, stop_monitor
@@ -161,13 +161,13 @@ class LiveWorker:
         self._seals: list[str] = []
         self._report: dict[str, Any] | None = None
         self._wall_s = 0.0
-        self._meter = GpuMeter(launch.gpu)
+        self._gpu = metering(launch.gpu)
         self._monitor: Watching | None = None
         self._watched = NOT_WATCHED
 
     def __enter__(self) -> "LiveWorker":
         guard.prctl(guard.PR_SET_CHILD_SUBREAPER, 1)
-        self._meter.__enter__()
+        self._meter = self._gpu.__enter__()
         control_read, self._control = os.pipe()
         self._status, status_write = os.pipe()
         self._events, events_write = os.pipe()
@@ -207,7 +207,7 @@ class LiveWorker:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._end()
-        self._meter.__exit__(None, None, None)
+        self._gpu.__exit__(None, None, None)
         self._work.remove()
 
     def tell(self, line: str) -> None:

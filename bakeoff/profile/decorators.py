@@ -139,7 +139,7 @@ def session(name: str, tags: Mapping[str, Scalar] | None = None) -> Marker:
     """A session of the installed profiler, or a decorator whose calls are sessions. Raises BakeoffError for wrong tags,
     and as `phase`.
 
-    A call within a session of that profiler raises BakeoffError, as `Profiler.session` does.
+    Within a session of that profiler it is a stage of that.
     """
     check_name("session", name)
     check_tags(tags or {})
@@ -169,7 +169,10 @@ def event(name: str, data: Mapping[str, Any] | Callable[..., Mapping[str, Any]] 
     def decorate(function: F) -> F:
         bind = _binder("event", function)
 
-        def after(recording: _Recording, call: "_Call") -> None:
+        def after(call: Call) -> None:
+            recording = recording_now()
+            if recording is None:
+                return
             if call.error is not None:  # which goes on
                 recording.event(name, {"error": error_text(call.error)}, failed=True)
                 return
@@ -183,7 +186,7 @@ def event(name: str, data: Mapping[str, Any] | Callable[..., Mapping[str, Any]] 
             except Exception as error:  # noqa: BLE001  # of `data`, which is the user's: the event tells it
                 recording.event(name, {"error": error_text(error)}, failed=True)
 
-        return wrap(function, lambda args, kwargs, _again: _Call(after, args, kwargs))
+        return wrap(function, lambda args, kwargs, _again: Call(after, args, kwargs))
 
     return decorate
 
@@ -195,26 +198,27 @@ def parameters(name: str, kind: str = "") -> Callable[[F], F]:
     def decorate(function: F) -> F:
         check_function("parameters", function)
 
-        def after(recording: _Recording, call: "_Call") -> None:
-            if call.error is None:
+        def after(call: Call) -> None:
+            recording = recording_now()
+            if recording is not None and call.error is None:
                 recording.parameters(name, call.result, kind)
 
-        return wrap(function, lambda args, kwargs, _again: _Call(after, args, kwargs))
+        return wrap(function, lambda args, kwargs, _again: Call(after, args, kwargs))
 
     return decorate
 
 
-class _Call:
+class Call:
     """A call after which something is recorded."""
 
     __slots__ = ("_after", "args", "error", "kwargs", "result")
 
-    def __init__(self, after: Callable[[_Recording, "_Call"], None], args: Args, kwargs: Kwargs) -> None:
+    def __init__(self, after: Callable[["Call"], None], args: Args, kwargs: Kwargs) -> None:
         self._after, self.args, self.kwargs = after, args, kwargs
         self.result: Any = None
         self.error: BaseException | None = None
 
-    def __enter__(self) -> "_Call":
+    def __enter__(self) -> "Call":
         return self
 
     def __exit__(
@@ -222,9 +226,7 @@ class _Call:
     ) -> None:
         self.error = error
         try:
-            recording = recording_now()
-            if recording is not None:
-                self._after(recording, self)
+            self._after(self)
         finally:
             self.error = None  # its traceback holds the frame that holds this call, and all tensors in between
 

@@ -1,22 +1,32 @@
-"""A profiler: settings and a device, and the sessions that are made with them."""
+"""A profiler: settings and a device, and the sessions that are made with them.
+
+What callers measured themselves is recorded with their times; a wrong value becomes an event that is marked as failed.
+Stages, events and models that come before a session are part of it; of steps and blocks that come before it an event
+tells how many there were.
+"""
 
 import atexit
+import sys
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
-from time import monotonic, perf_counter_ns
-from typing import Literal, get_args
+from time import monotonic, perf_counter_ns, time
+from types import TracebackType
+from typing import Any, Literal, get_args
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Scalar
+from bakeoff.profile.analyzer import DiffusionAnalyzer
 from bakeoff.profile.cost import range_cost
-from bakeoff.profile.plain import say
+from bakeoff.profile.counts import Counts
+from bakeoff.profile.plain import plain, plain_data, say, whole
 from bakeoff.profile.ranges import NOTHING
-from bakeoff.profile.recording import Recording
-from bakeoff.profile.session import NO_SESSION, NoSession, Session, current, fallback
-from bakeoff.profile.settings import Settings
+from bakeoff.profile.recording import Recording, Snapshot
+from bakeoff.profile.session import NO_SESSION, NoSession, Session, current, current_session, fallback
+from bakeoff.profile.settings import ProfilingConfig, Settings
 from bakeoff.profile.torch_state import DeviceClock
 
 Parallelism = Literal["model", "data"]
@@ -26,25 +36,45 @@ _RECALIBRATE_S = 60.0
 class Profiler:
     """Makes sessions. One that is off (`Settings()`) makes `NO_SESSION`."""
 
-    def __init__(self, settings: Settings | None = None, device: str = "", parallelism: Parallelism = "model") -> None:
+    def __init__(
+        self,
+        settings: Settings | ProfilingConfig | Mapping[str, Any] | None = None,
+        device: str | None = None,
+        parallelism: Parallelism = "model",
+        frames_per_block: int | None = None,
+    ) -> None:
         """`device` as in `cuda`, `cuda:1` or `torch.device("cuda")`: ranges are timed on it too, and torch is imported;
-        "" and `cpu`: neither.
+        "" and `cpu`: neither; None: `cuda` where torch is loaded and has one.
 
         `parallelism` matters where there are several ranks: `model` is one video by all of them, `data` one by each.
+        `frames_per_block` says how many frames a block becomes when it is decoded, whose `block_size` is in latents.
         Raises BakeoffError, code bad-option, for other values.
         """
-        device = device if isinstance(device, str) else str(device)  # that of torch.device is a name
+        device = _device() if device is None else str(device)  # that of torch.device is a name
         if device not in ("", "cpu", "cuda") and not (device.startswith("cuda:") and device[5:].isdecimal()):
             raise BakeoffError(f"device is {device!r:.80}; give cpu, cuda or cuda:N", "bad-option")
         if parallelism not in get_args(Parallelism):
             raise BakeoffError(f"parallelism is {parallelism!r:.80}; give model or data", "bad-option")
-        self.settings = settings if settings is not None else Settings()
+        if frames_per_block is not None and whole(frames_per_block) is None:
+            shown = f"{plain(frames_per_block)[0]!r:.80}"
+            raise BakeoffError(f"frames_per_block is {shown}; give a whole number", "bad-option")
+        self.config = ProfilingConfig(**settings) if isinstance(settings, Mapping) else settings or Settings()
+        """What the settings of the next session are made from."""
+        self.settings = _settings(self.config)
         self.device = device
         self.parallelism = parallelism
+        self.frames_per_block = frames_per_block
         self.clock: Callable[[], int] = perf_counter_ns
         """Monotonic nanoseconds; sessions read it when they are made."""
-        self.before = Recording(self.clock, self.settings.max_data_points)
+        self.models: dict[str, dict[str, Any]] = {}
+        """What `record_model_parameters` told; it is part of all later sessions."""
+        self.before = self.fresh_recording()
         """What is recorded outside sessions, for the next one: ranges (units are no more than that), events, models."""
+        self.last_session: Session | None = None
+        """The one that was opened last; its `record` and `files` are there once it has ended."""
+        self._started: Session | NoSession | None = None
+        self._started_id = ""
+        self._error_before: BaseException | None = None
         self._lock = RLock()
         self._open: list[Session] = []
         self._range_ns = 0.0
@@ -71,12 +101,12 @@ class Profiler:
     def session(self, name: str, tags: Mapping[str, Scalar] | None = None) -> Session | NoSession:
         """A session, to be entered with `with`; it is recorded and written at its end, whether it fails or not.
 
-        Raises BakeoffError, code bad-option, for tags that cannot be kept, and when it is entered within another
-        session of this profiler.
+        Raises BakeoffError, code bad-option, for tags that cannot be kept.
         """
         found = current()
         if found.is_open and isinstance(found, NoSession):
             return found  # its unit is the lab's
+        self.settings = _settings(self.config)
         if not self.settings.enabled:
             return NO_SESSION
         if not isinstance(name, str) or not name:
@@ -87,15 +117,156 @@ class Profiler:
             raise BakeoffError(text, "bad-option")
         return Session(self, name, self.settings.tagged(tags or {}).session_tags)
 
-    def stage(self, name: str) -> AbstractContextManager[object]:
-        """A range outside sessions, as in loading a checkpoint: the next session records it as `before`.
+    def start_session(self, session_id: str, tags: Mapping[str, Any] | None = None) -> str:
+        """Open a session until `end_session`; one that `start_session` opened before is ended, with a warning.
 
-        Within a session of this profiler it is a stage of that.
+        Tags that are no plain values are kept as their `repr`. Raises BakeoffError for a session without a name.
         """
+        if self._started is not None:
+            said = f"session '{self._started_id}' had not ended when '{session_id}' started; it is ended now"
+            warnings.warn(said, stacklevel=2)
+            self.end_session()
+        opened = self.session(session_id, plain_data(tags or {})[0])
+        opened.__enter__()
+        self._started, self._started_id = opened, session_id
+        self._error_before = sys.exc_info()[1]
+        return session_id
+
+    def end_session(self) -> str | None:
+        """End what `start_session` opened; returns its id, or None where there is none.
+
+        In a `finally` or `except`, the exception that came since the start is the session's failure.
+        """
+        if self._started is None:
+            return None
+        kind, error, trace = sys.exc_info()
+        self.__exit__(*((None, None, None) if error is self._error_before else (kind, error, trace)))
+        return self._started_id
+
+    cleanup = end_session
+
+    def __enter__(self) -> "Profiler":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        """End the session that `start_session` opened; an exception is its failure."""
+        opened, self._started, self._error_before = self._started, None, None
+        if opened is not None:
+            opened.__exit__(kind, error, trace)
+        return False
+
+    @property
+    def enabled(self) -> bool:
+        return self.settings.enabled
+
+    @property
+    def current_session(self) -> Session | None:
+        """The open session of this profiler: that of this context, else the only one."""
+        found = current_session.get()
+        while isinstance(found, Session) and not (found.is_open and found.profiler is self):
+            found = found.open_outer
+        return found if isinstance(found, Session) else self.only_session()
+
+    @property
+    def recording(self) -> Recording | NoSession | None:
+        """Where things are recorded now; None where nowhere."""
         found = current()
-        if found in self._open or (found.is_open and isinstance(found, NoSession)):
-            return found.stage(name)
-        return self.before.stage(name) if self.settings.enabled else NOTHING
+        if found.is_open and isinstance(found, NoSession):
+            return found
+        session = self.current_session if self.enabled else None
+        return session.recording if session is not None else self.before if self.enabled else None
+
+    @property
+    def counts(self) -> Counts | None:
+        """Of the open session, else of what comes before the next one; None where nothing is recorded."""
+        found = self.recording
+        return found.counts if isinstance(found, Recording) else None
+
+    @property
+    def diffusion_analyzer(self) -> DiffusionAnalyzer:
+        """Of the open session, else of the last one."""
+        session = self.current_session or self.last_session
+        return (self.before if session is None else session.recording).counts.analyzer
+
+    def stage(
+        self, stage_name: str, metadata: Mapping[str, Any] | None = None, again: bool = False
+    ) -> AbstractContextManager[object]:
+        """A named part of the open session, or of what comes before the next one, as in loading a checkpoint.
+
+        `metadata` is told as an event where it is not what was told of that stage last. With `again` it goes on with
+        one that was counted already.
+        """
+        recording, counts = self.recording, self.counts
+        if metadata and not again and counts is not None:
+            kept, _ = plain_data(metadata)
+            if counts.metadata.get(stage_name) != kept:
+                counts.metadata[stage_name] = kept
+                self.add_event("stage_metadata", {"stage": stage_name, **kept})
+        return NOTHING if recording is None else recording.stage(stage_name, again)
+
+    def add_event(self, event_name: str, data: Mapping[str, Any] | None = None, failed: bool = False) -> None:
+        """Something that happened now."""
+        recording = self.recording
+        if recording is not None:
+            recording.event(event_name, data or {}, failed=failed)
+
+    def record_diffusion_step(
+        self,
+        step: int,
+        timestep: float | None,
+        block_size: int,
+        computation_time_ms: float,
+        guidance_scale: float | None = None,
+    ) -> None:
+        """A step whose time the caller measured."""
+        counts = self.counts
+        if counts is not None and self.settings.profile_diffusion_steps:
+            counts.step(step, timestep, block_size, computation_time_ms)
+            if guidance_scale is not None:
+                counts.recording.sample("guidance_scale", guidance_scale, "")
+
+    def record_block_computation(
+        self, block_index: int, block_size: int, computation_time_ms: float, memory_usage_mb: float | None = None
+    ) -> None:
+        """A block whose time the caller measured.
+
+        Its memory is what the caller says: often the greatest since the start, not that of the block.
+        """
+        counts = self.counts
+        if counts is not None and self.settings.profile_block_computation:
+            counts.block(block_index, block_size, computation_time_ms, memory_usage_mb)
+
+    def record_model_parameters(self, model_name: str, parameters_count: int, model_type: str) -> None:
+        """Size of a model; recorded again it replaces the earlier one. It is part of this and all later sessions."""
+        counts = self.counts
+        if counts is not None and self.settings.profile_model_parameters:
+            counts.model(model_name, parameters_count, model_type)
+
+    def record_streaming_event(
+        self,
+        batch_size: int,
+        encoding_time_ms: float,
+        network_latency_ms: float | None = None,
+        buffer_occupancy: float | None = None,
+    ) -> None:
+        """A batch of frames that was delivered now; `buffer_occupancy` is in percent."""
+        counts = self.counts
+        if counts is not None:
+            counts.batch(batch_size, encoding_time_ms, network_latency_ms, buffer_occupancy)
+
+    def record_dropped_frames(self, count: int = 1) -> None:
+        """Frames that were not delivered."""
+        counts = self.counts
+        if counts is not None:
+            counts.dropped(count)
+
+    def get_current_metrics(self) -> dict[str, Any]:
+        """Newest values of the monitor in groups `gpu` and `cpu`, of further GPUs by UUID in `gpus`, and rates of the
+        last units in `rates`; what is unknown is absent. Empty outside sessions."""
+        session = self.current_session
+        return {} if session is None else _metrics(session.snapshot())
 
     def only_session(self) -> Session | None:
         """The open session; None if there are none or several."""
@@ -116,21 +287,67 @@ class Profiler:
         except Exception:  # noqa: BLE001  # the session says so itself when it opens its own
             return None
 
+    def fresh_recording(self) -> Recording:
+        analyzer = DiffusionAnalyzer(self.frames_per_block, self.models)
+        return Recording(self.clock, self.settings.max_data_points, analyzer)
+
     def take_before(self) -> Recording:
         """What was recorded outside sessions; from now on there is nothing."""
         with self._lock:
-            taken, self.before = self.before, Recording(self.clock, self.settings.max_data_points)
+            taken, self.before = self.before, self.fresh_recording()
         return taken
 
     def opened(self, session: Session) -> None:
         with self._lock:
             self._open.append(session)
+            self.last_session = session
         atexit.register(session.close, "interrupted")
 
     def closed(self, session: Session) -> None:
         with self._lock:
             self._open.remove(session)
         atexit.unregister(session.close)
+
+
+InferixProfiler = Profiler
+"""As Inferix' guides call it."""
+
+
+def _settings(config: Settings | ProfilingConfig) -> Settings:
+    return config.settings() if isinstance(config, ProfilingConfig) else config
+
+
+def _device() -> str:
+    """`cuda` where torch is loaded and has a GPU; torch is not loaded for it."""
+    cuda = sys.modules.get("torch.cuda")
+    return "cuda" if cuda is not None and cuda.is_available() else ""
+
+
+_METRICS = {
+    "gpu.memory": ("gpu", "memory_used_mb"),
+    "gpu.busy": ("gpu", "utilization_percent"),
+    "gpu.sm_active": ("gpu", "sm_active_percent"),
+    "gpu.temperature": ("gpu", "temperature_celsius"),
+    "gpu.power": ("gpu", "power_watts"),
+    "gpu.clock": ("gpu", "graphics_clock_mhz"),
+    "cpu.process": ("cpu", "process_percent_of_one_core"),
+    "cpu.process_memory": ("cpu", "process_memory_mb"),
+    "cpu.memory": ("cpu", "memory_used_mb"),
+    "cpu.load": ("cpu", "load_average_1min"),
+}
+"""Group and name of `get_current_metrics` by series of the monitor; MB are MiB, as in Inferix."""
+
+
+def _metrics(snapshot: Snapshot) -> dict[str, Any]:
+    found: dict[str, Any] = {"timestamp": time()}
+    for series, value in snapshot.latest.items():
+        name, _, device = series.partition("@")
+        group, key = _METRICS.get(name, ("other", name))
+        place = found.setdefault("gpus", {}).setdefault(device, {}) if device else found.setdefault(group, {})
+        place[key] = value
+    rates = {"fps": snapshot.frames_per_s, "bps": snapshot.units_per_s}
+    known = {name: value for name, value in rates.items() if value is not None}
+    return found | ({"rates": known} if known else {})
 
 
 installed: list[Profiler] = []
@@ -171,7 +388,9 @@ def recording_now() -> Recording | NoSession | None:
     return None
 
 
-def configure(settings: Settings | str | Path, device: str = "", parallelism: Parallelism = "model") -> Profiler:
+def configure(
+    settings: Settings | str | Path, device: str | None = None, parallelism: Parallelism = "model"
+) -> Profiler:
     """A profiler with these settings, or those of a file, installed. Raises BakeoffError as `Settings.load`."""
     made = settings if isinstance(settings, Settings) else Settings.load(settings)
     return Profiler(made, device, parallelism).install()

@@ -10,6 +10,8 @@ from typing import Any, Literal
 from bakeoff.models.types import Scalar
 from bakeoff.models.words import counted
 from bakeoff.monitor.series import Series
+from bakeoff.profile.analyzer import DiffusionAnalyzer
+from bakeoff.profile.counts import Counts
 from bakeoff.profile.plain import error_text, number, plain, plain_data, text
 from bakeoff.profile.ranges import ENDED, NOTHING, OPEN, CountedStep, Nothing, Range, Step, Unit
 from bakeoff.profile.stages import Stage, StageTree, clean, within
@@ -30,7 +32,12 @@ MOST_MODELS = 256
 class Recording:
     """Ranges, units, events, models and series. Thread-safe; its methods never raise."""
 
-    def __init__(self, now: Callable[[], int] = perf_counter_ns, points: int = 2_000) -> None:
+    def __init__(
+        self,
+        now: Callable[[], int] = perf_counter_ns,
+        points: int = 2_000,
+        analyzer: DiffusionAnalyzer | None = None,
+    ) -> None:
         """Times are read from `now`; series have at most `points` points."""
         self.now = now
         self.lock = RLock()  # of a thread that is in it already: a signal's handler or a finaliser may open ranges
@@ -39,6 +46,7 @@ class Recording:
         self.units = UnitBook(points, self.notes)
         self.events = EventLog(now)
         self.models = Models(self.notes)
+        self.counts = Counts(self, analyzer or DiffusionAnalyzer())
         self.count = 0
         """Ranges that have ended."""
         self.device: DeviceClock | None = None
@@ -154,7 +162,8 @@ class Recording:
             return within(self.tree.root, self.now())
 
     def take(self, earlier: "Recording") -> None:
-        """Put events and models of the time before the session with those of the session."""
+        """Put events, models and counts of the time before the session with those of the session."""
+        earlier.counts.tell_as_earlier(self)
         self.events.take(earlier.events)
         self.models.take(earlier.models)
         self.notes.take(earlier.notes)

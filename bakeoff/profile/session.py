@@ -3,7 +3,7 @@ nothing."""
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from time import monotonic_ns, time_ns
@@ -16,7 +16,7 @@ from bakeoff.models.types import Scalar
 from bakeoff.profile.cost import Budget
 from bakeoff.profile.plain import error_text, plain, say, text
 from bakeoff.profile.ranges import NOTHING, Nothing, Range, innermost, open_range
-from bakeoff.profile.recording import AskedKind, Recording, Snapshot, take_snapshot
+from bakeoff.profile.recording import AskedKind, Snapshot, take_snapshot
 from bakeoff.profile.stages import clean
 from bakeoff.profile.torch_state import DeviceClock
 from bakeoff.record.monitor import Monitored
@@ -43,8 +43,10 @@ class Session:
         """None until the session has ended."""
         self._files: tuple[Path, ...] = ()
         self._reports: Any = None
-        self.recording = Recording(profiler.clock, profiler.settings.max_data_points)
+        self.recording = profiler.fresh_recording()
         self._outer: Session | None = None
+        self._within = ExitStack()
+        """A stage of a session that it was asked for within."""
         self._budget: Budget | None = None
         self._dropped: list[str] = []
         self._monitor: Any = None
@@ -70,7 +72,10 @@ class Session:
         return self._files if self._reports is None else (*self._files, *self._reports.wait())
 
     def __enter__(self) -> "Session":
-        """Raises BakeoffError within a session of the same profiler, and where this one was used already."""
+        """Within a session of the same profiler it is a stage of that, which is returned: a run has one account.
+
+        Raises BakeoffError where this one was used already.
+        """
         if self._pid:
             raise BakeoffError(
                 f"session '{self.name}' was used already; make another with Profiler.session", "bad-option"
@@ -79,14 +84,15 @@ class Session:
         outer = found if isinstance(found, Session) else None
         if outer is not None and not outer.is_open:  # one that ended in another context
             outer = outer.open_outer
+        self._pid = os.getpid()
         inside = outer
         while inside is not None:
             if inside.is_open and inside._profiler is self._profiler:
-                text = f"session '{self.name}' was asked for within session '{inside.name}' of the same profiler"
-                raise BakeoffError(f"{text}; end that one first, or use its stage()", "bad-option")
+                inside.recording.event("session_in_session", {"session": self.name, **self.tags})
+                self._within.enter_context(inside.stage(self.name))
+                return inside
             inside = inside._outer
         self._outer = outer
-        self._pid = os.getpid()
         self._open()
         return self
 
@@ -103,6 +109,8 @@ class Session:
         before = profiler.take_before()
         self._before = before.totals()
         recording.take(before)
+        for name, model in profiler.models.items():
+            recording.parameters(name, model["parameters_count"], model["model_type"])
         recording.heir = lambda: profiler.before
         recording.root.outer = open_range()
         started = recording.begin()
@@ -118,6 +126,7 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
         """Make the record and write its files. An exception of the pipeline goes on."""
+        self._within.__exit__(kind, error, trace)
         if self.is_open and os.getpid() == self._pid:  # a forked child leaves the session to its parent
             self._end(status(error))
         return False
@@ -132,6 +141,7 @@ class Session:
 
     def _end(self, told: str) -> None:
         recording = self.recording
+        recording.counts.tell()
         ended = recording.end()
         current_session.set(self._outer)
         innermost.set(recording.root.outer)

@@ -141,6 +141,23 @@ class Settings:
         return replace(self, session_tags={**self.session_tags, **tags})
 
 
+class ProfilingConfig:
+    """Settings that may be assigned to, with the defaults of Inferix; they count from the next session on."""
+
+    def __init__(self, **values: Any) -> None:
+        """Raises BakeoffError for an unknown key or a wrong value, and warns for keys that do nothing."""
+        Settings.from_mapping(values, type(self).__name__)
+        known = {name: value for name, value in values.items() if name not in IGNORED and value is not None}
+        vars(self).update({**_INFERIX, **known})
+
+    def settings(self) -> Settings:
+        """The settings it stands for now. Raises BakeoffError as its constructor."""
+        return Settings.from_mapping(vars(self), type(self).__name__)
+
+
+_INFERIX = {"real_time_display": True, "max_data_points": 10_000, "output_dir": "profiling_reports"}
+
+
 @cache
 def _kinds() -> Mapping[str, Any]:
     return get_type_hints(Settings)

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 from bakeoff.profile.settings import Settings
@@ -20,33 +19,22 @@ _CPU: Mapping[str, tuple[str, ...]] = {
 """Quantities by key of the settings."""
 
 
-def quantities(settings: Settings) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What is asked of GPUs and of the host."""
-
-    def chosen(table: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-        return tuple(name for key, names in table.items() if getattr(settings, key) for name in names)
-
-    return chosen(_GPU), chosen(_CPU)
-
-
 def start_monitor(settings: Settings, raw: str) -> Any:
     """A started monitor of this process, or None where the settings ask for none. Raises what starting it raises.
 
-    `raw` is the file for every sample, or "".
+    It watches the GPUs that CUDA programs see, all of them. `raw` is the file for every sample, or "".
     """
-    gpu, cpu = quantities(settings)
+
+    def chosen(table: Mapping[str, tuple[str, ...]]) -> tuple[Any, ...]:
+        return tuple(name for key, names in table.items() if getattr(settings, key) for name in names)
+
+    gpu, cpu = chosen(_GPU), chosen(_CPU)
     if not gpu and not cpu:
         return None
-    request: Any = import_module("bakeoff.monitor.request")
-    client: Any = import_module("bakeoff.monitor.client")
-    asked = request.MonitorRequest(
-        pid=os.getpid(),
-        devices=request.visible_devices() if gpu else (),
-        gpu=gpu,
-        cpu=cpu,
-        gpu_interval_s=settings.gpu_monitor_interval,
-        cpu_interval_s=settings.cpu_monitor_interval,
-        points=settings.max_data_points,
-        raw=raw,
-    )
-    return client.Monitor.start(asked)
+    from bakeoff.machine.gpus import read_gpus
+    from bakeoff.monitor.client import Monitor
+    from bakeoff.monitor.request import MonitorRequest
+
+    devices = tuple(str(facts["uuid"]) for facts in read_gpus()) if gpu else ()
+    every = settings.gpu_monitor_interval, settings.cpu_monitor_interval
+    return Monitor.start(MonitorRequest(os.getpid(), devices, gpu, cpu, *every, settings.max_data_points, raw))

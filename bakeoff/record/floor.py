@@ -139,8 +139,8 @@ def best_ceilings(
     their time."""
     every: list[tuple[Ceiling, ...]] = []
     sets: dict[tuple[Ceiling, ...], str] = {}
-    for entry in sorted(measured, key=lambda entry: entry.ceilings.created):
-        found = entry.ceilings
+    for entry in sorted(measured, key=lambda entry: entry.record.created):
+        found = entry.record
         if (found.machine.id, found.threads) == (machine_id, threads):
             every.append(found.ceilings)
             if found.other_cpu_share <= LARGEST_OTHER_SHARE:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Policy:
     """Durations are in seconds. Sweeps use the defaults; tests use shorter ones."""
 
-    warmup_s: float = 1.0
+    warmup_s: float = 0.5
     """Warm-up lasts at least this long."""
     warmup_cap_s: float = 15.0
     """Warm-up ends at the latest after this time; if samples still drift, there is a finding."""
@@ -18,14 +18,18 @@ class Policy:
     """Samples are steady if the medians of the last two windows differ by less than this share."""
     min_samples: int = 20
     """The latency clock takes at least this many samples, and for at least `min_s`."""
-    min_s: float = 5.0
+    min_s: float = 1.5
+    full_s: float = 5.0
+    """The least time instead of `min_s` where calls are of two kinds, show a trend, differ from those of warm-up, or
+    where memory grows. Records that do not state it had no shorter time."""
     cap_s: float = 15.0
     """Both clocks together stop after this time and `throughput_s` even if the interval is wide, but not before five
     latency samples and three of throughput."""
     narrow_ratio: float = 0.01
     """Sampling stops when the half-width of the median's 95 % interval is below this share of the median."""
-    throughput_s: float = 3.0
-    """The throughput clock takes samples for at least this time; its segments alternate with the latency clock's."""
+    throughput_s: float = 0.75
+    """The throughput clock takes samples for at least this time, and as much longer as the latency clock does; their
+    segments alternate."""
     max_samples: int = 2000
     """Each clock keeps at most this many samples."""
     contention: float = 0.2
@@ -42,3 +46,9 @@ class Policy:
     both are estimates. Both hold for the reference outputs and the trace too."""
     phase_deadline_s: float = 300.0
     """Deadline of each other phase."""
+
+    @property
+    def window(self) -> tuple[float, ...]:
+        """What decides when warm-up and sampling end, besides the least number of samples."""
+        times = (self.warmup_s, self.warmup_cap_s, self.min_s, self.full_s, self.cap_s, self.throughput_s)
+        return (*times, self.settle_ratio, self.narrow_ratio, self.max_samples)

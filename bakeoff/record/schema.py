@@ -126,7 +126,8 @@ class Clock:
     calls_per_sample: int = 1
     """A sample is of fewer calls where they became so slow that its block was ended early; `calls` counts them all."""
     stopped: str = ""
-    """Why sampling ended: `narrow` (the interval), `cap` (the time) or `samples` (the maximum of 2,000)."""
+    """Why sampling ended: `steady` (a narrow interval of calls of one kind), `narrow` (the interval alone, after the
+    full time), `cap` (the time) or `samples` (the maximum of 2,000)."""
     after_pause_ns: Samples = field(default_factory=Samples)
     """Calls before which the instrument paused or overwrote memory; not part of any statistic."""
     calls: int = 0

@@ -2,11 +2,11 @@
 
 import hashlib
 import os
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args
 
 from bakeoff.machine.files import write_atomically
 from bakeoff.machine.identity import Machine
@@ -16,13 +16,20 @@ from bakeoff.record.codec import Entry, decode, encode
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import SCHEMA, CeilingsRecord, Comparison, Record, Supersede
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A record with its id, the name of its file without `.json`."""
+Measured = Record | Comparison | CeilingsRecord | PipelineRecord
+"""Entries that a machine measured."""
+Kind = TypeVar("Kind", bound=Measured, covariant=True)
+
+
+@dataclass(frozen=True)  # with slots, Python 3.11 cannot make one by its names below
+class StoredEntry(Generic[Kind]):
+    """What a machine measured, with its id: the name of its file without `.json`."""
 
     id: str
-    record: Record
+    record: Kind
     folder: str = ""
     """The folder of its file, relative to the folder of the runs that were read first, with forward slashes; "" if it
     is not known."""
@@ -32,38 +39,15 @@ class Stored:
         return self.record.machine
 
 
-@dataclass(frozen=True, slots=True)
-class StoredComparison:
-    """A comparison with its id."""
-
-    id: str
-    comparison: Comparison
-    folder: str = ""
-
-    @property
-    def machine(self) -> Machine:
-        return self.comparison.machine
+Stored = StoredEntry[Record]
+StoredComparison = StoredEntry[Comparison]
+StoredCeilings = StoredEntry[CeilingsRecord]
+StoredPipeline = StoredEntry[PipelineRecord]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCeilings:
-    """A set of ceilings with its id."""
-
-    id: str
-    ceilings: CeilingsRecord
-
-
-@dataclass(frozen=True, slots=True)
-class StoredPipeline:
-    """A run of a pipeline with its id."""
-
-    id: str
-    record: PipelineRecord
-    folder: str = ""
-
-    @property
-    def machine(self) -> Machine:
-        return self.record.machine
+def is_run(entry: StoredEntry[Any]) -> "TypeIs[StoredPipeline]":
+    """Whether it is a run of a pipeline."""
+    return isinstance(entry.record, PipelineRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,24 +67,25 @@ class Records:
 
         One that has only superseded records comes after the others.
         """
-        measured = [
-            *(("", entry.machine) for entry, _ in self.superseded),
-            *((entry.record.created, entry.machine) for entry in self.current),
-            *((entry.comparison.created, entry.machine) for entry in self.comparisons),
-            *((entry.record.created, entry.machine) for entry in self.pipelines),
-        ]
+        entries: list[StoredEntry[Measured]] = [*self.current, *self.comparisons, *self.pipelines]
+        measured = [("", entry.machine) for entry, _ in self.superseded]
+        measured += [(entry.record.created, entry.machine) for entry in entries]
         last = {machine.id: (created, machine) for created, machine in sorted(measured, key=_created)}
         return [machine for _, machine in sorted(last.values(), key=_created, reverse=True)]
 
     def of_machines(self, ids: Sequence[str]) -> "Records":
         """The records of these machines alone; problems stay, since a file that cannot be read has no machine."""
+
+        def own(entries: Iterable[StoredEntry[Kind]]) -> tuple[StoredEntry[Kind], ...]:
+            return tuple(entry for entry in entries if entry.machine.id in ids)
+
         return Records(
-            tuple(entry for entry in self.current if entry.machine.id in ids),
+            own(self.current),
             tuple(pair for pair in self.superseded if pair[0].machine.id in ids),
             self.problems,
-            tuple(entry for entry in self.comparisons if entry.machine.id in ids),
-            tuple(entry for entry in self.ceilings if entry.ceilings.machine.id in ids),
-            tuple(entry for entry in self.pipelines if entry.machine.id in ids),
+            own(self.comparisons),
+            own(self.ceilings),
+            own(self.pipelines),
         )
 
 
@@ -152,11 +137,10 @@ def publish(published: Path, runs: Path, ids: Collection[str]) -> None:
 
     Raises BakeoffError where one cannot be written.
     """
-    for path in sorted(record_files(runs), key=lambda path: path.stem not in ids):
+    for path, entry in sorted(_entries([runs], []), key=lambda pair: pair[0].stem not in ids):
         try:
-            entry = _read(path)
             folder = _folder_of(published, entry)
-        except BakeoffError:  # it cannot be read, or supersedes what is not published
+        except BakeoffError:  # it supersedes what is not published
             continue
         if path.stem in ids or isinstance(entry, Supersede):
             write_atomically(folder / path.name, path.read_bytes())
@@ -167,14 +151,33 @@ def load_all(runs: Path, *others: Path) -> Records:
 
     Raises BakeoffError if a folder cannot be read.
     """
-    read: set[str] = set()
-    records: list[Stored] = []
+    found: list[StoredEntry[Measured]] = []
     reasons: dict[str, str] = {}
-    comparisons: list[StoredComparison] = []
-    ceilings: list[StoredCeilings] = []
-    pipelines: list[StoredPipeline] = []
     problems: list[str] = []
-    for path in (path for folder in (runs, *others) for path in record_files(folder)):
+    for path, entry in _entries([runs, *others], problems):
+        if isinstance(entry, Supersede):
+            reasons[entry.supersedes] = entry.reason
+        else:
+            found.append(StoredEntry(path.stem, entry, Path(os.path.relpath(path.parent, runs)).as_posix()))
+    found.sort(key=lambda stored: (stored.record.created, stored.id))
+
+    def kept(kind: type[Measured], superseded: bool = False) -> Any:
+        return tuple(each for each in found if isinstance(each.record, kind) and (each.id in reasons) == superseded)
+
+    return Records(
+        current=kept(Record),
+        superseded=tuple((stored, reasons[stored.id]) for stored in kept(Record, superseded=True)),
+        problems=tuple(problems),
+        comparisons=kept(Comparison),
+        ceilings=kept(CeilingsRecord),
+        pipelines=kept(PipelineRecord),
+    )
+
+
+def _entries(folders: Iterable[Path], problems: list[str]) -> Iterator[tuple[Path, Entry]]:
+    """The files that can be read, those of several folders once; for each of the others `problems` gets a message."""
+    read: set[str] = set()
+    for path in (path for folder in folders for path in record_files(folder)):
         if path.stem in read:
             continue
         try:
@@ -183,45 +186,32 @@ def load_all(runs: Path, *others: Path) -> Records:
             problems.append(str(error))
             continue
         read.add(path.stem)
-        folder = Path(os.path.relpath(path.parent, runs)).as_posix()
-        match entry:
-            case Supersede():
-                reasons[entry.supersedes] = entry.reason
-            case Comparison():
-                comparisons.append(StoredComparison(path.stem, entry, folder))
-            case CeilingsRecord():
-                ceilings.append(StoredCeilings(path.stem, entry))
-            case PipelineRecord():
-                pipelines.append(StoredPipeline(path.stem, entry, folder))
-            case Record():
-                records.append(Stored(path.stem, entry, folder))
-    comparisons.sort(key=lambda compared: (compared.comparison.created, compared.id))
-    records.sort(key=lambda stored: (stored.record.created, stored.id))
-    ceilings.sort(key=lambda measured: (measured.ceilings.created, measured.id))
-    pipelines.sort(key=lambda run: (run.record.created, run.id))
-    return Records(
-        current=tuple(stored for stored in records if stored.id not in reasons),
-        superseded=tuple((stored, reasons[stored.id]) for stored in records if stored.id in reasons),
-        problems=tuple(problems),
-        comparisons=tuple(compared for compared in comparisons if compared.id not in reasons),
-        ceilings=tuple(measured for measured in ceilings if measured.id not in reasons),
-        pipelines=tuple(run for run in pipelines if run.id not in reasons),
-    )
+        yield path, entry
+
+
+_READ: dict[str, Entry] = {}
+"""By the names of their files, whose hashes are those of what was read."""
 
 
 def _read(path: Path) -> Entry:
-    """Read one file. Raises BakeoffError if it cannot be read, or if its content does not have the hash in its name."""
+    """Read one file, and decode it unless that was done before.
+
+    Raises BakeoffError if it cannot be read, or if its content does not have the hash in its name.
+    """
     try:
         data = path.read_bytes()
     except OSError as error:
         raise BakeoffError(f"record {path.name} cannot be read: {error.strerror}", code="bad-record") from error
+    hashed = _hash(data)
+    if hashed == _ending(path) and path.name in _READ:
+        return _READ[path.name]
     entry = decode(data, path.name)
-    if _hash(data) != _ending(path):
+    if hashed != _ending(path):
         raise BakeoffError(
-            f"record {path.name} was edited or renamed: its content has the hash {_hash(data)}; restore it",
+            f"record {path.name} was edited or renamed: its content has the hash {hashed}; restore it",
             code="bad-record",
         )
-    return entry
+    return _READ.setdefault(path.name, entry)
 
 
 def _ending(path: Path) -> str:
@@ -233,50 +223,28 @@ def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:12]
 
 
-def find(runs: Path, asked: str, *others: Path) -> Stored:
-    """The record with this id, unique beginning of an id, unique content hash, or path of a file.
+def find(runs: Path, asked: str, *others: Path, kinds: tuple[type[Measured], ...] = (Record,)) -> StoredEntry[Any]:
+    """What has this id, unique beginning of an id, unique content hash, or path of a file.
 
-    `others` are searched where `runs` has none. Raises BakeoffError if none or several match, or if the match is not a
-    record.
+    `others` are searched where `runs` has none. Raises BakeoffError if none or several match, or if the match is of
+    another kind.
     """
-    name, entry = _find(runs, asked, *others)
+    path = _find_file(runs, asked, *others)
+    entry, name = _read(path), path.stem
+    if isinstance(entry, kinds):
+        return StoredEntry(name, entry)
     match entry:
         case Record():
-            return Stored(name, entry)
+            text = f"not a comparison; give two records, or run: bakeoff show {name}"
         case CeilingsRecord():
-            raise BakeoffError(f"{name} is a set of ceilings of {entry.machine.name}, not a run", code="no-record")
+            text = f"a set of ceilings of {entry.machine.name}, not a run"
         case PipelineRecord():
-            raise BakeoffError(f"{name} is a run of pipeline {entry.mix}; run: bakeoff show {name}", code="no-record")
+            text = f"a run of pipeline {entry.mix}; run: bakeoff show {name}"
         case Comparison():
-            raise BakeoffError(
-                f"{name} is a comparison of {entry.a.variant} and {entry.b.variant}; run: bakeoff compare {name}",
-                code="no-record",
-            )
+            text = f"a comparison of {entry.a.variant} and {entry.b.variant}; run: bakeoff compare {name}"
         case Supersede():
-            raise BakeoffError(
-                f"{name} is not a record: it supersedes {entry.supersedes} ({entry.reason})", code="no-record"
-            )
-
-
-def find_shown(runs: Path, asked: str, *others: Path) -> Stored | StoredPipeline:
-    """The record of a variant or of a pipeline's run that `asked` names, as in `find`. Raises BakeoffError as there."""
-    name, entry = _find(runs, asked, *others)
-    return StoredPipeline(name, entry) if isinstance(entry, PipelineRecord) else find(runs, asked, *others)
-
-
-def find_comparison(runs: Path, asked: str, *others: Path) -> StoredComparison:
-    """The comparison that `asked` names, as in `find`. Raises BakeoffError if none or several match."""
-    name, entry = _find(runs, asked, *others)
-    if not isinstance(entry, Comparison):
-        raise BakeoffError(
-            f"{name} is not a comparison; give two records, or run: bakeoff show {name}", code="no-record"
-        )
-    return StoredComparison(name, entry)
-
-
-def _find(runs: Path, asked: str, *others: Path) -> tuple[str, Entry]:
-    path = _find_file(runs, asked, *others)
-    return path.stem, _read(path)
+            text = f"not a record: it supersedes {entry.supersedes} ({entry.reason})"
+    raise BakeoffError(f"{name} is {text}", code="no-record")
 
 
 def _find_file(runs: Path, asked: str, *others: Path) -> Path:
@@ -310,17 +278,9 @@ def supersede(runs: Path, asked: str, reason: str, *others: Path) -> str:
     """
     if not reason.strip():
         raise BakeoffError("a record is superseded only with a reason; give --reason", code="bad-option")
-    name, entry = _find(runs, asked, *others)
-    if isinstance(entry, Supersede):
-        raise BakeoffError(
-            f"{name} is not a record: it supersedes {entry.supersedes} ({entry.reason})", code="no-record"
-        )
-    earlier: list[str] = []
-    for path in (path for folder in (runs, *others) for path in record_files(folder)):
-        with suppress(BakeoffError):  # an unreadable file supersedes nothing
-            other = _read(path)
-            if isinstance(other, Supersede) and other.supersedes == name:
-                earlier.append(other.reason)
+    name = find(runs, asked, *others, kinds=get_args(Measured)).id
+    entries = (entry for _, entry in _entries([runs, *others], []))  # an unreadable file supersedes nothing
+    earlier = [entry.reason for entry in entries if isinstance(entry, Supersede) and entry.supersedes == name]
     if earlier:
         text = f"{name} is superseded already ({earlier[0]}); nothing was written"
         raise BakeoffError(text, code="no-record")
@@ -328,8 +288,6 @@ def supersede(runs: Path, asked: str, reason: str, *others: Path) -> str:
 
 
 RECORDS = "records"
-Measured = Record | Comparison | CeilingsRecord | PipelineRecord
-"""Entries that a machine measured."""
 
 
 def folder_of(runs: Path, entry: Measured) -> Path:

@@ -1,8 +1,9 @@
 """Tables of comparable rows: which rows of a group may be divided by one another, and which are stale and why.
 
 Rows of a group compute the same on the same machine (bakeoff.report.groups). They are comparable only if they also ran
-the same component, measured by the same code, with the same libraries, and if rows with the same backend ran the same
-backend. The newest row with figures decides what is current; a record is never held against the present checkout.
+the same component, measured by the same code for the same times, with the same libraries, and if rows with the same
+backend ran the same backend. The newest row with figures decides what is current; a record is never held against the
+present checkout.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +13,7 @@ from bakeoff.machine.identity import Machine
 from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.record.floor import KnownCeilings, best_ceilings
 from bakeoff.record.schema import Record
-from bakeoff.record.source import Basis, backends_of, basis_of
+from bakeoff.record.source import backends_of, basis_of
 from bakeoff.record.store import Stored, StoredCeilings
 from bakeoff.report.drift import drift
 from bakeoff.report.groups import groups
@@ -100,8 +101,8 @@ def stale_reasons(rows: Sequence[Stored]) -> list[str | None]:
     """
     if not rows:
         return []
-    here = basis_of(_newest(rows))
-    reasons = [_differs(entry.record, here) for entry in rows]
+    newest = _newest(rows)
+    reasons = [_differs(entry.record, newest) for entry in rows]
     sources: dict[str, tuple[str, str]] = {}
     for entry, reason in zip(rows, reasons, strict=True):
         for name, source in backends_of(entry.record).items() if reason is None else ():
@@ -127,14 +128,16 @@ def stated_over(found: Mapping[str, Record]) -> Record | None:
     return next((found[dtype] for dtype in BASELINE_DTYPES if dtype in found), None)
 
 
-def _differs(record: Record, here: Basis) -> str | None:
-    """How the record's code or libraries differ from those of `here`; None if they do not."""
-    ours = basis_of(record)
+def _differs(record: Record, newest: Record) -> str | None:
+    """How the record's code, times of sampling or libraries differ from the newest's; None if they do not."""
+    ours, here = basis_of(record), basis_of(newest)
     found = []
     if ours.component != here.component:
         found.append("with another source of the component")
     if ours.instrument != here.instrument:
         found.append("with other measuring code")
+    if record.policy.window != newest.policy.window:
+        found.append("for other times")
     if ours.versions != here.versions:
         found.append(_versions(dict(ours.versions), dict(here.versions)))
     return f"measured {', '.join(found)}" if found else None

@@ -19,7 +19,7 @@ def final_of(
     It must be of the same configurations on the same machine, of the same code with the same libraries as the records,
     and have rounds in which both sides stayed ok.
     """
-    every = (entry.comparison for entry in comparisons)
+    every = (entry.record for entry in comparisons)
     fitting = [comparison for comparison in every if comparison.objective.goal == goal and _is_of(comparison, a, b)]
     return max(fitting, key=lambda comparison: comparison.created, default=None)
 

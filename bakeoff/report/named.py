@@ -74,7 +74,7 @@ def _those(records: Records, fits: Fits) -> Records:
         records,
         current=tuple(entry for entry in records.current if fits(entry.record)),
         superseded=tuple(pair for pair in records.superseded if fits(pair[0].record)),
-        comparisons=tuple(entry for entry in records.comparisons if any(map(fits, entry.comparison.sides))),
+        comparisons=tuple(entry for entry in records.comparisons if any(map(fits, entry.record.sides))),
         pipelines=tuple(entry for entry in records.pipelines if fits(entry.record)),
     )
 

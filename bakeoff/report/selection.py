@@ -52,7 +52,7 @@ def ordered_tables(records: Records) -> list[Table]:
 def final_of(found: Table, comparisons: Sequence[StoredComparison]) -> StoredComparison | None:
     """The final between the two best rows of a table."""
     final = decision(found.rows, comparisons).final
-    return next((entry for entry in comparisons if entry.comparison is final), None)
+    return next((entry for entry in comparisons if entry.record is final), None)
 
 
 def shorts(records: Records) -> list[Short]:

@@ -62,6 +62,7 @@ def _policy(build_deadline_s: float, min_s: float) -> Policy:
         warmup_cap_s=0.5,
         min_samples=5,
         min_s=min_s,
+        full_s=min_s,
         cap_s=1.5 * min_s,
         throughput_s=0.1,
         contention=100.0,

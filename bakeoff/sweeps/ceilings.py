@@ -49,7 +49,7 @@ def unmeasured_dtypes(records: Records, device: str, threads: int) -> list[str]:
     wanted = (this_machine(device).id, threads, host.read_versions().get("torch"))
     measured = {
         each.dtype
-        for found in (entry.ceilings for entry in records.ceilings)
+        for found in (entry.record for entry in records.ceilings)
         if (found.machine.id, found.threads, found.versions.get("torch")) == wanted
         and found.other_cpu_share <= LARGEST_OTHER_SHARE
         for each in found.ceilings

@@ -63,10 +63,9 @@ def _pair(rows: Sequence[Row]) -> _Pair:
 
 def known_finals(session: Session, runs: Path) -> dict[_Pair, StoredComparison]:
     """The finals that were run before the sweep was interrupted."""
-    found = [kept for kept in load_all(runs).comparisons if kept.comparison.sweep == session.sweep]
+    found = [kept for kept in load_all(runs).comparisons if kept.record.sweep == session.sweep]
     return {
-        frozenset((str(side.variant), side.batch) for side in (kept.comparison.a, kept.comparison.b)): kept
-        for kept in found
+        frozenset((str(side.variant), side.batch) for side in (kept.record.a, kept.record.b)): kept for kept in found
     }
 
 

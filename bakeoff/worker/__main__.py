@@ -44,7 +44,6 @@ from bakeoff.process.jobs import (
 )
 from bakeoff.record.codec import encode_json
 from bakeoff.worker.failures import first_line, is_out_of_memory
-from bakeoff.worker.helpers import adopt_orphans
 from bakeoff.worker.reporter import Reporter
 
 _RESERVE_BYTES = 256 << 20
@@ -153,7 +152,7 @@ def _do(job: Job, report: Reporter) -> Any:
 
 def main() -> None:
     guard.prctl(guard.PR_SET_PDEATHSIG, signal.SIGKILL)
-    adopt_orphans()
+    guard.prctl(guard.PR_SET_CHILD_SUBREAPER, 1)  # so that all that it started are found below it
     folder = Path.cwd()
     report = Reporter(int(sys.argv[1]))
     job = _read_job()

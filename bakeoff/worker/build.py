@@ -16,6 +16,7 @@ from bakeoff.backends.torch_internals import snapshot
 from bakeoff.machine import paths
 from bakeoff.machine.build_cache import is_warm, mark_finished
 from bakeoff.machine.header_cache import header_folder, usable_headers
+from bakeoff.machine.processes import children_peak_bytes, helper_cpu_s, peak_bytes, reset_peaks, resident_bytes
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.options import options_of
 from bakeoff.models.words import counted
@@ -23,7 +24,6 @@ from bakeoff.process.jobs import MeasureJob
 from bakeoff.record.schema import BuildCost
 from bakeoff.worker.checks import memory
 from bakeoff.worker.failures import StageError, first_line, status_of
-from bakeoff.worker.helpers import helper_cpu_s
 from bakeoff.worker.subject import LoadedSubject, cast_inputs, drawn_inputs, synchronise
 
 _Steps = Sequence[tuple[Backend, Mapping[str, Any]]]
@@ -64,8 +64,8 @@ def build_engine(
     warm = is_warm(context.cache_dir)
     before_bytes = layer_bytes(loaded.module)
     activity = snapshot()
-    resident = memory.resident_bytes()
-    memory.reset_host_peak()
+    resident = resident_bytes()
+    reset_peaks()
     used_s, started = _cpu_s(), time.monotonic()
     try:
         example = _example(job, loaded, sets)
@@ -153,8 +153,8 @@ def _cost(job: MeasureJob, steps: _Steps, spent: _Spent, warm: bool, resident_be
     return BuildCost(
         cache=("warm" if warm else "cold") if caches else "none",
         build_s=None if job.overlapped else spent.wall_s,
-        peak_bytes=max(0, memory.host_peak_bytes() - resident_before),
-        children_peak_bytes=memory.children_peak_bytes() or None,
+        peak_bytes=max(0, peak_bytes() - resident_before),
+        children_peak_bytes=children_peak_bytes() or None,
         artifact_bytes=proof.artifact_bytes,
         untimed_s=None if job.overlapped else spent.paused_s,
         cpu_s=spent.cpu_s,

@@ -4,22 +4,20 @@ Counters are read at both ends of the timed window, everything else between its 
 the window the GPU is idle and its clocks, power and throttle reasons are others.
 """
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from statistics import mean, median
-from typing import Any
 
 import psutil
 import torch
 
 from bakeoff.machine import host
-from bakeoff.machine.gpus import POWER_CAP, SLOWDOWNS, ask, find_gpu, nvml, physical_gpu, read_memory
+from bakeoff.machine.gpus import POWER_CAP, SLOWDOWNS, Gpu, open_gpu, read_memory
+from bakeoff.machine.processes import descendants
 from bakeoff.models.types import Scalar
-from bakeoff.process import guard
 from bakeoff.record.schema import Finding, new_finding
 from bakeoff.worker.checks import memory
 from bakeoff.worker.subject import LoadedSubject, synchronise
@@ -43,10 +41,10 @@ def context_bytes(device: str) -> int:
     torch.cuda.init()
     torch.ones(1, device="cuda")
     synchronise(device)
-    meter, after = memory.device_meter(), read_memory(uuid)
-    if meter.of_process or before is None or after is None:
-        return meter.used_bytes() - torch.cuda.memory_reserved()
-    return after.used - before.used - torch.cuda.memory_reserved()
+    (used, of_process), after = memory.device_bytes(), read_memory(uuid)
+    if not of_process and before is not None and after is not None:
+        used = after.used - before.used
+    return used - torch.cuda.memory_reserved()
 
 
 def held_bytes(device: str) -> int:
@@ -101,90 +99,69 @@ class GpuState:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Counters:
-    """Totals of the driver since it was loaded; None where NVML does not tell."""
-
-    energy_mj: int | None
-    power_cap_ns: int | None
-    thermal_ns: int | None
-
-
 @dataclass(slots=True)
 class GpuWatch:
-    """Collects what NVML tells of one GPU; without `library`, on a CPU or without a driver, nothing."""
+    """Collects what NVML tells of one GPU; without one, on a CPU or without a driver, nothing."""
 
-    library: Any = None
-    gpu: Any = None
-    """NVML's handle of the GPU or MIG instance that runs the calls."""
-    whole: Any = None
-    """The GPU itself, where that is a MIG instance."""
-    _before: _Counters = field(default=_Counters(None, None, None))
+    gpu: Gpu | None = None
+    _before: Mapping[str, int] = field(default_factory=dict)
     _started: float = 0.0
-    _sm_mhz: list[int] = field(default_factory=list)
-    _memory_mhz: list[int] = field(default_factory=list)
-    _power_w: list[float] = field(default_factory=list)
-    _temperature_c: list[int] = field(default_factory=list)
-    _reasons: list[int] = field(default_factory=list)
-    _processes: list[int] = field(default_factory=list)
+    _seen: dict[str, list[int]] = field(default_factory=dict)
+    """Each answer by its name."""
     _others: set[int] = field(default_factory=set)
 
     def begin(self) -> None:
         """Start a window: forget what was read before, and read the counters."""
-        for readings in (self._sm_mhz, self._memory_mhz, self._power_w, self._temperature_c, self._reasons):
-            readings.clear()
-        self._processes.clear()
+        self._seen.clear()
         self._others.clear()
         self._before, self._started = self._counters(), time.monotonic()
 
     def read(self) -> None:
         """Read clocks, power, temperature and processes once; call it while no call is timed."""
-        if self.library is None:
+        if self.gpu is None:
             return
-        self._keep(self._sm_mhz, "nvmlDeviceGetClockInfo", self.library.NVML_CLOCK_SM)
-        self._keep(self._memory_mhz, "nvmlDeviceGetClockInfo", self.library.NVML_CLOCK_MEM)
-        self._keep(self._power_w, "nvmlDeviceGetPowerUsage", scale=1e-3)
-        self._keep(self._temperature_c, "nvmlDeviceGetTemperature", self.library.NVML_TEMPERATURE_GPU)
-        self._keep(self._reasons, "nvmlDeviceGetCurrentClocksEventReasons")
-        found = ask(self.library, "nvmlDeviceGetComputeRunningProcesses", self.gpu)
-        if found is not None:
-            pids = [process.pid for process in found]
-            helpers = set(guard.descendants(os.getpid()))
-            self._processes.append(len(pids))
-            self._others.update(
-                foreign_processes([pid for pid in pids if pid not in helpers], os.getpid(), _parent_of_worker)
-            )
+        gpu, library = self.gpu, self.gpu.library
+        told = {
+            "sm_mhz": gpu.ask("ClockInfo", library.NVML_CLOCK_SM),
+            "memory_mhz": gpu.ask("ClockInfo", library.NVML_CLOCK_MEM),
+            "power_mw": gpu.ask("PowerUsage"),
+            "temperature_c": gpu.ask("Temperature", library.NVML_TEMPERATURE_GPU),
+            "reasons": gpu.ask("CurrentClocksEventReasons"),
+        }
+        pids = gpu.processes()
+        if pids is not None:
+            told["processes"] = len(pids)
+            helpers = {process.pid for process in descendants(os.getpid())}
+            self._others.update(foreign_processes([*pids.keys() - helpers], os.getpid(), _parent_of_worker))
+        for name, value in told.items():
+            if value is not None:
+                self._seen.setdefault(name, []).append(value)
 
     def end(self) -> GpuState:
         """What was read since `begin`."""
-        if self.library is None:
+        if self.gpu is None:
             return GpuState()
-        seconds, after = time.monotonic() - self._started, self._counters()
-        spent = {
-            name: now - before
-            for name in ("energy_mj", "power_cap_ns", "thermal_ns")
-            if (now := getattr(after, name)) is not None and (before := getattr(self._before, name)) is not None
-        }
+        seconds, after, seen = time.monotonic() - self._started, self._counters(), self._seen
+        spent = {name: after[name] - before for name, before in self._before.items() if name in after}
         reasons = 0
-        for reading in self._reasons:
+        for reading in seen.get("reasons", ()):
             reasons |= reading
-        facts: dict[str, Scalar] = {"gpu_watched_s": round(seconds, 3), "gpu_readings": len(self._sm_mhz)}
-        if self._sm_mhz:
-            facts |= {"sm_mhz": round(median(self._sm_mhz))}
-            facts |= {"sm_mhz_low": min(self._sm_mhz), "sm_mhz_high": max(self._sm_mhz)}
-        if self._memory_mhz:
-            facts["memory_mhz"] = round(median(self._memory_mhz))
-        if self._power_w:
-            facts |= {"power_w": round(mean(self._power_w), 1), "power_w_high": round(max(self._power_w), 1)}
-        if self._temperature_c:
-            facts["temperature_c"] = max(self._temperature_c)
-        if self._reasons:
+        facts: dict[str, Scalar] = {"gpu_watched_s": round(seconds, 3), "gpu_readings": len(seen.get("sm_mhz", ()))}
+        if sm_mhz := seen.get("sm_mhz"):
+            facts |= {"sm_mhz": round(median(sm_mhz)), "sm_mhz_low": min(sm_mhz), "sm_mhz_high": max(sm_mhz)}
+        if memory_mhz := seen.get("memory_mhz"):
+            facts["memory_mhz"] = round(median(memory_mhz))
+        if power_mw := seen.get("power_mw"):
+            facts |= {"power_w": round(mean(power_mw) / 1e3, 1), "power_w_high": round(max(power_mw) / 1e3, 1)}
+        if temperature_c := seen.get("temperature_c"):
+            facts["temperature_c"] = max(temperature_c)
+        if "reasons" in seen:
             facts["throttle_reasons"] = reasons
-        if self._processes:
-            facts["processes"] = max(self._processes)
+        if processes := seen.get("processes"):
+            facts["processes"] = max(processes)
         if "energy_mj" in spent:
-            facts["energy_j"] = spent["energy_mj"] / 1000
-        facts |= {name: spent[name] for name in ("power_cap_ns", "thermal_ns") if name in spent}
+            facts["energy_j"] = spent.pop("energy_mj") / 1000
+        facts |= spent
         throttled = [name for bit, name in SLOWDOWNS.items() if reasons & bit]
         least_ns = _LEAST_SHARE * seconds * 1e9
         if spent.get("thermal_ns", 0) > least_ns:
@@ -192,34 +169,26 @@ class GpuWatch:
         capped = bool(reasons & POWER_CAP) or spent.get("power_cap_ns", 0) > least_ns
         return GpuState(facts, tuple(throttled), capped, tuple(sorted(self._others)))
 
-    def _keep(self, readings: list[Any], function: str, *arguments: Any, scale: float = 1) -> None:
-        value = ask(self.library, function, self.whole, *arguments)
-        if value is not None:
-            readings.append(value * scale)
-
-    def _counters(self) -> _Counters:
-        if self.library is None:
-            return _Counters(None, None, None)
-        return _Counters(
-            ask(self.library, "nvmlDeviceGetTotalEnergyConsumption", self.whole),
-            self._violation_ns(self.library.NVML_PERF_POLICY_POWER),
-            self._violation_ns(self.library.NVML_PERF_POLICY_THERMAL),
-        )
-
-    def _violation_ns(self, policy: int) -> int | None:
-        found = ask(self.library, "nvmlDeviceGetViolationStatus", self.whole, policy)
-        return None if found is None else int(found.violationTime)
+    def _counters(self) -> dict[str, int]:
+        """Totals of the driver since it was loaded, as far as NVML tells them."""
+        if self.gpu is None:
+            return {}
+        library = self.gpu.library
+        power = self.gpu.ask("ViolationStatus", library.NVML_PERF_POLICY_POWER)
+        thermal = self.gpu.ask("ViolationStatus", library.NVML_PERF_POLICY_THERMAL)
+        told = {
+            "energy_mj": self.gpu.ask("TotalEnergyConsumption"),
+            "power_cap_ns": power and int(power.violationTime),
+            "thermal_ns": thermal and int(thermal.violationTime),
+        }
+        return {name: value for name, value in told.items() if value is not None}
 
 
 @contextmanager
 def watching(device: str) -> Iterator[GpuWatch]:
     """A watch of the GPU that torch uses; one that tells nothing on a CPU, or where NVML does not know the GPU."""
-    if device == "cpu":
-        yield GpuWatch()
-        return
-    with nvml() as library:
-        gpu = None if library is None else find_gpu(library, memory.device_uuid())
-        yield GpuWatch() if gpu is None else GpuWatch(library, gpu, physical_gpu(library, gpu))
+    with nullcontext() if device == "cpu" else open_gpu(memory.device_uuid()) as gpu:
+        yield GpuWatch(gpu)
 
 
 def foreign_processes(found: Sequence[int], own: int, parent_of: Callable[[int], int]) -> tuple[int, ...]:
@@ -236,7 +205,7 @@ def foreign_processes(found: Sequence[int], own: int, parent_of: Callable[[int],
 
 def _parent_of_worker(pid: int) -> int:
     """The process that started a worker's guard; 0 for a process that has ended or has no grandparent."""
-    with contextlib.suppress(psutil.Error):
+    with suppress(psutil.Error):
         parents = psutil.Process(pid).parents()
         return parents[1].pid if len(parents) > 1 else 0
     return 0

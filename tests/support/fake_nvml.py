@@ -66,6 +66,11 @@ class FakeGpu:
         return value
 
 
+def running(pid: int, used: int | None = None) -> SimpleNamespace:
+    """A process on a GPU, and the bytes that it uses; None: they are hidden."""
+    return SimpleNamespace(pid=pid, usedGpuMemory=used)
+
+
 def whole_gpu(uuid: str, name: str = "NVIDIA H100 80GB HBM3", **facts: Any) -> FakeGpu:
     """A GPU that tells everything a record wants."""
     told: dict[str, Any] = {

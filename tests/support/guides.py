@@ -8,7 +8,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parents[1] / "golden" / "inferix"
 GUIDES = ("self_forcing.md", "extending.md")
 IMPORTED = "inferix.profiling.decorators"
-OURS = "bakeoff.profile.compat"
+OURS = "bakeoff.profile"
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

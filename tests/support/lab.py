@@ -35,6 +35,7 @@ FAST = Policy(
     warmup_cap_s=0.3,
     min_samples=5,
     min_s=0.1,
+    full_s=0.1,
     cap_s=0.3,
     throughput_s=0.1,
     unsteady_ratio=1e6,

@@ -58,7 +58,7 @@ def rates(
         task = bar.add_task(name, total=len(pairs))
         for number, (a, b) in enumerate(pairs):
             plan = plan_of(a, b, WORKLOADS[number % len(WORKLOADS)], seconds, threads)
-            found.append(decide(compare(plan, runs, name, Recorder(), seed=number).comparison))
+            found.append(decide(compare(plan, runs, name, Recorder(), seed=number).record))
             bar.advance(task)
     return found
 

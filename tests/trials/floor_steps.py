@@ -101,7 +101,7 @@ def measured(row: Row, seconds: float, folder: Path) -> dict[str, Any]:
         kept = compare(plan, folder / "runs", "floor steps", Recorder())
     except BakeoffError as error:
         return {**about, "failed": str(error)}
-    return {**about, **asdict(decide(kept.comparison)), "load_before": load}
+    return {**about, **asdict(decide(kept.record)), "load_before": load}
 
 
 def main() -> int:

@@ -117,7 +117,7 @@ def ask_lab(lie: Lie, threads: int) -> dict[str, Any]:
                 "status": record.status,
                 "reason": record.measurement.reason,
                 "findings": sorted({finding.code for finding in record.measurement.findings}),
-                "final": verdict_of(done.finals[0].comparison) if done.finals else None,
+                "final": verdict_of(done.finals[0].record) if done.finals else None,
             }
         )
     return {"rows": rows, "seconds": time.perf_counter() - began}
@@ -167,7 +167,7 @@ def eager_against_eager(count: int, threads: int, until: float) -> dict[str, Any
                 break
             asked = request_of("lies:PLAIN", "cpu", 1, threads)
             done = compare(make_plan(asked), paths.runs_folder(), "peers", Recorder(), seed=number)
-            found.append(verdict_of(done.comparison))
+            found.append(verdict_of(done.record))
             print(f"eager against eager {number + 1} of {count}: {found[-1]['word']}", file=sys.stderr)
     return {"finals": found, "seconds": time.perf_counter() - began}
 

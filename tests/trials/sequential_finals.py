@@ -80,7 +80,7 @@ class Replayed:
 
 
 def replay(entry: StoredComparison, first: int, second: int, chosen_on: bool, rule: Rule) -> Replayed:
-    comparison = entry.comparison
+    comparison = entry.record
     whole, stopped = decide(comparison, first, second), rule.stops(ratios_of_pairs(comparison.rounds, first, second))
     early = "" if stopped is None else interval(stopped[1].ratio, stopped[1].low, stopped[1].high)
     contradicts = stopped is not None and stopped[1].word != whole.word
@@ -113,9 +113,9 @@ def several_sets(runs: Path) -> list[StoredComparison]:
     found = [
         entry
         for entry in load_all(runs).comparisons
-        if entry.comparison.how == "interleaved" and len(_pairs_of(entry.comparison)) >= FEWEST_PAIRS
+        if entry.record.how == "interleaved" and len(_pairs_of(entry.record)) >= FEWEST_PAIRS
     ]
-    return sorted(found, key=lambda entry: entry.comparison.created)
+    return sorted(found, key=lambda entry: entry.record.created)
 
 
 def _pairs_of(comparison: Comparison) -> set[int]:
@@ -138,7 +138,7 @@ class Residuals:
 
 def residuals(kept: Sequence[StoredComparison]) -> Residuals:
     of_sets, of_rounds = [], []
-    for comparison in (entry.comparison for entry in kept if len(_pairs_of(entry.comparison)) >= AGREEING_PAIRS):
+    for comparison in (entry.record for entry in kept if len(_pairs_of(entry.record)) >= AGREEING_PAIRS):
         for first, second in sides_of(comparison)[:2]:
             logs = np.log(ratios_of_pairs(comparison.rounds, first, second))
             of_sets.append(logs - np.median(logs))
@@ -224,7 +224,7 @@ def main() -> int:
     replayed = [
         replay(entry, *sides, number < CHOSEN_ON, rule)
         for number, entry in enumerate(kept)
-        for sides in sides_of(entry.comparison)
+        for sides in sides_of(entry.record)
     ]
     headings = (
         "", "made", "component", "A", "B", "sets", "verdict of all", "ratio", "stops after", "ratio then", "and",

@@ -70,7 +70,7 @@ def sweep(python: str, component: str, folder: Path, keep: Path | None, *more: s
         "errors": "" if done.returncode == 0 else done.stderr[-2000:],
         "spent_s": said.get("spent_s", {}),
         "rows": rows,
-        "finals": [final(stored.comparison) for stored in kept.comparisons],
+        "finals": [final(stored.record) for stored in kept.comparisons],
     }
 
 

@@ -59,7 +59,7 @@ _OF_BOTH: Final = ("sources", "settings")
 
 def document(compared: StoredComparison) -> Document:
     """A comparison in full: the verdict, the sides, and what differs between them."""
-    comparison = compared.comparison
+    comparison = compared.record
     a, b = from_the_faster(comparison)[:2] if comparison.rounds else comparison.sides[:2]
     made = blocks(
         _answer(comparison),
@@ -76,7 +76,7 @@ def document(compared: StoredComparison) -> Document:
 def finals(measured: Iterable[tuple[str, StoredComparison]], others: Iterable[tuple[str, str, str]]) -> Document:
     """Finals that were just measured, by the titles of their tables; and tables that could not be, with why and the
     command that measures them, if one does."""
-    made: list[Block] = [_answer(compared.comparison, heading) for heading, compared in measured]
+    made: list[Block] = [_answer(compared.record, heading) for heading, compared in measured]
     for heading, why, asked in others:
         made += [Text(f"not measured, {why}", heading, "open"), *([Command(asked)] if asked else [])]
     return Document("Finals", tuple(made or [Text("Every table with two rows to decide between has a final.")]))
@@ -160,7 +160,7 @@ def sections(comparisons: Sequence[StoredComparison], cited: Cited) -> tuple[Sec
     """One section with the newest comparison of each pair on each machine; none without any."""
     newest: dict[tuple[object, ...], StoredComparison] = {}
     for compared in comparisons:
-        a, b = compared.comparison.a, compared.comparison.b
+        a, b = compared.record.a, compared.record.b
         newest[group_key(a), str(a.variant), str(b.variant)] = compared
     made = table(_COMPARISONS, _rows(newest.values(), cited))
     return (Section("Comparisons", (made,)),) if made is not None else ()
@@ -169,7 +169,7 @@ def sections(comparisons: Sequence[StoredComparison], cited: Cited) -> tuple[Sec
 def _rows(comparisons: Iterable[StoredComparison], cited: Cited) -> Iterable[list[Cell | str]]:
     """A row for each; those of which a side ended before the first round have none."""
     for compared in comparisons:
-        comparison = compared.comparison
+        comparison = compared.record
         if not comparison.rounds:
             continue
         faster, slower, verdict = from_the_faster(comparison)

@@ -12,7 +12,7 @@ from bakeoff.models.words import counted
 from bakeoff.record.floor import KnownCeilings, best_ceilings
 from bakeoff.record.frames import figures
 from bakeoff.record.schema import Record
-from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline
+from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline, is_run
 from bakeoff.report.columns import COLUMNS, Context, contexts
 from bakeoff.report.comparable import baselines, stale_reasons, stated_over
 from bakeoff.report.comparisons import sentence
@@ -121,14 +121,14 @@ def _lines(own: Records) -> Listed | None:
     """
     found = [_of_sweep(rows, own.comparisons) for group in groups(own.current) for rows in _sweeps(group.rows)]
     found += [_of_run(entries) for entries in by_run(own.pipelines)]
-    apart = [entry.comparison for entry in own.comparisons if not entry.comparison.sweep]
+    apart = [entry.record for entry in own.comparisons if not entry.record.sweep]
     found += [_Found(one.created, None, title_without_machine(one.a), None, sentence(one)) for one in apart]
     known = Counter(map(_short, {one.title for one in found}))
     before: dict[object, _Found] = {}
     lines = []
     for one in sorted(found, key=lambda one: one.created):
         said, last = [f"{one.name} {one.figure}".rstrip(), *one.said], before.get(one.key)
-        if last is not None and one.best is not None:
+        if last is not None and last.best is not None and one.best is not None:
             name = "" if last.name == one.name else f"{last.name} "
             said.append(f"was {name}{last.figure} {_changed(last.best, one.best)}".rstrip())
         title = _short(one.title) if known[_short(one.title)] == 1 else one.title
@@ -142,13 +142,13 @@ def _short(title: str) -> str:
     return title.partition(" ")[0].rstrip(",")
 
 
-def _changed(before: Stored | StoredPipeline | None, now: Stored | StoredPipeline) -> str:
+def _changed(before: Stored | StoredPipeline, now: Stored | StoredPipeline) -> str:
     """With which other code or libraries the result before was measured; "" where they were the same."""
     reason: str | None = ""
-    if isinstance(before, Stored) and isinstance(now, Stored):
-        reason = stale_reasons((before, now))[0]
-    elif isinstance(before, StoredPipeline) and isinstance(now, StoredPipeline):
+    if is_run(before) and is_run(now):
         reason = differs(before.record, now.record)
+    elif not is_run(before) and not is_run(now):
+        reason = stale_reasons((before, now))[0]
     return (reason or "").removeprefix("measured ")
 
 
@@ -196,7 +196,7 @@ def _finals(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> 
     return [
         entry
         for entry in comparisons
-        if entry.comparison.sweep == first.sweep and group_key(entry.comparison.a) == group_key(first)
+        if entry.record.sweep == first.sweep and group_key(entry.record.a) == group_key(first)
     ]
 
 
@@ -207,7 +207,7 @@ def _components(own: Records, cited: Cited) -> Iterator[Section]:
     for entry in own.current:
         subjects.setdefault(_key(entry.record), ([], []))[0].append(entry)
     for compared in own.comparisons:
-        subjects.setdefault(_key(compared.comparison.a), ([], []))[1].append(compared)
+        subjects.setdefault(_key(compared.record.a), ([], []))[1].append(compared)
     for component, found in groupby(sorted(subjects), key=lambda key: key[0]):
         yield Section(component, tuple(_subject(*subjects[key], own, between, cited) for key in found))
 
@@ -219,11 +219,11 @@ def _key(record: Record) -> tuple[str, str]:
 def _subject(
     rows: Sequence[Stored], compared: Sequence[StoredComparison], own: Records, between: float, cited: Cited
 ) -> Section:
-    first = rows[0].record if rows else compared[0].comparison.a
+    first = rows[0].record if rows else compared[0].record.a
     ceilings = best_ceilings(own.current, own.ceilings, first.machine.id, first.threads)
     config = ", ".join(f"{name} {value}" for name, value in first.config.items())
     parameters = counted(first.parameters, "parameter", form=",")
-    apart = [entry for entry in compared if not entry.comparison.sweep]
+    apart = [entry for entry in compared if not entry.record.sweep]
     return Section(
         title_without_machine(first),
         blocks(
@@ -235,7 +235,7 @@ def _subject(
 
 
 def _compared(entry: StoredComparison, cited: Cited) -> Text:
-    made = entry.comparison
+    made = entry.record
     note = f" ({made.a.note})" if made.a.note else ""
     return Text(f"{minute(made.created)} UTC: {sentence(made)}{note}", links=(cited(entry),))
 
@@ -254,7 +254,7 @@ def _sweep(
         blocks(
             *(Text(note, "note") for note in sorted({entry.record.note for entry in rows if entry.record.note})),
             *sweep.verdict(deployment(kept, finals, between)),
-            *(Text(f"{sentence(entry.comparison)}.", "Final", links=(cited(entry),)) for entry in finals),
+            *(Text(f"{sentence(entry.record)}.", "Final", links=(cited(entry),)) for entry in finals),
             sweep.rows_table(held, _KEYS, cited),
             sweep.cannot_run(rows),
             listed(

@@ -70,7 +70,7 @@ def _component(short: Short, comparisons: Sequence[StoredComparison]) -> tuple[B
     headings = [Heading(column.heading, numeric=column.numeric) for column in columns(_COLUMNS)]
     found, final = decision(short.table.rows, comparisons), final_of(short.table, comparisons)
     if final is not None:
-        verdict = Text(f"{sentence(final.comparison)}.", "Final", links=(_cited(final),))
+        verdict = Text(f"{sentence(final.record)}.", "Final", links=(_cited(final),))
     elif found.apart > short.table.drift:
         verdict = Text(f"{shorten(ahead(found), _NAME + 30)}; a final would confirm it.")
     else:

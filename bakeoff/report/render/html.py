@@ -6,9 +6,12 @@ hashes it names.
 
 import base64
 import hashlib
+from contextlib import suppress
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from bakeoff.machine import paths
+from bakeoff.machine.files import write_atomically
 from bakeoff.machine.terminal import one_line, printable
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.codec import encode_json
@@ -27,7 +30,7 @@ def render(document: Document, interactive: bool = True) -> str:
     drawn here and the page has no script but the one that sorts. Raises BakeoffError where jinja2 or the library that
     draws figures is missing.
     """
-    drawing: str = library().javascript_bundle() if interactive else ""
+    drawing = _drawing() if interactive else ""
     scripts = [text for text in (drawing, _read("page.js")) if text]
     assert not any("</script" in text.lower() for text in scripts)
     explained = legend(headings_of(document.blocks))
@@ -42,6 +45,18 @@ def render(document: Document, interactive: bool = True) -> str:
         scripts=scripts,
         interactive=interactive,
     )
+
+
+def _drawing() -> str:
+    """The script that draws figures, kept in the cache folder: the library takes a second to put it together."""
+    made = library()
+    kept = paths.cache_folder() / f"figures-{made.__version__}.js"
+    with suppress(OSError):
+        return kept.read_text(encoding="utf-8")
+    text: str = made.javascript_bundle()
+    with suppress(BakeoffError):  # a page can be made without a cache
+        write_atomically(kept, text.encode())
+    return text
 
 
 def _template() -> "jinja2.Template":

@@ -3,17 +3,15 @@
 import ctypes
 import gc
 import os
-import resource
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from bakeoff.machine.gpus import ask, find_gpu, nvml
+from bakeoff.machine.gpus import open_gpu
+from bakeoff.machine.processes import helper_peak_bytes, peak_bytes, reset_peaks, resident_bytes
 from bakeoff.record.schema import Memory
-from bakeoff.worker.helpers import helper_peak_bytes, reset_helper_peaks
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
@@ -21,19 +19,6 @@ _MMAP_BYTES = 65536
 _METERED_ROUNDS = 2
 _METERED_S = 0.5
 """Least time of the metered calls on a GPU, whose memory the parent polls a hundred times a second."""
-
-
-def _status_bytes(key: str) -> int:
-    with open("/proc/self/status", encoding="ascii") as status:
-        for line in status:
-            if line.startswith(key):
-                return int(line.split()[1]) * 1024
-    raise KeyError(key)
-
-
-def resident_bytes() -> int:
-    """The resident size of this process (proc(5), VmRSS)."""
-    return _status_bytes("VmRSS:")
 
 
 class _Mallinfo2(ctypes.Structure):
@@ -52,25 +37,6 @@ def used_bytes() -> int:
         return resident_bytes()
     libc.mallinfo2.restype = _Mallinfo2
     return resident_bytes() - int(libc.mallinfo2().fordblks)
-
-
-def reset_host_peak() -> None:
-    """Start a new high-water mark of the resident size (proc(5), clear_refs)."""
-    with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
-        file.write("5")
-
-
-def host_peak_bytes() -> int:
-    """The largest resident size since `reset_host_peak` (proc(5), VmHWM)."""
-    return _status_bytes("VmHWM:")
-
-
-def children_peak_bytes() -> int:
-    """Upper bound of the peak resident size of a compiler process that has ended (getrusage(2), RUSAGE_CHILDREN).
-
-    An upper bound, because a child's figure also counts this process's resident size at the time of the fork.
-    """
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
 def trim_heap() -> None:
@@ -114,35 +80,17 @@ def kept_bytes(round_of_calls: Callable[[], object], rounds: int, device: str) -
     return held() - before
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceMeter:
-    """Reads device memory in use: of this process by NVML, or of the whole GPU by mem_get_info."""
+def device_bytes() -> tuple[int, bool]:
+    """Device memory in use, and whether that is by this process, as NVML tells it.
 
-    of_process: bool
-    used_bytes: Callable[[], int]
-
-
-def device_meter() -> DeviceMeter:
-    """NVML's figure for this process; mem_get_info where NVML does not list it, as in many containers."""
-    if _nvml_process_bytes() is not None:
-        return DeviceMeter(True, lambda: _nvml_process_bytes() or 0)
-
-    def used() -> int:
-        free, total = torch.cuda.mem_get_info()
-        return total - free
-
-    return DeviceMeter(False, used)
-
-
-def _nvml_process_bytes() -> int | None:
-    with nvml() as library:
-        if library is None:
-            return None
-        handle = find_gpu(library, device_uuid())
-        for process in ask(library, "nvmlDeviceGetComputeRunningProcesses", handle) or ():
-            if process.pid == os.getpid() and process.usedGpuMemory:
-                return int(process.usedGpuMemory)
-    return None
+    Where NVML does not list the process, as in many containers, it is that of the whole GPU (mem_get_info).
+    """
+    with open_gpu(device_uuid()) as gpu:
+        own = None if gpu is None else (gpu.processes() or {}).get(os.getpid())
+    if own:
+        return own, True
+    free, total = torch.cuda.mem_get_info()
+    return total - free, False
 
 
 def device_uuid() -> str:
@@ -197,24 +145,22 @@ def _meter_host(round_of_calls: Callable[[], object], weights_bytes: int, io_byt
 def _host_peaks(round_of_calls: Callable[[], object], least_s: float) -> tuple[int, int]:
     """Peak resident size of this process over two rounds of calls, and more until `least_s` have passed, and that of
     the processes that it started."""
-    reset_host_peak()
-    reset_helper_peaks()
+    reset_peaks()
     helpers, rounds, started = helper_peak_bytes(), 0, time.monotonic()
     while rounds < _METERED_ROUNDS or time.monotonic() - started < least_s:
         round_of_calls()
         rounds += 1
         helpers = max(helpers, helper_peak_bytes())
-    return host_peak_bytes(), helpers
+    return peak_bytes(), helpers
 
 
 def _meter_cuda(round_of_calls: Callable[[], object], weights_bytes: int, io_bytes: int, context_bytes: int) -> Memory:
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    used = device_meter()
     peak, helpers = _host_peaks(round_of_calls, _METERED_S)
     torch.cuda.synchronize()
-    device_peak, reserved = used.used_bytes(), torch.cuda.max_memory_reserved()
+    (device_peak, of_process), reserved = device_bytes(), torch.cuda.max_memory_reserved()
     return Memory(
         weights_bytes,
         io_bytes,
@@ -222,7 +168,7 @@ def _meter_cuda(round_of_calls: Callable[[], object], weights_bytes: int, io_byt
         allocated_peak_bytes=torch.cuda.max_memory_allocated(),
         reserved_peak_bytes=reserved,
         device_peak_bytes=device_peak,
-        device_meter=f"level after the calls, of {'this process' if used.of_process else 'the whole GPU'}",
+        device_meter=f"level after the calls, of {'this process' if of_process else 'the whole GPU'}",
         unexplained_bytes=device_peak - reserved - context_bytes,
         context_bytes=context_bytes,
         allocator="kept",

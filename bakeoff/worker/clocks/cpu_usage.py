@@ -5,10 +5,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from bakeoff.machine import cgroups
+from bakeoff.machine.processes import helper_cpu_s
 from bakeoff.models.types import Scalar
-from bakeoff.worker.helpers import helper_cpu_s
 
 _BUSY = (1, 2, 3, 6, 7, 8)
 """Columns of /proc/stat that count as used: user, nice, system, irq, softirq and steal (proc(5)); user includes what
@@ -44,35 +45,12 @@ class CpuUsage:
 @contextmanager
 def measure_cpu_usage() -> Iterator[Callable[[], CpuUsage]]:
     """Yields a function that returns the usage within the block, once the block has ended."""
-    usage = CpuUsage()
-    cpus = os.sched_getaffinity(0)
-    before = _read(cpus)
-    yield lambda: usage
-    usage = _usage(before, _read(cpus), len(cpus))
+    meter = CpuMeter()
+    with meter.interval():
+        yield meter.usage
 
 
-class CpuMeter:
-    """Adds up the usage of several intervals, such as the units of a loop that takes turns with another one."""
-
-    def __init__(self) -> None:
-        self._cpus = os.sched_getaffinity(0)
-        self._total = _Reading(0.0, 0.0, 0.0, 0.0, 0.0)
-
-    @contextmanager
-    def interval(self) -> Iterator[None]:
-        before = _read(self._cpus)
-        yield
-        self._total = self._total.plus(before, _read(self._cpus))
-
-    def usage(self) -> CpuUsage:
-        """Over all intervals so far; of no interval, nothing."""
-        if not self._total.wall_s:
-            return CpuUsage()
-        return _usage(_Reading(0.0, 0.0, 0.0, 0.0, 0.0), self._total, len(self._cpus))
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Spent(NamedTuple):
     """Seconds so far, each by its own clock."""
 
     wall_s: float
@@ -82,36 +60,40 @@ class _Reading:
     helpers_s: float
     waited_s: float | None
 
-    def plus(self, before: "_Reading", after: "_Reading") -> "_Reading":
-        """This with the time from one reading to another added."""
-        known = self.waited_s is not None and before.waited_s is not None and after.waited_s is not None
-        return _Reading(
-            self.wall_s + after.wall_s - before.wall_s,
-            self.all_s + after.all_s - before.all_s,
-            self.own_s + after.own_s - before.own_s,
-            self.helpers_s + max(0.0, after.helpers_s - before.helpers_s),
-            self.waited_s + after.waited_s - before.waited_s if known else None,  # type: ignore[operator]
-        )
+
+class CpuMeter:
+    """Adds up the usage of several intervals, such as the units of a loop that takes turns with another one."""
+
+    def __init__(self) -> None:
+        self._cpus = os.sched_getaffinity(0)
+        self._spent = _Spent(0.0, 0.0, 0.0, 0.0, 0.0)
+
+    @contextmanager
+    def interval(self) -> Iterator[None]:
+        before = _read(self._cpus)
+        yield
+        entries: Any = zip(self._spent, before, _read(self._cpus), strict=True)
+        added: Any = (None if None in entry else entry[0] + max(0.0, entry[2] - entry[1]) for entry in entries)
+        self._spent = _Spent(*added)
+
+    def usage(self) -> CpuUsage:
+        """Over all intervals so far; of no interval, nothing."""
+        spent, cpus = self._spent, len(self._cpus)
+        if not spent.wall_s:
+            return CpuUsage()
+        own_s = spent.own_s + spent.helpers_s
+        other_share = max(0.0, spent.all_s - own_s) / (spent.wall_s * cpus)
+        waited_share = None if spent.waited_s is None else min(1.0, spent.waited_s / spent.wall_s)
+        quota = cgroups.cpu_quota()
+        shares_cpus = quota is not None and quota < cpus
+        contention = waited_share if shares_cpus and waited_share is not None else other_share
+        return CpuUsage(other_share, own_s / spent.wall_s, spent.helpers_s / spent.wall_s, waited_share, contention)
 
 
-def _read(cpus: set[int]) -> _Reading:
+def _read(cpus: set[int]) -> _Spent:
     waited_us = cgroups.cpu_wait_us()
     waited_s = None if waited_us is None else waited_us / 1e6
-    return _Reading(time.monotonic(), _all_cpu_s(cpus), time.process_time(), helper_cpu_s(), waited_s)
-
-
-def _usage(before: _Reading, after: _Reading, cpus: int) -> CpuUsage:
-    wall_s = after.wall_s - before.wall_s
-    helpers_s = max(0.0, after.helpers_s - before.helpers_s)
-    own_s = after.own_s - before.own_s + helpers_s
-    other_share = max(0.0, after.all_s - before.all_s - own_s) / (wall_s * cpus)
-    waited_share = None
-    if before.waited_s is not None and after.waited_s is not None:
-        waited_share = min(1.0, (after.waited_s - before.waited_s) / wall_s)
-    quota = cgroups.cpu_quota()
-    shares_cpus = waited_share is not None and quota is not None and quota < cpus
-    contention = waited_share if shares_cpus and waited_share is not None else other_share
-    return CpuUsage(other_share, own_s / wall_s, helpers_s / wall_s, waited_share, contention)
+    return _Spent(time.monotonic(), _all_cpu_s(cpus), time.process_time(), helper_cpu_s(), waited_s)
 
 
 def _all_cpu_s(cpus: set[int], stat: str = "/proc/stat") -> float:

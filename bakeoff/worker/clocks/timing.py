@@ -8,8 +8,10 @@ from statistics import median
 
 from bakeoff.backends.backend import Call, Outputs
 from bakeoff.models.words import counted
+from bakeoff.process.phases import Phase
 from bakeoff.record.schema import Clock, Finding, Samples, new_finding
 from bakeoff.record.statistics import half_width
+from bakeoff.worker.checks.growth import is_flat, is_steady
 from bakeoff.worker.checks.outputs import LATE_S, copied, overwrite
 from bakeoff.worker.checks.window import WindowChecker
 from bakeoff.worker.clocks.clock import TimingConfig, now_ns, time_block, time_call, time_checked_call
@@ -70,7 +72,7 @@ def time_calls(
     if not settled:
         text = f"samples still drifted after {config.policy.warmup_cap_s:.0f} s of warm-up"
         findings.append(new_finding("warm-up", text))
-    window = _Window(calls, median(warmup_ns[-_TYPICAL_CALLS:]), config, checker)
+    window = _Window(calls, warmup_ns, config, checker)
     before = dict(activity())
     with measure_cpu_usage() as usage:
         window.run()
@@ -79,13 +81,18 @@ def time_calls(
     last_ns, outputs = _last_calls(calls, config)
     return Timing(
         latency=Clock(
-            Samples(window.latency_ns), Samples(warmup_ns), 1, window.stopped, Samples(last_ns), window.latency_calls
+            Samples(window.latency.samples_ns),
+            Samples(warmup_ns),
+            1,
+            window.stopped,
+            Samples(last_ns),
+            window.latency.calls,
         ),
         throughput=Clock(
-            Samples(window.throughput_ns),
+            Samples(window.throughput.samples_ns),
             calls_per_sample=window.block_calls,
             stopped="window",
-            calls=window.throughput_calls,
+            calls=window.throughput.calls,
         ),
         outputs=outputs,
         moved_counters=tuple(sorted(moved)),
@@ -128,28 +135,45 @@ def _host_slowdown(probes: Sequence[int]) -> float:
 
 
 @dataclass(slots=True)
+class _Taken:
+    """What one clock took in the window."""
+
+    least: int
+    """Samples below which it must go on."""
+    least_s: float
+    room: int
+    samples_ns: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+    calls: int = 0
+    """Calls that were timed, those whose samples were not kept included."""
+
+    @property
+    def progress(self) -> float:
+        """1.0 once the least time and number of samples are reached; infinite once there is no room for samples."""
+        if len(self.samples_ns) >= self.room:
+            return math.inf
+        return min(self.seconds / self.least_s if self.least_s else math.inf, len(self.samples_ns) / self.least)
+
+
+@dataclass(slots=True)
 class _Window:
     """Samples of both clocks and what was read between them, as the window goes on."""
 
     calls: Sequence[Call]
-    expected_ns: float
-    """Of a call, from warm-up."""
+    warmup_ns: Sequence[int]
     config: TimingConfig
     checker: WindowChecker | None = None
-    latency_ns: list[int] = field(default_factory=list)
-    throughput_ns: list[int] = field(default_factory=list)
     stopped: str = ""
-    """Why it ended: "narrow", "cap" or "samples"; empty while it goes on."""
-    latency_calls: int = 0
-    """Calls that the latency clock timed, those whose samples were not kept included."""
-    throughput_calls: int = 0
+    """Why it ended, as in `Clock.stopped`; empty while it goes on."""
     made: int = 0
     """All calls, untimed ones included; decides whose turn it is."""
     held_bytes: list[int] = field(default_factory=list)
     probes_ns: list[int] = field(default_factory=list)
     """Fixed CPU work, timed to detect slowdowns of the whole host."""
-    _latency_s: float = 0.0
-    _throughput_s: float = 0.0
+    expected_ns: float = field(init=False)
+    """Of a call, from warm-up."""
+    latency: _Taken = field(init=False)
+    throughput: _Taken = field(init=False)
     _started: float = 0.0
     _checked: float = 0.0
     _read: float = -math.inf
@@ -157,6 +181,12 @@ class _Window:
     _stride: int = 1
     _disturbed: bool = False
     """The next call follows work of the instrument itself and is not timed."""
+
+    def __post_init__(self) -> None:
+        policy = self.config.policy
+        self.expected_ns = median(self.warmup_ns[-_TYPICAL_CALLS:])
+        self.latency = _Taken(_LEAST_SAMPLES, policy.min_s, policy.max_samples)
+        self.throughput = _Taken(_LEAST_BLOCKS, policy.throughput_s, policy.max_samples)
 
     @property
     def block_calls(self) -> int:
@@ -166,41 +196,25 @@ class _Window:
     def run(self) -> None:
         """Sample until the policy's stopping rule holds; the clock that is behind goes on, a tenth of its time."""
         policy = self.config.policy
-        # Where calls are so fast that samples would reach their maximum before the least time, every n-th is kept.
-        self._stride = max(1, math.ceil(policy.min_s * 1e9 / self.expected_ns / policy.max_samples))
+        # Where calls are so fast that samples would reach their maximum before the full time, every n-th is kept.
+        self._stride = max(1, math.ceil(policy.full_s * 1e9 / self.expected_ns / policy.max_samples))
         if self.checker is not None:
             self.checker.begin(policy, self.expected_ns, self.block_calls)
         self._started = self._checked = time.monotonic()
         while not self.stopped:
-            if self._latency_progress() <= self._throughput_progress():
-                self.config.report("latency", self._counted())
-                self._run_segment(self._latency_progress, self._time_latency)
+            if self.latency.progress <= self.throughput.progress:
+                self._run_segment("latency", self.latency, self._time_latency)
             else:
-                self.config.report("throughput", self._counted())
-                self._run_segment(self._throughput_progress, self._time_throughput)
+                self._run_segment("throughput", self.throughput, self._time_throughput)
         while self.checker is not None and self.checker.lacking:
             self.made += self.checker.check(self.calls, self.made, self.config)
 
-    def _counted(self) -> str:
-        """Samples of both clocks: each is announced in turn, and a count of one alone would seem to run backwards."""
-        return f"{counted(len(self.latency_ns), 'sample')} one by one, {len(self.throughput_ns)} of blocks"
-
-    def _latency_progress(self) -> float:
-        """1.0 once the least time and number of samples are reached; infinite once there is no room for samples."""
-        policy, count = self.config.policy, len(self.latency_ns)
-        if count >= policy.max_samples:
-            return math.inf
-        return min(_share(self._latency_s, policy.min_s), count / _LEAST_SAMPLES)
-
-    def _throughput_progress(self) -> float:
-        policy, count = self.config.policy, len(self.throughput_ns)
-        if count >= policy.max_samples:
-            return math.inf
-        return min(_share(self._throughput_s, policy.throughput_s), count / _LEAST_BLOCKS)
-
-    def _run_segment(self, progress: Callable[[], float], sample: Callable[[], None]) -> None:
-        end = progress() + 1 / _SEGMENTS
-        while not self.stopped and progress() < end:
+    def _run_segment(self, phase: Phase, taken: _Taken, sample: Callable[[], None]) -> None:
+        # Samples of both clocks: each phase is announced in turn, and a count of one alone would seem to run backwards.
+        counts = f"{counted(len(self.latency.samples_ns), 'sample')} one by one, {len(self.throughput.samples_ns)}"
+        self.config.report(phase, f"{counts} of blocks")
+        end = taken.progress + 1 / _SEGMENTS
+        while not self.stopped and taken.progress < end:
             sample()
             self._read_machine()
             self.stopped = self._reason_to_stop()
@@ -216,10 +230,10 @@ class _Window:
         if self._disturbed:
             self._disturbed = False
             return
-        self._latency_s += time.monotonic() - started
-        self.latency_calls += 1
-        if self.latency_calls % self._stride == 0:
-            self.latency_ns.append(elapsed_ns)
+        self.latency.seconds += time.monotonic() - started
+        self.latency.calls += 1
+        if self.latency.calls % self._stride == 0:
+            self.latency.samples_ns.append(elapsed_ns)
 
     def _time_throughput(self) -> None:
         checker, count, sets = self.checker, self.block_calls, len(self.calls)
@@ -234,10 +248,10 @@ class _Window:
         block = [self.calls[(self.made + index) % sets] for index in range(count)]
         elapsed_ns, outputs, made = time_block(block, self.config)
         self.made += made
-        self.throughput_calls += made
+        self.throughput.calls += made
         self.config.check_outputs((self.made - 1) % sets, outputs)
-        self._throughput_s += time.monotonic() - started
-        self.throughput_ns.append(elapsed_ns)
+        self.throughput.seconds += time.monotonic() - started
+        self.throughput.samples_ns.append(elapsed_ns)
 
     def _read_machine(self) -> None:
         policy, now = self.config.policy, time.monotonic()
@@ -252,21 +266,23 @@ class _Window:
         self._disturbed = not slow
 
     def _reason_to_stop(self) -> str:
-        policy, now, count = self.config.policy, time.monotonic(), len(self.latency_ns)
-        enough_blocks = self._throughput_progress() >= 1
-        if count >= policy.max_samples and enough_blocks:
+        policy, now = self.config.policy, time.monotonic()
+        samples, blocks = self.latency.samples_ns, self.throughput.samples_ns
+        enough_blocks = self.throughput.progress >= 1
+        if len(samples) >= policy.max_samples and enough_blocks:
             return "samples"
         if now - self._started >= policy.cap_s + policy.throughput_s:
-            return "cap" if count >= _LEAST_SAMPLES and len(self.throughput_ns) >= _LEAST_BLOCKS else ""
-        enough = enough_blocks and count >= policy.min_samples and self._latency_s >= policy.min_s
+            return "cap" if len(samples) >= _LEAST_SAMPLES and len(blocks) >= _LEAST_BLOCKS else ""
+        enough = enough_blocks and len(samples) >= policy.min_samples and self.latency.progress >= 1
         if not enough or now - self._checked < _CHECK_EVERY_S:
             return ""
         self._checked = now
-        return "narrow" if half_width(self.latency_ns) < policy.narrow_ratio else ""
-
-
-def _share(done_s: float, wanted_s: float) -> float:
-    return done_s / wanted_s if wanted_s else math.inf
+        if half_width(samples) >= policy.narrow_ratio:
+            return ""
+        if self.latency.seconds >= policy.full_s:
+            return "narrow"
+        flat = is_flat(self.held_bytes, policy.min_s / policy.full_s)
+        return "steady" if flat and is_steady(samples, self.warmup_ns, blocks, policy.narrow_ratio) else ""
 
 
 def _probe_ns() -> int:

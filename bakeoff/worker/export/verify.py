@@ -13,9 +13,9 @@ from torch import Tensor
 from bakeoff.export import Artifact, FlagsWarning, load
 from bakeoff.export.manifest import Checked
 from bakeoff.export.sample import Reader, calls, carried, limits_of, thinned
+from bakeoff.machine.processes import peak_bytes
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import VerifyJob, VerifyResult
-from bakeoff.worker.checks import memory
 from bakeoff.worker.reference.error import Difference, difference, not_comparable
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import synchronise
@@ -61,7 +61,7 @@ def verify_artifact(job: VerifyJob, report: Report) -> VerifyResult:
         not_run=not_run,
         open_s=open_s,
         samples_ns=tuple(samples_ns),
-        peak_bytes=memory.host_peak_bytes(),
+        peak_bytes=peak_bytes(),
         mismatches=artifact.mismatches,
     )
 

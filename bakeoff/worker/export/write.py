@@ -20,13 +20,13 @@ from bakeoff.backends.format import WriteRequest
 from bakeoff.export.loader import State, carry
 from bakeoff.export.manifest import SAMPLE, Port, Program, Sample
 from bakeoff.export.sample import BLOCK, MOST, every, key, repeated, thinned
+from bakeoff.machine.processes import children_peak_bytes, peak_bytes
 from bakeoff.models.component import Stream, TensorSpec
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.options import options_of
 from bakeoff.models.words import counted
 from bakeoff.process.jobs import SampleJob, SampleResult, WriteJob, WriteResult
 from bakeoff.worker.build import build_context, prepare
-from bakeoff.worker.checks import memory
 from bakeoff.worker.reference.error import MOST_NOISE, difference, expected_dtype, limits
 from bakeoff.worker.reference.make import check_outputs
 from bakeoff.worker.reference.precision import Precision, in_first_that_fits, in_high_precision, reference_precisions
@@ -73,7 +73,7 @@ def write_program(job: WriteJob, report: Report) -> WriteResult:
                 f"{asked.subject.workload} cannot be written to {job.folder}: {error.strerror or error}.",
                 code="not-writable",
             ) from error
-    return WriteResult(written, memory.host_peak_bytes(), memory.children_peak_bytes())
+    return WriteResult(written, peak_bytes(), children_peak_bytes())
 
 
 def make_sample(job: SampleJob, report: Report) -> SampleResult:
@@ -132,7 +132,7 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
         },
     )
     programs = tuple(_about(loaded, job.dtype, wanted) for loaded in loaded_subjects.values())
-    return SampleResult(sample, programs, stream, asdict(main.config), main.weights, memory.host_peak_bytes())
+    return SampleResult(sample, programs, stream, asdict(main.config), main.weights, peak_bytes())
 
 
 def _open(job: SampleJob) -> dict[str, LoadedSubject]:

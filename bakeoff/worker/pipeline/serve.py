@@ -11,6 +11,7 @@ from statistics import median
 
 import torch
 
+from bakeoff.machine.processes import helper_peak_bytes, peak_bytes, reset_peaks
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Loop, Pipeline
 from bakeoff.process.jobs import PipelineJob, ProfileRequest
@@ -25,7 +26,6 @@ from bakeoff.worker.clocks.clock import TimingConfig, time_call
 from bakeoff.worker.compare import OF_ALL_SIDES
 from bakeoff.worker.device import context_bytes, watching
 from bakeoff.worker.failures import StageError, call_stage, first_line, traceback_text
-from bakeoff.worker.helpers import helper_peak_bytes, reset_helper_peaks
 from bakeoff.worker.pipeline.parity import LoopCheck, LoopFiles, first_problem, for_record, pipeline_of, worse_of
 from bakeoff.worker.pipeline.programs import LoopProgram, build_programs, weights_bytes
 from bakeoff.worker.pipeline.runner import Key, LoopRunner, ProgramEngine
@@ -300,15 +300,14 @@ class MemoryMeter:
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-        memory.reset_host_peak()
-        reset_helper_peaks()
+        reset_peaks()
 
     def read(self, weights_bytes: int, state_bytes: int) -> PipelineMemory:
         """The peaks so far; on the host with those of processes that backends started. What the device reports is its
         level now, as in a sweep's row."""
-        host_peak = memory.host_peak_bytes() + helper_peak_bytes()
+        host_peak = peak_bytes() + helper_peak_bytes()
         if self._device == "cpu":
             return PipelineMemory(host_peak, None, None, weights_bytes, state_bytes)
         torch.cuda.synchronize()
-        device_peak, allocated = memory.device_meter().used_bytes(), torch.cuda.max_memory_allocated()
+        device_peak, allocated = memory.device_bytes()[0], torch.cuda.max_memory_allocated()
         return PipelineMemory(host_peak, device_peak, allocated, weights_bytes, state_bytes)

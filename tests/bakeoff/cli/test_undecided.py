@@ -84,7 +84,7 @@ def test_each_table_that_lacks_a_final_gets_one(
     assert any(line.startswith("toy:tiny.world (toy), batch 2, ") for line in others)
     assert len(others) == 2
     assert any(line.startswith("bakeoff sweep toy --preset tiny") for line in lines)
-    assert {entry.comparison.a.note for entry in load_all(runs).comparisons} == {"", "why"}
+    assert {entry.record.a.note for entry in load_all(runs).comparisons} == {"", "why"}
     command.compare(undecided=True, runs=str(runs))
     assert len(plans) == 1, "what was decided is not measured again"
 

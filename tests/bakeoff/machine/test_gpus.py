@@ -191,9 +191,12 @@ def test_a_gpu_in_mig_mode_is_replaced_by_its_instances(monkeypatch: pytest.Monk
     assert found["compute_capability"] == "9.0"
     assert host.available_bytes("cuda") == 9 << 30
     library = FakeNvml([split])
-    assert gpus.find_gpu(library, INSTANCE) is instance, "torch's UUIDs have no prefix"
-    assert gpus.physical_gpu(library, instance) is split
-    assert gpus.physical_gpu(library, MIXED[1]) is MIXED[1]
+    gpu = gpus.find_gpu(library, INSTANCE)
+    assert gpu is not None
+    assert (gpu.handle, gpu.whole) == (instance, split), "torch's UUIDs have no prefix"
+    whole = gpus.find_gpu(FakeNvml(MIXED), TWO)
+    assert whole is not None
+    assert whole.handle is whole.whole is MIXED[1]
 
 
 def test_facts_that_nvml_refuses_are_absent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from monitors import SECOND, Clock, series_of, watch_gpus
 from bakeoff.machine import gpus
 from bakeoff.machine.gpus import nvml
 from bakeoff.monitor.nvml import GpuProbe
-from bakeoff.monitor.request import GpuQuantity, visible_devices
+from bakeoff.monitor.request import GpuQuantity
 from bakeoff.record.monitor import DeviceEnergy
 
 ONE, TWO, THREE, PART, OTHER_PART = (f"{digit * 8}-0000-0000-0000-000000000000" for digit in "12345")
@@ -143,8 +143,8 @@ def test_the_third_gpu_is_watched_where_it_alone_is_visible(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "pynvml", library)
     monkeypatch.setattr(gpus, "_told_by_driver", lambda: None)
     monkeypatch.setenv(gpus.VISIBLE, "2")
-    devices = visible_devices()
-    assert devices == (f"GPU-{THREE}",)
+    devices = [str(facts["uuid"]) for facts in gpus.read_gpus()]
+    assert devices == [f"GPU-{THREE}"]
     library.asked.clear()
     report = watch_gpus(Clock(), library, devices, EVERYTHING, 3)
     assert series_of(report, "gpu.temperature").greatest == 40
@@ -270,7 +270,6 @@ def test_a_device_that_nvml_does_not_know_is_said() -> None:
 
 def test_without_a_driver_there_is_a_sentence_and_no_series(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([], driver=None))
-    assert visible_devices() == ()
     with nvml() as library:
         probe = GpuProbe(library, [UUID], EVERYTHING)
         assert list(probe.sample(0)) == []

@@ -11,9 +11,8 @@ from fake_nvml import FakeNvml, whole_gpu
 from monitors import SECOND, Clock, run, series_of
 
 from bakeoff.monitor.nvml import GpuProbe
-from bakeoff.monitor.protocol import RawFile
 from bakeoff.monitor.request import Probe, ProbeReport, Reading
-from bakeoff.monitor.sampler import Group, Sampler
+from bakeoff.monitor.sampler import Group, RawFile, Sampler
 from bakeoff.record.monitor import Monitored
 
 

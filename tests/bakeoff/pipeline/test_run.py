@@ -16,7 +16,7 @@ from bakeoff.pipeline.run import Done, continue_run, run_pipeline
 from bakeoff.pipeline.session import loop_reference_folder
 from bakeoff.process import supervisor
 from bakeoff.record.pipeline import PipelineRecord
-from bakeoff.record.store import find_shown, load_all
+from bakeoff.record.store import find, load_all
 from bakeoff.sweeps.resume import begin_run
 
 pytestmark = pytest.mark.timeout(120)
@@ -70,7 +70,7 @@ def test_mixes_take_turns_until_each_has_its_units(tmp_path: Path) -> None:
     assert str(other.mix) == "small:tiny/wm=eager/fp32,image=inductor/fp32@cpu"
     assert eager.subject_id == other.subject_id
     assert eager.config_id != other.config_id
-    assert find_shown(tmp_path / "runs", done.stored[0].id).record == eager
+    assert find(tmp_path / "runs", done.stored[0].id, kinds=(PipelineRecord,)).record == eager
 
 
 FAULTS = {

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_nvml import FakeGpu, FakeNvml, NVMLError_GpuIsLost, whole_gpu
+from fake_nvml import FakeGpu, FakeNvml, NVMLError_GpuIsLost, running, whole_gpu
 
 from bakeoff.process import gpu_memory
-from bakeoff.process.gpu_memory import OF_DEVICE, OF_PROCESS, GpuMeter
+from bakeoff.process.gpu_memory import OF_DEVICE, OF_PROCESS, GpuMeter, metering
 from bakeoff.process.phases import PHASES
 from bakeoff.record.schema import Memory
 from bakeoff.sweeps.assemble import with_gpu_peaks
@@ -33,17 +33,12 @@ def used(*mebibytes: int) -> list[Any]:
 
 
 def listed(pid: int, *mebibytes: int | None) -> list[Any]:
-    return [
-        [SimpleNamespace(pid=pid, usedGpuMemory=None if size is None else size * MIB), STRANGER] for size in mebibytes
-    ]
-
-
-STRANGER = SimpleNamespace(pid=1, usedGpuMemory=9000 * MIB)
+    return [[running(pid, size and size * MIB), running(1, 9000 * MIB)] for size in mebibytes]
 
 
 def metered(monkeypatch: pytest.MonkeyPatch, gpu: FakeGpu, polls: int = 3) -> GpuMeter:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([gpu]))
-    with GpuMeter(gpu.uuid) as meter:
+    with metering(gpu.uuid) as meter:
         for _ in range(polls):
             meter.poll("memory", os.getpid())
     return meter
@@ -70,7 +65,7 @@ def test_where_processes_are_hidden_the_whole_gpu_counts_and_is_said(
 def test_a_gpu_that_tells_nothing_is_not_metered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert metered(monkeypatch, FakeGpu(f"GPU-{UUID}")).peaks() is None
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([], driver=None))
-    with GpuMeter(f"GPU-{UUID}") as meter:
+    with metering(f"GPU-{UUID}") as meter:
         assert meter.pause_s("memory") == inf
 
 
@@ -79,7 +74,7 @@ def test_a_mig_instance_is_metered_and_not_its_gpu(monkeypatch: pytest.MonkeyPat
     split = whole_gpu("22222222-0000-0000-0000-000000000000", ComputeRunningProcesses=listed(child, 9000))
     split.instances = (instance,)
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([split]))
-    with GpuMeter(f"MIG-{UUID}") as meter:
+    with metering(f"MIG-{UUID}") as meter:
         meter.poll("memory", os.getpid())
     peaks = meter.peaks()
     assert peaks is not None
@@ -91,7 +86,7 @@ def test_the_second_gpu_is_metered_and_not_the_first(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(
         sys.modules, "pynvml", FakeNvml([other, whole_gpu(UUID, ComputeRunningProcesses=listed(child, 700))])
     )
-    with GpuMeter(f"GPU-{UUID}") as meter:
+    with metering(f"GPU-{UUID}") as meter:
         meter.poll("build", os.getpid())
     peaks = meter.peaks()
     assert peaks is not None
@@ -108,11 +103,11 @@ def test_a_gpu_that_is_lost_keeps_the_peak_so_far(monkeypatch: pytest.MonkeyPatc
 
 def test_nothing_is_polled_while_calls_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([whole_gpu(UUID)]))
-    with GpuMeter(f"GPU-{UUID}") as meter:
+    with metering(f"GPU-{UUID}") as meter:
         phases = ("build", "warm-up", "latency", "throughput", "memory")
         assert [phase for phase in phases if meter.pause_s(phase) == 0] == ["build", "memory"]
         assert {phase for phase in PHASES if meter.pause_s(phase) == 0} == set(gpu_memory.POLLED_S)
-    with GpuMeter("") as meter:
+    with metering("") as meter:
         assert meter.pause_s("build") == inf
 
 
@@ -122,7 +117,7 @@ def test_a_build_is_polled_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(gpu_memory, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([whole_gpu(UUID)]))
     polls = {"build": 0, "memory": 0}
-    with GpuMeter(f"GPU-{UUID}") as meter:
+    with metering(f"GPU-{UUID}") as meter:
         for phase in polls:
             for _ in range(1000):
                 now[0] += 0.001

@@ -293,14 +293,6 @@ def test_a_session_that_fails_is_recorded_and_raises(tmp_path: Path) -> None:
     assert '"status":"failed: ValueError: no"' in path.read_text()
 
 
-def test_a_session_within_a_session_is_refused(profiler: Profiler) -> None:
-    @session("inner")
-    def inner() -> None: ...
-
-    with opened(profiler, "outer"), pytest.raises(BakeoffError, match="within session 'outer'"):
-        inner()
-
-
 def test_outside_sessions_ranges_go_to_the_next_one(profiler: Profiler, clock: Clock) -> None:
     @stage("load")
     @event("loaded", {"path": "a"})

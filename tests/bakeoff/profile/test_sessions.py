@@ -7,14 +7,16 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import msgspec
 import pytest
 from recording import Clock, codes, make_profiler, opened, own_times, quiet, record_of
 
+from bakeoff.machine import gpus
 from bakeoff.models.errors import BakeoffError
+from bakeoff.monitor import client
 from bakeoff.profile import NO_SESSION, Profiler, Settings, configure, current
 from bakeoff.profile.recording import MOST_EVENTS, MOST_SAMPLED
 from bakeoff.record.monitor import Monitored
@@ -142,15 +144,16 @@ def test_a_stage_of_the_profiler_within_its_session_belongs_to_that(tmp_path: Pa
     assert own_times(record_of(session)) == {(): 0, ("load",): 3}
 
 
-def test_a_session_within_a_session_of_the_same_profiler_is_refused(tmp_path: Path, clock: Clock) -> None:
+def test_a_session_within_a_session_of_the_same_profiler_is_a_stage_of_it(tmp_path: Path, clock: Clock) -> None:
     profiler = make_profiler(tmp_path, clock)
     with opened(profiler, "outer") as outer:
-        with pytest.raises(BakeoffError, match="'inner' was asked for within session 'outer'") as refused:
-            opened(profiler, "inner").__enter__()
-        assert refused.value.code == "bad-option"
+        with opened(profiler, "inner") as inner:
+            assert inner is outer
+            clock.ns += 2
         assert current() is outer
-        clock.ns += 2
-    assert record_of(outer).status == "ok"
+    record = record_of(outer)
+    assert own_times(record) == {(): 0, ("inner",): 2}
+    assert [(each.name, each.data["session"]) for each in record.events] == [("session_in_session", "inner")]
 
 
 def test_a_session_is_used_once(tmp_path: Path, clock: Clock) -> None:
@@ -355,12 +358,8 @@ class Monitor:
 
 def watched(monkeypatch: pytest.MonkeyPatch, monitor: Monitor) -> None:
     """Let this be the monitor of the package."""
-    request = ModuleType("bakeoff.monitor.request")
-    vars(request).update(MonitorRequest=lambda **given: SimpleNamespace(**given), visible_devices=lambda: ("GPU-1",))
-    client = ModuleType("bakeoff.monitor.client")
-    vars(client)["Monitor"] = monitor
-    monkeypatch.setitem(sys.modules, "bakeoff.monitor.request", request)
-    monkeypatch.setitem(sys.modules, "bakeoff.monitor.client", client)
+    monkeypatch.setattr(client, "Monitor", monitor)
+    monkeypatch.setattr(gpus, "read_gpus", lambda: ({"uuid": "GPU-1"},))
 
 
 def test_a_monitor_watches_what_the_settings_ask_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,8 +78,8 @@ def test_records_hold_the_best_of_their_time_and_are_no_sets() -> None:
 
 
 def test_sets_are_entries_of_their_own(tmp_path: Path) -> None:
-    entry = a_set(COPY_TWICE, 1).ceilings
+    entry = a_set(COPY_TWICE, 1).record
     save(tmp_path, entry)
     records = load_all(tmp_path)
-    assert [kept.ceilings for kept in records.ceilings] == [entry]
+    assert [kept.record for kept in records.ceilings] == [entry]
     assert rates(best_ceilings(records.current, records.ceilings, "here", 4).best) == rates(COPY_TWICE)

@@ -118,7 +118,7 @@ class TestLoadAll:
         made = Comparison(SCHEMA, now(), "sweep", "interleaved", 7, (at(1), at(2, "inductor")), (round_, round_))
         name = save(tmp_path, made)
         found = load_all(tmp_path)
-        assert [(compared.id, compared.comparison) for compared in found.comparisons] == [(name, made)]
+        assert [(compared.id, compared.record) for compared in found.comparisons] == [(name, made)]
         assert (found.current, found.problems) == ((), ())
         supersede(tmp_path, name, "another program ran")
         assert load_all(tmp_path).comparisons == ()

@@ -16,6 +16,7 @@ from records import HOST, record
 
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.identity import Machine
+from bakeoff.record.policy import Policy
 from bakeoff.record.schema import SCHEMA, BackendSource, CeilingsRecord, Record, Source
 from bakeoff.record.store import Records, Stored, StoredComparison, load_all, save
 from bakeoff.report.columns import COLUMNS, contexts
@@ -72,9 +73,12 @@ class TestStale:
 
     def test_the_reason_names_what_differs(self) -> None:
         rows = stored(
-            *(made("eager", 7.0, 1, **changes) for changes in OTHERS.values()), made("eager", 5.0, 9, dtype="bf16")
+            *(made("eager", 7.0, 1, **changes) for changes in OTHERS.values()),
+            made("eager", 7.0, 1, policy=Policy(min_s=5.0)),
+            made("eager", 5.0, 9, dtype="bf16"),
         )
-        component, instrument, backend, version, missing, newest_row = stale_reasons(rows)
+        component, instrument, backend, version, missing, times, newest_row = stale_reasons(rows)
+        assert times == "measured for other times"
         assert newest_row is None
         assert "component" in (component or "")
         assert "measuring code" in (instrument or "")

@@ -110,17 +110,17 @@ class TestSweep:
         assert len({entry.record.log for entry in done.stored}) == 4
         assert sorted(entry.record.position for entry in done.stored) == [1, 2, 3, 4]
         assert {entry.record.objective for entry in done.stored} == {THROUGHPUT}
-        assert sorted(final.comparison.a.batch for final in done.finals) == [1, 2]
-        assert {final.comparison.objective for final in done.finals} == {THROUGHPUT}
-        assert [final.comparison.findings for final in done.finals] == [(), ()], "eager is one of the two"
+        assert sorted(final.record.a.batch for final in done.finals) == [1, 2]
+        assert {final.record.objective for final in done.finals} == {THROUGHPUT}
+        assert [final.record.findings for final in done.finals] == [(), ()], "eager is one of the two"
         assert load_all(paths.runs_folder()).problems == ()
 
     def test_a_final_gets_eager_where_the_sweep_has_none(self, progress: Recorder) -> None:
         plan = plan_of(1, final_s=0.1, backends=("inductor[]", "inductor[freezing]"))
         done = run_sweep(plan, paths.runs_folder(), "", resume=False, progress=progress)
         (final,) = done.finals
-        assert final.comparison.baseline is not None
-        assert (final.comparison.baseline.variant.backend, final.comparison.baseline.position) == ("eager", 0)
+        assert final.record.baseline is not None
+        assert (final.record.baseline.variant.backend, final.record.baseline.position) == ("eager", 0)
         assert len(done.stored) == 2
 
     def test_is_resumed_where_it_ended(self) -> None:

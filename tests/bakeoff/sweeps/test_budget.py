@@ -395,7 +395,7 @@ class TestFinals:
         know_all()
         done = run(plan_of(100.0, final_s=100.0))
         assert ran(done) == ["eager", "inductor[freezing]"]
-        assert [entry.comparison.rounds != () for entry in done.finals] == [True]
+        assert [entry.record.rounds != () for entry in done.finals] == [True]
         assert sorted(left_out(done)) == ["inductor", "openvino"]
         assert done.out_of_time is not None
         assert done.out_of_time.undecided == ()
@@ -411,7 +411,7 @@ class TestFinals:
         build_cache.mark_finished(folder)
         second = run(plan_of(0.0, final_s=0.1), resume=True)
         (final,) = second.finals
-        assert "inductor" in {side.variant.backend for side in (final.comparison.a, final.comparison.b)}
+        assert "inductor" in {side.variant.backend for side in (final.record.a, final.record.b)}
         with pytest.raises(Exception, match="no unfinished sweep"):
             run(plan_of(0.0, final_s=0.1), resume=True)
 

@@ -79,7 +79,7 @@ def test_measured_once_and_kept_as_a_record(tmp_path: Path, worker: Worker) -> N
     assert known(tmp_path) == known(tmp_path) == CEILINGS
     assert worker.calls == 1
     (kept,) = load_all(tmp_path / "runs").ceilings
-    assert (kept.ceilings.ceilings, kept.ceilings.threads, kept.ceilings.other_cpu_share) == (CEILINGS, 2, 0.0)
+    assert (kept.record.ceilings, kept.record.threads, kept.record.other_cpu_share) == (CEILINGS, 2, 0.0)
     assert not (tmp_path / "cache" / "ceilings").exists()
     known(tmp_path, threads=1)
     assert worker.calls == 2

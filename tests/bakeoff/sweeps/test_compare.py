@@ -23,7 +23,7 @@ from bakeoff.process.phases import Block
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.diff import differences
 from bakeoff.record.schema import Comparison, Record, Status
-from bakeoff.record.store import Stored, StoredComparison, find, find_comparison, load_all
+from bakeoff.record.store import Stored, StoredComparison, find, load_all
 from bakeoff.record.verdict import AGREEING_PAIRS, FEWEST_PAIRS, MOST_PAIRS, decide
 from bakeoff.report.comparisons import final_of, sentence
 from bakeoff.report.format import milliseconds
@@ -71,14 +71,14 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[StoredComparison, Re
 
 
 def test_the_faster_one_is_called_faster(kept: tuple[StoredComparison, Recorder, Path]) -> None:
-    verdict = decide(kept[0].comparison)
+    verdict = decide(kept[0].record)
     assert verdict.word == "faster"
     assert 1.5 < verdict.ratio < 6
-    assert sentence(kept[0].comparison).startswith("repeats fp32 is faster than repeats[times=3] fp32: ")
+    assert sentence(kept[0].record).startswith("repeats fp32 is faster than repeats[times=3] fp32: ")
 
 
 def test_rounds_are_kept_in_random_order(kept: tuple[StoredComparison, Recorder, Path]) -> None:
-    comparison = kept[0].comparison
+    comparison = kept[0].record
     assert comparison.how == "interleaved"
     sets = {entry.pair for entry in comparison.rounds}
     assert sets == set(range(len(sets)))
@@ -91,7 +91,7 @@ def test_rounds_are_kept_in_random_order(kept: tuple[StoredComparison, Recorder,
 
 
 def test_both_sides_are_checked_and_told(kept: tuple[StoredComparison, Recorder, Path]) -> None:
-    for side in (kept[0].comparison.a, kept[0].comparison.b):
+    for side in (kept[0].record.a, kept[0].record.b):
         assert (side.status, side.note) == ("ok", "why")
         assert side.latency is None
         assert side.measurement.parity is not None
@@ -108,8 +108,8 @@ def test_it_is_stored_beside_the_records_and_found_again(kept: tuple[StoredCompa
     records = load_all(runs)
     assert (records.current, records.problems) == ((), ())
     assert [entry.id for entry in records.comparisons] == [found.id]
-    again = find_comparison(runs, found.id.rpartition("_")[2])
-    assert decide(again.comparison) == decide(found.comparison)
+    again = find(runs, found.id.rpartition("_")[2], kinds=(Comparison,))
+    assert decide(again.record) == decide(found.record)
     with pytest.raises(BakeoffError, match="bakeoff compare"):
         find(runs, found.id)
 
@@ -277,7 +277,7 @@ def test_what_does_not_fit_together_is_measured_in_turn(tmp_path: Path, monkeypa
     plan, progress = plan_of(REPEATS, f"{REPEATS}[times=3]"), Recorder()
     monkeypatch.setattr(comparing, "_IN_TURN", 2)
     monkeypatch.setattr(host, "available_bytes", lambda _device: plan.rows[0].memory.device)
-    comparison = compare(plan, tmp_path / "runs", "", progress).comparison
+    comparison = compare(plan, tmp_path / "runs", "", progress).record
     assert comparison.how == "in turn"
     assert len(comparison.rounds) == 2
     assert [what for what, _ in progress.told].count("say") == 1, "it says that both do not fit in memory"
@@ -313,12 +313,12 @@ def test_a_sweep_ends_with_a_final_on_which_it_recommends(tmp_path: Path) -> Non
     with marked_folder(tmp_path):
         done = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=Recorder())
         (final,) = done.finals
-        assert final.comparison.sweep == done.sweep
-        assert {str(side.variant) for side in (final.comparison.a, final.comparison.b)} == {
+        assert final.record.sweep == done.sweep
+        assert {str(side.variant) for side in (final.record.a, final.record.b)} == {
             str(entry.variant) for entry in plan.rows[:2]
         }
         text = recommendation(done.stored, done.finals)
-        assert final.comparison.baseline is not None
+        assert final.record.baseline is not None
     assert text.startswith(
         "Do not deploy repeats[times=4] fp32: in the final it was faster than repeats[times=16] fp32 ("
     )
@@ -328,14 +328,14 @@ def test_a_sweep_ends_with_a_final_on_which_it_recommends(tmp_path: Path) -> Non
 
 def test_a_final_is_of_the_same_machine_and_subject(kept: tuple[StoredComparison, Recorder, Path]) -> None:
     found = kept[0]
-    a, b = found.comparison.a, found.comparison.b
-    assert final_of(a, b, [found]) == final_of(b, a, [found]) == found.comparison
+    a, b = found.record.a, found.record.b
+    assert final_of(a, b, [found]) == final_of(b, a, [found]) == found.record
     assert final_of(a, a, [found]) is None
     assert final_of(replace(a, threads=a.threads + 1), b, [found]) is None
     failed = replace(b, measurement=replace(b.measurement, status="parity_failed"))
-    undecided = StoredComparison("x", replace(found.comparison, sides=(found.comparison.a, failed)))
+    undecided = StoredComparison("x", replace(found.record, sides=(found.record.a, failed)))
     assert final_of(a, b, [undecided]) is None
-    assert "no verdict" in sentence(undecided.comparison)
+    assert "no verdict" in sentence(undecided.record)
 
 
 def test_two_variants_from_their_strings() -> None:
@@ -351,7 +351,7 @@ def test_two_variants_from_their_strings() -> None:
 
 
 def test_differences_are_facts_and_not_figures(kept: tuple[StoredComparison, Recorder, Path]) -> None:
-    a, b = kept[0].comparison.a, kept[0].comparison.b
+    a, b = kept[0].record.a, kept[0].record.b
     assert differences(a, a) == ()
     found = {entry.what: (entry.a, entry.b) for entry in differences(a, b)}
     assert found.pop("backend") == ("repeats", "repeats[times=3]")

@@ -86,9 +86,10 @@ class TestSmallDisks:
 class TestManyRecords:
     """Facts that do not depend on the host: bytes, calls and reads."""
 
-    def test_memory_is_little_more_than_the_samples(self, tmp_path: Path) -> None:
+    def test_memory_is_little_more_than_the_samples(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         many.fill(tmp_path, 120)
         dict(files.render(load_all(tmp_path)))  # imports what it needs, which is not of the records
+        monkeypatch.setattr(store, "_READ", {})
         tracemalloc.start()
         try:
             records = load_all(tmp_path)
@@ -131,6 +132,7 @@ class TestManyRecords:
             return decode(data, name)
 
         monkeypatch.setattr(store, "decode", counting)
+        monkeypatch.setattr(store, "_READ", {})
         cli.app(["history", "--runs", str(tmp_path / "runs")], standalone_mode=False)
         assert set(reads.values()) == {1}
         assert len(reads) == 25

@@ -154,7 +154,7 @@ def test_a_comparison_whose_references_change_is_run_again(tmp_path: Path, monke
         before_workers(monkeypatch, compare_worker, change)
         progress = Recorder()
         found = compare(make_plan(request), paths.runs_folder(), "", progress)
-        assert [outcome(side) for side in found.comparison.sides] == ["ok", "ok"]
+        assert [outcome(side) for side in found.record.sides] == ["ok", "ok"]
         assert len(said(progress, "this is run again")) == 1
         before_workers(monkeypatch, compare_worker, change, times=9)
         with pytest.raises(SideFailedError, match="changed since it was made"):

@@ -306,8 +306,8 @@ class TestBuilds:
         done = self.run(self.plan(3, final_s=0.1, backends=(EAGER, "inductor[]")))
         (row,) = (entry for entry in newest(done.stored) if not entry.record.baseline)
         (final,) = done.finals
-        assert final.comparison.a.build_number == row.record.build_number
-        rounds = final.comparison.rounds
+        assert final.record.a.build_number == row.record.build_number
+        rounds = final.record.rounds
         fastest = min(min(each.samples_ns[0]) for each in rounds) / 1e6
         assert fastest == pytest.approx(self.slowness(self.folder()), abs=0.05)
 

@@ -24,8 +24,8 @@ SPIN = "import time\nend = time.monotonic() + float(__import__('sys').argv[1])\n
 MEASURE = """
 import os, subprocess, sys, time
 from bakeoff.worker.clocks.cpu_usage import measure_cpu_usage
-from bakeoff.worker.helpers import adopt_orphans
-adopt_orphans()
+from bakeoff.process import guard
+guard.prctl(guard.PR_SET_CHILD_SUBREAPER, 1)
 spin, how = sys.argv[1:]
 with measure_cpu_usage() as usage:
     if how == "child":
@@ -82,21 +82,27 @@ def test_other_processes_are_counted() -> None:
     assert other > 0.3 / len(CPUS)
 
 
-def test_a_meter_adds_up_intervals_and_leaves_out_what_is_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpus = len(CPUS)
-    readings = [
-        reading(0.0, 0.0, 0.0, 0.0, 0.0),
-        reading(1.0, 1.0 + 0.2 * cpus, 1.0, 0.0, 0.1),
-        reading(100.0, 90.0 * cpus, 50.0, 0.0, 40.0),  # another mix ran
-        reading(103.0, 90.0 * cpus + 3.0, 53.0, 0.0, 40.1),
-    ]
-    monkeypatch.setattr(cpu_usage, "_read", lambda _cpus: readings.pop(0))
+def metered(monkeypatch: pytest.MonkeyPatch, *readings: tuple[float | None, ...]) -> CpuUsage:
+    """The usage over intervals that begin and end with these readings."""
+    told = [cpu_usage._Spent(*reading) for reading in readings]  # type: ignore[arg-type]
+    monkeypatch.setattr(cpu_usage, "_read", lambda _cpus: told.pop(0))
     meter = cpu_usage.CpuMeter()
     assert meter.usage() == CpuUsage(), "nothing was measured"
-    for _ in range(2):
+    for _ in readings[::2]:
         with meter.interval():
             pass
-    usage = meter.usage()
+    return meter.usage()
+
+
+def test_a_meter_adds_up_intervals_and_leaves_out_what_is_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpus = len(CPUS)
+    usage = metered(
+        monkeypatch,
+        (0.0, 0.0, 0.0, 0.0, 0.0),
+        (1.0, 1.0 + 0.2 * cpus, 1.0, 0.0, 0.1),
+        (100.0, 90.0 * cpus, 50.0, 0.0, 40.0),  # another mix ran
+        (103.0, 90.0 * cpus + 3.0, 53.0, 0.0, 40.1),
+    )
     assert usage.other_share == pytest.approx(0.2 / 4)
     assert usage.own_cores == pytest.approx(1.0)
     assert usage.waited_share == pytest.approx(0.2 / 4)
@@ -115,20 +121,17 @@ def test_only_the_affinity_masks_cpus_are_looked_at(tmp_path: Path) -> None:
     assert cpu_usage._all_cpu_s({1, 2}, str(stat)) == pytest.approx(10.0)
 
 
-def reading(wall_s: float, all_s: float, own_s: float, helpers_s: float, waited_s: float | None) -> cpu_usage._Reading:
-    return cpu_usage._Reading(wall_s, all_s, own_s, helpers_s, waited_s)
-
-
 @pytest.mark.parametrize(("quota", "contention"), [(None, 0.25), (4.0, 0.25), (2.0, 0.05)])
 def test_in_a_group_with_a_quota_only_waiting_counts(
     monkeypatch: pytest.MonkeyPatch, quota: float | None, contention: float
 ) -> None:
     """10 s on 4 CPUs: 5 s of its own, 5 s of a helper, 10 s of others, and 0.5 s of waiting."""
     monkeypatch.setattr(cgroups, "cpu_quota", lambda: quota)
-    usage = cpu_usage._usage(reading(0, 0, 0, 0, 1.0), reading(10, 20, 5, 5, 1.5), 4)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2, 3})
+    usage = metered(monkeypatch, (0, 0, 0, 0, 1.0), (10, 20, 5, 5, 1.5))
     assert usage == CpuUsage(0.25, 1.0, 0.5, 0.05, contention)
     assert usage.facts() == {"other_cpu_share": 0.25, "cores_busy": 1.0, "helper_cores": 0.5, "cpu_pressure": 0.05}
-    unknown = cpu_usage._usage(reading(0, 0, 0, 0, None), reading(10, 20, 5, 5, None), 4)
+    unknown = metered(monkeypatch, (0, 0, 0, 0, None), (10, 20, 5, 5, None))
     assert (unknown.contention, unknown.waited_share) == (0.25, None)
     assert "cpu_pressure" not in unknown.facts()
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bakeoff.worker.checks.growth import LEAST_GROWTH, climb, confirmed_drift
+from bakeoff.worker.checks.growth import LEAST_GROWTH, climb, confirmed_drift, is_steady
 
 
 def noisy(seed: int, count: int, busy: float = 0.3) -> np.ndarray:
@@ -46,6 +46,17 @@ def test_a_step_is_no_climb_and_few_samples_say_nothing() -> None:
 
 def test_falling_figures_do_not_climb() -> None:
     assert climb(list(range(2000, 1000, -10))) == 1.0
+
+
+def test_a_window_is_steady_where_nothing_says_that_it_should_go_on() -> None:
+    noise = np.random.default_rng(0).normal(1e6, 5e3, 300)
+    blocks, slower = [1_000_000] * 8, [1_030_000] * 8
+    assert is_steady(noise, blocks, blocks, 0.01)
+    assert not is_steady(noise, slower, blocks, 0.01), "warm-up differs"
+    assert not is_steady(noise, blocks, [*blocks, *slower], 0.01), "blocks became slower"
+    assert not is_steady(noise * np.linspace(1, 1.04, 300), blocks, blocks, 0.01), "calls became slower"
+    assert not is_steady(noise * np.linspace(1, 1.018, 300), blocks, blocks, 0.01), "little by little"
+    assert not is_steady(noise * np.tile([1, 1, 1, 1.2], 75), blocks, blocks, 0.01), "calls are of two kinds"
 
 
 CLIMBING = [1_000_000 + 10_000 * (index // 10) for index in range(1000)]

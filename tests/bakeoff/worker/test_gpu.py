@@ -192,7 +192,7 @@ def test_two_live_workers_share_a_gpu(tmp_path: Path) -> None:
     )
     with marked_folder(tmp_path):
         plan = make_plan(replace(request, ceilings=False, final_s=1.0))
-        comparison = compare(plan, paths.runs_folder(), "", Recorder()).comparison
+        comparison = compare(plan, paths.runs_folder(), "", Recorder()).record
     assert comparison.how == "interleaved"
     assert (comparison.a.status, comparison.b.status) == ("ok", "ok")
     assert len(comparison.rounds) >= 20

@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("torch", reason="the device is torch's")
 
-from fake_nvml import FakeGpu, FakeNvml, NVMLError_GpuIsLost, NVMLError_NoPermission, whole_gpu
+import torch
+from fake_nvml import FakeGpu, FakeNvml, NVMLError_GpuIsLost, NVMLError_NoPermission, running, whole_gpu
 
 from bakeoff.worker import device
 from bakeoff.worker.checks import memory
@@ -106,7 +107,7 @@ def test_a_gpu_that_is_lost_in_the_window_keeps_what_was_read(monkeypatch: pytes
 
 def test_a_driver_that_hides_processes_accuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """As without permission, or where the ids are those of another namespace."""
-    for told in (NVMLError_NoPermission(), [[SimpleNamespace(pid=4711), SimpleNamespace(pid=4712)]]):
+    for told in (NVMLError_NoPermission(), [[running(4711), running(4712)]]):
         state = watched(monkeypatch, whole_gpu(UUID, ComputeRunningProcesses=told))
         assert state.other_processes == ()
         assert state.alarms() == []
@@ -115,27 +116,28 @@ def test_a_driver_that_hides_processes_accuses_nobody(monkeypatch: pytest.Monkey
 def test_memory_of_a_process_falls_back_to_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where NVML does not list the process, refuses its memory, or does not know the device at all."""
 
-    def of_process(*gpus: FakeGpu) -> bool:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (70, 100))
+
+    def device_bytes(*gpus: FakeGpu) -> tuple[int, bool]:
         monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(gpus))
-        return memory.device_meter().of_process
+        return memory.device_bytes()
 
     def listing(size: int | None) -> list[Any]:
-        return [[SimpleNamespace(pid=os.getpid(), usedGpuMemory=size)]]
+        return [[running(os.getpid(), size)]]
 
-    assert of_process(whole_gpu(UUID, ComputeRunningProcesses=listing(5)))
-    assert memory.device_meter().used_bytes() == 5
-    assert not of_process(whole_gpu(UUID, ComputeRunningProcesses=listing(None)))
-    assert not of_process(whole_gpu(UUID, ComputeRunningProcesses=NVMLError_NoPermission()))
-    assert not of_process(whole_gpu("22222222-0000-0000-0000-000000000000", ComputeRunningProcesses=listing(5)))
+    assert device_bytes(whole_gpu(UUID, ComputeRunningProcesses=listing(5))) == (5, True)
+    assert device_bytes(whole_gpu(UUID, ComputeRunningProcesses=listing(None))) == (30, False)
+    assert device_bytes(whole_gpu(UUID, ComputeRunningProcesses=NVMLError_NoPermission())) == (30, False)
+    other = whole_gpu("22222222-0000-0000-0000-000000000000", ComputeRunningProcesses=listing(5))
+    assert device_bytes(other) == (30, False)
     split = whole_gpu("22222222-0000-0000-0000-000000000000", ComputeRunningProcesses=listing(7))
     split.instances = (FakeGpu(f"MIG-{UUID}", {"ComputeRunningProcesses": listing(6)}),)
-    assert of_process(split)
-    assert memory.device_meter().used_bytes() == 6, "the instance's, not the whole GPU's"
+    assert device_bytes(split) == (6, True), "the instance's, not the whole GPU's"
 
 
 def test_a_mig_instance_has_the_clocks_of_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     split = whole_gpu("22222222-0000-0000-0000-000000000000", ClockInfo=1755)
-    split.instances = (FakeGpu(f"MIG-{UUID}", {"ComputeRunningProcesses": [[SimpleNamespace(pid=os.getpid())]]}),)
+    split.instances = (FakeGpu(f"MIG-{UUID}", {"ComputeRunningProcesses": [[running(os.getpid())]]}),)
     facts = watched(monkeypatch, split).facts
     assert (facts["sm_mhz"], facts["processes"]) == (1755, 1)
 
@@ -145,7 +147,7 @@ def test_a_gpu_that_nvml_does_not_know_costs_nothing(monkeypatch: pytest.MonkeyP
 
 
 def test_a_stranger_seen_once_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    own, stranger = SimpleNamespace(pid=os.getpid()), SimpleNamespace(pid=1)
+    own, stranger = running(os.getpid()), running(1)
     monkeypatch.setattr(device, "_parent_of_worker", lambda pid: {1: 0}.get(pid, 5))
     state = watched(monkeypatch, whole_gpu(UUID, ComputeRunningProcesses=[[own], [own, stranger], [own]]))
     assert state.other_processes == (1,)

@@ -13,6 +13,7 @@ from torch import Tensor
 from bakeoff.backends.backend import Call, Outputs
 from bakeoff.record.policy import Policy
 from bakeoff.worker.clocks import clock
+from bakeoff.worker.clocks import timing as timing_module
 from bakeoff.worker.clocks.clock import TimingConfig, time_block, time_call
 from bakeoff.worker.clocks.timing import Timing, time_calls, window_of
 
@@ -111,17 +112,30 @@ def test_the_clock_that_is_read_is_none_that_other_code_put_in_its_place(
 
 
 def test_a_narrow_interval_ends_the_clock_but_not_before_the_least_samples(fast: Policy) -> None:
-    policy = replace(fast, min_samples=30, min_s=0.001, cap_s=EVER, narrow_ratio=EVER)
+    policy = replace(fast, min_samples=30, min_s=0.001, full_s=0.001, cap_s=EVER, narrow_ratio=EVER)
     latency = timed(policy, idle(2)).latency
     assert latency.stopped == "narrow"
     assert len(latency.samples_ns) >= 30
 
 
 def test_the_clock_runs_for_the_least_time(fast: Policy) -> None:
-    policy = replace(fast, min_samples=1, min_s=0.3, cap_s=EVER, narrow_ratio=EVER)
+    policy = replace(fast, min_samples=1, min_s=0.3, full_s=0.3, cap_s=EVER, narrow_ratio=EVER)
     latency = timed(policy, idle(10)).latency
     assert latency.stopped == "narrow"
     assert sum(latency.samples_ns) >= 0.25e9
+
+
+@pytest.mark.parametrize(("steady", "grown", "stopped"), [(1, 0, "steady"), (0, 0, "narrow"), (1, 1 << 30, "narrow")])
+def test_a_window_ends_before_its_full_time_only_where_nothing_is_suspicious(
+    fast: Policy, monkeypatch: pytest.MonkeyPatch, steady: int, grown: int, stopped: str
+) -> None:
+    monkeypatch.setattr(timing_module, "is_steady", lambda *_: bool(steady))
+    held = itertools.count(0, grown)
+    policy = replace(fast, min_s=0.1, full_s=0.6, cap_s=EVER, narrow_ratio=EVER)
+    config = TimingConfig("cpu", policy, lambda _index, _outputs: None, held_bytes=lambda: next(held))
+    latency = time_calls([idle(2)], no_counters, config).latency
+    assert latency.stopped == stopped
+    assert (sum(latency.samples_ns) >= 0.5e9) == (stopped == "narrow")
 
 
 def test_the_cap_ends_the_clock_after_five_samples(fast: Policy) -> None:
@@ -185,7 +199,7 @@ def test_a_drifting_interval_runs_into_the_cap(fast: Policy) -> None:
 
 
 def test_samples_are_bounded(fast: Policy) -> None:
-    policy = replace(fast, min_s=0.3, cap_s=EVER, narrow_ratio=0.0, max_samples=40)
+    policy = replace(fast, min_s=0.3, full_s=0.3, cap_s=EVER, narrow_ratio=0.0, max_samples=40)
     calls = itertools.count()
 
     def fast_call() -> Outputs:

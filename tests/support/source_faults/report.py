@@ -172,8 +172,8 @@ FAULTS = (
         "report",
         "the history shows the final of another sweep beside a sweep's rows",
         "bakeoff/report/pages/history.py",
-        "if entry.comparison.sweep == first.sweep and",
-        "if entry.comparison.sweep and",
+        "if entry.record.sweep == first.sweep and",
+        "if entry.record.sweep and",
         ("tests/bakeoff/report/test_history.py::TestHistoryPage::test_a_final_stands_in_the_entry_of_its_own_sweep",),
     ),
     Fault(

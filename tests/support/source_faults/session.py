@@ -32,18 +32,18 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "session",
         "a block's frames count at each of its steps",
-        "bakeoff/profile/compat/analyzer.py",
+        "bakeoff/profile/analyzer.py",
         "        if place <= self._last or not self._steps.blocks:\n            self._steps.begin_block(size)\n",
         "        self._steps.begin_block(size)\n",
-        ("tests/bakeoff/profile/compat/test_compat_analyzer.py",),
+        ("tests/bakeoff/profile/guides/test_guide_analyzer.py",),
     ),
     Fault(
         "session",
         "a model that is recorded again counts again",
-        "bakeoff/profile/compat/analyzer.py",
+        "bakeoff/profile/analyzer.py",
         '"parameters_count": size, "model_type"',
         '"parameters_count": size + self.models.get(str(name), {}).get("parameters_count", 0), "model_type"',
-        ("tests/bakeoff/profile/compat/test_compat_analyzer.py",),
+        ("tests/bakeoff/profile/guides/test_guide_analyzer.py",),
     ),
     Fault(
         "session",

@@ -66,8 +66,8 @@ FAULTS = (
         "worker",
         "the peak of a call's memory is that of the process since it began",
         "bakeoff/worker/checks/memory.py",
-        "    reset_host_peak()\n    reset_helper_peaks()\n",
-        "    reset_helper_peaks()\n",
+        "    reset_peaks()\n",
+        "",
         ("tests/bakeoff/worker/test_memory.py::test_memory_is_metered_as_timed_and_stays_so",),
     ),
     Fault(

@@ -9,9 +9,9 @@ from typing import Any
 
 import guides
 import pytest
-from compat_runs import events, profiler_in, record_of
+from guide_runs import events, profiler_in, record_of
 
-from bakeoff.profile.compat import InferixProfiler
+from bakeoff.profile import InferixProfiler
 
 CUSTOM, SIMPLE, DIRECT = range(3)
 

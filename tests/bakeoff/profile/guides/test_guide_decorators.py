@@ -8,19 +8,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from compat_runs import events, paths, profiler_in, record_of
+from guide_runs import events, paths, profiler_in, record_of
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.profile.compat import (
+from bakeoff.profile import (
     InferixProfiler,
     add_profiling_event,
     profile_block_computation,
     profile_diffusion_step,
-    profile_layer,
     profile_method,
     profile_model_parameters,
     profile_session,
-    profile_streaming,
 )
 from bakeoff.profile.session import Session, current
 
@@ -45,11 +43,6 @@ def test_the_profiler_of_self_is_found(name: str, profiler: InferixProfiler) -> 
     assert Pipeline(**{name: profiler}).run(2) == 2
     (decoded,) = [each for each in record_of(profiler).ranges if each.path == ("decode",)]
     assert decoded.calls == 2
-
-
-def test_a_profiler_of_ours_on_self_is_found_too(profiler: InferixProfiler) -> None:
-    Pipeline(profiler=profiler.profiler).run()
-    assert record_of(profiler).name == "run"
 
 
 def test_a_pipeline_that_is_disabled_records_nothing(profiler: InferixProfiler) -> None:
@@ -321,40 +314,3 @@ def test_wrong_use_is_refused_where_a_decorator_is_applied(wrong: Any) -> None:
     with pytest.raises(BakeoffError) as found:
         wrong()
     assert found.value.code == "bad-option"
-
-
-def test_layers_are_stages_with_a_size(profiler: InferixProfiler) -> None:
-    class Layers:
-        _profiler = profiler
-
-        @profile_layer("attention", parameters_count=1_000_000)
-        def compute(self, value: int) -> int:
-            return value
-
-    with profiler.session("layers"):
-        assert [Layers().compute(place) for place in range(3)] == [0, 1, 2]
-    (found,) = [each for each in record_of(profiler).ranges if each.path == ("attention",)]
-    assert found.calls == 3
-    assert [(model.name, model.count) for model in record_of(profiler).parameters] == [("attention", 1_000_000)]
-
-
-def test_streaming_counts_the_frames_that_a_callback_gives(profiler: InferixProfiler) -> None:
-    class Streams:
-        _profiler = profiler
-
-        @profile_streaming(lambda args, _kwargs: len(args[0]))
-        def stream(self, frames: list[int]) -> int:
-            return len(frames)
-
-        @profile_streaming()
-        def one(self) -> None: ...
-
-    with profiler.session("streams"):
-        assert Streams().stream([1, 2, 3]) == 3
-        Streams().one()
-        Streams().stream(frames=[1])
-    (told,) = events(profiler, "streaming_analysis")
-    assert (told.data["batches"], told.data["frames"]) == (2, 4)
-    (failed,) = events(profiler, "streaming_event")
-    assert failed.failed
-    assert {("stream",), ("one",)} <= paths(profiler)

@@ -11,8 +11,7 @@ import guides
 import pytest
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.profile.compat.config import ProfilingConfig
-from bakeoff.profile.settings import Settings
+from bakeoff.profile.settings import ProfilingConfig, Settings
 
 TOML = sorted(guides.FOLDER.glob("*.toml"))
 """The YAML blocks of both guides in TOML, in their order."""
@@ -98,6 +97,6 @@ def test_a_config_refuses_wrong_values(values: dict[str, Any]) -> None:
 
 def test_importing_it_imports_nothing_large(tmp_path: Path) -> None:
     large = ("torch", "numpy", "scipy", "vl_convert", "rich", "jinja2", "psutil", "pynvml", "yaml")
-    script = f"import sys, bakeoff.profile.compat; print([name for name in {large} if name in sys.modules])"
+    script = f"import sys, bakeoff.profile; print([name for name in {large} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from bakeoff.profile.compat import InferixProfiler, ProfilingConfig
+from bakeoff.profile import InferixProfiler, ProfilingConfig
 from bakeoff.record.session import SessionEvent, SessionRecord
 
 QUIET = {

@@ -57,26 +57,6 @@ class _Times:
 
 
 @dataclass(slots=True)
-class Step:
-    """A step as it is recorded."""
-
-    index: int
-    ns: int | None
-    """None where its range has the time."""
-
-
-@dataclass(slots=True)
-class Block:
-    """A block as it is recorded."""
-
-    latents: int
-    frames: int
-    """0 where it is not known how many frames a block becomes."""
-    ns: int
-    memory_mib: float | None
-
-
-@dataclass(slots=True)
 class DiffusionAnalyzer:
     """Totals of one session in bounded memory; models stay from session to session."""
 
@@ -101,8 +81,11 @@ class DiffusionAnalyzer:
     def blocks(self) -> int:
         return self._blocks.count
 
-    def add_step(self, step: object, at: object, block_size: object, ms: object) -> Step:
-        """A step that took `ms`; None where that is not known yet. Raises ValueError for what is no number."""
+    def add_step(self, step: object, at: object, block_size: object, ms: object) -> tuple[int, int | None]:
+        """Add a step that took `ms`, None where that is not known yet; returns its index and nanoseconds.
+
+        Raises ValueError for what is no number.
+        """
         place, size = _whole(step, "step"), _whole(block_size, "block_size")
         took = None if ms is None else _number(ms, "computation_time_ms")
         if place <= self._last or not self._steps.blocks:
@@ -113,10 +96,15 @@ class DiffusionAnalyzer:
         if found is not None:
             self._timesteps += 1
             self._timestep_sum += found
-        return Step(place, None if took is None else round(took * 1e6))
+        return place, None if took is None else round(took * 1e6)
 
-    def add_block(self, block_index: object, block_size: object, ms: object, memory_mib: object) -> Block:
-        """A block that took `ms`. Raises ValueError for what is no number."""
+    def add_block(
+        self, block_index: object, block_size: object, ms: object, memory_mib: object
+    ) -> tuple[int, int, float | None]:
+        """Add a block that took `ms`; returns its latent frames, nanoseconds, and MiB where they are given.
+
+        Raises ValueError for what is no number.
+        """
         _whole(block_index, "block_index")
         size, took = _whole(block_size, "block_size"), _number(ms, "computation_time_ms")
         memory = None if memory_mib is None else _number(memory_mib, "memory_usage_mb")
@@ -126,7 +114,7 @@ class DiffusionAnalyzer:
             self._memory_sum += memory
             self._memory_count += 1
             self._memory_peak = max(self._memory_peak, memory)
-        return Block(size, self.frames_per_block or 0, round(took * 1e6), memory)
+        return size, round(took * 1e6), memory
 
     def add_model(self, name: object, count: object, kind: object) -> tuple[str, int, str]:
         """A model's size; a second one of the same name replaces the first. Raises ValueError for what is no number."""

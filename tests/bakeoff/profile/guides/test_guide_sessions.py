@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from compat_runs import config_in, events, paths, profiler_in, record_of
+from guide_runs import config_in, events, paths, profiler_in, record_of
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.profile.compat import InferixProfiler
-from bakeoff.profile.profiler import Profiler
+from bakeoff.profile import InferixProfiler
+from bakeoff.profile.counts import StreamCount
 from bakeoff.profile.session import NO_SESSION, Session
 from bakeoff.record.session import SessionRecord
 
@@ -22,7 +22,6 @@ def test_a_second_session_holds_nothing_of_the_first(profiler: InferixProfiler) 
         with profiler.session(f"prompt {place}"):
             profiler.record_diffusion_step(place, 1000, 3, 5)
             profiler.record_block_computation(place, 3, 25, 100 + place)
-            profiler.record_cache_event("hits", 1)
             profiler.record_dropped_frames(1)
             profiler.add_event(f"event {place}")
             with profiler.stage(f"stage {place}"):
@@ -32,7 +31,6 @@ def test_a_second_session_holds_nothing_of_the_first(profiler: InferixProfiler) 
     assert sum(units.count for units in record.units) == 1
     assert paths(profiler) == {(), ("stage 1",)}
     assert not events(profiler, "event 0")
-    assert events(profiler, "cache_analysis")[0].data["hits"] == 1
     assert events(profiler, "streaming_analysis")[0].data["dropped_frames"] == 1
     assert [series.count for series in record.series if series.name == "block.memory"] == [1]
 
@@ -146,29 +144,11 @@ def test_parameters_do_not_add_up_over_prompts(profiler: InferixProfiler) -> Non
     assert found["total_parameters"] == 1_300_000_000
 
 
-def test_a_hit_rate_is_of_hits_and_misses(profiler: InferixProfiler) -> None:
-    """Inferix divides by evictions too: 0.45 instead of 0.9."""
-    with profiler.session("cache"):
-        for kind, count in (("hits", 9), ("misses", 1), ("evictions", 10)):
-            for _ in range(count):
-                profiler.record_cache_event(kind, 100, requested_size=2, evicted_size=1)
-    assert events(profiler, "cache_analysis")[0].data == {
-        "hits": 9,
-        "misses": 1,
-        "evictions": 10,
-        "hit_rate": 0.9,
-        "requested_size": 40.0,
-        "evicted_size": 20.0,
-    }
-
-
 @pytest.mark.parametrize("batches", [2, 10])
 def test_a_stream_of_24_frames_a_second_is_one(batches: int, tmp_path: Path) -> None:
     """Inferix counts N batches over N - 1 gaps: 48 with two, 26.7 with ten."""
-    inner = Profiler(config_in(tmp_path).settings())
-    now = [10**9]
-    inner.clock = lambda: now[0]
-    profiler = InferixProfiler(profiler=inner)
+    profiler, now = profiler_in(tmp_path), [10**9]
+    profiler.clock = lambda: now[0]
     with profiler.session("stream"):
         for _ in range(batches):
             now[0] += round(1e9 / 24)
@@ -188,24 +168,6 @@ def test_a_latency_that_is_not_given_is_not_zero(profiler: InferixProfiler) -> N
     with profiler.session("stream"):
         profiler.record_streaming_event(1, 3.0)
     assert {each.name for each in record_of(profiler).series} == {"stream.encoding"}
-
-
-def test_freed_bytes_are_not_allocated_ones(profiler: InferixProfiler) -> None:
-    with profiler.session("memory"):
-        profiler.record_memory_event("alloc", 8 << 20, "torch")
-        profiler.record_memory_event("dealloc", 8 << 20, "torch")
-        profiler.record_memory_event("alloc", 512, "torch")
-    (told,) = events(profiler, "memory_analysis")
-    assert told.data == {
-        "allocator": "torch",
-        "allocations": 2,
-        "allocated_bytes": (8 << 20) + 512,
-        "freed_bytes": 8 << 20,
-        "live_bytes": 512,
-        "peak_bytes": 8 << 20,
-        "small_share": 0.5,
-    }
-    assert not any("fragment" in key for event in record_of(profiler).events for key in event.data)
 
 
 def test_a_peak_is_not_lost_among_many_samples(tmp_path: Path) -> None:
@@ -242,9 +204,6 @@ def test_a_peak_is_not_lost_among_many_samples(tmp_path: Path) -> None:
         ("model_parameters", lambda it: it.record_model_parameters("wm", -5, ""), "parameters_count is -5"),
         ("streaming_event", lambda it: it.record_streaming_event(None, 1), "batch_size is None"),
         ("dropped_frames", lambda it: it.record_dropped_frames(-1), "count is -1"),
-        ("cache_event", lambda it: it.record_cache_event("hitz", 1), "event_type is hitz"),
-        ("memory_event", lambda it: it.record_memory_event("alloc", -1), "size_bytes is -1"),
-        ("memory_event", lambda it: it.record_memory_event("moved", 1, context="kv"), "event_type is moved (kv)"),
     ],
 )
 def test_a_wrong_value_is_an_event_and_raises_nothing(
@@ -317,8 +276,9 @@ def test_a_config_that_is_changed_counts_from_the_next_session(tmp_path: Path) -
     profiler = InferixProfiler(config, device="")
     config.profile_diffusion_steps = False
     config.session_tags = {"experiment": "two"}
-    with profiler.session("changed", {"seed": 3, "size": [480, 832]}):
-        profiler.record_diffusion_step(0, 1000, 3, 5)
+    profiler.start_session("changed", {"seed": 3, "size": [480, 832]})
+    profiler.record_diffusion_step(0, 1000, 3, 5)
+    profiler.end_session()
     record = record_of(profiler)
     assert record.steps == ()
     assert record.tags == {"experiment": "two", "seed": 3, "size": "[480, 832]"}
@@ -330,19 +290,6 @@ def test_metadata_is_told_when_it_changes(profiler: InferixProfiler) -> None:
             with profiler.stage("decode", {"batch_size": size}):
                 pass
     assert [event.data["batch_size"] for event in events(profiler, "stage_metadata")] == [1, 2]
-
-
-def test_functions_are_profiled_in_both_forms(profiler: InferixProfiler) -> None:
-    @profiler.profile_function("named")
-    def one() -> int:
-        return 1
-
-    def two() -> int:
-        return 2
-
-    with profiler.session("functions"):
-        assert (one(), profiler.profile_function(two)()) == (1, 2)
-    assert {("named",), ("two",)} <= paths(profiler)
 
 
 def test_metrics_are_those_of_the_monitor(profiler: InferixProfiler, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,21 +305,6 @@ def test_metrics_are_those_of_the_monitor(profiler: InferixProfiler, monkeypatch
         "cpu": {"load_average_1min": 1.5},
         "rates": {"bps": 40.0},
     }
-
-
-def test_a_profiler_has_one_counterpart(profiler: InferixProfiler) -> None:
-    assert InferixProfiler.around(profiler.profiler) is profiler
-    other = Profiler()
-    assert InferixProfiler.around(other) is InferixProfiler.around(other)
-
-
-def test_sessions_of_the_profiler_itself_are_counted_apart_too(profiler: InferixProfiler) -> None:
-    for place in range(2):
-        with profiler.profiler.session(f"own {place}"):
-            profiler.record_block_computation(0, 3, 25, 1)
-            found = profiler.diffusion_analyzer.get_block_analysis()
-            assert found is not None
-            assert found["total_blocks"] == 1
 
 
 @pytest.mark.parametrize("frames", [-1, 1.5, "twelve"])
@@ -395,7 +327,7 @@ def test_no_warning_comes_from_ordinary_use(profiler: InferixProfiler) -> None:
 def test_threads_lose_no_count(profiler: InferixProfiler) -> None:
     def record() -> None:
         for place in range(500):
-            profiler.record_cache_event("hits", place)
+            profiler.record_dropped_frames()
             profiler.record_block_computation(place, 3, 25, 100)
 
     profiler.install()
@@ -405,6 +337,21 @@ def test_threads_lose_no_count(profiler: InferixProfiler) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    assert events(profiler, "cache_analysis")[0].data["hits"] == 2_000
+    assert events(profiler, "streaming_analysis")[0].data["dropped_frames"] == 2_000
     assert sum(units.count for units in record_of(profiler).units) == 2_000
     assert events(profiler, "block_analysis")[0].data["total_blocks"] == 2_000
+
+
+def test_the_first_batch_was_made_before_the_first_gap() -> None:
+    stream = StreamCount()
+    for at_s, frames in ((0, 9), (1, 12), (2, 12)):
+        stream.deliver(frames, at_s * 10**9)
+    assert stream.frames == 33
+    assert stream.fps == 12
+
+
+def test_one_batch_has_no_rate() -> None:
+    stream = StreamCount()
+    assert (stream.fps, stream.figures()["drop_share"]) == (None, None)
+    stream.deliver(12, 1)
+    assert stream.fps is None

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from bakeoff.profile.compat.analyzer import DiffusionAnalyzer
+from bakeoff.profile.analyzer import DiffusionAnalyzer
 
 TIMESTEPS = (1000, 750, 500, 250)
 

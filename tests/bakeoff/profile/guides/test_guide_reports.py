@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bakeoff.profile.compat import aggregate_reports
+from bakeoff.profile import aggregate_reports
 
 
 @dataclass

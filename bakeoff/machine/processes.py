@@ -1,0 +1,86 @@
+"""CPU time and memory of this process and of those that it started, directly or not, such as servers and pools that do
+part of a backend's work."""
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import suppress
+
+import psutil
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """The processes below one, with those that have ended and were not waited for; empty where it is not there."""
+    with suppress(psutil.Error):
+        return list(psutil.Process(pid).children(recursive=True))
+    return []
+
+
+def helper_cpu_s() -> float:
+    """CPU seconds so far of all descendants, those included that have ended, if their parent waited for them.
+
+    A process's time moves to its parent's counters when the parent waits for it, so the sum only grows. In steps of
+    10 ms.
+    """
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    total_s = used.ru_utime + used.ru_stime
+    for process in descendants(os.getpid()):
+        with suppress(psutil.Error):
+            times = process.cpu_times()
+            total_s += times.user + times.system + times.children_user + times.children_system
+    return total_s
+
+
+def resident_bytes() -> int:
+    """The resident size of this process (proc(5), statm)."""
+    with open("/proc/self/statm", "rb") as sizes:
+        return int(sizes.read().split()[1]) * resource.getpagesize()
+
+
+def reset_peaks() -> None:
+    """Start new high-water marks of the resident sizes of this process and its descendants (proc(5), clear_refs)."""
+    with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")
+    for process in descendants(os.getpid()):
+        with suppress(OSError), open(f"/proc/{process.pid}/clear_refs", "w", encoding="ascii") as file:
+            file.write("5")
+
+
+def peak_bytes() -> int:
+    """The largest resident size of this process since `reset_peaks`, or since it started (proc(5), VmHWM)."""
+    return dict(_sizes("self/status"))["VmHWM"]
+
+
+def children_peak_bytes() -> int:
+    """Upper bound of the peak resident size of a compiler process that has ended (getrusage(2), RUSAGE_CHILDREN).
+
+    An upper bound, because a child's figure also counts this process's resident size at the time of the fork.
+    """
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+
+
+def helper_peak_bytes() -> int:
+    """Sum of the descendants' peak resident sizes since `reset_peaks`, or since they started.
+
+    Pages that several processes map, as those of a forked process and of libraries, count by their share (smaps_rollup,
+    Pss), as far as they are resident now.
+    """
+    total = 0
+    for process in descendants(os.getpid()):
+        with suppress(OSError, ValueError, KeyError):  # it has just ended
+            peak, shared = dict(_sizes(f"{process.pid}/status"))["VmHWM"], 0
+            with suppress(OSError, KeyError):
+                now = dict(_sizes(f"{process.pid}/smaps_rollup"))
+                shared = now["Rss"] - now["Pss"]
+            total += max(0, peak - shared)
+    return total
+
+
+def _sizes(file: str) -> Iterator[tuple[str, int]]:
+    """What a file of /proc tells in kB, by name, in bytes."""
+    with open(f"/proc/{file}", encoding="ascii", errors="replace") as lines:
+        for line in lines:
+            name, _, value = line.partition(":")
+            parts = value.split()
+            if parts[1:] == ["kB"]:
+                yield name, int(parts[0]) * 1024

@@ -1,0 +1,299 @@
+"""Decorators with the names and callbacks of Inferix' guides.
+
+They find the profiler in `self._profiler` or `self.profiler`, unless `self._profiling_enabled` is false; else it is the
+installed one, or that of the open session. Without a profiler, and with one that is off, a decorated function is called
+as it is. Callbacks get the arguments without `self`.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.profile.decorators import Call, check_function, check_name
+from bakeoff.profile.plain import error_text, plain_data
+from bakeoff.profile.profiler import Profiler, installed
+from bakeoff.profile.ranges import Range
+from bakeoff.profile.session import NO_SESSION, Session, current
+from bakeoff.profile.wrapping import Args, Kwargs, wrap
+
+F = TypeVar("F", bound=Callable[..., Any])
+Callback = Callable[[Args, Kwargs], Mapping[str, Any]]
+"""Gets the positional and the keyword arguments of a call."""
+_Opened = Callable[[Profiler, Args, Kwargs, bool], AbstractContextManager[object] | None]
+"""As in `wrap`, with the profiler of the call, and without `self` among the positional arguments."""
+
+
+def profile_method(stage_name: str | None = None, metadata: Mapping[str, Any] | None = None) -> Callable[[F], F]:
+    """Record calls as stages, named as the function unless a name is given.
+
+    Raises BakeoffError where it is applied without parentheses, or to what is no function.
+    """
+    if stage_name is not None:
+        check_name("profile_method", stage_name)
+
+    def decorate(function: F) -> F:
+        def opened(profiler: Profiler, _args: Args, _kwargs: Kwargs, again: bool) -> AbstractContextManager[object]:
+            return profiler.stage(stage_name or _name_of(function), metadata, again)
+
+        return _wrapped("profile_method", function, opened, each_time=True)
+
+    return decorate
+
+
+def profile_session(session_id: str, tags: Mapping[str, Any] | None = None) -> Callable[[F], F]:
+    """Record each call as a session; within a session of the same profiler, as a stage of it. Raises as
+    `profile_method`."""
+    check_name("profile_session", session_id)
+
+    def decorate(function: F) -> F:
+        def opened(profiler: Profiler, _args: Args, _kwargs: Kwargs, _again: bool) -> AbstractContextManager[object]:
+            return profiler.session(session_id, plain_data(tags or {})[0])
+
+        return _wrapped("profile_session", function, opened)
+
+    return decorate
+
+
+def add_profiling_event(event_name: str, data_func: Callable[..., Any] | None = None) -> Callable[[F], F]:
+    """Record an event after each call, with the data of `data_func(result, *args, **kwargs)`.
+
+    The event is marked as failed, and has the error, where the call or `data_func` raised. Raises as `profile_method`.
+    """
+    check_name("add_profiling_event", event_name)
+    _check_callback("add_profiling_event", data_func)
+
+    def decorate(function: F) -> F:
+        def after(profiler: Profiler, call: Call) -> None:
+            told = Told(error=error_text(call.error)) if call.error is not None else None
+            if told is None:
+                told = _tell_event(data_func, function, call.result, call.args, call.kwargs)
+            profiler.add_event(event_name, {"error": told.error} if told.error else told.data, bool(told.error))
+
+        return _afterwards("add_profiling_event", function, after)
+
+    return decorate
+
+
+def profile_model_parameters(model_name_func: Callback | None = None) -> Callable[[F], F]:
+    """Record the size of a model after each call; the callback gives `model_name`, `parameters_count`, `model_type`.
+
+    Raises as `profile_method`.
+    """
+    _check_callback("profile_model_parameters", model_name_func)
+
+    def decorate(function: F) -> F:
+        def after(profiler: Profiler, call: Call) -> None:
+            if call.error is None:
+                told = _tell(model_name_func, call.args, call.kwargs)
+                found = _required("model_parameters", profiler, told, "parameters_count")
+                if found is not None:
+                    name, kind = found.get("model_name", _name_of(function)), found.get("model_type", "")
+                    profiler.record_model_parameters(name, found["parameters_count"], kind)
+
+        return _afterwards("profile_model_parameters", function, after)
+
+    return decorate
+
+
+def profile_diffusion_step(step_func: Callback | None = None) -> Callable[[F], F]:
+    """Record calls as denoising steps; the callback gives `step`, and may give `timestep`, `block_size` and
+    `guidance_scale`. Without a step the call is a stage, and an event says so. Raises as `profile_method`."""
+    _check_callback("profile_diffusion_step", step_func)
+
+    def decorate(function: F) -> F:
+        def opened(profiler: Profiler, args: Args, kwargs: Kwargs, _again: bool) -> AbstractContextManager[object]:
+            found = _required("diffusion_step", profiler, _tell(step_func, args, kwargs), "step")
+            return profiler.stage(_name_of(function)) if found is None else _step(profiler, found)
+
+        return _as_one("profile_diffusion_step", function, opened)
+
+    return decorate
+
+
+def profile_block_computation(block_info_func: Callback | None = None) -> Callable[[F], F]:
+    """Record calls as blocks; the callback gives `block_index` and `block_size`, and may give `computation_time_ms` and
+    `memory_usage_mb`.
+
+    A time that it gives is the block's, and the callback is asked again after the call; else the call is measured as a
+    unit. Raises as `profile_method`.
+    """
+    _check_callback("profile_block_computation", block_info_func)
+
+    def decorate(function: F) -> F:
+        def opened(profiler: Profiler, args: Args, kwargs: Kwargs, _again: bool) -> AbstractContextManager[object]:
+            def ask() -> Told:
+                return _tell(block_info_func, args, kwargs)
+
+            told = ask()
+            if told.error or "computation_time_ms" in told.data:
+                return _block_of_caller(profiler, _name_of(function), ask)
+            return _block(profiler, told.data)
+
+        return _as_one("profile_block_computation", function, opened)
+
+    return decorate
+
+
+@contextmanager
+def _step(profiler: Profiler, found: Mapping[str, Any]) -> Iterator[object]:
+    """A measured step. Where there is a device its time is read later, so that it is not among the analyzer's."""
+    step, timestep, counts = found["step"], found.get("timestep"), profiler.counts
+    with (profiler.recording or NO_SESSION).step(step, timestep) as opened:
+        yield opened
+    if counts is None:
+        return
+    if isinstance(opened, Range):
+        ms = None if counts.recording.device is not None else opened.ns / 1e6
+        counts.measured_step(step, timestep, found.get("block_size", 1), ms)
+    if found.get("guidance_scale") is not None:
+        counts.recording.sample("guidance_scale", found["guidance_scale"], "")
+
+
+@contextmanager
+def _block(profiler: Profiler, found: Mapping[str, Any]) -> Iterator[object]:
+    """A measured unit."""
+    index, size, counts = found.get("block_index", 0), found.get("block_size", 0), profiler.counts
+    with (profiler.recording or NO_SESSION).unit(profiler.frames_per_block or 0, size) as opened:
+        yield opened
+    if counts is not None and isinstance(opened, Range):
+        counts.measured_block(index, size, opened.ns / 1e6, found.get("memory_usage_mb"))
+
+
+@contextmanager
+def _block_of_caller(profiler: Profiler, name: str, ask: Callable[[], "Told"]) -> Iterator[object]:
+    """A stage, and a block with the time that the callback gives after it."""
+    with profiler.stage(name) as opened:
+        yield opened
+    found = _required("block_computation", profiler, ask(), "computation_time_ms")
+    if found is not None:
+        index, size, mib = found.get("block_index", 0), found.get("block_size", 0), found.get("memory_usage_mb")
+        profiler.record_block_computation(index, size, found["computation_time_ms"], mib)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a callback told of a call; nothing where it raised, and then `error` says what."""
+
+    data: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
+
+
+def _tell(callback: Callable[..., Any] | None, *args: Any, **kwargs: Any) -> Told:
+    """Call a callback that returns a mapping. Never raises."""
+    if callback is None:
+        return Told()
+    try:
+        return Told(dict(callback(*args, **kwargs)))
+    except Exception as error:  # noqa: BLE001  # somebody's callback may raise anything, and must not end the pipeline
+        return Told(error=error_text(error))
+
+
+def _tell_event(
+    callback: Callable[..., Any] | None, function: Callable[..., Any], result: Any, args: Any, kwargs: Mapping[str, Any]
+) -> Told:
+    """Data of an event after a call: `callback(result, *args, **kwargs)`.
+
+    A callback that does not take the positional arguments gets them by the names of the function's parameters.
+    """
+    if callback is not None and not _takes(callback, (result, *args), kwargs):
+        named = _by_name(function, args, kwargs)
+        if named is not None and _takes(callback, (result,), named):
+            return _tell(callback, result, **named)
+    return _tell(callback, result, *args, **kwargs)
+
+
+def _takes(callback: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call with these arguments fits its signature; True where it has none."""
+    try:
+        inspect.signature(callback).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
+def _by_name(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Arguments by name, without `self`; None of a function with `*args`."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())[_is_method(function) :]
+    except (TypeError, ValueError):
+        return None
+    if any(each.kind is each.VAR_POSITIONAL for each in parameters) or len(args) > len(parameters):
+        return None
+    return {each.name: value for each, value in zip(parameters, args, strict=False)} | dict(kwargs)
+
+
+def _is_method(function: Callable[..., Any]) -> bool:
+    """Whether its first parameter is `self` or `cls`: what decorators see of a method while its class is made."""
+    try:
+        return next(iter(inspect.signature(function).parameters), "") in ("self", "cls")
+    except (TypeError, ValueError):
+        return False
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def _required(name: str, profiler: Profiler, told: Told, key: str) -> Mapping[str, Any] | None:
+    """What was told, if it has this key; else a failed event."""
+    if key in told.data:
+        return told.data
+    profiler.add_event(name, {"error": told.error or f"the callback gives no '{key}'"}, failed=True)
+    return None
+
+
+def _check_callback(what: str, given: object) -> None:
+    if given is not None and not callable(given):
+        text = f"@{what} was given {given!r:.80}; give a function of the positional and keyword arguments"
+        raise BakeoffError(text, "bad-option")
+
+
+def _wrapped(what: str, function: F, opened: _Opened, each_time: bool = False) -> F:
+    """The function with what `opened` gives around each call that has a profiler."""
+    check_function(what, function)
+    has_self = _is_method(function)
+
+    def open_now(args: Args, kwargs: Kwargs, again: bool) -> AbstractContextManager[object] | None:
+        profiler = _of_self(args[0]) if has_self and args else _installed()
+        if profiler is None or profiler.recording is None:
+            return None
+        return opened(profiler, args[has_self:], kwargs, again)
+
+    return wrap(function, open_now, each_time, always=True)
+
+
+def _afterwards(what: str, function: F, after: Callable[[Profiler, Call], None]) -> F:
+    def opened(profiler: Profiler, args: Args, kwargs: Kwargs, _again: bool) -> AbstractContextManager[object]:
+        return Call(lambda call: after(profiler, call), args, kwargs)
+
+    return _wrapped(what, function, opened)
+
+
+def _as_one(what: str, function: F, opened: _Opened) -> F:
+    """The function with a range around each call. A generator is refused: it is no one step or block."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        text = f"@{what} is applied to the generator {_name_of(function)}; apply it to what makes one step or block"
+        raise BakeoffError(text, "bad-option")
+    return _wrapped(what, function, opened)
+
+
+def _of_self(owner: object) -> Profiler | None:
+    try:
+        if not getattr(owner, "_profiling_enabled", True):
+            return None
+        given = [getattr(owner, name, None) for name in ("_profiler", "profiler")]
+    except Exception:  # noqa: BLE001  # a property of somebody's class may raise anything, and has no profiler then
+        given = []
+    return next((each for each in given if isinstance(each, Profiler)), None) or _installed()
+
+
+def _installed() -> Profiler | None:
+    if installed:
+        return installed[0]
+    session = current()
+    return session.profiler if isinstance(session, Session) else None

@@ -6,8 +6,8 @@ from statistics import mean
 from bakeoff.advice.evidence import Evidence, FloorFact, OperationFact, PhaseFact, RivalFact
 from bakeoff.models.brought.about import OWN_WEIGHTS
 from bakeoff.models.component import Quantisation
+from bakeoff.record.account import account_lines, steady
 from bakeoff.record.floor import floor
-from bakeoff.record.frames import phases, steady
 from bakeoff.record.pipeline import NamedTime, PipelineRecord, Profile, SlotProgram
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredPipeline
@@ -26,7 +26,7 @@ def evidence_of(entry: StoredPipeline, records: Records) -> Evidence | None:
         return None
     chosen = steady(units)
     launches = {line.name: line.launches / profile.units for line in profile.lines}
-    scale = operators_scale(profile, phases(record))
+    scale = operators_scale(profile, account_lines(record))
     between = {row.phase.kind: row.phase.ms for row in table.rows if row.phase.kind != "phase"}
     moved = (name for place in units.moved if units.kinds[int(place)] == "steady" for name in units.moved[place])
     return Evidence(
@@ -61,7 +61,7 @@ def evidence_of(entry: StoredPipeline, records: Records) -> Evidence | None:
 
 def _phase(row: ProfileRow, launches: float | None) -> PhaseFact:
     waited = row.idle.host_wait_ms if row.idle is not None else None
-    return PhaseFact(row.phase.name, row.phase.slot, row.phase.calls, row.phase.ms, row.busy_ms, waited, launches)
+    return PhaseFact(row.phase.name, row.phase.slot, row.phase.unit_calls, row.phase.ms, row.busy_ms, waited, launches)
 
 
 def _busy(table: ProfileTable, profile: Profile) -> float | None:

@@ -12,9 +12,9 @@ from bakeoff.advice.evidence import NOTICE, Advice, strength
 from bakeoff.advice.facts import slope
 from bakeoff.advice.rules import FEWEST_FOR_TREND, LOOK_FOR_MEMORY, MOST_MEMORY, trend_of, worth_saying
 from bakeoff.models.words import counted
+from bakeoff.record.account import Account, account, rates
 from bakeoff.record.monitor import SeriesRecord, merged
 from bakeoff.record.session import GPU_MEMORY, SessionRecord
-from bakeoff.record.session_account import Account, account, rates
 
 TARGET = "target_fps"
 """The tag that says at how many frames a second a session should run."""

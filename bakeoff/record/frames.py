@@ -1,16 +1,16 @@
 """Figures of a pipeline's run, computed from the integer nanoseconds of its steady units and never stored."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from bakeoff.record.pipeline import LineKind, PipelineRecord, Units
+from bakeoff.record.account import AccountLine, account_lines, place, steady
+from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.statistics import summarise_ns
 from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, Word, pair_ratio
 
 FEWEST_FOR_P99 = 100
 """Units: of fewer, the 99th percentile by nearest rank is the largest one."""
-_BETWEEN: Mapping[LineKind, int] = {"phase": 0, "glue": 1, "copies": 2, "unattributed": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,27 +36,6 @@ class FrameFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseRow:
-    """One line of the account, over all steady units."""
-
-    name: str
-    kind: LineKind
-    slot: str
-    calls: int | None
-    """Calls of programs in a unit; None for lines without calls, and where the record does not tell."""
-    ns: int
-    """Total over the units."""
-    ms: float
-    """Mean a unit, in milliseconds."""
-    thousandths: int
-    """Share of the units' time; those of all rows add up to 1,000."""
-
-    @property
-    def share(self) -> str:
-        return f"{self.thousandths / 10:.1f} %"
-
-
-@dataclass(frozen=True, slots=True)
 class LineDifference:
     """One line of the account in two mixes: mean milliseconds a unit."""
 
@@ -78,11 +57,6 @@ class BeforeAfter:
     pairs: int
     lines: tuple[LineDifference, ...]
     """They add up to the difference of the mean units."""
-
-
-def steady(units: Units) -> list[int]:
-    """Positions of the units that figures are computed from: steady ones in which nothing was compiled or captured."""
-    return [place for place, kind in enumerate(units.kinds) if kind == "steady" and str(place) not in units.moved]
 
 
 def figures(record: PipelineRecord) -> FrameFigures | None:
@@ -116,44 +90,6 @@ def nearest_rank(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, ceil(round(share * len(values), 9)) - 1)]
 
 
-def shares(parts: Sequence[int]) -> tuple[int, ...]:
-    """Each part's share of their sum in thousandths; they add up to 1,000 (largest remainders are rounded up).
-
-    All are 0 where the sum is 0.
-    """
-    total = sum(parts)
-    if total == 0:
-        return (0,) * len(parts)
-    whole = [part * 1000 // total for part in parts]
-    order = sorted(range(len(parts)), key=lambda place: (-(parts[place] * 1000 % total), place))
-    for place in order[: 1000 - sum(whole)]:
-        whole[place] += 1
-    return tuple(whole)
-
-
-def phases(record: PipelineRecord) -> tuple[PhaseRow, ...]:
-    """The account of the steady units: their phases in the order of a unit, then glue, copies and what has no name."""
-    units = record.measurement.units
-    chosen = steady(units) if units is not None else []
-    if units is None or not chosen:
-        return ()
-    met = [line for line in units.lines if line.kind != "phase" or any(line.ns[place] for place in chosen)]
-    lines = sorted(met, key=lambda line: _BETWEEN[line.kind])
-    totals = [sum(line.ns[place] for place in chosen) for line in lines]
-    return tuple(
-        PhaseRow(
-            name=line.name,
-            kind=line.kind,
-            slot=line.slot,
-            calls=record.phase_calls.get(line.name) or None,
-            ns=total,
-            ms=total / len(chosen) / 1e6,
-            thousandths=share,
-        )
-        for line, total, share in zip(lines, totals, shares(totals), strict=True)
-    )
-
-
 def before_after(before: PipelineRecord, after: PipelineRecord) -> BeforeAfter | None:
     """Two mixes of one run held against each other; None where they did not take turns, or share no steady unit.
 
@@ -168,8 +104,9 @@ def before_after(before: PipelineRecord, after: PipelineRecord) -> BeforeAfter |
     if not pairs:
         return None
     found = pair_ratio([a.wall_ns[place] for place in pairs], [b.wall_ns[place] for place in pairs])
-    before_rows, after_rows = ({row.name: row for row in phases(record)} for record in (before, after))
-    names = sorted({**before_rows, **after_rows}, key=lambda name: _place(name, before_rows, after_rows))
+    before_rows, after_rows = ({row.name: row for row in account_lines(record)} for record in (before, after))
+    rows = before_rows | after_rows
+    names = sorted(rows, key=lambda name: place(rows[name].kind))
     return BeforeAfter(
         word=found.word,
         ratio=found.ratio,
@@ -179,10 +116,5 @@ def before_after(before: PipelineRecord, after: PipelineRecord) -> BeforeAfter |
     )
 
 
-def _place(name: str, *rows: Mapping[str, PhaseRow]) -> int:
-    """Phases first, in the order they come (sorting is stable)."""
-    return next(_BETWEEN[found[name].kind] for found in rows if name in found)
-
-
-def _ms(row: PhaseRow | None) -> float:
+def _ms(row: AccountLine | None) -> float:
     return row.ms if row is not None else 0.0

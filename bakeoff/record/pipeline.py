@@ -21,10 +21,8 @@ from bakeoff.record.schema import (
     Source,
     Status,
 )
+from bakeoff.record.session import LineKind, UnitKind
 from bakeoff.variant import Variant
-
-LineKind = Literal["phase", "glue", "copies", "unattributed"]
-UnitKind = Literal["opening", "filling", "steady"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
-from bakeoff.record.frames import figures, phases
+from bakeoff.record.account import account_lines
+from bakeoff.record.frames import figures
 from bakeoff.record.pipeline import PipelineRecord, SlotProgram
 from bakeoff.record.source import typed_backends
 
@@ -81,7 +82,7 @@ class WeightsHeld:
 
 def prediction(record: PipelineRecord) -> Prediction | None:
     """None where the run has no steady unit to hold a prediction against."""
-    measured, rows = figures(record), phases(record)
+    measured, rows = figures(record), account_lines(record)
     if measured is None:
         return None
     inside: dict[str, float] = {}

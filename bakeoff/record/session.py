@@ -18,6 +18,8 @@ GPU_MEMORY = "gpu_memory_mib"
 """The key of a record's environment that tells the memory of its GPU."""
 RangeKind = Literal["session", "stage", "unit", "phase", "step", "collective"]
 """`collective` is a phase that waits for other ranks."""
+LineKind = Literal["stage", "phase", "collective", "step", "glue", "copies", "unattributed"]
+"""Of a line of an account: a range's kind, or what is between them."""
 UnitKind = Literal["opening", "filling", "compiling", "steady"]
 """`opening` units differ in shape, `filling` ones run while a window fills; in `compiling` ones a compiler's counter
 moved. Rates are of `steady` ones, where there are any."""

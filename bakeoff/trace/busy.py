@@ -9,7 +9,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bakeoff.record.pipeline import LineKind, LineTrace, NamedTime, Ranking
+from bakeoff.record.pipeline import LineTrace, NamedTime, Ranking
+from bakeoff.record.session import LineKind
 from bakeoff.trace.timeline import Kernel, Operator, Timeline, Window
 
 Interval = tuple[int, int]

@@ -6,7 +6,7 @@ Spans come from the timed units, which were not traced; how much of them is busy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bakeoff.record.frames import PhaseRow, phases, shares
+from bakeoff.record.account import AccountLine, account_lines, shares
 from bakeoff.record.pipeline import LineTrace, NamedTime, PipelineRecord, Profile, ProgramSight, Ranking
 
 TOLERANCE = 0.02
@@ -27,7 +27,7 @@ class IdleTime:
 class ProfileRow:
     """One line of a steady unit, means in milliseconds a unit."""
 
-    phase: PhaseRow
+    phase: AccountLine
     busy_ms: float | None
     """None where nothing shows what runs inside."""
     idle_ms: float | None
@@ -61,7 +61,7 @@ class ProfileTable:
 def profile_table(record: PipelineRecord) -> ProfileTable | None:
     """The table of a record with a profile and steady units; None of any other."""
     profile = record.measurement.profile
-    rows = phases(record)
+    rows = account_lines(record)
     if profile is None or not rows:
         return None
     traced = {(line.name, line.kind): line for line in profile.lines}
@@ -80,7 +80,7 @@ def profile_table(record: PipelineRecord) -> ProfileTable | None:
     )
 
 
-def _row(row: PhaseRow, line: LineTrace | None, profile: Profile, sights: Mapping[str, ProgramSight]) -> ProfileRow:
+def _row(row: AccountLine, line: LineTrace | None, profile: Profile, sights: Mapping[str, ProgramSight]) -> ProfileRow:
     if line is None:
         return ProfileRow(row, 0.0, row.ms, None, inconsistent=False, told_by="")
     called = [sights[name] for name in line.programs if name in sights]
@@ -122,7 +122,7 @@ class RankedRow:
     """Share of all kernels, or of all operators; those of a table add up to 1,000."""
 
 
-def operators_scale(profile: Profile, rows: Sequence[PhaseRow]) -> dict[str, float]:
+def operators_scale(profile: Profile, rows: Sequence[AccountLine]) -> dict[str, float]:
     """By line, and with "" for all together, what the operators of a CPU take in a timed unit over a traced one.
 
     Profiling lengthens them as it does the line that they are in. It does not lengthen kernels: empty on a GPU.

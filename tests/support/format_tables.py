@@ -21,7 +21,7 @@ SOURCES = (
     ("The manifest of an artifact, `manifest.json`", "export/manifest.py"),
     ("A session, `*.session.json`", "bakeoff/record/session.py"),
     ("What a session's monitor saw, `monitored`", "bakeoff/record/monitor.py"),
-    ("What is derived of a session: its account, rates and energy", "bakeoff/record/session_account.py"),
+    ("What is derived of a session: its account, rates and energy", "bakeoff/record/account.py"),
 )
 SCHEMAS: dict[str, type] = {
     "export/manifest.schema.json": Manifest,

@@ -9,7 +9,6 @@ from statistics import median
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.profile.ranks.figures import (
-    UNATTRIBUTED,
     Figures,
     Parts,
     energy_of,
@@ -24,6 +23,7 @@ from bakeoff.profile.ranks.figures import (
     unit_spreads,
 )
 from bakeoff.profile.ranks.reading import MOST_RANKS, Chosen, FolderOfRanks, RankFile, choose, ranks_text, read_folder
+from bakeoff.record.account import UNATTRIBUTED
 from bakeoff.record.ranks import (
     Clock,
     CollectiveWait,

@@ -10,16 +10,12 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from bakeoff.profile.ranks.reading import RankFile
+from bakeoff.record.account import UNATTRIBUTED, pieces_of, pieces_of_unit
 from bakeoff.record.monitor import SeriesRecord
 from bakeoff.record.ranks import Clock, DeviceMemory, RanksEnergy, Spread, UnitSpread
-from bakeoff.record.session import RangeKind, RangeTotal, SessionRecord, UnitSpans
+from bakeoff.record.session import RangeTotal, SessionRecord
 
-UNATTRIBUTED = "unattributed"
-_NAMED: tuple[RangeKind, ...] = ("stage", "phase", "collective", "unit")
-"""A unit within a unit counts as a phase."""
 _Path = tuple[str, ...]
-_Totals = dict[_Path, tuple[RangeKind, int]]
-"""Kind and nanoseconds by the names from the unit in; the unit itself has no names."""
 Figures = dict[str, tuple[float, str]]
 """Value and unit by name."""
 MS = 1e6
@@ -44,12 +40,19 @@ class Parts:
 
 def parts_of(record: SessionRecord, clock: Clock, steady_alone: bool) -> Parts:
     """All units of a record together, or its steady ones alone (see `tells_units_apart`); without units the session."""
-    totals = _within_units(record, clock)
+    pieces = list(pieces_of(record, clock, whole=True))
     if steady_alone:
-        for unit in record.spans:
-            if unit.kind != "steady":
-                _subtract(totals, unit)
-    return _split(totals)
+        others = (unit for unit in record.spans if unit.kind != "steady")
+        pieces += [(path, calls, -ns) for unit in others for path, calls, ns in pieces_of_unit(unit)]
+    parts = Parts()
+    for path, _, ns in sorted(pieces, key=lambda piece: len(piece[0])):
+        depths = [depth for depth, (_, kind) in enumerate(path, 1) if kind != "step"]
+        named = path[: depths[-1] if depths else 1]
+        is_collective = bool(named) and named[-1][1] == "collective"
+        into = parts.collectives if is_collective else parts.work
+        name = "/".join(name for name, _ in named) if is_collective else named[-1][0] if named else UNATTRIBUTED
+        into[name] = into.get(name, 0) + ns
+    return parts
 
 
 def tells_units_apart(record: SessionRecord) -> bool:
@@ -74,57 +77,6 @@ def _unit_paths(record: SessionRecord) -> set[_Path]:
 def _depth(units: set[_Path], path: _Path) -> int:
     """How many names of a path reach to its unit; 0 outside units."""
     return next((depth for depth in range(1, len(path) + 1) if path[:depth] in units), 0)
-
-
-def _within_units(record: SessionRecord, clock: Clock) -> _Totals:
-    units = _unit_paths(record)
-    totals: _Totals = {}
-    for each in record.ranges:
-        depth = _depth(units, each.path)
-        ns = each.total_ns if clock == "host" else each.device_ns
-        if ns is not None and (depth or not units):
-            path = each.path[depth:]
-            totals[path] = (each.kind, totals.get(path, (each.kind, 0))[1] + ns)
-    return totals
-
-
-def _subtract(totals: _Totals, unit: UnitSpans) -> None:
-    _take(totals, (), unit.ns)
-    path: _Path = ()
-    for span in sorted(unit.spans, key=lambda span: (span.start_ns, span.depth)):
-        path = (*path[: max(span.depth - 1, 0)], span.name)
-        _take(totals, path, span.ns)
-
-
-def _take(totals: _Totals, path: _Path, ns: int) -> None:
-    if path in totals:
-        kind, before = totals[path]
-        totals[path] = (kind, before - ns)
-
-
-def _split(totals: _Totals) -> Parts:
-    """Each named range's time without the named ones within it; they add up to the unit's time."""
-    own: dict[_Path, float] = {}
-    for path in sorted(totals, key=len):
-        kind, ns = totals[path]
-        above = _nearest(own, path)
-        if path and kind not in _NAMED and (kind != "step" or above):
-            continue
-        if path and above in own:
-            own[above] -= ns
-        own[path] = ns
-    parts = Parts()
-    for path, left in own.items():
-        is_collective = bool(path) and totals[path][0] == "collective"
-        into = parts.collectives if is_collective else parts.work
-        name = "/".join(path) if is_collective else path[-1] if path else UNATTRIBUTED
-        into[name] = into.get(name, 0) + left
-    return parts
-
-
-def _nearest(own: Mapping[_Path, float], path: _Path) -> _Path:
-    """The longest path above this one that has a time; the unit's, which is empty, where there is none."""
-    return next((path[:depth] for depth in range(len(path) - 1, 0, -1) if path[:depth] in own), ())
 
 
 def spreads_of(figures: Mapping[int, Figures]) -> tuple[Spread, ...]:

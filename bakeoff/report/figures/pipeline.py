@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from bakeoff.record.frames import figures, phases
+from bakeoff.record.account import account_lines
+from bakeoff.record.frames import figures
 from bakeoff.report.figures.style import BETWEEN, colours
 from bakeoff.report.figures.thinning import envelope
 from bakeoff.report.figures.vega import INK, Figure, Spec, lines, name_text, points, rounded, scaled
@@ -33,7 +34,7 @@ def drawings(rows: Sequence[MixRow]) -> list[Figure]:
 def waterfall_figure(rows: Sequence[MixRow]) -> Figure | None:
     """The mean steady unit of each mix as a bar, in which a line has the same colour in every bar; behind it the time,
     or the reason of a mix without steady units. None where no mix has any."""
-    bars = {row.name: phases(row.record) for row in rows if figures(row.record) is not None}
+    bars = {row.name: account_lines(row.record) for row in rows if figures(row.record) is not None}
     if not bars:
         return None
     every = [line for bar in bars.values() for line in bar]

@@ -6,9 +6,9 @@ from math import isfinite
 from typing import Final
 
 from bakeoff.models.words import counted
+from bakeoff.record.account import Account, account
 from bakeoff.record.monitor import SeriesRecord, merged
 from bakeoff.record.session import SessionEvent, SessionRecord, UnitKind, UnitSpans
-from bakeoff.record.session_account import Account, account
 from bakeoff.report.figures.account import AccountLine, account_spec
 from bakeoff.report.figures.style import BETWEEN, colours
 from bakeoff.report.figures.vega import Figure, Spec, name_text, rounded, scaled

@@ -10,7 +10,8 @@ from itertools import groupby
 from typing import Any, Final
 
 from bakeoff.models.words import counted
-from bakeoff.record.frames import FEWEST_FOR_P99, BeforeAfter, FrameFigures, PhaseRow, figures, phases
+from bakeoff.record.account import AccountLine, account_lines
+from bakeoff.record.frames import FEWEST_FOR_P99, BeforeAfter, FrameFigures, figures
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.prediction import Prediction, memory_sum, prediction, sweep_command, weights_held
 from bakeoff.record.store import StoredPipeline
@@ -221,28 +222,33 @@ def _names(rows: Sequence[MixRow]) -> Iterator[Text]:
 
 def phases_table(rows: Sequence[MixRow]) -> Table | None:
     """A row a phase; a mix has its milliseconds a unit and its shares, which add up to 100.0 %. None without units."""
-    found = {row.name: lines for row in rows if (lines := {line.name: line for line in phases(row.record)})}
+    found = {row.name: own for row in rows if (own := {line.name: line for line in account_lines(row.record)})}
     headings = [Heading("phase"), Heading("calls a unit", "", True, 2 * len(rows))]
     for place, name in enumerate(found):
         units = f"{name} ms".strip(), f"{name} %".strip()
         headings += [Heading(units[0], "", True, place), Heading(units[1], "", True, len(rows) + place)]
     made = []
-    for name in dict.fromkeys(name for lines in found.values() for name in lines):
-        held = [[lines[name]] if name in lines else [] for lines in found.values()]
-        calls = next((line.calls for each in held for line in each if line.calls is not None), None)
+    for name in dict.fromkeys(name for own in found.values() for name in own):
+        held = [[own[name]] if name in own else [] for own in found.values()]
+        calls = next((line.unit_calls for each in held for line in each if line.unit_calls is not None), None)
         made.append([Cell(name, name), _number(calls, str), *(cell for each in held for cell in _time(each))])
     if not made:
         return None
-    made.append([Cell("sum"), Cell(""), *(cell for lines in found.values() for cell in _time([*lines.values()]))])
+    made.append([Cell("sum"), Cell(""), *(cell for own in found.values() for cell in _time([*own.values()]))])
     return document.table(headings, made, f"Phases of a steady {rows[0].record.unit}, mean")
 
 
-def _time(lines: Sequence[PhaseRow]) -> tuple[Cell, Cell]:
+def _time(rows: Sequence[AccountLine]) -> tuple[Cell, Cell]:
     """Their milliseconds a unit, and their share; empty without lines."""
-    if not lines:
+    if not rows:
         return Cell(""), Cell("")
-    share = sum(line.thousandths for line in lines) / 10
-    return _number(sum(line.ms for line in lines), "{:.3f}".format), _number(share, "{:.1f}".format)
+    share = sum(line.thousandths for line in rows) / 10
+    return _number(sum(line.ms for line in rows), "{:.3f}".format), _number(share, "{:.1f}".format)
+
+
+def _line(line: AccountLine) -> dict[str, object]:
+    times = {"ns": line.ns, "ms": line.ms, "thousandths": line.thousandths}
+    return {"name": line.name, "kind": line.kind, "slot": line.slot, "calls": line.unit_calls, **times}
 
 
 def _notes(rows: Sequence[MixRow], cited: links.Cited | None) -> list[Text]:
@@ -374,7 +380,7 @@ def _data(row: MixRow) -> dict[str, Any]:
         "reason": record.measurement.reason,
         "findings": record.measurement.findings,
         "figures": asdict(found) if found is not None else None,
-        "phases": [asdict(line) for line in phases(record)],
+        "phases": [_line(line) for line in account_lines(record)],
         "against": row.against if row.gain is not None else None,
         "gain": asdict(row.gain) if row.gain is not None else None,
         "prediction": None

@@ -13,7 +13,7 @@ from bakeoff.advice.facts import evidence_of
 from bakeoff.advice.rules import advise
 from bakeoff.models.types import Scalar
 from bakeoff.models.words import counted
-from bakeoff.record.frames import phases
+from bakeoff.record.account import account_lines
 from bakeoff.record.pipeline import PipelineRecord, Profile, Units
 from bakeoff.record.statistics import summarise_ns
 from bakeoff.record.store import Records, StoredPipeline
@@ -94,7 +94,7 @@ def derived(found: Profiled) -> dict[str, object]:
 
 def _line(row: ProfileRow) -> dict[str, object]:
     phase = row.phase
-    named = {"name": phase.name, "kind": phase.kind, "slot": phase.slot, "calls": phase.calls}
+    named = {"name": phase.name, "kind": phase.kind, "slot": phase.slot, "calls": phase.unit_calls}
     idle = asdict(row.idle) if row.idle is not None else {"host_wait_ms": None, "gap_ms": None, "other_ms": None}
     times = {"ms": phase.ms, "share": phase.thousandths, "busy_ms": row.busy_ms, "idle_ms": row.idle_ms, **idle}
     return {**named, **times, "inconsistent": row.inconsistent, "told_by": row.told_by}
@@ -102,7 +102,7 @@ def _line(row: ProfileRow) -> dict[str, object]:
 
 def rankings(found: Profiled) -> dict[str, tuple[RankedRow, ...]]:
     """Kernels and operators, the longest first."""
-    profile, scale = found.profile, operators_scale(found.profile, phases(found.record))
+    profile, scale = found.profile, operators_scale(found.profile, account_lines(found.record))
     return {
         "kernels": ranked(profile.kernels, profile.units, {}) if profile.kernels is not None else (),
         "own_kernels": own_kernels(profile.programs, found.record.calls),
@@ -199,7 +199,7 @@ def _cells(row: ProfileRow, told: bool) -> list[Cell | str]:
     split = (idle.host_wait_ms, idle.gap_ms, idle.other_ms) if idle is not None else (None,) * 3
     return [
         phase.name,
-        str(phase.calls) if phase.calls is not None else "",
+        str(phase.unit_calls) if phase.unit_calls is not None else "",
         _ms(phase.ms),
         phase.share,
         "not visible" if row.busy_ms is None else _ms(row.busy_ms),

@@ -8,7 +8,7 @@ from bakeoff.advice.evidence import Advice
 from bakeoff.advice.session import advise_session
 from bakeoff.models.types import Scalar
 from bakeoff.models.words import counted
-from bakeoff.record.frames import shares
+from bakeoff.record.account import Account, Energy, Rates, account, energies, rates, shares
 from bakeoff.record.monitor import MonitorCost, Monitored, SeriesRecord
 from bakeoff.record.session import (
     ModelParameters,
@@ -19,7 +19,6 @@ from bakeoff.record.session import (
     StepTotals,
     UnitTotals,
 )
-from bakeoff.record.session_account import Account, Energy, Rates, account, energies, rates
 from bakeoff.report.document import (
     Block,
     Cell,

@@ -31,7 +31,7 @@ from bakeoff.models.signature import Node, Signature, flatten_call, rebuild
 from bakeoff.models.types import Scalar
 from bakeoff.profile.ranges import NOTHING
 from bakeoff.profile.session import NoSession, current_session
-from bakeoff.record.pipeline import LineKind
+from bakeoff.record.session import LineKind
 from bakeoff.worker.pipeline.clocks import UNATTRIBUTED, UnitClock, make_clock
 from bakeoff.worker.subject import LoadedSubject, cast_input, draw
 from bakeoff.worker.torch_flags import Flags, apply_flags

@@ -13,7 +13,8 @@ from bakeoff.backends.torch_internals import snapshot
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.words import counted
 from bakeoff.process.phases import Block
-from bakeoff.record.pipeline import Line, ProgramTime, UnitKind, Units
+from bakeoff.record.pipeline import Line, ProgramTime, Units
+from bakeoff.record.session import UnitKind
 from bakeoff.worker.clocks.clock import now_ns
 from bakeoff.worker.clocks.cpu_usage import CpuMeter
 from bakeoff.worker.clocks.timing import agree, window_of

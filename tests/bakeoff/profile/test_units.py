@@ -15,8 +15,8 @@ import pytest
 from recording import MS, Clock, codes, make_profiler, opened, own_times, range_at, record_of
 
 from bakeoff.profile.units import FIRST_UNITS, LAST_UNITS, MOST_PHASE_SERIES, MOST_STEPS
+from bakeoff.record.account import rates
 from bakeoff.record.session import MOST_SPANS
-from bakeoff.record.session_account import rates
 
 
 def test_rates_are_frames_and_blocks_over_wall_time(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from pipeline_records import BEST, EAGER, measured, pipeline_record, programs, run_of_two, scaled, units
 
+from bakeoff.record.account import account_lines, shares, steady
 from bakeoff.record.codec import decode, encode
-from bakeoff.record.frames import before_after, figures, nearest_rank, phases, shares, steady
+from bakeoff.record.frames import before_after, figures, nearest_rank
 from bakeoff.record.pipeline import PipelineRecord, UnitKind, Units
 from bakeoff.record.prediction import BETWEEN, memory_sum, prediction, sweep_command, weights_held
 from bakeoff.record.store import load_all
@@ -93,12 +94,12 @@ class TestSteadyUnits:
         found = figures(of_units(made))
         assert found is not None
         assert (found.units, found.ms_a_frame) == (2, 10)
-        assert [row.ms for row in phases(of_units(made))] == [10]
+        assert [row.ms for row in account_lines(of_units(made))] == [10]
 
     def test_a_run_without_a_steady_unit_has_no_figures(self) -> None:
         record = of_units(units([{"denoise": 900.0}], ["opening"]))
         assert figures(record) is None
-        assert phases(record) == ()
+        assert account_lines(record) == ()
         assert prediction(record) is None
 
 
@@ -117,23 +118,23 @@ class TestAccount:
 
     def test_phases_of_known_length(self) -> None:
         made = units([{"denoise": 5.0, "decode": 3.0, "present": 2.0, "glue": 1.0}] * 20)
-        found = {row.name: row.share for row in phases(of_units(made))}
+        found = {row.name: row.share for row in account_lines(of_units(made))}
         assert found == {"denoise": "45.4 %", "decode": "27.3 %", "present": "18.2 %", "glue": "9.1 %"}
 
     def test_lines_come_in_the_order_of_a_unit(self) -> None:
         made = units([{"copies": 1.0, "denoise": 2.0, "unattributed": 1.0, "decode": 1.0, "glue": 1.0}])
-        names = [row.name for row in phases(of_units(made))]
+        names = [row.name for row in account_lines(of_units(made))]
         assert names == ["denoise", "decode", "glue", "copies", "unattributed"]
 
     def test_a_phase_of_opening_units_alone_is_no_line_of_a_steady_one(self) -> None:
         kinds: list[UnitKind] = ["opening", "steady"]
         made = units([{"prime": 9.0, "denoise": 1.0, "copies": 1.0}, {"denoise": 1.0}], kinds)
-        assert [row.name for row in phases(of_units(made))] == ["denoise", "copies"]
+        assert [row.name for row in account_lines(of_units(made))] == ["denoise", "copies"]
 
     def test_calls_of_a_phase(self) -> None:
-        assert {row.name: row.calls for row in phases(pipeline_record())}["denoise"] == 4
+        assert {row.name: row.unit_calls for row in account_lines(pipeline_record())}["denoise"] == 4
         untold = pipeline_record(phase_calls={"denoise": 4, "present": 0})
-        assert {row.calls for row in phases(untold)} == {4, None}, "glue has no calls"
+        assert {row.unit_calls for row in account_lines(untold)} == {4, None}, "glue has no calls"
 
     def test_every_committed_record_holds_the_identity(self) -> None:
         for entry in load_all(RUNS).pipelines:
@@ -213,7 +214,7 @@ class TestBeforeAfter:
         assert found.ratio == pytest.approx(2)
         assert found.interval == (pytest.approx(2), pytest.approx(2))
         lines = {line.name: line.after_ms - line.before_ms for line in found.lines}
-        before, after = (sum(row.ms for row in phases(record)) for record in run_of_two(0.5))
+        before, after = (sum(row.ms for row in account_lines(record)) for record in run_of_two(0.5))
         assert sum(lines.values()) == pytest.approx(after - before)
         assert list(lines) == ["denoise", "decode", "present", "glue", "copies", "unattributed"]
 

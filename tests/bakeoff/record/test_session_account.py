@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from sessions import MS, session_record
 
+from bakeoff.record.account import Account, account
 from bakeoff.record.session import RangeTotal, SessionRecord, Span, UnitSpans, violation
-from bakeoff.record.session_account import Account, account
 
 
 def made(record: SessionRecord) -> Account:

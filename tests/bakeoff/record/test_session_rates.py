@@ -1,7 +1,7 @@
 """Frames and blocks a second of a record."""
 
+from bakeoff.record.account import Rates, rates
 from bakeoff.record.session import SESSION_SCHEMA, RangeTotal, SessionRecord, UnitKind, UnitTotals
-from bakeoff.record.session_account import Rates, rates
 
 
 def record(*units: UnitTotals) -> SessionRecord:

@@ -6,8 +6,8 @@ import pytest
 from pipeline_records import TIMES_MS, measured, pipeline_record
 from profile_records import SEEN, UNITS, line, named, on_cpu, on_gpu, profiled
 
+from bakeoff.record.account import account_lines
 from bakeoff.record.codec import decode, encode
-from bakeoff.record.frames import phases
 from bakeoff.record.pipeline import PipelineRecord, Profile, Ranking
 from bakeoff.trace.table import ProfileRow, ProfileTable, operators_scale, own_kernels, profile_table, ranked
 
@@ -33,7 +33,7 @@ def test_lines_are_those_of_the_timed_units_and_add_up_to_all() -> None:
     record = profiled(on_gpu())
     found = profile_table(record)
     assert found is not None
-    assert [row.phase for row in found.rows] == list(phases(record))
+    assert [row.phase for row in found.rows] == list(account_lines(record))
     assert sum(row.phase.thousandths for row in found.rows) == 1000
     assert found.busy_ms + found.idle_ms == pytest.approx(found.unit_ms)
 
@@ -103,14 +103,14 @@ def test_no_operator_of_a_cpu_takes_longer_than_the_phase_that_it_is_in() -> Non
     profile = on_cpu(operators=Ranking((named("aten::mm", "denoise", 100.0),), 104_000_000 * UNITS, 2))
     assert profile.operators is not None
     record = profiled(profile)
-    found = ranked(profile.operators, UNITS, operators_scale(profile, phases(record)))
-    (phase,) = [row for row in phases(record) if row.name == "denoise"]
+    found = ranked(profile.operators, UNITS, operators_scale(profile, account_lines(record)))
+    (phase,) = [row for row in account_lines(record) if row.name == "denoise"]
     assert [row.ms for row in found] == [
         pytest.approx(100.0 * phase.ms / (2 * TIMES_MS["denoise"])),
-        pytest.approx(4.0 * sum(row.ms for row in phases(record)) / (2 * sum(TIMES_MS.values()))),
+        pytest.approx(4.0 * sum(row.ms for row in account_lines(record)) / (2 * sum(TIMES_MS.values()))),
     ]
     assert found[0].ms < phase.ms < 100.0
-    assert operators_scale(on_gpu(), phases(record)) == {}
+    assert operators_scale(on_gpu(), account_lines(record)) == {}
 
 
 def test_kernels_of_traced_builds_count_by_the_calls_of_a_unit() -> None:

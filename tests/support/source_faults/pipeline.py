@@ -49,7 +49,7 @@ FAULTS = (
     Fault(
         "pipeline",
         "a unit in which something was compiled is in the figures",
-        "bakeoff/record/frames.py",
+        "bakeoff/record/account.py",
         'if kind == "steady" and str(place) not in units.moved]',
         'if kind == "steady"]',
         ("tests/bakeoff/record/test_frames.py",),
@@ -65,7 +65,7 @@ FAULTS = (
     Fault(
         "pipeline",
         "shares are rounded each by itself, so that they do not add up to 100 %",
-        "bakeoff/record/frames.py",
+        "bakeoff/record/account.py",
         "    for place in order[: 1000 - sum(whole)]:\n        whole[place] += 1\n",
         "    for place in order:\n        whole[place] = round(parts[place] * 1000 / total)\n",
         ("tests/bakeoff/record/test_frames.py",),

@@ -24,7 +24,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "session",
         "frames of opening units count over the time of steady ones",
-        "bakeoff/record/session_account.py",
+        "bakeoff/record/account.py",
         "frames = sum(totals.frames for totals in chosen)",
         "frames = sum(totals.frames for totals in record.units)",
         ("tests/bakeoff/record/test_session_rates.py",),

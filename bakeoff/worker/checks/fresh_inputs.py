@@ -28,8 +28,8 @@ _SLOW_NS = 1_000_000_000
 """Calls slower than this are tried in fewer rounds."""
 _FAST_NS = 2_000_000
 """Calls faster than this are tried in more rounds when hot: other processes delay a few of them."""
-_FEWEST_HOT, _MOST_HOT, _HOT_S = 20, 50, 1.0
-"""Hot calls before changed values: 50, or as many as fit into a second; after 20 an engine is taken to be hot."""
+_MOST_HOT, _HOT_S = 50, 0.5
+"""Calls on one binding after which an engine is taken to be hot, and the time that they may take."""
 _SLOWER = 1.5
 """Calls on new values that take longer than this many times those on known ones do work that known values save."""
 _SLOWER_WHEN_HOT = 1.3
@@ -239,19 +239,21 @@ def call_with_fresh_inputs(
     config: TimingConfig,
     changeable: Sequence[ChangeableInputs] = (),
     held: Collection[str] = (),
+    hot_calls: int = _MOST_HOT,
 ) -> FreshInputsResult:
     """Write other values into the tensors of the first set, bind and call; then change values on a hot binding.
 
     Where what calls took is the only evidence of stored results, all is done once more with other values, and the
     second result is returned: a machine changes its speed between two calls, an engine that stores results does it
-    again. `changeable` says how values of a binding are changed, `held` names inputs whose values must not be.
+    again. `changeable` says how values of a binding are changed, `held` names inputs whose values must not be,
+    and `hot_calls` is how often a set was called in the window: an engine that was not hot there need not be here.
     Overwrites `sets[0]`, so nothing that needs its values may follow.
     """
-    result = _try(engine, sets, config, changeable, held, 0)
+    result = _try(engine, sets, config, changeable, held, hot_calls, 0)
     if result.problem_of_times() is None:
         return result
     del result  # with its outputs
-    return _try(engine, sets, config, changeable, held, 1)
+    return _try(engine, sets, config, changeable, held, hot_calls, 1)
 
 
 def _try(
@@ -260,6 +262,7 @@ def _try(
     config: TimingConfig,
     changeable: Sequence[ChangeableInputs],
     held: Collection[str],
+    hot_calls: int,
     attempt: int,
 ) -> FreshInputsResult:
     """One attempt, 0 or 1, with values of its own."""
@@ -281,40 +284,32 @@ def _try(
         count = _FAST_HOT_ROUNDS if first.again_ns < _FAST_NS else rounds
         steps = [(2 * (number + attempt * _FAST_HOT_ROUNDS) + 3) / 128 for number in range(count - 1)]
         new_values = (altered(values, 1 + step, held) for step in steps)
+        former: Outputs | None = None
         for changed in chain(new_values, [entry.changed]):
             hot_outputs = None  # the last round's, before another is made
-            timed, hot_outputs = _hot_round(call, target, values, changed, config)
-            hot.append(timed)
+            samples = _call_often(call, target, values, hot_calls, config)
+            write({name: tensor.data for name, tensor in target.items()}, values)  # `data` has a version of its own
+            known_ns, known_outputs = time_call(call, config)
+            if former is None:
+                former = copied(known_outputs)
+                _call_often(call, target, values, hot_calls, config)  # the copy is no idle gap before new values
+            del known_outputs
+            write(target, changed)
+            changed_ns, hot_outputs = time_call(call, config)
+            hot_outputs = copied(hot_outputs)
+            typical_ns = round(median(samples[len(samples) // 2 :]))
+            hot.append(HotRound(typical_ns, known_ns, changed_ns, same(hot_outputs, former)))
     return FreshInputsResult(outputs, tuple(known), tuple(fresh), tuple(hot), hot_outputs)
 
 
-def _hot_round(
-    call: Call,
-    tensors: Mapping[str, Tensor],
-    values: Mapping[str, Tensor],
-    changed: Mapping[str, Tensor],
-    config: TimingConfig,
-) -> tuple[HotRound, Outputs]:
-    """Call many times on `values`, then once more after writing them again, and at last on `changed`.
-
-    Returns the outputs for `changed` too.
-    """
+def _call_often(call: Call, tensors: Inputs, values: Inputs, count: int, config: TimingConfig) -> list[int]:
+    """Write the values, and call until the binding is hot; returns the samples."""
     write(tensors, values)
     samples: list[int] = []
     started = time.monotonic()
-    while len(samples) < _MOST_HOT and (not samples or time.monotonic() - started < _HOT_S):
+    while not samples or (len(samples) < min(count, _MOST_HOT) and time.monotonic() - started < _HOT_S):
         samples.append(time_call(call, config)[0])
-    write({name: tensor.data for name, tensor in tensors.items()}, values)  # `data` has a version counter of its own
-    known_ns, outputs = time_call(call, config)
-    former = copied(outputs)
-    if len(samples) >= _FEWEST_HOT:
-        for _ in range(_FEWEST_HOT):  # so that the copy is no idle gap before the next values
-            time_call(call, config)
-    write(tensors, changed)
-    changed_ns, outputs = time_call(call, config)
-    outputs = copied(outputs)
-    typical_ns = round(median(samples[len(samples) // 2 :]))
-    return HotRound(typical_ns, known_ns, changed_ns, same(outputs, former)), outputs
+    return samples
 
 
 def _binder(engine: Engine, tensors: Mapping[str, Tensor]) -> Callable[[], Call]:

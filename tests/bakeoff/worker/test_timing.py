@@ -191,7 +191,7 @@ def test_both_clocks_see_the_same_moments(fast: Policy) -> None:
 
 
 def test_a_drifting_interval_runs_into_the_cap(fast: Policy) -> None:
-    policy = replace(fast, min_samples=5, min_s=0.01, cap_s=0.3, throughput_s=0.1, narrow_ratio=0.0)
+    policy = replace(fast, min_samples=5, min_s=0.01, full_s=0.01, cap_s=0.3, throughput_s=0.1, narrow_ratio=0.0)
     started = time.monotonic()
     timing = timed(policy, idle(5))
     assert timing.latency.stopped == "cap"

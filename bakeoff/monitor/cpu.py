@@ -5,9 +5,8 @@ added up here are the counters' steps, so processes that start and end between t
 """
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,8 +23,7 @@ _FORGET_EVERY = 20
 """Readings after which processes outside the tree are looked at again: the kernel gives their numbers to others."""
 
 
-@dataclass(slots=True)
-class _Process:
+class _Process(NamedTuple):
     """A line of /proc/[pid]/stat; times in ticks."""
 
     parent: int
@@ -53,22 +51,24 @@ class ProcessTree:
         self._pid, self._without, self._proc = pid, frozenset(without), f"{root}/proc"
         self._members: dict[int, _Process] = {}
         self._outside: set[int] = set()
-        self._owed: dict[int, int] = {}
-        """Ticks of processes that have ended, by the one that waits for them: they were counted, and will be added to
-        its counters."""
+        self._owed = 0
+        """Ticks of processes that have ended: they were counted, and will be added to the counters of those that wait
+        for them."""
         self._ticks = 0
         self._readings = 0
 
     def read(self) -> TreeReading | None:
         """None once no process is left, or /proc does not tell."""
         found = self._scan()
-        members = self._inside(found)
+        before = {
+            pid: each for pid, each in self._members.items() if pid in found and found[pid].started == each.started
+        }
+        members = _below(found, before if self._readings else [self._pid])
         if self._readings:
-            self._settle(members)
-            self._ticks += sum(self._spent(pid, process) for pid, process in members.items())
+            self._count(before, members)
         self._readings += 1
+        self._outside = (self._outside | found.keys()) - members.keys()
         self._members = members
-        self._outside = {pid for pid in (*found, *self._outside) if pid not in members}
         if not members:
             return None
         return TreeReading(self._ticks * _TICK_NS, sum(each.pages for each in members.values()) * _PAGE_BYTES)
@@ -82,12 +82,8 @@ class ProcessTree:
         if self._readings % _FORGET_EVERY == 0:
             self._outside.clear()
         self._outside &= present
-        found = {}
-        for pid in present - self._outside - self._without:
-            process = self._stat(pid)
-            if process is not None:
-                found[pid] = process
-        return found
+        found = ((pid, self._stat(pid)) for pid in present - self._outside - self._without)
+        return {pid: process for pid, process in found if process is not None}
 
     def _stat(self, pid: int) -> _Process | None:
         with suppress(OSError, ValueError, IndexError):
@@ -96,57 +92,40 @@ class ProcessTree:
                 columns = os.read(descriptor, 4096).rpartition(b") ")[2].split()
             finally:
                 os.close(descriptor)
-            user, system, children_user, children_system = (int(column) for column in columns[11:15])
-            return _Process(
-                parent=int(columns[1]),
-                started=int(columns[19]),
-                own=user + system,
-                waited_for=children_user + children_system,
-                pages=max(0, int(columns[21])),
-            )
+            user, system, children_user, children_system = map(int, columns[11:15])
+            parent, started, pages = int(columns[1]), int(columns[19]), max(0, int(columns[21]))
+            return _Process(parent, started, user + system, children_user + children_system, pages)
         return None
 
-    def _inside(self, found: dict[int, _Process]) -> dict[int, _Process]:
-        children: dict[int, list[int]] = {}
-        for pid, process in found.items():
-            children.setdefault(process.parent, []).append(pid)
-        if self._readings:
-            pending = [pid for pid in self._members if self._same(pid, found)]
-        else:
-            pending = [self._pid] if self._pid in found else []
-        inside: dict[int, _Process] = {}
-        while pending:
-            pid = pending.pop()
-            if pid not in inside:
-                inside[pid] = found[pid]
-                pending += children.get(pid, ())
-        return inside
-
-    def _same(self, pid: int, now: dict[int, _Process]) -> bool:
-        """Whether a member of the last reading is there still, and not another process of its number."""
-        return pid in self._members and pid in now and now[pid].started == self._members[pid].started
-
-    def _settle(self, now: dict[int, _Process]) -> None:
-        """Note what was counted for processes that have ended and will appear in the counters of an ancestor."""
-        ended = {pid: process for pid, process in self._members.items() if not self._same(pid, now)}
-        for pid, process in ended.items():
+    def _count(self, before: Mapping[int, _Process], now: Mapping[int, _Process]) -> None:
+        """Add what was used since the last reading; `before` are those of its processes that are there still."""
+        ended = {pid: process for pid, process in self._members.items() if pid not in before}
+        for process in ended.values():
             heir = process.parent
             for _ in ended:
                 heir = ended[heir].parent if heir in ended else heir
-            counted = process.own + process.waited_for + self._owed.pop(pid, 0)
-            if heir in now:
-                self._owed[heir] = self._owed.get(heir, 0) + counted
+            self._owed += process.own + process.waited_for if heir in now else 0
+        own = waited_for = 0
+        for pid, process in now.items():
+            own += max(0, process.own - (before[pid].own if pid in before else 0))
+            waited_for += max(0, process.waited_for - (before[pid].waited_for if pid in before else 0))
+        settled = min(waited_for, self._owed)
+        self._owed -= settled
+        self._ticks += own + waited_for - settled
 
-    def _spent(self, pid: int, now: _Process) -> int:
-        """Ticks that a process and its ended children used since the last reading, as far as they were not counted."""
-        before = self._members[pid] if self._same(pid, {pid: now}) else None
-        own = now.own - (before.own if before else 0)
-        waited_for = now.waited_for - (before.waited_for if before else 0)
-        owed = self._owed.get(pid, 0)
-        settled = min(max(0, waited_for), owed)
-        if owed:
-            self._owed[pid] = owed - settled
-        return max(0, own) + max(0, waited_for - settled)
+
+def _below(found: Mapping[int, _Process], tops: Iterable[int]) -> dict[int, _Process]:
+    """Those of the processes that are at the tops or below them."""
+    children: dict[int, list[int]] = {}
+    for pid, process in found.items():
+        children.setdefault(process.parent, []).append(pid)
+    pending, inside = list(tops), dict[int, _Process]()
+    while pending:
+        pid = pending.pop()
+        if pid in found and pid not in inside:
+            inside[pid] = found[pid]
+            pending += children.get(pid, ())
+    return inside
 
 
 class CpuProbe:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bakeoff.machine.gpus import REASONS, ask, find_gpu
+from bakeoff.machine.gpus import REASONS, Gpu, find_gpu
 from bakeoff.monitor.energy import Counter, Integral, device_energy
 from bakeoff.monitor.request import MIB, GpuQuantity, ProbeReport, Reading
 from bakeoff.record.monitor import DeviceEnergy, ThrottleTime
@@ -35,7 +35,6 @@ class _Query:
     """The series' name, or what else it is about."""
     question: Callable[[int], float | None]
     """Given the time. None where there is nothing to record of it now."""
-    errors: tuple[type[Exception], ...]
     asked: int = 0
     refused: int = 0
     refused_in_a_row: int = 0
@@ -45,67 +44,58 @@ class _Query:
     """Time of the last answer."""
     given_up: bool = False
 
-    def put(self, now_ns: int) -> float | None:
+    def put(self, now_ns: int, errors: tuple[type[Exception], ...]) -> float | None:
         if self.given_up:
             return None
         self.asked += 1
         try:
             value = self.question(now_ns)
-        except self.errors as error:
+        except errors as error:
             self.refused += 1
             self.refused_in_a_row += 1
-            self.problem = (
-                str(error) if isinstance(error, _Unknown) else f"NVML says '{str(error) or type(error).__name__}'"
-            )
+            text = str(error)
+            self.problem = text if isinstance(error, _Unknown) else f"NVML says '{text or type(error).__name__}'"
             self.given_up = self.answered_ns is None or self.refused_in_a_row == _PATIENCE
             return None
         self.refused_in_a_row, self.answered_ns = 0, now_ns
         return value
 
-    def known_s(self, begun_ns: int) -> float | None:
-        """Seconds from `begun_ns` after which it was not answered any more; None where it was, or never was."""
-        return (self.answered_ns - begun_ns) / 1e9 if self.given_up and self.answered_ns is not None else None
-
-    def missing(self, begun_ns: int) -> str:
+    def missing(self) -> str:
         """What is unknown for this question's sake, to be preceded by names; "" where it was answered every time."""
         if not self.refused:
             return ""
-        known_s = self.known_s(begun_ns)
-        if known_s is not None:
-            return f"is unknown after {known_s:.1f} s: {self.problem}"
-        if self.given_up:
-            return f"is unknown: {self.problem}"
-        return f"was not told {self.refused} of {self.asked} times: {self.problem}"
+        if not self.given_up:
+            return f"was not told {self.refused} of {self.asked} times: {self.problem}"
+        after = "" if self.answered_ns is None else f" after {self.answered_ns / 1e9:.1f} s"
+        return f"is unknown{after}: {self.problem}"
 
 
 class _SmActivity:
     """Share of SMs that were busy between two samples of GPM, which GPUs since Hopper have."""
 
-    def __init__(self, library: Any, gpu: Any, whole: Any) -> None:
-        self._library, self._whole = library, whole
-        self._instance = None if gpu is whole else gpu
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
         self._metrics: Any = None
-        self._before: tuple[int, Any] | None = None
+        self._last: Any = None
         self._spare: Any = None
+        self._last_ns: int | None = None
 
     def __call__(self, now_ns: int) -> float | None:
         """Percent since the call before; None where that is too short ago. Raises NVML's errors and _Unknown."""
-        library = self._library
+        library, gpu = self._gpu.library, self._gpu
         if self._metrics is None:
             self._prepare()
-        if self._before is not None and now_ns - self._before[0] <= _LEAST_GPM_NS:
+        if self._last_ns is not None and now_ns - self._last_ns <= _LEAST_GPM_NS:
             return None
-        sample, self._spare = self._spare or library.nvmlGpmSampleAlloc(), None
-        if self._instance is None:
-            library.nvmlGpmSampleGet(self._whole, sample)
+        if gpu.handle is gpu.whole:
+            library.nvmlGpmSampleGet(gpu.whole, self._spare)
         else:
-            part = library.nvmlDeviceGetGpuInstanceId(self._instance)
-            library.nvmlGpmMigSampleGet(self._whole, part, sample)
-        before, self._before = self._before, (now_ns, sample)
-        if before is None:
+            library.nvmlGpmMigSampleGet(gpu.whole, library.nvmlDeviceGetGpuInstanceId(gpu.handle), self._spare)
+        before, before_ns = self._last, self._last_ns
+        self._last, self._last_ns, self._spare = self._spare, now_ns, before
+        if before_ns is None:
             return None
-        self._spare = before[1]
-        self._metrics.sample1, self._metrics.sample2 = before[1], sample
+        self._metrics.sample1, self._metrics.sample2 = before, self._last
         library.nvmlGpmMetricsGet(self._metrics)
         metric = self._metrics.metrics[0]
         if metric.nvmlReturn != library.NVML_SUCCESS:
@@ -113,9 +103,10 @@ class _SmActivity:
         return float(metric.value)
 
     def _prepare(self) -> None:
-        library = self._library
-        if not library.nvmlGpmQueryDeviceSupport(self._whole).isSupportedDevice:
+        library = self._gpu.library
+        if not library.nvmlGpmQueryDeviceSupport(self._gpu.whole).isSupportedDevice:
             raise _Unknown("this GPU has no GPM, which Hopper and newer ones have")
+        self._last, self._spare = library.nvmlGpmSampleAlloc(), library.nvmlGpmSampleAlloc()
         self._metrics = library.c_nvmlGpmMetricsGet_t()
         self._metrics.version = library.NVML_GPM_METRICS_GET_VERSION
         self._metrics.numMetrics = 1
@@ -127,49 +118,71 @@ class _Device:
     """One GPU or MIG instance that is watched."""
 
     uuid: str
-    gpu: Any
-    whole: Any
+    gpu: Gpu
     whole_uuid: str
-    queries: list[_Query] = field(default_factory=list)
-    counter: Counter | None = None
+    counter: Counter | None
     """None where energy is not asked, or another instance of the same GPU tells it."""
     integral: Integral = field(default_factory=Integral)
+    queries: Sequence[_Query] = ()
     reasons_told: int = 0
     """Samples that told reasons for lower clocks, or that there was none."""
     reasons: dict[int, int] = field(default_factory=dict)
     """In how many of them a reason was set, by its bit."""
 
-    def power_w(self, milliwatts: int, now_ns: int) -> float:
-        self.integral.add(now_ns, milliwatts / 1e3)
-        return milliwatts / 1e3
+    def questions(self) -> Iterator[tuple[GpuQuantity, str, Callable[[int], float | None]]]:
+        """All that can be asked: the quantity, what is asked for it, and how."""
+        library, part, whole = self.gpu.library, self.gpu.handle, self.gpu.whole
+        sensor, clock = library.NVML_TEMPERATURE_GPU, library.NVML_CLOCK_SM
+        yield "memory", "gpu.memory", lambda _: library.nvmlDeviceGetMemoryInfo(part).used / MIB
+        yield "busy", "gpu.busy", lambda _: float(library.nvmlDeviceGetUtilizationRates(part).gpu)
+        yield "sm_active", "gpu.sm_active", _SmActivity(self.gpu)
+        yield "temperature", "gpu.temperature", lambda _: float(library.nvmlDeviceGetTemperature(whole, sensor))
+        yield "power", _POWER, self._power_w
+        if self.counter is not None:
+            yield "power", _COUNTER, self._count
+        yield "clocks", "gpu.clock", lambda _: float(library.nvmlDeviceGetClockInfo(whole, clock))
+        yield "throttle", "the reasons for lower clocks", self._keep_reasons
 
-    def keep_reasons(self, reasons: int) -> None:
+    def _power_w(self, now_ns: int) -> float:
+        watts: float = self.gpu.library.nvmlDeviceGetPowerUsage(self.gpu.whole) / 1e3
+        self.integral.add(now_ns, watts)
+        return watts
+
+    def _count(self, now_ns: int) -> None:
+        assert self.counter is not None
+        self.counter.add(now_ns, self.gpu.library.nvmlDeviceGetTotalEnergyConsumption(self.gpu.whole))
+
+    def _keep_reasons(self, _now_ns: int) -> None:
+        told = self.gpu.library.nvmlDeviceGetCurrentClocksEventReasons(self.gpu.whole)
         self.reasons_told += 1
         for bit in REASONS:
-            if reasons & bit:
+            if told & bit:
                 self.reasons[bit] = self.reasons.get(bit, 0) + 1
 
-    def energy(self, begun_ns: int) -> Iterator[DeviceEnergy]:
-        if self.counter is not None:
-            notes = [] if self.gpu is self.whole else [f"of the whole GPU, of which {self.uuid} is a part"]
-            known = [query.known_s(begun_ns) for query in self.queries if query.name in (_POWER, _COUNTER)]
-            ended = [seconds for seconds in known if seconds is not None]
-            if ended:
-                notes.append(f"of the first {min(ended):.1f} s")
-            yield device_energy(self.whole_uuid, self.counter, self.integral, "; ".join(notes))
-
-    def throttled(self) -> Iterator[ThrottleTime]:
-        for bit, count in sorted(self.reasons.items()):
-            yield ThrottleTime(self.uuid, REASONS[bit], count / self.reasons_told)
-
-    def missing(self, begun_ns: int) -> Iterator[str]:
+    def report(self) -> ProbeReport:
         """One sentence for all questions that ended in the same way."""
+        energy: tuple[DeviceEnergy, ...] = ()
         names: dict[str, list[str]] = {}
+        if self.counter is not None:
+            notes = [] if self.gpu.handle is self.gpu.whole else [f"of the whole GPU, of which {self.uuid} is a part"]
+            ended = [
+                query.answered_ns
+                for query in self.queries
+                if query.name in (_POWER, _COUNTER) and query.given_up and query.answered_ns is not None
+            ]
+            notes += [f"of the first {min(ended) / 1e9:.1f} s"] if ended else []
+            energy = (device_energy(self.whole_uuid, self.counter, self.integral, "; ".join(notes)),)
         for query in self.queries:
-            if text := query.missing(begun_ns):
+            if text := query.missing():
                 names.setdefault(text, []).append(query.name)
-        for text, several in names.items():
-            yield f"{', '.join(several)} of {self.uuid} {text}"
+        return ProbeReport(
+            energy,
+            tuple(
+                ThrottleTime(self.uuid, REASONS[bit], count / self.reasons_told)
+                for bit, count in sorted(self.reasons.items())
+            ),
+            tuple(f"{', '.join(several)} of {self.uuid} {text}" for text, several in names.items()),
+        )
 
 
 class GpuProbe:
@@ -179,6 +192,7 @@ class GpuProbe:
         """`library` is the initialised pynvml, or None where there is no driver."""
         self._begun_ns: int | None = None
         self._devices: list[_Device] = []
+        self._errors = (_Unknown,) if library is None else (library.NVMLError, _Unknown)
         self._notes: list[str] = []
         counted: set[str] = set()
         for uuid in uuids:
@@ -187,65 +201,28 @@ class GpuProbe:
                 reason = "no NVIDIA driver answers" if library is None else "NVML knows no device of that UUID"
                 self._notes.append(f"{uuid} was not watched: {reason}")
                 continue
-            handle, whole = gpu.handle, gpu.whole
-            whole_uuid = uuid if whole is handle else str(ask(library, "nvmlDeviceGetUUID", whole) or uuid)
-            device = _Device(uuid, handle, whole, whole_uuid)
-            if "power" in quantities and whole_uuid not in counted:
-                counted.add(whole_uuid)
-                device.counter = Counter(COUNTER_PERIOD_NS)
-            device.queries += _queries(library, device, quantities)
+            whole_uuid = uuid if gpu.whole is gpu.handle else str(gpu.ask("UUID") or uuid)
             shared = [quantity for quantity in _OF_WHOLE_GPU if quantity in quantities]
-            if whole is not handle and shared:
+            if gpu.whole is not gpu.handle and shared:
                 self._notes.append(f"{uuid} is a part of {whole_uuid}: {', '.join(shared)} are of the whole GPU")
+            counts = "power" in quantities and whole_uuid not in counted
+            device = _Device(uuid, gpu, whole_uuid, Counter(COUNTER_PERIOD_NS) if counts else None)
+            device.queries = [_Query(name, how) for what, name, how in device.questions() if what in quantities]
+            counted |= {whole_uuid}
             self._devices.append(device)
 
     def sample(self, now_ns: int) -> Iterator[Reading]:
-        if self._begun_ns is None:
-            self._begun_ns = now_ns
+        begun_ns = self._begun_ns = now_ns if self._begun_ns is None else self._begun_ns
         for device in self._devices:
             for query in device.queries:
-                value = query.put(now_ns)
+                value = query.put(now_ns - begun_ns, self._errors)
                 if value is not None:
                     yield Reading(query.name, device.uuid, value)
 
     def report(self) -> ProbeReport:
-        begun_ns = self._begun_ns or 0
+        reports = [device.report() for device in self._devices]
         return ProbeReport(
-            tuple(energy for device in self._devices for energy in device.energy(begun_ns)),
-            tuple(time for device in self._devices for time in device.throttled()),
-            (*self._notes, *(text for device in self._devices for text in device.missing(begun_ns))),
+            tuple(energy for report in reports for energy in report.energy),
+            tuple(time for report in reports for time in report.throttled),
+            (*self._notes, *(text for report in reports for text in report.missing)),
         )
-
-
-def _queries(library: Any, device: _Device, quantities: Collection[GpuQuantity]) -> Iterator[_Query]:
-    errors = (library.NVMLError, _Unknown)
-    gpu, whole, counter = device.gpu, device.whole, device.counter
-
-    def energy(now_ns: int) -> None:
-        if counter is not None:
-            counter.add(now_ns, library.nvmlDeviceGetTotalEnergyConsumption(whole))
-
-    def power(now_ns: int) -> float:
-        return device.power_w(library.nvmlDeviceGetPowerUsage(whole), now_ns)
-
-    def reasons(_now_ns: int) -> None:
-        device.keep_reasons(library.nvmlDeviceGetCurrentClocksEventReasons(whole))
-
-    if "memory" in quantities:
-        yield _Query("gpu.memory", lambda _: library.nvmlDeviceGetMemoryInfo(gpu).used / MIB, errors)
-    if "busy" in quantities:
-        yield _Query("gpu.busy", lambda _: float(library.nvmlDeviceGetUtilizationRates(gpu).gpu), errors)
-    if "sm_active" in quantities:
-        yield _Query("gpu.sm_active", _SmActivity(library, gpu, whole), errors)
-    if "temperature" in quantities:
-        sensor = library.NVML_TEMPERATURE_GPU
-        yield _Query("gpu.temperature", lambda _: float(library.nvmlDeviceGetTemperature(whole, sensor)), errors)
-    if "power" in quantities:
-        yield _Query(_POWER, power, errors)
-    if counter is not None:
-        yield _Query(_COUNTER, energy, errors)
-    if "clocks" in quantities:
-        clock = library.NVML_CLOCK_SM
-        yield _Query("gpu.clock", lambda _: float(library.nvmlDeviceGetClockInfo(whole, clock)), errors)
-    if "throttle" in quantities:
-        yield _Query("the reasons for lower clocks", reasons, errors)

@@ -1,13 +1,13 @@
 """Takes samples on an absolute schedule, keeps them in bounded series, and bounds what that costs."""
 
 import json
-import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from math import isfinite
 from pathlib import Path
+from typing import BinaryIO
 
 from bakeoff.monitor.request import LEAST_INTERVAL_S, MOST_INTERVAL_S, UNITS, Probe, ProbeReport, Reading
 from bakeoff.monitor.series import Histogram, Series
@@ -28,41 +28,41 @@ class RawFile:
 
     def __init__(self, path: str) -> None:
         self.problem = ""
-        self._path = path
-        self._kept_bytes = 0
-        self._descriptor = -1
-        try:
+        self._path, self._kept_bytes = path, 0
+        self._file: BinaryIO | None = None
+        with self._trying():
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        except (OSError, ValueError) as error:
-            self._end(error)
-        self._write(json.dumps({"monotonic_ns": time.monotonic_ns(), "wall_ns": time.time_ns()}) + "\n")
+            self._file = open(path, "wb", buffering=0)  # noqa: SIM115 - closed by close()
+            self._write({"monotonic_ns": time.monotonic_ns(), "wall_ns": time.time_ns()})
 
     def write(self, t_ns: int, readings: Iterable[Reading]) -> None:
         """Add samples of one time; their values must be finite."""
-        self._write("".join(json.dumps({"t_ns": t_ns, **reading._asdict()}) + "\n" for reading in readings))
+        with self._trying():
+            self._write(*({"t_ns": t_ns, **reading._asdict()} for reading in readings))
 
     def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
-    def _write(self, text: str) -> None:
-        data = text.encode()
+    def _write(self, *lines: Mapping[str, object]) -> None:
+        data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+        written = 0
+        while self._file is not None and written < len(data):
+            written += self._file.write(data[written:])
+        self._kept_bytes += written
+
+    @contextmanager
+    def _trying(self) -> Iterator[None]:
         try:
-            while data and self._descriptor >= 0:
-                data = data[os.write(self._descriptor, data) :]
-                self._kept_bytes += 0 if data else len(text)
-        except OSError as error:
-            self._end(error)
-
-    def _end(self, error: Exception) -> None:
-        reason = getattr(error, "strerror", None) or error
-        self.problem = f"not every sample is in {self._path}: it cannot be written ({reason})"
-        if self._descriptor >= 0:
-            with suppress(OSError):
-                os.ftruncate(self._descriptor, self._kept_bytes)
-            self.close()
+            yield
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            self.problem = f"not every sample is in {self._path}: it cannot be written ({reason})"
+            if self._file is not None:
+                with suppress(OSError):
+                    self._file.truncate(self._kept_bytes)
+                self.close()
 
 
 class Group:

@@ -55,24 +55,6 @@ class Series:
             Point(t, least, total / count, greatest, count) for t, least, total, greatest, count in self._points
         )
 
-    @property
-    def count(self) -> int:
-        return sum(point[4] for point in self._points)
-
-    @property
-    def least(self) -> float | None:
-        """None of an empty series, as `greatest` and `mean`."""
-        return min((point[1] for point in self._points), default=None)
-
-    @property
-    def greatest(self) -> float | None:
-        return max((point[3] for point in self._points), default=None)
-
-    @property
-    def mean(self) -> float | None:
-        count = self.count
-        return sum(point[2] for point in self._points) / count if count else None
-
 
 class Histogram:
     """How often positive whole numbers of any size were seen, in buckets that grow by 0.2 %. Not thread-safe."""

@@ -55,7 +55,9 @@ def written(record: SessionRecord, asked: Settings) -> tuple[Path, ...]:
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    """All files below it but those of the cache, whose folder lies beside."""
+    found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return sorted(str(path) for path in found if path.parts[0] != "cache")
 
 
 class TestNames:

@@ -52,7 +52,7 @@ def make_record(session: "Session", status: str, ended_ns: int, monitored: Monit
         parameters=recording.models.models(),
         series=recording.series(),
         monitored=monitored,
-        cost=RecordingCost(session.range_ns, recording.count, session.dropped),
+        cost=RecordingCost(session.range_ns, recording.count, tuple(session.dropped)),
         rank=session.rank,
         findings=recording.notes.findings(),
     )

@@ -2,8 +2,8 @@
 nothing."""
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from time import monotonic_ns, time_ns
@@ -19,11 +19,15 @@ from bakeoff.profile.ranges import NOTHING, Nothing, Range, innermost, open_rang
 from bakeoff.profile.recording import AskedKind, Snapshot, take_snapshot
 from bakeoff.profile.stages import clean
 from bakeoff.profile.torch_state import DeviceClock
+from bakeoff.record.finding import SessionCode
 from bakeoff.record.monitor import Monitored
 from bakeoff.record.session import RangeTotal, RankFacts, SessionRecord
 
 if TYPE_CHECKING:
     from bakeoff.profile.profiler import Profiler
+
+
+_NO_MONITOR = "the monitor gave nothing"
 
 
 class Session:
@@ -35,7 +39,7 @@ class Session:
 
     def __init__(self, profiler: "Profiler", name: str, tags: Mapping[str, Scalar]) -> None:
         """`tags` are those of the settings and of this session together, checked."""
-        self._profiler = profiler
+        self.profiler, self.device = profiler, profiler.device
         self.name = text(name) or "session"
         self.tags = {text(key): text(value) if isinstance(value, str) else value for key, value in tags.items()}
         self.settings = profiler.settings
@@ -48,19 +52,18 @@ class Session:
         self._within = ExitStack()
         """A stage of a session that it was asked for within."""
         self._budget: Budget | None = None
-        self._dropped: list[str] = []
+        self.range_ns = 0.0
+        """Cost of an empty range."""
+        self.dropped: list[str] = []
+        """Kinds of ranges that were left out after recording had cost more than the limit."""
         self._monitor: Any = None
         self._monotonic_ns = 0
         """Its start by the clock of the monitor."""
         self._raw: Path | None = None
         self._live: Any = None
-        self._before: tuple[RangeTotal, ...] = ()
-        self._rank: RankFacts | None = None
-        self._wall_ns = self._pid = 0
-
-    @property
-    def profiler(self) -> "Profiler":
-        return self._profiler
+        self.before: tuple[RangeTotal, ...] = ()
+        self.rank: RankFacts | None = None
+        self.started_wall_ns = self._pid = 0
 
     @property
     def is_open(self) -> bool:
@@ -87,7 +90,7 @@ class Session:
         self._pid = os.getpid()
         inside = outer
         while inside is not None:
-            if inside.is_open and inside._profiler is self._profiler:
+            if inside.is_open and inside.profiler is self.profiler:
                 inside.recording.event("session_in_session", {"session": self.name, **self.tags})
                 self._within.enter_context(inside.stage(self.name))
                 return inside
@@ -97,25 +100,25 @@ class Session:
         return self
 
     def _open(self) -> None:
-        recording, profiler, settings = self.recording, self._profiler, self.settings
+        recording, profiler, settings = self.recording, self.profiler, self.settings
         recording.has_units = settings.profile_block_computation
         recording.has_steps = settings.profile_diffusion_steps
         recording.has_models = settings.profile_model_parameters
-        range_ns = profiler.range_ns()
+        self.range_ns = profiler.range_ns()
         recording.device = self._device_clock()
-        self._rank = self._find_rank()
+        self._find_rank()
         self._check_folder()
         self._start_monitor()
         before = profiler.take_before()
-        self._before = before.totals()
+        self.before = before.totals()
         recording.take(before)
         for name, model in profiler.models.items():
             recording.parameters(name, model["parameters_count"], model["model_type"])
         recording.heir = lambda: profiler.before
         recording.root.outer = open_range()
         started = recording.begin()
-        self._wall_ns, self._monotonic_ns = time_ns(), monotonic_ns()
-        self._budget = Budget(range_ns, settings.overhead_limit, started)
+        self.started_wall_ns, self._monotonic_ns = time_ns(), monotonic_ns()
+        self._budget = Budget(self.range_ns, settings.overhead_limit, started)
         recording.check = self._check_cost
         current_session.set(self)
         innermost.set(recording.root)
@@ -145,7 +148,7 @@ class Session:
         ended = recording.end()
         current_session.set(self._outer)
         innermost.set(recording.root.outer)
-        self._profiler.closed(self)
+        self.profiler.closed(self)
         monitored: Monitored | None = None
         try:
             self._stop_live()
@@ -182,7 +185,7 @@ class Session:
         try:
             from bakeoff.profile.files import check_writable
 
-            check_writable(self.name, self.settings, self._rank)
+            check_writable(self.name, self.settings, self.rank)
         except Exception as error:  # noqa: BLE001  # a session in memory is better than none
             said = str(error) if isinstance(error, BakeoffError) else error_text(error)
             say(f"session '{one_line(self.name)}' will have no files: {said}; give another output_dir")
@@ -238,112 +241,75 @@ class Session:
             found = found._outer
         return found
 
-    @property
-    def before(self) -> tuple[RangeTotal, ...]:
-        return self._before
-
-    @property
-    def rank(self) -> RankFacts | None:
-        return self._rank
-
-    @property
-    def device(self) -> str:
-        return self._profiler.device
-
-    @property
-    def started_wall_ns(self) -> int:
-        return self._wall_ns
-
-    @property
-    def range_ns(self) -> float:
-        return self._budget.range_ns if self._budget is not None else 0.0
-
-    @property
-    def dropped(self) -> tuple[str, ...]:
-        """Kinds of ranges that were left out after recording had cost more than the limit."""
-        return tuple(self._dropped)
-
     def _check_cost(self) -> None:
         dropped = self._budget.exceeded(self.recording) if self._budget is not None else None
         if dropped is not None:
-            self._dropped.append(dropped)
+            self.dropped.append(dropped)
 
     def _device_clock(self) -> DeviceClock | None:
-        if not self.device.startswith("cuda"):
-            return None
-        try:
-            return DeviceClock(self.device)
-        except Exception as error:  # noqa: BLE001  # without torch or a GPU: host times are recorded still
-            self.recording.notes.add("no-device-times", f"no times of {self.device}: {error_text(error)}")
-            return None
+        found = None
+        if self.device.startswith("cuda"):
+            with self._survived("no-device-times", f"no times of {self.device}"):  # host times are recorded still
+                found = DeviceClock(self.device)
+        return found
 
-    def _find_rank(self) -> RankFacts | None:
-        def note(said: str) -> None:
-            self.recording.notes.add("rank-unknown", said)
-
-        try:
+    def _find_rank(self) -> None:
+        with self._survived("rank-unknown", "the rank of this process is unknown"):  # a process group in any state
             from bakeoff.profile.ranks.facts import rank_facts
 
             uuid = self.recording.device.uuid() if self.recording.device is not None else ""
-            return rank_facts(uuid, self._profiler.parallelism, self.name, note)
-        except Exception as error:  # noqa: BLE001  # a process group in any state
-            note(f"the rank of this process is unknown: {error_text(error)}")
-            return None
+            notes = self.recording.notes
+            self.rank = rank_facts(
+                uuid, self.profiler.parallelism, self.name, lambda said: notes.add("rank-unknown", said)
+            )
 
     def _start_monitor(self) -> None:
-        try:
+        with self._survived("monitor-failed", _NO_MONITOR):
             from bakeoff.profile.files import raw_file
             from bakeoff.profile.watching import start_monitor
 
-            self._raw = raw_file(self.name, time_ns(), self.settings, self._rank)
+            self._raw = raw_file(self.name, time_ns(), self.settings, self.rank)
             self._monitor = start_monitor(self.settings, str(self._raw or ""))
-        except Exception as error:  # noqa: BLE001  # a session without a monitor is better than none
-            self._monitor_failed(error)
 
     def _stop_monitor(self) -> Monitored | None:
-        if self._monitor is None:
-            return None
-        try:
-            from bakeoff.profile.files import raw_file
+        found: Monitored | None = None
+        with self._survived("monitor-failed", _NO_MONITOR):
+            if self._monitor is not None:
+                from bakeoff.profile.files import raw_file
 
-            found: Monitored = self._monitor.stop(self._monotonic_ns)
-            if self._raw is not None and self._raw.exists():  # it was named before the session had a start
-                target = raw_file(self.name, self._wall_ns, self.settings, self._rank)
-                self._raw.replace(target or self._raw)
-            return found
-        except Exception as error:  # noqa: BLE001  # as above
-            self._monitor_failed(error)
-            return None
-
-    def _monitor_failed(self, error: Exception) -> None:
-        self.recording.notes.add("monitor-failed", f"the monitor gave nothing: {error_text(error)}")
+                found = self._monitor.stop(self._monotonic_ns)
+                if self._raw is not None and self._raw.exists():  # it was named before the session had a start
+                    target = raw_file(self.name, self.started_wall_ns, self.settings, self.rank)
+                    self._raw.replace(target or self._raw)
+        return found
 
     def _latest(self) -> Mapping[str, float]:
-        if self._monitor is None:
-            return {}
-        try:
-            return dict(self._monitor.latest())
-        except Exception as error:  # noqa: BLE001  # as above
-            self._monitor_failed(error)
-            return {}
+        found: dict[str, float] = {}
+        with self._survived("monitor-failed", _NO_MONITOR):
+            if self._monitor is not None:
+                found.update(self._monitor.latest())
+        return found
 
     def _start_live(self) -> None:
-        if not self.settings.real_time_display:
-            return
-        try:
-            from bakeoff.profile.live import Live
+        with self._survived("live-failed", "no live display"):
+            if self.settings.real_time_display:
+                from bakeoff.profile.live import Live
 
-            self._live = Live(self)
-            self._live.start()
-        except Exception as error:  # noqa: BLE001  # a display must not end the pipeline
-            self.recording.notes.add("live-failed", f"no live display: {error_text(error)}")
+                self._live = Live(self)
+                self._live.start()
 
     def _stop_live(self) -> None:
-        try:
+        with self._survived("live-failed", "the live display failed"):
             if self._live is not None:
                 self._live.stop()
+
+    @contextmanager
+    def _survived(self, code: SessionCode, text: str) -> Iterator[None]:
+        """What fails within it is a finding: it must not end the pipeline."""
+        try:
+            yield
         except Exception as error:  # noqa: BLE001  # as above
-            self.recording.notes.add("live-failed", f"the live display failed: {error_text(error)}")
+            self.recording.notes.add(code, f"{text}: {error_text(error)}")
 
 
 class NoSession:

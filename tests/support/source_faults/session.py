@@ -49,8 +49,8 @@ FAULTS: tuple[Fault, ...] = (
         "session",
         "what ran before the first session is lost",
         "bakeoff/profile/session.py",
-        "self._before = before.totals()",
-        "self._before = ()",
+        "self.before = before.totals()",
+        "self.before = ()",
         ("tests/bakeoff/profile/test_sessions.py::test_ranges_before_a_session_are_told_by_the_next_one_alone",),
     ),
     Fault(

@@ -15,7 +15,7 @@ from bakeoff.cli.common import (
     say,
     say_command,
 )
-from bakeoff.cli.mixes import find_user_code
+from bakeoff.cli.pipeline import find_user_code
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.models.words import counted
 

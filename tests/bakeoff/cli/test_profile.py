@@ -9,9 +9,8 @@ import typer
 from profile_records import on_gpu, profiled, stored
 from typer.testing import CliRunner
 
-from bakeoff.cli import app, nsight, profile
-from bakeoff.cli.mixes import Manner
-from bakeoff.cli.profile import _new_folder
+from bakeoff.cli import app, pipeline
+from bakeoff.cli.pipeline import Manner, _new_folder, _nsight
 from bakeoff.machine import paths
 from bakeoff.models.errors import BakeoffError
 from bakeoff.pipeline.request import PipelineRequest, check_counts
@@ -57,7 +56,7 @@ def test_traces_are_copied_before_the_page_says_so(
         raise typer.Exit(1)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(profile, "run_mixes", run)
+    monkeypatch.setattr(pipeline, "run_mixes", run)
     kept = paths.cache_folder() / "traces" / "run" / "mix.json.gz"
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"a trace")
@@ -81,7 +80,7 @@ def test_without_nsight_the_exact_command_is_printed(
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda _name: None)
     monkeypatch.setattr("sys.argv", ["bakeoff", "profile", "owl", f"--{tool}", "--units", "5"])
-    assert nsight.nsight(tool) == 3  # type: ignore[arg-type]
+    assert _nsight(tool) == 3  # type: ignore[arg-type]
     said = capsys.readouterr()
     assert said.out.startswith(f"{tool} ")
     assert window in said.out
@@ -95,5 +94,5 @@ def test_with_nsight_it_runs_and_its_exit_code_is_ours(tmp_path: Path, monkeypat
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     monkeypatch.setattr("sys.argv", ["bakeoff", "profile", "toy", "--nsys"])
-    assert nsight.nsight("nsys") == 7
+    assert _nsight("nsys") == 7
     assert said.read_text().split()[-2:] == ["toy", "--capture"]

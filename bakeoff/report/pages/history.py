@@ -16,7 +16,7 @@ from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeli
 from bakeoff.report.columns import COLUMNS, Context, contexts
 from bakeoff.report.comparable import baselines, stale_reasons, stated_over
 from bakeoff.report.comparisons import sentence
-from bakeoff.report.document import Details, Document, Heading, Link, Listed, Section, Text, blocks, listed, table
+from bakeoff.report.document import Details, Document, Link, Listed, Section, Text, blocks, listed
 from bakeoff.report.drift import USUAL, drift
 from bakeoff.report.format import milliseconds, minute, origin
 from bakeoff.report.groups import group_key, groups, name_of, newest, title_without_machine
@@ -41,31 +41,13 @@ _INTRODUCTION: Final = (
     "the latency clock: one call, synchronised. A line says what was best in a sweep, and in the sweep of the same "
     "subject before; they were not measured together, and sweeps drift."
 )
-_ELSEWHERE: Final = (
-    ("wm", "OWL world model, one denoising step", "29.00", "3.10"),
-    ("image", "OWL image decoder", "28.08", "21.52"),
-    ("audio", "OWL audio decoder", "12.52", "3.70"),
-    ("matrix-wm", "Matrix-Game-2, a block of 12 frames: denoise", "497", "not stated"),
-    ("matrix-wm", "Matrix-Game-2, a block of 12 frames: context update", "159", "not stated"),
-    ("matrix-vae", "Matrix-Game-2, a block of 12 frames: decode", "294", "not stated"),
-)
-"""What others published: a component of that architecture, what was timed, milliseconds of eager and compiled."""
-_QUOTED: Final = (
-    "What this project began with: figures that others stated of these architectures, quoted as they were. The device, "
-    "the versions and how they were timed were not stated, so no figure of this project is compared with them."
-)
 
 
 def of_all(records: Records) -> Document:
-    """Each machine with links to its pages and the lines of its history, and what others published."""
-    folders, components = folders_of(records), {entry.record.variant.component for entry in records.current}
+    """Each machine with links to its pages and the lines of its history."""
+    folders = folders_of(records)
     made = [_overview(records.of_machines([one.id]), one, folders[one.id]) for one in records.machines()]
-    quoted = table(
-        ["what", Heading("stated ms", numeric=True), Heading("stated ms, compiled", numeric=True)],
-        [row for component, *row in _ELSEWHERE if component in components],
-    )
-    last = Section("Published elsewhere", (Text(_QUOTED), quoted)) if quoted is not None else None
-    return Document("Optimization history", blocks(Text(_INTRODUCTION if made else "No records yet."), *made, last))
+    return Document("Optimization history", blocks(Text(_INTRODUCTION if made else "No records yet."), *made))
 
 
 def of_machine(records: Records, machine: Machine) -> Document:

@@ -165,14 +165,6 @@ class TestHistoryPage:
             assert len(targets) == (4 if path.parent == runs else 1 if another.folder in str(path) else 3)
             assert all((path.parent / unquote(target)).is_file() for target in targets)
 
-    def test_what_others_published_is_quoted_and_not_divided_by(self) -> None:
-        base = at(1, "eager", ms(10.0))
-        made = [replace(base, variant=replace(base.variant, component=name)) for name in ("wm", "matrix-vae")]
-        (lines,) = tables(render(history.of_all(Records(stored(*made), (), ()))))
-        found = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
-        assert [row[1:] for row in found] == [["29.00", "3.10"], ["294", "not stated"]]
-        assert tables(render(history.of_all(Records(stored(base), (), ())))) == []
-
     def test_a_machine_that_only_compared_has_a_history(self, tmp_path: Path) -> None:
         sides = tuple(replace(made, measurement=replace(made.measurement, latency=None)) for made in THREE[:2])
         rounds = tuple(Round((0, 1), (Samples([300]), Samples([100]))) for _ in range(20))

@@ -296,7 +296,7 @@ def run_mixes(
     from bakeoff.pipeline.plan import estimate, make_pipeline_plan
     from bakeoff.pipeline.run import continue_run, run_pipeline
     from bakeoff.record.store import load_all
-    from bakeoff.report.pages import pipeline_plan
+    from bakeoff.report.pages import plan as plan_page
 
     with TerminalProgress() as progress:
         plan = make_pipeline_plan(request, folder, progress)
@@ -306,7 +306,7 @@ def run_mixes(
             _, kept = continue_run(plan, folder, paths.cache_folder())
             plan = replace(plan, mixes=tuple(mix for mix in plan.mixes if str(mix.mix) not in kept))
         costs = estimate(plan, folder)
-        print_json(costs) if manner.as_json else print_document(pipeline_plan.document_of(costs))
+        print_json(costs) if manner.as_json else print_document(plan_page.of_pipeline(costs))
         return None
     for text in plan.notes:
         say(text)

@@ -8,15 +8,16 @@ present checkout.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import ceil
 
 from bakeoff.machine.identity import Machine
 from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.record.floor import KnownCeilings, best_ceilings
 from bakeoff.record.schema import Record
-from bakeoff.record.source import backends_of, basis_of
+from bakeoff.record.source import backends_of, basis_of, same_code
 from bakeoff.record.store import Stored, StoredCeilings
-from bakeoff.report.drift import drift
-from bakeoff.report.groups import groups
+from bakeoff.report.groups import group_key, groups
 
 _SHOWN = 3
 """Libraries that a reason names at most."""
@@ -153,3 +154,68 @@ def _versions(ours: Mapping[str, str], here: Mapping[str, str]) -> str:
 def _changed_backend(record: Record, sources: Mapping[str, tuple[str, str]]) -> str | None:
     changed = [name for name, source in backends_of(record).items() if sources[name][1] != source]
     return f"measured with another source of its backend {', '.join(changed)}" if changed else None
+
+
+USUAL = 1.8
+"""Without records: the largest ratio seen between sweeps of one commit on shared virtual machines (docs/method.md)."""
+_FEWEST = 20
+"""Ratios: of fewer the 95th percentile is no less than the largest."""
+_SHARE = 0.95
+
+
+def drift(stored: Iterable[Stored], machine: str) -> float:
+    """The 95th percentile of the ratios, larger over smaller, of a row's medians in two sweeps of equal code.
+
+    Of successive sweeps on all machines named `machine`; `USUAL` where there are fewer than 20 such ratios.
+    """
+    rows: dict[tuple[object, ...], list[Stored]] = {}
+    for entry in stored:
+        if entry.machine.name == machine and entry.record.status == "ok" and entry.record.latency is not None:
+            rows.setdefault((group_key(entry.record), str(entry.record.variant)), []).append(entry)
+    ratios = sorted(ratio for found in rows.values() for ratio in _ratios(found))
+    return ratios[ceil(_SHARE * len(ratios)) - 1] if len(ratios) >= _FEWEST else USUAL
+
+
+def _ratios(rows: Sequence[Stored]) -> Iterable[float]:
+    ordered = sorted((entry.record for entry in rows), key=lambda record: record.created)
+    for one, other in pairwise(ordered):
+        if one.sweep != other.sweep and same_code(one, other) and one.latency and other.latency:
+            low, high = sorted((one.latency.median_ms, other.latency.median_ms))
+            yield high / low
+
+
+@dataclass(frozen=True, slots=True)
+class Speedup:
+    """How many times faster a record is than its baseline, by the medians of the latency clock."""
+
+    ratio: float
+    shown: bool
+    """False where the 95 % intervals of the two medians overlap, so that no difference is shown."""
+
+    def __str__(self) -> str:
+        return f"{self.ratio:.2f}x{'' if self.shown else ' ~'}"
+
+
+def speedup(record: Record, baseline: Record | None) -> Speedup | None:
+    """The baseline's median over the record's; None where either has no samples. A baseline is 1.00x itself.
+
+    Both must be current rows of one table; see bakeoff.report.comparable.
+    """
+    ours = record.latency
+    theirs = baseline.latency if baseline is not None else None
+    if ours is None or theirs is None or baseline is None or ours.median_ms <= 0:
+        return None
+    shown = record is baseline or shown_faster(record, baseline) is not None
+    return Speedup(theirs.median_ms / ours.median_ms, shown)
+
+
+def shown_faster(record: Record, baseline: Record) -> bool | None:
+    """Compares the medians' 95 % intervals: True all faster, False all slower, None where they overlap."""
+    ours, theirs = record.latency, baseline.latency
+    if ours is None or theirs is None:
+        return None
+    if ours.high_ms < theirs.low_ms:
+        return True
+    if ours.low_ms > theirs.high_ms:
+        return False
+    return None

@@ -1,14 +1,18 @@
-"""Remarks below a table: findings, reasons, and the result of the selftest."""
+"""Remarks below a table: findings, reasons, the selftest, monitors, and how far builds differ."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from bakeoff.record.floor import KnownCeilings
+from bakeoff.record.monitor import Monitored, Point, SeriesRecord
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import Record
+from bakeoff.record.source import same_code
 from bakeoff.record.store import Stored
-from bakeoff.report.format import minute
-from bakeoff.report.groups import name_of
+from bakeoff.report.format import milliseconds, minute
+from bakeoff.report.groups import group_key, name_of
 
 _RATES: Mapping[str, str] = {
     "copy": "memory copies",
@@ -73,3 +77,170 @@ def ceilings_text(known: KnownCeilings) -> str | None:
     differ = ", ".join(f"{_RATES.get(kind, kind)} by {ratio:.2f}x" for kind, ratio in known.apart.items())
     between = f"between {minute(known.first)} and {minute(known.last)} UTC"
     return f"floors are from the highest rates of {known.sets} sets of ceilings {between}, which differ: {differ}"
+
+
+BUILDS_LEGEND = (
+    "a variant built several times is shown by its best build, the one with the lowest median (of its processes' "
+    "medians); if any build is not ok, that one is shown"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The spread of one variant's figures: within its processes, between them, and between its builds."""
+
+    builds: int
+    processes: int
+    """In all builds together."""
+    low_ms: float
+    high_ms: float
+    """Smallest and largest of the builds' medians, where a build's is the median of its processes'. With one build:
+    smallest and largest of its processes' medians."""
+    between: float
+    """(high - low) over their median."""
+    between_processes: float | None
+    """With several builds: the same figure for the processes of one build, as the median over the builds. None where
+    no build has two processes."""
+    within: float
+    """Interquartile range of a process's samples over their median, as the median over the processes."""
+
+
+def spread(records: Sequence[Record]) -> Spread | None:
+    """The spread of the records of one variant and sweep; None for fewer than two processes with samples."""
+    builds: dict[int, list[float]] = {}
+    within = []
+    for record in records:
+        clock = record.measurement.latency
+        if clock is None or not clock.samples_ns or min(clock.samples_ns) <= 0:
+            continue
+        low, median, high = np.percentile(np.asarray(clock.samples_ns) / 1e6, [25, 50, 75])
+        builds.setdefault(record.build_number, []).append(float(median))
+        within.append(float(high - low) / float(median))
+    if len(within) < 2:
+        return None
+    several = len(builds) > 1
+    medians = [float(np.median(each)) for each in builds.values()] if several else next(iter(builds.values()))
+    inside = [_apart(each) for each in builds.values() if several and len(each) > 1]
+    return Spread(
+        builds=len(builds),
+        processes=len(within),
+        low_ms=min(medians),
+        high_ms=max(medians),
+        between=_apart(medians),
+        between_processes=float(np.median(inside)) if inside else None,
+        within=float(np.median(within)),
+    )
+
+
+def _apart(medians: Sequence[float]) -> float:
+    return (max(medians) - min(medians)) / float(np.median(medians))
+
+
+def spreads(rows: Iterable[Stored], every: Iterable[Stored]) -> list[tuple[Stored, Spread]]:
+    """The spread of each row that was measured in several builds or processes of its sweep by the same code."""
+    found: dict[tuple[object, ...], list[Record]] = {}
+    for entry in every:
+        record = entry.record
+        found.setdefault((group_key(record), record.sweep, str(record.variant)), []).append(record)
+    pairs = []
+    for entry in rows:
+        record = entry.record
+        tries = found.get((group_key(record), record.sweep, str(record.variant)), [])
+        known = spread([each for each in tries if same_code(each, record)])
+        if known is not None:
+            pairs.append((entry, known))
+    return pairs
+
+
+def spread_text(record: Record, found: Spread) -> str:
+    """A row's spread as a sentence."""
+    what = f"{found.builds} builds" if found.builds > 1 else f"{found.processes} processes"
+    low, high = milliseconds(found.low_ms), milliseconds(found.high_ms, found.low_ms)
+    text = f"{name_of(record)} in {what}: medians {low} to {high} ms, {found.between:.1%} apart"
+    if found.between_processes is not None:
+        text += f"; within a build the medians of its processes are {found.between_processes:.1%} apart"
+    return f"{text}; within a process the middle half of the samples spans {found.within:.1%}"
+
+
+def spread_lines(rows: Iterable[Stored], every: Iterable[Stored]) -> list[str]:
+    """What `spreads` found as sentences, then which build a table shows where there are several."""
+    found = spreads(rows, every)
+    lines = [spread_text(entry.record, each) for entry, each in found]
+    return [*lines, BUILDS_LEGEND] if any(each.builds > 1 for _, each in found) else lines
+
+
+_NAMES: Mapping[str, str] = {
+    "gpu.power": "GPU power",
+    "gpu.memory": "GPU memory",
+    "gpu.busy": "some kernel ran",
+    "gpu.sm_active": "SMs active",
+    "gpu.temperature": "GPU temperature",
+    "gpu.clock": "GPU clock",
+    "cpu.process": "CPU of its processes",
+    "cpu.process_memory": "memory of its processes",
+    "cpu.memory": "memory in use",
+    "cpu.load": "load average",
+}
+"""In the order in which they are shown; others follow by their own names."""
+_LARGE = 100.0
+
+
+def sentences(record: Record | PipelineRecord) -> list[str]:
+    """Means and peaks in the timed window, throttling, what sampling cost, and what is unknown; none where none ran."""
+    seen = record.monitored
+    if seen is None:
+        return []
+    shared = isinstance(record, PipelineRecord) and record.how == "interleaved"
+    found = [*_figures(seen, record.monitored_window_ns, shared), *_throttled(seen), *_cost(seen)]
+    return [*found, *(f"not monitored: {text}" for text in seen.missing)]
+
+
+def _figures(seen: Monitored, window_ns: tuple[int, int] | None, shared: bool) -> Iterator[str]:
+    timed = window_ns is not None and any(_within(series, window_ns) for series in seen.series)
+    names, order = [series.name for series in seen.series], list(_NAMES)
+    parts = []
+    for series in sorted(seen.series, key=lambda each: order.index(each.name) if each.name in order else len(order)):
+        points = _within(series, window_ns) if timed else series.points
+        if points:
+            parts.append(_figure(series, points, names.count(series.name) > 1))
+    if not parts:
+        return
+    start, end = window_ns or (0, 0)
+    span = f"in the timed window of {(end - start) / 1e9:.1f} s" if timed else "from its start to its end"
+    gpu = shared and any(name.startswith("gpu.") for name in names)
+    also = "; the GPU's figures are of all mixes that took turns" if gpu else ""
+    yield f"monitored {span}, mean and most: {', '.join(parts)}{also}"
+
+
+def _within(series: SeriesRecord, window_ns: tuple[int, int] | None) -> Sequence[Point]:
+    """The points that begin in the window."""
+    if window_ns is None:
+        return ()
+    return [point for point in series.points if window_ns[0] <= point.t_ns < window_ns[1]]
+
+
+def _figure(series: SeriesRecord, points: Sequence[Point], several: bool) -> str:
+    """Its source too where another device has a series of the same name."""
+    mean = sum(point.mean * point.count for point in points) / sum(point.count for point in points)
+    most = max(point.greatest for point in points)
+    source = f" of {series.source}" if several else ""
+    unit = f" {series.unit}" if series.unit else ""
+    return f"{_NAMES.get(series.name, series.name)}{source} {_number(mean)} and {_number(most)}{unit}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= _LARGE else f"{value:.3g}"
+
+
+def _throttled(seen: Monitored) -> Iterator[str]:
+    for each in seen.throttled:
+        yield f"throttled by {each.reason} in {each.share:.0%} of the samples ({each.device})"
+
+
+def _cost(seen: Monitored) -> Iterator[str]:
+    """What sampling took of one core, by the median cost of a sample in its interval."""
+    if seen.cost is None:
+        return
+    every = ", ".join(f"{group} every {seconds:g} s" for group, seconds in seen.cost.ran_s.items())
+    note = f"; {seen.cost.note}" if seen.cost.note else ""
+    yield f"the monitor took {seen.cost.sampling_share:.2%} of one core while sampling ({every}){note}"

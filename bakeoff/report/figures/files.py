@@ -15,8 +15,11 @@ from bakeoff.report.figures.vega import MARK, Figure, svg
 from bakeoff.report.groups import groups, newest, title_without_machine
 from bakeoff.report.links import folders_of
 from bakeoff.report.pipelines import pipeline_tables
+from bakeoff.report.selection import frame, shorts
 
 FOLDER = "plots"
+LATENCY, FRAME = "latency.svg", "frame.svg"
+"""README's pictures, in runs/published/."""
 _Panels = list[tuple[str, Figure | None]]
 """Titles and figures of a page, from top to bottom."""
 
@@ -96,6 +99,30 @@ def page(heading: str, panels: _Panels) -> bytes | None:
         return None
     caption = max((each.caption for _, each in held), key=len)
     return svg(f"{held[0][1].heading}: {heading}", caption, [(name, each.spec) for name, each in held])
+
+
+def published_names(records: Records) -> list[str]:
+    """README's pictures that these records give: one component by variant, and one frame by phase."""
+    return [LATENCY] * bool(shorts(records)) + [FRAME] * (frame(records) is not None)
+
+
+def published(records: Records) -> Mapping[str, bytes]:
+    """File, relative to runs/published/, to SVG of README's pictures.
+
+    Raises BakeoffError where the library that draws is missing.
+    """
+    subject, loop = next(iter(shorts(records)), None), frame(records)
+    drawn: dict[str, bytes | None] = {}
+    if subject is not None:
+        first, table = subject.rows[0].record, subject.table
+        panel = latency.figure(latency.latency(table.rows, table.ceilings.best))
+        heading = f"{first.variant.component} on {table.machine.name}"
+        drawn[LATENCY] = page(heading, [(title_without_machine(first), panel)])
+    if loop is not None:
+        first_mix = loop.rows[0].record
+        heading = f"{first_mix.mix.pipeline} on {loop.machine.name}"
+        drawn[FRAME] = page(heading, [(pipelines.title_without_machine(first_mix), waterfall_figure(loop.rows))])
+    return {name: data for name, data in drawn.items() if data is not None}
 
 
 def _slugs(names: Iterable[str]) -> dict[str, str]:

@@ -7,8 +7,7 @@ from bakeoff.models.words import counted
 from bakeoff.record.pipeline import MemoryPoint, Units
 from bakeoff.report.figures.account import AccountLine, account_spec
 from bakeoff.report.figures.style import BETWEEN, colours
-from bakeoff.report.figures.thinning import envelope
-from bakeoff.report.figures.vega import INK, Figure, Spec, name_text, rounded, scaled
+from bakeoff.report.figures.vega import INK, Figure, Spec, envelope, name_text, rounded, scaled
 from bakeoff.report.format import MIB
 from bakeoff.trace.table import ProfileRow, ProfileTable
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from bakeoff.record.schema import Clock
 from bakeoff.record.store import Stored
 from bakeoff.report.figures.style import Style, styles
-from bakeoff.report.figures.thinning import envelope
-from bakeoff.report.figures.vega import Figure, lines, looks, name_text
+from bakeoff.report.figures.vega import Figure, envelope, lines, looks, name_text
 from bakeoff.report.groups import name_of
 
 _WARMUP_POINTS, _TIMED_POINTS = 40, 160

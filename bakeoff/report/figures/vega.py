@@ -7,8 +7,11 @@ data in it, never expressions or names of fields.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from types import ModuleType
 from typing import Any, Final
+
+import numpy as np
 
 from bakeoff.machine.files import digest
 from bakeoff.machine.terminal import one_line
@@ -150,3 +153,20 @@ def points(encoding: Spec, **mark: Any) -> Spec:
 def rounded(value: float) -> float:
     """Five digits: what a screen can show, at half the size."""
     return float(f"{value:.5g}")
+
+
+def envelope(samples_ns: Sequence[int], points: int) -> tuple[list[int], list[float]]:
+    """Positions and milliseconds of at most `points` samples in their order.
+
+    Each stretch keeps its least and its largest sample: taking every n-th would lose spikes.
+    """
+    values = np.asarray(samples_ns, dtype=np.int64)
+    if len(values) <= points:
+        return list(range(len(values))), (values / 1e6).tolist()
+    bounds = np.linspace(0, len(values), points // 2 + 1).astype(int)
+    kept: set[int] = set()
+    for start, stop in pairwise(bounds.tolist()):
+        stretch = values[start:stop]
+        kept |= {start + int(stretch.argmin()), start + int(stretch.argmax())}
+    positions = sorted(kept)
+    return positions, (values[positions] / 1e6).tolist()

@@ -20,8 +20,7 @@ from bakeoff.report import document, links
 from bakeoff.report.document import Cell, Details, Document, Figures, Heading, Section, Table, Text, blocks, listed
 from bakeoff.report.figures.pipeline import drawings
 from bakeoff.report.format import MIB, milliseconds, minute, origin, size_text
-from bakeoff.report.monitored import sentences
-from bakeoff.report.notes import selftest_text
+from bakeoff.report.notes import selftest_text, sentences
 from bakeoff.report.pages.sweep import tone_of
 from bakeoff.report.pipelines import (
     MixRow,

@@ -1,13 +1,23 @@
-"""`bakeoff sweep --dry-run`: the rows of a plan with their estimated time, memory and disk."""
+"""`--dry-run`: the rows of a sweep, or the programs of a pipeline's mixes, with their estimated time and memory."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from bakeoff.models.words import counted
 from bakeoff.plan.budget import budget_text
 from bakeoff.plan.dry_run import Estimate, Line
 from bakeoff.record.objective import LATENCY
 from bakeoff.report.document import Block, Cell, Document, Heading, Section, Table, Text, blocks, listed, table
-from bakeoff.report.format import MIB
+from bakeoff.report.format import MIB, size_text
+
+_PROGRAMS = (
+    Heading("program"),
+    Heading("variant"),
+    Heading("calls", "of the program in a steady unit", True),
+    Heading("ms", "of a call, by the newest record of the program", True),
+    Heading("from", "the record, with its variant where that has another name", leaves=2),
+    Heading("memory MiB", "of the program alone", True, leaves=1),
+)
 
 
 def document(plans: Mapping[str, Estimate]) -> Document:
@@ -72,3 +82,30 @@ def _rows(plan: Estimate, able: list[Line]) -> Table | None:
 
 def _names(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def of_pipeline(plan: Mapping[str, Any]) -> Document:
+    """How many mixes and how long, then each mix, of an `estimate`."""
+    filling = f" after {plan['filling']} that fill windows" if plan["filling"] else ""
+    mixes, units = counted(len(plan["mixes"]), "mix", "mixes"), counted(plan["units"], "steady unit")
+    total = Text(f"{mixes}, {units} each{filling}, about {plan['seconds'] / 60:.1f} minutes by estimate")
+    return Document("", (total, *map(Text, plan["notes"]), *(block for mix in plan["mixes"] for block in _mix(mix))))
+
+
+def _mix(mix: Mapping[str, Any]) -> tuple[Block | Section, ...]:
+    rows = []
+    for line in mix["programs"]:
+        ms = "none" if line["median_ms"] is None else f"{line['median_ms']:.2f}"
+        part, variant = line["part"].rpartition("_")[2], line["part_variant"]
+        part += f" ({variant})" if variant not in ("", line["variant"]) else ""
+        rows.append((line["program"], line["variant"], str(line["calls"]), ms, part, f"{line['memory_bytes'] // MIB}"))
+    unit_ms = mix["predicted_unit_ms"]
+    predicted = "unknown" if unit_ms is None else f"{unit_ms:.1f} ms"
+    memory = f"{size_text(mix['memory_bytes'])} with all programs in place"
+    cost = f"about {mix['seconds']:.0f} s (from {mix['seconds_from']}), {memory}"
+    told = Text(f"a steady unit by its parts: {predicted}; {cost}")
+    return blocks(
+        Text(mix["mix"], mix["role"]),
+        table(_PROGRAMS, rows),
+        Text(mix["precheck"], tone="bad") if mix["precheck"] else told,
+    )

@@ -38,7 +38,7 @@ from bakeoff.report.document import (
 )
 from bakeoff.report.figures import profile as figures
 from bakeoff.report.format import MIB
-from bakeoff.report.monitored import sentences
+from bakeoff.report.notes import sentences
 from bakeoff.report.pages.advice import advice_list
 from bakeoff.report.pipelines import title
 from bakeoff.report.render import html

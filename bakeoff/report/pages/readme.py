@@ -16,7 +16,7 @@ from bakeoff.record.store import publish as publish_records
 from bakeoff.report.columns import cells, columns, contexts
 from bakeoff.report.comparisons import sentence
 from bakeoff.report.document import Block, Cell, Document, Heading, Link, Section, Text, blocks, table
-from bakeoff.report.figures import published as pictures
+from bakeoff.report.figures import files as pictures
 from bakeoff.report.format import shorten
 from bakeoff.report.links import links_with
 from bakeoff.report.pages import results
@@ -98,7 +98,7 @@ def publish(published: Path, records: Records, runs: Path) -> list[Path]:
         raise BakeoffError(f"{page} has no results block. Add the lines: {BEGIN} {END}", code="bad-page")
     publish_records(published, runs, {entry.id for entry in _entries(chosen(records))})
     newest = chosen(load_all(published).of_machines([machine.id for machine in records.machines()]))
-    text, drawn = _with_block(page, render(newest)), pictures.render(newest)
+    text, drawn = _with_block(page, render(newest)), pictures.published(newest)
     made = {published / results.NAME: markdown.render(results.of_published(newest)).encode()}
     made |= {published / name: data for name, data in drawn.items()}
     for path, data in {**made, page: text.encode()}.items():
@@ -127,7 +127,7 @@ def check(published: Path, records: Records | None = None) -> str | None:
         return f"{page}: the results block differs from what the records give. Run: make publish"
     if (ids or text) and text != markdown.render(results.of_published(newest)):
         return f"{tables} differs from what the records give. Run: make publish"
-    missing = [name for name in pictures.names(newest) if not (published / name).is_file()]
+    missing = [name for name in pictures.published_names(newest) if not (published / name).is_file()]
     return f"{published / missing[0]} does not exist. Run: make publish" if missing else None
 
 

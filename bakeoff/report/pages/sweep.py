@@ -12,7 +12,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.record.finalists import call_ms
 from bakeoff.record.floor import is_above
-from bakeoff.record.schema import NEVER_RUN, Record, Status
+from bakeoff.record.schema import NEVER_RUN, Record, SizeResult, Status
 from bakeoff.record.store import Stored, StoredCeilings, StoredComparison
 from bakeoff.report import document
 from bakeoff.report.columns import COLUMNS, Column, Context, columns, contexts, data
@@ -33,16 +33,21 @@ from bakeoff.report.document import (
 )
 from bakeoff.report.figures import history, latency, roofline, timeline, tradeoff
 from bakeoff.report.figures.vega import Figure
-from bakeoff.report.format import minute, shorten, size_text
+from bakeoff.report.format import duration, median_and_interval, minute, shorten, size_text
 from bakeoff.report.groups import group_key, name_of
 from bakeoff.report.links import Cited
-from bakeoff.report.monitored import sentences
-from bakeoff.report.notes import ceilings_text, findings, overlapped_text, reason_code, selftest_text
+from bakeoff.report.notes import (
+    ceilings_text,
+    findings,
+    overlapped_text,
+    reason_code,
+    selftest_text,
+    sentences,
+    spread_lines,
+)
 from bakeoff.report.pages.record import longest_kernels
 from bakeoff.report.recommendation import Deployment, deployment, how_to_decide
 from bakeoff.report.selection import final_of
-from bakeoff.report.sizes import as_data, by_size
-from bakeoff.report.spread import spread_lines
 from bakeoff.report.standings import never_run
 
 Row = tuple[Stored, Record, Context]
@@ -66,6 +71,7 @@ _WINNER: Final = (
 )
 _KERNELS: Final = 5
 """Listed of a row at most."""
+_BY_SIZE: Final = "One engine for all sizes: ms a call [95 %]; *: within the range, but not asked for"
 
 
 def as_rows(
@@ -76,7 +82,7 @@ def as_rows(
     for table in tables(rows, measured, every):
         both = (*table.rows, *(row.entry for row in table.stale))
         for record, context in contexts(both, ceilings=table.ceilings):
-            sizes = as_data(record)
+            sizes = sizes_as_data(record)
             found.append({**data(_JSON, record, context), **({"sizes": sizes} if sizes else {})})
     return found
 
@@ -317,3 +323,51 @@ def figures(table: Table, every: Sequence[Stored]) -> list[Figure]:
         history.figure(history.history([entry for entry in every if group_key(entry.record) in group])),
     )
     return [figure for figure in made if figure is not None]
+
+
+def by_size(rows: Sequence[Stored]) -> document.Table | None:
+    """The sizes of the rows that have some; None where none has."""
+    records = [entry.record for entry in rows if entry.record.measurement.sizes]
+    sizes = {one.name: one for record in records for one in record.measurement.sizes}
+    shown = (Heading(f"{name} *" if one.which == "unseen" else name, leaves=1) for name, one in sizes.items())
+    return document.table(["by size", *shown], [_size_row(record, tuple(sizes)) for record in records], _BY_SIZE)
+
+
+def _size_row(record: Record, names: Sequence[str]) -> tuple[str, ...]:
+    found = {one.name: _size_cell(record, one) for one in record.measurement.sizes}
+    return (name_of(record), *(found.get(name, "") for name in names))
+
+
+def _size_cell(record: Record, result: SizeResult) -> str:
+    figures = record.latency if result.which == "usual" else result.figures
+    words = list(median_and_interval(figures)) if figures is not None else []
+    if result.status == "recompiled":
+        words.append(f"recompiled {result.compilations}x, first call {duration(result.first_call_ns / 1e6)}")
+    elif result.status != "ok":
+        words.append(result.status)
+    return " ".join(words)
+
+
+def sizes_as_data(record: Record) -> list[dict[str, object]]:
+    """The sizes under stable keys, with figures as numbers."""
+    found: list[dict[str, object]] = []
+    for one in record.measurement.sizes:
+        figures = record.latency if one.which == "usual" else one.figures
+        found.append(
+            {
+                "size": one.name,
+                "which": one.which,
+                "inputs": one.inputs,
+                "status": one.status,
+                "reason": one.reason,
+                "median_ms": figures and figures.median_ms,
+                "interval_ms": figures and [figures.low_ms, figures.high_ms],
+                "samples": figures.count if figures else 0,
+                "compilations": one.compilations,
+                "rel_l2": one.rel_l2,
+                "limit": one.limit,
+                "recorded_sets": one.recorded_sets,
+                "drawn_sets": one.drawn_sets,
+            }
+        )
+    return found

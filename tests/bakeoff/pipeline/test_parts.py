@@ -20,7 +20,7 @@ from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.record.schema import Record, Source
 from bakeoff.record.source import backend_source, component_hash, instrument_hash
 from bakeoff.record.store import save
-from bakeoff.report.pages import pipeline_plan
+from bakeoff.report.pages.plan import of_pipeline
 from bakeoff.report.render import terminal
 from bakeoff.variant import BackendUse, Variant, parse_variant
 
@@ -77,9 +77,7 @@ def test_the_fastest_ok_records_of_this_machine_and_code_are_the_best(tmp_path: 
     assert (eager["predicted_unit_ms"], best["predicted_unit_ms"]) == (8.0, 4.0)
     assert best["seconds_from"] == "parts"
     assert all(line["part"] for line in best["programs"])
-    assert "a steady unit by its parts: 4.0 ms" in terminal.render(
-        pipeline_plan.document_of(estimate(made, tmp_path / "runs"))
-    )
+    assert "a steady unit by its parts: 4.0 ms" in terminal.render(of_pipeline(estimate(made, tmp_path / "runs")))
 
 
 @pytest.mark.parametrize(
@@ -200,9 +198,7 @@ def test_parts_of_a_record_under_another_name_are_told(tmp_path: Path, monkeypat
     made = plan(tmp_path, [own("toy:tiny.sound/eager/fp32@cpu", 3.0), own(PICTURE, 2.0)], "eager")
     (line, _) = estimate(made, tmp_path / "runs")["mixes"][0]["programs"]
     assert (line["variant"], line["part_variant"]) == (EAGER, "toy:tiny.sound/eager/fp32@cpu")
-    assert "(toy:tiny.sound/eager/fp32@cpu)" in terminal.render(
-        pipeline_plan.document_of(estimate(made, tmp_path / "runs"))
-    )
+    assert "(toy:tiny.sound/eager/fp32@cpu)" in terminal.render(of_pipeline(estimate(made, tmp_path / "runs")))
 
 
 SAME = {"world", "sound"}

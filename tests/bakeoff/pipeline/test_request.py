@@ -13,7 +13,7 @@ from bakeoff.models.toy.spec import SPEC, Config
 from bakeoff.pipeline.plan import PipelinePlan, estimate, make_pipeline_plan
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.plan.memory import programs_memory, weights_bytes
-from bakeoff.report.pages import pipeline_plan
+from bakeoff.report.pages.plan import of_pipeline
 from bakeoff.report.render import terminal
 
 REQUEST = PipelineRequest("loops:Small", mixes=("eager",), device="cpu", threads=1)
@@ -140,7 +140,7 @@ def test_a_dry_run_says_what_is_known_and_what_is_guessed(tmp_path: Path) -> Non
     assert eager["memory_bytes"] > 1 << 30
     assert missing["precheck"].startswith("unavailable: image: unavailable: ")
     assert (missing["seconds"], found["seconds"]) == (0.0, eager["seconds"])
-    text = terminal.render(pipeline_plan.document_of(found))
+    text = terminal.render(of_pipeline(found))
     assert "eager: small:tiny/wm=eager/fp32,image=eager/fp32@cpu" in text
     assert "a steady unit by its parts: unknown" in text
     assert missing["precheck"] in text

@@ -20,11 +20,10 @@ from bakeoff.record.policy import Policy
 from bakeoff.record.schema import SCHEMA, BackendSource, CeilingsRecord, Record, Source
 from bakeoff.record.store import Records, Stored, StoredComparison, load_all, save
 from bakeoff.report.columns import COLUMNS, contexts
-from bakeoff.report.comparable import baselines, current, stale_reasons, tables
-from bakeoff.report.drift import USUAL
+from bakeoff.report.comparable import USUAL, baselines, current, stale_reasons, tables
 from bakeoff.report.groups import newest
+from bakeoff.report.notes import spreads
 from bakeoff.report.recommendation import decision
-from bakeoff.report.spread import spreads
 
 HERE, THERE = Machine("here00000000", "", "Test CPU, 4 cores"), Machine("there0000000", "", "Test CPU, 4 cores")
 TORCH = {"bakeoff": "0.1.0", "torch": "2.13.0"}

@@ -10,14 +10,13 @@ from records import GPU_HOST, record
 from bakeoff.machine.identity import Machine
 from bakeoff.record.store import Records, load_all
 from bakeoff.report.columns import COLUMNS
-from bakeoff.report.comparable import baselines
+from bakeoff.report.comparable import baselines, speedup
 from bakeoff.report.groups import group_key, groups, newest, title
+from bakeoff.report.notes import BUILDS_LEGEND, spread_text, spreads
 from bakeoff.report.pages import record as one
 from bakeoff.report.pages import sweep
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.render import terminal
-from bakeoff.report.speedups import speedup
-from bakeoff.report.spread import BUILDS_LEGEND, spread_text, spreads
 
 
 class TestGroups:

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import pytest
 from comparisons import final
-from few_records import THREE, at, block, folder_in, ms, rows_by_link, stored, tables, whole_tables
+from few_records import THREE, at, block, folder_in, ms, rows_by_link, stored, whole_tables
 from records import HOST, machine_of_host
 
 from bakeoff.record.objective import parse_objective

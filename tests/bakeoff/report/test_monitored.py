@@ -12,7 +12,7 @@ from bakeoff.record.monitor import MonitorCost, Monitored, Point, SeriesRecord, 
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredPipeline
-from bakeoff.report.monitored import sentences
+from bakeoff.report.notes import sentences
 from bakeoff.report.pages import mix, pipelines
 from bakeoff.report.pages import record as record_text
 from bakeoff.report.render import terminal

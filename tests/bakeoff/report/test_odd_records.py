@@ -14,7 +14,7 @@ from bakeoff.record.schema import Clock, OutputParity, Parity, Record, Samples, 
 from bakeoff.record.store import Records, Stored, load_all, save
 from bakeoff.report.columns import COLUMNS, Context, contexts
 from bakeoff.report.groups import name_of
-from bakeoff.report.spread import spreads
+from bakeoff.report.notes import spreads
 
 LARGE = 2**63 - 1
 ODD: dict[str, dict[str, Any]] = {

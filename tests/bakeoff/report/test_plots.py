@@ -28,10 +28,9 @@ from bakeoff.report.figures.history import history
 from bakeoff.report.figures.latency import latency
 from bakeoff.report.figures.roofline import roofline
 from bakeoff.report.figures.style import colours, styles
-from bakeoff.report.figures.thinning import envelope
 from bakeoff.report.figures.timeline import timeline
 from bakeoff.report.figures.tradeoff import tradeoff
-from bakeoff.report.figures.vega import MARK, Figure
+from bakeoff.report.figures.vega import MARK, Figure, envelope
 from bakeoff.report.format import milliseconds, shorten
 from bakeoff.variant import BackendUse
 

@@ -407,7 +407,7 @@ def test_stored_rows_of_several_processes_stand_in_one_row(tmp_path: Path) -> No
 
     from bakeoff.report.format import milliseconds
     from bakeoff.report.groups import newest
-    from bakeoff.report.spread import spreads
+    from bakeoff.report.notes import spreads
 
     (row,) = newest(done.stored)
     medians = sorted(_median(entry) for entry in done.stored)

@@ -11,7 +11,7 @@ FAULTS = (
     Fault(
         "report",
         "speed-ups are inverted",
-        "bakeoff/report/speedups.py",
+        "bakeoff/report/comparable.py",
         "theirs.median_ms / ours.median_ms",
         "ours.median_ms / theirs.median_ms",
         ("tests/bakeoff/report/test_standings.py",),
@@ -75,7 +75,7 @@ FAULTS = (
     Fault(
         "report",
         "what changed code made of a row's time counts as drift between sweeps",
-        "bakeoff/report/drift.py",
+        "bakeoff/report/comparable.py",
         "if one.sweep != other.sweep and same_code(one, other) and one.latency and other.latency:",
         "if one.sweep != other.sweep and one.latency and other.latency:",
         (f"{_RECOMMENDATION}::TestDrift",),
@@ -91,7 +91,7 @@ FAULTS = (
     Fault(
         "report",
         "a ratio counts as shown where the medians' intervals overlap",
-        "bakeoff/report/speedups.py",
+        "bakeoff/report/comparable.py",
         "shown = record is baseline or shown_faster(record, baseline) is not None",
         "shown = True",
         ("tests/bakeoff/report/test_groups.py::TestSpeedups",),

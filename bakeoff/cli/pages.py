@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -25,9 +25,6 @@ from bakeoff.cli.common import (
 from bakeoff.cli.reports import say_whose, select_machines
 from bakeoff.models.errors import BakeoffError, ErrorCode
 
-if TYPE_CHECKING:
-    from bakeoff.record.store import Records
-
 
 @app.command()
 def history(
@@ -43,19 +40,17 @@ def history(
     folder = records_folder(runs)
     check_exists(folder)
     if not check:
-        records = load_all(folder)
-        warn(records.problems)
-        print_written((*files.update(folder, records), *_draw(folder, records)), as_json)
+        warn(load_all(folder).problems)
+        print_written((*files.update(folder), *_draw(folder)), as_json)
         return
     problems: list[str] = []
     code: ErrorCode = "bad-page"
     for each in records_folders(folder):
-        records = load_all(each)
-        problems += files.check(each, records)
-        if records.problems:
+        problems += files.check(each)
+        if load_all(each).problems:
             code = "bad-record"
         elif each != folder:
-            problems += filter(None, [readme.check(each, records)])
+            problems += filter(None, [readme.check(each)])
     if as_json:
         print_json({"problem": problems[0] if problems else "", "problems": problems})
     if not problems:
@@ -86,8 +81,7 @@ def publish(machine: Machines = None, runs: Runs = None, as_json: Json = False) 
     if not found.records.current:
         raise BakeoffError(f"there are no records in {folder} to publish", code="no-record")
     pages = readme.publish(published, found.records, folder)
-    kept = load_all(published)
-    pages += [*files.update(published, kept), *drawings.update(published, records=kept)]
+    pages += [*files.update(published), *drawings.update(published)]
     if not as_json:
         say_whose(found)
     print_written(pages, as_json, machines=found.machines)
@@ -116,29 +110,26 @@ def supersede(
     paths.ensure_writable(folder, "records")
     before = current(load_all(folder))
     print_written([supersede_record(folder, record, reason, *records_folders(folder)[1:])])
-    records = load_all(folder)
-    gone = before.keys() - current(records).keys()
-    files.update(folder, records, {before[name] for name in gone} or None)
+    gone = before.keys() - current(load_all(folder)).keys()
+    files.update(folder, {before[name] for name in gone} or None)
 
 
 def update_pages(folder: Path, component: str = "") -> None:
     """Write this machine's pages and the page of all machines, and draw its pictures of a component or a pipeline."""
-    from bakeoff.record.store import load_all
     from bakeoff.report.machines import own_ids
     from bakeoff.report.pages import files
 
-    records = load_all(folder)
-    files.update(folder, records, own_ids())
+    files.update(folder, own_ids())
     if component:
-        _draw(folder, records, component, own_ids())
+        _draw(folder, component, own_ids())
 
 
-def _draw(folder: Path, records: "Records", component: str = "", machines: Collection[str] | None = None) -> list[Path]:
+def _draw(folder: Path, component: str = "", machines: Collection[str] | None = None) -> list[Path]:
     """Draw pictures, as `update` does; where that fails, print why and go on."""
     from bakeoff.report.figures import files
 
     try:
-        return files.update(folder, component, machines, records)
+        return files.update(folder, component, machines)
     except BakeoffError as error:
         say(error_line(f"no plots: {error}", error.code))
         return []

@@ -107,13 +107,6 @@ def deployment(
     return Deployment(text, how_to, found.final is not None if len(found.best) == 2 else None)
 
 
-def recommendation(
-    rows: Sequence[Stored], comparisons: Sequence[StoredComparison] = (), drift: float = USUAL, runs: str = ""
-) -> str:
-    """What to deploy, and the command that decides what is open, as one text."""
-    return str(deployment(rows, comparisons, drift, runs))
-
-
 def how_to_decide(
     found: Iterable[Table], comparisons: Sequence[StoredComparison], options: str = ""
 ) -> Deployment | None:

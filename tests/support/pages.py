@@ -12,7 +12,7 @@ from bakeoff.record.store import Records, Stored, StoredCeilings, StoredComparis
 from bakeoff.report.document import Document
 from bakeoff.report.groups import newest
 from bakeoff.report.pages import readme, report, results, sweep
-from bakeoff.report.recommendation import recommendation
+from bakeoff.report.recommendation import deployment
 from bakeoff.report.render import html, markdown, terminal
 from bakeoff.report.selection import chosen
 
@@ -57,7 +57,7 @@ PAGES: dict[str, Callable[[Records], str]] = {
     "json": lambda records: encode_json(
         sweep.as_rows(newest(records.current), records.ceilings, records.current)
     ).decode(),
-    "recommendation": lambda records: recommendation(newest(records.current), records.comparisons),
+    "recommendation": lambda records: str(deployment(newest(records.current), records.comparisons)),
     "history": history_text,
     "readme": lambda records: readme.render(chosen(records)),
     "whole": results_text,

@@ -135,16 +135,14 @@ def _slugs(names: Iterable[str]) -> dict[str, str]:
     }
 
 
-def update(
-    runs: Path, component: str = "", machines: Collection[str] | None = None, records: Records | None = None
-) -> list[Path]:
-    """Write the plots of `records`, by default those under `runs`, and delete earlier ones that are not drawn any more.
+def update(runs: Path, component: str = "", machines: Collection[str] | None = None) -> list[Path]:
+    """Write the plots of the records under `runs`, and delete earlier ones that are not drawn any more.
 
     `machines` are the ids of those whose plots are written, by default all. With `component` only its plots are
     written and none is deleted, since a sweep changes no others. Raises BakeoffError where the library that draws is
     missing or a folder cannot be written.
     """
-    records = load_all(runs) if records is None else records
+    records = load_all(runs)
     if machines is not None:
         records = records.of_machines(list(machines))
     drawn = render(records, component)

@@ -27,13 +27,13 @@ def render(records: Records, machines: Collection[str] | None = None) -> Iterato
             yield from profile.pages(records.of_machines([machine.id]))
 
 
-def update(runs: Path, records: Records | None = None, machines: Collection[str] | None = None) -> list[Path]:
-    """Write the pages of `records`, by default those under `runs`: the page of all machines, those of `machines`, by
-    default of all, and those that are not there yet; delete the pages of profiles that are gone.
+def update(runs: Path, machines: Collection[str] | None = None) -> list[Path]:
+    """Write the page of all machines, those of `machines`, by default of all, and those that are not there yet; delete
+    the pages of profiles that are gone.
 
     Raises BakeoffError when one cannot be written.
     """
-    records = load_all(runs) if records is None else records
+    records = load_all(runs)
     if machines is not None:
         lacking = [key for key, folder in folders_of(records).items() if not (runs / folder / history.NAME).is_file()]
         machines = {*machines, *lacking}
@@ -46,13 +46,13 @@ def update(runs: Path, records: Records | None = None, machines: Collection[str]
     return written
 
 
-def check(runs: Path, records: Records | None = None) -> list[str]:
+def check(runs: Path) -> list[str]:
     """What is wrong: record files that cannot be read, else pages that are missing, edited by hand or stale, or that
     cite a missing record. Empty: nothing is.
 
     Pictures are not compared: versions of the library that draws them differ by fractions of a pixel.
     """
-    records = load_all(runs) if records is None else records
+    records = load_all(runs)
     if records.problems:
         return list(records.problems)
     known = {path.stem for path in record_files(runs)}

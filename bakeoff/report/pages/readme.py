@@ -108,14 +108,14 @@ def publish(published: Path, records: Records, runs: Path) -> list[Path]:
     return [page, *made]
 
 
-def check(published: Path, records: Records | None = None) -> str | None:
+def check(published: Path) -> str | None:
     """What is wrong with the block, the whole tables or the pictures: edited, missing, or citing a record that is
     missing or superseded. None: nothing is, or README has no block."""
     page, tables = _page(published), published / results.NAME
     if not _has_block(page):
         return None
     text = tables.read_text(encoding="utf-8", errors="replace") if tables.is_file() else ""
-    found, ids = load_all(published) if records is None else records, set(markdown.citations(text))
+    found, ids = load_all(published), set(markdown.citations(text))
     superseded = {entry.id for entry, _ in found.superseded} & ids
     gone = ids - {entry.id for entry in _entries(found)} - superseded
     for kind, names in (("superseded", superseded), ("missing", gone)):

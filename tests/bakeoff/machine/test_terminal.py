@@ -8,7 +8,7 @@ import pytest
 from comparisons import final
 from records import HOST, bakeoff, record
 
-from bakeoff.machine.terminal import lines_of, one_line, printable
+from bakeoff.machine.terminal import one_line, printable
 from bakeoff.record.schema import Finding
 from bakeoff.record.store import load_all, save
 
@@ -19,7 +19,6 @@ FORBIDDEN = re.compile(r"[^\n -~\u00a1-\ufffd]|\u202e")
 def test_functions() -> None:
     assert printable("a\x1b[2Jb\nc\td\u202e") == "a [2Jb\nc d "
     assert one_line("a \x00\n b\u2028c") == "a b c"
-    assert lines_of(["  a\nb", "", "c\x07"]) == "  a b\n\nc "
     assert printable("schön ≥ 3 ★") == "schön ≥ 3 ★"
 
 

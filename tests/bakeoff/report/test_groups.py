@@ -15,7 +15,7 @@ from bakeoff.report.groups import group_key, groups, newest, title
 from bakeoff.report.notes import BUILDS_LEGEND, spread_text, spreads
 from bakeoff.report.pages import record as one
 from bakeoff.report.pages import sweep
-from bakeoff.report.recommendation import recommendation
+from bakeoff.report.recommendation import deployment
 from bakeoff.report.render import terminal
 
 
@@ -158,6 +158,6 @@ class TestSpeedups:
         assert baselines(rows) == {}
         rows = stored(record("eager", TEN), record("inductor", ms(5.0), status, "why"))
         assert [row["vs_eager"] for row in sweep.as_rows(rows)] == [1.0, None]
-        assert "inductor" not in recommendation(rows)
+        assert "inductor" not in str(deployment(rows))
         shown = dict(zip(COLUMNS, next(texts(rows[1:])), strict=True))
         assert (shown["median_ms"], shown["vs_eager"], shown["vs_eager_fp32"]) == ("5.950", "", "")

@@ -16,7 +16,7 @@ from bakeoff.record.store import Records, Stored, StoredComparison
 from bakeoff.report.objectives import items_per_s, limit_text
 from bakeoff.report.pages import comparison, sweep
 from bakeoff.report.pages import record as one
-from bakeoff.report.recommendation import recommendation
+from bakeoff.report.recommendation import deployment
 from bakeoff.report.render import terminal
 
 
@@ -39,7 +39,7 @@ def kept(*comparisons: Comparison) -> list[StoredComparison]:
 
 
 def said(rows: Sequence[Record], *comparisons: Comparison) -> str:
-    return recommendation(stored(*rows), kept(*comparisons))
+    return str(deployment(stored(*rows), kept(*comparisons)))
 
 
 def three(objective: str) -> list[Record]:

@@ -181,7 +181,7 @@ class TestFiles:
         for record in (GPU, CPU):
             save(tmp_path, record)
         records = load_all(tmp_path)
-        files.update(tmp_path, records)
+        files.update(tmp_path)
         written = page.paths_of(tmp_path, records.pipelines, records)
         assert len(written) == 2
         for path in written:

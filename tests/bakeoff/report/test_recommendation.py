@@ -16,7 +16,7 @@ from bakeoff.record.schema import Comparison, Record, Source
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.report.columns import contexts
 from bakeoff.report.comparable import USUAL, drift
-from bakeoff.report.recommendation import decision, recommendation
+from bakeoff.report.recommendation import decision, deployment
 
 
 def ms(first: float) -> list[float]:
@@ -37,7 +37,7 @@ def kept(*comparisons: Comparison) -> list[StoredComparison]:
 
 
 def said(rows: Sequence[Record], *comparisons: Comparison) -> str:
-    return recommendation(stored(*rows), kept(*comparisons))
+    return str(deployment(stored(*rows), kept(*comparisons)))
 
 
 def deployed(text: str) -> list[str]:
@@ -80,7 +80,7 @@ class TestWithoutAFinal:
         assert text.startswith("inductor fp32 is far ahead (1.87x): it has the lowest median, 5.850 ms")
         assert "Sweeps drift by 1.8x; a final would confirm it: bakeoff compare " in text
         assert "faster" not in text
-        assert recommendation(stored(EAGER, far), drift=1.88).startswith("Not decided: ")
+        assert str(deployment(stored(EAGER, far), drift=1.88)).startswith("Not decided: ")
 
     def test_one_row_has_nothing_to_be_compared_with(self) -> None:
         assert "bakeoff compare" not in said([SLOW])

@@ -28,7 +28,7 @@ from bakeoff.record.verdict import AGREEING_PAIRS, FEWEST_PAIRS, MOST_PAIRS, dec
 from bakeoff.report.comparisons import final_of, sentence
 from bakeoff.report.format import milliseconds
 from bakeoff.report.pages.comparison import apart, document
-from bakeoff.report.recommendation import recommendation
+from bakeoff.report.recommendation import deployment
 from bakeoff.report.render import terminal
 from bakeoff.sweeps import compare as comparing
 from bakeoff.sweeps.compare import compare, plan_of_two, race
@@ -317,7 +317,7 @@ def test_a_sweep_ends_with_a_final_on_which_it_recommends(tmp_path: Path) -> Non
         assert {str(side.variant) for side in (final.record.a, final.record.b)} == {
             str(entry.variant) for entry in plan.rows[:2]
         }
-        text = recommendation(done.stored, done.finals)
+        text = str(deployment(done.stored, done.finals))
         assert final.record.baseline is not None
     assert text.startswith(
         "Do not deploy repeats[times=4] fp32: in the final it was faster than repeats[times=16] fp32 ("

@@ -69,7 +69,7 @@ def _of_component(rows: Sequence[Stored], records: Records) -> dict[str, _Panels
         (title_without_machine(each.rows[0].record), each) for each in tables(latest, records.ceilings, records.current)
     ]
     return {
-        "latency": [(name, latency.figure(latency.latency(each.rows, each.ceilings.best))) for name, each in found],
+        "latency": [(name, latency.figure(each.rows, each.ceilings.best)) for name, each in found],
         "roofline": [(name, roofline.figure(roofline.roofline(each.rows, each.ceilings.best))) for name, each in found],
         "history": [
             (title_without_machine(group.rows[0].record), history.figure(history.history(group.rows)))
@@ -115,7 +115,7 @@ def published(records: Records) -> Mapping[str, bytes]:
     drawn: dict[str, bytes | None] = {}
     if subject is not None:
         first, table = subject.rows[0].record, subject.table
-        panel = latency.figure(latency.latency(table.rows, table.ceilings.best))
+        panel = latency.figure(table.rows, table.ceilings.best)
         heading = f"{first.variant.component} on {table.machine.name}"
         drawn[LATENCY] = page(heading, [(title_without_machine(first), panel)])
     if loop is not None:

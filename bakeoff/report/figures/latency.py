@@ -1,7 +1,6 @@
 """Latency by variant as bars: the median with its interval, the middle half and p99 of the calls, and the floor."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ import numpy as np
 from bakeoff.machine.floors import Ceiling
 from bakeoff.models.words import counted
 from bakeoff.record.floor import floor
-from bakeoff.record.schema import Status
+from bakeoff.record.schema import Record
 from bakeoff.record.statistics import Summary
 from bakeoff.record.store import Stored
 from bakeoff.report.columns import latency_text
@@ -23,78 +22,36 @@ _ROOM = 1.9
 """The panel is so many times as wide as the longest row that is ranked, behind which its figures are written."""
 
 
-@dataclass(frozen=True, slots=True)
-class LatencyRow:
-    """A variant; without samples it has no figures."""
-
-    name: str
-    status: Status
-    figures: Summary | None
-    text: str
-    """The median with its interval, or both modes; "" without samples."""
-    floor_ms: float | None
-    quarters_ms: tuple[float, ...]
-    """Between which the middle half of the timed calls lies; none without calls."""
-    style: Style
-
-    @property
-    def end_ms(self) -> float:
-        """How far it reaches."""
-        return max(self.figures.p99_ms if self.figures is not None else 0.0, self.floor_ms or 0.0)
-
-    @property
-    def above(self) -> bool:
-        """Whether it is above 100 % of its floor."""
-        return self.status == "ok" and (self.floor_ms or 0.0) > _median_ms(self)
+_Row = tuple[Record, Summary, float | None]
+"""A record, the figures of its latency clock, and its floor in milliseconds."""
 
 
-def floor_text(rows: Iterable[LatencyRow]) -> str:
-    """What a figure says of the floors of these rows."""
-    above = any(row.above for row in rows)
-    return "floor; right of a median that is ok: the ceilings are too low" if above else "floor"
-
-
-def latency(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) -> tuple[LatencyRow, ...]:
-    """The rows that are ranked by their median, fastest first; then the others with figures, then those without.
+def figure(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) -> Figure | None:
+    """Bars of the rows that have figures, ranked ones first, the fastest first; the others are counted. None where
+    none has.
 
     Floors are computed from `ceilings`, by default from each record's own.
     """
-    style = styles(entry.record for entry in rows)
-    found = (_row(entry, ceilings, style[name_of(entry.record)]) for entry in rows)
-    return tuple(sorted(found, key=lambda row: (row.status != "ok", _median_ms(row))))
-
-
-def _row(entry: Stored, ceilings: Sequence[Ceiling] | None, style: Style) -> LatencyRow:
-    record, clock = entry.record, entry.record.measurement.latency
-    bound = floor(record, ceilings)
-    return LatencyRow(
-        name=name_of(record),
-        status=record.status,
-        figures=record.latency,
-        text=latency_text(clock) if clock is not None and clock.samples_ns else "",
-        floor_ms=bound.ms if bound is not None and record.latency is not None else None,
-        quarters_ms=tuple(np.quantile(clock.samples_ns, (0.25, 0.75)) / 1e6) if clock and clock.samples_ns else (),
-        style=style,
-    )
-
-
-def _median_ms(row: LatencyRow) -> float:
-    return row.figures.median_ms if row.figures is not None else float("inf")
-
-
-def figure(rows: Sequence[LatencyRow]) -> Figure | None:
-    """Bars of the rows that have figures; the others are counted. None where none has."""
-    timed = [row for row in rows if row.figures is not None]
+    timed: list[_Row] = []
+    for record in (entry.record for entry in rows):
+        if record.latency is not None:
+            bound = floor(record, ceilings)
+            timed.append((record, record.latency, bound.ms if bound is not None else None))
     if not timed:
         return None
-    floors = f", long mark: {floor_text(timed)}" if any(row.floor_ms is not None for row in timed) else ""
+    timed.sort(key=lambda row: (row[0].status != "ok", row[1].median_ms))
+    floors = ""
+    if any(ms is not None for *_, ms in timed):
+        above = any(record.status == "ok" and (ms or 0.0) > figures.median_ms for record, figures, ms in timed)
+        floors = ", long mark: floor" + "; right of a median that is ok: the ceilings are too low" * above
     caption = f"bar and dot: median, whisker: to p99, in the dot: its 95 % interval, band: middle half of calls{floors}"
-    return Figure("latency", "Latency of a synchronised call", caption, _spec(timed, len(rows) - len(timed)))
+    spec = _spec(timed, styles(entry.record for entry in rows), len(rows) - len(timed))
+    return Figure("latency", "Latency of a synchronised call", caption, spec)
 
 
-def _spec(rows: Sequence[LatencyRow], left_out: int) -> Spec:
-    end = end_of((row.status, row.end_ms) for row in rows) or 1.0
-    data = [_datum(row, end) for row in rows]
+def _spec(rows: Sequence[_Row], style: Mapping[str, Style], left_out: int) -> Spec:
+    end = end_of((row[0].status, _end_ms(row)) for row in rows) or 1.0
+    data = [_datum(row, style[name_of(row[0])], end) for row in rows]
     scale = {"domain": [0, rounded(_ROOM * end)], "nice": False, "clamp": True}
     beyond = f"datum.value > {end}"
     inside = {"condition": {"test": beyond, "value": 0}, "value": 1}
@@ -139,22 +96,28 @@ def _spec(rows: Sequence[LatencyRow], left_out: int) -> Spec:
     }  # fmt: skip
 
 
-def _datum(row: LatencyRow, end_ms: float) -> dict[str, Any]:
+def _end_ms(row: _Row) -> float:
+    """How far a row reaches."""
+    return max(row[1].p99_ms, row[2] or 0.0)
+
+
+def _datum(row: _Row, style: Style, end_ms: float) -> dict[str, Any]:
     """What is drawn of a row; one that is not ranked is cut off where the longest that is ends."""
-    figures = row.figures
-    assert figures is not None
+    record, figures, floor_ms = row
+    clock = record.measurement.latency
+    assert clock is not None
+    quarter, three_quarters = np.quantile(clock.samples_ns, (0.25, 0.75)) / 1e6
     found = {
         "median": figures.median_ms, "low": figures.low_ms, "high": figures.high_ms, "p99": figures.p99_ms,
-        "floor": row.floor_ms, "end": row.end_ms,
-        **dict(zip(("quarter", "three_quarters"), row.quarters_ms, strict=False)),
+        "floor": floor_ms, "end": _end_ms(row), "quarter": quarter, "three_quarters": three_quarters,
     }  # fmt: skip
-    status = "" if row.status == "ok" else f" {row.status}"
-    cut = ", cut off at the axis' end" if row.end_ms > end_ms * 1.001 else ""
+    status = "" if record.status == "ok" else f" {record.status}"
+    cut = ", cut off at the axis' end" if _end_ms(row) > end_ms * 1.001 else ""
     return {
-        "name": name_text(row.name),
-        "text": f"{row.text} ms{status}{cut}",
-        "colour": row.style.colour,
-        "opacity": 0.65 if row.status == "ok" else 0.25,
+        "name": name_text(name_of(record)),
+        "text": f"{latency_text(clock)} ms{status}{cut}",
+        "colour": style.colour,
+        "opacity": 0.65 if record.status == "ok" else 0.25,
         "p99_ms": rounded(figures.p99_ms),
         **{key: rounded(min(value, end_ms)) for key, value in found.items() if value is not None},
     }

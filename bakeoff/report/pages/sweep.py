@@ -316,9 +316,9 @@ def figures(table: Table, every: Sequence[Stored]) -> list[Figure]:
     """The figures of a table that have something to show; the history is of `every` record of its group."""
     ceilings, group = table.ceilings.best, {group_key(row.record) for row in table.rows}
     made = (
-        latency.figure(latency.latency(table.rows, ceilings)),
-        tradeoff.figure(tradeoff.tradeoff(table.rows)),
-        timeline.figure(timeline.timeline(table.rows)),
+        latency.figure(table.rows, ceilings),
+        tradeoff.figure(table.rows),
+        timeline.figure(table.rows),
         roofline.figure(roofline.roofline(table.rows, ceilings)),
         history.figure(history.history([entry for entry in every if group_key(entry.record) in group])),
     )

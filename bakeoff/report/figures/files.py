@@ -72,8 +72,7 @@ def _of_component(rows: Sequence[Stored], records: Records) -> dict[str, _Panels
         "latency": [(name, latency.figure(each.rows, each.ceilings.best)) for name, each in found],
         "roofline": [(name, roofline.figure(roofline.roofline(each.rows, each.ceilings.best))) for name, each in found],
         "history": [
-            (title_without_machine(group.rows[0].record), history.figure(history.history(group.rows)))
-            for group in groups(rows)
+            (title_without_machine(group.rows[0].record), history.figure(group.rows)) for group in groups(rows)
         ],
         "batches": [(curve.title, batch_curve.figure(curve)) for curve in batch_curve.batch_curves(latest)],
     }

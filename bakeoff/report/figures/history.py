@@ -3,13 +3,15 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 
 from bakeoff.machine.host import Host
 from bakeoff.models.words import counted
-from bakeoff.record.schema import Record, Status
+from bakeoff.record.schema import Record
 from bakeoff.record.source import backends_of, basis_of
+from bakeoff.record.statistics import Summary
 from bakeoff.record.store import Stored
-from bakeoff.report.figures.style import Style, styles
+from bakeoff.report.figures.style import styles
 from bakeoff.report.figures.vega import (
     FAINT,
     Figure,
@@ -34,24 +36,6 @@ _DATE = "[utcFormat(datum.value, '%b %d'), utcFormat(datum.value, '%H:%M')]"
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryPoint:
-    when: str
-    """Minute (UTC) of the first record of its sweep."""
-    status: Status
-    median_ms: float | None
-    """None where the record has no figures."""
-    low_ms: float | None
-    high_ms: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class HistorySeries:
-    name: str
-    style: Style
-    points: tuple[HistoryPoint, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Step:
     """What differs in a sweep from the one before it, and in whose times."""
 
@@ -67,49 +51,6 @@ class Step:
         moved = [_counted_first(word, names) for word, names in (("faster", self.faster), ("slower", self.slower))]
         said = "; ".join(filter(None, moved)) or "none is faster or slower beyond its interval"
         return f"{self.when}: {self.changed or 'nothing known'} changed", said
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    sweeps: tuple[str, ...]
-    """Minute (UTC) of each sweep's first record, in order."""
-    series: tuple[HistorySeries, ...]
-    """Those that have figures in a sweep, as they stand in the last one: ranked ones first, the fastest first."""
-    steps: tuple[Step, ...]
-    """From each sweep to the next, apart from those in which nothing differs."""
-
-
-def history(rows: Sequence[Stored]) -> History | None:
-    """The records of a group in all their sweeps; None where fewer than two sweeps have figures."""
-    ordered = sorted((entry.record for entry in rows), key=lambda record: record.created)
-    sweeps: dict[str, list[Record]] = {}
-    by_name: dict[str, list[Record]] = {}
-    for record in ordered:
-        sweeps.setdefault(record.sweep, []).append(record)
-        by_name.setdefault(name_of(record), []).append(record)
-    if len({record.sweep for record in ordered if record.latency is not None}) < 2:
-        return None
-    when = {sweep: minute(records[0].created) for sweep, records in sweeps.items()}
-    style = styles(ordered)
-    series = (
-        HistorySeries(name, style[name], tuple(_point(record, when[record.sweep]) for record in records))
-        for name, records in by_name.items()
-        if any(record.latency is not None for record in records)
-    )
-    dates = list(when.values())
-
-    def standing(one: HistorySeries) -> tuple[bool, bool, float]:
-        point = one.points[-1]
-        return point.when != dates[-1], point.status != "ok", point.median_ms or float("inf")
-
-    return History(tuple(dates), tuple(sorted(series, key=standing)), tuple(_steps(list(sweeps.values()))))
-
-
-def _point(record: Record, when: str) -> HistoryPoint:
-    figures = record.latency
-    if figures is None:
-        return HistoryPoint(when, record.status, None, None, None)
-    return HistoryPoint(when, record.status, figures.median_ms, figures.low_ms, figures.high_ms)
 
 
 def _steps(sweeps: Sequence[Sequence[Record]]) -> Iterator[Step]:
@@ -170,26 +111,45 @@ def _some(names: Sequence[str], kind: str) -> list[str]:
     return list(names) if len(names) <= _NAMED else [f"{len(names)} {kind}"]
 
 
-def figure(found: History | None) -> Figure | None:
-    """A line for each variant by date, and a numbered mark where something differs. None where `found` is."""
-    if found is None:
+def figure(rows: Sequence[Stored]) -> Figure | None:
+    """A line for each variant of a group by date, and a numbered mark where something differs. None where fewer than
+    two sweeps have figures.
+
+    Variants come as they stand in the last sweep: ranked ones first, the fastest first.
+    """
+    ordered = sorted((entry.record for entry in rows), key=lambda record: record.created)
+    sweeps: dict[str, list[Record]] = {}
+    by_name: dict[str, list[Record]] = {}
+    for record in ordered:
+        sweeps.setdefault(record.sweep, []).append(record)
+        by_name.setdefault(name_of(record), []).append(record)
+    timed = [record for record in ordered if record.latency is not None]
+    if len({record.sweep for record in timed}) < 2:
         return None
-    held = [(point.status, point.high_ms) for series in found.series for point in series.points if point.high_ms]
+
+    def standing(name: str) -> tuple[bool, bool, float]:
+        last = by_name[name][-1]
+        median_ms = last.latency.median_ms if last.latency is not None else inf
+        return last.sweep != list(sweeps)[-1], last.status != "ok", median_ms
+
+    when = {sweep: _time(minute(records[0].created)) for sweep, records in sweeps.items()}
+    names, style = sorted({name_of(record): 0 for record in timed}, key=standing), styles(ordered)
+    held = [(record.status, record.latency.high_ms) for record in timed if record.latency is not None]
     end = rounded(1.05 * end_of(held))
     beyond = ", at the upper edge: beyond it" if any(high > end for _, high in held) else ""
     caption = f"median latency with its 95 % interval, by date (UTC); hollow: not ok, cross: no figures{beyond}"
     data = [
         {
-            "name": name_text(series.name),
-            "when": _time(point.when),
-            "status": point.status,
-            "fill": filled(series.style, point.status),
-            **({"ms": 0, "failed": True} if point.median_ms is None else _figures(point)),
+            "name": name_text(name),
+            "when": when[record.sweep],
+            "status": record.status,
+            "fill": filled(style[name], record.status),
+            **_figures(record.latency),
         }
-        for series in found.series
-        for point in series.points
+        for name in names
+        for record in by_name[name]
     ]
-    steps = list(enumerate(found.steps, 1))
+    steps = list(enumerate(_steps(list(sweeps.values())), 1))
     left_out = [f"{counted(len(steps) - _STEPS, 'earlier step')} not listed"] if steps[_STEPS:] else []
     x: Spec = {
         "field": "when", "type": "temporal", "scale": {"type": "utc", "padding": 14},
@@ -203,7 +163,7 @@ def figure(found: History | None) -> Figure | None:
         "field": "ms", "type": "quantitative", "title": "median ms a call",
         "scale": {"domain": [0, end], "nice": False, "clamp": True},
     }  # fmt: skip
-    look = looks({series.name: series.style for series in found.series})
+    look = looks({name: style[name] for name in names})
     look["strokeDash"] |= {"legend": None}
     marked = [{"when": _time(step.when), "number": number, "what": "; ".join(step.texts)} for number, step in steps]
     line = {"type": "rule", "color": FAINT, "strokeDash": [2, 3], "strokeWidth": 1}
@@ -214,11 +174,11 @@ def figure(found: History | None) -> Figure | None:
         {"data": {"values": marked}, "mark": label,
          "encoding": {"x": x, "y": {"value": 0}, "text": {"field": "number"}}},
     ]  # fmt: skip
-    timed = [{"filter": "!datum.failed"}]
+    kept = [{"filter": "!datum.failed"}]
     series = [
-        {"transform": timed, **lines({"x": x, "y": y, **look})},
-        {"transform": timed, **intervals(x, y, look)},
-        {"transform": timed, **points({"x": x, "y": y, **look, "tooltip": tooltip}, size=36)},
+        {"transform": kept, **lines({"x": x, "y": y, **look})},
+        {"transform": kept, **intervals(x, y, look)},
+        {"transform": kept, **points({"x": x, "y": y, **look, "tooltip": tooltip}, size=36)},
     ]
     crosses = {
         "transform": [{"filter": "datum.failed"}],
@@ -240,6 +200,7 @@ def _time(when: str) -> str:
     return f"{when.replace(' ', 'T')}:00Z"
 
 
-def _figures(point: HistoryPoint) -> Spec:
-    found = {"ms": point.median_ms, "low": point.low_ms, "high": point.high_ms}
-    return {key: rounded(value) for key, value in found.items() if value is not None}
+def _figures(found: Summary | None) -> Spec:
+    if found is None:
+        return {"ms": 0, "failed": True}
+    return {"ms": rounded(found.median_ms), "low": rounded(found.low_ms), "high": rounded(found.high_ms)}

@@ -320,7 +320,7 @@ def figures(table: Table, every: Sequence[Stored]) -> list[Figure]:
         tradeoff.figure(table.rows),
         timeline.figure(table.rows),
         roofline.figure(roofline.roofline(table.rows, ceilings)),
-        history.figure(history.history([entry for entry in every if group_key(entry.record) in group])),
+        history.figure([entry for entry in every if group_key(entry.record) in group]),
     )
     return [figure for figure in made if figure is not None]
 

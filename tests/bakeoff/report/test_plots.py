@@ -18,10 +18,8 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.record.floor import floor
 from bakeoff.record.schema import Record, Samples
 from bakeoff.record.store import Records, Stored, load_all, save, supersede
-from bakeoff.report.figures import files, latency, timeline, tradeoff
-from bakeoff.report.figures import history as histories
+from bakeoff.report.figures import files, history, latency, timeline, tradeoff
 from bakeoff.report.figures import roofline as rooflines
-from bakeoff.report.figures.history import history
 from bakeoff.report.figures.roofline import roofline
 from bakeoff.report.figures.style import colours, styles
 from bakeoff.report.figures.vega import MARK, Figure, envelope
@@ -71,7 +69,7 @@ def figure(kind: str, *made: Record) -> Figure:
         "tradeoff": lambda: tradeoff.figure(rows),
         "timeline": lambda: timeline.figure(rows),
         "roofline": lambda: rooflines.figure(roofline(rows)),
-        "history": lambda: histories.figure(history(rows)),
+        "history": lambda: history.figure(rows),
     }
     found = drawing[kind]()
     assert found is not None
@@ -498,13 +496,11 @@ class TestData:
         assert first["ms"][:2] == [9.0, 30.0]
 
     def test_history_has_a_point_for_each_record(self) -> None:
-        found = history(self.ROWS)
-        assert found is not None
-        assert found.sweeps == ("2026-01-02 03:04", "2026-02-02 03:05")
-        points = {series.name: series.points for series in found.series}
-        assert [point.median_ms for point in points["eager fp32"]] == pytest.approx([30.95, 25.95])
-        assert "aoti fp32" not in points, "it has figures in no sweep"
-        assert history(self.ROWS[:5]) is None
+        data = figure("history", *SEVERAL).spec["data"]["values"]
+        found = [(point["when"][:10], point["ms"]) for point in data if point["name"] == "eager fp32"]
+        assert found == [("2026-01-02", 30.95), ("2026-02-02", 25.95)]
+        assert "aoti fp32" not in {point["name"] for point in data}, "it has figures in no sweep"
+        assert history.figure(self.ROWS[:5]) is None
 
     def test_roofline_places_rows_by_work_and_traffic(self) -> None:
         found = roofline(self.ROWS[:1])

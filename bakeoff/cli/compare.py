@@ -37,7 +37,7 @@ def compare(
     runs: Runs = None,
     note: Annotated[str, typer.Option(help="Goes into the comparison and the history.")] = "",
     threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
-    seconds: Annotated[float, typer.Option(help="About how long calls are measured.")] = 30.0,
+    seconds: Annotated[float, typer.Option(help="About how long calls are measured.")] = 10.0,
     deadline: Deadline = None,
     as_json: Json = False,
 ) -> None:

@@ -12,7 +12,7 @@ from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.plan.history import History
 from bakeoff.plan.rows import Row, reference_folder
 from bakeoff.record.schema import Record
-from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, expected_pairs
+from bakeoff.record.verdict import AGREEING_PAIRS, SET_ROUNDS, expected_pairs
 
 GUESS = "guess"
 _GUESS_MEASURE_S = 45.0
@@ -153,7 +153,7 @@ def expected_final(sides: Sequence[Row], history: History, final_s: float, pairs
     set_s = max(*builds, sum(builds) / host.usable_cores()) if overlap else sum(builds)
     newest = [entry for row in sides for entry in history.like(row)[-1:]]
     calls_ms = [entry.record.latency.median_ms for entry in newest if entry.record.latency is not None]
-    rounds_s = (LEAST_ROUNDS + 1) * 2 * sum(calls_ms) / 1e3  # of one timed call of each side, after an untimed one
+    rounds_s = SET_ROUNDS * 2 * sum(calls_ms) / 1e3  # of one timed call of each side, after an untimed one
     set_s += sum(warm_up for _, warm_up in setups) + max(final_s / AGREEING_PAIRS, rounds_s)
     if pairs:
         return pairs * set_s

@@ -22,15 +22,15 @@ from bakeoff.race import LARGEST_OFFSET, Turns, not_idle, open_sides, take_turns
 from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Record, Round, Samples, new_finding
 from bakeoff.record.source import backend_source, backends_of, basis_of, component_hash, instrument_hash
 from bakeoff.record.store import StoredComparison, now, save
-from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, is_baseline_known, is_decided
+from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, SET_ROUNDS, is_baseline_known, is_decided
 from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError, wait_until_built
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.row import References, launch_of, make_reference
 from bakeoff.sweeps.session import Session, WeightsMemory, open_session, with_ceilings, with_works
 from bakeoff.variant import parse_variant
 
-_LEAST, _MOST = LEAST_ROUNDS + 1, 60
-"""Rounds of a pair of processes."""
+_MOST_ROUNDS = 60
+"""Of a pair of processes."""
 _IN_TURN, _IN_TURN_CALLS = LEAST_ROUNDS + 1, 3
 """Pairs of processes that are measured one after the other, and the least number of calls of their blocks."""
 
@@ -72,7 +72,7 @@ class _Race:
         """How many rounds these sides run; one where each of the others runs alone too."""
         round_s = sum((side.calls + 1) * side.call_ns / 1e9 for side in sides)
         wanted = int(self.session.plan.request.final_s / AGREEING_PAIRS / round_s)
-        return max(_LEAST, min(_MOST, wanted)) if len(sides) > 1 else 1
+        return max(SET_ROUNDS, min(_MOST_ROUNDS, wanted)) if len(sides) > 1 else 1
 
 
 def race(

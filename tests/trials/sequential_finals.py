@@ -1,9 +1,9 @@
 """What stopping a comparison after three to six sets of processes, where the difference is large, does to verdicts.
 
-    python tests/trials/sequential_finals.py [--runs runs] [--count 10000] [--spread 0.15] [--errors 3.3] [--seed 1]
+    python tests/trials/sequential_finals.py [--runs runs] [--count 10000] [--spread 0.15] [--errors 3.3] [--rounds 8]
 
 It measures nothing: it replays stored comparisons and draws random ones, with the rule of bakeoff.record.verdict or
-with another least spread or number of standard errors. It prints
+with another least spread, number of standard errors or of rounds. It prints
 
 - a line for each two sides of each stored comparison: after how many sets the rule shows a difference, the ratio then,
   the verdict of all sets, and whether the two agree. The rule was chosen on the first twelve, which therefore say
@@ -12,9 +12,9 @@ with another least spread or number of standard errors. It prints
   comparisons the early rule shows a wrong difference or the right one, in how many its interval misses the ratio, the
   same for the whole procedure with and without it, and the number of sets.
 
-Random comparisons have twelve rounds a set, with the differences between rounds of the stored ones. It takes some ten
-minutes. Exits 1 when a stored verdict is contradicted, when more than 0.5 % of the random comparisons of a kind have a
-wrong early verdict or an early interval that misses the ratio, or when the early rule adds as many to the wrong ones.
+Random comparisons have the differences between rounds of the stored ones. It takes some ten minutes. Exits 1 when a
+stored verdict is contradicted, when more than 0.5 % of the random comparisons of a kind have a wrong early verdict or
+an early interval that misses the ratio, or when the early rule adds as many to the wrong ones.
 """
 
 import argparse
@@ -37,6 +37,7 @@ from bakeoff.record.verdict import (
     FEWEST_PAIRS,
     LEAST_SPREAD,
     MOST_PAIRS,
+    SET_ROUNDS,
     Shown,
     decide,
     is_futile,
@@ -48,7 +49,6 @@ from bakeoff.record.verdict import (
 
 CHOSEN_ON = 12
 """The oldest comparisons of several sets; the rule was chosen on these."""
-ROUNDS = 12
 MOST_WRONG = 0.005
 Ratios = NDArray[Any]
 Draw = Callable[[], Ratios]
@@ -61,6 +61,8 @@ class Rule:
 
     errors: float
     spread: float
+    rounds: int
+    """Of a set, in random comparisons."""
 
     def stops(self, pairs: Ratios) -> tuple[int, Shown] | None:
         """After how many of these sets a difference is shown, and what; None where all are needed."""
@@ -184,7 +186,7 @@ class Ended:
 
 def run(draw: Draw, within: Ratios, ratio: float, rule: Rule, random: np.random.Generator) -> Ended:
     logs = np.log(ratio) + draw()
-    rounds = logs[:, None] + random.choice(within, (MOST_PAIRS, ROUNDS))
+    rounds = logs[:, None] + random.choice(within, (MOST_PAIRS, rule.rounds))
     pairs, ratios, usual_sets = np.exp(np.median(rounds, axis=1)), np.exp(rounds), 0
     for usual_sets in range(1, MOST_PAIRS + 1):
         usual = show_usual(pairs[:usual_sets], ratios[:usual_sets].ravel())
@@ -217,10 +219,11 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=10000, help="random comparisons of each kind and ratio")
     parser.add_argument("--spread", type=float, default=LEAST_SPREAD, help="least standard deviation of the logarithms")
     parser.add_argument("--errors", type=float, default=EARLY_ERRORS, help="standard errors to an end of the interval")
+    parser.add_argument("--rounds", type=int, default=SET_ROUNDS, help="of a set, in random comparisons")
     parser.add_argument("--ratios", type=float, nargs="+", default=[1.0, 1.05, 1.2, 1.5])
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
-    rule, kept = Rule(asked.errors, asked.spread), several_sets(asked.runs)
+    rule, kept = Rule(asked.errors, asked.spread, asked.rounds), several_sets(asked.runs)
     replayed = [
         replay(entry, *sides, number < CHOSEN_ON, rule)
         for number, entry in enumerate(kept)

@@ -21,6 +21,7 @@ from bakeoff.plan.request import Request
 from bakeoff.plan.rows import Row, reference_folder
 from bakeoff.record.schema import BuildCost, Record
 from bakeoff.record.store import Stored, save
+from bakeoff.record.verdict import SET_ROUNDS
 from bakeoff.report.pages import plan as plan_page
 from bakeoff.report.render import terminal
 
@@ -311,11 +312,11 @@ class TestSeconds:
         elsewhere = history(*(stored(backend, ms) for backend, ms in times[:2]), stored("openvino", 9, twin()))
         assert expected_final(rows, elsewhere, 30.0) == pytest.approx(7 * (30 / 7 + 4 + 3)), "of two machines"
 
-    def test_of_a_final_hold_at_least_the_calls_of_twelve_rounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_of_a_final_hold_at_least_the_calls_of_so_many_rounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(host, "usable_cores", lambda: 4)
         rows = plan_of("eager", "inductor[]").rows
         known = history(stored("eager", 2000), stored("inductor", 1000))
-        assert expected_final(rows, known, 30.0) == pytest.approx(3 * (12 * 2 * (2 + 1) + 4 + 2))
+        assert expected_final(rows, known, 30.0) == pytest.approx(3 * (SET_ROUNDS * 2 * (2 + 1) + 4 + 2))
 
 
 class TestFitting:

@@ -24,7 +24,7 @@ from bakeoff.process.supervisor import Outcome
 from bakeoff.record.diff import differences
 from bakeoff.record.schema import Comparison, Record, Status
 from bakeoff.record.store import Stored, StoredComparison, find, load_all
-from bakeoff.record.verdict import AGREEING_PAIRS, FEWEST_PAIRS, MOST_PAIRS, decide
+from bakeoff.record.verdict import AGREEING_PAIRS, FEWEST_PAIRS, MOST_PAIRS, SET_ROUNDS, decide
 from bakeoff.report.comparisons import final_of, sentence
 from bakeoff.report.format import milliseconds
 from bakeoff.report.pages.comparison import apart, document
@@ -84,7 +84,7 @@ def test_rounds_are_kept_in_random_order(kept: tuple[StoredComparison, Recorder,
     assert sets == set(range(len(sets)))
     assert FEWEST_PAIRS <= len(sets) <= AGREEING_PAIRS
     assert decide(comparison).early is (len(sets) < AGREEING_PAIRS)
-    assert len(comparison.rounds) >= 12 * len(sets)
+    assert len(comparison.rounds) >= SET_ROUNDS * len(sets)
     assert {entry.order for entry in comparison.rounds} == {(0, 1), (1, 0)}
     assert all(len(entry.samples_ns) == 2 and all(map(len, entry.samples_ns)) for entry in comparison.rounds)
     assert (comparison.seed, comparison.sweep) == (5, "")

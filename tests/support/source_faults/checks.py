@@ -23,8 +23,8 @@ FAULTS = (
         "checks",
         "only infinite values of an output are counted, and not NaN",
         "bakeoff/worker/reference/error.py",
-        "(~torch.isfinite(found)).sum()",
-        "torch.isinf(found).sum()",
+        "(~torch.isfinite(values)).sum()",
+        "torch.isinf(values).sum()",
         (_ERROR,),
     ),
     Fault(

@@ -140,16 +140,16 @@ def _list_gpus(library: Any) -> Iterator[dict[str, Scalar]]:
             if uuid is None:
                 continue
             name = ask(library, "nvmlDeviceGetName", part) or ask(library, "nvmlDeviceGetName", handle)
-            facts: dict[str, Scalar] = {"name": name or "NVIDIA GPU", "uuid": uuid}
             memory = ask(library, "nvmlDeviceGetMemoryInfo", part)
             capability = ask(library, "nvmlDeviceGetCudaComputeCapability", handle)
-            if driver is not None:
-                facts["driver"] = driver
-            if memory is not None:
-                facts["memory_bytes"] = int(memory.total)
-            if capability is not None:
-                facts["compute_capability"] = f"{capability[0]}.{capability[1]}"
-            yield facts
+            told = {
+                "name": name or "NVIDIA GPU",
+                "uuid": uuid,
+                "driver": driver,
+                "memory_bytes": memory and int(memory.total),
+                "compute_capability": capability and f"{capability[0]}.{capability[1]}",
+            }
+            yield {name: value for name, value in told.items() if value is not None}
 
 
 def _mig_instances(library: Any, handle: Any) -> list[Any]:

@@ -77,13 +77,14 @@ class Host:
         return f"{self.cpu}, {self.cores} cores"
 
 
-def _cpuinfo(key: str) -> str:
+def _cpuinfo() -> dict[str, str]:
+    """Facts of the first CPU (proc(5))."""
+    found: dict[str, str] = {}
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
             name, _, value = line.partition(":")
-            if name.strip() == key:
-                return value.strip()
-    return ""
+            found.setdefault(name.strip(), value.strip())
+    return found
 
 
 def _hypervisor(flags: set[str]) -> str:
@@ -99,9 +100,10 @@ def _hypervisor(flags: set[str]) -> str:
 @cache
 def read_host() -> Host:
     """Facts of this machine, read once per process."""
-    flags = set((_cpuinfo("flags") or _cpuinfo("Features")).split())
+    facts = _cpuinfo()
+    flags = set((facts.get("flags") or facts.get("Features", "")).split())
     return Host(
-        cpu=_cpuinfo("model name") or platform.processor() or platform.machine(),
+        cpu=facts.get("model name") or platform.processor() or platform.machine(),
         cores=psutil.cpu_count(logical=False) or psutil.cpu_count() or 1,
         logical_cores=psutil.cpu_count() or 1,
         cpu_flags=tuple(flag for flag in (*_FLAGS, "bf16") if flag in flags),
@@ -109,7 +111,7 @@ def read_host() -> Host:
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         python=platform.python_version(),
         gpus=gpus.read_gpus(),
-        cpu_stepping=" ".join(_cpuinfo(key) for key in ("cpu family", "model", "stepping")).strip(),
+        cpu_stepping=" ".join(facts.get(key, "") for key in ("cpu family", "model", "stepping")).strip(),
         all_flags=digest(sorted(flags)),
         hypervisor=_hypervisor(flags),
     )

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from bakeoff.machine import cgroups
 from bakeoff.monitor.energy import Counter, device_energy
-from bakeoff.monitor.request import MIB, CpuQuantity, ProbeReport, Reading
+from bakeoff.monitor.request import MIB, CpuQuantity, Reading
+from bakeoff.record.monitor import Monitored
 
 ROOT = Path("/")
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -151,8 +152,8 @@ class CpuProbe:
         if "load" in self._quantities:
             yield from self._told("cpu.load", self._load())
 
-    def report(self) -> ProbeReport:
-        return ProbeReport(missing=tuple(self._missing.values()))
+    def report(self) -> Monitored:
+        return Monitored(missing=tuple(self._missing.values()))
 
     def _process(self, now_ns: int) -> Iterator[Reading]:
         tree = self._tree.read()
@@ -229,9 +230,9 @@ class RaplProbe:
             self._counters.setdefault(name, Counter(_PERIOD_NS, self._wraps_mj[name])).add(now_ns, energy_mj)
         return ()
 
-    def report(self) -> ProbeReport:
+    def report(self) -> Monitored:
         energy = tuple(device_energy(name, counter) for name, counter in self._counters.items())
-        return ProbeReport(energy, missing=tuple(self._missing))
+        return Monitored(energy=energy, missing=tuple(self._missing))
 
     def _give_up(self, name: str, error: Exception) -> None:
         reason = "root alone may read its counter" if isinstance(error, PermissionError) else f"no counter: {error}"

@@ -10,8 +10,8 @@ from typing import Any
 
 from bakeoff.machine.gpus import REASONS, Gpu, find_gpu
 from bakeoff.monitor.energy import Counter, Integral, device_energy
-from bakeoff.monitor.request import MIB, GpuQuantity, ProbeReport, Reading
-from bakeoff.record.monitor import DeviceEnergy, ThrottleTime
+from bakeoff.monitor.request import MIB, GpuQuantity, Reading, joined
+from bakeoff.record.monitor import DeviceEnergy, Monitored, ThrottleTime
 
 COUNTER_PERIOD_NS = 100_000_000
 """Longest time seen between two steps of a GPU's energy counter."""
@@ -159,7 +159,7 @@ class _Device:
             if told & bit:
                 self.reasons[bit] = self.reasons.get(bit, 0) + 1
 
-    def report(self) -> ProbeReport:
+    def report(self) -> Monitored:
         """One sentence for all questions that ended in the same way."""
         energy: tuple[DeviceEnergy, ...] = ()
         names: dict[str, list[str]] = {}
@@ -175,13 +175,11 @@ class _Device:
         for query in self.queries:
             if text := query.missing():
                 names.setdefault(text, []).append(query.name)
-        return ProbeReport(
-            energy,
-            tuple(
-                ThrottleTime(self.uuid, REASONS[bit], count / self.reasons_told)
-                for bit, count in sorted(self.reasons.items())
-            ),
-            tuple(f"{', '.join(several)} of {self.uuid} {text}" for text, several in names.items()),
+        shares = ((REASONS[bit], count / self.reasons_told) for bit, count in sorted(self.reasons.items()))
+        return Monitored(
+            energy=energy,
+            throttled=tuple(ThrottleTime(self.uuid, reason, share) for reason, share in shares),
+            missing=tuple(f"{', '.join(several)} of {self.uuid} {text}" for text, several in names.items()),
         )
 
 
@@ -219,10 +217,5 @@ class GpuProbe:
                 if value is not None:
                     yield Reading(query.name, device.uuid, value)
 
-    def report(self) -> ProbeReport:
-        reports = [device.report() for device in self._devices]
-        return ProbeReport(
-            tuple(energy for report in reports for energy in report.energy),
-            tuple(time for report in reports for time in report.throttled),
-            (*self._notes, *(text for report in reports for text in report.missing)),
-        )
+    def report(self) -> Monitored:
+        return joined([Monitored(missing=tuple(self._notes)), *(device.report() for device in self._devices)])

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
-from bakeoff.record.monitor import DeviceEnergy, ThrottleTime
+from bakeoff.record.monitor import Monitored
 
 GpuQuantity = Literal["memory", "busy", "sm_active", "temperature", "power", "clocks", "throttle"]
 """`busy`: some kernel ran, as a share of NVML's sample period; it says nothing of how much of the GPU was used."""
@@ -55,12 +55,14 @@ class Reading(NamedTuple):
     value: float
 
 
-class ProbeReport(NamedTuple):
-    """What a probe knows at the end besides its series."""
-
-    energy: tuple[DeviceEnergy, ...] = ()
-    throttled: tuple[ThrottleTime, ...] = ()
-    missing: tuple[str, ...] = ()
+def joined(reports: Iterable[Monitored]) -> Monitored:
+    """All of them as one, in their order, without series and cost."""
+    found = tuple(reports)
+    return Monitored(
+        energy=tuple(energy for report in found for energy in report.energy),
+        throttled=tuple(time for report in found for time in report.throttled),
+        missing=tuple(text for report in found for text in report.missing),
+    )
 
 
 class Probe(Protocol):
@@ -70,4 +72,6 @@ class Probe(Protocol):
         """Values at `now_ns` by the monotonic clock."""
         ...
 
-    def report(self) -> ProbeReport: ...
+    def report(self) -> Monitored:
+        """What it knows at the end besides its series."""
+        ...

@@ -5,11 +5,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
-from bakeoff.monitor.request import LEAST_INTERVAL_S, MOST_INTERVAL_S, UNITS, Probe, ProbeReport, Reading
+from bakeoff.monitor.request import LEAST_INTERVAL_S, MOST_INTERVAL_S, UNITS, Probe, Reading, joined
 from bakeoff.monitor.series import Histogram, Series
 from bakeoff.record.monitor import MonitorCost, Monitored, SeriesRecord
 
@@ -17,6 +18,9 @@ MOST_SHARE = 0.005
 """Of an interval that one sample may take; above it the interval doubles."""
 _COUNTED = 5
 """Samples whose median cost decides that; an odd number."""
+
+
+_Told = TypeVar("_Told")
 
 
 class RawFile:
@@ -73,9 +77,8 @@ class Group:
     ) -> None:
         """`cost_clock` tells nanoseconds that samples cost; None: the sampler's clock."""
         self.name, self.asked_s, self.cost_clock = name, interval_s, cost_clock
-        self.probes = list(probes)
-        """Without those that failed."""
-        self.reported = tuple(probes)
+        self.all = self.probes = tuple(probes)
+        """`probes` are without those that failed."""
         self.interval_ns = round(min(max(LEAST_INTERVAL_S, interval_s), MOST_INTERVAL_S) * 1e9)
         self.due_ns = 0
         self.costs = Histogram()
@@ -154,70 +157,58 @@ class Sampler:
         """Sample once more, and report; times are by the clock that was given."""
         for group in self._groups:
             self._sample(group)
-        reports = [self._report(group, probe) for group in self._groups for probe in group.reported]
+        probes = [(group, probe) for group in self._groups for probe in group.all]
+        reports = [self._try(group, probe, lambda probe: probe.report()) for group, probe in probes]
         if self._raw is not None:
             self._raw.close()
-        missing = [*self._missing, *(text for report in reports for text in report.missing)]
-        if self._raw is not None and self._raw.problem:
-            missing.append(self._raw.problem)
-        return Monitored(
-            tuple(
+            self._missing |= {self._raw.problem: None} if self._raw.problem else {}
+        return replace(
+            joined([Monitored(missing=tuple(self._missing)), *filter(None, reports)]),
+            series=tuple(
                 SeriesRecord(name, UNITS.get(name, ""), source, series.points())
                 for (name, source), series in self._series.items()
             ),
-            tuple(energy for report in reports for energy in report.energy),
-            tuple(time for report in reports for time in report.throttled),
-            self._cost(),
-            tuple(missing),
-        )
-
-    def _cost(self) -> MonitorCost:
-        return MonitorCost(
-            wall_ns=self._clock() - self._origin_ns,
-            cpu_ns=self._cpu_clock(),
-            samples=self._samples,
-            asked_s={group.name: group.asked_s for group in self._groups},
-            ran_s={group.name: group.interval_ns / 1e9 for group in self._groups},
-            sample_ns={group.name: round(group.costs.percentile(0.5) or 0) for group in self._groups},
-            note="; ".join(note for group in self._groups for note in group.notes()),
+            cost=MonitorCost(
+                wall_ns=self._clock() - self._origin_ns,
+                cpu_ns=self._cpu_clock(),
+                samples=self._samples,
+                asked_s={group.name: group.asked_s for group in self._groups},
+                ran_s={group.name: group.interval_ns / 1e9 for group in self._groups},
+                sample_ns={group.name: round(group.costs.percentile(0.5) or 0) for group in self._groups},
+                note="; ".join(note for group in self._groups for note in group.notes()),
+            ),
         )
 
     def _sample(self, group: Group) -> None:
         cost_clock = group.cost_clock or self._clock
         begun_ns, cost_ns = self._clock(), cost_clock()
-        readings = [reading for probe in tuple(group.probes) for reading in self._ask(group, probe, begun_ns)]
-        kept = [reading for reading in readings if self._keep(begun_ns, reading)]
+        kept = [
+            reading
+            for probe in group.probes
+            for reading in self._try(group, probe, lambda probe: tuple(probe.sample(begun_ns))) or ()
+            if self._keep(begun_ns, reading)
+        ]
         if self._raw is not None:
             self._raw.write(begun_ns, kept)
         group.took(cost_clock() - cost_ns)
         group.plan_next(self._origin_ns, self._clock())
         self._samples += 1
 
-    def _ask(self, group: Group, probe: Probe, now_ns: int) -> list[Reading]:
+    def _try(self, group: Group, probe: Probe, what: Callable[[Probe], _Told]) -> _Told | None:
+        """None after an error that the probe does not expect: it ends its samples, and none of the others'."""
         try:
-            return list(probe.sample(now_ns))
-        except Exception as error:  # noqa: BLE001 - an error that a probe does not expect must not end the others
-            group.probes.remove(probe)
-            self._note(group, probe, error)
-            return []
-
-    def _report(self, group: Group, probe: Probe) -> ProbeReport:
-        try:
-            return probe.report()
-        except Exception as error:  # noqa: BLE001 - as for a sample
-            self._note(group, probe, error)
-            return ProbeReport()
-
-    def _note(self, group: Group, probe: Probe, error: Exception) -> None:
-        text = f"{type(probe).__name__} of group {group.name} ended: {type(error).__name__}: {error}"
-        self._missing[text] = None
+            return what(probe)
+        except Exception as error:  # noqa: BLE001
+            group.probes = tuple(each for each in group.probes if each is not probe)
+            text = f"{type(probe).__name__} of group {group.name} ended: {type(error).__name__}: {error}"
+            self._missing[text] = None
+            return None
 
     def _keep(self, now_ns: int, reading: Reading) -> bool:
         key = reading.name, reading.source
         if not isfinite(reading.value):
-            self._missing[f"{reading.name} of {reading.source} had values that are not finite; they are left out"] = (
-                None
-            )
+            text = f"{reading.name} of {reading.source} had values that are not finite; they are left out"
+            self._missing[text] = None
             return False
         self._latest[key] = reading.value
         self._series.setdefault(key, Series(self._points)).add(now_ns, reading.value)

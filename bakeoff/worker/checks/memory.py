@@ -5,6 +5,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -115,62 +116,48 @@ def tensors_bytes(tensors: Iterable[Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
+def start_metering(device: str) -> None:
+    """Start new high-water marks. What malloc and torch kept from the build is returned first."""
+    trim_heap()
+    if device != "cpu":
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    reset_peaks()
+
+
 def meter(
     round_of_calls: Callable[[], object], device: str, weights_bytes: int, io_bytes: int, context_bytes: int
 ) -> Memory:
     """Peak memory over two rounds of calls, in a pass of its own; nothing in it is timed.
 
-    malloc keeps freed memory, as in the timed window, but what it kept from the build is returned to the kernel first.
-    `context_bytes` is the device meter's figure when only the runtime's context existed.
+    malloc keeps freed memory, as in the timed window. `context_bytes` is what `device_bytes` told when only the
+    runtime's context existed.
     """
-    trim_heap()
-    if device == "cpu":
-        return _meter_host(round_of_calls, weights_bytes, io_bytes)
-    return _meter_cuda(round_of_calls, weights_bytes, io_bytes, context_bytes)
-
-
-def _meter_host(round_of_calls: Callable[[], object], weights_bytes: int, io_bytes: int) -> Memory:
-    before = resident_bytes()
-    peak, helpers = _host_peaks(round_of_calls, 0.0)
-    return Memory(
-        weights_bytes,
-        io_bytes,
-        host_peak_bytes=peak + helpers,
-        host_call_bytes=peak - before,
-        allocator="kept",
-        helpers_peak_bytes=helpers,
-    )
-
-
-def _host_peaks(round_of_calls: Callable[[], object], least_s: float) -> tuple[int, int]:
-    """Peak resident size of this process over two rounds of calls, and more until `least_s` have passed, and that of
-    the processes that it started."""
-    reset_peaks()
-    helpers, rounds, started = helper_peak_bytes(), 0, time.monotonic()
-    while rounds < _METERED_ROUNDS or time.monotonic() - started < least_s:
+    start_metering(device)
+    before, helpers, rounds, started = resident_bytes(), helper_peak_bytes(), 0, time.monotonic()
+    while rounds < _METERED_ROUNDS or (device != "cpu" and time.monotonic() - started < _METERED_S):
         round_of_calls()
         rounds += 1
         helpers = max(helpers, helper_peak_bytes())
-    return peak_bytes(), helpers
-
-
-def _meter_cuda(round_of_calls: Callable[[], object], weights_bytes: int, io_bytes: int, context_bytes: int) -> Memory:
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    peak, helpers = _host_peaks(round_of_calls, _METERED_S)
-    torch.cuda.synchronize()
-    (device_peak, of_process), reserved = device_bytes(), torch.cuda.max_memory_reserved()
-    return Memory(
+    peak = peak_bytes()
+    host = Memory(
         weights_bytes,
         io_bytes,
         host_peak_bytes=peak + helpers,
+        allocator="kept",
+        helpers_peak_bytes=helpers,
+    )
+    if device == "cpu":
+        return replace(host, host_call_bytes=peak - before)
+    torch.cuda.synchronize()
+    (device_peak, of_process), reserved = device_bytes(), torch.cuda.max_memory_reserved()
+    return replace(
+        host,
         allocated_peak_bytes=torch.cuda.max_memory_allocated(),
         reserved_peak_bytes=reserved,
         device_peak_bytes=device_peak,
         device_meter=f"level after the calls, of {'this process' if of_process else 'the whole GPU'}",
         unexplained_bytes=device_peak - reserved - context_bytes,
         context_bytes=context_bytes,
-        allocator="kept",
-        helpers_peak_bytes=helpers,
     )

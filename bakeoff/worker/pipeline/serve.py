@@ -11,7 +11,7 @@ from statistics import median
 
 import torch
 
-from bakeoff.machine.processes import helper_peak_bytes, peak_bytes, reset_peaks
+from bakeoff.machine.processes import helper_peak_bytes, peak_bytes
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Loop, Pipeline
 from bakeoff.process.jobs import PipelineJob, ProfileRequest
@@ -151,14 +151,14 @@ class _Mix:
         job, device = self.job, self.job.subject.device
         self.stamp_ns = stamp_ns(device)
         log = UnitLog(self.loop, counters(self.built), self.job.policy.settle_ratio)
-        meter = MemoryMeter(device)
+        memory.start_metering(device)
         with watching(device) as watch:
             units = self.units = TimedUnits(runner, log, watch, device, self.report)
             watch.begin()
             self.report.ready(self._expected_ns())
             units.serve(commands)
             gpu = watch.end()
-        self.memory = meter.read(weights_bytes(self.programs), runner.state_bytes())
+        self.memory = memory_peaks(device, weights_bytes(self.programs), runner.state_bytes())
         usage = units.cpu.usage()
         known = {name: value for name, value in gpu.facts.items() if name not in OF_ALL_SIDES}
         self.device_state = {**usage.facts(), **known}
@@ -290,24 +290,12 @@ def time_alone(runner: LoopRunner, program: LoopProgram, device: str, policy: Po
     return Samples(samples)
 
 
-class MemoryMeter:
-    """Meters from when it is made. What malloc kept from the builds is returned to the kernel first."""
-
-    def __init__(self, device: str) -> None:
-        self._device = device
-        memory.trim_heap()
-        if device == "cuda":
-            torch.cuda.synchronize()
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
-        reset_peaks()
-
-    def read(self, weights_bytes: int, state_bytes: int) -> PipelineMemory:
-        """The peaks so far; on the host with those of processes that backends started. What the device reports is its
-        level now, as in a sweep's row."""
-        host_peak = peak_bytes() + helper_peak_bytes()
-        if self._device == "cpu":
-            return PipelineMemory(host_peak, None, None, weights_bytes, state_bytes)
-        torch.cuda.synchronize()
-        device_peak, allocated = memory.device_bytes()[0], torch.cuda.max_memory_allocated()
-        return PipelineMemory(host_peak, device_peak, allocated, weights_bytes, state_bytes)
+def memory_peaks(device: str, weights_bytes: int, state_bytes: int) -> PipelineMemory:
+    """The peaks since metering began; on the host with those of processes that backends started. What the device
+    reports is its level now, as in a sweep's row."""
+    host_peak = peak_bytes() + helper_peak_bytes()
+    if device == "cpu":
+        return PipelineMemory(host_peak, None, None, weights_bytes, state_bytes)
+    torch.cuda.synchronize()
+    device_peak, allocated = memory.device_bytes()[0], torch.cuda.max_memory_allocated()
+    return PipelineMemory(host_peak, device_peak, allocated, weights_bytes, state_bytes)

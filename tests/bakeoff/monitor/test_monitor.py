@@ -149,13 +149,6 @@ def test_every_sample_is_in_the_raw_file(tmp_path: Path) -> None:
     assert len(lines) == sum(series.count for series in report.series)
 
 
-def test_a_raw_file_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    report = Monitor.start(request(raw=str(tmp_path / "file" / "samples.jsonl")), ready_s=30).stop()
-    assert series_of(report, "cpu.load").count >= 2
-    assert any("not every sample is in" in text for text in report.missing)
-
-
 def test_a_monitor_that_is_killed_is_a_sentence(monitor: Monitor) -> None:
     os.kill(monitor.pid, signal.SIGKILL)
     assert monitor.latest() == {}
@@ -298,13 +291,6 @@ print(os.waitpid(child, 0)[1], monitor.stop().cost is not None, flush=True)
 """
     with parent(script) as process:
         assert line_of(process) == "0 True"
-
-
-def test_a_forgotten_monitor_ends_with_its_process() -> None:
-    with parent("print(Monitor.start(request, ready_s=30).pid, flush=True)") as process:
-        pid = int(line_of(process))
-        process.wait(120)
-        wait_until(lambda: not is_running(pid), "the monitor to end", 60)
 
 
 @pytest.mark.alone

@@ -11,7 +11,7 @@ from fake_nvml import FakeNvml, whole_gpu
 from monitors import SECOND, Clock, run, series_of
 
 from bakeoff.monitor.nvml import GpuProbe
-from bakeoff.monitor.request import Probe, ProbeReport, Reading
+from bakeoff.monitor.request import Probe, Reading
 from bakeoff.monitor.sampler import Group, RawFile, Sampler
 from bakeoff.record.monitor import Monitored
 
@@ -29,8 +29,8 @@ class Counting:
         self.clock.pass_s(self.cost_s)
         yield Reading("cpu.load", "machine", float(len(self.times_ns)))
 
-    def report(self) -> ProbeReport:
-        return ProbeReport()
+    def report(self) -> Monitored:
+        return Monitored()
 
 
 @dataclass
@@ -46,10 +46,10 @@ class Failing:
             raise LookupError("what now")
         return [Reading("cpu.memory", "machine", 5.0)]
 
-    def report(self) -> ProbeReport:
+    def report(self) -> Monitored:
         if self.in_report:
             raise ArithmeticError("nor this")
-        return ProbeReport()
+        return Monitored()
 
 
 def sampler_of(clock: Clock, *probes: Probe, interval_s: float = 1.0, raw: RawFile | None = None) -> Sampler:
@@ -229,24 +229,18 @@ def test_nothing_asked_is_nothing_sampled() -> None:
 
 def watched_with(path: Path) -> Monitored:
     clock = Clock()
-    return run(sampler_of(clock, Counting(clock), raw=RawFile(str(path))), clock, 99)
+    return run(sampler_of(clock, Counting(clock), Failing(999), raw=RawFile(str(path))), clock, 99)
 
 
-def test_a_raw_file_has_every_sample(tmp_path: Path) -> None:
+def test_a_raw_file_has_every_value_of_every_sample(tmp_path: Path) -> None:
     path = tmp_path / "new" / "raw.jsonl"
     report = watched_with(path)
     head, *lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert set(head) == {"monotonic_ns", "wall_ns"}
-    assert [line["value"] for line in lines] == list(range(1, 101))
-    assert lines[1] == {"t_ns": 37_000_000 + SECOND, "name": "cpu.load", "source": "machine", "value": 2.0}
+    assert [line["value"] for line in lines[::2]] == list(range(1, 101))
+    assert lines[2] == {"t_ns": 37_000_000 + SECOND, "name": "cpu.load", "source": "machine", "value": 2.0}
+    assert [line["name"] for line in lines[1::2]] == ["cpu.memory"] * 100
     assert report.missing == ()
-
-
-def test_a_raw_file_has_every_value_of_a_sample(tmp_path: Path) -> None:
-    clock, path = Clock(), tmp_path / "raw.jsonl"
-    run(sampler_of(clock, Counting(clock), Failing(99), raw=RawFile(str(path))), clock, 2)
-    _, *lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [line["name"] for line in lines] == ["cpu.load", "cpu.memory"] * 3
 
 
 def test_a_full_disk_costs_the_raw_file_and_not_the_samples(tmp_path: Path) -> None:

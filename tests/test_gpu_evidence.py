@@ -21,7 +21,8 @@ from records import GPU_HOST
 
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.machine import host
-from bakeoff.plan.budget import Costs, parse_budget
+from bakeoff.plan.budget import parse_budget
+from bakeoff.plan.costs import Costs
 from bakeoff.plan.history import history_of
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
@@ -331,7 +332,7 @@ def test_a_ranked_table_fits_into_the_first_budgets(step: Step, monkeypatch: pyt
     assert [row.variant for row in plan.rows] == [row.variant for row in asked.rows]
     assert {row.variant.dtype for row in plan.rows} == {"bf16"}
     runnable = [row for row in plan.rows if row.never_runs is None]
-    fitting = Costs(history_of(()), plan.component).fitting(runnable, parse_budget(step.budget))
+    fitting = Costs(plan, history_of(())).fitting(runnable, parse_budget(step.budget))
     assert [row.variant.backend for row in fitting] == ["eager", "cudagraph", "inductor[mode=reduce-overhead,freezing]"]
 
 

@@ -27,7 +27,7 @@ from bakeoff.pipeline.request import (
     chosen_options,
     filled,
 )
-from bakeoff.plan.expected import GUESS, guess_build_s
+from bakeoff.plan.costs import GUESS, guess_build_s
 from bakeoff.plan.memory import Need, programs_memory, with_process
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request

@@ -3,19 +3,14 @@
 With a budget the rows are in the order in which it runs them, with those that are expected to fit.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakeoff.plan.budget import Costs, FinalAhead, by_priority, final_ahead
-from bakeoff.plan.expected import reference_s
-from bakeoff.plan.history import History
+from bakeoff.plan.costs import Costs
+from bakeoff.plan.history import History, by_priority
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Row, reference_folder
-from bakeoff.process.jobs import Subject
 
-_GUESS_FINAL_BUILDS_S = 60.0
-"""Of both rows of a final."""
 _COMPILED_BYTES = 64 << 20
 
 
@@ -60,11 +55,12 @@ class Estimate:
 
 def estimate(plan: Plan, history: History) -> Estimate:
     """What the rows of the plan will take, by these earlier records."""
-    costs = Costs(history, plan.component)
-    asked, rows, fitting = plan.request, plan.rows, {row.key for row in plan.rows}
+    costs, asked, rows = Costs(plan, history), plan.request, plan.rows
+    finals, fitting = costs.finals(rows), {row.key for row in rows}
     if asked.budget_s:
-        rows = by_priority(rows, costs.history, asked.objective.goal)
-        fitting = {row.key for row in costs.fitting(rows, asked.budget_s, _finals_ahead(plan, rows), asked.final_s)}
+        rows = by_priority(rows, history, asked.objective.goal)
+        finals = costs.finals(rows)
+        fitting = {row.key for row in costs.fitting(rows, asked.budget_s, finals)}
     seen: set[Path] = set()
     lines = []
     for row in rows:
@@ -85,31 +81,13 @@ def estimate(plan: Plan, history: History) -> Estimate:
             )
         )
     first = {row.subject: row for row in plan.rows if row.precheck is None}
-    references_s = sum(reference_s(row, costs.history, plan.component) for row in first.values())
-    finals = _count_finals(plan)
-    finals_s = finals * (asked.final_s + _GUESS_FINAL_BUILDS_S)
-    seconds = sum(line.seconds for line in lines) + references_s + finals_s
+    references_s = sum(map(costs.references_s, first.values()))
+    seconds = sum(line.seconds for line in lines) + references_s + sum(map(costs.final_s, finals))
     disk = sum(line.disk_bytes for line in lines)
     return Estimate(
         tuple(lines), asked.builds, asked.processes, seconds, disk, str(asked.objective), asked.batches,
-        finals, references_s, asked.budget_s,
+        len(finals), references_s, asked.budget_s,
     )  # fmt: skip
-
-
-def _finals_ahead(plan: Plan, rows: Sequence[Row]) -> list[FinalAhead]:
-    """Of each subject the final that a sweep of these rows in their order begins with in mind."""
-    subjects = dict.fromkeys(row.subject for row in plan.rows) if plan.request.final_s else ()
-    found = (final_ahead([row for row in rows if row.subject == subject]) for subject in subjects)
-    return [final for final in found if final is not None]
-
-
-def _count_finals(plan: Plan) -> int:
-    """One for each subject that may have two rows."""
-    variants: dict[Subject, set[str]] = {}
-    for row in plan.rows:
-        if row.precheck is None:
-            variants.setdefault(row.subject, set()).add(str(row.variant))
-    return sum(len(names) > 1 for names in variants.values()) if plan.request.final_s else 0
 
 
 def _compiled_bytes(row: Row, seen: set[Path]) -> int:

@@ -1,4 +1,4 @@
-"""What earlier records say of a row before it runs: how fast it may be, and which record its duration is taken from.
+"""What earlier records say of rows before they run: in which order they tell most, and how long each may take.
 
 A table of one machine and one subject (component, preset, workload, batch) gives each variant a speed-up over eager
 fp32. Speed-ups can be compared between machines and subjects; milliseconds cannot.
@@ -6,14 +6,16 @@ fp32. Speed-ups can be compared between machines and subjects; milliseconds cann
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from statistics import median
+from typing import Final
 
 from bakeoff.machine import paths
 from bakeoff.machine.identity import Machine, this_machine
 from bakeoff.models.types import BASELINE_DTYPES, Device
 from bakeoff.plan.rows import Row
+from bakeoff.process.jobs import Subject
 from bakeoff.record.finalists import call_ms
 from bakeoff.record.objective import Goal
 from bakeoff.record.schema import Record
@@ -76,16 +78,65 @@ def known_history(runs: Path) -> History:
     return history_of(load_all(*paths.with_published(runs)).current)
 
 
-def expected_speedups(rows: Sequence[Row], history: History, goal: Goal) -> list[float | None]:
-    """Of each row the speed-up over eager fp32 that records suggest; None where none says anything.
+_ALIKE: Final = 0.1
+"""Calls expected to take up to this share longer count as equally long: records of another day say no more."""
+_UNKNOWN: Final = 0.5
+"""How much longer than the best row's calls those of a row are taken to be, of which no record says anything."""
+_NO_NUMBER: Final = 1e9
+"""The same of a row whose newest record gave no usable number: after all others."""
+_UNSHIPPABLE: Final = 0.25
+"""What is added for a quantised row without real weights: its error is not known, so that no final has it."""
 
-    The first of these that has a record: the variant on this machine, or on others of its class; the same backends and
-    dtype on other subjects, on this machine or on others of its class; then the variant, and the same backends, on
-    machines of any class. Where several tables have it, their median counts. 0: the newest record of the variant gave
-    no number that can be used (a wrong output, a failed build), which may be expected again.
+
+def by_priority(rows: Sequence[Row], history: History, goal: Goal) -> tuple[Row, ...]:
+    """The rows in the order in which they are likely to tell what is the best one soonest.
+
+    1. Rows that cannot run: they take no time.
+    2. Eager fp32 of each subject (component, preset, workload, batch), over which speed-ups are stated.
+    3. The other rows by how much longer their calls are expected to take than those of the row that records say is the
+       fastest, in steps of 10 %; within a step the row that is measured sooner. A row of which no record says anything
+       is taken to be 50 % slower; one whose newest record gave no usable number comes last. A quantised row without
+       real weights counts as 25 % slower than it is, since it cannot be recommended. The time that a row takes decides
+       no more than that: by worth for each second cheap rows fill a short budget, and the fastest no longer fits.
+
+    Which records say how fast a row may be: see `_expected`. Where none says anything of any row of a subject,
+    its rows come in the order of its table. Several subjects alternate: the first rows of each, then the second rows.
+    With several builds or processes every variant is first measured once. The same rows, records and caches give the
+    same order.
     """
     tables = _tables(history.records, goal)
-    return [_expected(row, tables) for row in rows]
+    groups: dict[tuple[int, int, Subject], list[Row]] = {}
+    for row in rows:
+        if row.never_runs is None:
+            groups.setdefault((row.process, row.build_number, row.subject), []).append(row)
+    placed = [
+        ((process, build), place, row)
+        for (process, build, _), of_group in groups.items()
+        for place, row in enumerate(_ranked(of_group, [_expected(row, tables) for row in of_group], history))
+    ]
+    able = [row for *_, row in sorted(placed, key=lambda each: each[:2])]
+    return (*(row for row in rows if row.never_runs is not None), *able)
+
+
+def _ranked(rows: Sequence[Row], speedups: Sequence[float | None], history: History) -> list[Row]:
+    """The rows of one subject, by the share by which their calls may take longer than those of the fastest row that can
+    be recommended, or of the fastest one where none can."""
+    if all(speedup is None for speedup in speedups):
+        return sorted(rows, key=lambda row: not row.is_eager_fp32)
+    shippable = [speedup for row, speedup in zip(rows, speedups, strict=True) if speedup and is_shippable(row)]
+    best = max(shippable or filter(None, speedups), default=1.0)
+    keys = {}
+    for row, speedup in zip(rows, speedups, strict=True):
+        delay = _UNKNOWN if speedup is None else max(best / speedup - 1, 0.0) if speedup else _NO_NUMBER
+        delay += 0.0 if is_shippable(row) else _UNSHIPPABLE
+        known = history.like(row)
+        keys[row.key] = not row.is_eager_fp32, delay // _ALIKE, known[-1].record.wall_s if known else inf
+    return sorted(rows, key=lambda row: keys[row.key])
+
+
+def is_shippable(row: Row) -> bool:
+    """Whether a final may have the row: the error of a quantised one without real weights is not known."""
+    return not row.quantisation or bool(row.checkpoint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,27 +150,23 @@ class _Measured:
 
 
 def _expected(row: Row, tables: list[_Measured]) -> float | None:
+    """The speed-up over eager fp32 that records suggest; None where none says anything.
+
+    The first of these that has a record: the variant on this machine, or on others of its class; the same backends and
+    dtype on other subjects, on this machine or on others of its class; then the variant, and the same backends, on
+    machines of any class. Where several tables have it, their median counts. 0: the newest record of the variant gave
+    no number that can be used (a wrong output, a failed build), which may be expected again.
+    """
     machine, subject = this_machine(row.subject.device), (row.variant.subject, row.subject.batch)
     backends = (row.variant.backend, row.variant.dtype, row.variant.device)
-    by_rank: dict[int, list[float]] = {}
+    by_rank: dict[tuple[bool, bool, int], list[float]] = {}
     for entry in tables:
         if entry.backends != backends:
             continue
         distance, here = _distance(entry.machine, machine), entry.subject == subject
         if here or entry.speedup != _FAILED:  # a backend that fails on one model may serve another
-            by_rank.setdefault(_RANKS[here, distance], []).append(entry.speedup)
+            by_rank.setdefault((distance == 2, not here, distance), []).append(entry.speedup)
     return median(by_rank[min(by_rank)]) if by_rank else None
-
-
-_RANKS: Mapping[tuple[bool, int], int] = {
-    (True, 0): 0,
-    (True, 1): 1,
-    (False, 0): 2,
-    (False, 1): 3,
-    (True, 2): 4,
-    (False, 2): 5,
-}
-"""By whether it is the row's subject, and by the distance of the machine: which records are asked first."""
 
 
 def _distance(other: Machine, machine: Machine) -> int:
@@ -157,7 +204,7 @@ def _tables(records: Iterable[Stored], goal: Goal) -> list[_Measured]:
 
 def _usable_ms(record: Record, goal: Goal) -> float:
     """The median call in milliseconds of a row that was ok, or only unsteady; else infinite."""
-    return call_ms(record, goal) if record.status in ("ok", "unstable") else float("inf")
+    return call_ms(record, goal) if record.status in ("ok", "unstable") else inf
 
 
 def _is_eager(record: Record) -> bool:

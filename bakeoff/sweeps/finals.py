@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
-from bakeoff.plan.budget import FinalAhead, final_ahead
+from bakeoff.plan.costs import sides_of
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.rows import Key, Row
 from bakeoff.process.jobs import Subject
@@ -26,16 +26,15 @@ def run_finals(
 
     With a budget there is none that does not fit.
     """
-    known = known_finals(session, runs)
-    for subject in dict.fromkeys(row.subject for row in session.plan.rows):
+    known = _known_finals(session, runs)
+    for subject, best in best_of(session.plan, stored).items():
         measured = [row for row in session.plan.rows if row.subject == subject and row.key in stored]
-        best = _two_best(measured, stored, session.plan.request.objective)
         before = known.get(_pair(best))
         if before is not None:
             time.finals_ended.append(subject)
             yield before
             continue
-        if len(best) < 2 or not time.final_fits(_sides(best, measured), stored):
+        if len(best) < 2 or not time.final_fits(sides_of(measured, best), stored):
             continue
         names = [f"{row.variant.backend} {row.variant.dtype}" for row in best]
         of_batch = f", batch {subject.batch}" if len(session.plan.request.batches) > 1 else ""
@@ -61,7 +60,7 @@ def _pair(rows: Sequence[Row]) -> _Pair:
     return frozenset((str(row.variant), row.subject.batch) for row in rows)
 
 
-def known_finals(session: Session, runs: Path) -> dict[_Pair, StoredComparison]:
+def _known_finals(session: Session, runs: Path) -> dict[_Pair, StoredComparison]:
     """The finals that were run before the sweep was interrupted."""
     found = [kept for kept in load_all(runs).comparisons if kept.record.sweep == session.sweep]
     return {
@@ -69,41 +68,38 @@ def known_finals(session: Session, runs: Path) -> dict[_Pair, StoredComparison]:
     }
 
 
-def finals_ahead(
-    plan: Plan, stored: Mapping[Key, Stored], left: Sequence[Row], known: Collection[_Pair]
-) -> Iterator[FinalAhead]:
-    """Of each subject the final that is still to be run, by what is measured so far; `left` are the rows to come."""
-    for subject in dict.fromkeys(row.subject for row in plan.rows) if plan.request.final_s else ():
-        rows = [row for row in plan.rows if row.subject == subject]
-        best = _two_best([row for row in rows if row.key in stored], stored, plan.request.objective)
-        final = final_ahead([row for row in left if row.subject == subject], best)
-        if final is not None and _pair(final.sides) not in known:
-            yield replace(final, sides=tuple(_sides(final.sides, rows)))
+def finals_ahead(session: Session, stored: Mapping[Key, Stored], left: Sequence[Row], runs: Path) -> list[list[Row]]:
+    """Of each subject the sides of the final that is still to be run, by what is measured; `left` are rows to come."""
+    best, known = best_of(session.plan, stored), _known_finals(session, runs)
+    found = []
+    for subject in dict.fromkeys(row.subject for row in session.plan.rows) if session.plan.request.final_s else ():
+        sides = sides_of([row for row in left if row.subject == subject], best.get(subject, []))
+        if sides and _pair(sides[:2]) not in known:
+            found.append(sides)
+    return found
 
 
-def best_rows(plan: Plan, known: Mapping[Key, Stored]) -> list[Row]:
-    """The rows that finals would be between by what is known now."""
+def best_of(plan: Plan, known: Mapping[Key, Stored]) -> dict[Subject, list[Row]]:
+    """Of each subject with measured rows the best two variants by the objective that can be recommended and meet its
+    limits, each with its best build."""
     subjects: dict[Subject, list[Row]] = {}
     for row in plan.rows:
         if row.key in known:
             subjects.setdefault(row.subject, []).append(row)
-    return [row for rows in subjects.values() for row in _two_best(rows, known, plan.request.objective)]
+    return {subject: _two_best(rows, known, plan.request.objective) for subject, rows in subjects.items()}
 
 
 def undecided(plan: Plan, stored: Mapping[Key, Stored], ended: Collection[Subject]) -> Iterator[str]:
     """Of each subject whose final is still to be run, the two rows between which it would decide, as `A and B`."""
-    subjects = list(dict.fromkeys(row.subject for row in plan.rows))
-    for subject in subjects if plan.request.final_s else ():
-        measured = [row for row in plan.rows if row.subject == subject and row.key in stored]
-        best = _two_best(measured, stored, plan.request.objective)
+    several = len({row.subject for row in plan.rows}) > 1
+    for subject, best in best_of(plan, stored).items() if plan.request.final_s else ():
         if len(best) == 2 and subject not in ended:
             names = " and ".join(f"{row.variant.backend} {row.variant.dtype}" for row in best)
             of_batch = f", batch {subject.batch}" if len(plan.request.batches) > 1 else ""
-            yield f"{names} ({best[0].variant.subject}{of_batch})" if len(subjects) > 1 else names
+            yield f"{names} ({best[0].variant.subject}{of_batch})" if several else names
 
 
 def _two_best(rows: Sequence[Row], stored: Mapping[Key, Stored], objective: Objective = LATENCY) -> list[Row]:
-    """The best variants by the objective that can be recommended and meet its limits, each with its best build."""
     by_id = {stored[row.key].id: row for row in representatives(rows, stored)}
     return [by_id[entry.id] for entry in finalists([stored[row.key] for row in by_id.values()], objective)]
 
@@ -124,12 +120,6 @@ def _baseline(
             reason = f"it was {record.status}: {record.measurement.reason}".removesuffix(": ")
             return (row, "") if record.status in ("ok", "unstable") else (None, reason)
     return _eager_row(plan, rows[0].subject), ""
-
-
-def _sides(best: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
-    """What a final measures: the two best, and eager fp32 where it is none of them."""
-    eager = [row for row in rows if row.is_eager_fp32][:1]
-    return [*best, *(eager if not any(row.is_eager_fp32 for row in best) else [])]
 
 
 def _eager_row(plan: Plan, subject: Subject) -> Row:

@@ -4,7 +4,7 @@ With a budget the rows come in the order of what they are likely to tell, as man
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,8 +13,8 @@ from bakeoff.machine import build_cache, host, paths
 from bakeoff.machine.locks import device_lock
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
-from bakeoff.plan.dry_run import estimate
-from bakeoff.plan.history import History
+from bakeoff.plan.costs import Costs, TimeLeft
+from bakeoff.plan.history import by_priority, known_history
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Key, Row
 from bakeoff.process.supervisor import Outcome
@@ -22,12 +22,12 @@ from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.schema import MEASURED, Record
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.sweeps.assemble import completed
-from bakeoff.sweeps.finals import best_rows, finals_ahead, known_finals, representatives, run_finals, undecided
+from bakeoff.sweeps.finals import best_of, finals_ahead, representatives, run_finals, undecided
 from bakeoff.sweeps.headers import make_headers
 from bakeoff.sweeps.progress import Progress, Running, Unheard
 from bakeoff.sweeps.resume import Measured, begin, continue_unfinished, key_of, mark_finished
 from bakeoff.sweeps.session import Session, WeightsMemory, open_session, with_ceilings, with_ceilings_again, with_works
-from bakeoff.sweeps.time_limit import OutOfTime, TimeIsUpError, TimeLimit, open_limit
+from bakeoff.sweeps.time_limit import OutOfTime, TimeIsUpError, TimeLimit
 from bakeoff.sweeps.wave import Try, complete_wave, lacks_build, lacks_trace, next_wave, time_wave, with_second
 
 
@@ -47,40 +47,6 @@ class Done:
     """What was left out because the budget allowed no more: `--resume` does it."""
     spent_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds by what was done, the largest first: their sum is the time since the device's lock was held."""
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """Estimated seconds."""
-
-    rows: Mapping[Key, float]
-    """Zero for a row that cannot run."""
-    finals: float = 0.0
-    """Of all finals together."""
-
-
-def estimate_costs(plan: Plan, history: History) -> Costs:
-    """What the rows of a plan took in earlier records, or else a guess; without references, which are made once."""
-    in_order = replace(plan, request=replace(plan.request, budget_s=0.0))  # a budget orders the lines otherwise
-    found = estimate(in_order, history)
-    rows = {row.key: line.seconds for row, line in zip(plan.rows, found.lines, strict=True)}
-    return Costs(rows, max(0.0, found.seconds - found.references_s - sum(rows.values())))
-
-
-def seconds_left(costs: Costs, left: Iterable[Key], done: Iterable[Key] = (), taken_s: float = 0.0) -> float:
-    """Seconds that the rows `left` and the finals will take, where those `done` took `taken_s` together.
-
-    Rows that overlap take less than the sum of their estimates, rows on a busy host more: what is left is scaled by the
-    ratio so far. One average row that took as long as estimated is counted as done too, since the first row alone says
-    little.
-    """
-    left_s = sum(costs.rows[key] for key in left)
-    if not left_s:
-        return costs.finals
-    estimates = [seconds for seconds in costs.rows.values() if seconds]
-    average_s = sum(estimates) / len(estimates)
-    done_s = sum(costs.rows[key] for key in done)
-    return left_s * (taken_s + average_s) / (done_s + average_s) + costs.finals
 
 
 def run_sweep(
@@ -110,13 +76,15 @@ def run_sweep(
         waited_s = time.monotonic() - asked
         # Under the lock: the sweep that was waited for was the load, and may have been this one, resumed twice.
         load = host.present_load(held.idle_s)
-        limit = open_limit(plan, runs, started + waited_s)
+        limit = TimeLimit(Costs(plan, known_history(runs)), started + waited_s)
         state, measured = continue_unfinished(plan, runs, cache) if resume else begin(plan, runs, cache)
         if load > host.usable_cores() / 2:
             progress.say(f"This host is busy ({host.busy_text(load)}); each record will say so.")
         seed = None if plan.request.budget_s else state.order_seed
         session = open_session(plan, state.sweep, note, runs, cache, load, progress, seed)
-        session = replace(session, order=limit.order(session.order), weights=weights)
+        if plan.request.budget_s:
+            session = replace(session, order=by_priority(plan.rows, limit.costs.history, plan.request.objective.goal))
+        session = replace(session, weights=weights)
         sweep = _Sweep(session, measured, limit, held.tell)
         interrupted = False
         try:
@@ -151,13 +119,15 @@ class _Sweep:
     tell: Callable[[str], None]
     """Tells those who wait for the device how much is left."""
     finals: list[StoredComparison] = field(default_factory=list)
-    _before: frozenset[Key] = frozenset()
-    _costs: Costs = field(init=False)
+    _before: frozenset[Key] = field(init=False)
+    _left: TimeLeft = field(init=False)
     _began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
+        costs, rows = self.limit.costs, self.session.order
+        finals_s = sum(map(costs.final_s, costs.finals(rows)))
         self._before = frozenset(self.measured.known)
-        self._costs = estimate_costs(self.session.plan, self.limit.costs.history)
+        self._left = TimeLeft({row.key: costs.of(row) for row in rows}, finals_s)
 
     def time_rows(self) -> None:
         """Time the rows that were not timed before an interruption, wave by wave."""
@@ -171,7 +141,9 @@ class _Sweep:
             wave = next_wave(fitting)
             if any(not row.baseline for row in wave):
                 with self.session.spent.on("precompiled headers"), self.limit.paused():
-                    make_headers(wave if self.limit.limits else fitting, self.session.cache, self.session.progress.say)
+                    make_headers(
+                        wave if self.limit.budget_s else fitting, self.session.cache, self.session.progress.say
+                    )
             self.session.begun.extend(row.key for row in wave)
             time_wave(self.session, [Try(row, self._start(row)) for row in wave], self._keep)
 
@@ -179,10 +151,10 @@ class _Sweep:
         """The rows to come, in their order; with a budget those that fit into what is left of it."""
         known = self.measured.known
         left = [row for row in self.session.order if row.key not in known]
-        if not left or not self.limit.limits:
+        if not left or not self.limit.budget_s:
             return left
-        finals = known_finals(self.session, self.measured.runs)
-        return self.limit.fitting(left, tuple(finals_ahead(self.session.plan, known, left, finals)), known)
+        finals = finals_ahead(self.session, known, left, self.measured.runs)
+        return self.limit.costs_with(known).fitting(left, self.limit.left_s, finals)
 
     def _start(self, row: Row) -> Running:
         return self.session.progress.start(self.session.position(row), len(self.session.order), row.label)
@@ -203,15 +175,16 @@ class _Sweep:
         before = self.measured.timed[key_of(record)]
         self.measured.keep(record)
         running.finish()
+        self._expect()
         if record.status != before.status:
             self.session.progress.result(record)
 
     def _expect(self) -> None:
-        left = [row.key for row in self.session.order if row.key not in self.measured.known]
-        done = self.measured.known.keys() - self._before
-        left_s = seconds_left(self._costs, left, done, time.monotonic() - self._began)
+        timed, rows = self.measured.known.keys(), self.session.order
+        taken_s = time.monotonic() - self._began
+        left_s = self._left.seconds(timed, self.measured.stored.keys(), timed - self._before, taken_s)
         self.session.progress.expect(max(0.0, min(left_s, self.limit.left_s)))
-        self.tell(f"{len(left)} of {counted(len(self.session.order), 'row')} left")
+        self.tell(f"{len(rows) - len(timed)} of {counted(len(rows), 'row')} left")
 
     def measure_ceilings(self) -> None:
         """Show the ranking; measure the ceilings that are not known, and again where rows are faster than allowed."""
@@ -235,7 +208,12 @@ class _Sweep:
         plan = self.session.plan
         if not plan.request.final_s:
             return
-        while ahead := [row for row in best_rows(plan, self.measured.known) if row.key in self.measured.timed]:
+        while ahead := [
+            row
+            for best in best_of(plan, self.measured.known).values()
+            for row in best
+            if row.key in self.measured.timed
+        ]:
             self.complete(ahead)
         self.finals += run_finals(self.session, self.measured.known, self.measured.runs, self.limit)
 
@@ -273,7 +251,7 @@ class _Sweep:
         """What it leaves behind."""
         plan, stored, limit = self.session.plan, self.measured.stored, self.limit
         out_of_time = None
-        if limit.limits and not interrupted:
+        if limit.budget_s and not interrupted:
             pairs = undecided(plan, stored, limit.finals_ended)
             out_of_time = limit.left_out(stored, self.session.begun, tuple(pairs))
         left = tuple(row.label for row in plan.rows if row.key not in stored)

@@ -6,13 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
-from pathlib import Path
 from types import FrameType
 
-from bakeoff.plan.budget import Costs, FinalAhead, by_priority, grace_s
-from bakeoff.plan.expected import expected_final
-from bakeoff.plan.history import History, history_of, known_history
-from bakeoff.plan.plan import Plan
+from bakeoff.plan.budget import grace_s
+from bakeoff.plan.costs import Costs
+from bakeoff.plan.history import history_of
 from bakeoff.plan.rows import Key, Row
 from bakeoff.process.alarm import raised_again
 from bakeoff.process.jobs import Subject
@@ -48,7 +46,6 @@ class OutOfTime:
 class TimeLimit:
     """When a sweep has to end. Without a budget everything fits."""
 
-    plan: Plan
     costs: Costs
     started: float
     """When the command began, by time.monotonic(), and later by so much as does not count: waiting for another sweep,
@@ -59,9 +56,9 @@ class TimeLimit:
     """Whether an alarm is set for the end."""
 
     @property
-    def limits(self) -> bool:
-        """Whether there is a budget."""
-        return self.plan.request.budget_s > 0
+    def budget_s(self) -> float:
+        """0 without one."""
+        return self.costs.plan.request.budget_s
 
     @property
     def used_s(self) -> float:
@@ -70,46 +67,30 @@ class TimeLimit:
     @property
     def left_s(self) -> float:
         """Until the end of the budget; infinite without one."""
-        return self.plan.request.budget_s - self.used_s if self.limits else inf
-
-    def order(self, drawn: tuple[Row, ...]) -> tuple[Row, ...]:
-        """The rows as they are likely to tell most soonest; without a budget the drawn order."""
-        goal = self.plan.request.objective.goal
-        return by_priority(self.plan.rows, self.costs.history, goal) if self.limits else drawn
-
-    def fitting(self, rows: Sequence[Row], finals: Sequence[FinalAhead], stored: Mapping[Key, Stored]) -> Sequence[Row]:
-        """Those of the rows, in their order, that fit one after the other into what is left before these finals.
-
-        `stored` has the records of what is measured so far.
-        """
-        if not self.limits:
-            return rows
-        costs = Costs(self._history(stored), self.plan.component)
-        return costs.fitting(rows, self.left_s, finals, self.plan.request.final_s)
+        return self.budget_s - self.used_s if self.budget_s else inf
 
     def final_fits(self, sides: Sequence[Row], stored: Mapping[Key, Stored]) -> bool:
         """Whether a final between these rows, of which `stored` has the records, fits into what is left."""
-        if not self.limits:
-            return True
-        return expected_final(sides, self._history(stored), self.plan.request.final_s) <= self.left_s
+        return not self.budget_s or self.costs_with(stored).final_s(sides) <= self.left_s
 
-    def _history(self, stored: Mapping[Key, Stored]) -> History:
-        return history_of([*self.costs.history.records, *stored.values()])
+    def costs_with(self, stored: Mapping[Key, Stored]) -> Costs:
+        """By what was measured so far too."""
+        return Costs(self.costs.plan, history_of([*self.costs.history.records, *stored.values()]))
 
     def left_out(
         self, stored: Mapping[Key, Stored], begun: Sequence[Key], undecided: Sequence[str]
     ) -> OutOfTime | None:
         """What was not done; None where all was."""
-        left = [row for row in self.plan.rows if row.key not in stored]
+        left = [row for row in self.costs.plan.rows if row.key not in stored]
         if not left and not undecided:
             return None
         rows = tuple(LeftOut(row.label, self.costs.of(row).seconds, row.key in begun) for row in left)
-        return OutOfTime(self.plan.request.budget_s, self.used_s, rows, tuple(undecided))
+        return OutOfTime(self.budget_s, self.used_s, rows, tuple(undecided))
 
     @contextmanager
     def enforced(self) -> Iterator[None]:
         """Raise TimeIsUpError within the block when the budget and its grace are over; only in the main thread."""
-        if not self.limits:
+        if not self.budget_s:
             yield
             return
         began = time.monotonic()
@@ -141,13 +122,8 @@ class TimeLimit:
 
     def _set_alarm(self) -> tuple[float, float]:
         """For the end of the budget and its grace; returns the delay and interval of the alarm before it."""
-        left_s = self.left_s + grace_s(self.plan.request.budget_s)
+        left_s = self.left_s + grace_s(self.budget_s)
         return signal.setitimer(signal.ITIMER_REAL, max(left_s, 0.001))
-
-
-def open_limit(plan: Plan, runs: Path, started: float) -> TimeLimit:
-    """The limit of a sweep that began at `started`. Raises BakeoffError if the folder of records cannot be read."""
-    return TimeLimit(plan, Costs(known_history(runs), plan.component), started)
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:

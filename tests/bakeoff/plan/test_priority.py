@@ -11,11 +11,10 @@ from records import HOST, measurement, record
 from bakeoff.machine import build_cache, host, paths
 from bakeoff.machine.identity import Machine, this_machine
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan import budget
-from bakeoff.plan.budget import Costs, FinalAhead, budget_text, by_priority, final_ahead, grace_s, parse_budget
+from bakeoff.plan.budget import budget_text, grace_s, parse_budget
+from bakeoff.plan.costs import GUESS, Costs, Expected, sides_of
 from bakeoff.plan.dry_run import estimate
-from bakeoff.plan.expected import GUESS, Expected, expected, expected_final, reference_s
-from bakeoff.plan.history import History, expected_speedups, history_of, known_history
+from bakeoff.plan.history import History, _expected, _tables, by_priority, history_of, known_history
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.plan.rows import Row, reference_folder
@@ -61,6 +60,14 @@ def stored(
 
 def history(*entries: Stored) -> History:
     return history_of(entries)
+
+
+def expected(row: Row, known: History) -> Expected:
+    return Costs(plan_of("eager"), known).of(row)
+
+
+def speedups(plan: Plan, known: History) -> list[float | None]:
+    return [_expected(row, _tables(known.records, "latency")) for row in plan.rows]
 
 
 def order(plan: Plan, known: History) -> list[str]:
@@ -128,22 +135,22 @@ class TestOrder:
             for backend, ms in (("eager", 100), ("inductor", 70), ("openvino", 20), ("onnxruntime", 0))
         ))  # fmt: skip
         plan = plan_of("eager", "onnxruntime[]", "inductor[]", "openvino[]")
-        assert expected_speedups(plan.rows, known, "latency") == [1.0, None, pytest.approx(1 / 0.7), 5.0]
+        assert speedups(plan, known) == [1.0, None, pytest.approx(1 / 0.7), 5.0]
         assert order(plan, known) == ["eager", "openvino", "onnxruntime", "inductor"]
 
     def test_a_table_without_eager_is_compared_with_its_slowest_row(self) -> None:
         plan = plan_of("inductor[]", "openvino[]")
         two = history(stored("inductor", 80), stored("openvino", 20))
-        assert expected_speedups(plan.rows, two, "latency") == [1.0, 4.0]
-        assert expected_speedups(plan.rows, history(stored("openvino", 20)), "latency") == [None, None]
+        assert speedups(plan, two) == [1.0, 4.0]
+        assert speedups(plan, history(stored("openvino", 20))) == [None, None]
 
     def test_the_newest_record_counts(self) -> None:
         plan = plan_of("eager", "openvino[]")
         found = history(stored("eager", 100), stored("openvino", 0), stored("openvino", 50, number=1))
-        assert expected_speedups(plan.rows, found, "latency") == [1.0, 2.0]
+        assert speedups(plan, found) == [1.0, 2.0]
         missing = stored("openvino", 0, number=2)
         missing = replace(missing, record=replace(missing.record, measurement=measurement(status="unavailable")))
-        assert expected_speedups(plan.rows, history(*found.records, missing), "latency") == [1.0, 2.0]
+        assert speedups(plan, history(*found.records, missing)) == [1.0, 2.0]
 
     def test_quantised_rows_without_weights_count_half(self) -> None:
         known = history(stored("eager", 100), stored("openvino", 30), stored("int8+inductor", 29))
@@ -226,7 +233,7 @@ class TestSeconds:
 
     def test_of_a_cold_build_hold_a_second_worker_and_no_waiting(self) -> None:
         found = expected(self.row(), history(built("cold", 40.0, 9.0)))
-        assert found.seconds == pytest.approx((4 + 40 + 11) + (4 + 9 + 3))
+        assert (found.first_s, found.second_s) == pytest.approx((4 + 40 + 11, 4 + 9 + 3))
         assert found.source == "world-inductor-0-10"
 
     def test_of_a_warm_build_are_fewer(self) -> None:
@@ -278,22 +285,21 @@ class TestSeconds:
     def test_of_references_count_until_they_are_cached(self) -> None:
         plan = plan_of("eager")
         (row,) = plan.rows
-        guess = reference_s(row, NONE, plan.component)
-        assert guess > 0
-        assert reference_s(row, history(stored("eager", 1000)), plan.component) == pytest.approx(40)
+        assert Costs(plan, NONE).references_s(row) > 0
+        assert Costs(plan, history(stored("eager", 1000))).references_s(row) == pytest.approx(40)
         reference_folder(row.subject, plan.component).mkdir(parents=True)
-        assert reference_s(row, NONE, plan.component) == 0
+        assert Costs(plan, NONE).references_s(row) == 0
 
     def test_of_a_final_hold_fresh_processes_with_warm_builds(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Built beside each other, as many at a time as there are cores; each warms up in its turn."""
-        rows = plan_of("eager", "inductor[]").rows
-        known = history(built("cold", 400.0, 9.0))
-        for cores, builds_s in ((1, 4 + 16), (2, 16)):
+        """Built beside each other, as many at a time as there are cores."""
+        plan = plan_of("eager", "inductor[]", final_s=30.0)
+        unknown, known = Costs(plan, NONE), Costs(plan, history(built("cold", 400.0, 9.0)))
+        for cores in (1, 2):
             monkeypatch.setattr(host, "usable_cores", lambda cores=cores: cores)
-            assert expected_final(rows, NONE, 30.0) == pytest.approx(30 + 7 * (8 / cores + 1 + 1))
-            assert expected_final(rows, known, 30.0) == pytest.approx(30 + 7 * (builds_s + 1 + 0))
-        alone = [replace(row, overlaps=False) for row in rows]
-        assert expected_final(alone, known, 30.0) == pytest.approx(30 + 7 * (4 + 16 + 1 + 0))
+            assert unknown.final_s(plan.rows) == pytest.approx(30 + 7 * 10 / cores)
+            assert known.final_s(plan.rows) == pytest.approx(30 + 7 * (5 + 16) / cores)
+        alone = [replace(row, overlaps=False) for row in plan.rows]
+        assert known.final_s(alone) == pytest.approx(30 + 7 * (5 + 16))
 
     @pytest.mark.parametrize(
         ("eager_ms", "inductor_ms", "openvino_ms", "sets"),
@@ -304,19 +310,18 @@ class TestSeconds:
     ) -> None:
         """Inductor and OpenVINO are the two, and eager stands beside them."""
         monkeypatch.setattr(host, "usable_cores", lambda: 4)
-        two = plan_of("inductor[]", "openvino[]").rows
-        rows = (*two, *plan_of("eager").rows)
+        plan = plan_of("inductor[]", "openvino[]", "eager", final_s=30.0)
         times = (("eager", eager_ms), ("inductor", inductor_ms), ("openvino", openvino_ms))
         known = history(*(stored(backend, ms) for backend, ms in times))
-        assert expected_final(rows, known, 30.0) == pytest.approx(sets * (30 / 7 + 4 + 3))
+        assert Costs(plan, known).final_s(plan.rows) == pytest.approx(sets * (30 / 7 + 5))
         elsewhere = history(*(stored(backend, ms) for backend, ms in times[:2]), stored("openvino", 9, twin()))
-        assert expected_final(rows, elsewhere, 30.0) == pytest.approx(7 * (30 / 7 + 4 + 3)), "of two machines"
+        assert Costs(plan, elsewhere).final_s(plan.rows) == pytest.approx(7 * (30 / 7 + 5)), "of two machines"
 
     def test_of_a_final_hold_at_least_the_calls_of_so_many_rounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(host, "usable_cores", lambda: 4)
-        rows = plan_of("eager", "inductor[]").rows
+        plan = plan_of("eager", "inductor[]", final_s=30.0)
         known = history(stored("eager", 2000), stored("inductor", 1000))
-        assert expected_final(rows, known, 30.0) == pytest.approx(3 * (SET_ROUNDS * 2 * (2 + 1) + 4 + 2))
+        assert Costs(plan, known).final_s(plan.rows) == pytest.approx(3 * (SET_ROUNDS * 2 * (2 + 1) + 5))
 
 
 class TestFitting:
@@ -328,12 +333,7 @@ class TestFitting:
             for row, wall_s in zip(plan.rows, seconds, strict=True)
         ]
         reference_folder(plan.rows[0].subject, plan.component).mkdir(parents=True)
-        return plan, Costs(history(*entries), plan.component)
-
-    def places(self, left_s: float, *seconds: float) -> list[int]:
-        plan, costs = self.costs(*seconds)
-        chosen = costs.fitting(plan.rows, left_s)
-        return [plan.rows.index(row) for row in chosen]
+        return plan, Costs(plan, history(*entries))
 
     @pytest.mark.parametrize(
         ("left_s", "seconds", "chosen"),
@@ -351,109 +351,76 @@ class TestFitting:
         ],
     )
     def test_passes_over_what_is_too_long(self, left_s: float, seconds: tuple[float, ...], chosen: list[int]) -> None:
-        assert self.places(left_s, *seconds) == chosen
+        plan, costs = self.costs(*seconds)
+        assert [plan.rows.index(row) for row in costs.fitting(plan.rows, left_s)] == chosen
 
     @pytest.mark.parametrize(
-        ("left_s", "missing", "chosen"),
+        ("left_s", "sides", "chosen"),
         [
-            (100, 2, [0, 1]),
-            (99, 2, [0, 1, 2]),  # the final's two rows and the final do not fit: as without one
-            (90, 1, [0]),
-            (69, 1, [0, 1]),
-            (100, 0, [0, 1]),
-            (69, 0, []),
-            (49, 0, [0]),
+            (100, (0, 1), [0, 1]),
+            (99, (0, 1), [0, 1, 2]),  # the final and its two rows do not fit: as without one
+            (90, (0,), [0]),
+            (69, (0,), [0, 1]),
+            (100, (), [0, 1]),
+            (69, (), []),
+            (49, (), [0]),
         ],
     )
     def test_keeps_time_for_a_final(
-        self, monkeypatch: pytest.MonkeyPatch, left_s: float, missing: int, chosen: list[int]
+        self, monkeypatch: pytest.MonkeyPatch, left_s: float, sides: tuple[int, ...], chosen: list[int]
     ) -> None:
+        """It takes 50 s; the rows that are no sides are measured."""
         plan, costs = self.costs(20, 30, 40)
-        monkeypatch.setattr(budget, "expected_final", lambda *_: 50.0)
-        found = costs.fitting(plan.rows, left_s, [FinalAhead(plan.rows[:2], missing)], 30.0)
+        monkeypatch.setattr(Costs, "final_s", lambda *_: 50.0)
+        measured = plan_of(*BACKENDS[3:]).rows[: 2 - len(sides)]
+        found = costs.fitting(plan.rows, left_s, [[*(plan.rows[place] for place in sides), *measured]])
         assert [plan.rows.index(row) for row in found] == chosen
 
-    @pytest.mark.parametrize(
-        ("left_s", "missing", "chosen"),
-        [
-            (
-                119,
-                0,
-                [0, 1],
-            ),  # they fit before a final of rows as far apart as these, though not where one is close to them
-            (120, 0, [0]),
-            (60, 0, []),
-            (59, 0, [0, 1]),
-            (121, 1, [0]),
-            (119, 1, [0, 1]),
-            (79, 1, [0, 1]),
-        ],
-    )
-    def test_keeps_the_time_of_a_final_of_close_rows_where_a_row_fits_before_it(
-        self, monkeypatch: pytest.MonkeyPatch, left_s: float, missing: int, chosen: list[int]
-    ) -> None:
-        """It takes 100 s, and 60 s as far as the records say."""
-        plan, costs = self.costs(20, 30)
-        monkeypatch.setattr(budget, "expected_final", lambda *asked: 100.0 if asked[-1] else 60.0)
-        found = costs.fitting(plan.rows, left_s, [FinalAhead(plan.rows[:2], missing)], 30.0)
-        assert [plan.rows.index(row) for row in found] == chosen
-
-    def test_keeps_the_time_of_a_final_from_guesses_and_second_workers(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(budget, "expected_final", lambda *_: 50.0)
+    def test_keeps_the_time_of_a_final_from_guesses(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Costs, "final_s", lambda *_: 50.0)
         plan, costs = self.costs(-40)
-        assert costs.fitting(plan.rows, 50 + 20, [FinalAhead(plan.rows, 1)]) == plan.rows
-        assert costs.fitting(plan.rows, 50 + 20, [FinalAhead(plan.rows, 0)]) == ()
-        plan = plan_of("inductor[]")
-        costs = Costs(history(built("cold", 40.0, 9.0)), plan.component)
-        assert costs.fitting(plan.rows, 50 + 71, [FinalAhead(plan.rows, 0)]) == plan.rows
-        assert costs.fitting(plan.rows, 50 + 70, [FinalAhead(plan.rows, 0)]) == ()
+        measured = plan_of("openvino[]", "onnxruntime[]").rows
+        assert costs.fitting(plan.rows, 50 + 20, [[plan.rows[0], measured[0]]]) == plan.rows
+        assert costs.fitting(plan.rows, 50 + 20, [measured]) == ()
 
     def test_keeps_time_for_the_finals_of_as_many_subjects_as_can_have_one(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(budget, "expected_final", lambda *_: 50.0)
+        monkeypatch.setattr(Costs, "final_s", lambda *_: 50.0)
         plan = plan_of("eager", "openvino[]", batches=(1, 4))
         for row in plan.rows:
             reference_folder(row.subject, plan.component).mkdir(parents=True, exist_ok=True)
-        costs = Costs(history(*(stored(row.variant.backend, 10) for row in plan.rows[:2])), plan.component)
-        by_size = [[row for row in plan.rows if row.subject.batch == size] for size in (1, 4)]
-        finals = [final for rows in by_size if (final := final_ahead(rows)) is not None]
-        order = (*by_size[0], *by_size[1])
-        assert costs.fitting(order, 180, finals) == order, "80 s of rows and two finals"
-        assert costs.fitting(order, 120, finals) == order[:3], "70 s before the first final"
-        assert costs.fitting(order, 80, finals) == order, "no final"
+        costs = Costs(plan, history(*(stored(row.variant.backend, 10) for row in plan.rows[:2])))
+        rows = sorted(plan.rows, key=lambda row: row.subject.batch)
+        finals = costs.finals(rows)
+        assert costs.fitting(rows, 180, finals) == tuple(rows), "80 s of rows and two finals"
+        assert costs.fitting(rows, 120, finals) == tuple(rows[:3]), "70 s before the first final"
+        assert costs.fitting(rows, 80, finals) == tuple(rows), "no final"
 
     def test_a_final_ahead_is_between_the_best_and_what_comes_next(self) -> None:
-        never, first, second = plan_of("canaries:BF16_ONLY", "eager", "openvino[]").rows
-        assert final_ahead((never, first, second)) == FinalAhead((first, second), 2)
-        assert final_ahead((never, first), (second,)) == FinalAhead((second, first), 1)
-        assert final_ahead((never,), (second, first)) == FinalAhead((second, first), 0)
-        assert final_ahead((never, second), (second,)) is None, "another build of the same variant"
+        never, first, second, third = plan_of("canaries:BF16_ONLY", "eager", "openvino[]", "inductor[]").rows
+        assert sides_of((never, first, second)) == [first, second]
+        assert sides_of((never, first), (second,)) == [second, first]
+        assert sides_of((first,), (second, third)) == [second, third, first], "eager fp32 beside them"
+        assert sides_of((never, second), (second,)) == [], "another build of the same variant"
 
     def test_counts_the_references_once(self) -> None:
         plan = plan_of("eager", "openvino[]")
-        costs = Costs(history(stored("eager", 1000), stored("openvino", 10)), plan.component)
+        costs = Costs(plan, history(stored("eager", 1000), stored("openvino", 10)))
         assert len(costs.fitting(plan.rows, 80)) == 2, "40 s for the references, 20 s each"
         assert len(costs.fitting(plan.rows, 79)) == 1
         assert len(costs.fitting(plan.rows, 59)) == 0
 
     def test_a_row_that_cannot_run_always_fits(self) -> None:
         plan = plan_of("canaries:BF16_ONLY", "eager")
-        assert Costs(NONE, plan.component).fitting(plan.rows, 0.0) == plan.rows[:1]
+        assert Costs(plan, NONE).fitting(plan.rows, 0.0) == plan.rows[:1]
 
-    def test_leaves_the_second_worker_of_the_last_row_to_the_clock(self) -> None:
-        plan, (first_s, second_s) = plan_of("inductor[]"), (4 + 40 + 11, 4 + 9 + 3)
+    def test_leaves_second_workers_to_the_clock(self) -> None:
+        plan = plan_of("inductor[]")
         reference_folder(plan.rows[0].subject, plan.component).mkdir(parents=True)
-        costs = Costs(history(built("cold", 40.0, 9.0)), plan.component)
-        assert costs.of(plan.rows[0]) == Expected(first_s + second_s, "world-inductor-0-10", second_s)
-        assert costs.fitting(plan.rows, first_s) == plan.rows
-        assert costs.fitting(plan.rows, first_s - 0.1) == ()
-
-    def test_does_not_count_headers(self) -> None:
-        plan = plan_of("inductor[]", "inductor[freezing]")
-        reference_folder(plan.rows[0].subject, plan.component).mkdir(parents=True)
-        costs = Costs(history(*(stored(row.variant.backend, 10, wall_s=30.0) for row in plan.rows)), plan.component)
-        assert costs.fitting(plan.rows, 60) == plan.rows
+        costs = Costs(plan, history(built("cold", 40.0, 9.0)))
+        assert costs.fitting(plan.rows, 4 + 40 + 11) == plan.rows
+        assert costs.fitting(plan.rows, 4 + 40 + 10.9) == ()
 
 
 class TestDryRun:

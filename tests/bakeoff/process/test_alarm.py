@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from bakeoff.cli.signals import ending_signals
-from bakeoff.plan.budget import Costs
+from bakeoff.plan.costs import Costs
 from bakeoff.plan.history import history_of
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
@@ -39,7 +39,7 @@ def work_through(number: int) -> None:
 
 def budgeted() -> TimeLimit:
     plan = make_plan(Request("toy", backends=("eager",), dtypes=("fp32",), device="cpu", threads=1, budget_s=3600.0))
-    return TimeLimit(plan, Costs(history_of([]), plan.component), time.monotonic())
+    return TimeLimit(Costs(plan, history_of([])), time.monotonic())
 
 
 def test_a_budget_ends() -> None:

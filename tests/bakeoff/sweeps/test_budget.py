@@ -21,7 +21,8 @@ from bakeoff.cli.sweep import _resume_command
 from bakeoff.machine import build_cache, paths
 from bakeoff.machine.identity import this_machine
 from bakeoff.plan import request as requests
-from bakeoff.plan.budget import Costs, grace_s
+from bakeoff.plan.budget import grace_s
+from bakeoff.plan.costs import Costs
 from bakeoff.plan.history import history_of
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
@@ -275,7 +276,7 @@ class TestTheEnd:
     def test_is_later_by_what_does_not_count(self, monkeypatch: pytest.MonkeyPatch) -> None:
         plan, now = plan_of(HOUR), 1000.0
         monkeypatch.setattr(time_limit, "time", SimpleNamespace(monotonic=lambda: now))
-        limit = TimeLimit(plan, Costs(history_of(()), plan.component), now)
+        limit = TimeLimit(Costs(plan, history_of(())), now)
         with limit.enforced():
             now += 60
             with limit.paused():

@@ -1,0 +1,248 @@
+"""How long rows, references and finals will take, by earlier records where there are some, and which rows fit."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final, Literal
+
+from bakeoff.backends import resolve_backend
+from bakeoff.machine import build_cache, host
+from bakeoff.models.types import BASELINE_DTYPES
+from bakeoff.plan.history import History, is_shippable
+from bakeoff.plan.plan import Plan
+from bakeoff.plan.rows import Key, Row, reference_folder
+from bakeoff.record.schema import Record
+from bakeoff.record.verdict import AGREEING_PAIRS, SET_ROUNDS, expected_pairs
+
+GUESS: Final = "guess"
+_GUESS_MEASURE_S = 45.0
+_GUESS_BUILD_S = 90.0
+_GUESS_SEARCH_S = 240.0
+"""Of a build that times many kernels (`Row.searches`). Never measured; a large network may take far longer."""
+_GUESS_REFERENCE_S = 10.0
+_GUESS_TRACE_S = 3.0
+"""A second worker's own time, besides its imports and its build: a few traced calls."""
+_GUESS_SETUP_S = 5.0
+"""Of one process of a final, until it is warm."""
+_STARTUP = ("start", "import", "weights")
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Seconds that a row will take, without its subject's references. `source` is a record's id, or "guess"."""
+
+    first_s: float
+    """Until it is timed."""
+    source: str
+    second_s: float = 0.0
+    """Of a second worker (a warm build, a trace), when all rows are timed."""
+
+    @property
+    def seconds(self) -> float:
+        return self.first_s + self.second_s
+
+
+def sides_of(rows: Sequence[Row], best: Sequence[Row] = ()) -> list[Row]:
+    """What the final of one subject will measure: its `best` rows so far and, where they are fewer than two, the first
+    of `rows` that may win, then eager fp32 where it is none of them. Empty where there are not two."""
+    variants = {str(row.variant): row for row in best}
+    for row in rows:
+        if row.never_runs is None and is_shippable(row):
+            variants.setdefault(str(row.variant), row)
+    two = list(variants.values())[:2]
+    eager = [row for row in rows if row.is_eager_fp32 and str(row.variant) not in {str(one.variant) for one in two}]
+    return [*two, *eager[:1]] if len(two) == 2 else []
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a plan is expected to take by these records."""
+
+    plan: Plan
+    history: History
+
+    def of(self, row: Row) -> Expected:
+        """From the newest record of the row's variant: of this machine, else of one of its class, else of any machine.
+
+        The build takes what it took with a cache in the state that this row will find (cold or warm), where a record
+        knows. Without a record of the variant: as long as the same backends took for other subjects (the median), or
+        else constants; both are guesses. A row that cannot run takes no time.
+        """
+        if row.never_runs is not None:
+            return Expected(0.0, "")
+        known = self.history.like(row)
+        if known:
+            first_s, second_s = _seconds(row, [entry.record for entry in known])
+            return Expected(first_s, known[-1].id, second_s)
+        alike = [sum(_seconds(row, [entry.record])) for entry in self.history.like_backends(row)]
+        return Expected(median(alike) if alike else _GUESS_MEASURE_S + guess_build_s(row), GUESS)
+
+    def references_s(self, row: Row) -> float:
+        """Of the references of the row's subject; 0 where they are cached.
+
+        They are computed in eager in high precision for several inputs: as long as about forty calls of eager fp32.
+        """
+        if row.never_runs is not None or reference_folder(row.subject, self.plan.component).exists():
+            return 0.0
+        calls = [
+            entry.record.latency.median_ms / 1e3
+            for entry in self.history.records
+            if entry.record.baseline
+            and entry.record.variant.dtype in BASELINE_DTYPES
+            and entry.record.variant.device == row.variant.device
+            and (entry.record.variant.subject, entry.record.batch) == (row.variant.subject, row.subject.batch)
+            and entry.record.latency is not None
+        ]
+        return max(_GUESS_REFERENCE_S, 40 * calls[-1]) if calls else _GUESS_REFERENCE_S
+
+    def final_s(self, sides: Sequence[Row]) -> float:
+        """Of a final between the first two of these rows, beside which others may run.
+
+        It has as many sets of fresh processes as a verdict takes where the rows are as far apart as their newest
+        records; the processes of a set are built beside each other where all may overlap.
+        """
+        newest = [entry for row in sides for entry in self.history.like(row)[-1:]]
+        calls_ms = [entry.record.latency.median_ms for entry in newest if entry.record.latency is not None]
+        setups_s = sum(_setup_s(row, self.history) for row in sides)
+        if all(row.overlaps for row in sides):
+            setups_s /= min(host.usable_cores(), len(sides))
+        rounds_s = SET_ROUNDS * 2 * sum(calls_ms) / 1e3  # of one timed call of each side, after an untimed one
+        pairs = AGREEING_PAIRS
+        if len(calls_ms) == len(sides) and len({entry.machine.id for entry in newest}) == 1:
+            best, second = sorted(calls_ms[:2])  # the better one is also compared with what runs beside the two
+            pairs = expected_pairs(min([second, *calls_ms[2:]]) / best)
+        return pairs * (setups_s + max(self.plan.request.final_s / AGREEING_PAIRS, rounds_s))
+
+    def finals(self, rows: Sequence[Row]) -> list[list[Row]]:
+        """Of each subject the sides of the final that a sweep of these rows in their order begins with in mind."""
+        subjects = dict.fromkeys(row.subject for row in rows) if self.plan.request.final_s else ()
+        found = (sides_of([row for row in rows if row.subject == subject]) for subject in subjects)
+        return [sides for sides in found if sides]
+
+    def fitting(self, rows: Sequence[Row], left_s: float, finals: Iterable[Sequence[Row]] = ()) -> tuple[Row, ...]:
+        """Of rows in order of preference those that can be timed within `left_s` seconds one after the other.
+
+        Time is kept for as many of the finals between these sides as can be run after them: where the time that is left
+        does not hold one, or not the rows that it is between, rows may take all of it.
+        """
+        needed: set[Key] = set()
+        chosen = self._chosen(rows, left_s, tries=True)
+        for sides in finals:
+            before_s = left_s - self.final_s(sides)
+            before = self._chosen(rows, before_s, tries=False)
+            more = needed | ({row.key for row in sides[:2]} & {row.key for row in rows})
+            if before_s >= 0 and more <= {row.key for row in before}:
+                needed, chosen, left_s = more, before, before_s
+        return chosen
+
+    def _chosen(self, rows: Sequence[Row], left_s: float, tries: bool) -> tuple[Row, ...]:
+        """Those that fit into `left_s` seconds; a row that does not is passed over for a later one that does.
+
+        The references that a row needs count with the first row of their subject; torch's C++ headers do not count.
+        Where none fits, the first one is taken whose time is only a guess, if it `tries` and half of that is left: the
+        clock may cut it off.
+        """
+        chosen: list[Row] = []
+        guessed: list[Row] = []
+        made: set[Path] = set()
+        for row in rows:
+            time, folder = self.of(row), reference_folder(row.subject, self.plan.component)
+            seconds = time.first_s + (0.0 if folder in made else self.references_s(row))
+            if seconds > left_s:
+                guessed += [row] if time.source == GUESS and time.first_s / 2 <= left_s else []
+                continue
+            chosen.append(row)
+            left_s -= seconds
+            made.add(folder)
+        return tuple(chosen or guessed[:tries])
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLeft:
+    """How long a sweep will go on, by what its rows took so far."""
+
+    rows: Mapping[Key, Expected]
+    finals_s: float
+
+    def seconds(self, timed: Collection[Key], whole: Collection[Key], here: Iterable[Key], taken_s: float) -> float:
+        """With these rows `timed`, and of them these `whole`, where those timed `here` took `taken_s` together.
+
+        Rows that overlap take less than the sum of their estimates, rows on a busy host more: what is left is scaled by
+        the ratio so far. One average row that took as long as estimated is counted as done too, since the first row
+        alone says little.
+        """
+        left_s = sum(time.first_s for key, time in self.rows.items() if key not in timed)
+        left_s += sum(time.second_s for key, time in self.rows.items() if key not in whole)
+        estimates = [time.first_s for time in self.rows.values() if time.first_s]
+        if not left_s or not estimates:
+            return self.finals_s
+        average_s = sum(estimates) / len(estimates)
+        here_s = sum(self.rows[key].first_s for key in here)
+        return left_s * (taken_s + average_s) / (here_s + average_s) + self.finals_s
+
+
+def guess_build_s(row: Row) -> float:
+    """Seconds of the row's build with an empty cache, where no record tells."""
+    if row.searches:
+        return _GUESS_SEARCH_S
+    return _GUESS_BUILD_S if row.caches else 0.0
+
+
+def will_be_warm(row: Row) -> bool:
+    """Whether the row's build will find what an earlier one left in its cache.
+
+    Of several builds each begins with an empty cache, and its later processes find what the first one left.
+    """
+    return row.process > 1 or (row.builds == 1 and build_cache.is_warm(row.cache_folder))
+
+
+def _seconds(row: Row, records: Sequence[Record]) -> tuple[float, float]:
+    """Of the row's first worker and of a second one, from records of one variant, the newest last."""
+    newest = records[-1]
+    phases = {phase: seconds for phase, seconds in newest.phase_s.items() if phase != "turn"}
+    if "build" not in phases or newest.measurement.build is None:
+        return newest.wall_s, 0.0
+    build_s = again_s = _alone_s(newest)
+    if row.caches:
+        cold_s, warm_s = _build_s(records, "cold"), _build_s(records, "warm")
+        again_s = warm_s if warm_s is not None else build_s
+        build_s = cold_s if cold_s is not None else max(guess_build_s(row), again_s)
+    cold = row.caches and not will_be_warm(row)
+    traced_apart = row.subject.device not in resolve_backend(row.steps[-1].backend).evidence.same_when_traced
+    second_s = 0.0
+    if cold or (newest.policy.trace and traced_apart):
+        second_s = sum(phases.get(phase, 0.0) for phase in _STARTUP) + again_s + _GUESS_TRACE_S
+    return sum(phases.values()) - phases["build"] + (build_s if cold else again_s), second_s
+
+
+def _build_s(records: Sequence[Record], state: Literal["cold", "warm"]) -> float | None:
+    """Seconds of the newest build with a cache in that state; None where no record has one."""
+    for record in reversed(records):
+        build = record.measurement.build
+        if build is None:
+            continue
+        if build.cache == state and "build" in record.phase_s:
+            return _alone_s(record)
+        warm_s = build.warm_s if build.warm_s is not None else build.warm_cpu_s
+        if state == "warm" and warm_s is not None:
+            return warm_s
+    return None
+
+
+def _alone_s(record: Record) -> float:
+    """Seconds of the record's build by itself; of one that ran beside others at most its CPU seconds."""
+    build, wall_s = record.measurement.build, record.phase_s["build"]
+    if build is None or not build.overlapped or build.cpu_s is None:
+        return wall_s
+    return min(wall_s, build.cpu_s)
+
+
+def _setup_s(row: Row, history: History) -> float:
+    """Seconds until a process of a final is built, checked and warm, with warm caches."""
+    records = [entry.record for entry in history.like(row) if "build" in entry.record.phase_s]
+    if not records:
+        return _GUESS_SETUP_S
+    phases, warm_s = records[-1].phase_s, _build_s(records, "warm") if row.caches else None
+    build_s = _alone_s(records[-1]) if warm_s is None else warm_s
+    return build_s + sum(phases.get(phase, 0.0) for phase in (*_STARTUP, "prove", "check", "warm-up"))

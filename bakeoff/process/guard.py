@@ -47,18 +47,15 @@ def prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-def descendants(root: int, zombies: bool = False, spared: Collection[int] = ()) -> list[int]:
-    """Process ids below `root`, from /proc; with `zombies` also those that have ended and were not waited for.
-
-    Those that are `spared` and what is below them are left out.
-    """
+def descendants(root: int, spared: Collection[int] = ()) -> list[int]:
+    """Process ids below `root` that have not ended, from /proc, without the `spared` ones and what is below them."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
         with contextlib.suppress(OSError), open(f"/proc/{entry}/stat", "rb") as stat:
             state, parent = stat.read().rpartition(b") ")[2].split(maxsplit=2)[:2]
-            if zombies or state not in (b"Z", b"X"):
+            if state not in (b"Z", b"X"):
                 children.setdefault(int(parent), []).append(int(entry))
     found, frontier = [], [root]
     while frontier:

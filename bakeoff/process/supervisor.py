@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -41,7 +42,7 @@ _LONGEST_EVENT = 1 << 14
 class Event:
     """A line from the worker: the phase it enters, or how far it is within it.
 
-    `phase` is one of `phases.Phase` unless a backend writes to the worker's descriptor too.
+    `phase` is one of `phases.PHASES` unless a backend writes to the worker's descriptor too.
     """
 
     phase: str
@@ -156,8 +157,9 @@ class LiveWorker:
         """The last phase it announced."""
         self.timeline: list[tuple[str, float]] = []
         """Each phase that it entered, and when by time.monotonic(); "" at its end."""
+        self._worker_timeline: list[tuple[str, float]] = [(self.phase, 0.0)]
+        """The same by the worker's clock, where its events have a time."""
         self._late = False
-        self._spans = _Spans()
         self._seals: list[str] = []
         self._report: dict[str, Any] | None = None
         self._wall_s = 0.0
@@ -260,7 +262,7 @@ class LiveWorker:
                 self._seals.append(event.seal)
                 continue
             if event.phase != self.phase:
-                self._spans.enter(event.phase, event.t_ns)
+                self._worker_timeline.append((event.phase, event.t_ns / 1e9))
                 self.timeline.append((event.phase, time.monotonic()))
                 self.phase, self._deadline = event.phase, time.monotonic() + self._deadlines.of(event.phase)
             self._launch.on_event(event)
@@ -276,11 +278,10 @@ class LiveWorker:
 
         def outcome(kind: Any, reason: str = "", value: Any = None, code: ErrorCode = "") -> Outcome:
             leftovers, dropped = report.get("leftovers", 0), report.get("log_dropped", 0)
-            spans = self._spans
             return Outcome(
                 *(kind, reason, value, self._wall_s, self.phase, leftovers, dropped, code),
-                phase_s=spans.own_s,
-                worker_phase_s=spans.worker_s,
+                phase_s=_spent_s(self.timeline),
+                worker_phase_s=_spent_s(self._worker_timeline),
                 gpu_peaks=self._meter.peaks(),
                 watched=self._watched,
             )
@@ -315,7 +316,6 @@ class LiveWorker:
         _guards.discard(self._process.pid)
         self._report = _read_report(self._status, self._process)
         self._drain()
-        self._spans.end()
         os.close(self._events)
         os.close(self._status)
         ended = time.monotonic()
@@ -362,26 +362,13 @@ def wait_for(awaited: Mapping[LiveWorker, str]) -> dict[LiveWorker, Event | None
     return found
 
 
-class _Spans:
-    """How long phases take, by this process's clock and by the worker's."""
-
-    def __init__(self) -> None:
-        self.own_s: dict[str, float] = {}
-        self.worker_s: dict[str, float] = {}
-        self._phase, self._entered, self._entered_ns = "start", time.monotonic(), 0
-
-    def enter(self, phase: str, t_ns: int) -> None:
-        """The worker enters a phase, at `t_ns` of its own clock."""
-        self.end()
-        if self._entered_ns and t_ns:
-            self.worker_s[self._phase] = self.worker_s.get(self._phase, 0.0) + (t_ns - self._entered_ns) / 1e9
-        self._phase, self._entered_ns = phase, t_ns
-
-    def end(self) -> None:
-        """The present phase ends."""
-        now = time.monotonic()
-        self.own_s[self._phase] = self.own_s.get(self._phase, 0.0) + now - self._entered
-        self._entered = now
+def _spent_s(entered: Sequence[tuple[str, float]]) -> dict[str, float]:
+    """Seconds from the entry of each phase to that of the next one, summed up by phase; 0 is an unknown time."""
+    found: dict[str, float] = {}
+    for (phase, began), (_, ended) in pairwise(entered):
+        if began and ended:
+            found[phase] = found.get(phase, 0.0) + ended - began
+    return found
 
 
 def _read_event(line: bytes) -> Event | None:

@@ -9,7 +9,7 @@ from bakeoff.machine import build_cache
 from bakeoff.pipeline.plan import MixPlan
 from bakeoff.pipeline.session import PipelineSession
 from bakeoff.process.jobs import PipelineJob, SlotProgramJob
-from bakeoff.process.phases import Block, Phase
+from bakeoff.process.phases import Block
 from bakeoff.process.supervisor import Event, LiveWorker, Outcome
 from bakeoff.race import not_idle, take_turns
 from bakeoff.record.pipeline import PipelineMeasurement
@@ -17,7 +17,7 @@ from bakeoff.record.schema import MEASURED, Finding
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.row import References, measure_job
 
-UNIT: Phase = "unit"
+UNIT = "unit"
 """The command that asks for one unit of the loop."""
 
 

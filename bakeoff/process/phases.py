@@ -8,42 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Phase = Literal[
-    "start",
-    "import",
-    "weights",
-    "build",
-    "prove",
-    "check",
-    "turn",
-    "warm-up",
-    "latency",
-    "throughput",
-    "memory",
-    "fresh inputs",
-    "sizes",
-    "reference",
-    "traced build",
-    "trace",
-    "ready",
-    "block",
-    "loop reference",
-    "loop check",
-    "alone",
-    "opening",
-    "unit",
-    "rounds",
-    "profile",
-    "headers",
-    "ceilings",
-    "clock",
-    "open",
-    "sample",
-    "timing",
-    "load",
-    "passes",
-    "recording",
-]
 DeadlineClass = Literal["startup", "build", "reference", "phase"]
 """Which limit of a sweep's policy holds: `startup_deadline_s`, the row's build deadline, the longer of that one and
 `phase_deadline_s` (no compiler can be blamed for a reference), or `phase_deadline_s`."""
@@ -58,7 +22,7 @@ class PhaseInfo:
     deadline: DeadlineClass = "phase"
 
 
-PHASES: Mapping[Phase, PhaseInfo] = {
+PHASES: Mapping[str, PhaseInfo] = {
     "start": PhaseInfo("starting a worker", "startup"),
     "import": PhaseInfo("importing torch", "startup"),
     "weights": PhaseInfo("making weights and inputs", "reference"),
@@ -96,14 +60,13 @@ PHASES: Mapping[Phase, PhaseInfo] = {
 }
 
 
-TIMED: tuple[Phase, ...] = ("latency", "throughput")
+TIMED = ("latency", "throughput")
 """Phases in which the calls are made that samples are taken of."""
 
 
 def phase_text(phase: str) -> str:
     """What the progress line says of a phase; its own name where the table lacks it (a backend may write events)."""
-    info = {str(name): info for name, info in PHASES.items()}.get(phase)
-    return info.text if info is not None else phase
+    return PHASES[phase].text if phase in PHASES else phase
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.rows import Row
 from bakeoff.process.jobs import CompareJob
-from bakeoff.process.phases import Block, Phase
+from bakeoff.process.phases import Block
 from bakeoff.process.supervisor import Event, LiveWorker, wait_for
 from bakeoff.record.schema import Measurement, Record
 from bakeoff.sweeps.assemble import make_record
@@ -92,7 +92,7 @@ class CompareWorker:
         self._worker.wait()
         return self._record()
 
-    def _expect(self, phase: Phase) -> Event:
+    def _expect(self, phase: str) -> Event:
         event = self._worker.wait(phase)
         if event is None or (event.call_ns is None and event.block is None):
             raise self._failure()

@@ -8,7 +8,6 @@ from statistics import median
 
 from bakeoff.backends.backend import Call, Outputs
 from bakeoff.models.words import counted
-from bakeoff.process.phases import Phase
 from bakeoff.record.schema import Clock, Finding, Samples, new_finding
 from bakeoff.record.statistics import half_width
 from bakeoff.worker.checks.growth import is_flat, is_steady
@@ -209,7 +208,7 @@ class _Window:
         while self.checker is not None and self.checker.lacking:
             self.made += self.checker.check(self.calls, self.made, self.config)
 
-    def _run_segment(self, phase: Phase, taken: _Taken, sample: Callable[[], None]) -> None:
+    def _run_segment(self, phase: str, taken: _Taken, sample: Callable[[], None]) -> None:
         # Samples of both clocks: each phase is announced in turn, and a count of one alone would seem to run backwards.
         counts = f"{counted(len(self.latency.samples_ns), 'sample')} one by one, {len(self.throughput.samples_ns)}"
         self.config.report(phase, f"{counts} of blocks")

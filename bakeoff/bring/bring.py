@@ -7,6 +7,7 @@ import ast
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from types import NoneType
 
 import msgspec
 
@@ -18,7 +19,7 @@ from bakeoff.models.brought.about import ABOUT, LIVE, SCHEMA, About, Source, rea
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import AskedSizes
 from bakeoff.plan.brought import brought_reference, described_elsewhere
-from bakeoff.process.jobs import DescribeJob, DescribeResult
+from bakeoff.process.jobs import DescribeJob
 from bakeoff.record.user_source import archive_hash, content_hash, file_hash
 from bakeoff.sweeps.describe import describe
 from bakeoff.sweeps.progress import Progress
@@ -145,7 +146,7 @@ def bring(
         if not (folder / ABOUT).is_file():
             threads = threads or host.usable_cores()
             job = DescribeJob(source, name, preset, seed, threads, str(folder), sizes, more, device)
-            describe(job, DescribeResult, name, cache, progress, threads)
+            describe(job, NoneType, name, cache, progress, threads)
     for note in read_about(folder).notes:
         progress.say(f"{name}: {note}.")
     return str(folder)

@@ -4,6 +4,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import NoneType
 
 from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest
@@ -11,7 +12,7 @@ from bakeoff.machine.identity import this_machine
 from bakeoff.models.errors import BakeoffError
 from bakeoff.pipeline.plan import MixPlan, PipelinePlan
 from bakeoff.process.environment import user_code_path, worker_environment
-from bakeoff.process.jobs import LoopReferenceJob, ProfileRequest, ReferenceResult, floor_file
+from bakeoff.process.jobs import LoopReferenceJob, ProfileRequest, floor_file
 from bakeoff.process.supervisor import Launch, Outcome, run_job
 from bakeoff.record.source import component_hash
 from bakeoff.record.store import StoredPipeline
@@ -107,7 +108,7 @@ def make_loop_reference(plan: PipelinePlan, mixes: Sequence[MixPlan], launch: La
     environment = worker_environment(plan.subject.threads, user_code_path())
     launch = replace(launch, environment=environment, log=launch.log.with_suffix(".reference.log"))
     job = LoopReferenceJob(plan.subject, tuple(dtypes), _reference_units(plan), str(folder))
-    outcome = run_job(job, ReferenceResult, launch)
+    outcome = run_job(job, NoneType, launch)
     if outcome.kind == "refused":
         raise BakeoffError(outcome.reason, outcome.code)
     if outcome.kind != "result":

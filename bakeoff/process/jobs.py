@@ -64,13 +64,6 @@ class DescribeJob:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeResult:
-    """The files of the job are written."""
-
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class CountJob:
     """Count the work of calls of a component, and check the number of parameters of its presets."""
 
@@ -90,19 +83,11 @@ class CountResult:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceJob:
-    """Make the reference outputs of a subject, and the error of plain eager in each dtype."""
+    """Write the reference outputs of a subject, and the error of plain eager in each dtype, into `folder`."""
 
     subject: Subject
     dtypes: tuple[str, ...]
     folder: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReferenceResult:
-    """The files of the job are written."""
-
-    reference: str
-    """Id of the reference: hash of all that decides it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ References are made where they are not cached, sealed, and made anew where a fil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import NoneType
 
 from bakeoff.machine import build_cache, host
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.plan.rows import Row, reference_folder
 from bakeoff.process.environment import WEIGHTS
-from bakeoff.process.jobs import MeasureJob, ReferenceJob, ReferenceResult
+from bakeoff.process.jobs import MeasureJob, ReferenceJob
 from bakeoff.process.phases import PHASES, DeadlineClass
 from bakeoff.process.supervisor import Deadlines, Launch, Outcome, run_job
 from bakeoff.record.policy import Policy
@@ -95,7 +96,7 @@ def _make(session: Session, row: Row, folder: Path, launch: Launch, dtypes: Coll
     weights = {name: value for name, value in launch.environment.items() if name == WEIGHTS}
     environment = {**session.plan.environment, **weights}
     launch = replace(launch, environment=environment, log=launch.log.with_suffix(".reference.log"))
-    outcome = run_job(ReferenceJob(row.subject, tuple(sorted(dtypes)), str(folder)), ReferenceResult, launch)
+    outcome = run_job(ReferenceJob(row.subject, tuple(sorted(dtypes)), str(folder)), NoneType, launch)
     alone = all(other.subject == row.subject for other in session.plan.rows)
     if outcome.kind == "refused" and (alone or outcome.code not in _OF_A_SUBJECT):
         raise BakeoffError(outcome.reason, outcome.code)

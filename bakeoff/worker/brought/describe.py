@@ -22,7 +22,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import describe_call
 from bakeoff.models.user_code import one_line
 from bakeoff.models.weights import fingerprint, state_digest
-from bakeoff.process.jobs import DescribeJob, DescribeResult
+from bakeoff.process.jobs import DescribeJob
 from bakeoff.worker.brought.calls import LEAST_TOLERANCE, call_tensors, parameter_names, run_sets
 from bakeoff.worker.brought.found import Found, Held, Tensors, bad_model
 from bakeoff.worker.brought.hidden_state import Untouched, check_stateless
@@ -58,7 +58,7 @@ _LAYERS: Mapping[type[nn.Module], Layer] = {
 }
 
 
-def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
+def describe_model(job: DescribeJob, report: Report) -> None:
     """Run the model of a source and write its description and its given inputs into `job.folder`.
 
     Where one of several input sets cannot be described it is left out, and a note says why. Raises BakeoffError where
@@ -140,7 +140,6 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
     folder.mkdir(parents=True, exist_ok=True)
     save_file(described, folder / GIVEN)
     write_atomically(folder / ABOUT, msgspec.json.format(msgspec.json.encode(about), indent=1))
-    return DescribeResult(about.notes)
 
 
 def _split_pins(module: nn.Module, sets: InputSets, said: Model) -> tuple[tuple[str, ...], tuple[str, ...]]:

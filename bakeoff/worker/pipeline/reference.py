@@ -21,7 +21,7 @@ from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Loop, Pipeline
 from bakeoff.models.weights import share_weights
-from bakeoff.process.jobs import LoopReferenceJob, LoopSubject, ReferenceResult, floor_file
+from bakeoff.process.jobs import LoopReferenceJob, LoopSubject, floor_file
 from bakeoff.worker.pipeline.parity import (
     ABOUT,
     LoopAbout,
@@ -43,7 +43,7 @@ from bakeoff.worker.subject import LoadedSubject, cast_inputs, load_subject
 from bakeoff.worker.torch_flags import flags, read_flags
 
 
-def make_loop_reference(job: LoopReferenceJob, report: Report) -> ReferenceResult:
+def make_loop_reference(job: LoopReferenceJob, report: Report) -> None:
     """Write the units and floors that `job.folder` lacks.
 
     Raises BakeoffError for a wrong checkpoint, or where eager's outputs are not finite.
@@ -79,7 +79,6 @@ def make_loop_reference(job: LoopReferenceJob, report: Report) -> ReferenceResul
         write_atomically(folder / floor_file(dtypes), msgspec.json.encode(floor))
         if any(one.given.rounds(dtypes[slot]) for (slot, _), one in loaded.items()):
             loaded = {}  # a cast that rounds cannot be undone, one to fp64 can
-    return ReferenceResult(folder.name)
 
 
 def _load(subject: LoopSubject) -> dict[Key, LoadedSubject]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
-from bakeoff.process.jobs import ReferenceJob, ReferenceResult, Subject
+from bakeoff.process.jobs import ReferenceJob, Subject
 from bakeoff.worker.checks.dispatch import Dispatched, dispatched_by_eager
 from bakeoff.worker.checks.outputs import digest
 from bakeoff.worker.failures import first_line, is_out_of_memory
@@ -70,7 +70,7 @@ def _all_inputs(loaded: LoadedSubject, change: float) -> Iterator[tuple[str, Map
             yield sized_name(size, index), inputs
 
 
-def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
+def make_reference(job: ReferenceJob, report: Report) -> None:
     """Write the reference outputs and eager's errors that `job.folder` lacks; reference.json is written last.
 
     Raises BakeoffError for a wrong checkpoint, or where eager's outputs are not as the component's spec states or as
@@ -114,7 +114,6 @@ def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
         eager = _eager(loaded, dtype, subject, files, about)
         rounded = loaded.given.rounds(dtype)
         write_atomically(folder / eager_file(dtype), msgspec.json.encode(eager))
-    return ReferenceResult(folder.name)
 
 
 def _bytes(dtype: str) -> int:

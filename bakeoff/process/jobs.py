@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from bakeoff.backends.format import Written
 from bakeoff.export.manifest import Checked, Program, Sample
@@ -50,6 +50,7 @@ class BackendStep:
 class DescribeJob:
     """Run a brought model and write what it is into `folder`."""
 
+    DONE_BY: ClassVar[str] = "brought.describe.describe_model"
     source: Source
     name: str
     preset: str
@@ -67,6 +68,7 @@ class DescribeJob:
 class CountJob:
     """Count the work of calls of a component, and check the number of parameters of its presets."""
 
+    DONE_BY: ClassVar[str] = "work.count_works"
     component: str
     """Name in the table or package.module:SPEC."""
     calls: tuple[tuple[str, str, int], ...]
@@ -85,6 +87,7 @@ class CountResult:
 class ReferenceJob:
     """Write the reference outputs of a subject, and the error of plain eager in each dtype, into `folder`."""
 
+    DONE_BY: ClassVar[str] = "reference.make.make_reference"
     subject: Subject
     dtypes: tuple[str, ...]
     folder: str
@@ -94,6 +97,7 @@ class ReferenceJob:
 class MeasureJob:
     """Build, prove, check, time and meter one variant."""
 
+    DONE_BY: ClassVar[str] = "measure.measure"
     subject: Subject
     variant: str
     steps: tuple[BackendStep, ...]
@@ -113,6 +117,7 @@ class TraceJob:
     """In a fresh process: rebuild a measured variant where its caches were cold, then build and trace it if its policy
     asks for a trace."""
 
+    DONE_BY: ClassVar[str] = "trace.trace_build"
     measure: MeasureJob
     rebuild: bool
 
@@ -154,6 +159,7 @@ class MeasureResult:
 class CompareJob:
     """Build and check one variant, then time a block of calls for each number received, until `stop`."""
 
+    DONE_BY: ClassVar[str] = "compare.serve_blocks"
     measure: MeasureJob
     heap_offset_bytes: int = 0
     """Random heap offset allocated first, so that memory layout varies between processes."""
@@ -174,6 +180,7 @@ class SlotProgramJob:
 class DescribeLoopJob:
     """Run the first units of a pipeline, and say what they do."""
 
+    DONE_BY: ClassVar[str] = "pipeline.describe.describe_loop"
     pipeline: str
     """Name in the table, FILE.py:CLASS or package.module:CLASS."""
     preset: str
@@ -206,6 +213,7 @@ class LoopSubject:
 class LoopReferenceJob:
     """Run the first units of a loop in eager and high precision, and in eager at each of `dtypes`, and write both."""
 
+    DONE_BY: ClassVar[str] = "pipeline.reference.make_loop_reference"
     subject: LoopSubject
     dtypes: tuple[dict[str, str], ...]
     """Slot to dtype, one for each combination that a mix has."""
@@ -253,6 +261,7 @@ class ProfileRequest:
 class PipelineJob:
     """Build all programs of a mix, check them and the loop, then run a unit for each command, until `stop`."""
 
+    DONE_BY: ClassVar[str] = "pipeline.serve.serve_units"
     subject: LoopSubject
     mix: str
     programs: tuple[SlotProgramJob, ...]
@@ -270,6 +279,7 @@ class HeadersJob:
     """Build a trivial module with a backend on the CPU, and keep what was compiled before its graph: C++ headers, and
     libraries that show which vector instructions can be used."""
 
+    DONE_BY: ClassVar[str] = "headers.make_headers"
     step: BackendStep
     folder: str
     threads: int
@@ -285,6 +295,7 @@ class HeadersResult:
 class CeilingsJob:
     """Measure a device's ceilings: copies, reads, and products and convolutions of each of the dtypes."""
 
+    DONE_BY: ClassVar[str] = "clocks.ceilings.measure_ceilings"
     device: str
     threads: int
     dtypes: tuple[str, ...]
@@ -302,6 +313,7 @@ class CeilingsResult:
 class ClockJob:
     """Compare the lab's clock with a busy wait and with torch's own timer."""
 
+    DONE_BY: ClassVar[str] = "clocks.clock_check.check_clock"
     device: str
 
 
@@ -324,6 +336,7 @@ class ClockResult:
 class SampleJob:
     """Make the sample of an artifact: inputs, and eager's outputs for them in high precision."""
 
+    DONE_BY: ClassVar[str] = "export.write.make_sample"
     subjects: tuple[Subject, ...]
     """One for each program; the first is the artifact's main one."""
     dtype: str
@@ -350,6 +363,7 @@ class SampleResult:
 class WriteJob:
     """Write the program of one workload into a folder, in the artifact format of the variant's last backend."""
 
+    DONE_BY: ClassVar[str] = "export.write.write_program"
     measure: MeasureJob
     folder: str
 
@@ -365,6 +379,7 @@ class WriteResult:
 class VerifyJob:
     """Open an artifact as a deployment would, call it with its sample, and time it."""
 
+    DONE_BY: ClassVar[str] = "export.verify.verify_artifact"
     folder: str
     device: str
     threads: int
@@ -392,6 +407,7 @@ class VerifyResult:
 class InspectJob:
     """Call a user's callable, time the modules that it calls, and record the inputs of some of them."""
 
+    DONE_BY: ClassVar[str] = "inspection.inspect.inspect_callable"
     file: str
     name: str
     """Of the function in that file."""

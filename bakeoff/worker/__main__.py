@@ -12,24 +12,21 @@ import resource
 import signal
 import sys
 import traceback
+from importlib import import_module
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
 from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.user_code import USER_CODE
-from bakeoff.process import guard
+from bakeoff.process import guard, jobs
 from bakeoff.process.environment import find_user_code
 from bakeoff.process.jobs import (
     Answer,
-    CeilingsJob,
-    ClockJob,
     CompareJob,
     CountJob,
-    DescribeJob,
-    DescribeLoopJob,
     HeadersJob,
     InspectJob,
     Job,
@@ -44,7 +41,7 @@ from bakeoff.process.jobs import (
 )
 from bakeoff.record.codec import encode_json
 from bakeoff.worker.failures import first_line, is_out_of_memory
-from bakeoff.worker.reporter import Reporter
+from bakeoff.worker.reporter import Reporter, turn_of
 
 _RESERVE_BYTES = 256 << 20
 
@@ -60,94 +57,36 @@ def _limit_memory(device: str, most: int = 0) -> None:
 
 def _read_job() -> Job:
     raw: dict[str, Any] = json.loads(Path("job.json").read_bytes())
-    kinds: dict[str, type] = {kind.__name__: kind for kind in get_args(Job)}
-    job: Job = msgspec.convert(raw["job"], type=kinds[raw["kind"]])
+    job: Job = msgspec.convert(raw["job"], type=getattr(jobs, raw["kind"]))
     return job
 
 
-def _do(job: Job, report: Reporter) -> Any:
+def _device_of(job: Job) -> str:
     match job:
-        case MeasureJob():
-            from bakeoff.worker.measure import measure
-            from bakeoff.worker.reporter import turn_of
-
-            _limit_memory(job.subject.device)
-            return measure(job, report, turn_of(int(sys.argv[2]), report))
-        case TraceJob():
-            from bakeoff.worker.reporter import turn_of
-            from bakeoff.worker.trace import trace_build
-
-            _limit_memory(job.measure.subject.device)
-            return trace_build(job, report, turn_of(int(sys.argv[2]), report))
-        case DescribeJob():
-            from bakeoff.worker.brought.describe import describe_model
-
-            _limit_memory(job.device)
-            return describe_model(job, report)
-        case DescribeLoopJob():
-            from bakeoff.worker.pipeline.describe import describe_loop
-
-            _limit_memory(job.device)
-            return describe_loop(job, report)
-        case CountJob():
-            from bakeoff.worker.work import count_works
-
-            _limit_memory("cpu")
-            return count_works(job, report)
-        case ReferenceJob():
-            from bakeoff.worker.reference.make import make_reference
-
-            _limit_memory(job.subject.device)
-            return make_reference(job, report)
-        case CompareJob():
-            from bakeoff.worker.compare import serve_blocks
-
-            _limit_memory(job.measure.subject.device)
-            return serve_blocks(job, int(sys.argv[2]), report)
-        case LoopReferenceJob():
-            from bakeoff.worker.pipeline.reference import make_loop_reference
-
-            _limit_memory(job.subject.device)
-            return make_loop_reference(job, report)
-        case PipelineJob():
-            from bakeoff.worker.pipeline.serve import serve_units
-
-            _limit_memory(job.subject.device)
-            return serve_units(job, int(sys.argv[2]), report)
-        case HeadersJob():
-            from bakeoff.worker.headers import make_headers
-
-            _limit_memory("cpu")
-            return make_headers(job, report)
-        case CeilingsJob():
-            from bakeoff.worker.clocks.ceilings import measure_ceilings
-
-            _limit_memory(job.device)
-            return measure_ceilings(job, report)
-        case ClockJob():
-            from bakeoff.worker.clocks.clock_check import check_clock
-
-            return check_clock(job, report)
-        case SampleJob():
-            from bakeoff.worker.export.write import make_sample
-
-            _limit_memory(job.subjects[0].device)
-            return make_sample(job, report)
-        case WriteJob():
-            from bakeoff.worker.export.write import write_program
-
-            _limit_memory(job.measure.subject.device)
-            return write_program(job, report)
-        case VerifyJob():
-            from bakeoff.worker.export.verify import verify_artifact
-
-            _limit_memory(job.device, job.memory_bytes)
-            return verify_artifact(job, report)
+        case CountJob() | HeadersJob():
+            return "cpu"
         case InspectJob():
-            from bakeoff.worker.inspection.inspect import inspect_callable
+            return host.default_device()
+        case SampleJob():
+            return job.subjects[0].device
+        case TraceJob() | CompareJob() | WriteJob():
+            return job.measure.subject.device
+        case ReferenceJob() | MeasureJob() | LoopReferenceJob() | PipelineJob():
+            return job.subject.device
+    return job.device
 
-            _limit_memory(host.default_device())
-            return inspect_callable(job, report)
+
+def _do(job: Job, report: Reporter, commands: int) -> Any:
+    """Import what a job of this kind needs, torch above all, and run it."""
+    module, _, name = job.DONE_BY.rpartition(".")
+    function = getattr(import_module(f"bakeoff.worker.{module}"), name)
+    _limit_memory(_device_of(job), job.memory_bytes if isinstance(job, VerifyJob) else 0)
+    match job:
+        case MeasureJob() | TraceJob():
+            return function(job, report, turn_of(commands, report))
+        case CompareJob() | PipelineJob():
+            return function(job, report, commands)
+    return function(job, report)
 
 
 def main() -> None:
@@ -159,7 +98,7 @@ def main() -> None:
     find_user_code(os.environ.get(USER_CODE, ""))
     report("import")
     try:
-        answer = Answer(value=_do(job, report))
+        answer = Answer(value=_do(job, report, int(sys.argv[2])))
     except BakeoffError as error:
         answer = Answer(refused=str(error), refused_code=error.code)
     except Exception as error:

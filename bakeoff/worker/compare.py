@@ -36,7 +36,7 @@ OF_ALL_SIDES = ("energy_j", "gpu_watched_s")
 """Facts of the GPU that the other sides' calls, which run in between, are part of."""
 
 
-def serve_blocks(job: CompareJob, commands: int, report: Reporter) -> Measurement:
+def serve_blocks(job: CompareJob, report: Reporter, commands: int) -> Measurement:
     """Build and check, warm up in its turn, report `ready` with the nanoseconds of a call, then time blocks until told
     to stop.
 

@@ -127,6 +127,6 @@ def run_mix(
     before = Path.cwd()
     os.chdir(work)
     try:
-        return serve_units(job, reading, heard), heard  # type: ignore[arg-type]
+        return serve_units(job, heard, reading), heard  # type: ignore[arg-type]
     finally:
         os.chdir(before)

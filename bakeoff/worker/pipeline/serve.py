@@ -40,7 +40,7 @@ _MOST_NAMELESS = 0.02
 """Share of the steady units' time without a name that is a finding."""
 
 
-def serve_units(job: PipelineJob, commands: int, report: Reporter) -> PipelineMeasurement:
+def serve_units(job: PipelineJob, report: Reporter, commands: int) -> PipelineMeasurement:
     """Build and check everything, report `ready` with about the nanoseconds of a unit, then run units until told to
     stop, and check again. `commands` is the descriptor that the parent writes to: `unit` a line, or `stop`.
 

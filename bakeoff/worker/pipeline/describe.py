@@ -40,7 +40,14 @@ from bakeoff.models.user_code import user_error
 from bakeoff.process.jobs import DescribeLoopJob
 from bakeoff.profile.session import current_session
 from bakeoff.worker.failures import is_out_of_memory
-from bakeoff.worker.pipeline.facts import check_class, check_object, check_unit, checked_modules, step_results
+from bakeoff.worker.pipeline.facts import (
+    check_class,
+    check_object,
+    check_unit,
+    checked_counts,
+    checked_modules,
+    step_results,
+)
 from bakeoff.worker.pipeline.runner import Given, Key, Run, flat, seed_generators
 from bakeoff.worker.reporter import Report
 
@@ -285,7 +292,6 @@ def describe_loop(job: DescribeLoopJob, report: Report) -> Loop:
         from bakeoff.worker.pipeline.users import describe_users  # it builds on this file
 
         return describe_users(pipeline, filled, job, report)
-    slots = tuple(Slot(name, one.component, one.preset, one.batch) for name, one in filled.items())
     with fake_tensors():
         recorder = Recorder(filled, "cpu")
 
@@ -294,7 +300,15 @@ def describe_loop(job: DescribeLoopJob, report: Report) -> Loop:
 
         constant = constant_state(run_units(pipeline, recorder, given, None))
         units = run_units(pipeline, recorder, given, constant)
-    return loop_of(pipeline, slots, units, recorder.taints, constant)
+    called = {one.slot for unit in units for one in unit.calls}
+    slots = tuple(Slot(name, one.component, one.preset, one.batch) for name, one in filled.items() if name in called)
+    return replace(loop_of(pipeline, slots, units, recorder.taints, constant), notes=uncalled(filled, slots))
+
+
+def uncalled(filled: Mapping[str, Any], slots: Sequence[Slot]) -> tuple[str, ...]:
+    """A note on each module that no unit calls."""
+    known = {slot.name for slot in slots} | {slot.name.partition(".")[0] for slot in slots}
+    return tuple(f"no unit calls {name} of modules(); it is left out" for name in filled if name not in known)
 
 
 def constant_state(units: Sequence[UnitRun]) -> frozenset[str]:
@@ -308,7 +322,8 @@ def loop_of(
 ) -> Loop:
     """What the units say of the loop."""
     cls = type(pipeline)
-    does = [unit.does(pipeline.frames(number)) for number, unit in enumerate(units, OPENING)]
+    frames, sizes = checked_counts(pipeline, len(units) - 1)
+    does = [unit.does(count) for unit, count in zip(units, (0, *frames), strict=True)]
     opening = next(index for index in range(1, len(does)) if does[index].calls == does[-1].calls)
     steady, behind = units[-1], dict[str, frozenset[str]]()
     for unit in units:
@@ -325,7 +340,7 @@ def loop_of(
         changed=dict(changed_options(Owner(cls.name, cls.Options), pipeline.options)),
         unit=pipeline.unit_name,
         slots=slots,
-        opened=replace(does[0], frames=0),
+        opened=does[0],
         opening=tuple(does[1:opening]),
         steady=does[-1],
         filling=pipeline.filling,
@@ -338,7 +353,7 @@ def loop_of(
         windows=windows,
         carried=_carried(units, {window.state for window in windows}),
         rate=pipeline.rate,
-        sizes=dict(pipeline.sizes()),
+        sizes=sizes,
     )
 
 

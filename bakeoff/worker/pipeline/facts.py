@@ -65,6 +65,24 @@ def check_object(pipeline: Pipeline) -> None:
     _check(pipeline.name, pipeline, _OF_OBJECT)
 
 
+def checked_counts(pipeline: Pipeline, units: int) -> tuple[list[int], dict[str, int]]:
+    """Frames of the first units, and the sizes. Raises BakeoffError for a value that records cannot hold."""
+    what = f"pipeline {pipeline.name}"
+    try:
+        frames: Any = [pipeline.frames(unit) for unit in range(units)]
+        sizes: Any = pipeline.sizes()
+    except Exception as error:
+        raise user_error(f"{what}: frames() or sizes()", error) from error
+    for unit, count in enumerate(frames):
+        if type(count) is not int or count < 0:
+            raise BakeoffError(f"{what}: frames({unit}) gives {count!r:.80}; give an integer from 0", "bad-user-code")
+    try:
+        return frames, msgspec.convert(sizes, dict[str, int])
+    except msgspec.ValidationError as error:
+        text = f"{what}: sizes() gives {sizes!r:.80}; give a dict of names to integers"
+        raise BakeoffError(text, "bad-user-code") from error
+
+
 def _check(name: str, owner: Any, facts: Mapping[str, tuple[Any, str]]) -> None:
     for fact, (kind, wanted) in facts.items():
         value = getattr(owner, fact)

@@ -23,7 +23,7 @@ from bakeoff.worker.brought.calls import parameter_names
 from bakeoff.worker.brought.hidden_state import generators, state_of_values
 from bakeoff.worker.checks.outputs import overwrite
 from bakeoff.worker.inspection.recording import Recording
-from bakeoff.worker.pipeline.describe import Recorder, UnitRun, constant_state, loop_of, run_units
+from bakeoff.worker.pipeline.describe import Recorder, UnitRun, constant_state, loop_of, run_units, uncalled
 from bakeoff.worker.pipeline.runner import Given, Key, called_as, seed_generators
 from bakeoff.worker.reference.error import apart
 from bakeoff.worker.reporter import Report
@@ -150,8 +150,10 @@ def describe_users(pipeline: Pipeline, filled: Mapping[str, Any], job: DescribeL
         if one.problem:
             raise BakeoffError(f"slot {one.name}: {one.problem}", "cannot-travel")
     _name_programs(seconds, {one.name: first.recording.signatures(one.name) for one in folders}, folders)
-    loop = loop_of(pipeline, _slots(filled, folders), seconds, again.taints, constant)
+    slots = _slots(filled, folders, {one.slot for unit in seconds for one in unit.calls})
+    loop = loop_of(pipeline, slots, seconds, again.taints, constant)
     notes = [f"slot {one.name}: {note}" for one in folders for note in one.notes]
+    notes += uncalled(filled, slots)
     if first.drew:
         notes.append("its units draw random numbers by themselves, from generators that are seeded alike in every mix")
     kept = tuple((one.slot, one.workload) for one in loop.programs if {(one.slot, ""), (one.slot, one.workload)} & late)
@@ -219,11 +221,11 @@ def _name_programs(units: Sequence[UnitRun], sets: Mapping[str, Sets], folders: 
             raise BakeoffError(f"{text} ({notes})" if notes else text, "bad-user-code")
 
 
-def _slots(filled: Mapping[str, Any], folders: Sequence[Recorded]) -> tuple[Slot, ...]:
-    """In the order of the pipeline's modules; each method that was called is one."""
+def _slots(filled: Mapping[str, Any], folders: Sequence[Recorded], called: Collection[str]) -> tuple[Slot, ...]:
+    """Those that are called, in the order of the pipeline's modules; each method that was called is one."""
     found = []
     for name, one in filled.items():
-        if isinstance(one, BuiltIn):
+        if isinstance(one, BuiltIn) and name in called:
             found.append(Slot(name, one.component, one.preset, one.batch))
         own = [folder for folder in folders if folder.name == name or folder.name.startswith(f"{name}.")]
         found += [Slot(folder.name, folder.folder, "live", users=True) for folder in own]

@@ -224,6 +224,29 @@ def test_outputs_that_are_read_after_the_next_call_are_kept(tmp_path: Path) -> N
     assert described(ReadsLate, tmp_path).kept == (("small", "call"),)
 
 
+def test_a_module_that_no_unit_calls_is_left_out_and_said(tmp_path: Path) -> None:
+    class Spare(Base):
+        def modules(self) -> dict[str, Any]:
+            return {"small": Small(), "spare": Small(), "lab": BuiltIn("toy", "tiny")}
+
+    loop = described(Spare, tmp_path)
+    assert [slot.name for slot in loop.slots] == ["small"]
+    assert loop.notes == tuple(f"no unit calls {name} of modules(); it is left out" for name in ("spare", "lab"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("frames", 1.5, r"frames\(0\) gives 1\.5; give an integer from 0"),
+        ("sizes", {"steps": "four"}, r"sizes\(\) gives .*; give a dict of names to integers"),
+        ("sizes", ["steps"], r"sizes\(\) gives .*; give a dict of names to integers"),
+    ],
+)
+def test_counts_that_records_cannot_hold_are_refused(name: str, value: Any, says: str, tmp_path: Path) -> None:
+    with pytest.raises(BakeoffError, match=says):
+        described(Base, tmp_path, **{name: lambda *_: value})
+
+
 def test_global_generators_are_seeded_and_it_is_said(tmp_path: Path) -> None:
     (note,) = described(Draws, tmp_path).notes
     assert "draw random numbers by themselves" in note

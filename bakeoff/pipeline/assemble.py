@@ -72,7 +72,7 @@ def make_record(
         log=str(session.log_of(mix).relative_to(session.cache)),
         machine=this_machine(subject.device),
         code=code_hash(),
-        loop_hash=pipeline_hash(subject.pipeline),
+        loop_hash=pipeline_hash(subject.loop.reference),
         instrument=instrument_hash(),
         note=session.note,
         selftest=read_stamp(),

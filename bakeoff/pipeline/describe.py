@@ -40,7 +40,7 @@ def described_loop(
     """
     if reference.startswith(PREFIX):
         one = single(reference.removeprefix(PREFIX))
-        return one(one.preset_of(preset, device), one.options_of(options)).loop()
+        return replace(one(one.preset_of(preset, device), one.options_of(options)).loop(), reference=reference)
     if reference in pipeline_names():  # wrong names are told at once
         facts = resolve_pipeline(reference)
         preset, _ = facts.preset_of(preset, device), facts.options_of(options)

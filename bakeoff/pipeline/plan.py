@@ -157,7 +157,6 @@ def _plan(
     subjects = {slot: plan.rows[0].subject for slot, plan in of_slot.items()}
     first = next(iter(subjects.values()))
     subject = LoopSubject(
-        pipeline=request.pipeline,
         loop=loop,
         weight_seed=request.weight_seed,
         input_seed=request.input_seed,

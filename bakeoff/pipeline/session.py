@@ -83,7 +83,7 @@ def loop_reference_folder(plan: PipelinePlan) -> Path:
             plan.subject.threads,
             this_machine(plan.subject.device).machine_class,
             host.read_versions().get("torch", ""),
-            pipeline_hash(plan.subject.pipeline),
+            pipeline_hash(plan.loop.reference),
             [component_hash(slot.component) for slot in plan.loop.slots],
             _VERSION,
         ]

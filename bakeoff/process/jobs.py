@@ -197,8 +197,6 @@ class DescribeLoopJob:
 class LoopSubject:
     """What a pipeline computes, independent of how: its loop, weights and inputs."""
 
-    pipeline: str
-    """As in DescribeLoopJob."""
     loop: Loop
     """With the preset and options that were asked for."""
     weight_seed: int

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -65,7 +66,7 @@ def eager_runner(pipeline: str, loop: Loop) -> LoopRunner:
         built = module(slot.component, slot.preset, program.workload, program.batch)
         inputs = cast_inputs(workload, {one.name: draw(one, one.name) for one in workload.inputs}, "fp32", "cpu")
         engines[program.slot, program.workload] = ProgramEngine(ModuleEngine(Reusing(built)), workload, inputs)
-    subject = LoopSubject(pipeline, loop, WEIGHT_SEED, INPUT_SEED, {}, "cpu", 1)
+    subject = LoopSubject(replace(loop, reference=pipeline), WEIGHT_SEED, INPUT_SEED, {}, "cpu", 1)
     return LoopRunner(pipeline_of(subject), loop, engines, dict.fromkeys(loop.presets, "fp32"), "cpu", INPUT_SEED)
 
 

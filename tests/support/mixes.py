@@ -62,7 +62,8 @@ class Heard:
 @cache
 def loop_of(pipeline: str, preset: str = "tiny", **options: Any) -> Loop:
     """What a pipeline's first units say of it."""
-    return describe_loop(DescribeLoopJob(pipeline, preset, options, "cpu", 1, 0, ""), Heard())
+    loop = describe_loop(DescribeLoopJob(pipeline, preset, options, "cpu", 1, 0, ""), Heard())
+    return replace(loop, reference=pipeline)
 
 
 def make_job(
@@ -73,7 +74,7 @@ def make_job(
     device: Device = "cpu",
 ) -> PipelineJob:
     """A job for `backends/dtype` by slot, with its references, which later jobs in the same folder use again."""
-    subject = LoopSubject("toy", loop_of("toy", preset), weight_seed, 0, {}, device, 1)
+    subject = LoopSubject(loop_of("toy", preset), weight_seed, 0, {}, device, 1)
     programs = []
     for program in subject.loop.programs:
         text, _, dtype = ways[program.slot].rpartition("/")

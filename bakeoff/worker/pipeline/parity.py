@@ -178,7 +178,8 @@ def _excess(output: OutputParity) -> tuple[bool, float]:
 
 def pipeline_of(subject: LoopSubject) -> Pipeline:
     """The subject's pipeline. Raises BakeoffError where it is gone, or no longer has the preset or an option."""
-    cls, loop = load_pipeline(subject.pipeline), subject.loop
+    loop = subject.loop
+    cls = load_pipeline(loop.reference)
     return cls(cls.preset_of(loop.preset, subject.device), cls.options_of(loop.options))
 
 

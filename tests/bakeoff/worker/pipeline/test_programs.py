@@ -37,7 +37,7 @@ def built(folder: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, *backends: 
         steps = tuple(BackendStep(name, {}) for name in backends)
         job = MeasureJob(subject, variant, steps, dtype, FAST, str(reference), "", "", hashes(reference))  # type: ignore[arg-type]
         programs.append(SlotProgramJob("world", job))
-    loop = LoopSubject("toy", loop_of("toy"), 0, 0, {}, "cpu", 1)
+    loop = LoopSubject(loop_of("toy"), 0, 0, {}, "cpu", 1)
     work = folder / "work"
     work.mkdir()
     monkeypatch.chdir(work)

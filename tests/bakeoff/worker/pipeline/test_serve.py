@@ -102,7 +102,8 @@ def test_a_right_mix_is_ok(ways: dict[str, str], folder: Path, tmp_path: Path) -
 
 def wrong(folder: Path, mistake: str) -> PipelineJob:
     job = make_job(folder, EAGER)
-    return replace(job, subject=replace(job.subject, pipeline=f"wrong_loops:{mistake}"))
+    loop = replace(job.subject.loop, reference=f"wrong_loops:{mistake}")
+    return replace(job, subject=replace(job.subject, loop=loop))
 
 
 @pytest.mark.parametrize(

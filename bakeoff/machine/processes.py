@@ -16,6 +16,15 @@ def descendants(pid: int) -> list[psutil.Process]:
     return []
 
 
+def helpers() -> list[psutil.Process]:
+    """The descendants of this process, which must be the parent of those that lose theirs (PR_SET_CHILD_SUBREAPER)."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # a search through /proc takes 200 times as long
+    except ChildProcessError:
+        return []
+    return descendants(os.getpid())
+
+
 def helper_cpu_s() -> float:
     """CPU seconds so far of all descendants, those included that have ended, if their parent waited for them.
 
@@ -24,7 +33,7 @@ def helper_cpu_s() -> float:
     """
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     total_s = used.ru_utime + used.ru_stime
-    for process in descendants(os.getpid()):
+    for process in helpers():
         with suppress(psutil.Error):
             times = process.cpu_times()
             total_s += times.user + times.system + times.children_user + times.children_system
@@ -41,7 +50,7 @@ def reset_peaks() -> None:
     """Start new high-water marks of the resident sizes of this process and its descendants (proc(5), clear_refs)."""
     with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
         file.write("5")
-    for process in descendants(os.getpid()):
+    for process in helpers():
         with suppress(OSError), open(f"/proc/{process.pid}/clear_refs", "w", encoding="ascii") as file:
             file.write("5")
 
@@ -66,7 +75,7 @@ def helper_peak_bytes() -> int:
     Pss), as far as they are resident now.
     """
     total = 0
-    for process in descendants(os.getpid()):
+    for process in helpers():
         with suppress(OSError, ValueError, KeyError):  # it has just ended
             peak, shared = dict(_sizes(f"{process.pid}/status"))["VmHWM"], 0
             with suppress(OSError, KeyError):

@@ -21,13 +21,14 @@ from typing import Any, Literal
 import msgspec
 
 from bakeoff.models.errors import BakeoffError, ErrorCode
+from bakeoff.monitor.client import Monitor
 from bakeoff.process import guard
 from bakeoff.process.alarm import alarm_waits
 from bakeoff.process.environment import IN_WORKER, make_work_folder
 from bakeoff.process.gpu_memory import GpuPeaks, metering
 from bakeoff.process.jobs import Answer, Job
 from bakeoff.process.phases import Block
-from bakeoff.process.watch import NOT_WATCHED, Watched, Watching, start_monitor, stop_monitor
+from bakeoff.process.watch import NOT_WATCHED, Watched, start_monitor, stop_monitor
 from bakeoff.record.codec import read_as
 
 WORKER = (sys.executable, "-P", "-m", "bakeoff.worker")
@@ -164,7 +165,7 @@ class LiveWorker:
         self._report: dict[str, Any] | None = None
         self._wall_s = 0.0
         self._gpu = metering(launch.gpu)
-        self._monitor: Watching | None = None
+        self._monitor: Monitor | None = None
         self._watched = NOT_WATCHED
 
     def __enter__(self) -> "LiveWorker":

@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
+from bakeoff.monitor.client import Monitor
+from bakeoff.monitor.request import MonitorRequest
 from bakeoff.record.monitor import Monitored
 from bakeoff.record.redact import without_folders
 from bakeoff.record.schema import Finding, new_finding
@@ -11,12 +12,6 @@ from bakeoff.record.schema import Finding, new_finding
 GPU_INTERVAL_S, CPU_INTERVAL_S = 0.5, 1.0
 POINTS = 240
 """Of a series: a record stays below 200 KB, and of a worker of two minutes every sample is kept."""
-
-
-class Watching(Protocol):
-    """A monitor that runs."""
-
-    def stop(self, start_ns: int | None = None) -> Monitored: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +27,11 @@ class Watched:
 NOT_WATCHED = Watched()
 
 
-def start_monitor(guard: int, gpu: str) -> Watching:
+def start_monitor(guard: int, gpu: str) -> Monitor:
     """A monitor of what is below a guard's process, and of the GPU with this UUID; "" is none.
 
     It is not waited for: meanwhile the phases that the worker announces would be noted late.
     """
-    from bakeoff.monitor.client import Monitor
-    from bakeoff.monitor.request import MonitorRequest
-
     return Monitor.start(
         MonitorRequest(
             pid=guard,
@@ -54,7 +46,7 @@ def start_monitor(guard: int, gpu: str) -> Watching:
     )
 
 
-def stop_monitor(monitor: Watching, timeline: Sequence[tuple[str, float]], timed: Collection[str]) -> Watched:
+def stop_monitor(monitor: Monitor, timeline: Sequence[tuple[str, float]], timed: Collection[str]) -> Watched:
     """What was seen of a worker that has ended. `timeline` has each phase and when it began, `timed` names those in
     which samples were taken; times are from the first one."""
     began_s = timeline[0][1]

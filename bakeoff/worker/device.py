@@ -16,7 +16,7 @@ import torch
 
 from bakeoff.machine import host
 from bakeoff.machine.gpus import POWER_CAP, SLOWDOWNS, Gpu, open_gpu, read_memory
-from bakeoff.machine.processes import descendants
+from bakeoff.machine.processes import helpers
 from bakeoff.models.types import Scalar
 from bakeoff.record.schema import Finding, new_finding
 from bakeoff.worker.checks import memory
@@ -131,8 +131,8 @@ class GpuWatch:
         pids = gpu.processes()
         if pids is not None:
             told["processes"] = len(pids)
-            helpers = {process.pid for process in descendants(os.getpid())}
-            self._others.update(foreign_processes([*pids.keys() - helpers], os.getpid(), _parent_of_worker))
+            others = pids.keys() - {process.pid for process in helpers()}
+            self._others.update(foreign_processes([*others], os.getpid(), _parent_of_worker))
         for name, value in told.items():
             if value is not None:
                 self._seen.setdefault(name, []).append(value)

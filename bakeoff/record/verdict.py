@@ -60,10 +60,6 @@ class Verdict:
     low: float
     """Lower end of the interval of that ratio."""
     high: float
-    rounds: int
-    a_ms: float
-    """Median of the rounds' medians of A, in milliseconds a call."""
-    b_ms: float
     pairs: int
     """Number of sets of fresh processes."""
     confidence: float
@@ -72,6 +68,10 @@ class Verdict:
     ratio, by trial."""
     early: bool = False
     """Reached with three to six sets, all far on one side; the ratio is then their geometric mean."""
+    rounds: int = 0
+    a_ms: float = 0.0
+    """Median of the rounds' medians of A, in milliseconds a call."""
+    b_ms: float = 0.0
 
     @property
     def turned(self) -> "Verdict":
@@ -98,21 +98,9 @@ def decide(comparison: Comparison, first: int = 0, second: int = 1) -> Verdict:
     rounds = _with_side(comparison.rounds, max(first, second))
     if not rounds:
         raise ValueError("no rounds")
-    a, b = (float(np.median(_medians(rounds, side))) / 1e6 for side in (first, second))
-    pairs = ratios_of_pairs(rounds, first, second)
-    found = show(pairs, ratios_of_rounds(rounds, first, second))
-    return Verdict(
-        found.word,
-        found.ratio,
-        found.low,
-        found.high,
-        len(rounds),
-        a,
-        b,
-        len(pairs),
-        found.confidence,
-        found.early,
-    )
+    found = show(ratios_of_pairs(rounds, first, second), ratios_of_rounds(rounds, first, second))
+    a_ms, b_ms = (float(np.median(_medians(rounds, side))) / 1e6 for side in (first, second))
+    return replace(found, rounds=len(rounds), a_ms=a_ms, b_ms=b_ms)
 
 
 def verdict_of(comparison: Comparison) -> Verdict | None:
@@ -146,25 +134,13 @@ def is_baseline_known(comparison: Comparison, of: Sequence[int] = (0, 1)) -> boo
     return baseline is None or baseline.status != "ok" or all(decide(comparison, side, 2).early for side in of)
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What ratios show, as `Verdict` has it."""
-
-    word: Word
-    ratio: float
-    low: float
-    high: float
-    confidence: float
-    early: bool = False
-
-
-def show(pairs: Nanoseconds, ratios: Nanoseconds) -> Shown:
+def show(pairs: Nanoseconds, ratios: Nanoseconds) -> Verdict:
     """What the ratios of sets of processes, and of all their rounds, show about two sides."""
     early = show_early(pairs) if len(ratios) >= LEAST_ROUNDS else None
     return early or show_usual(pairs, ratios)
 
 
-def show_early(pairs: Nanoseconds, errors: float = EARLY_ERRORS, least_spread: float = LEAST_SPREAD) -> Shown | None:
+def show_early(pairs: Nanoseconds, errors: float = EARLY_ERRORS, least_spread: float = LEAST_SPREAD) -> Verdict | None:
     """The ratio and its interval where three to six sets show a large difference; None where they do not.
 
     All sets must lie on one side of 1 by more than 2 %. The interval is the mean of their logarithms with `errors`
@@ -178,7 +154,7 @@ def show_early(pairs: Nanoseconds, errors: float = EARLY_ERRORS, least_spread: f
     if not (np.all(logs > least) or np.all(logs < -least)) or abs(mean) - half < least:
         return None
     ratio, low, high = (float(np.exp(value)) for value in (mean, mean - half, mean + half))
-    return Shown("faster" if mean > 0 else "slower", ratio, low, high, CONFIDENCE, early=True)
+    return Verdict("faster" if mean > 0 else "slower", ratio, low, high, len(pairs), CONFIDENCE, early=True)
 
 
 def expected_pairs(ratio: float) -> int:
@@ -189,19 +165,19 @@ def expected_pairs(ratio: float) -> int:
     return AGREEING_PAIRS
 
 
-def show_usual(pairs: Nanoseconds, ratios: Nanoseconds) -> Shown:
+def show_usual(pairs: Nanoseconds, ratios: Nanoseconds) -> Verdict:
     """What the order of the sets' ratios shows, whatever their distribution."""
     from scipy.special import bdtr  # importing scipy takes long
 
     if len(pairs) < FEWEST_PAIRS:
         low, high = _rounds_interval(ratios)
-        return Shown("no difference shown", float(np.median(ratios)), low, high, _ROUNDS_CONFIDENCE)
+        return Verdict("no difference shown", float(np.median(ratios)), low, high, len(pairs), _ROUNDS_CONFIDENCE)
     ordered = np.sort(pairs)
     rank, _ = interval_ranks(len(pairs), CONFIDENCE)
     ratio, low, high = float(np.median(pairs)), float(ordered[rank]), float(ordered[-1 - rank])
     decides = len(pairs) >= AGREEING_PAIRS and len(ratios) >= LEAST_ROUNDS
     word: Word = _word(ratio, low, high) if decides else "no difference shown"
-    return Shown(word, ratio, low, high, 1 - 2 * float(bdtr(rank, len(pairs), 0.5)))
+    return Verdict(word, ratio, low, high, len(pairs), 1 - 2 * float(bdtr(rank, len(pairs), 0.5)))
 
 
 def is_futile(pairs: Nanoseconds, ratios: Nanoseconds) -> bool:

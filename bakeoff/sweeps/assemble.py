@@ -84,11 +84,7 @@ def make_record(
         selftest=session.selftest,
         process=row.process,
         build_number=row.build_number,
-        source=Source(
-            component_hash(subject.component),
-            tuple(backend_source(step.backend) for step in row.steps),
-            instrument_hash(),
-        ),
+        source=source_of(row),
         machine=this_machine(subject.device),
         phase_s={phase: round(seconds, 3) for phase, seconds in outcome.phase_s.items()},
         position=session.position(row),
@@ -100,6 +96,12 @@ def make_record(
         objective=plan.request.objective,
     )
     return _checked_against_floor(_checked_against_phases(record, outcome))
+
+
+def source_of(row: Row) -> Source:
+    """The code that measures a row now. Raises BakeoffError where a module of it cannot be found."""
+    backends = tuple(backend_source(step.backend) for step in row.steps)
+    return Source(component_hash(row.subject.component), backends, instrument_hash())
 
 
 def completed(record: Record, measurement: Measurement, ceilings: tuple[Ceiling, ...]) -> Record:

@@ -20,9 +20,10 @@ from bakeoff.plan.rows import Row, short_of_memory
 from bakeoff.process.supervisor import Event
 from bakeoff.race import LARGEST_OFFSET, Turns, not_idle, open_sides, take_turns
 from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Record, Round, Samples, new_finding
-from bakeoff.record.source import backend_source, backends_of, basis_of, component_hash, instrument_hash
+from bakeoff.record.source import basis_of
 from bakeoff.record.store import StoredComparison, now, save
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, SET_ROUNDS, is_baseline_known, is_decided
+from bakeoff.sweeps.assemble import source_of
 from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError, wait_until_built
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.row import References, launch_of, make_reference
@@ -233,20 +234,11 @@ def plan_of_two(a: str, b: str, shape: Callable[[Request], Request] = lambda req
 
 def of_this_code(plan: Plan, records: Sequence[Record]) -> bool:
     """Whether records of the plan's rows were made by the code and libraries that would measure them now."""
-    versions = {name: version for name, version in host.read_versions().items() if name != "bakeoff"}
-    for row, record in zip(plan.rows, records, strict=True):
-        source = record.source
-        if source.instrument != instrument_hash():
-            return False
-        if source.component != component_hash(row.subject.component):
-            return False
-        if backends_of(record) != {
-            each.name: each.hash for each in (backend_source(step.backend) for step in row.steps)
-        }:
-            return False
-        if dict(basis_of(record).versions) != versions:
-            return False
-    return True
+    versions = tuple(sorted((name, version) for name, version in host.read_versions().items() if name != "bakeoff"))
+    return all(
+        source_of(row) == record.source and basis_of(record).versions == versions
+        for row, record in zip(plan.rows, records, strict=True)
+    )
 
 
 def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | None = None) -> StoredComparison:

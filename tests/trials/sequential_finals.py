@@ -38,7 +38,7 @@ from bakeoff.record.verdict import (
     LEAST_SPREAD,
     MOST_PAIRS,
     SET_ROUNDS,
-    Shown,
+    Verdict,
     decide,
     is_futile,
     ratios_of_pairs,
@@ -64,7 +64,7 @@ class Rule:
     rounds: int
     """Of a set, in random comparisons."""
 
-    def stops(self, pairs: Ratios) -> tuple[int, Shown] | None:
+    def stops(self, pairs: Ratios) -> tuple[int, Verdict] | None:
         """After how many of these sets a difference is shown, and what; None where all are needed."""
         for count in range(FEWEST_PAIRS, min(len(pairs), AGREEING_PAIRS - 1) + 1):
             found = show_early(pairs[:count], self.errors, self.spread)
@@ -177,8 +177,8 @@ def differences(found: Residuals, random: np.random.Generator) -> Mapping[str, D
 class Ended:
     """How a random comparison ended."""
 
-    early: Shown | None
-    usual: Shown
+    early: Verdict | None
+    usual: Verdict
     """Of the procedure without the early rule."""
     sets: int
     usual_sets: int

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
 from bakeoff.backends import resolve_backend
 from bakeoff.machine.build_cache import HOME, is_warm
@@ -43,33 +44,92 @@ def _ignore(_event: Event) -> None:
     pass
 
 
-def make_headers(
-    rows: Iterable[Row], cache: Path, say: Callable[[str], None], on_event: Callable[[Event], None] = _ignore
-) -> None:
-    """Precompile the headers that cold builds of these rows need and the cache folder lacks; `on_event` as `Launch`'s.
+class HeaderBuilds:
+    """Workers that precompile headers while nothing is timed, one for each set: a compiler keeps one core busy.
 
-    Where it has them, no process is started; their files are read once, to see that they are whole. Damaged ones are
-    deleted and made again. What goes wrong costs a sentence: builds then precompile headers for themselves. Raises
-    nothing but KeyboardInterrupt. The caller holds the lock of the CPUs, since this takes half a minute of their time.
+    A context manager: leaving it kills those that have not ended. What goes wrong costs a sentence: builds then
+    precompile headers for themselves. Raises nothing but KeyboardInterrupt.
     """
-    needed = _needed(rows)
-    if not needed:
-        return
-    try:
-        folder = header_folder(cache)
-        with entry_lock(cache, folder, say):
-            stamp = read_stamp(folder)
-            if not stamp.sets or not is_undamaged(folder, stamp):
-                stamp = Stamp((), ())
-                shutil.rmtree(folder, ignore_errors=True)
-            missing = {name: use for name, use in needed.items() if name not in stamp.sets}
-            if missing:
-                say("Precompiling torch's C++ headers, once for all builds with this compiler.")
-                made = _make(folder, missing, cache / "logs" / "headers.log", on_event)
-                write_stamp(folder, _joined(stamp, missing, made))
-    except (BakeoffError, OSError) as error:
+
+    def __init__(self, cache: Path, say: Callable[[str], None], on_event: Callable[[Event], None] = _ignore) -> None:
+        """`on_event` as `Launch`'s."""
+        self._cache, self._say, self._on_event = cache, say, on_event
+        self._stack = ExitStack()
+        self._workers: list[LiveWorker] = []
+        self._asked: set[str] = set()
+        """Sets that were begun with, each once."""
+        self._folder, self._stamp, self._sets = Path(), Stamp((), ()), dict[str, _Use]()
+
+    def __enter__(self) -> "HeaderBuilds":
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._workers = []
+        self._stack.close()
+
+    def start(self, rows: Iterable[Row]) -> None:
+        """Begin with the headers that cold builds of these rows need and the cache folder lacks.
+
+        Where it has them, no process is started; their files are read once, to see that they are whole. Damaged ones
+        are deleted and made again. The caller holds the lock of the CPUs, since this takes half a minute of their time.
+        """
+        needed = {name: use for name, use in _needed(rows).items() if name not in self._asked}
+        if not needed:
+            return
+        if self._workers:
+            self.finish()
+        self._asked |= needed.keys()
+        try:
+            self._folder = header_folder(self._cache)
+            self._stack.enter_context(entry_lock(self._cache, self._folder, self._say))
+            self._stamp = read_stamp(self._folder)
+            if not self._stamp.sets or not is_undamaged(self._folder, self._stamp):
+                self._stamp = Stamp((), ())
+                shutil.rmtree(self._folder, ignore_errors=True)
+            self._sets = {name: use for name, use in needed.items() if name not in self._stamp.sets}
+            if self._sets:
+                self._say("Precompiling torch's C++ headers, once for all builds with this compiler.")
+                self._launch()
+            else:
+                self._stack.close()
+        except (BakeoffError, OSError) as error:
+            self._give_up(error)
+
+    def finish(self) -> None:
+        """Wait until they are made."""
+        if not self._workers:
+            return
+        try:
+            wait_for(dict.fromkeys(self._workers, ""))
+            outcomes = [worker.finish(HeadersResult) for worker in self._workers]
+            for outcome in outcomes:
+                if outcome.kind != "result":
+                    raise BakeoffError(f"{outcome.kind}: {outcome.reason}", code="worker-failed")
+            names = dict.fromkeys(name for outcome in outcomes for name in outcome.value.names)
+            made = [describe_header(self._folder / name) for name in names]
+            write_stamp(self._folder, _joined(self._stamp, self._sets, made))
+            self.__exit__(None, None, None)
+        except (BakeoffError, OSError) as error:
+            self._give_up(error)
+
+    def _launch(self) -> None:
+        scratch, log = self._folder / "scratch", self._cache / "logs" / "headers.log"
+        self._stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+        (scratch / HOME / ".cache").mkdir(parents=True)
+        for name, use in self._sets.items():
+            # A row's environment but for its caches: they must be empty. What both need is compiled once there.
+            own = resolve_backend(use.step.backend).footprint.environment(scratch)
+            environment = {**use.row.environment, **own_home(scratch), **own}
+            launch = Launch(environment, Deadlines(_DEADLINE_S), log.with_suffix(f".{name}.log"), self._on_event)
+            job = HeadersJob(use.step, str(self._folder), use.row.subject.threads)
+            self._workers.append(self._stack.enter_context(LiveWorker(job, launch)))
+
+    def _give_up(self, error: BakeoffError | OSError) -> None:
+        self.__exit__(None, None, None)
         reason = error.strerror if isinstance(error, OSError) else error
-        say(f"torch's C++ headers are not precompiled: {reason}. Each cold build compiles them itself.")
+        self._say(f"torch's C++ headers are not precompiled: {reason}. Each cold build compiles them itself.")
 
 
 def _needed(rows: Iterable[Row]) -> dict[str, _Use]:
@@ -80,32 +140,6 @@ def _needed(rows: Iterable[Row]) -> dict[str, _Use]:
             if name not in found or len(step.options) < len(found[name].step.options):
                 found[name] = _Use(step, row)
     return found
-
-
-def _make(folder: Path, uses: Mapping[str, _Use], log: Path, on_event: Callable[[Event], None]) -> list[HeaderFile]:
-    """Run a worker for each set, all at the same time: a compiler keeps one core busy.
-
-    Raises BakeoffError where a worker did not end with a result, and OSError.
-    """
-    scratch = folder / "scratch"
-    with ExitStack() as stack:
-        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
-        (scratch / HOME / ".cache").mkdir(parents=True)
-        workers: list[LiveWorker] = []
-        for name, use in uses.items():
-            # A row's environment but for its caches: they must be empty. What both need is compiled once there.
-            own = resolve_backend(use.step.backend).footprint.environment(scratch)
-            environment = {**use.row.environment, **own_home(scratch), **own}
-            launch = Launch(environment, Deadlines(_DEADLINE_S), log.with_suffix(f".{name}.log"), on_event)
-            job = HeadersJob(use.step, str(folder), use.row.subject.threads)
-            workers.append(stack.enter_context(LiveWorker(job, launch)))
-        wait_for(dict.fromkeys(workers, ""))
-        outcomes = [worker.finish(HeadersResult) for worker in workers]
-    for outcome in outcomes:
-        if outcome.kind != "result":
-            raise BakeoffError(f"{outcome.kind}: {outcome.reason}", code="worker-failed")
-    names = dict.fromkeys(name for outcome in outcomes for name in outcome.value.names)
-    return [describe_header(folder / name) for name in names]
 
 
 def _joined(stamp: Stamp, more: Mapping[str, _Use], made: Iterable[HeaderFile]) -> Stamp:

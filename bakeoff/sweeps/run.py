@@ -23,7 +23,7 @@ from bakeoff.record.schema import MEASURED, Record
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.sweeps.assemble import completed
 from bakeoff.sweeps.finals import best_of, finals_ahead, representatives, run_finals, undecided
-from bakeoff.sweeps.headers import make_headers
+from bakeoff.sweeps.headers import HeaderBuilds
 from bakeoff.sweeps.progress import Progress, Running, Unheard
 from bakeoff.sweeps.resume import Measured, begin, continue_unfinished, key_of, mark_finished
 from bakeoff.sweeps.session import Session, WeightsMemory, open_session, with_ceilings, with_ceilings_again, with_works
@@ -136,16 +136,20 @@ class _Sweep:
             self.session.progress.result(entry.record)
         self._expect()
         self.session.begun.extend(sorted(known, key=lambda key: known[key].record.created))
-        self.session = with_works(self.session)
-        while fitting := self._fitting():
-            wave = next_wave(fitting)
-            if any(not row.baseline for row in wave):
-                with self.session.spent.on("precompiled headers"), self.limit.paused():
-                    make_headers(
-                        wave if self.limit.budget_s else fitting, self.session.cache, self.session.progress.say
-                    )
-            self.session.begun.extend(row.key for row in wave)
-            time_wave(self.session, [Try(row, self._start(row)) for row in wave], self._keep)
+        with HeaderBuilds(self.session.cache, self.session.progress.say) as headers:
+            headers.start(self._fitting())
+            self.session = with_works(self.session)
+            while fitting := self._fitting():
+                wave = next_wave(fitting)
+                self.session.begun.extend(row.key for row in wave)
+                tries = [Try(row, self._start(row)) for row in wave]
+                time_wave(self.session, tries, self._keep, lambda: self._wait_for(headers, fitting))
+
+    def _wait_for(self, headers: HeaderBuilds, rows: Sequence[Row]) -> None:
+        """The time does not count for a budget. A row that fits by now may need other headers than those before."""
+        with self.session.spent.on("precompiled headers"), self.limit.paused():
+            headers.start(rows)
+            headers.finish()
 
     def _fitting(self) -> Sequence[Row]:
         """The rows to come, in their order; with a budget those that fit into what is left of it."""

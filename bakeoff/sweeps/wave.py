@@ -78,18 +78,20 @@ class Try:
     """How it ended when it was tried before; "" for the first time."""
 
 
-def time_wave(session: Session, wave: Sequence[Try], keep: Keep) -> None:
+def time_wave(session: Session, wave: Sequence[Try], keep: Keep, ready: Callable[[], None]) -> None:
     """Time the rows of one wave, and keep a record of each as soon as it was timed, or could not be.
+
+    `ready` waits for what still runs beside the making of references, before any row is built.
 
     A row that may have ended for a reason outside it is run again, by itself. Raises BakeoffError when the request
     itself is wrong (a bad checkpoint).
     """
     waves = [list(wave)]
     while waves:
-        waves += [[again] for again in _time(session, waves.pop(0), keep)]
+        waves += [[again] for again in _time(session, waves.pop(0), keep, ready)]
 
 
-def _time(session: Session, tries: Sequence[Try], keep: Keep) -> list[Try]:
+def _time(session: Session, tries: Sequence[Try], keep: Keep, ready: Callable[[], None]) -> list[Try]:
     """Build the rows beside each other and time them in turn; returns those that are to be run again."""
     able = []
     for tried in tries:
@@ -98,6 +100,7 @@ def _time(session: Session, tries: Sequence[Try], keep: Keep) -> list[Try]:
             keep(found, tried.running)
         else:
             able.append((tried, found))
+    ready()
     again = []
     with ExitStack() as stack:
         for folder in sorted({tried.row.cache_folder for tried, _ in able}):

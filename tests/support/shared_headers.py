@@ -10,7 +10,7 @@ from bakeoff.machine.header_cache import header_folder, usable_headers
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
-from bakeoff.sweeps.headers import make_headers
+from bakeoff.sweeps.headers import HeaderBuilds
 
 SHARED = "BAKEOFF_TEST_SHARED"
 """The folder that all processes of a run of the tests share."""
@@ -34,7 +34,9 @@ def share_headers(backends: Sequence[str]) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not header_folder(cache).exists():
             request = Request("toy", backends=("inductor[]", "aoti[]"), dtypes=("fp32",), device="cpu", threads=1)
-            make_headers(make_plan(request).rows, cache, print)
+            with HeaderBuilds(cache, print) as builds:
+                builds.start(make_plan(request).rows)
+                builds.finish()
     own.parent.mkdir(parents=True, exist_ok=True)
     own.symlink_to(cache / "headers")
 

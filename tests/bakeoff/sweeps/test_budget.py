@@ -35,7 +35,7 @@ from bakeoff.report.pages import record as record_page
 from bakeoff.report.pages import sweep_notes
 from bakeoff.report.render import terminal
 from bakeoff.sweeps import ceilings, time_limit
-from bakeoff.sweeps import run as running
+from bakeoff.sweeps.headers import HeaderBuilds
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.run import Done, run_sweep
 from bakeoff.sweeps.time_limit import LeftOut, OutOfTime, TimeLimit
@@ -264,11 +264,11 @@ class TestTheEnd:
         know_all()
         alarms: list[float] = []
 
-        def make_headers(*_arguments: Any) -> None:
+        def finish(_self: HeaderBuilds) -> None:
             alarms.append(signal.getitimer(signal.ITIMER_REAL)[0])
             time.sleep(0.01)
 
-        monkeypatch.setattr(running, "make_headers", make_headers)
+        monkeypatch.setattr(HeaderBuilds, "finish", finish)
         done = run(plan_of(HOUR))
         assert set(alarms) == {0.0}
         assert done.spent_s["precompiled headers"] >= 0.01 * len(alarms)

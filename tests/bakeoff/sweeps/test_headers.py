@@ -16,7 +16,7 @@ from bakeoff.plan.request import Request
 from bakeoff.plan.rows import Row
 from bakeoff.process import supervisor
 from bakeoff.process.supervisor import Event
-from bakeoff.sweeps.headers import make_headers
+from bakeoff.sweeps.headers import HeaderBuilds
 
 
 def rows_of(*backends: str, builds: int = 1) -> tuple[Row, ...]:
@@ -33,7 +33,9 @@ class Sweeps:
         self._windows = windows
 
     def make(self, *rows: Row) -> None:
-        make_headers(rows, paths.cache_folder(), self.said.append, self.events.append)
+        with HeaderBuilds(paths.cache_folder(), self.said.append, self.events.append) as builds:
+            builds.start(rows)
+            builds.finish()
 
     @property
     def folder(self) -> Path:
@@ -172,7 +174,9 @@ class TestRealBuilds:
         request = Request("toy", backends=("inductor[]", "aoti[]"), dtypes=("fp32",), device="cpu", policy=FAST)
         said: list[str] = []
         with marked_folder(tmp_path):
-            make_headers(make_plan(request).rows, paths.cache_folder(), said.append)
+            with HeaderBuilds(paths.cache_folder(), said.append) as builds:
+                builds.start(make_plan(request).rows)
+                builds.finish()
             folder = header_folder(paths.cache_folder())
         assert len(said) == 1
         made = log.read_text()

@@ -58,7 +58,7 @@ class Profiler:
         if frames_per_block is not None and whole(frames_per_block) is None:
             shown = f"{plain(frames_per_block)[0]!r:.80}"
             raise BakeoffError(f"frames_per_block is {shown}; give a whole number", "bad-option")
-        self.config = ProfilingConfig(**settings) if isinstance(settings, Mapping) else settings or Settings()
+        self.config = Settings.from_mapping(settings) if isinstance(settings, Mapping) else settings or Settings()
         """What the settings of the next session are made from."""
         self.settings = _settings(self.config)
         self.device = device

@@ -8,7 +8,7 @@ import reprlib
 import tomllib
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from math import isfinite
 from pathlib import Path
@@ -147,12 +147,12 @@ class ProfilingConfig:
     def __init__(self, **values: Any) -> None:
         """Raises BakeoffError for an unknown key or a wrong value, and warns for keys that do nothing."""
         Settings.from_mapping(values, type(self).__name__)
-        known = {name: value for name, value in values.items() if name not in IGNORED and value is not None}
-        vars(self).update({**_INFERIX, **known})
+        vars(self).update({**dict.fromkeys(IGNORED), **asdict(Settings()), **_INFERIX, **values})
 
     def settings(self) -> Settings:
         """The settings it stands for now. Raises BakeoffError as its constructor."""
-        return Settings.from_mapping(vars(self), type(self).__name__)
+        known = {name: value for name, value in vars(self).items() if name not in IGNORED}
+        return Settings.from_mapping(known, type(self).__name__)
 
 
 _INFERIX = {"real_time_display": True, "max_data_points": 10_000, "output_dir": "profiling_reports"}

@@ -63,7 +63,9 @@ def test_yaml_as_it_is_gives_the_same(place: int, tmp_path: Path) -> None:
 
 
 def test_the_config_has_the_defaults_of_inferix() -> None:
-    settings = ProfilingConfig().settings()
+    config = ProfilingConfig()
+    assert (config.monitor_gpu_power, config.session_tags, config.profile_vae_decode) == (True, {}, None)
+    settings = config.settings()
     assert (settings.enabled, settings.real_time_display, settings.max_data_points) == (False, True, 10_000)
     assert settings.output_dir == "profiling_reports"
 

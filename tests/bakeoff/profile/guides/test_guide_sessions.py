@@ -11,7 +11,7 @@ import pytest
 from guide_runs import config_in, events, paths, profiler_in, record_of
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.profile import InferixProfiler
+from bakeoff.profile import InferixProfiler, Settings
 from bakeoff.profile.counts import StreamCount
 from bakeoff.profile.session import NO_SESSION, Session
 from bakeoff.record.session import SessionRecord
@@ -254,6 +254,12 @@ def test_each_key_leaves_out_its_own(key: str, kept: tuple[int, int, int], tmp_p
         profiler.record_model_parameters("wm", 7, "diffusion")
     record = record_of(profiler)
     assert (len(record.steps), len(record.units), len(record.parameters)) == kept
+
+
+def test_a_mapping_is_as_a_file() -> None:
+    assert InferixProfiler({"profiling": {"enabled": True}}).settings == Settings(enabled=True)
+    with pytest.raises(BakeoffError, match="unknown key 'enable'"):
+        InferixProfiler({"enable": True})
 
 
 def test_a_profiler_that_is_off_records_nothing(tmp_path: Path) -> None:

@@ -4,11 +4,9 @@ Between the checks and the clocks it waits for its turn: until then other worker
 """
 
 import secrets
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from statistics import median
 
 from torch import Tensor
@@ -52,7 +50,7 @@ from bakeoff.worker.checks.fresh_inputs import (
 from bakeoff.worker.checks.growth import LEAST_REPEATED, LONGEST_REPEAT_S, confirmed_drift, confirmed_leak
 from bakeoff.worker.checks.memory import tensors_bytes
 from bakeoff.worker.checks.window import WindowChecker
-from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_call
+from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_often
 from bakeoff.worker.clocks.timing import Timing, time_calls
 from bakeoff.worker.device import GpuState, GpuWatch, cache_flush, context_bytes, held_bytes, watching
 from bakeoff.worker.failures import StageError, UncheckedError, call_stage, checking, traceback_text
@@ -263,9 +261,7 @@ def _time(job: MeasureJob, checked: CheckedVariant, watch: GpuWatch, report: Rep
     gpu = watch.end()
 
     def time_again(count: int) -> list[int]:
-        end = time.monotonic() + LONGEST_REPEAT_S
-        numbers = takewhile(lambda number: number < LEAST_REPEATED or time.monotonic() < end, range(count))
-        return call_stage(lambda: [time_call(calls[number % len(calls)], config)[0] for number in numbers])
+        return call_stage(lambda: time_often(calls, config, LEAST_REPEATED, count, LONGEST_REPEAT_S))
 
     released = tuple(replace(entry, changed={}) for entry in changeable)
     flushed = config.flush is not None
@@ -394,10 +390,5 @@ def measure_input_copy(
         write(buffers, values)
         return ()
 
-    for _ in range(_WARM_UP):
-        copy()
-    samples: list[int] = []
-    started = time.monotonic()
-    while len(samples) < _FEWEST or (len(samples) < _MOST and time.monotonic() - started < _LONGEST_S):
-        samples.append(time_call(copy, config)[0])
-    return InputCopy(False, size, Samples(samples))
+    time_often([copy], config, _WARM_UP, _WARM_UP, 0.0)
+    return InputCopy(False, size, Samples(time_often([copy], config, _FEWEST, _MOST, _LONGEST_S)))

@@ -1,12 +1,11 @@
 """A built engine at the other sizes of its workload: refusals, recompilations, outputs, padding and time at each."""
 
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from statistics import median
 
-from bakeoff.backends.backend import Call, Engine
+from bakeoff.backends.backend import Engine
 from bakeoff.backends.torch_internals import snapshot
 from bakeoff.models.component import Size
 from bakeoff.process.jobs import MeasureJob
@@ -23,14 +22,12 @@ from bakeoff.record.schema import (
 )
 from bakeoff.worker.checked_variant import CheckedVariant
 from bakeoff.worker.checks.outputs import copied, overwrite
-from bakeoff.worker.clocks.clock import TimingConfig, now_ns, time_call
+from bakeoff.worker.clocks.clock import TimingConfig, now_ns, time_often
 from bakeoff.worker.device import cache_flush
 from bakeoff.worker.failures import StageError, is_out_of_memory
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import cast_inputs, synchronise
 
-_SHARE = 0.2
-"""Of the policy's seconds for the usual size."""
 _WARM_UP = 3
 _LEAST_SAMPLES = 5
 _SAME_TIME, _LESS_TIME = 1.2, 2.0
@@ -70,15 +67,6 @@ def _elements(result: SizeResult) -> int:
     return sum(prod(shape) for shape in result.inputs.values())
 
 
-@dataclass(frozen=True, slots=True)
-class _Called:
-    """What came of the calls at one size."""
-
-    outputs: tuple[object, ...]
-    first_call_ns: int
-    samples_ns: tuple[int, ...]
-
-
 def _measure_size(job: MeasureJob, checked: CheckedVariant, index: int, size: Size) -> SizeResult:
     engine = checked.built.engine
     result = SizeResult(
@@ -89,22 +77,20 @@ def _measure_size(job: MeasureJob, checked: CheckedVariant, index: int, size: Si
         recorded_sets=checked.loaded.recorded_sets[index + 1],
         drawn_sets=len(checked.loaded.sized[index]) - checked.loaded.recorded_sets[index + 1],
     )
-    counter = _Compilations(engine)
+    compilations = _compilations(engine)
     try:
-        called = _call(job, checked, index)
+        result, outputs = _call(job, checked, index, result)
     except Exception as error:  # whatever else an engine raises for a size is the result there
         if is_out_of_memory(error):
             raise
         reason = StageError("call_failed", error).reason
-        return replace(result, status="refused", reason=reason, compilations=counter.read())
-    compilations = counter.read()
-    parity = checked.reference.size_parity(index, called.outputs)
+        return replace(result, status="refused", reason=reason, compilations=compilations())
+    counted = compilations()
+    parity = checked.reference.size_parity(index, outputs)
     nearest = max(parity, key=_share_of_limit)
     result = replace(
         result,
-        samples_ns=Samples(called.samples_ns),
-        first_call_ns=called.first_call_ns,
-        compilations=compilations,
+        compilations=counted,
         rel_l2=nearest.rel_l2,
         limit=nearest.limit,
         lossless=all_known(output.lossless for output in parity),
@@ -112,7 +98,7 @@ def _measure_size(job: MeasureJob, checked: CheckedVariant, index: int, size: Si
     wrong = next((output for output in parity if not output.passed), None)
     if wrong is not None:
         return replace(result, status="parity_failed", reason=wrong.problem)
-    if compilations:
+    if counted:
         reasons = engine.prove().recompiles
         return replace(result, status="recompiled", reason=reasons[-1] if reasons else "")
     return result
@@ -122,9 +108,11 @@ def _share_of_limit(output: OutputParity) -> float:
     return float("inf") if output.rel_l2 is None else output.rel_l2 / output.limit
 
 
-def _call(job: MeasureJob, checked: CheckedVariant, index: int) -> _Called:
-    """Call the engine on each set of a size, time it, and call it once more; outputs are of the first and last calls,
-    in the order of the sets."""
+def _call(
+    job: MeasureJob, checked: CheckedVariant, index: int, result: SizeResult
+) -> tuple[SizeResult, Sequence[object]]:
+    """Call the engine on each set of a size, time it, and call it once more: the result with times, and the outputs of
+    the first and last calls, in the order of the sets."""
     device, policy = job.subject.device, job.policy
     loaded, engine = checked.loaded, checked.built.engine
     sets = [cast_inputs(loaded.workload, one, job.dtype, device) for one in loaded.sized[index]]
@@ -139,42 +127,23 @@ def _call(job: MeasureJob, checked: CheckedVariant, index: int) -> _Called:
     outputs += [copied(call()) for call in calls[1:]]
     flush = cache_flush(device, checked.loaded)
     config = TimingConfig(device, policy, lambda _index, _outputs: None, flush=flush, inputs=tensors)
-    samples = _sample(calls, config)
+    warm_up = _WARM_UP * len(calls)
+    time_often(calls, config, warm_up, warm_up, 0.0)
+    samples = time_often(calls, config, _LEAST_SAMPLES, policy.max_samples, policy.min_s / 2)
     outputs += [copied(call()) for call in calls]
     synchronise(device)
-    return _Called(tuple(outputs), first_call_ns, samples)
+    return replace(result, first_call_ns=first_call_ns, samples_ns=Samples(samples)), outputs
 
 
-def _sample(calls: Sequence[Call], config: TimingConfig) -> tuple[int, ...]:
-    """Samples of the latency clock in a fifth of the time that the usual size gets."""
-    policy = config.policy
-    samples: list[int] = []
-    for number in range(_WARM_UP * len(calls)):
-        time_call(calls[number % len(calls)], config)
-    began = time.monotonic()
-    while len(samples) < policy.max_samples:
-        passed = time.monotonic() - began
-        enough = passed >= _SHARE * policy.min_s and len(samples) >= policy.min_samples
-        if enough or (passed >= _SHARE * policy.cap_s and len(samples) >= _LEAST_SAMPLES):
-            break
-        samples.append(time_call(calls[len(samples) % len(calls)], config)[0])
-    return tuple(samples)
+def _compilations(engine: Engine) -> Callable[[], int]:
+    """Counts compilations from now on: the engine's own count, dynamo's, and one where any counter moved."""
+    own, dynamo, before = engine.compilations(), snapshot().captured, dict(engine.activity())
 
+    def read() -> int:
+        moved = any(count != before.get(name, 0) for name, count in engine.activity().items())
+        return max(engine.compilations() - own, snapshot().captured - dynamo, int(moved))
 
-class _Compilations:
-    """Counts compilations from its making on: the engine's own count, dynamo's, and one where any counter moved."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._before = self._counts()
-
-    def _counts(self) -> tuple[int, int, dict[str, int]]:
-        return self._engine.compilations(), snapshot().captured, dict(self._engine.activity())
-
-    def read(self) -> int:
-        (own, dynamo, activity), before = self._counts(), self._before
-        moved = any(count != before[2].get(name, 0) for name, count in activity.items())
-        return max(own - before[0], dynamo - before[1], int(moved))
+    return read
 
 
 def with_padding(result: SizeResult, largest: SizeResult, usual_ns: float) -> SizeResult:

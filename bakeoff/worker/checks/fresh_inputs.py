@@ -17,7 +17,7 @@ from torch import Tensor
 from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.record.schema import Finding, new_finding
 from bakeoff.worker.checks.outputs import copied, same
-from bakeoff.worker.clocks.clock import TimingConfig, time_call
+from bakeoff.worker.clocks.clock import TimingConfig, time_call, time_often
 from bakeoff.worker.reference.load import Reference
 from bakeoff.worker.subject import LoadedSubject, altered, cast_inputs, changed_inputs, synchronise
 
@@ -305,11 +305,7 @@ def _try(
 def _call_often(call: Call, tensors: Inputs, values: Inputs, count: int, config: TimingConfig) -> list[int]:
     """Write the values, and call until the binding is hot; returns the samples."""
     write(tensors, values)
-    samples: list[int] = []
-    started = time.monotonic()
-    while not samples or (len(samples) < min(count, _MOST_HOT) and time.monotonic() - started < _HOT_S):
-        samples.append(time_call(call, config)[0])
-    return samples
+    return time_often([call], config, 1, min(count, _MOST_HOT), _HOT_S)
 
 
 def _binder(engine: Engine, tensors: Mapping[str, Tensor]) -> Callable[[], Call]:

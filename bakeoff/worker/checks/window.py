@@ -6,7 +6,7 @@ of an input has moved) cannot foresee these moments: the calls before them are t
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bakeoff.backends.backend import Call, Outputs
 from bakeoff.record.policy import Policy
@@ -56,11 +56,6 @@ class WindowChecker:
     def record(self) -> WindowChecks:
         return WindowChecks(self._compared, self._changed, self._seed, round(self._seconds, 6))
 
-    @property
-    def seconds(self) -> float:
-        """How long all checks took so far."""
-        return self._seconds
-
     def begin(self, policy: Policy, call_ns: float, block_calls: int) -> None:
         """Choose how often to check in a window of the policy's length, for calls of about `call_ns`."""
         self._fast = call_ns < _SLOW_NS
@@ -92,60 +87,48 @@ class WindowChecker:
     def check(self, calls: Sequence[Call], number: int, config: TimingConfig) -> int:
         """Check the set whose turn it is in call `number`, or change the inputs of one; returns how many calls it made.
 
-        Changed values are written, read by a call, and written back, and the next call on the set is compared too. A
-        few calls on other sets come before both, so that no engine sees the writing as an idle gap.
+        A few calls on other sets come before each, so that no engine sees the writing as an idle gap.
         """
-        started = time.monotonic()
-        if self._inputs and self._random.random() < _CHANGED_SHARE:
-            made = self._change(self._random.choice(self._inputs), calls, config)
-        else:
-            index = number % len(calls)
-            self._compare(index, time_call(calls[index], config)[1], config)
-            made = 1
-        self._seconds += time.monotonic() - started
-        return made
+        others = self._random.randint(1, len(calls) - 1) if self._fast and len(calls) > 1 else 0
+
+        def call_others(index: int) -> int:
+            for other in _turns(len(calls), index, others):
+                config.check_outputs(other, time_call(calls[other], config)[1])
+            return others
+
+        return self._check(calls, number % len(calls), call_others, config)
 
     def check_block(self, calls: Sequence[Call], count: int, config: TimingConfig) -> int:
         """Check the last outputs of `count` calls without a check between them; returns how many calls it made.
 
         As a timed block it ends early where calls have become slow.
         """
+        index = self._random.randrange(len(calls))
+        return self._check(calls, index, lambda own: _call_others(calls, own, count - 1), config)
+
+    def _check(self, calls: Sequence[Call], index: int, call_others: Callable[[int], int], config: TimingConfig) -> int:
+        """Compare a call on set `index`, after those on others; or write changed values, compare a call that reads
+        them, write back what was there, and compare the next call on the set too."""
         started = time.monotonic()
         if self._inputs and self._random.random() < _CHANGED_SHARE:
             entry = self._random.choice(self._inputs)
             with entry.changed_values() as call:
-                made = _call_others(calls, entry.index, count - 1)
-                self._compare_changed(entry, time_call(call, config)[1], config)
-            made += _call_others(calls, entry.index, count - 1)
-            self._compare(entry.index, time_call(entry.call, config)[1], config)
-            made += 2
+                made = call_others(entry.index)
+                changed = time_call(call, config)[1]
+                kept = copied(changed)
+                self._compare_changed(entry, changed, config)
+                del changed
+            made += call_others(entry.index) + 2
+            outputs = time_call(entry.call, config)[1]
+            if self.problem is None and same(kept, outputs):
+                which = f"inputs {entry.index} and slightly changed ones"
+                self.problem = f"{which} gave identical outputs {_WHEN}: results are stored"
+            self._compare(entry.index, outputs, config)
         else:
-            index = self._random.randrange(len(calls))
-            made = _call_others(calls, index, count - 1) + 1
+            made = call_others(index) + 1
             self._compare(index, time_call(calls[index], config)[1], config)
         self._seconds += time.monotonic() - started
         return made
-
-    def _change(self, entry: ChangeableInputs, calls: Sequence[Call], config: TimingConfig) -> int:
-        others = self._random.randint(1, len(calls) - 1) if self._fast and len(calls) > 1 else 0
-        with entry.changed_values() as call:
-            self._call_checked(calls, entry.index, others, config)
-            changed = time_call(call, config)[1]
-            kept = copied(changed)
-            self._compare_changed(entry, changed, config)
-            del changed
-        self._call_checked(calls, entry.index, others, config)
-        outputs = time_call(entry.call, config)[1]
-        if self.problem is None and same(kept, outputs):
-            which = f"inputs {entry.index} and slightly changed ones"
-            self.problem = f"{which} gave identical outputs {_WHEN}: results are stored"
-        self._compare(entry.index, outputs, config)
-        return 2 * (others + 1)
-
-    def _call_checked(self, calls: Sequence[Call], index: int, count: int, config: TimingConfig) -> None:
-        """Call `count` sets in turn, the last of which is the one before `index`, as between two timed calls."""
-        for other in _turns(len(calls), index, count):
-            config.check_outputs(other, time_call(calls[other], config)[1])
 
     def _compare(self, index: int, outputs: Outputs, config: TimingConfig) -> None:
         self.differences.append(self._reference.differences(index, outputs, _WHEN))

@@ -64,6 +64,15 @@ def time_checked_call(calls: Sequence[Call], number: int, config: TimingConfig) 
     return elapsed_ns
 
 
+def time_often(calls: Sequence[Call], config: TimingConfig, least: int, most: int, seconds: float) -> list[int]:
+    """Latency samples of calls in turn: `least` at least, and more within these seconds, up to `most`."""
+    samples: list[int] = []
+    end = time.monotonic() + seconds
+    while len(samples) < least or (len(samples) < most and time.monotonic() < end):
+        samples.append(time_call(calls[len(samples) % len(calls)], config)[0])
+    return samples
+
+
 def time_block(calls: Sequence[Call], config: TimingConfig) -> tuple[int, Outputs, int]:
     """One sample of the throughput clock: nanoseconds a call, the outputs of the last call, and how many were made.
 

@@ -3,7 +3,6 @@
 Between two units it waits in read(2), as one side of a comparison does, so that several mixes can take turns.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from bakeoff.worker.checked_variant import final_proof
 from bakeoff.worker.checks import memory
 from bakeoff.worker.checks.dispatch import dispatched
 from bakeoff.worker.checks.growth import confirmed_leak
-from bakeoff.worker.clocks.clock import TimingConfig, time_call
+from bakeoff.worker.clocks.clock import TimingConfig, time_often
 from bakeoff.worker.compare import OF_ALL_SIDES
 from bakeoff.worker.device import context_bytes, watching
 from bakeoff.worker.failures import StageError, call_stage, first_line, traceback_text
@@ -281,13 +280,8 @@ def time_alone(runner: LoopRunner, program: LoopProgram, device: str, policy: Po
         port.call()
         return ()
 
-    for _ in range(_WARM_UP):
-        call_stage(lambda: time_call(call, config))
-    samples: list[int] = []
-    started = time.monotonic()
-    while len(samples) < _FEWEST or (len(samples) < _MOST and time.monotonic() - started < _LONGEST_S):
-        samples.append(call_stage(lambda: time_call(call, config))[0])
-    return Samples(samples)
+    call_stage(lambda: time_often([call], config, _WARM_UP, _WARM_UP, 0.0))
+    return Samples(call_stage(lambda: time_often([call], config, _FEWEST, _MOST, _LONGEST_S)))
 
 
 def memory_peaks(device: str, weights_bytes: int, state_bytes: int) -> PipelineMemory:

@@ -31,12 +31,12 @@ from bakeoff.report.pages.comparison import apart, document
 from bakeoff.report.recommendation import deployment
 from bakeoff.report.render import terminal
 from bakeoff.sweeps import compare as comparing
-from bakeoff.sweeps.compare import compare, plan_of_two, race
+from bakeoff.sweeps.compare import compare, plan_of_two
 from bakeoff.sweeps.compare_worker import CompareWorker
 from bakeoff.sweeps.finals import _baseline, _two_best
 from bakeoff.sweeps.progress import Unheard
 from bakeoff.sweeps.run import run_sweep
-from bakeoff.sweeps.session import Spent, open_session, with_works
+from bakeoff.sweeps.session import Spent
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -137,9 +137,10 @@ class Side(nullcontext[None]):
 
 
 def raced(
-    monkeypatch: pytest.MonkeyPatch, canned: Comparison, wrong: Record | None = None, fits: bool = True
+    monkeypatch: pytest.MonkeyPatch, canned: Comparison, wrong: Record | None = None, fits: int = 3
 ) -> Comparison:
-    """What is measured of sides whose processes give the rounds of a comparison; A's second process gives `wrong`."""
+    """What is measured of sides whose processes give the rounds of a comparison, where so many fit in memory at once;
+    A's second process gives `wrong`."""
     started: Counter[int] = Counter()
 
     def sides(_race: object, numbers: Sequence[int]) -> dict[int, Side]:
@@ -152,7 +153,7 @@ def raced(
         return found
 
     monkeypatch.setattr(comparing._Race, "sides", sides)
-    monkeypatch.setattr(comparing._Race, "fits", fits)
+    monkeypatch.setattr(comparing._Race, "fits", property(lambda race: len(race.rows) <= fits))
     monkeypatch.setattr(comparing, "wait_until_built", lambda _sides: None)
     rows: Any = (None,) * len(canned.sides)
     references: Any = None
@@ -205,14 +206,19 @@ def test_a_side_that_failed_in_one_set_has_failed(status: Status, monkeypatch: p
     assert raced(monkeypatch, canned, wrong).a.status == status, "whatever follows"
 
 
-@pytest.mark.parametrize("fits", [True, False])
-def test_blocks_are_of_their_sides_in_whatever_order_they_ran(fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    canned = comparisons.final(*(record(samples_ms=[ms]) for ms in (2.0, 2.2, 2.4)[: 2 + fits]), pairs=12)
+@pytest.mark.parametrize(("fits", "orders"), [(3, 6), (2, 2), (1, 2)])
+def test_blocks_are_of_their_sides_in_whatever_order_they_ran(
+    fits: int, orders: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canned = comparisons.final(*(record(samples_ms=[ms]) for ms in (2.0, 2.2, 2.4)), pairs=12)
     found = raced(monkeypatch, canned, fits=fits)
-    orders = {turn.order for turn in found.rounds if turn.pair == 0 or not fits}
-    assert len(orders) == (6 if fits else 2), "random order, also within a pair"
+    drawn = {turn.order for turn in found.rounds if turn.pair == 0 or fits == 1}
+    assert len(drawn) == orders, "random order, also within a pair"
     for turn in found.rounds:
-        assert [samples[0] // 200_000 for samples in turn.samples_ns] == [10, 11, 12][: len(canned.sides)]
+        assert [samples[0] // 200_000 for samples in turn.samples_ns] == [10, 11, 12][: max(fits, 2)]
+    assert found.how == ("in turn" if fits == 1 else "interleaved")
+    assert [finding.code for finding in found.findings] == ([] if fits == 3 else ["no-baseline"])
+    assert all("does not fit in memory" in finding.text for finding in found.findings)
 
 
 def test_a_worker_that_refuses_the_request_ends_the_comparison_with_its_reason() -> None:
@@ -222,36 +228,6 @@ def test_a_worker_that_refuses_the_request_ends_the_comparison_with_its_reason()
     with pytest.raises(BakeoffError, match="its weights are others") as refused:
         CompareWorker._record(refusing)
     assert refused.value.code == "bad-checkpoint"
-
-
-def three_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int) -> Comparison:
-    """A race of three rows with a baseline that takes three times as long, on a machine with so much free memory."""
-    plan = plan_of(REPEATS, f"{REPEATS}[times=2]", f"{REPEATS}[times=3]")
-    monkeypatch.setattr(comparing, "AGREEING_PAIRS", 1)
-    monkeypatch.setattr(comparing, "is_decided", lambda _comparison: True)
-    monkeypatch.setattr(host, "available_bytes", lambda _device: free_bytes)
-    with marked_folder(tmp_path):
-        opened = open_session(plan, "sweep", "", paths.runs_folder(), paths.cache_folder(), 0.0, Recorder())
-        return race(with_works(opened), Recorder().start(0, 0, "race"), *plan.rows, seed=3)
-
-
-def test_a_baseline_runs_in_the_same_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    comparison = three_sides(tmp_path, monkeypatch, 1 << 40)
-    assert comparison.baseline is not None
-    assert [side.variant.backend for side in comparison.sides] == ["repeats", "repeats[times=2]", "repeats[times=3]"]
-    assert {tuple(sorted(turn.order)) for turn in comparison.rounds} == {(0, 1, 2)}
-    assert len({turn.order for turn in comparison.rounds}) > 3, "random order"
-    assert decide(comparison).ratio < decide(comparison, 0, 2).ratio
-    assert decide(comparison, 0, 2).a_ms == decide(comparison).a_ms
-
-
-def test_a_baseline_that_does_not_fit_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    row = plan_of(REPEATS).rows[0]
-    comparison = three_sides(tmp_path, monkeypatch, 2 * row.memory.device)
-    assert (comparison.baseline, comparison.how) == (None, "interleaved")
-    (finding,) = [finding for finding in comparison.findings if finding.code == "no-baseline"]
-    assert "does not fit in memory" in finding.text
-    assert {len(turn.samples_ns) for turn in comparison.rounds} == {2}
 
 
 def test_a_final_is_of_the_two_best_and_eager_unless_it_is_one_of_them() -> None:

@@ -294,16 +294,17 @@ def run_mixes(
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import paths
     from bakeoff.pipeline.plan import estimate, make_pipeline_plan
-    from bakeoff.pipeline.run import continue_run, run_pipeline
+    from bakeoff.pipeline.run import run_pipeline, stored_of
     from bakeoff.record.store import load_all
     from bakeoff.report.pages import plan as plan_page
+    from bakeoff.sweeps.resume import find_unfinished
 
     with TerminalProgress() as progress:
         plan = make_pipeline_plan(request, folder, progress)
     warn(load_all(folder).problems)
     if manner.dry_run:
         if manner.resume:
-            _, kept = continue_run(plan, folder, paths.cache_folder())
+            kept = stored_of(find_unfinished(plan.key, plan.name, folder, paths.cache_folder()), folder)
             plan = replace(plan, mixes=tuple(mix for mix in plan.mixes if str(mix.mix) not in kept))
         costs = estimate(plan, folder)
         print_json(costs) if manner.as_json else print_document(plan_page.of_pipeline(costs))

@@ -108,7 +108,7 @@ def sweep(
     from bakeoff.record.objective import parse_objective
     from bakeoff.record.store import load_all
     from bakeoff.report.pages import plan as plan_page
-    from bakeoff.sweeps.resume import continue_unfinished
+    from bakeoff.sweeps.resume import find_unfinished, measured_of
     from bakeoff.sweeps.run import run_sweep
 
     started = time.monotonic()
@@ -175,7 +175,8 @@ def sweep(
     warn(load_all(folder).problems)
     if dry_run:
         if resume:
-            _, measured = continue_unfinished(plan, folder, paths.cache_folder())
+            cache = paths.cache_folder()
+            measured = measured_of(find_unfinished(plan.key, plan.component.name, folder, cache), folder, cache)
             plan = replace(plan, rows=tuple(row for row in plan.rows if row.key not in measured.known))
         costs = estimate(plan, known_history(folder))
         print_json(costs) if as_json else print_document(plan_page.document({component: costs}))

@@ -105,6 +105,11 @@ class PipelinePlan:
     def loop(self) -> Loop:
         return self.subject.loop
 
+    @property
+    def name(self) -> str:
+        """What `--resume` calls it."""
+        return f"pipeline {self.loop.name}"
+
 
 def make_pipeline_plan(request: PipelineRequest, runs: Path, progress: Progress) -> PipelinePlan:
     """Resolve a request. Raises BakeoffError for any name, number or combination of them that does not exist."""

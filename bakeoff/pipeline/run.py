@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from bakeoff.machine import host, paths
-from bakeoff.machine.locks import device_lock, entry_lock
+from bakeoff.machine.locks import entry_lock
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.pipeline.assemble import How, make_record
@@ -27,7 +26,7 @@ from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord
 from bakeoff.record.schema import Finding, new_finding
 from bakeoff.record.store import StoredPipeline, load_all, save
 from bakeoff.sweeps.progress import Progress, Running
-from bakeoff.sweeps.resume import SweepState, begin_run, find_unfinished, mark_finished
+from bakeoff.sweeps.resume import SweepState, opened
 from bakeoff.sweeps.row import References, launch_of, make_reference
 from bakeoff.sweeps.session import open_session
 
@@ -51,44 +50,30 @@ def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progre
     Ctrl-C ends the run cleanly: workers are dead, mixes without a record are in `interrupted`. Raises BakeoffError
     before anything is measured when records cannot be written or a weights file is wrong.
     """
-    paths.ensure_writable(runs, "records")
-    cache = paths.ensure_writable(paths.cache_folder(), "caches")
-    name = _name(plan)
-    if resume:
-        continue_run(plan, runs, cache)
     measures = any(mix.never_runs is None for mix in plan.mixes)
-    with device_lock(plan.subject.device, progress.say, cache, measures) as held:
-        # Under the lock: the run that was waited for was the load, and may have been this one, resumed twice.
-        load = host.present_load(held.idle_s)
-        state, earlier = continue_run(plan, runs, cache) if resume else (begin_run(plan.key, name, runs, cache), {})
-        if load > host.usable_cores() / 2:
-            progress.say(f"This host is busy ({host.busy_text(load)}); each record will say so.")
+    with opened(plan.key, plan.name, plan.subject.device, measures, runs, resume, progress) as opening:
+        state, cache, load = opening.state, opening.cache, opening.load
+        stored = stored_of(state, runs)
         slots = {
             slot: open_session(of, state.sweep, note, runs, cache, load, progress) for slot, of in plan.slots.items()
         }
-        order, stored = random.Random(state.order_seed), dict(earlier)
+        order = random.Random(state.order_seed)
         session = PipelineSession(plan, state.sweep, note, load, cache, progress, runs, order, slots, stored)
         interrupted = False
         try:
-            _run_mixes(session, [mix for mix in plan.mixes if str(mix.mix) not in earlier])
+            _run_mixes(session, [mix for mix in plan.mixes if str(mix.mix) not in stored])
         except KeyboardInterrupt:
             interrupted = True
         if not interrupted:
-            mark_finished(cache, state)
+            opening.finish()
     left = tuple(mix.label for mix in plan.mixes if str(mix.mix) not in stored)
     kept = tuple(stored[str(mix.mix)] for mix in plan.mixes if str(mix.mix) in stored)
     return Done(state.sweep, kept, left)
 
 
-def continue_run(plan: PipelinePlan, runs: Path, cache: Path) -> tuple[SweepState, dict[str, StoredPipeline]]:
-    """The newest unfinished run of the same plan, and its records so far. Raises BakeoffError when there is none."""
-    state = find_unfinished(plan.key, _name(plan), "run", runs, cache)
-    kept = [entry for entry in load_all(runs).pipelines if entry.record.run == state.sweep]
-    return state, {str(entry.record.mix): entry for entry in kept}
-
-
-def _name(plan: PipelinePlan) -> str:
-    return f"pipeline {plan.loop.name}"
+def stored_of(state: SweepState, runs: Path) -> dict[str, StoredPipeline]:
+    """The records of a run so far, by their mixes."""
+    return {str(entry.record.mix): entry for entry in load_all(runs).pipelines if entry.record.run == state.sweep}
 
 
 def _run_mixes(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:

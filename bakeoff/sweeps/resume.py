@@ -1,20 +1,25 @@
-"""The state of an unfinished sweep in the cache folder, and what it has measured: `--resume` goes on with it."""
+"""A run of a sweep or a pipeline from its device's lock on, and what `--resume` needs to go on with it."""
 
 import contextlib
 import os
 import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
+from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest, write_atomically
+from bakeoff.machine.locks import device_lock
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Key
 from bakeoff.record.codec import decode, encode
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, load_all, now, save
+from bakeoff.sweeps.progress import Progress
 
 FOLDER = "sweeps"
 """In the cache folder."""
@@ -70,24 +75,53 @@ class Measured:
         write_atomically(self._file(key), encode(record))
         self.timed[key] = record
 
-    def load(self) -> None:
-        """Read what an interrupted sweep left. Raises BakeoffError where it cannot be read."""
-        for file in sorted(self.folder.glob("*.json")):
-            record = decode(file.read_bytes(), file.name)
-            if isinstance(record, Record) and key_of(record) not in self.stored:
-                self.timed[key_of(record)] = record
-
     def _file(self, key: Key) -> Path:
         return self.folder / f"{digest(list(key))}.json"
 
 
-def begin(plan: Plan, runs: Path, cache: Path) -> tuple[SweepState, Measured]:
-    """A new sweep, of which nothing is measured. Raises BakeoffError when its state cannot be written."""
-    state = begin_run(plan.key, plan.component.name, runs, cache)
-    return state, Measured(runs, cache / FOLDER / state.sweep)
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A run that holds its device."""
+
+    state: SweepState
+    cache: Path
+    load: float
+    """`present_load` before it began."""
+    waited_s: float
+    """How long other runs were waited for."""
+    tell: Callable[[str], None]
+    """Tells those who wait for the device how much is left."""
+
+    def finish(self) -> None:
+        """Mark it as complete. Raises BakeoffError when that cannot be written."""
+        _save(self.cache, replace(self.state, finished=True))
 
 
-def begin_run(key: str, name: str, runs: Path, cache: Path) -> SweepState:
+@contextmanager
+def opened(
+    key: str, name: str, device: str, measures: bool, runs: Path, resume: bool, progress: Progress
+) -> Iterator[Opened]:
+    """Hold the device for a new run of the plan with this key, or to `resume` the newest unfinished one.
+
+    `name` says of what; where nothing `measures`, nothing is waited for. Raises BakeoffError before that where there is
+    no such run, or records cannot be written.
+    """
+    paths.ensure_writable(runs, "records")
+    cache = paths.ensure_writable(paths.cache_folder(), "caches")
+    if resume:
+        find_unfinished(key, name, runs, cache)
+    asked = time.monotonic()
+    with device_lock(device, progress.say, cache, measures) as held:
+        waited_s = time.monotonic() - asked
+        # Under the lock: the run that was waited for was the load, and may have been this one, resumed twice.
+        load = host.present_load(held.idle_s)
+        state = find_unfinished(key, name, runs, cache) if resume else begin(key, name, runs, cache)
+        if load > host.usable_cores() / 2:
+            progress.say(f"This host is busy ({host.busy_text(load)}); each record will say so.")
+        yield Opened(state, cache, load, waited_s, held.tell)
+
+
+def begin(key: str, name: str, runs: Path, cache: Path) -> SweepState:
     """A new run of a plan with this key; `name` says of what. Raises BakeoffError when its state cannot be written."""
     created = now()
     run = f"{created[:19].replace('-', '').replace(':', '')}-{digest([key, created, os.getpid()])[:6]}"
@@ -96,22 +130,19 @@ def begin_run(key: str, name: str, runs: Path, cache: Path) -> SweepState:
     return state
 
 
-def mark_finished(cache: Path, state: SweepState) -> None:
-    """Mark the sweep as complete. Raises BakeoffError when that cannot be written."""
-    _save(cache, replace(state, finished=True))
+def measured_of(state: SweepState, runs: Path, cache: Path) -> Measured:
+    """The rows of a sweep so far. Raises BakeoffError where what an interrupted one left cannot be read."""
+    stored = {key_of(entry.record): entry for entry in load_all(runs).current if entry.record.sweep == state.sweep}
+    measured = Measured(runs, cache / FOLDER / state.sweep, stored)
+    for file in sorted(measured.folder.glob("*.json")):
+        record = decode(file.read_bytes(), file.name)
+        if isinstance(record, Record) and key_of(record) not in stored:
+            measured.timed[key_of(record)] = record
+    return measured
 
 
-def continue_unfinished(plan: Plan, runs: Path, cache: Path) -> tuple[SweepState, Measured]:
-    """The newest unfinished sweep of the same plan, and its rows so far. Raises BakeoffError when there is none."""
-    state = find_unfinished(plan.key, plan.component.name, "sweep", runs, cache)
-    kept = [stored for stored in load_all(runs).current if stored.record.sweep == state.sweep]
-    measured = Measured(runs, cache / FOLDER / state.sweep, {key_of(stored.record): stored for stored in kept})
-    measured.load()
-    return state, measured
-
-
-def find_unfinished(key: str, name: str, what: str, runs: Path, cache: Path) -> SweepState:
-    """The newest unfinished run of the plan with this key; `what` it is called. Raises BakeoffError without one."""
+def find_unfinished(key: str, name: str, runs: Path, cache: Path) -> SweepState:
+    """The newest unfinished run of the plan with this key. Raises BakeoffError without one."""
     states = []
     for path in sorted((cache / FOLDER).glob("*.json"), reverse=True):
         with contextlib.suppress(msgspec.MsgspecError, OSError):
@@ -121,9 +152,9 @@ def find_unfinished(key: str, name: str, what: str, runs: Path, cache: Path) -> 
         if state.key == key:
             return state
     if any(state.component == name for state in unfinished):
-        text = f"--resume: the unfinished {what} had another plan, host, version or commit; run without --resume"
+        text = "--resume: the unfinished run had another plan, host, version or commit; run without --resume"
     else:
-        text = f"--resume: no unfinished {what} of {name} writes to {runs}; run without --resume"
+        text = f"--resume: no unfinished run of {name} writes to {runs}; run without --resume"
     raise BakeoffError(text, "nothing-to-resume")
 
 

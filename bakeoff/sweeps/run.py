@@ -9,8 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bakeoff.machine import build_cache, host, paths
-from bakeoff.machine.locks import device_lock
+from bakeoff.machine import build_cache
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.plan.costs import Costs, TimeLeft
@@ -25,7 +24,7 @@ from bakeoff.sweeps.assemble import completed
 from bakeoff.sweeps.finals import best_of, finals_ahead, representatives, run_finals, undecided
 from bakeoff.sweeps.headers import HeaderBuilds
 from bakeoff.sweeps.progress import Progress, Running, Unheard
-from bakeoff.sweeps.resume import Measured, begin, continue_unfinished, key_of, mark_finished
+from bakeoff.sweeps.resume import Measured, key_of, measured_of, opened
 from bakeoff.sweeps.session import Session, WeightsMemory, open_session, with_ceilings, with_ceilings_again, with_works
 from bakeoff.sweeps.time_limit import OutOfTime, TimeIsUpError, TimeLimit
 from bakeoff.sweeps.wave import Try, complete_wave, lacks_build, lacks_trace, next_wave, time_wave, with_second
@@ -64,28 +63,21 @@ def run_sweep(
     `out_of_time`. Raises BakeoffError before anything is measured when records cannot be written or the weights file is
     wrong.
     """
-    paths.ensure_writable(runs, "records")
-    cache = paths.ensure_writable(paths.cache_folder(), "caches")
-    device = plan.rows[0].subject.device if plan.rows else "cpu"
     asked = time.monotonic()
-    started = asked if started is None else started
-    if resume:
-        continue_unfinished(plan, runs, cache)
+    device = plan.rows[0].subject.device if plan.rows else "cpu"
     measures = any(row.never_runs is None for row in plan.rows)
-    with device_lock(device, progress.say, cache, measures) as held, closing(WeightsMemory()) as weights:
-        waited_s = time.monotonic() - asked
-        # Under the lock: the sweep that was waited for was the load, and may have been this one, resumed twice.
-        load = host.present_load(held.idle_s)
-        limit = TimeLimit(Costs(plan, known_history(runs)), started + waited_s)
-        state, measured = continue_unfinished(plan, runs, cache) if resume else begin(plan, runs, cache)
-        if load > host.usable_cores() / 2:
-            progress.say(f"This host is busy ({host.busy_text(load)}); each record will say so.")
+    with (
+        opened(plan.key, plan.component.name, device, measures, runs, resume, progress) as opening,
+        closing(WeightsMemory()) as weights,
+    ):
+        state, cache = opening.state, opening.cache
+        limit = TimeLimit(Costs(plan, known_history(runs)), (started or asked) + opening.waited_s)
         seed = None if plan.request.budget_s else state.order_seed
-        session = open_session(plan, state.sweep, note, runs, cache, load, progress, seed)
+        session = open_session(plan, state.sweep, note, runs, cache, opening.load, progress, seed)
         if plan.request.budget_s:
             session = replace(session, order=by_priority(plan.rows, limit.costs.history, plan.request.objective.goal))
         session = replace(session, weights=weights)
-        sweep = _Sweep(session, measured, limit, held.tell)
+        sweep = _Sweep(session, measured_of(state, runs, cache), limit, opening.tell)
         interrupted = False
         try:
             with limit.enforced():
@@ -105,7 +97,7 @@ def run_sweep(
             raise
     done = sweep.done(interrupted)
     if not done.interrupted and done.out_of_time is None:
-        mark_finished(cache, state)
+        opening.finish()
     return done
 
 

@@ -278,7 +278,7 @@ def resume_twice_at_once(place: Place) -> str:
     codes = [process.wait() for process in processes]
     text = [path.read_text(encoding="utf-8") for path in errors]
     assert sorted(codes) == [0, FAILED], text
-    assert "no unfinished sweep of toy" in text[codes.index(FAILED)]
+    assert "no unfinished run of toy" in text[codes.index(FAILED)]
     assert _WAITS in text[codes.index(FAILED)]
     check_complete(place, before)
     return f"{place.asked - len(before)} variants left, each run once"

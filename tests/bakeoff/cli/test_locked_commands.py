@@ -51,7 +51,7 @@ NO_WAIT = {
         (*COMMANDS["export"], "--to", "/proc/art"),
         "cannot be written",
     ),
-    "no unfinished sweep": (("sweep", "toy", "--device", "cpu", "--resume"), "no unfinished sweep"),
+    "no unfinished sweep": (("sweep", "toy", "--device", "cpu", "--resume"), "no unfinished run"),
     "no unfinished run": (("pipeline", "toy", "--device", "cpu", "--resume"), "no unfinished run"),
     "no unfinished profile": (("profile", "toy", "--device", "cpu", "--resume"), "no unfinished run"),
     "no function": (("inspect", "mine.py:nope"), "has no 'nope'"),

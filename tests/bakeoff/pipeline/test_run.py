@@ -12,12 +12,12 @@ from bakeoff.machine import host, paths
 from bakeoff.models.errors import BakeoffError
 from bakeoff.pipeline.plan import PipelinePlan, make_pipeline_plan
 from bakeoff.pipeline.request import PipelineRequest
-from bakeoff.pipeline.run import Done, continue_run, run_pipeline
+from bakeoff.pipeline.run import Done, run_pipeline, stored_of
 from bakeoff.pipeline.session import loop_reference_folder
 from bakeoff.process import supervisor
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.store import find, load_all
-from bakeoff.sweeps.resume import begin_run
+from bakeoff.sweeps.resume import begin, find_unfinished
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -247,10 +247,11 @@ def test_a_run_of_another_plan_is_not_resumed(tmp_path: Path) -> None:
         def plan(request: PipelineRequest) -> PipelinePlan:
             return make_pipeline_plan(request, runs, Recorder())
 
-        begin_run(plan(REQUEST).key, "pipeline small", runs, cache)
-        assert continue_run(plan(REQUEST), runs, cache)[1] == {}
+        state = begin(plan(REQUEST).key, "pipeline small", runs, cache)
+        assert find_unfinished(plan(REQUEST).key, "pipeline small", runs, cache) == state
+        assert stored_of(state, runs) == {}
         with pytest.raises(BakeoffError, match="the unfinished run had another plan"):
-            continue_run(plan(replace(REQUEST, units=6)), runs, cache)
+            find_unfinished(plan(replace(REQUEST, units=6)).key, "pipeline small", runs, cache)
 
 
 def test_a_plan_of_no_records_is_left_where_nothing_can_be_written(tmp_path: Path) -> None:

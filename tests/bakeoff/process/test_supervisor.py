@@ -106,7 +106,7 @@ def test_a_killed_sweep_leaves_no_process_and_resumes(nest: Nest) -> None:
     with command_line([*arguments, "--resume"]) as process:
         _, errors = process.communicate()
     assert process.returncode == 2
-    assert "no unfinished sweep of toy" in errors
+    assert "no unfinished run of toy" in errors
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

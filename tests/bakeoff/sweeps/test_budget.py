@@ -160,7 +160,7 @@ class TestRows:
         assert seeds[2] == seeds[3] is not None
         mine = [entry for entry in load_all(paths.runs_folder()).current if entry.record.sweep == first.sweep]
         assert len(mine) == 4
-        with pytest.raises(Exception, match="no unfinished sweep"):
+        with pytest.raises(Exception, match="no unfinished run"):
             run(plan_of(0.0), resume=True)
 
     def test_are_taken_up_by_another_budget(self) -> None:
@@ -413,7 +413,7 @@ class TestFinals:
         second = run(plan_of(0.0, final_s=0.1), resume=True)
         (final,) = second.finals
         assert "inductor" in {side.variant.backend for side in (final.record.a, final.record.b)}
-        with pytest.raises(Exception, match="no unfinished sweep"):
+        with pytest.raises(Exception, match="no unfinished run"):
             run(plan_of(0.0, final_s=0.1), resume=True)
 
     def test_are_not_run_twice_where_the_best_stay_the_best(self) -> None:

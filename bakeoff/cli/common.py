@@ -107,6 +107,12 @@ def names(option: str, values: list[str] | None) -> tuple[str, ...]:
     return tuple(named(option, name) for value in values or [] for name in split_outside_brackets(value, ","))
 
 
+def typed_options(context: typer.Context) -> list[str]:
+    """The options that were typed, each by its first name."""
+    sources = ((each.opts[0], context.get_parameter_source(each.name or "")) for each in context.command.params)
+    return [name for name, source in sources if name[0] == "-" and source and source.name == "COMMANDLINE"]
+
+
 def named(option: str, value: str | None) -> str:
     """An option's value, "" where it is omitted. Raises BakeoffError for an empty one (a script's unset variable)."""
     if value == "":

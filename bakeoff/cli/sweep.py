@@ -30,6 +30,7 @@ from bakeoff.cli.common import (
     runs_option,
     say,
     short,
+    typed_options,
     warn,
     whole_number,
 )
@@ -41,8 +42,16 @@ if TYPE_CHECKING:
     from bakeoff.sweeps.run import Done
 
 
+_OF_PIPELINES = (
+    "--preset", "--backends", "--dtype", "--device", "--seed", "--threads", "--budget", "--final", "--option", "--runs",
+    "--dry-run", "--json",
+)  # fmt: skip
+"""Options that a sweep of a pipeline's modules takes."""
+
+
 @app.command()
 def sweep(
+    context: typer.Context,
     component: Annotated[
         str,
         typer.Argument(
@@ -122,23 +131,7 @@ def sweep(
         sys.path.append(str(Path.cwd()))
     if is_pipeline(component):
         manner = Asked(backends, dtype, budget, final, threads, runs, dry_run, as_json)
-        given = {
-            "--workload": workload,
-            "--suite": suite != "default",
-            "--batch": batch,
-            "--objective": objective != "latency",
-            "--input-seed": input_seed,
-            "--checkpoint": checkpoint,
-            "--processes": processes != 1,
-            "--builds": builds != 1,
-            "--deadline": deadline is not None,
-            "--sizes": sizes,
-            "--monitor": monitor,
-            "--note": note,
-            "--resume": resume,
-            "--strict": strict,
-        }
-        others = [option for option, value in given.items() if value]
+        others = [option for option in typed_options(context) if option not in _OF_PIPELINES]
         on = named("--device", device)
         raise typer.Exit(sweep_pipeline(component, ",".join(presets), option or [], on, seed, manner, others))
     if option:

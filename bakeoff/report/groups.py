@@ -50,21 +50,15 @@ def groups(stored: Iterable[Stored]) -> list[Group]:
     return [Group(title(rows[0].record), tuple(rows)) for rows in found.values()]
 
 
-def title(record: Record) -> str:
-    """The heading of a table: subject, label of a reduced preset, batch, machine, threads, weights."""
-    return _joined(record, record.machine.name)
+def title(record: Record, machine: bool = True, batch: bool = True) -> str:
+    """The heading of a table: subject, label of a reduced preset, batch, machine, threads, weights.
 
-
-def title_without_machine(record: Record) -> str:
-    """The same for pages whose own heading names the machine."""
-    return _joined(record)
-
-
-def _joined(record: Record, *machine: str) -> str:
+    Pages whose own heading names the machine leave it out, and batch curves the batch.
+    """
     label = f" ({record.label})" if record.label else ""
     weights = record.checkpoint or f"random weights, seed {record.weight_seed}"
-    parts = (f"{record.variant.subject}{label}", f"batch {record.batch}", *machine, counted(record.threads, "thread"))
-    return ", ".join((*parts, weights))
+    parts = [f"batch {record.batch}"] * batch + [record.machine.name] * machine
+    return ", ".join([f"{record.variant.subject}{label}", *parts, counted(record.threads, "thread"), weights])
 
 
 def name_of(record: Record) -> str:

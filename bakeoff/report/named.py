@@ -140,8 +140,8 @@ def _titles(record: Record | PipelineRecord) -> Iterable[str]:
     if isinstance(record, Record):
         title = groups.title(record)
         yield from (str(record.variant), f"{record.variant.component}.{record.variant.workload}")
-        yield groups.title_without_machine(record)
+        yield groups.title(record, machine=False)
     else:
         title = pipelines.title(record)
-        yield from (str(record.mix), pipelines.title_without_machine(record))
+        yield from (str(record.mix), pipelines.title(record, machine=False))
     yield from (title, title.replace(machine.name, f"{machine.name} ({machine.id[:6]})", 1))  # of two with one name

@@ -123,25 +123,14 @@ def _gain(baseline: PipelineRecord, record: PipelineRecord) -> BeforeAfter | Non
     return before_after(baseline, record)
 
 
-def title(record: PipelineRecord) -> str:
-    """The heading of a table: subject, sizes, machine, threads, weights."""
-    return ", ".join([*_subject(record), record.machine.name, *_settings(record)])
-
-
-def title_without_machine(record: PipelineRecord) -> str:
-    """The same for pages whose own heading names the machine."""
-    return ", ".join([*_subject(record), *_settings(record)])
-
-
-def _subject(record: PipelineRecord) -> list[str]:
+def title(record: PipelineRecord, machine: bool = True) -> str:
+    """The heading of a table: subject, sizes, threads, weights, and the machine where no other heading names it."""
     label = f" ({record.label})" if record.label else ""
-    return [f"{record.mix.subject}{label}", *(f"{name} {size}" for name, size in record.sizes.items())]
-
-
-def _settings(record: PipelineRecord) -> list[str]:
+    sizes = [f"{name} {size}" for name, size in record.sizes.items()]
     loaded = [f"{slot} {name}" for slot, name in record.checkpoints.items() if name]
     weights = loaded or [f"random weights, seed {record.weight_seed}"]
-    return [counted(record.threads, "thread"), *weights]
+    parts = [*sizes, *[record.machine.name] * machine, counted(record.threads, "thread"), *weights]
+    return ", ".join([f"{record.mix.subject}{label}", *parts])
 
 
 def differs(record: PipelineRecord, here: PipelineRecord) -> str:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bakeoff.models.words import counted
 from bakeoff.record.finalists import objective_of
 from bakeoff.record.objective import Objective
 from bakeoff.record.schema import Record
@@ -11,7 +10,7 @@ from bakeoff.record.store import Stored
 from bakeoff.report.comparable import current
 from bakeoff.report.figures.style import Style, styles
 from bakeoff.report.figures.vega import INK, Figure, filled, intervals, lines, looks, name_text, points, rounded
-from bakeoff.report.groups import group_key, name_of
+from bakeoff.report.groups import group_key, name_of, title
 from bakeoff.report.objectives import items_per_s
 
 Rate = tuple[float, float, float]
@@ -80,11 +79,8 @@ def _curve(rows: Sequence[Stored]) -> BatchCurve | None:
     for entry in sorted(rows, key=lambda entry: entry.record.batch):
         by_name.setdefault(name_of(entry.record), []).append(entry)
     style = styles(entry.record for entry in rows)
-    first = rows[0].record
-    label = f" ({first.label})" if first.label else ""
-    weights = first.checkpoint or f"random weights, seed {first.weight_seed}"
     return BatchCurve(
-        title=f"{first.variant.subject}{label}, {rows[0].machine.name}, {counted(first.threads, 'thread')}, {weights}",
+        title=title(rows[0].record, batch=False),
         objective=objective_of(rows),
         series=tuple(BatchSeries(name, style[name], tuple(points)) for name, points in by_name.items()),
     )

@@ -12,7 +12,7 @@ from bakeoff.report.comparable import tables
 from bakeoff.report.figures import batch_curve, history, latency, roofline
 from bakeoff.report.figures.pipeline import units_figure, waterfall_figure
 from bakeoff.report.figures.vega import MARK, Figure, svg
-from bakeoff.report.groups import groups, newest, title_without_machine
+from bakeoff.report.groups import groups, newest, title
 from bakeoff.report.links import folders_of
 from bakeoff.report.pipelines import pipeline_tables
 from bakeoff.report.selection import frame, shorts
@@ -53,7 +53,7 @@ def _of_machine(records: Records, machine: str, component: str) -> dict[str, byt
     for name, part in _slugs(runs).items():
         if component in ("", name):
             found = [each for each in pipeline_tables(runs[name]) if each.rows]
-            titles = [pipelines.title_without_machine(each.rows[0].record) for each in found]
+            titles = [pipelines.title(each.rows[0].record, machine=False) for each in found]
             pages = {
                 kind: list(zip(titles, (draw(each.rows) for each in found), strict=True))
                 for kind, draw in (("waterfall", waterfall_figure), ("units", units_figure))
@@ -66,14 +66,12 @@ def _of_component(rows: Sequence[Stored], records: Records) -> dict[str, _Panels
     """Kind of figure to its panels, one for each table, group or batch curve."""
     latest = newest(rows)
     found = [
-        (title_without_machine(each.rows[0].record), each) for each in tables(latest, records.ceilings, records.current)
+        (title(each.rows[0].record, machine=False), each) for each in tables(latest, records.ceilings, records.current)
     ]
     return {
         "latency": [(name, latency.figure(each.rows, each.ceilings.best)) for name, each in found],
         "roofline": [(name, roofline.figure(roofline.roofline(each.rows, each.ceilings.best))) for name, each in found],
-        "history": [
-            (title_without_machine(group.rows[0].record), history.figure(group.rows)) for group in groups(rows)
-        ],
+        "history": [(title(group.rows[0].record, machine=False), history.figure(group.rows)) for group in groups(rows)],
         "batches": [(curve.title, batch_curve.figure(curve)) for curve in batch_curve.batch_curves(latest)],
     }
 
@@ -116,11 +114,11 @@ def published(records: Records) -> Mapping[str, bytes]:
         first, table = subject.rows[0].record, subject.table
         panel = latency.figure(table.rows, table.ceilings.best)
         heading = f"{first.variant.component} on {table.machine.name}"
-        drawn[LATENCY] = page(heading, [(title_without_machine(first), panel)])
+        drawn[LATENCY] = page(heading, [(title(first, machine=False), panel)])
     if loop is not None:
         first_mix = loop.rows[0].record
         heading = f"{first_mix.mix.pipeline} on {loop.machine.name}"
-        drawn[FRAME] = page(heading, [(pipelines.title_without_machine(first_mix), waterfall_figure(loop.rows))])
+        drawn[FRAME] = page(heading, [(pipelines.title(first_mix, machine=False), waterfall_figure(loop.rows))])
     return {name: data for name, data in drawn.items() if data is not None}
 
 

@@ -18,13 +18,13 @@ from bakeoff.report.comparable import USUAL, baselines, drift, speedup, stale_re
 from bakeoff.report.comparisons import sentence
 from bakeoff.report.document import Details, Document, Link, Listed, Section, Text, blocks, listed
 from bakeoff.report.format import milliseconds, minute, origin
-from bakeoff.report.groups import group_key, groups, name_of, newest, title_without_machine
+from bakeoff.report.groups import group_key, groups, name_of, newest, title
 from bakeoff.report.links import Cited, cited_by, folders_of, links_from
 from bakeoff.report.notes import overlapped_text, selftest_text, spread_lines
 from bakeoff.report.objectives import goal_text
 from bakeoff.report.pages import pipelines, results, sweep
 from bakeoff.report.pipelines import by_run, differs, named, subject_key
-from bakeoff.report.pipelines import title_without_machine as pipeline_title
+from bakeoff.report.pipelines import title as pipeline_title
 from bakeoff.report.recommendation import decision, deployment
 
 NAME = "OPTIMIZATION_HISTORY.md"
@@ -101,7 +101,7 @@ def _lines(own: Records) -> Listed | None:
     found = [_of_sweep(rows, own.comparisons) for group in groups(own.current) for rows in _sweeps(group.rows)]
     found += [_of_run(entries) for entries in by_run(own.pipelines)]
     apart = [entry.record for entry in own.comparisons if not entry.record.sweep]
-    found += [_Found(one.created, None, title_without_machine(one.a), None, sentence(one)) for one in apart]
+    found += [_Found(one.created, None, title(one.a, machine=False), None, sentence(one)) for one in apart]
     known = Counter(map(_short, {one.title for one in found}))
     before: dict[object, _Found] = {}
     lines = []
@@ -110,8 +110,8 @@ def _lines(own: Records) -> Listed | None:
         if last is not None and last.best is not None and one.best is not None:
             name = "" if last.name == one.name else f"{last.name} "
             said.append(f"was {name}{last.figure} {_changed(last.best, one.best)}".rstrip())
-        title = _short(one.title) if known[_short(one.title)] == 1 else one.title
-        lines.append(f"{minute(one.created)} {title}: {', '.join(said)}")
+        heading = _short(one.title) if known[_short(one.title)] == 1 else one.title
+        lines.append(f"{minute(one.created)} {heading}: {', '.join(said)}")
         before |= {one.key: one} if one.best is not None else {}
     return listed(reversed(lines))
 
@@ -137,7 +137,7 @@ def _of_sweep(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -
     decided = decision(kept, _finals(rows, comparisons))
     best, about = decided.winner or next(iter(decided.best), None), (first.created, group_key(first))
     if best is None:
-        return _Found(*about, title_without_machine(first))
+        return _Found(*about, title(first, machine=False))
     base, goal = stated_over(baselines(kept)), decided.objective.goal
     gain = speedup(best.record, base) if base is not best.record and goal == "latency" else None
     said = [] if gain is None or base is None else [f"{gain.ratio:.2f}x {name_of(base)}"]
@@ -145,13 +145,13 @@ def _of_sweep(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -
     said += ["faster in a final"] if decided.winner is not None else []
     figure = f"{COLUMNS['median_ms'].text(best.record, Context(best.id, {}))} ms"
     figure = figure if goal == "latency" else goal_text(best.record, goal)
-    return _Found(*about, title_without_machine(first), best, name_of(best.record), figure, said)
+    return _Found(*about, title(first, machine=False), best, name_of(best.record), figure, said)
 
 
 def _of_run(entries: Sequence[StoredPipeline]) -> _Found:
     """The fastest mix that is ok."""
     first = entries[0].record
-    about = first.created, subject_key(first), pipeline_title(first)
+    about = first.created, subject_key(first), pipeline_title(first, machine=False)
     timed = [(row, made) for row in named(entries) if row.record.status == "ok" and (made := figures(row.record))]
     if not timed:
         return _Found(*about)
@@ -204,7 +204,7 @@ def _subject(
     parameters = counted(first.parameters, "parameter", form=",")
     apart = [entry for entry in compared if not entry.record.sweep]
     return Section(
-        title_without_machine(first),
+        title(first, machine=False),
         blocks(
             Text(f"{parameters}, {first.flops / 1e9:.2f} GFLOP a call. {config}."),
             *(_sweep(each, _finals(each, compared), ceilings, between, cited) for each in reversed(_sweeps(rows))),

@@ -29,7 +29,6 @@ from bakeoff.report.pipelines import (
     pipeline_tables,
     subject_key,
     title,
-    title_without_machine,
 )
 from bakeoff.trace.table import profile_table
 
@@ -73,7 +72,7 @@ def every_run(runs: Iterable[StoredPipeline], cited: links.Cited) -> Section | N
     for _, of_subject in groupby(ordered, key=lambda entry: subject_key(entry.record)):
         found = by_run(sorted(of_subject, key=lambda entry: (entry.record.created, entry.id)))
         folded = (_run(entries, cited) for entries in reversed(found))
-        made.append(Section(title_without_machine(found[-1][0].record), tuple(folded)))
+        made.append(Section(title(found[-1][0].record, machine=False), tuple(folded)))
     return Section("Pipelines", tuple(made)) if made else None
 
 

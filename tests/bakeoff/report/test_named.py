@@ -48,7 +48,7 @@ def names(text: str) -> list[str]:
         ("unet:py.call/eager", [UNET.label]),
         (str(UNET.variant), [UNET.label]),
         (groups.title(UNET), [UNET.label]),
-        (groups.title_without_machine(DECODER), [DECODER.label]),
+        (groups.title(DECODER, machine=False), [DECODER.label]),
         (groups.title(TWO), [TWO.label]),
         ("sweep-2", [DECODER.label]),
         ("twin", [TWIN.label, TWO.label]),

@@ -27,8 +27,8 @@ from bakeoff.models.words import counted
 from bakeoff.process.environment import IN_WORKER
 from bakeoff.process.guard import CALLER
 from bakeoff.record.schema import Record
+from bakeoff.record.source import content_hash
 from bakeoff.record.store import Records, Stored, StoredComparison, load_all
-from bakeoff.record.user_source import content_hash
 from bakeoff.report.document import Document
 from bakeoff.report.groups import groups, newest
 from bakeoff.report.pages.sweep import newest_tables

@@ -20,7 +20,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import AskedSizes
 from bakeoff.plan.brought import brought_reference, described_elsewhere
 from bakeoff.process.jobs import DescribeJob
-from bakeoff.record.user_source import archive_hash, content_hash, file_hash
+from bakeoff.record.source import archive_hash, content_hash, file_hash
 from bakeoff.sweeps.describe import describe
 from bakeoff.sweeps.progress import Progress
 

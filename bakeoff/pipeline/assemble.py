@@ -17,9 +17,8 @@ from bakeoff.record.policy import Policy
 from bakeoff.record.redact import recorded_environment, without_folders
 from bakeoff.record.schema import MEASURED, SCHEMA, Finding, Source, Status, new_finding
 from bakeoff.record.selftest_stamp import read_stamp
-from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash
+from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash, pipeline_hash
 from bakeoff.record.store import now
-from bakeoff.record.user_source import pipeline_hash
 from bakeoff.sweeps.assemble import ended_status, ending, host_findings, issue_findings
 
 How = Literal["alone", "interleaved", "in turn"]

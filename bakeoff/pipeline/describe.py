@@ -18,8 +18,7 @@ from bakeoff.models.pipelines.single import PREFIX, single
 from bakeoff.models.types import Device
 from bakeoff.process.jobs import DescribeLoopJob
 from bakeoff.record.codec import encode_json
-from bakeoff.record.source import code_hash
-from bakeoff.record.user_source import pipeline_hash
+from bakeoff.record.source import code_hash, pipeline_hash
 from bakeoff.sweeps.describe import describe
 from bakeoff.sweeps.progress import Progress
 

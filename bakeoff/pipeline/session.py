@@ -14,9 +14,8 @@ from bakeoff.pipeline.plan import MixPlan, PipelinePlan
 from bakeoff.process.environment import user_code_path, worker_environment
 from bakeoff.process.jobs import LoopReferenceJob, ProfileRequest, floor_file
 from bakeoff.process.supervisor import Launch, Outcome, run_job
-from bakeoff.record.source import component_hash
+from bakeoff.record.source import component_hash, pipeline_hash
 from bakeoff.record.store import StoredPipeline
-from bakeoff.record.user_source import pipeline_hash
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.row import References, made_launch
 from bakeoff.sweeps.seal import changed_files, discard, read_seal, seal_folder

@@ -3,7 +3,7 @@
 Rows are compared only where these agree: a table must not divide the time of one model, or of one way of measuring, by
 that of another. They are computed anew for each record, since files may be edited while a sweep runs. Files are hashed
 by their names within their package, so a wheel and a checkout of the same code agree. The hash of a user's own model is
-that of its description; each worker checks that its file is still the one that was described (user_source.py).
+that of its description; each worker checks that its file is still the one that was described.
 """
 
 import ast
@@ -17,7 +17,9 @@ from pathlib import Path
 
 from bakeoff.backends import backend_module, resolve_backend
 from bakeoff.models import component_module, resolve_component
+from bakeoff.models.brought.about import Source as UserSource
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.lookup import file_of
 from bakeoff.models.pipelines import pipeline_modules
 from bakeoff.record.schema import BackendSource, Record, Source
 from bakeoff.variant import Variant
@@ -62,15 +64,6 @@ def component_hash(reference: str) -> str:
         return component.source_hash
     network = component.network
     return _hash(_closure([network, component_module(reference), *_DRAWN_BY], "bakeoff.models"))
-
-
-def loop_hash(reference: str) -> str:
-    """Hash of a pipeline by its name or package.module:CLASS: its files, and what they import of the lab's models or of
-    their own folder. That of one in a file is `user_source.pipeline_hash`.
-
-    Raises BakeoffError when a module cannot be found.
-    """
-    return _hash(_closure(pipeline_modules(reference), "bakeoff.models"))
 
 
 def backend_source(reference: str) -> BackendSource:
@@ -190,3 +183,76 @@ def same_code(a: Record, b: Record) -> bool:
     """Whether both ran the same code with the same libraries: basis, and the backends that both use."""
     ours, theirs = backends_of(a), backends_of(b)
     return basis_of(a) == basis_of(b) and all(ours[name] == theirs[name] for name in ours.keys() & theirs.keys())
+
+
+def check_unchanged(name: str, source: UserSource) -> None:
+    """Raises BakeoffError where the file of a function, or an archive, is another one than was described.
+
+    A live module's folder lies in the cache, where nobody edits it.
+    """
+    path = Path(source.path)
+    if source.kind == "live":
+        return
+    found = file_hash(path) if source.kind == "function" else archive_hash(path)
+    if found != source.hash:
+        asked = f"{path.name}:{source.function}" if source.function else path.name
+        text = f"{name}: {path.name}, or a file that it imports, was changed after it was described; name it as {asked}"
+        raise BakeoffError(text, "bad-user-code")
+
+
+def file_hash(path: Path) -> str:
+    """Hash of a Python file and what it imports of its own folder."""
+    return _content_hash(_code(path))
+
+
+def pipeline_hash(reference: str) -> str:
+    """Hash of a pipeline by its name, FILE.py:CLASS or package.module:CLASS: its files, and what they import of the
+    lab's models or of their own folder.
+
+    Raises BakeoffError when a file or module cannot be found.
+    """
+    file, _, _ = reference.rpartition(":")
+    if file.endswith(".py"):
+        return file_hash(file_of(file))
+    return _hash(_closure(pipeline_modules(reference), "bakeoff.models"))
+
+
+def archive_hash(path: Path) -> str:
+    """Hash of an exported program."""
+    return _content_hash([("", path)])
+
+
+def content_hash(folder: Path) -> str:
+    """Hash of the files of a live module's folder."""
+    return _content_hash([(path.name, path) for path in sorted(folder.iterdir()) if path.is_file()])
+
+
+def _code(path: Path) -> Iterator[tuple[str, Path]]:
+    """The file and what it imports of its own folder, each with its name there."""
+    waiting, found = [path], dict[Path, str]()
+    while waiting:
+        file = waiting.pop()
+        if file in found:
+            continue
+        found[file] = file.relative_to(path.parent).as_posix()
+        try:
+            names = list(imports(file, ".".join(file.relative_to(path.parent).with_suffix("").parts)))
+        except OSError as error:
+            raise BakeoffError(f"{file}: {error.strerror}; make it readable", "bad-user-code") from error
+        except SyntaxError as error:
+            raise BakeoffError(f"{file.name}, line {error.lineno}: {error.msg}; correct it", "bad-user-code") from error
+        for name in names:
+            place = path.parent.joinpath(*name.split("."))
+            waiting += [one for one in (place.with_suffix(".py"), place / "__init__.py") if one.is_file()]
+    return iter(sorted((name, file) for file, name in found.items()))
+
+
+def _content_hash(files: Iterable[tuple[str, Path]]) -> str:
+    digest = hashlib.sha256()
+    for name, path in files:
+        try:
+            with path.open("rb") as file:
+                digest.update(f"{name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+        except OSError as error:
+            raise BakeoffError(f"{path}: {error.strerror}; make it readable", "bad-user-code") from error
+    return digest.hexdigest()[:16]

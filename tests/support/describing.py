@@ -6,7 +6,7 @@ from typing import Any
 
 from bakeoff.models.brought.about import About, Source, read_about
 from bakeoff.process.jobs import DescribeJob, Subject
-from bakeoff.record.user_source import file_hash
+from bakeoff.record.source import file_hash
 from bakeoff.worker.brought.describe import describe_model
 from bakeoff.worker.subject import LoadedSubject, load_subject
 

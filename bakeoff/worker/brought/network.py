@@ -22,7 +22,7 @@ from bakeoff.models.component import Component, TensorSpec, Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import Constant, Entries, Fields, Items, Node, Signature, TensorLeaf, class_at, made_of
 from bakeoff.models.weights import fingerprint
-from bakeoff.record.user_source import check_unchanged
+from bakeoff.record.source import check_unchanged
 from bakeoff.worker.brought.load import load_module
 
 

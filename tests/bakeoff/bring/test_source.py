@@ -6,7 +6,7 @@ import pytest
 
 from bakeoff.bring.bring import is_brought, read_source
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record.user_source import check_unchanged
+from bakeoff.record.source import check_unchanged
 
 FACTORY = "import helper\ndef model():\n    return helper.made()\n"
 

@@ -12,7 +12,7 @@ from torch import nn
 from bakeoff.models.brought.about import Source
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.weights import fingerprint
-from bakeoff.record.user_source import file_hash
+from bakeoff.record.source import file_hash
 from bakeoff.worker.brought import load
 from bakeoff.worker.brought.load import check_repeats, load_module
 

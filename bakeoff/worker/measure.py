@@ -167,21 +167,12 @@ def _checked(
     status, reason = decide_status(proof.fell_back, parity, problem, alarms)
     of_sizes = size_findings(sizes)
     status, reason = status_with_sizes(status, reason, of_sizes)
-    timing = timed.timing
-    left = left_findings(checked, proof, after.ran, median(timing.latency.samples_ns))
+    left = left_findings(checked, proof, after.ran, median(timed.timing.latency.samples_ns))
+    remarks = [*left, *denormals_findings(checked.loaded.component, status)]
     made = replace(
-        _timed_measurement(checked, timed, chosen, proof, parity),
+        _timed_measurement(job, checked, timed, chosen, proof, parity, [*alarms, *of_sizes], remarks),
         status=status,
         reason=reason,
-        findings=(
-            *timing.findings,
-            *alarms,
-            *of_sizes,
-            *timing_remarks(timing, job),
-            *left,
-            *denormals_findings(checked.loaded.component, status),
-            *_remarks(job, timed, parity, checked.reference.unmeasured),
-        ),
         memory=after.memory,
         input_copy=after.input_copy,
         sizes=sizes,
@@ -203,29 +194,27 @@ def _unchecked(
     status, reason = decide_status(proof.fell_back, parity, checked.watch.problem, ())
     if status == "ok":
         status, reason = stage.status, stage.reason
-    timing = timed.timing
     alarms = [*stored_alarms(timed.checks.problem), *settings_alarms(chosen, settings()), *timed.gpu.alarms()]
-    return replace(
-        _timed_measurement(checked, timed, chosen, proof, parity),
-        status=status,
-        reason=reason,
-        findings=(
-            *timing.findings,
-            *alarms,
-            *timing_remarks(timing, job),
-            *_remarks(job, timed, parity, checked.reference.unmeasured),
-        ),
-        traceback=traceback_text(stage.error),
-    )
+    made = _timed_measurement(job, checked, timed, chosen, proof, parity, alarms)
+    return replace(made, status=status, reason=reason, traceback=traceback_text(stage.error))
 
 
 def _timed_measurement(
-    checked: CheckedVariant, timed: _Timed, chosen: Mapping[str, Scalar], proof: ProofRecord, parity: Parity
+    job: MeasureJob,
+    checked: CheckedVariant,
+    timed: _Timed,
+    chosen: Mapping[str, Scalar],
+    proof: ProofRecord,
+    parity: Parity,
+    alarms: Sequence[Finding],
+    remarks: Sequence[Finding] = (),
 ) -> Measurement:
-    """What the build and the clocks told, before its status is decided."""
+    """What the build and the clocks told, with findings, as if it were ok."""
     timing = timed.timing
+    others = _remarks(job, timed, parity, checked.reference.unmeasured)
     return Measurement(
         status="ok",
+        findings=(*timing.findings, *alarms, *timing_remarks(timing, job), *remarks, *others),
         build=checked.built.cost,
         proof=proof,
         parity=parity,

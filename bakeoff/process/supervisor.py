@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -275,35 +275,36 @@ class LiveWorker:
         """End the worker if it has not ended, and say how it went."""
         self._end()
         assert self._report is not None
-        report = self._report
+        return replace(
+            self._ending(self._report.get("code"), result_type),
+            wall_s=self._wall_s,
+            phase=self.phase,
+            leftovers=self._report.get("leftovers", 0),
+            log_dropped=self._report.get("log_dropped", 0),
+            phase_s=_spent_s(self.timeline),
+            worker_phase_s=_spent_s(self._worker_timeline),
+            gpu_peaks=self._meter.peaks(),
+            watched=self._watched,
+        )
 
-        def outcome(kind: Any, reason: str = "", value: Any = None, code: ErrorCode = "") -> Outcome:
-            leftovers, dropped = report.get("leftovers", 0), report.get("log_dropped", 0)
-            return Outcome(
-                *(kind, reason, value, self._wall_s, self.phase, leftovers, dropped, code),
-                phase_s=_spent_s(self.timeline),
-                worker_phase_s=_spent_s(self._worker_timeline),
-                gpu_peaks=self._meter.peaks(),
-                watched=self._watched,
-            )
-
+    def _ending(self, code: int | None, result_type: type) -> Outcome:
+        """How it went, by the exit code that its guard reported; None: that was killed, or it killed the worker."""
         if self._late:
             limit, total = self._deadlines.of(self.phase), self._deadlines.total
             if self._wall_s >= total:
-                return outcome("timeout", f"not done after {total:.0f} s, in phase {self.phase}")
-            return outcome("timeout", f"{self.phase} took longer than {limit:.0f} s")
-        code = report.get("code")
+                return Outcome("timeout", f"not done after {total:.0f} s, in phase {self.phase}")
+            return Outcome("timeout", f"{self.phase} took longer than {limit:.0f} s")
         if code == 0:
-            return _read_result(self._folder / "result.json", self._seals, result_type, self.phase, outcome)
+            return _read_result(self._folder / "result.json", self._seals, result_type, self.phase)
         if code == -signal.SIGKILL and _kernel_oom_kills() > self._ooms_before:
-            return outcome("oom", f"killed by the kernel's out-of-memory killer in phase {self.phase}")
+            return Outcome("oom", f"killed by the kernel's out-of-memory killer in phase {self.phase}")
         if code is None:
-            return outcome("crashed", f"the guard of the worker was killed in phase {self.phase}")
+            return Outcome("crashed", f"the guard of the worker was killed in phase {self.phase}")
         if code < 0:
             with contextlib.suppress(ValueError):
-                return outcome("crashed", f"{signal.Signals(-code).name} in phase {self.phase}")
+                return Outcome("crashed", f"{signal.Signals(-code).name} in phase {self.phase}")
         text = f"exit code {code} without a result in phase {self.phase}: {_last_line(self._log)}"
-        return outcome("crashed", text)
+        return Outcome("crashed", text)
 
     def _end(self) -> None:
         with alarm_waits():  # what is half ended cannot be ended again
@@ -394,29 +395,27 @@ def _read_report(status: int, process: "subprocess.Popen[bytes]") -> dict[str, A
     return report
 
 
-def _read_result(
-    path: Path, seals: Sequence[str], result_type: type, phase: str, outcome: Callable[..., Outcome]
-) -> Outcome:
+def _read_result(path: Path, seals: Sequence[str], result_type: type, phase: str) -> Outcome:
     """The outcome by the result file, which must be the one that the worker sealed at the end of its own code."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
-            return outcome("crashed", "the result file cannot be read: it is not a plain file")
+            return Outcome("crashed", "the result file cannot be read: it is not a plain file")
         if path.stat().st_size > RESULT_LIMIT_BYTES:
-            return outcome("crashed", f"the result file is larger than {RESULT_LIMIT_BYTES} bytes")
+            return Outcome("crashed", f"the result file is larger than {RESULT_LIMIT_BYTES} bytes")
         data = path.read_bytes()
         if [hashlib.sha256(data).hexdigest()] != list(seals):
             state = "changed after it was sealed" if seals else "not written by the lab"
-            return outcome("crashed", f"the result file was {state}")
+            return Outcome("crashed", f"the result file was {state}")
         answer = msgspec.json.decode(data, type=Answer)
         if answer.refused:
-            return outcome("refused", answer.refused, code=answer.refused_code)
+            return Outcome("refused", answer.refused, code=answer.refused_code)
         if answer.out_of_memory:
-            return outcome("oom", f"{answer.out_of_memory} in phase {phase}")
-        return outcome("result", value=read_as(answer.value, result_type))
+            return Outcome("oom", f"{answer.out_of_memory} in phase {phase}")
+        return Outcome("result", value=read_as(answer.value, result_type))
     except FileNotFoundError:
-        return outcome("crashed", "exit code 0 without a result")
+        return Outcome("crashed", "exit code 0 without a result")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OSError) as error:
-        return outcome("crashed", f"the result file cannot be read: {error}")
+        return Outcome("crashed", f"the result file cannot be read: {error}")
 
 
 def _last_line(log: Path) -> str:

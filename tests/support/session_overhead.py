@@ -15,8 +15,10 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Protocol
 
+from bakeoff.process.phases import Block
 from bakeoff.profile.profiler import Profiler
 from bakeoff.profile.settings import Settings
+from bakeoff.race import take_turns
 from bakeoff.record.monitor import MonitorCost
 from bakeoff.record.schema import SCHEMA, Comparison, Round, Samples
 from bakeoff.record.session import SessionRecord
@@ -121,28 +123,34 @@ def _hash(count: int) -> None:
         update(_BLOCK)
 
 
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A side of the race: blocks of units, each within a session of its own."""
+
+    open_session: Open
+    unit: ToyUnit
+    units: int
+    live: bool = True
+
+    def block(self) -> Block:
+        """Nanoseconds of each unit, without the first ones."""
+        samples = []
+        with self.open_session() as session:
+            for _ in range(WARM_UNITS):
+                self.unit.run(session)
+            for _ in range(self.units):
+                started = time.perf_counter_ns()
+                self.unit.run(session)
+                samples.append(time.perf_counter_ns() - started)
+        return Block(tuple(samples), 0.0)
+
+
 def time_blocks(ways: Mapping[str, Open], unit: ToyUnit, rounds: int, units: int, seed: int) -> Comparison:
     """In each round a block of `units` of each way, in random order; the sides of the comparison are the ways."""
-    order, opens = random.Random(seed), list(ways.values())
-    made = []
-    for _ in range(rounds):
-        places = order.sample(range(len(opens)), len(opens))
-        found = {place: _block(opens[place], unit, units) for place in places}
-        made.append(Round(tuple(places), tuple(found[place] for place in range(len(opens)))))
-    return Comparison(SCHEMA, now(), "", "interleaved", seed, (), tuple(made))
-
-
-def _block(open_session: Open, unit: ToyUnit, units: int) -> Samples:
-    """Nanoseconds of each unit, without the first ones."""
-    samples = []
-    with open_session() as session:
-        for _ in range(WARM_UNITS):
-            unit.run(session)
-        for _ in range(units):
-            started = time.perf_counter_ns()
-            unit.run(session)
-            samples.append(time.perf_counter_ns() - started)
-    return Samples(samples)
+    sides = {place: _Way(open_session, unit, units) for place, open_session in enumerate(ways.values())}
+    made = take_turns(sides, random.Random(seed), lambda done: done < rounds)
+    found = (Round(each.order, tuple(Samples(each.blocks[place].samples_ns) for place in sides)) for each in made)
+    return Comparison(SCHEMA, now(), "", "interleaved", seed, (), tuple(found))
 
 
 def way_costs(ways: Sequence[str], comparison: Comparison) -> tuple[WayCost, ...]:

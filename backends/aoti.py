@@ -193,9 +193,19 @@ def _cached_package(
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
     made = _cached_package(module, inputs, options, context)
     weights = _set_weights(made.package, made.weights) if made.separate_bytes else {}
-    proof = _prove(made.path, made.program.graph, made.graph, made.cached, made.separate_bytes)
+    called = operators(made.program.graph)
+    proof = _prove(made.path, called, made.graph, made.cached, made.separate_bytes)
+    if not made.separate_bytes:  # those are the module's
+        context.keep(lambda: {"file": made.path.name, "graph": made.graph, "operators": called})
     layouts = input_layouts(inputs, context.sizes)
     return _Package(made.path, made.package, layouts, weights, proof, context.sizes)
+
+
+def _open(kept: Mapping[str, Any], inputs: "Mapping[str, Tensor]", _options: Options, context: BuildContext) -> Engine:
+    path = context.cache_dir / kept["file"]
+    package = _load_whole(path)
+    proof = _prove(path, kept["operators"], kept["graph"], True, 0)
+    return _Package(path, package, input_layouts(inputs), {}, proof)
 
 
 def _set_weights(package: Package, weights: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
@@ -218,7 +228,7 @@ def _load_whole(path: Path) -> Package:
     return load_package(path)
 
 
-def _prove(path: Path, graph: Any, hashed: str, cached: bool, separate_bytes: int) -> Proof:
+def _prove(path: Path, called: Mapping[str, int], hashed: str, cached: bool, separate_bytes: int) -> Proof:
     """Read the proof from the package: the calls in its C++ wrapper, and whether it holds a compiled library."""
     with zipfile.ZipFile(path) as package:
         names = package.namelist()
@@ -234,7 +244,7 @@ def _prove(path: Path, graph: Any, hashed: str, cached: bool, separate_bytes: in
         fell_back="" if loaded and sources else "nothing: the package holds no compiled library",
         graphs=1,
         graph_breaks=0,
-        operators_inside=operators(graph),
+        operators_inside=called,
         operators_outside=library,
         facts={
             "kernels_called": sum(kernels.values()),
@@ -293,6 +303,7 @@ BACKEND = Backend(
     name="aoti",
     summary="AOTInductor: exported, compiled into a package, loaded back",
     build=_build,
+    open=_open,
     options=Options,
     defaults=(
         DefaultOptions(Options(), devices=("cpu",), dtypes=("bf16",), suite="quick"),

@@ -72,6 +72,10 @@ class DefaultOptions:
     """Only for components that have one of these layers; empty: for all components."""
 
 
+def _keep_nothing(_save: Callable[[], Mapping[str, Any]]) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class BuildContext:
     """The variant, host settings and folders of one build.
@@ -99,6 +103,11 @@ class BuildContext:
     headers: tuple[Path, ...] = ()
     """C++ headers of torch that were precompiled with this host's compiler, and their sources. A build on a CPU that
     compiles with them need not precompile them itself."""
+    keep: Callable[[Callable[[], Mapping[str, Any]]], None] = _keep_nothing
+    """Takes a function that leaves in `cache_dir` what `Backend.open` needs of the engine that was built, and returns
+    the rest as JSON values. It is called at once, untimed, where engines are kept."""
+    opens: bool = False
+    """An earlier build has filled `cache_dir`, and this one need not look whether what is there fits the host."""
     untimed: Callable[[], AbstractContextManager[None]] = nullcontext
     """A context for work that only this project needs, such as hashing the weights for the key of its cache. It is left
     out of the build's seconds, and stated beside them."""
@@ -239,6 +248,7 @@ class Engine(ABC):
 
 
 BuildFunction = Callable[["nn.Module", "Mapping[str, Tensor]", Any, BuildContext], Engine]
+OpenFunction = Callable[[Mapping[str, Any], "Mapping[str, Tensor]", Any, BuildContext], Engine]
 PrepareFunction = Callable[["nn.Module", "Mapping[str, Tensor]", Any, BuildContext], Prepared]
 
 
@@ -369,6 +379,9 @@ class Backend:
     summary: str
     build: BuildFunction | None = None
     prepare: PrepareFunction | None = None
+    open: OpenFunction | None = None
+    """Opens, without the module, the engine of which `BuildContext.keep` got what it is given; raises what its library
+    raises for damaged files. None: its engines are always built."""
     options: type = NoOptions
     baseline: bool = False
     """Speed-ups are computed against this backend."""

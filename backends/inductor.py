@@ -37,6 +37,7 @@ from bakeoff.backends.torch_internals import (
     inductor_mode,
     marked,
     separate_sizes,
+    without_trials,
 )
 from bakeoff.backends.tracing import trace_operators
 
@@ -91,10 +92,12 @@ class _Compiler:
     again while it makes the code, and would store those with it."""
     untimed: Callable[[], AbstractContextManager[None]] = nullcontext
     """`BuildContext.untimed`"""
+    opens: bool = False
+    """`BuildContext.opens`"""
     compiler_name: str = "inductor"
 
     def __call__(self, graph: "fx.GraphModule", inputs: "list[Tensor]") -> Any:
-        with self.log.compiling(graph):
+        with self.log.compiling(graph), without_trials() if self.opens else nullcontext():
             if not self.freezes:
                 return compile_with_inductor(graph, inputs, self.settings)
             with self.untimed():
@@ -153,6 +156,7 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
         captures=context.device == "cuda" and bool(settings.get("triton.cudagraphs")),
         freezes=options.freezing and (context.device == "cuda" or options.mode == "default"),
         untimed=context.untimed,
+        opens=context.opens,
     )
     compiled = call = compile_whole(module, compiler)
 

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 _HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
+_BLOB = "openvino.blob"
+"""The compiled model with its weights, in the cache folder."""
 _HEAVY = ("Convolution", "GroupConvolution", "FullyConnected", "MatMul", "Deconvolution")
 
 
@@ -211,17 +213,36 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     sizes = context.sizes
     model, program = _convert(module, inputs, sizes)
     compiled = _compile(model, options, context.dtype, context.threads, context.trace)
+    hashed, passed_through = _graph_hash(model), _pass_through(model)
+
+    def save() -> Mapping[str, Any]:
+        (context.cache_dir / _BLOB).write_bytes(compiled.export_model().getbuffer())
+        return {"graph": hashed, "passed_through": passed_through}
+
+    context.keep(save)
     return _Compiled(
         compiled,
         input_layouts(inputs, sizes),
         _output_types(compiled),
-        _pass_through(model),
-        _prove(compiled, model, context.dtype),
+        passed_through,
+        _prove(compiled, hashed, context.dtype),
         context.trace,
         _read_in_place(program),
         sizes,
         output_shapes(program) if sizes else None,
     )
+
+
+def _open(kept: Mapping[str, Any], inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
+    with _without_telemetry():
+        import openvino
+
+    blob = (context.cache_dir / _BLOB).read_bytes()
+    settings = _settings(options, context.dtype, context.threads)
+    compiled = openvino.Core().import_model(blob, "CPU", settings)
+    passed_through = tuple((output, source) for output, source in kept["passed_through"])
+    proof = _prove(compiled, kept["graph"], context.dtype)
+    return _Compiled(compiled, input_layouts(inputs), _output_types(compiled), passed_through, proof, False, ())
 
 
 def _convert(
@@ -266,14 +287,17 @@ def _compile(
 ) -> "openvino.CompiledModel":
     import openvino
 
-    settings = {
+    return openvino.Core().compile_model(model, "CPU", _settings(options, dtype, threads, trace))
+
+
+def _settings(options: Options, dtype: str, threads: int, trace: bool = False) -> dict[str, Any]:
+    return {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_PRECISION_HINT": "f32" if options.hint == "typed" else _HINTS[dtype],
         "INFERENCE_NUM_THREADS": options.threads or threads,
         "NUM_STREAMS": str(options.streams),
         "PERF_COUNT": "YES" if trace else "NO",
     }
-    return openvino.Core().compile_model(model, "CPU", settings)
 
 
 def _pass_through(model: "openvino.Model") -> tuple[tuple[int, int], ...]:
@@ -332,12 +356,20 @@ def precision_fallback(dtype: str, products: Mapping[str, int]) -> str | None:
     return f"kernels of another dtype than {dtype}: convolutions and products ran {found}"
 
 
-def _prove(compiled: "openvino.CompiledModel", model: "openvino.Model", dtype: str) -> Proof:
+def _graph_hash(model: "openvino.Model") -> str:
+    """Hash of the operations and shapes of a model before it is compiled."""
+    listed = hashlib.sha256()
+    for operation in model.get_ordered_ops():
+        shapes = [str(port.get_partial_shape()) for port in operation.outputs()]
+        listed.update(f"{operation.get_type_name()} {shapes}\n".encode())
+    return listed.hexdigest()[:16]
+
+
+def _prove(compiled: "openvino.CompiledModel", hashed: str, dtype: str) -> Proof:
     """Read the proof from the compiled graph: the kernel of each node and the precision it runs in."""
     nodes: Counter[str] = Counter()
     heavy: Counter[str] = Counter()
     reference = 0
-    listed = hashlib.sha256()
     for node in compiled.get_runtime_model().get_ordered_ops():
         about = node.get_rt_info()
         kind, precision, kernel = (
@@ -349,9 +381,6 @@ def _prove(compiled: "openvino.CompiledModel", model: "openvino.Model", dtype: s
         reference += kernel.startswith("ref")
         if kind in _HEAVY:
             heavy[precision] += 1
-    for operation in model.get_ordered_ops():
-        shapes = [str(port.get_partial_shape()) for port in operation.outputs()]
-        listed.update(f"{operation.get_type_name()} {shapes}\n".encode())
     return Proof(
         fell_back=precision_fallback(dtype, heavy) or "",
         graphs=1,
@@ -360,7 +389,7 @@ def _prove(compiled: "openvino.CompiledModel", model: "openvino.Model", dtype: s
             "reference_kernels": reference,
             **{f"products_in_{precision}": count for precision, count in sorted(heavy.items())},
         },
-        graph_hash=listed.hexdigest()[:16],
+        graph_hash=hashed,
     )
 
 
@@ -449,6 +478,7 @@ BACKEND = Backend(
     name="openvino",
     summary="OpenVINO: the exported program converted and compiled for the CPU",
     build=_build,
+    open=_open,
     options=Options,
     defaults=(
         DefaultOptions(Options(), devices=("cpu",), dtypes=("bf16",)),

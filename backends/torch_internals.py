@@ -223,6 +223,30 @@ def frozen_graphs_cached(values: str) -> Iterator[None]:
         validator.check_tensor = staticmethod(check)
 
 
+@contextmanager
+def without_trials() -> Iterator[None]:
+    """Within it, inductor takes the libraries of its cache folder as they are, where this version of torch lets it.
+
+    Else each process that loads a graph preprocesses torch's headers, for the names of precompiled ones that it does
+    not need, and loads a library for each set of vector instructions in a process of its own: a second of CPU time
+    (torch/_inductor/codecache.py, _precompile_header; cpu_vec_isa.py, VecISA.check_build; 2.13).
+    """
+    from torch._inductor import codecache, cpu_vec_isa
+
+    trials: list[tuple[Any, str, Callable[..., Any]]] = [
+        (codecache, "_precompile_header", lambda *_, **_more: ""),
+        (cpu_vec_isa.VecISA, "_probe_load", lambda _set, path: Path(path).exists()),
+    ]
+    usual = [(owner, name, getattr(owner, name)) for owner, name, _ in trials if hasattr(owner, name)]
+    try:
+        for owner, name, instead in trials if len(usual) == len(trials) else ():
+            setattr(owner, name, instead)
+        yield
+    finally:
+        for owner, name, before in usual:
+            setattr(owner, name, before)
+
+
 def inductor_mode(mode: str) -> dict[str, Any]:
     """Inductor's settings that torch.compile's `mode` stands for."""
     from torch._inductor import list_mode_options
@@ -382,28 +406,27 @@ def fold_constants(graph: "nn.Module") -> None:
 class Package:
     """A loaded AOTInductor package."""
 
-    model: Any
-    """torch._inductor.package.AOTICompiledModel"""
+    loader: Any
+    """torch._C._aoti.AOTIModelPackageLoader"""
 
     @property
     def run(self) -> "Callable[[list[Tensor]], list[Tensor]]":
-        """List of inputs to list of outputs. It empties the list of inputs and does not check them.
-
-        AOTICompiledModel's `__call__` is slower.
-        """
-        run: Callable[[list[Tensor]], list[Tensor]] = self.model.loader.boxed_run
+        """List of inputs to list of outputs. It empties the list of inputs and does not check them."""
+        run: Callable[[list[Tensor]], list[Tensor]] = self.loader.boxed_run
         return run
 
     def constants(self) -> list[str]:
         """Names of the weights, as `load_constants` expects them."""
-        return list(self.model.get_constant_fqns())
+        return list(self.loader.get_constant_fqns())
 
     def load_constants(self, weights: "Mapping[str, Tensor]") -> None:
         """Use these weights without copying them; the caller must keep them alive. Every name must be given."""
-        self.model.load_constants(dict(weights), check_full_update=True, user_managed=True)
+        from torch.export.pt2_archive._package import AOTICompiledModel
+
+        AOTICompiledModel(self.loader).load_constants(dict(weights), check_full_update=True, user_managed=True)
 
     def metadata(self) -> dict[str, str]:
-        return dict(self.model.get_metadata())
+        return dict(self.loader.get_metadata())
 
 
 def compile_package(program: Any, path: Path, settings: Mapping[str, Any]) -> None:
@@ -443,10 +466,11 @@ KERNEL_CONTEXT = "KernelContextGuard _ctx("
 
 
 def load_package(path: Path) -> Package:
-    """Load a package. Raises RuntimeError for a file that this version of torch cannot load."""
-    from torch._inductor import aoti_load_package
+    """Load a package as torch's C++ does; `aoti_load_package` would import inductor. Raises RuntimeError for a file
+    that this version of torch cannot load."""
+    import torch
 
-    return Package(aoti_load_package(str(path)))
+    return Package(torch._C._aoti.AOTIModelPackageLoader(str(path), "model", False, 1, -1))
 
 
 def package_calls(wrapper: str) -> tuple[Counter[str], Counter[str]]:

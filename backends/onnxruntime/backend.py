@@ -29,7 +29,7 @@ from bakeoff.backends.backend import (
 )
 from bakeoff.backends.graphs import TORCH, input_layouts
 from bakeoff.backends.onnxruntime.artifact import FORMAT
-from bakeoff.backends.onnxruntime.export import ExportedModel, export_model
+from bakeoff.backends.onnxruntime.export import ExportedModel, export_model, open_model
 from bakeoff.backends.onnxruntime.options import INSTALL, PROVIDERS, Options, missing_library, provider_of
 from bakeoff.backends.onnxruntime.placement import read_placement
 from bakeoff.backends.onnxruntime.session import Session, outputs_of
@@ -98,7 +98,15 @@ def _quantises(options: Options) -> Quantisation:
 
 
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
-    made = export_model(module, inputs, options, context)
+    return _engine(export_model(module, inputs, options, context), inputs, options, context)
+
+
+def _open(kept: Mapping[str, Any], inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
+    made = open_model(context.cache_dir / kept["folder"], kept["graph"], options, context)
+    return _engine(made, inputs, options, context)
+
+
+def _engine(made: ExportedModel, inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
     session = made.opened.session
     names = tuple(value.name for value in session.get_inputs())
     proof = _prove(made)
@@ -162,6 +170,7 @@ BACKEND = Backend(
     name="onnxruntime",
     summary="ONNX Runtime: exported by torch.onnx, inputs and outputs bound in place",
     build=_build,
+    open=_open,
     options=Options,
     defaults=(
         DefaultOptions(Options(), devices=("cpu",), dtypes=("fp32",)),

@@ -60,15 +60,27 @@ def export_model(
     profile = context.work_dir / "profile" if context.trace else None
     stored = load_or_build(
         folder,
-        lambda saved: open_session(
-            saved / _MODEL, options, context.device, context.dtype, context.threads, context.cache_dir, profile
-        ),
+        lambda saved: _opened(saved, options, context, profile),
         lambda target: _convert(program, list(inputs), options, opset, target),
         context.work_dir / "onnx",
         load_errors(),
     )
+    context.keep(lambda: {"folder": folder.name, "graph": hashed})
     shapes = output_shapes(program) if context.sizes else None
     return ExportedModel(folder / _MODEL, stored.loaded, provider, hashed, stored.from_cache, shapes)
+
+
+def open_model(folder: Path, hashed: str, options: Options, context: BuildContext) -> ExportedModel:
+    """Open a model that an earlier build left in the cache; `hashed` is the hash of its graph."""
+    provider = provider_of(options, context.device)
+    preload(provider)
+    return ExportedModel(folder / _MODEL, _opened(folder, options, context), provider, hashed, True)
+
+
+def _opened(folder: Path, options: Options, context: BuildContext, profile: Path | None = None) -> Opened:
+    return open_session(
+        folder / _MODEL, options, context.device, context.dtype, context.threads, context.cache_dir, profile
+    )
 
 
 def _convert(

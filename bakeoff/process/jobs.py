@@ -110,6 +110,10 @@ class MeasureJob:
     """SHA-256 of each file in the reference folder, by name."""
     overlapped: bool = False
     """Other builds run at the same time, so that the seconds of this one would say little."""
+    engine: str = ""
+    """Hash of all that decides the engine but weights and inputs, under which its build keeps it; "": it does not."""
+    opens: bool = False
+    """Open the engine that an earlier build kept; built where there is none."""
 
 
 @dataclass(frozen=True, slots=True)

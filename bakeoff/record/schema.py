@@ -165,7 +165,8 @@ class BuildCost:
     A cold build on a CPU finds torch's own C++ headers precompiled, as every build but a user's first does.
     """
 
-    cache: Literal["none", "cold", "warm"]
+    cache: Literal["none", "cold", "warm", "stored"]
+    """What the build found in its cache folder; `stored`: the engine itself, as an earlier build kept it."""
     build_s: float | None
     """None where other builds ran at the same time (`overlapped`)."""
     warm_s: float | None = None

@@ -146,7 +146,7 @@ def build_seconds(build: BuildCost) -> str:
     built = _seconds(build.build_s, build.cpu_s)
     if build.cache == "none":
         return f"{built}/-"
-    if build.cache == "warm":
+    if build.cache in ("warm", "stored"):
         return f"-/{built}"
     return f"{built}/{_seconds(build.warm_s, build.warm_cpu_s)}"
 

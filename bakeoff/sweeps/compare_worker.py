@@ -50,7 +50,7 @@ class CompareWorker:
     def __enter__(self) -> "CompareWorker":
         open_cache(self.row)
         request = self.session.plan.request
-        job = measure_job(self.row, request.policy, self.references)
+        job = replace(measure_job(self.row, request.policy, self.references), opens=True)
         launch = launch_of(self.session, self.row, self.running, self.beside)
         self._worker = LiveWorker(
             CompareJob(job, self.heap_offset, request.objective.goal == "throughput"),

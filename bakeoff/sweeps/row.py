@@ -9,6 +9,8 @@ from pathlib import Path
 from types import NoneType
 
 from bakeoff.machine import build_cache, host
+from bakeoff.machine.files import digest
+from bakeoff.machine.identity import this_machine
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.plan.rows import Row, reference_folder
 from bakeoff.process.environment import WEIGHTS
@@ -16,6 +18,7 @@ from bakeoff.process.jobs import MeasureJob, ReferenceJob
 from bakeoff.process.phases import PHASES, DeadlineClass
 from bakeoff.process.supervisor import Deadlines, Launch, Outcome, run_job
 from bakeoff.record.policy import Policy
+from bakeoff.record.source import backend_source, component_hash, instrument_hash
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.seal import Seal, changed_files, discard, hashes, read_seal, seal_folder
 from bakeoff.sweeps.session import Session
@@ -109,6 +112,8 @@ def _make(session: Session, row: Row, folder: Path, launch: Launch, dtypes: Coll
 
 def measure_job(row: Row, policy: Policy, references: References | None) -> MeasureJob:
     """The job that builds the row's variant; without references it cannot be checked."""
+    sources = [component_hash(row.subject.component), *(backend_source(step.backend).hash for step in row.steps)]
+    machine = this_machine(row.subject.device).machine_class
     return MeasureJob(
         subject=row.subject,
         variant=str(row.variant),
@@ -119,16 +124,13 @@ def measure_job(row: Row, policy: Policy, references: References | None) -> Meas
         reference_hashes={} if references is None else references.hashes,
         cache_folder=str(row.cache_folder),
         quantisation=row.quantisation,
+        engine=digest([str(row.variant), row.config_id, sources, instrument_hash(), host.read_versions(), machine]),
     )
 
 
 def open_cache(row: Row, anew: bool = False) -> None:
-    """Make the folder of the row's compiler cache, as `build_cache.open_folder` does.
-
-    Everything of a backend that states no caches is removed first: what it keeps all the same would make its next build
-    look fast.
-    """
-    build_cache.open_folder(row.cache_folder, anew or not row.caches)
+    """Make the folder of the row's compiler cache, as `build_cache.open_folder` does."""
+    build_cache.open_folder(row.cache_folder, anew)
 
 
 def launch_of(session: Session, row: Row, running: Running, beside: int = 0) -> Launch:

@@ -137,7 +137,8 @@ def _references(session: Session, tried: Try) -> References | Record:
 
 def _task(session: Session, tried: Try, references: References, beside: int) -> Task:
     row, request = tried.row, session.plan.request
-    open_cache(row, anew=row.builds > 1 and row.process == 1)
+    # What a backend that states no caches keeps all the same would make its next build look fast.
+    open_cache(row, anew=not row.caches or (row.builds > 1 and row.process == 1))
     policy = replace(request.policy, trace=request.policy.trace and not tried.trace_apart)
     job = replace(measure_job(row, policy, references), overlapped=beside > 0)
     launch = replace(launch_of(session, row, tried.running, beside), timed=TIMED if request.monitor else ())

@@ -1,31 +1,36 @@
 """Builds a variant: prepares the module, has the last backend build an engine, and calls that once."""
 
+import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import Backend, BuildContext, Call, Engine, Prepared, Proof
+from bakeoff.backends.graphs import input_layouts
 from bakeoff.backends.torch_internals import snapshot
 from bakeoff.machine import paths
 from bakeoff.machine.build_cache import is_warm, mark_finished
+from bakeoff.machine.files import digest, write_atomically
 from bakeoff.machine.header_cache import header_folder, usable_headers
 from bakeoff.machine.processes import children_peak_bytes, helper_cpu_s, peak_bytes, reset_peaks, resident_bytes
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.options import options_of
 from bakeoff.models.words import counted
 from bakeoff.process.jobs import MeasureJob
+from bakeoff.record.codec import encode_json
 from bakeoff.record.schema import BuildCost
 from bakeoff.worker.checks import memory
 from bakeoff.worker.failures import StageError, first_line, status_of
 from bakeoff.worker.subject import LoadedSubject, cast_inputs, drawn_inputs, synchronise
 
+_Cache = Literal["cold", "warm", "stored"]
 _Steps = Sequence[tuple[Backend, Mapping[str, Any]]]
 
 
@@ -61,7 +66,8 @@ def build_engine(
     steps = [(resolve_backend(step.backend), step.options) for step in job.steps]
     pauses = _Pauses()
     context = replace(build_context(job, loaded, trace), untimed=pauses.pause)
-    warm = is_warm(context.cache_dir)
+    cache: _Cache = "warm" if is_warm(context.cache_dir) else "cold"
+    context = replace(context, opens=job.opens and cache == "warm")
     before_bytes = layer_bytes(loaded.module)
     activity = snapshot()
     resident = resident_bytes()
@@ -69,9 +75,15 @@ def build_engine(
     used_s, started = _cpu_s(), time.monotonic()
     try:
         example = _example(job, loaded, sets)
-        prepared = prepare(steps[:-1], loaded.module, example, context)
+        prepared, opened = Prepared(loaded.module), None
+        if job.engine and len(steps) == 1 and not trace and not context.sizes:
+            note = Path(job.cache_folder, f"{digest([job.engine, loaded.weights, input_layouts(example)])}.json")
+            opened = _open_kept(note, *steps[0], example, context) if context.opens else None
+            context = replace(context, keep=lambda save: _keep(note, save, pauses))
+        if opened is None:
+            prepared = prepare(steps[:-1], loaded.module, example, context)
         after_bytes = layer_bytes(prepared.module)
-        engine = _build_last(*steps[-1], prepared.module, example, context)
+        engine = opened or _build_last(*steps[-1], prepared.module, example, context)
         calls = tuple(engine.bind(inputs) for inputs in sets)
         calls[0]()
         synchronise(job.subject.device)
@@ -80,7 +92,7 @@ def build_engine(
         proof = engine.prove()
     except Exception as error:
         raise _failed(error, loaded.module) from error
-    cost = _cost(job, steps, spent, warm, resident, proof)
+    cost = _cost(job, steps, spent, cache if opened is None else "stored", resident, proof)
     fallback = None
     if job.quantisation:
         prepared, fallback = check_quantisation(prepared, proof.quantised, before_bytes, after_bytes)
@@ -148,10 +160,12 @@ class _Spent:
     """Wall time of the pauses."""
 
 
-def _cost(job: MeasureJob, steps: _Steps, spent: _Spent, warm: bool, resident_before: int, proof: Proof) -> BuildCost:
-    caches = any(backend.footprint.caches for backend, _ in steps)
+def _cost(
+    job: MeasureJob, steps: _Steps, spent: _Spent, cache: _Cache, resident_before: int, proof: Proof
+) -> BuildCost:
+    caches = cache == "stored" or any(backend.footprint.caches for backend, _ in steps)
     return BuildCost(
-        cache=("warm" if warm else "cold") if caches else "none",
+        cache=cache if caches else "none",
         build_s=None if job.overlapped else spent.wall_s,
         peak_bytes=max(0, peak_bytes() - resident_before),
         children_peak_bytes=children_peak_bytes() or None,
@@ -212,6 +226,23 @@ def _build_last(
 ) -> Engine:
     assert backend.build is not None, "the plan refuses a backend that cannot build in this position"
     return backend.build(module, inputs, options_of(backend, dict(options)), context)
+
+
+def _keep(note: Path, save: Callable[[], Mapping[str, Any]], pauses: "_Pauses") -> None:
+    """Note how the engine that was just built is opened; without room for its files, later builds build."""
+    with pauses.pause(), suppress(OSError, BakeoffError):
+        write_atomically(note, encode_json(save()))
+
+
+def _open_kept(
+    note: Path, backend: Backend, options: Mapping[str, Any], inputs: Mapping[str, Tensor], context: BuildContext
+) -> Engine | None:
+    """The engine that an earlier build kept; None where there is none, or its files are damaged."""
+    if backend.open is None or not note.exists():
+        return None
+    with suppress(Exception):
+        return backend.open(json.loads(note.read_bytes()), inputs, options_of(backend, dict(options)), context)
+    return None
 
 
 def check_quantisation(

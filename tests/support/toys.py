@@ -62,11 +62,18 @@ def relative(found: Tensor, wanted: Tensor) -> float:
 
 
 def build_toy(
-    text: str, folder: Path, trace: bool = False, seed: int = 0, change: Callable[[nn.Module], None] | None = None
+    text: str,
+    folder: Path,
+    trace: bool = False,
+    seed: int = 0,
+    change: Callable[[nn.Module], None] | None = None,
+    engine: str = "",
+    opens: bool = False,
 ) -> Toy:
     """Build `WORKLOAD/BACKENDS/DTYPE` on a CPU with one thread, its caches in `folder`; raises StageError.
 
-    `seed` is of the weights, and `change` does something to the module before it is built.
+    `seed` is of the weights, and `change` does something to the module before it is built. `engine` and `opens` are as
+    in `MeasureJob`.
     """
     variant = parse_variant(f"toy:tiny.{text}@cpu")
     backends = [(resolve_backend(use.name), use) for use in variant.backends]
@@ -77,7 +84,16 @@ def build_toy(
     subject = Subject("toy", "tiny", variant.workload, 1, seed, 0, "", "cpu", 1)
     steps = tuple(BackendStep(use.name, dict(use.options)) for use in variant.backends)
     job = MeasureJob(
-        subject, str(variant), steps, variant.dtype, Policy(), "", str(folder / "cache"), quantisation=quantisation
+        subject,
+        str(variant),
+        steps,
+        variant.dtype,
+        Policy(),
+        "",
+        str(folder / "cache"),
+        quantisation=quantisation,
+        engine=engine,
+        opens=opens,
     )
     with pytest.MonkeyPatch.context() as patch, flags(variant.dtype, 1):
         patch.setenv("BAKEOFF_CACHE", str(folder / "lab"))

@@ -1,12 +1,18 @@
-"""CPU time and memory of this process and of those that it started, directly or not, such as servers and pools that do
-part of a backend's work."""
+"""CPU time and memory of this process, of its helpers, and CPU time of all processes.
+
+Helpers are the processes that it started, directly or not, such as servers and pools that do part of a backend's work.
+"""
 
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 import psutil
+
+_BUSY = (1, 2, 3, 6, 7, 8)
+"""Columns of /proc/stat that count as used: user, nice, system, irq, softirq and steal (proc(5)); user includes what
+guests of this host took."""
 
 
 def descendants(pid: int) -> list[psutil.Process]:
@@ -38,6 +44,17 @@ def helper_cpu_s() -> float:
             times = process.cpu_times()
             total_s += times.user + times.system + times.children_user + times.children_system
     return total_s
+
+
+def used_cpu_s(cpus: Collection[int], stat: str = "/proc/stat") -> float:
+    """CPU seconds so far that all processes, and the hypervisor, used of the CPUs of these numbers."""
+    wanted, ticks = {f"cpu{number}" for number in cpus}, 0
+    with open(stat, encoding="ascii") as file:
+        for line in file:
+            columns = line.split()
+            if columns[0] in wanted:
+                ticks += sum(int(columns[index]) for index in _BUSY if index < len(columns))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def resident_bytes() -> int:

@@ -8,12 +8,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from bakeoff.machine import cgroups
-from bakeoff.machine.processes import helper_cpu_s
+from bakeoff.machine.processes import helper_cpu_s, used_cpu_s
 from bakeoff.models.types import Scalar
-
-_BUSY = (1, 2, 3, 6, 7, 8)
-"""Columns of /proc/stat that count as used: user, nice, system, irq, softirq and steal (proc(5)); user includes what
-guests of this host took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +89,4 @@ class CpuMeter:
 def _read(cpus: set[int]) -> _Spent:
     waited_us = cgroups.cpu_wait_us()
     waited_s = None if waited_us is None else waited_us / 1e6
-    return _Spent(time.monotonic(), _all_cpu_s(cpus), time.process_time(), helper_cpu_s(), waited_s)
-
-
-def _all_cpu_s(cpus: set[int], stat: str = "/proc/stat") -> float:
-    wanted, ticks = {f"cpu{number}" for number in cpus}, 0
-    with open(stat, encoding="ascii") as file:
-        for line in file:
-            columns = line.split()
-            if columns[0] in wanted:
-                ticks += sum(int(columns[index]) for index in _BUSY if index < len(columns))
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return _Spent(time.monotonic(), used_cpu_s(cpus), time.process_time(), helper_cpu_s(), waited_s)

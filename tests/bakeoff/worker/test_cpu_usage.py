@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="the worker's side")
 
 from bakeoff.machine import cgroups
+from bakeoff.machine.processes import used_cpu_s
 from bakeoff.process.jobs import MeasureJob, Subject
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Clock, Samples
@@ -117,8 +118,8 @@ def test_only_the_affinity_masks_cpus_are_looked_at(tmp_path: Path) -> None:
         "cpu2 1000 0 0 5000 0 0 0 0 500 0\n"
         "cpu12 7 7 7 7 7 7 7 7 7 7\n"
     )
-    assert cpu_usage._all_cpu_s({0}, str(stat)) == pytest.approx(1.36)
-    assert cpu_usage._all_cpu_s({1, 2}, str(stat)) == pytest.approx(10.0)
+    assert used_cpu_s({0}, str(stat)) == pytest.approx(1.36)
+    assert used_cpu_s({1, 2}, str(stat)) == pytest.approx(10.0)
 
 
 @pytest.mark.parametrize(("quota", "contention"), [(None, 0.25), (4.0, 0.25), (2.0, 0.05)])

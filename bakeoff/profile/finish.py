@@ -1,7 +1,12 @@
 """The record of a session that has ended."""
 
+import contextlib
+import os
+import platform
+import sys
 from dataclasses import fields
 from datetime import UTC, datetime
+from importlib import metadata
 from typing import TYPE_CHECKING
 
 from bakeoff.models.types import Scalar
@@ -10,17 +15,10 @@ from bakeoff.profile.recording import Recording
 from bakeoff.profile.settings import Settings
 from bakeoff.profile.stages import MOST_DEPTH, MOST_STAGES
 from bakeoff.record.monitor import Monitored
-from bakeoff.record.session import SESSION_SCHEMA, RangeTotal, RecordingCost, SessionRecord
+from bakeoff.record.session import GPU_MEMORY, SESSION_SCHEMA, RangeTotal, RecordingCost, SessionRecord
 
 if TYPE_CHECKING:
     from bakeoff.profile.session import Session
-import contextlib
-import os
-import platform
-import sys
-from importlib import metadata
-
-from bakeoff.record.session import GPU_MEMORY
 
 
 def make_record(session: "Session", status: str, ended_ns: int, monitored: Monitored | None) -> SessionRecord:

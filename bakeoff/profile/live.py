@@ -10,22 +10,16 @@ import sys
 import threading
 import weakref
 from collections import deque
-from time import thread_time_ns
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
-
-from bakeoff.profile.settings import Settings
-from bakeoff.record.session import RankFacts
-
-if TYPE_CHECKING:
-    from bakeoff.profile.recording import Snapshot
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from time import thread_time_ns
+from typing import TYPE_CHECKING, Any, TextIO
 
 from bakeoff.machine.terminal import one_line
 from bakeoff.models.words import counted
 
 if TYPE_CHECKING:
     from bakeoff.profile.recording import Snapshot
+    from bakeoff.profile.session import Session
 
 MOST_SHARE = 0.005
 """Of the interval that a refresh may take of one core."""
@@ -37,23 +31,12 @@ _running: "weakref.WeakSet[Live]" = weakref.WeakSet()
 _is_registered: list[bool] = []
 
 
-class Shown(Protocol):
-    """The part of a session that is shown."""
-
-    @property
-    def settings(self) -> Settings: ...
-    @property
-    def rank(self) -> RankFacts | None: ...
-    def snapshot(self) -> "Snapshot": ...
-
-
 class Live:
     """The display of one session, from `start` to `stop`."""
 
-    def __init__(self, session: Shown, settings: Settings | None = None) -> None:
-        """`settings` are those of the session unless others are given."""
+    def __init__(self, session: "Session") -> None:
         self._session = session
-        self._asked_s = (settings or session.settings).display_interval
+        self._asked_s = session.settings.display_interval
         self.interval_s = self._asked_s
         """Longer than was asked where a refresh costs too much."""
         self._costs: deque[int] = deque(maxlen=_COUNTED)

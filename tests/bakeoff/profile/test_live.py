@@ -120,7 +120,7 @@ def test_without_a_terminal_there_is_a_line_each_interval(monkeypatch: pytest.Mo
 
 def test_a_short_session_shows_its_end_once(monkeypatch: pytest.MonkeyPatch) -> None:
     stderr = plain_stderr(monkeypatch)
-    shown = Live(StandIn(), Settings(enabled=True, display_interval=3600.0))
+    shown = Live(StandIn(settings=Settings(enabled=True, display_interval=3600.0)))
     shown.start()
     shown.stop()
     shown.stop()
@@ -138,7 +138,7 @@ def test_only_the_first_rank_shows_itself(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_one_session_of_a_process_is_shown_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     stderr = plain_stderr(monkeypatch)
-    first, second = Live(StandIn(), Settings(display_interval=3600.0)), Live(StandIn())
+    first, second = Live(StandIn(settings=Settings(display_interval=3600.0))), Live(StandIn())
     first.start()
     second.start()
     second.stop()
@@ -211,7 +211,7 @@ def test_it_is_drawn_over_itself_and_what_is_printed_stays(monkeypatch: pytest.M
 
 def test_the_cursor_is_never_hidden_while_the_pipeline_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = own_terminal(monkeypatch)
-    shown = Live(StandIn(), Settings(display_interval=3600.0))
+    shown = Live(StandIn(settings=Settings(display_interval=3600.0)))
     shown.start()
     assert terminal.getvalue().endswith("\x1b[?25h"), "a process that is killed leaves nothing to repair"
     shown.stop()
@@ -252,7 +252,7 @@ def test_a_stuck_terminal_does_not_keep_the_pipeline(monkeypatch: pytest.MonkeyP
 
 def test_a_forked_child_prints_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = own_terminal(monkeypatch)
-    shown = Live(StandIn(), Settings(display_interval=3600.0))
+    shown = Live(StandIn(settings=Settings(display_interval=3600.0)))
     shown.start()
     assert sys.stderr is not terminal
     child = os.fork()

@@ -68,9 +68,19 @@ def document(compared: StoredComparison) -> Document:
         listed(Text(finding.text, finding.code) for finding in comparison.findings),
         *_differing(a, b),
         Text(_RULE, tone="faint"),
+        _of_builds(comparison),
         Text(f"seed {comparison.seed}, stored as {compared.id}", tone="faint"),
     )
     return Document(f"{name_of(a)} against {name_of(b)}: {title(a)}", made)
+
+
+def _of_builds(comparison: Comparison) -> Text | None:
+    """That the interval says nothing of builds, of the variants whose processes found what one build had left."""
+    builds = ((side, side.measurement.build) for side in comparison.sides[:2])
+    shared = [name_of(side) for side, build in builds if build is not None and build.cache not in ("none", "cold")]
+    names = " and of ".join(shared)
+    text = f"the processes of {names} shared a build: the interval covers processes, not builds"
+    return Text(text, tone="faint") if shared else None
 
 
 def finals(measured: Iterable[tuple[str, StoredComparison]], others: Iterable[tuple[str, str, str]]) -> Document:

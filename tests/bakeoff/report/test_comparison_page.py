@@ -8,7 +8,7 @@ from few_records import PAGES, TEN, at, ms
 from records import GPU_HOST, HOST, measurement
 
 from bakeoff.record.diff import differences
-from bakeoff.record.schema import KernelTime, ProofRecord, Record, TraceRecord
+from bakeoff.record.schema import BuildCost, KernelTime, ProofRecord, Record, TraceRecord
 from bakeoff.record.store import StoredComparison
 from bakeoff.report.document import Document, Link, Table
 from bakeoff.report.pages.comparison import apart, document, sections
@@ -112,6 +112,14 @@ def test_a_baseline_is_a_third_row_and_a_side_that_failed_has_its_reason() -> No
     text = terminal.render(document(StoredComparison("id", replace(final(fast, failed), rounds=()))))
     assert text.startswith("inductor fp32 against aoti fp32: no verdict, aoti fp32 was crashed\n")
     assert "crashed  exit code 1" in text
+
+
+def test_a_comparison_of_warm_builds_says_that_its_interval_is_of_processes() -> None:
+    fast, slow = at(1, "inductor", [5.0] * 20), at(2, "aoti", [10.0] * 20)
+    warm = replace(fast, measurement=replace(fast.measurement, build=BuildCost("warm", 1.0, 1.0, 0, 0)))
+    said = "the processes of inductor fp32 shared a build: the interval covers processes, not builds"
+    for side, expected in ((fast, False), (warm, True)):
+        assert (said in terminal.render(document(StoredComparison("id", final(side, slow))))) == expected
 
 
 def rows_of(*compared: StoredComparison) -> list[list[str]]:

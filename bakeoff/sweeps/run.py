@@ -53,8 +53,8 @@ def run_sweep(
 ) -> Done:
     """Time every row of `plan` that has no record yet, show the ranking, and run what is left to be found out.
 
-    That is: ceilings that are not known; of the rows that a final is between a warm build and a trace, so that no final
-    has a row that another compiler runs; the final of each subject; the warm builds and traces of the other rows. Of a
+    That is: ceilings that are not known; traces of the rows that a final is between, so that no final has a row that
+    another compiler runs; the final of each subject; warm builds, and the traces of the other rows. Of a
     variant that was built several times, the best build's cache folder becomes the usual one; those of the other builds
     are left for `bakeoff cache --clear`.
     Ctrl-C ends the sweep cleanly: what is timed is kept, the running worker is dead, the rest is in `interrupted`. A
@@ -183,13 +183,14 @@ class _Sweep:
         self.tell(f"{len(rows) - len(timed)} of {counted(len(rows), 'row')} left")
 
     def measure_ceilings(self) -> None:
-        """Show the ranking; measure the ceilings that are not known, and again where rows are faster than allowed."""
+        """Show the ranking; measure the ceilings that are not known, and again where rows are faster than allowed, and
+        check rows that were timed before that against them."""
         timed, session = self.measured.timed.values(), self.session
         second = sum(lacks_build(record) or lacks_trace(record) for record in timed)
         to_come = [
             *(["this machine's ceilings"] if session.unmeasured else []),
-            *([f"warm builds and traces of {counted(second, 'row')}"] if second else []),
             *(["the final"] if session.plan.request.final_s and len(self.measured.known) > 1 else []),
+            *([f"warm builds and traces of {counted(second, 'row')}"] if second else []),
         ]
         if to_come:
             session.progress.ranked(f"All rows are timed. Still to come: {', '.join(to_come)}.")
@@ -197,10 +198,18 @@ class _Sweep:
         if self.measured.known.keys() != self._before:
             records = [entry.record for entry in self.measured.known.values()]
             self.session = with_ceilings_again(self.session, self.measured.runs, records)
+        for record in list(timed):
+            checked = completed(record, record.measurement, self.session.ceilings)
+            if not lacks_build(record) and not lacks_trace(record):
+                self._keep_whole(checked, Unheard())
+            elif checked != record:
+                self.measured.keep_timed(checked)
+                if checked.status != record.status:
+                    session.progress.result(checked)
 
     def run_finals(self) -> None:
-        """Make the rows whole that finals are between, and run these. One that turns out to be no row that can be
-        recommended gives its place to the next best."""
+        """Trace the rows that finals are between where they lack it, and run these. One that turns out to be no row
+        that can be recommended gives its place to the next best."""
         plan = self.session.plan
         if not plan.request.final_s:
             return
@@ -208,7 +217,7 @@ class _Sweep:
             row
             for best in best_of(plan, self.measured.known).values()
             for row in best
-            if row.key in self.measured.timed
+            if row.key in self.measured.timed and lacks_trace(self.measured.timed[row.key])
         ]:
             self.complete(ahead)
         self.finals += run_finals(self.session, self.measured.known, self.measured.runs, self.limit)
@@ -216,9 +225,6 @@ class _Sweep:
     def complete(self, rows: Sequence[Row]) -> None:
         """Make the records of these rows whole, where they are not."""
         timed = self.measured.timed
-        for record in [timed[row.key] for row in rows if row.key in timed]:
-            if not lacks_build(record) and not lacks_trace(record):
-                self._keep_whole(completed(record, record.measurement, self.session.ceilings), Unheard())
         while left := [row for row in rows if row.key in timed]:
             complete_wave(self.session, [(row, timed[row.key]) for row in next_wave(left)], self._keep_whole)
 

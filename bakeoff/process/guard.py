@@ -177,26 +177,23 @@ def main(arguments: list[str]) -> None:
     running = True
     while running:
         for key, _ in selector.select():
-            if key.fd == output:
-                data = os.read(output, _CHUNK)
-                if data:
-                    log.write(data)
-                else:
-                    selector.unregister(output)
-            else:
+            if key.fd != output:
                 running = False
+            elif data := os.read(output, _CHUNK):
+                log.write(data)
+            else:
+                selector.unregister(output)
 
     finished = worker.poll() is not None
-    leftovers = kill_descendants() if finished else []
-    if not finished:
-        kill_descendants()
+    killed = kill_descendants()
     with contextlib.suppress(BlockingIOError):
         for _ in range(1024):
             data = os.read(output, _CHUNK)
             if not data:
                 break
             log.write(data)
-    report = {"code": worker.wait() if finished else None, "leftovers": len(leftovers), "log_dropped": log.finish()}
+    code, leftovers = (worker.wait(), len(killed)) if finished else (None, 0)
+    report = {"code": code, "leftovers": leftovers, "log_dropped": log.finish()}
     with contextlib.suppress(OSError):
         os.write(status, json.dumps(report).encode() + b"\n")
 

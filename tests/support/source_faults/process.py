@@ -10,8 +10,8 @@ FAULTS = (
         "process",
         "what a worker left running is not killed when it ended by itself",
         "bakeoff/process/guard.py",
-        "leftovers = kill_descendants() if finished else []",
-        "leftovers = descendants(os.getpid()) if finished else []",
+        "killed = kill_descendants()",
+        "killed = descendants(os.getpid()) if finished else kill_descendants()",
         (f"{_SUPERVISOR}::test_the_guard_kills_whoever_is_left",),
     ),
     Fault(

@@ -44,13 +44,14 @@ class Profiler:
         frames_per_block: int | None = None,
     ) -> None:
         """`device` as in `cuda`, `cuda:1` or `torch.device("cuda")`: ranges are timed on it too, and torch is imported;
-        "" and `cpu`: neither; None: `cuda` where torch is loaded and has one.
+        "" and `cpu`: neither; None: `cuda` where torch is loaded and has one when a session is made.
 
         `parallelism` matters where there are several ranks: `model` is one video by all of them, `data` one by each.
         `frames_per_block` says how many frames a block becomes when it is decoded, whose `block_size` is in latents.
         Raises BakeoffError, code bad-option, for other values.
         """
-        device = _device() if device is None else str(device)  # that of torch.device is a name
+        self._finds_device = device is None
+        device = "" if device is None else str(device)  # that of torch.device is a name
         if device not in ("", "cpu", "cuda") and not (device.startswith("cuda:") and device[5:].isdecimal()):
             raise BakeoffError(f"device is {device!r:.80}; give cpu, cuda or cuda:N", "bad-option")
         if parallelism not in get_args(Parallelism):
@@ -109,6 +110,8 @@ class Profiler:
         self.settings = _settings(self.config)
         if not self.settings.enabled:
             return NO_SESSION
+        if self._finds_device:
+            self.device = _device()
         if not isinstance(name, str) or not name:
             raise BakeoffError(f"name of a session is {name!r:.80}; give text", "bad-option")
         given: object = tags  # of a caller whose types nobody checked

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -154,6 +154,15 @@ def test_a_session_within_a_session_of_the_same_profiler_is_a_stage_of_it(tmp_pa
     record = record_of(outer)
     assert own_times(record) == {(): 0, ("inner",): 2}
     assert [(each.name, each.data["session"]) for each in record.events] == [("session_in_session", "inner")]
+
+
+def test_the_gpu_of_a_torch_that_is_loaded_is_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    profiler, told = Profiler(quiet(tmp_path)), Profiler(quiet(tmp_path), device="cpu")
+    assert profiler.device == ""
+    monkeypatch.setitem(sys.modules, "torch.cuda", SimpleNamespace(is_available=lambda: True))
+    for each in (profiler, told, Profiler()):
+        each.session("one")
+    assert (profiler.device, told.device) == ("cuda", "cpu")
 
 
 def test_a_session_is_used_once(tmp_path: Path, clock: Clock) -> None:

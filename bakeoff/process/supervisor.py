@@ -202,8 +202,11 @@ class LiveWorker:
         _guards.add(self._process.pid)
         for descriptor in ours:
             os.close(descriptor)
-        if self._launch.timed:
-            self._monitor = start_monitor(self._process.pid, self._launch.gpu)
+        try:
+            self._monitor = start_monitor(self._process.pid, self._launch.gpu) if self._launch.timed else None
+        except BaseException:  # a signal meanwhile: what was not entered is not left
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(

@@ -112,6 +112,17 @@ def test_a_row_is_measured_where_no_monitor_can_be_started(monkeypatch: pytest.M
     assert (finding.code, "no_such_library" in finding.text) == ("not-monitored", True)
 
 
+def test_ctrl_c_while_a_monitor_starts_leaves_no_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupted(_guard: int, _gpu: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(supervisor, "start_monitor", interrupted)
+    before = set(psutil.Process().children())
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, "time.sleep(60)\n", ("latency",))
+    assert set(psutil.Process().children()) <= before
+
+
 def test_a_worker_that_dies_has_been_watched_until_then(monitors: Factory, tmp_path: Path) -> None:
     ended = run(tmp_path, "enter('import')\ntime.sleep(0.3)\nos._exit(7)\n", ("latency",))
     assert ended.kind == "crashed"

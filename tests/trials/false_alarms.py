@@ -26,7 +26,7 @@ from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all, save
 from bakeoff.sweeps.run import run_sweep
 
-SHORT = Policy(warmup_s=0.3, warmup_cap_s=3.0, min_s=1.5, cap_s=3.0, throughput_s=0.5, trace=False)
+SHORT = Policy(warmup_s=0.3, warmup_cap_s=3.0, min_s=1.5, full_s=1.5, cap_s=3.0, throughput_s=0.5, trace=False)
 COMPILERS = ("inductor", "aoti", "onnxruntime", "openvino")
 ALARMS = {"recompiles", "drift", "leak", "threads", "settings", "memoised", "below_floor", "leftovers"}
 WORKLOADS = ("world", "picture", "sound", "stream")

@@ -40,7 +40,7 @@ from bakeoff.sweeps.compare import compare
 from bakeoff.sweeps.run import run_sweep
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
-SHORT = Policy(warmup_s=0.3, warmup_cap_s=3.0, min_s=1.5, cap_s=3.0, throughput_s=0.5, trace=False)
+SHORT = Policy(warmup_s=0.3, warmup_cap_s=3.0, min_s=1.5, full_s=1.5, cap_s=3.0, throughput_s=0.5, trace=False)
 """For rows whose speed decides nothing."""
 FINAL_S = 2.0
 """Of calls in one comparison of eager with eager."""

@@ -29,6 +29,7 @@ SHORT = Policy(
     warmup_cap_s=1.0,
     min_samples=5,
     min_s=0.2,
+    full_s=0.2,
     cap_s=1.0,
     throughput_s=0.2,
     trace=False,

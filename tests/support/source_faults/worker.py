@@ -34,8 +34,8 @@ FAULTS = (
         "worker",
         "each build counts as warm, since it is asked for its cache when it has ended",
         "bakeoff/worker/build.py",
-        "_cost(job, steps, spent, warm, resident, proof)",
-        "_cost(job, steps, spent, is_warm(context.cache_dir), resident, proof)",
+        'spent, cache if opened is None else "stored", resident, proof)',
+        'spent, "warm" if is_warm(context.cache_dir) else "cold", resident, proof)',
         ("tests/bakeoff/worker/test_build_cost.py::test_a_build_is_warm_where_one_has_succeeded_before_it",),
     ),
     Fault(

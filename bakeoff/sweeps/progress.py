@@ -26,7 +26,7 @@ class Progress(Protocol):
         where its status has changed since."""
 
     def ranked(self, to_come: str) -> None:
-        """All rows are in the table; a sentence says what is still to come."""
+        """The rows are in the table, those that did not fit into a budget excepted; a sentence says what is to come."""
 
     def expect(self, seconds: float | None) -> None:
         """How long all that is left takes from now on, by estimate; None where it is not known."""

@@ -193,7 +193,7 @@ class _Sweep:
             *([f"warm builds and traces of {counted(second, 'row')}"] if second else []),
         ]
         if to_come:
-            session.progress.ranked(f"All rows are timed. Still to come: {', '.join(to_come)}.")
+            session.progress.ranked(f"The rows are timed. Still to come: {', '.join(to_come)}.")
         self.session = with_ceilings(session, self.measured.runs)
         if self.measured.known.keys() != self._before:
             records = [entry.record for entry in self.measured.known.values()]

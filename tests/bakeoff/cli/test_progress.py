@@ -280,6 +280,17 @@ def test_rows_of_before_an_interruption_count_and_are_not_repeated() -> None:
     ]
 
 
+def test_the_ranking_is_printed_when_the_rows_are_timed() -> None:
+    file = io.StringIO()
+    with TerminalProgress(ROWS, Console(file=file, width=80)) as progress:
+        for record in (*SOME, SOME[1]):
+            progress.result(record)
+        progress.ranked("Still to come: the final.")
+    *table, to_come = file.getvalue().splitlines()[:-1]
+    assert [line.split("  ")[0] for line in table[1:]] == ["inductor[freezing] fp32", "eager fp32"]
+    assert to_come == "Still to come: the final."
+
+
 def test_processes_of_a_variant_are_told_apart() -> None:
     rows = rows_of(backends=("eager",), processes=2)
     file = io.StringIO()

@@ -341,7 +341,7 @@ class TestAKilledSweep:
         with pytest.raises(SystemError):
             run(plan, progress)
         (said,) = [text for kind, text in progress.told if kind == "ranked"]
-        assert said == "All rows are timed. Still to come: the final, warm builds and traces of 3 rows."
+        assert said == "The rows are timed. Still to come: the final, warm builds and traces of 3 rows."
         assert [entry.record.variant.backend for entry in load_all(paths.runs_folder()).current] == ["eager"]
         (folder,) = [path for path in (paths.cache_folder() / "sweeps").iterdir() if path.is_dir()]
         timed = {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -40,6 +40,14 @@ FAULTS = (
     ),
     Fault(
         "worker",
+        "an engine is opened that was built with other weights",
+        "bakeoff/worker/build.py",
+        "digest([job.engine, loaded.weights, input_layouts(example)])",
+        "digest([job.engine, input_layouts(example)])",
+        ("tests/backends/test_kept_engines.py::test_an_engine_is_built_where_anything_differs",),
+    ),
+    Fault(
+        "worker",
         "CPU time of the compilers that a build starts does not count as its own",
         "bakeoff/worker/build.py",
         "return time.process_time() + helper_cpu_s()",

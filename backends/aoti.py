@@ -11,6 +11,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from bakeoff.backends.artifact_cache import load_or_build
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
-    Call,
     Capability,
     DefaultOptions,
     Engine,
@@ -32,7 +32,6 @@ from bakeoff.backends.compilers import link_headers, missing_cpp_compiler, missi
 from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.graphs import (
     TORCH,
-    check_layouts,
     export,
     graph_hash,
     input_layouts,
@@ -42,10 +41,10 @@ from bakeoff.backends.graphs import (
     tensors_of,
 )
 from bakeoff.backends.inductor import compiler_environment, missing_compiler, tunes_by_environment
-from bakeoff.backends.port import NOTHING_CARRIED, Port, ReplacingPort, port_buffers
 from bakeoff.backends.pt2_files import check_package
+from bakeoff.backends.torch_export import LoadedProgram
 from bakeoff.backends.torch_internals import INDUCTOR_KERNELS, Package, compile_package, load_package, package_calls
-from bakeoff.backends.tracing import Trace, trace_operators
+from bakeoff.backends.tracing import trace_operators
 from bakeoff.models.component import DynamicAxis
 
 if TYPE_CHECKING:
@@ -84,44 +83,16 @@ def _environment(cache_dir: Path) -> Mapping[str, str]:
     return {**compiler_environment(cache_dir), **toolkit_environment()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Package(Engine):
-    """A loaded package. `weights` are the tensors that it reads but does not own."""
-
-    path: Path
-    package: Package
-    layouts: Mapping[str, str]
-    weights: "Mapping[str, Tensor]"
-    proof: Proof
-    sizes: tuple[DynamicAxis, ...] = ()
-
-    def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        check_layouts(self.layouts, inputs, self.sizes)
-        return self._bind(inputs)
-
-    def port(
-        self,
-        inputs: "Mapping[str, Tensor]",
-        outputs: Sequence[str],
-        carried: Mapping[str, str] = NOTHING_CARRIED,
-        shared: bool = False,
-    ) -> Port:
-        """As Engine.port; layouts are checked once, because the port keeps them."""
-        check_layouts(self.layouts, inputs, self.sizes)
-        return ReplacingPort(port_buffers(inputs, shared), self._bind, outputs, carried, shared)
-
-    def rebinds(self) -> bool:
-        return True
-
-    def _bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        run, tensors = self.package.run, tuple(inputs.values())
-        return lambda: tuple(run(list(tensors)))
-
-    def prove(self) -> Proof:
-        return self.proof
-
-    def trace(self, call: Call) -> Trace:
-        return trace_operators(call, INDUCTOR_KERNELS)
+def _engine(
+    package: Package,
+    layouts: Mapping[str, str],
+    proof: Proof,
+    sizes: tuple[DynamicAxis, ...] = (),
+    weights: "Mapping[str, Tensor] | None" = None,
+) -> Engine:
+    """`weights` are the tensors that the package reads but does not own."""
+    tracer = partial(trace_operators, own=INDUCTOR_KERNELS)
+    return LoadedProgram(package.run, layouts, proof, sizes, tracer, weights or {})
 
 
 def _settings(options: Options, context: BuildContext, separate_weights: bool) -> dict[str, Any]:
@@ -198,14 +169,14 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     if not made.separate_bytes:  # those are the module's
         context.keep(lambda: {"file": made.path.name, "graph": made.graph, "operators": called})
     layouts = input_layouts(inputs, context.sizes)
-    return _Package(made.path, made.package, layouts, weights, proof, context.sizes)
+    return _engine(made.package, layouts, proof, context.sizes, weights)
 
 
 def _open(kept: Mapping[str, Any], inputs: "Mapping[str, Tensor]", _options: Options, context: BuildContext) -> Engine:
     path = context.cache_dir / kept["file"]
     package = _load_whole(path)
     proof = _prove(path, kept["operators"], kept["graph"], True, 0)
-    return _Package(path, package, input_layouts(inputs), {}, proof)
+    return _engine(package, input_layouts(inputs), proof)
 
 
 def _set_weights(package: Package, weights: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":

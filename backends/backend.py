@@ -252,16 +252,16 @@ OpenFunction = Callable[[Mapping[str, Any], "Mapping[str, Tensor]", Any, BuildCo
 PrepareFunction = Callable[["nn.Module", "Mapping[str, Tensor]", Any, BuildContext], Prepared]
 
 
-def _nothing_missing(_options: Any, _device: str) -> str | None:
+def _nothing(*_asked: Any) -> None:
     return None
 
 
-def _everything_supported(_options: Any, _device: str, _dtype: str) -> str | None:
-    return None
+def _empty(*_asked: Any) -> Literal[""]:
+    return ""
 
 
-def _any_builder(_options: Any, _builder: "Backend") -> str | None:
-    return None
+def _no(*_asked: Any) -> bool:
+    return False
 
 
 def _one_size(_options: Any) -> str | None:
@@ -273,24 +273,8 @@ def any_size(_options: Any) -> str | None:
     return None
 
 
-def _full_precision(_options: Any) -> Quantisation:
-    return ""
-
-
 def _no_environment(_cache_dir: Path) -> Mapping[str, str]:
     return {}
-
-
-def _no_headers(_options: Any) -> str:
-    return ""
-
-
-def _unknown_overlap(_options: Any) -> bool:
-    return False
-
-
-def _searches_little(_options: Any) -> bool:
-    return False
 
 
 def searches_always(_options: Any) -> bool:
@@ -310,11 +294,11 @@ class Capability:
     requires: tuple[Requirement, ...] = ()
     devices: tuple[str, ...] = ("cpu", "cuda")
     dtypes: tuple[str, ...] = DTYPES
-    missing: Callable[[Any, str], str | None] = _nothing_missing
+    missing: Callable[[Any, str], str | None] = _nothing
     """(options, device) to what is missing on this host beside `requires` and how to get it; None: nothing."""
-    unsupported: Callable[[Any, str, str], str | None] = _everything_supported
+    unsupported: Callable[[Any, str, str], str | None] = _nothing
     """(options, device, dtype) to why no host supports this combination; None: it is supported."""
-    unsupported_builder: Callable[[Any, "Backend"], str | None] = _any_builder
+    unsupported_builder: Callable[[Any, "Backend"], str | None] = _nothing
     """(options, builder) to why `builder` cannot build what this backend prepares; None: it can."""
     unsupported_sizes: Callable[[Any], str | None] = _one_size
     """Options to why what this backend prepares or builds cannot take the sizes of `BuildContext.sizes`; None: it
@@ -335,7 +319,7 @@ class Evidence:
     """The backend runs the framework's operators one by one by design; for any other backend this is a fallback."""
     uses_inductor: bool = False
     """The backend's engines are inductor's code; for any other backend a graph compiled by inductor is a fallback."""
-    quantises: Callable[[Any], Quantisation] = _full_precision
+    quantises: Callable[[Any], Quantisation] = _empty
     """Options to the class of quantisation that they request; "": none."""
     tracer: str = ""
     """What tells the kernels of its traced builds, where it is the compiler's own profiler; "": torch's."""
@@ -359,13 +343,13 @@ class Footprint:
     """The engines read the module's own parameters; if False, these are freed after the build."""
     environment: Callable[[Path], Mapping[str, str]] = _no_environment
     """Cache folder to the environment variables that the worker must set before it imports torch."""
-    overlaps: Callable[[Any], bool] = _unknown_overlap
+    overlaps: Callable[[Any], bool] = _no
     """Options to whether a build with them on a CPU may run beside other builds: it chooses no kernels by timing them.
     The default is False, since of a user's own backend this is not known. Builds on a GPU never overlap."""
-    searches: Callable[[Any], bool] = _searches_little
+    searches: Callable[[Any], bool] = _no
     """Options to whether a build with them times many kernels for each operator, as TensorRT and max-autotune do. It
     has the longer deadline, and is expected to take longer where no record tells; both are estimates."""
-    headers: Callable[[Any], str] = _no_headers
+    headers: Callable[[Any], str] = _empty
     """Options to the name of the set of torch's C++ headers that a build with them on a CPU precompiles; "": none. All
     builds with one name use the same headers, whatever their other options. A sweep has them precompiled before its
     first row, and each build gets them in `BuildContext.headers`."""

@@ -5,8 +5,8 @@ other exporters start from the same graph. torch.export.load unpickles and evalu
 operators and plain tensors are written, and a file with anything else is not opened.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,7 @@ from bakeoff.backends.graphs import (
 )
 from bakeoff.backends.port import NOTHING_CARRIED, Port, ReplacingPort, port_buffers
 from bakeoff.backends.pt2_files import check_program
+from bakeoff.backends.tracing import Trace, trace_operators
 from bakeoff.models.component import DynamicAxis
 
 if TYPE_CHECKING:
@@ -44,13 +45,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Loaded(Engine):
-    """A program loaded from disk."""
+class LoadedProgram(Engine):
+    """A program loaded from disk, which reads the tensors that each call gives it."""
 
     run: Run
     layouts: Mapping[str, str]
     proof: Proof
     sizes: tuple[DynamicAxis, ...] = ()
+    tracer: Callable[[Call], Trace] = trace_operators
+    weights: "Mapping[str, Tensor]" = field(default_factory=dict)
+    """The tensors that it reads but does not own."""
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         check_layouts(self.layouts, inputs, self.sizes)
@@ -72,10 +76,13 @@ class _Loaded(Engine):
 
     def _bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         run, tensors = self.run, tuple(inputs.values())
-        return lambda: tuple(run(tensors))
+        return lambda: tuple(run(list(tensors)))  # a package's empties it
 
     def prove(self) -> Proof:
         return self.proof
+
+    def trace(self, call: Call) -> Trace:
+        return self.tracer(call)
 
 
 def _save(
@@ -100,7 +107,7 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", _options: NoOpti
         graph_hash=graph_hash([program.graph]),
         artifact_bytes=path.stat().st_size,
     )
-    return _Loaded(_open(path), input_layouts(inputs, context.sizes), proof, context.sizes)
+    return LoadedProgram(_open(path), input_layouts(inputs, context.sizes), proof, context.sizes)
 
 
 def _open(path: Path) -> Run:

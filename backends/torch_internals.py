@@ -410,9 +410,9 @@ class Package:
     """torch._C._aoti.AOTIModelPackageLoader"""
 
     @property
-    def run(self) -> "Callable[[list[Tensor]], list[Tensor]]":
+    def run(self) -> "Callable[[Any], list[Tensor]]":
         """List of inputs to list of outputs. It empties the list of inputs and does not check them."""
-        run: Callable[[list[Tensor]], list[Tensor]] = self.loader.boxed_run
+        run: Callable[[Any], list[Tensor]] = self.loader.boxed_run
         return run
 
     def constants(self) -> list[str]:

@@ -4,10 +4,10 @@ Values of bound inputs are changed between two calls, of engines that read them 
 may store results only once a binding is hot, so that changed values also follow many calls on one binding.
 """
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from statistics import median
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.record.schema import Finding, new_finding
 from bakeoff.worker.checks.outputs import copied, same
-from bakeoff.worker.clocks.clock import TimingConfig, time_call, time_often
+from bakeoff.worker.clocks.clock import TimingConfig, now_ns, time_call, time_often
 from bakeoff.worker.reference.load import Reference
 from bakeoff.worker.subject import LoadedSubject, altered, cast_inputs, changed_inputs, synchronise
 
@@ -97,10 +97,7 @@ def find_changeable(
     first = _through_port(engine, in_place[0], names)
     if _reads_changes(first, reference, device):
         return (first, *(_through_port(engine, entry, names) for entry in in_place[1:]))
-    return tuple(
-        ChangeableInputs(entry.index, entry.call, entry.tensors, entry.changed, _bind_again(engine, entry.tensors))
-        for entry in in_place
-    )
+    return tuple(replace(entry, rebind=partial(engine.bind, entry.tensors)) for entry in in_place)
 
 
 def changed_values(
@@ -109,10 +106,6 @@ def changed_values(
     """The changed values of the first `count` sets, in a variant's dtype and on its device."""
     changed = (changed_inputs(loaded, index, change) for index in range(count))
     return tuple(cast_inputs(loaded.workload, values, dtype, device) for values in changed)
-
-
-def _bind_again(engine: Engine, tensors: Inputs) -> Callable[[], Call]:
-    return lambda: engine.bind(tensors)
 
 
 def _through_port(engine: Engine, entry: ChangeableInputs, names: Sequence[str]) -> ChangeableInputs:
@@ -328,13 +321,12 @@ def _rebound(
     known: Outputs | None = None,
 ) -> tuple[TimedBinding, Outputs]:
     """Bind `values` and call twice; also returns the first call's outputs, compared with the `known` ones if given."""
-    for name, tensor in tensors.items():
-        tensor.copy_(values[name])
+    write(tensors, values)
     synchronise(config.device)
-    started = time.perf_counter_ns()
+    started = now_ns()
     call = bind()
     synchronise(config.device)
-    bind_ns = time.perf_counter_ns() - started
+    bind_ns = now_ns() - started
     call_ns, outputs = time_call(call, config)
     kept = copied(outputs)
     del outputs

@@ -363,9 +363,6 @@ class Backend:
     summary: str
     build: BuildFunction | None = None
     prepare: PrepareFunction | None = None
-    open: OpenFunction | None = None
-    """Opens, without the module, the engine of which `BuildContext.keep` got what it is given; raises what its library
-    raises for damaged files. None: its engines are always built."""
     options: type = NoOptions
     baseline: bool = False
     """Speed-ups are computed against this backend."""
@@ -376,6 +373,9 @@ class Backend:
     footprint: Footprint = Footprint()
     artifact: ArtifactFormat | None = None
     """How the engines are exported; None: they cannot be saved."""
+    open: OpenFunction | None = None
+    """Opens, without the module, the engine of which `BuildContext.keep` got what it is given; raises what its library
+    raises for damaged files. None: its engines are always built."""
 
     def unavailable(self, options: Any, device: str) -> str | None:
         """Why this backend cannot run on this host's `device`, and how to get what is missing; None if it can."""

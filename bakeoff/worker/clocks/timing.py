@@ -196,7 +196,7 @@ class _Window:
         """Sample until the policy's stopping rule holds; the clock that is behind goes on, a tenth of its time."""
         policy = self.config.policy
         # Where calls are so fast that samples would reach their maximum before the full time, every n-th is kept.
-        self._stride = max(1, math.ceil(policy.full_s * 1e9 / self.expected_ns / policy.max_samples))
+        self._stride = max(1, math.ceil(max(policy.min_s, policy.full_s) * 1e9 / self.expected_ns / policy.max_samples))
         if self.checker is not None:
             self.checker.begin(policy, self.expected_ns, self.block_calls)
         self._started = self._checked = time.monotonic()

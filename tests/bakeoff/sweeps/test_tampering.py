@@ -15,7 +15,7 @@ EXPECTED: dict[str, tuple[Status, str]] = {
     f"{_PACKAGE}:SEALS_ITSELF": ("crashed", ""),
     "eager": ("ok", ""),
 }
-POLICY = replace(FAST, min_s=1.0, throughput_s=1.0, cap_s=30.0, narrow_ratio=1e9)
+POLICY = replace(FAST, min_s=1.0, full_s=1.0, throughput_s=1.0, cap_s=30.0, narrow_ratio=1e9)
 """Stops after the least times, and not at the cap before them, however busy the host is."""
 
 

@@ -1,19 +1,32 @@
-# Everything lives in .venv; a target that needs it makes it, and does nothing when nothing changed.
-#   make sweep MODEL=wm [PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= SUITE=quick|full PROCESSES=5 BUILDS=3 NOTE= RESUME=1
-#                        CHECKPOINT=FILE THREADS=4 DEADLINE=3600 MONITOR=1 SIZES='x.0=1,4,8'
-#                        OBJECTIVE='throughput,p99<=33ms,memory<=8GiB' BATCH=1,2,4,8]
-#                        BUDGET=3m: what is likely to tell most first, and what fits; RESUME=1 then runs the rest
-#   make pipeline [MODEL=owl|matrix] [UNITS=20 MIX='best wm=inductor/bf16' PRESET= OPTIONS='steps=10' MINUTES= DEVICE=
-#                 THREADS= DEADLINE= NOTE= RESUME=1 MONITOR=1]: whole frames, with one variant for each component
-#   make profile [MODEL=matrix|owl|wm:200m.step] [LEVEL=3 UNITS=20 TRACED=5 MIX='eager best' TRACE=FOLDER MEMORY=1 COMPILER=1
-#                 PRESET= OPTIONS= DEVICE= THREADS= NOTE= RESUME=1 MONITOR=1]: where the time goes, and what could be gained
-#   make export MODEL=wm BACKEND=aoti [TO=artifacts/... PRESET= WORKLOAD= DTYPE= DEVICE= CHECKPOINT= FORCE=1]
-#   make table MODEL=wm | report | publish [MACHINE=NAME|ID|all]: of this machine's records, unless MACHINE says whose
-#   make test | lint | faults [ONLY='worker record'] | selftest [QUICK=1] | history | doctor | list
+# Everything lives in .venv; a target that needs it makes it, and does nothing when
+# nothing changed. In brackets: what may be added.
+#
+# Measure:
+#   make sweep MODEL=wm [BUDGET=3m SUITE=quick|full BATCH=1,2,4,8 RESUME=1
+#        PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= THREADS=4 PROCESSES=5 BUILDS=3
+#        OBJECTIVE='throughput,p99<=33ms,memory<=8GiB' SIZES='x.0=1,4,8' NOTE=
+#        CHECKPOINT=FILE DEADLINE=3600 MONITOR=1]: every variant of a component
+#   make pipeline [MODEL=owl|matrix MIX='best wm=inductor/bf16' UNITS=20 MINUTES=
+#        OPTIONS='steps=10' PRESET= DEVICE= THREADS= DEADLINE= NOTE= RESUME=1
+#        MONITOR=1]: whole frames, with one variant for each component
+#   make profile [MODEL=matrix|owl|wm:200m.step MIX='eager best' LEVEL=3 UNITS=20
+#        TRACED=5 TRACE=FOLDER MEMORY=1 COMPILER=1 OPTIONS= PRESET= DEVICE= THREADS=
+#        NOTE= RESUME=1 MONITOR=1]: where the time goes, and what could be gained
+# Look:
+#   make table MODEL=wm | report [MACHINE=NAME|ID|all] | list | doctor
+# Ship:
+#   make export MODEL=wm BACKEND=aoti [TO=FOLDER PRESET= WORKLOAD= DTYPE= DEVICE=
+#        CHECKPOINT= FORCE=1]
+#   make publish [MACHINE=NAME|ID|all]
+# Maintain:
+#   make test | lint | faults [ONLY='worker record'] | selftest [QUICK=1] | history
 #   make gpu-evidence [DRY=1 STEPS='smoke-*,torch-*' BUDGET=540 RETRY=1]
-#   make install [TENSORRT=1 CONSTRAINTS=constraints-torch-2.11.txt]
-# A host without an NVIDIA GPU: make TORCH_INDEX=<PyTorch's CPU wheel index> avoids gigabytes of CUDA libraries.
-# A host with one gets TensorRT too, and first reads which compilers it lacks. Where its libraries cannot be had, everything else works, and TENSORRT=1 tries again.
+#   make install [TENSORRT=1 CONSTRAINTS=constraints-torch-2.11.txt] | clean
+#
+# A host without an NVIDIA GPU: make TORCH_INDEX=<PyTorch's CPU wheel index> avoids
+# gigabytes of CUDA libraries. A host with one gets TensorRT too, and first reads
+# which compilers it lacks. Where its libraries cannot be had, everything else works,
+# and TENSORRT=1 tries again.
 
 # One word of a command line, and an option with its value where that is not empty; values may hold apostrophes.
 quoted = '$(subst ','\'',$(1))'
@@ -55,8 +68,12 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c $(CON
 	$(call option,--extra-index-url,$(TORCH_INDEX))
 PYTEST_ARGS ?= -n auto
 
-.PHONY: sweep pipeline profile export test lint selftest faults history report publish doctor list table gpu-evidence install clean
-.DEFAULT_GOAL := sweep
+.PHONY: help sweep pipeline profile export test lint selftest faults history report publish doctor list table gpu-evidence install clean
+.DEFAULT_GOAL := help
+
+# What stands above.
+help:
+	@sed -n '/^$$/q; s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
 sweep: $(READY)
 	@$(BIN)/bakeoff sweep $(call quoted,$(MODEL)) \

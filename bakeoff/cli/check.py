@@ -71,7 +71,7 @@ def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Delete what takes room; never while it is used.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show how large the cache folder is; all of it can be made again."""
+    """Show how large the cache folder is, or clear it; all of it can be made again."""
     from bakeoff.machine import build_cache, paths
     from bakeoff.machine.locks import clearing_lock
     from bakeoff.report.document import Document, Heading, Text, blocks, table

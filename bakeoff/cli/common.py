@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 import bakeoff
+from bakeoff.cli.overview import Overview
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.models.words import counted
 
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
     from bakeoff.report.document import Document
 
 app = typer.Typer(
+    cls=Overview,
     help="Compare compiler backends for real-time world models: built, proved, checked, timed and recorded.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

@@ -50,7 +50,7 @@ def inspect(
     runs: Runs = None,
     as_json: Json = False,
 ) -> None:
-    """What an artifact is, takes, gives and needs; or which modules of your own Python are worth a compiler.
+    """Say what an artifact is, takes, gives and needs; or which modules of your own Python are worth a compiler.
 
     --backends, --dtype, --budget (of all together), --no-final and --dry-run are those of the sweeps.
     """

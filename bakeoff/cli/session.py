@@ -8,7 +8,11 @@ import typer
 from bakeoff.cli.common import Json, app, fail, named, print_document, print_json, print_written
 from bakeoff.models.words import counted
 
-sessions = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Sessions that your own pipeline recorded.")
+sessions = typer.Typer(
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Show the sessions that your own pipeline recorded, or the ranks of a run side by side.",
+)
 app.add_typer(sessions, name="session")
 
 

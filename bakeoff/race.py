@@ -102,7 +102,7 @@ def not_idle(sides: Mapping[int, Side], rounds: Sequence[Turns], of: str = "") -
     for number, side in sides.items():
         own = [turns.blocks[number].idle_cpu_s for turns in rounds if number in turns.blocks][1:]
         others = [block for turns in rounds for other, block in turns.blocks.items() if other != number]
-        others_s = sum(sum(block.samples_ns) for block in others) / 1e9
+        others_s = sum(block.seconds for block in others)
         if others_s and sum(own) > _IDLE * others_s:
             text = f"{of}{side.label} took {sum(own) / others_s:.0%} of a core while the others ran"
             found.append(new_finding("not-idle", text))

@@ -23,6 +23,7 @@ from bakeoff.export.loader import check_here
 from bakeoff.export.manifest import MANIFEST, SAMPLE, SCHEMA, Manifest, Measured, Program, Weights, encode, seal
 from bakeoff.export.torch_flags import verified_flags
 from bakeoff.machine import host, paths
+from bakeoff.machine.build_cache import open_folder
 from bakeoff.machine.identity import this_machine
 from bakeoff.machine.locks import device_lock, entry_lock
 from bakeoff.models.errors import BakeoffError
@@ -35,7 +36,7 @@ from bakeoff.process.supervisor import Deadlines, Launch, Outcome, run_job
 from bakeoff.record.source import component_hash
 from bakeoff.record.store import Stored, load_all, now
 from bakeoff.sweeps.progress import Progress
-from bakeoff.sweeps.row import measure_job, open_cache
+from bakeoff.sweeps.row import measure_job
 
 FRAMES = 10
 """Of a stream in the sample."""
@@ -107,7 +108,7 @@ class _Workers:
         job = WriteJob(measure_job(row, self.plan.request.policy, None), str(self.part))
         what = f"program {number} of {len(self.plan.rows)}, {row.variant.workload}"
         with entry_lock(self.cache, row.cache_folder, self.progress.say):
-            open_cache(row)
+            open_folder(row.cache_folder)
             result: WriteResult = self._run(job, WriteResult, what, row.environment)
         return result
 

@@ -79,3 +79,10 @@ class Block:
     """CPU time that the process took while it was idle before this block, in seconds."""
     kind: str = ""
     """Of a pipeline's unit, which is a block of one sample: opening, filling or steady."""
+    calls_per_sample: int = 1
+    """More than one where calls were queued: then a sample is the time of one of them."""
+
+    @property
+    def seconds(self) -> float:
+        """How long its timed calls took together."""
+        return sum(self.samples_ns) * self.calls_per_sample / 1e9

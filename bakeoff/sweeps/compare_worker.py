@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from bakeoff.machine.build_cache import open_folder
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.rows import Row
 from bakeoff.process.jobs import CompareJob
@@ -11,7 +12,7 @@ from bakeoff.process.supervisor import Event, LiveWorker, wait_for
 from bakeoff.record.schema import Measurement, Record
 from bakeoff.sweeps.assemble import make_record
 from bakeoff.sweeps.progress import Running
-from bakeoff.sweeps.row import References, launch_of, measure_job, open_cache
+from bakeoff.sweeps.row import References, launch_of, measure_job
 from bakeoff.sweeps.session import Session
 
 _BLOCK_S = 0.06
@@ -48,7 +49,7 @@ class CompareWorker:
     _worker: LiveWorker = field(init=False)
 
     def __enter__(self) -> "CompareWorker":
-        open_cache(self.row)
+        open_folder(self.row.cache_folder)
         request = self.session.plan.request
         job = replace(measure_job(self.row, request.policy, self.references), opens=True)
         launch = launch_of(self.session, self.row, self.running, self.beside)

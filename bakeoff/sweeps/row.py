@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType
 
-from bakeoff.machine import build_cache, host
+from bakeoff.machine import host
 from bakeoff.machine.files import digest
 from bakeoff.machine.identity import this_machine
 from bakeoff.models.errors import BakeoffError, ErrorCode
@@ -126,11 +126,6 @@ def measure_job(row: Row, policy: Policy, references: References | None) -> Meas
         quantisation=row.quantisation,
         engine=digest([str(row.variant), row.config_id, sources, instrument_hash(), host.read_versions(), machine]),
     )
-
-
-def open_cache(row: Row, anew: bool = False) -> None:
-    """Make the folder of the row's compiler cache, as `build_cache.open_folder` does."""
-    build_cache.open_folder(row.cache_folder, anew)
 
 
 def launch_of(session: Session, row: Row, running: Running, beside: int = 0) -> Launch:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from bakeoff.machine import host
+from bakeoff.machine.build_cache import open_folder
 from bakeoff.machine.floors import Ceiling
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.rows import Row
@@ -23,7 +24,7 @@ from bakeoff.record.schema import MEASURED, Finding, Measurement, ProofRecord, R
 from bakeoff.record.short_calls import UNNAMED_NS, short_call
 from bakeoff.sweeps.assemble import completed, make_record
 from bakeoff.sweeps.progress import Running
-from bakeoff.sweeps.row import References, launch_of, make_reference, measure_job, open_cache
+from bakeoff.sweeps.row import References, launch_of, make_reference, measure_job
 from bakeoff.sweeps.session import Session
 from bakeoff.sweeps.turns import Ended, Task, Turns
 
@@ -138,7 +139,7 @@ def _references(session: Session, tried: Try) -> References | Record:
 def _task(session: Session, tried: Try, references: References, beside: int) -> Task:
     row, request = tried.row, session.plan.request
     # What a backend that states no caches keeps all the same would make its next build look fast.
-    open_cache(row, anew=not row.caches or (row.builds > 1 and row.process == 1))
+    open_folder(row.cache_folder, anew=not row.caches or (row.builds > 1 and row.process == 1))
     policy = replace(request.policy, trace=request.policy.trace and not tried.trace_apart)
     job = replace(measure_job(row, policy, references), overlapped=beside > 0)
     launch = replace(launch_of(session, row, tried.running, beside), timed=TIMED if request.monitor else ())

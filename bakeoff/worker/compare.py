@@ -116,7 +116,7 @@ def _run_blocks(
         if line == b"stop":
             return
         idle_cpu_s = time.process_time() - idle_since
-        samples = []
+        samples, made = [], 1
         timed = 1 if queued else int(line) + 1
         for number in range(timed):
             index = count % len(calls)
@@ -136,4 +136,4 @@ def _run_blocks(
         watch.read()
         wait_for_idle_threads()
         idle_since = time.process_time()
-        report.block(Block(tuple(samples), idle_cpu_s))
+        report.block(Block(tuple(samples), idle_cpu_s, calls_per_sample=made))

@@ -65,14 +65,14 @@ def reference_in(cache: Path) -> Path:
 
 def before_workers(monkeypatch: pytest.MonkeyPatch, module: Any, action: Callable[[], object], times: int = 1) -> None:
     """Do something just before the first workers of rows are started, when the references are made."""
-    opened, left = module.open_cache, [action] * times
+    opened, left = module.open_folder, [action] * times
 
-    def open_cache(*arguments: Any, **more: Any) -> None:
+    def open_folder(*arguments: Any, **more: Any) -> None:
         opened(*arguments, **more)
         if left:
             left.pop()()
 
-    monkeypatch.setattr(module, "open_cache", open_cache)
+    monkeypatch.setattr(module, "open_folder", open_folder)
 
 
 def said(progress: Recorder, text: str) -> list[str]:

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from lab import FAST, TORCHLESS, marked_folder, processes_with
 
+from bakeoff.machine.build_cache import open_folder
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
 from bakeoff.process.jobs import MeasureJob, MeasureResult
 from bakeoff.process.supervisor import Deadlines, Event, Launch, LiveWorker
 from bakeoff.sweeps import turns
-from bakeoff.sweeps.row import measure_job, open_cache
+from bakeoff.sweeps.row import measure_job
 from bakeoff.sweeps.session import Spent, share_out
 from bakeoff.sweeps.turns import Ended, Task, Turns
 
@@ -38,7 +39,7 @@ def tasks(told: list[tuple[str, str]], folder: Path, deadline_s: float = 60.0) -
     asked = Request("toy", backends=("eager", "inductor[]", "aoti[]"), dtypes=("fp32",), device="cpu", policy=FAST)
     found = []
     for name, row in zip(NAMES, make_plan(asked).rows, strict=True):
-        open_cache(row)
+        open_folder(row.cache_folder)
 
         def on_event(event: Event, name: str = name) -> None:
             if (name, event.phase) not in told[-1:]:

@@ -54,5 +54,5 @@ def resolve_backend(reference: str) -> Backend:
 
 
 def may_overlap(steps: Iterable[tuple[Backend, Any]], device: str) -> bool:
-    """Whether a build by these backends, each with its options, may run beside other builds on this device."""
+    """Return whether a build by these backends, with their options, may run beside other builds on this device."""
     return device == "cpu" and all(backend.footprint.overlaps(options) for backend, options in steps)

@@ -205,7 +205,7 @@ class Engine(ABC):
         return Port(buffers, self.bind(buffers), outputs, carried)
 
     def rebinds(self) -> bool:
-        """Whether a loop may bind other tensors before each call instead of copying them into bound ones.
+        """Return whether a loop may bind other tensors before each call instead of copying them into bound ones.
 
         True only if `bind` is cheap, neither copies nor captures, accepts every tensor of the same shape, dtype, device
         and strides without compiling again, and each call returns new memory, views of its inputs, or constants.
@@ -213,11 +213,11 @@ class Engine(ABC):
         return False
 
     def captures(self) -> bool:
-        """Whether each bound set of inputs is captured once (as a CUDA graph) and later calls only replay it."""
+        """Return whether each bound set of inputs is captured once (as a CUDA graph) and only replayed later."""
         return False
 
     def copies_inputs(self) -> bool:
-        """Whether each call copies its inputs into buffers of a captured graph, so that its time holds the copies."""
+        """Return whether each timed call copies its inputs into the buffers of a captured graph."""
         return False
 
     def activity(self) -> Mapping[str, int]:

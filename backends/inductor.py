@@ -187,7 +187,7 @@ def _headers(_options: Options) -> str:
 
 
 def tunes_by_environment() -> bool:
-    """Whether the user's environment tells inductor to choose by timing where its settings do not say so."""
+    """Return whether the environment tells inductor to choose by timing where its settings do not."""
     return any(os.environ.get(name) == "1" for name in _TUNING_VARIABLES)
 
 

@@ -77,7 +77,7 @@ def _refused(module: "nn.Module", inputs: "Mapping[str, Tensor]", device: str) -
 
 
 def _refuses_few_rows(inputs: "Mapping[str, Tensor]") -> bool:
-    """Whether the device's integer product refuses an input of one row."""
+    """Return whether the device's integer product refuses an input of one row."""
     import torch
 
     device = next(iter(inputs.values())).device
@@ -92,7 +92,7 @@ def _refuses_few_rows(inputs: "Mapping[str, Tensor]") -> bool:
 
 
 def _multiplies_signed() -> bool:
-    """Whether torchao multiplies int8 by int8 on this CPU, and not uint8 by int8 (torchao/kernel/intmm.py)."""
+    """Return whether torchao multiplies int8 by int8 on this CPU, not uint8 by int8 (torchao/kernel/intmm.py)."""
     import torch
 
     with quiet():
@@ -111,7 +111,7 @@ def _multiplies_signed() -> bool:
 
 
 def _leaves_one_row_unwritten() -> bool:
-    """Whether this CPU's integer product does nothing with an input of one row that has stride 0, tried on ones."""
+    """Return whether this CPU's integer product skips an input of one row that has stride 0, tried on ones."""
     import torch
 
     row = torch.ones(1, _TRIED, dtype=torch.int8).as_strided((1, _TRIED), (0, 1))

@@ -355,7 +355,7 @@ def _like(own: "Tensor", value: "Tensor") -> "tuple[Tensor, int]":
 
 
 def _same(one: "Tensor", other: "Tensor") -> bool:
-    """Whether two tensors of one shape are the same memory."""
+    """Return whether two tensors of one shape are the same memory."""
     return one.data_ptr() == other.data_ptr() and one.stride() == other.stride()
 
 

@@ -161,7 +161,7 @@ _FROZEN_GRAPHS_FILES = ("codecache.py", "output_code.py", "freezing_utils.py", "
 
 
 def caches_frozen_graphs() -> bool:
-    """Whether `frozen_graphs_cached` knows the installed version of torch, file by file."""
+    """Return whether `frozen_graphs_cached` knows the installed version of torch, file by file."""
     import torch._inductor
 
     version, pinned = _FROZEN_GRAPHS_PIN
@@ -517,7 +517,7 @@ def fake_tensors() -> Any:
 
 
 def _may_compile(_mode: type | None = None) -> bool:
-    """Whether dynamo was imported. Where not, modes need not be kept from it: torch would import it for that (2 s)."""
+    """Return whether dynamo was imported; if not, modes need not be kept from it: importing it takes 2 s."""
     return "torch._dynamo" in sys.modules
 
 

@@ -177,7 +177,7 @@ def _occupies(name: str) -> bool:
 
 
 def _is_within(event: "FunctionEvent", regions: tuple[str, ...]) -> bool:
-    """Whether an operator, or one that encloses it, is one of the `regions`, by the beginning of its name."""
+    """Return whether an operator, or one that encloses it, is one of the `regions`, by the start of its name."""
     found: FunctionEvent | None = event
     while found is not None:
         if regions and found.name.startswith(regions):

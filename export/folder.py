@@ -72,7 +72,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def is_artifact(folder: Path) -> bool:
-    """Whether a folder holds an artifact, of any version and possibly incomplete, and no other files."""
+    """Return whether a folder holds an artifact, of any version and possibly incomplete, and no other files."""
     try:
         about = json.loads((folder / MANIFEST).read_bytes())
         named = {*about["files"], MANIFEST}
@@ -145,7 +145,7 @@ def _inconsistent(problem: str) -> BadArtifact:
 
 
 def _fits(source: Port, target: Port, axis: int | None) -> bool:
-    """Whether an output can replace an input, or be appended to an input that is a window along `axis`."""
+    """Return whether an output can replace an input, or be appended to an input that is a window along `axis`."""
     if source.dtype != target.dtype or len(source.shape) != len(target.shape):
         return False
     if axis is None:

@@ -46,7 +46,7 @@ def user_error(what: str, error: BaseException) -> BakeoffError:
 
 
 def is_users(file: Path) -> bool:
-    """Whether it is neither of Python's own library nor installed."""
+    """Return whether it is neither of Python's own library nor installed."""
     return not {"site-packages", "dist-packages"}.intersection(file.parts) and _STDLIB not in file.parents
 
 

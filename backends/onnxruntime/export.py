@@ -111,7 +111,7 @@ def _convert(
 
 
 def _saturates() -> bool:
-    """Whether this CPU adds pairs of int8 products in 16 bits, which overflow for weights of eight bits.
+    """Return whether this CPU adds pairs of int8 products in 16 bits, which overflow for weights of eight bits.
 
     x86 without VNNI does (ONNX Runtime's documentation, "Quantize ONNX models", U8S8 on AVX2 and AVX512): weights get
     seven bits there.

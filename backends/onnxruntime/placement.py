@@ -96,7 +96,7 @@ def _integers(types: "Iterable[int]") -> bool:
 
 
 def profiled_integers(about: Mapping[str, Any]) -> bool:
-    """Whether a node in a profile produced integers or booleans only; `about` is its event's `args`."""
+    """Return whether a node in a profile produced integers or booleans only; `about` is its event's `args`."""
     produced = [kind for output in about.get("output_type_shape", ()) for kind in output]
     return bool(produced) and all(kind in _INDICES for kind in produced)
 

@@ -95,8 +95,8 @@ def _called(record: PipelineRecord) -> Mapping[str, list[SlotProgram]]:
 
 
 def _same_subject(program: SlotProgram, record: PipelineRecord, other: Record, workloads: Collection[str]) -> bool:
-    """Whether a record of a sweep computes the same as a program of the mix, with the same code and libraries on the
-    same machine; `workloads` are the names that the program's own has."""
+    """Return whether a record of a sweep computes the same as a program of the mix, with the same code and libraries on
+    the same machine; `workloads` are the names that the program's own has."""
     ours, theirs = program.variant, other.variant
     if other.status != "ok" or other.latency is None:
         return False

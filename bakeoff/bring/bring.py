@@ -30,14 +30,14 @@ _FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<name>[^\W\d]\w*)")
 
 
 def is_brought(reference: str) -> bool:
-    """Whether this is FILE.py:FUNCTION, FILE.pt2, or the folder of a live module, by its form alone."""
+    """Return whether this is FILE.py:FUNCTION, FILE.pt2, or the folder of a live module, by its form alone."""
     return bool(
         _FUNCTION.fullmatch(reference) or reference.endswith((".py", ".pt2")) or (Path(reference) / LIVE).is_file()
     )
 
 
 def is_pipeline(reference: str) -> bool:
-    """Whether this is FILE.py:NAME and the file defines a class of that name."""
+    """Return whether this is FILE.py:NAME and the file defines a class of that name."""
     match = _FUNCTION.fullmatch(reference)
     if match is None:
         return False

@@ -55,7 +55,7 @@ def mark_finished(folder: Path) -> None:
 
 
 def is_warm(folder: Path) -> bool:
-    """Whether a build has succeeded in this folder. A build that was killed leaves files too, but not all."""
+    """Return whether a build has succeeded in this folder; a killed build leaves only some of the files."""
     return (folder / _FINISHED).exists()
 
 

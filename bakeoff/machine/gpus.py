@@ -252,6 +252,6 @@ def _limits(gpu: Mapping[str, Scalar], cuda: str) -> Iterator[str]:
 
 
 def _lacks_instances(uuid: str) -> bool:
-    """Whether a GPU that is listed whole is in MIG mode all the same."""
+    """Return whether a GPU that is listed whole is in MIG mode all the same."""
     with open_gpu(uuid) as gpu:
         return gpu is not None and _in_mig_mode(gpu.library, gpu.handle)

@@ -65,10 +65,8 @@ def write_stamp(folder: Path, stamp: Stamp) -> None:
 
 
 def is_undamaged(folder: Path, stamp: Stamp) -> bool:
-    """Whether each file is what was stored. Reads them all: about half a second for those of inductor and AOTInductor.
-
-    The first build then also finds them in the page cache, as the others do.
-    """
+    """Return whether each file is what was stored. Reads them all: about 0.5 s for those of inductor and AOTInductor.
+    The first build then also finds them in the page cache, as the others do."""
     try:
         return all(describe_header(folder / file.name) == file for file in stamp.files)
     except OSError:

@@ -133,7 +133,7 @@ def usable_cores() -> int:
 
 
 def has_native_bf16() -> bool:
-    """Whether the CPU has bf16 instructions (AVX512_BF16, AMX or Arm BF16); without them bf16 is emulated slowly."""
+    """Return whether the CPU has bf16 instructions (AVX512_BF16, AMX or Arm BF16); without them bf16 is slow."""
     return bool(_BF16_FLAGS & set(read_host().cpu_flags))
 
 

@@ -103,7 +103,7 @@ def _parts_of(stored: Sequence[Stored], subject: Subject, backend_hash: Callable
 
 
 def same_program(component: Component, config: object, one: str, other: str, batch: int) -> bool:
-    """Whether two workloads of a component are the same under two names."""
+    """Return whether two workloads of a component are the same under two names."""
     if one == other:
         return True
     if one.rstrip(_DIGITS) != other.rstrip(_DIGITS):

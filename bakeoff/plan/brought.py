@@ -45,7 +45,7 @@ def described_elsewhere(typed: str) -> About | None:
 
 
 def is_described(name: str) -> bool:
-    """Whether a brought model of this name was described on this machine."""
+    """Return whether a brought model of this name was described on this machine."""
     return any(about.name == name for _, about in _described())
 
 
@@ -85,5 +85,5 @@ def _unknown(name: str) -> BakeoffError:
 
 
 def _lies_in(source: Source, folder: Path) -> bool:
-    """Whether its file is in the folder or below; of a live module, whether it was given there."""
+    """Return whether its file is in the folder or below; of a live module, whether it was given there."""
     return (Path(source.working_folder).resolve() if source.kind == "live" else source.place).is_relative_to(folder)

@@ -190,7 +190,7 @@ def guess_build_s(row: Row) -> float:
 
 
 def will_be_warm(row: Row) -> bool:
-    """Whether the row's build will find what an earlier one left in its cache.
+    """Return whether the row's build will find what an earlier one left in its cache.
 
     Of several builds each begins with an empty cache, and its later processes find what the first one left.
     """

@@ -135,7 +135,7 @@ def _ranked(rows: Sequence[Row], speedups: Sequence[float | None], history: Hist
 
 
 def is_shippable(row: Row) -> bool:
-    """Whether a final may have the row: the error of a quantised one without real weights is not known."""
+    """Return whether a final may have the row: the error of a quantised one without real weights is not known."""
     return not row.quantisation or bool(row.checkpoint)
 
 

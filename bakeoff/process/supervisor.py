@@ -238,7 +238,7 @@ class LiveWorker:
         return min(remaining, self._meter.pause_s(self.phase))
 
     def _read(self, ready: Collection[int], until: str, selector: selectors.BaseSelector) -> tuple[bool, Event | None]:
-        """Whether it need not be waited for any longer, and the event that it was waited for."""
+        """Return whether the wait is over, and the event that ended it."""
         if self._meter.pause_s(self.phase) <= 0:
             self._meter.poll(self.phase, self._process.pid)
         data = b""

@@ -282,7 +282,7 @@ def _binder(what: str, function: Callable[..., Any]) -> _Bind:
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:
-    """Whether a function has two positional parameters without defaults."""
+    """Return whether a function has two positional parameters without defaults."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some functions of C have none

@@ -206,7 +206,7 @@ def _tell_event(
 
 
 def _takes(callback: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a call with these arguments fits its signature; True where it has none."""
+    """Return whether a call with these arguments fits its signature; True where it has none."""
     try:
         inspect.signature(callback).bind(*args, **kwargs)
     except TypeError:
@@ -228,7 +228,7 @@ def _by_name(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any])
 
 
 def _is_method(function: Callable[..., Any]) -> bool:
-    """Whether its first parameter is `self` or `cls`: what decorators see of a method while its class is made."""
+    """Return whether its first parameter is `self` or `cls`, as in a method seen while its class is made."""
     try:
         return next(iter(inspect.signature(function).parameters), "") in ("self", "cls")
     except (TypeError, ValueError):

@@ -199,7 +199,7 @@ def _check(key: str, kind: Any, value: object) -> None:
 
 
 def _is_text(value: str) -> bool:
-    """Whether UTF-8 can hold it: YAML and JSON can spell half of a surrogate pair."""
+    """Return whether UTF-8 can hold it: YAML and JSON can spell half of a surrogate pair."""
     return not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 

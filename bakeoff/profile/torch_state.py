@@ -35,8 +35,8 @@ def compiled() -> int:
 
 
 def is_profiling() -> bool:
-    """Whether a torch profiler records. Only then is a `record_function` entered: within compiled code one costs as
-    much as a small program (https://github.com/pytorch/pytorch/issues/163747)."""
+    """Return whether a torch profiler records. Only then is a `record_function` entered: within compiled code one costs
+    as much as a small program (https://github.com/pytorch/pytorch/issues/163747)."""
     profiler = _MODULES.get("torch.autograd.profiler")
     return profiler is not None and getattr(profiler, "_is_profiler_enabled", False) is True
 

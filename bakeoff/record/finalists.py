@@ -120,15 +120,13 @@ def candidates(rows: Sequence[Stored], objective: Objective = LATENCY) -> list[S
 
 
 def _is_candidate(record: Record) -> bool:
-    """Whether the row can be shipped: it is ok, has samples, and its error is that of real weights or of no rounding.
-
-    The error of a quantised row on random weights says nothing about its error on trained ones.
-    """
+    """Return whether the row can be shipped: it is ok, has samples, and its error is known. The error of a quantised
+    row on random weights says nothing about its error on trained ones."""
     return record.status == "ok" and record.latency is not None and not has_unknown_error(record)
 
 
 def has_unknown_error(record: Record) -> bool:
-    """Whether a quantised row was checked on random weights alone."""
+    """Return whether a quantised row was checked on random weights alone."""
     return bool(record.quantisation) and not record.checkpoint
 
 

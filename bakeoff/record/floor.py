@@ -66,7 +66,7 @@ def share(record: Record, ceilings: Sequence[Ceiling] | None = None) -> float | 
 
 
 def is_above(record: Record, ceilings: Sequence[Ceiling] | None = None) -> bool:
-    """Whether a row that is ok is above 100 % of its floor: the ceilings are too low for it."""
+    """Return whether a row that is ok is above 100 % of its floor: the ceilings are too low for it."""
     return record.status == "ok" and (share(record, ceilings) or 0.0) > 1
 
 

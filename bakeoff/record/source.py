@@ -122,8 +122,7 @@ def _imported(code: bytes, package: str) -> tuple[str, ...]:
 
 
 def _exists(module: str) -> bool:
-    """Whether there is a module of this name. An attribute of a module is none, and to ask Python for it would import
-    that module, and torch with some."""
+    """Return whether there is a module of this name. Does not import the parent module to look for an attribute."""
     with suppress(BakeoffError):
         if _module_file(module.rpartition(".")[0]).name != "__init__.py":
             return False
@@ -180,7 +179,7 @@ def backends_of(record: Record) -> Mapping[str, str]:
 
 
 def same_code(a: Record, b: Record) -> bool:
-    """Whether both ran the same code with the same libraries: basis, and the backends that both use."""
+    """Return whether both ran the same code with the same libraries: basis, and the backends that both use."""
     ours, theirs = backends_of(a), backends_of(b)
     return basis_of(a) == basis_of(b) and all(ours[name] == theirs[name] for name in ours.keys() & theirs.keys())
 

@@ -46,7 +46,7 @@ StoredPipeline = StoredEntry[PipelineRecord]
 
 
 def is_run(entry: StoredEntry[Any]) -> "TypeIs[StoredPipeline]":
-    """Whether it is a run of a pipeline."""
+    """Return whether the record is a run of a pipeline."""
     return isinstance(entry.record, PipelineRecord)
 
 

@@ -110,7 +110,8 @@ def verdict_of(comparison: Comparison) -> Verdict | None:
 
 
 def is_decided(comparison: Comparison) -> bool:
-    """Whether the first two sides need no more sets of processes: a verdict is reached, or unlikely to be reached.
+    """Return whether the first two sides need no more sets of processes: a verdict is reached, or unlikely to be
+    reached.
 
     It cannot be reached where one of the two was not ok. An early verdict also needs one on the faster of the two
     against the baseline: a final states both.
@@ -126,10 +127,8 @@ def is_decided(comparison: Comparison) -> bool:
 
 
 def is_baseline_known(comparison: Comparison, of: Sequence[int] = (0, 1)) -> bool:
-    """Whether sides need no more sets of processes with the baseline: each has an early verdict against it.
-
-    So it is where there is no baseline, or it was not ok.
-    """
+    """Return whether sides need no more sets of processes with the baseline: each has an early verdict against it, or
+    there is no baseline that was ok."""
     baseline = comparison.baseline
     return baseline is None or baseline.status != "ok" or all(decide(comparison, side, 2).early for side in of)
 
@@ -181,7 +180,7 @@ def show_usual(pairs: Nanoseconds, ratios: Nanoseconds) -> Verdict:
 
 
 def is_futile(pairs: Nanoseconds, ratios: Nanoseconds) -> bool:
-    """Whether sets that show no difference are unlikely to show one with more of them."""
+    """Return whether sets that show no difference are unlikely to show one with more of them."""
     if len(pairs) >= MOST_PAIRS or _disagreeing(pairs) > 1:
         return True
     if len(pairs) >= FEWEST_PAIRS and _is_near(float(np.median(pairs))):
@@ -190,7 +189,7 @@ def is_futile(pairs: Nanoseconds, ratios: Nanoseconds) -> bool:
 
 
 def _is_near(ratio: float) -> bool:
-    """Whether a ratio is within 2 %."""
+    """Return whether a ratio is within 2 %."""
     return 1 / (1 + LEAST_DIFFERENCE) < ratio < 1 + LEAST_DIFFERENCE
 
 

@@ -243,7 +243,7 @@ def _gain(final: Comparison, index: int) -> str:
 
 
 def _lacks_pairs(verdict: Verdict) -> bool:
-    """Whether a difference is not called one for want of pairs alone, as where the two best were alike at once."""
+    """Return whether a difference is not called one for want of pairs alone."""
     far = abs(verdict.ratio - 1) > LEAST_DIFFERENCE and not verdict.low <= 1 <= verdict.high
     return verdict.word == "no difference shown" and far
 
@@ -310,7 +310,7 @@ def command(a: Record, b: Record, objective: Objective) -> str:
 
 
 def takes_compare(a: Record, b: Record, objective: Objective) -> bool:
-    """Whether `bakeoff compare` can measure the two: the default batch, seeds and weights, by latency."""
+    """Return whether `bakeoff compare` can measure the two: the default batch, seeds and weights, by latency."""
     brought = a.checkpoint.startswith(OWN_WEIGHTS)
     known = a.variant.component in component_names() or brought
     plain = (a.batch, a.weight_seed, a.input_seed, "" if brought else a.checkpoint) == (1, 0, 0, "")

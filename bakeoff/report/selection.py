@@ -79,7 +79,7 @@ def _ms(record: Record) -> float | None:
 
 
 def _is_usual(found: Table) -> bool:
-    """Whether a sweep of the component without options measures this table's subject."""
+    """Return whether a sweep of the component without options measures this table's subject."""
     variant = found.rows[0].record.variant
     if variant.component not in component_names():
         return False

@@ -77,7 +77,7 @@ def standings(records: Iterable[Record]) -> list[Standings]:
 
 
 def can_run(record: Record) -> bool:
-    """Whether the row can run on this machine at all."""
+    """Return whether the row can run on this machine at all."""
     return record.status not in NEVER_RUN
 
 

@@ -230,7 +230,7 @@ def _not_runnable(entry: Expectation, device: str) -> tuple[str, str]:
 
 
 def check_row(entry: Expectation, record: Record | None, cache: Path, device: str) -> Check:
-    """Whether a row has the expected status and finding; one that is `ok` may have no other finding.
+    """Return whether a row has the expected status and finding; one that is `ok` may have no other finding.
 
     `cache` is the folder that holds the row's log, which must be bounded.
     """

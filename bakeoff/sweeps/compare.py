@@ -233,7 +233,7 @@ def plan_of_two(a: str, b: str, shape: Callable[[Request], Request] = lambda req
 
 
 def of_this_code(plan: Plan, records: Sequence[Record]) -> bool:
-    """Whether records of the plan's rows were made by the code and libraries that would measure them now."""
+    """Return whether records of the plan's rows were made by the code and libraries used now."""
     versions = tuple(sorted((name, version) for name, version in host.read_versions().items() if name != "bakeoff"))
     return all(
         source_of(row) == record.source and basis_of(record).versions == versions

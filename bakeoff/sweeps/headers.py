@@ -161,5 +161,5 @@ def header_sets(row: Row) -> Mapping[str, BackendStep]:
 
 
 def _builds_cold(row: Row) -> bool:
-    """Whether the row's first worker finds no caches of a finished build."""
+    """Return whether the row's first worker finds no caches of a finished build."""
     return (row.builds > 1 and row.process == 1) or not row.caches or not is_warm(row.cache_folder)

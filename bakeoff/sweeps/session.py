@@ -261,7 +261,7 @@ def _with_ceilings(session: Session, runs: Path, measure: Collection[str], again
 
 
 def _is_too_fast(record: Record, ceilings: Sequence[Ceiling]) -> bool:
-    """Whether a row that is ok but for that is faster than its floor."""
+    """Return whether a row that is ok but for that is faster than its floor."""
     ok = record.status == "ok" or any(finding.code == "below_floor" for finding in record.measurement.findings)
     return ok and (share(record, ceilings) or 0.0) > 1
 

@@ -70,7 +70,7 @@ class TimeLimit:
         return self.budget_s - self.used_s if self.budget_s else inf
 
     def final_fits(self, sides: Sequence[Row], stored: Mapping[Key, Stored]) -> bool:
-        """Whether a final between these rows, of which `stored` has the records, fits into what is left."""
+        """Return whether a final between these rows, of which `stored` has the records, fits into what is left."""
         return not self.budget_s or self.costs_with(stored).final_s(sides) <= self.left_s
 
     def costs_with(self, stored: Mapping[Key, Stored]) -> Costs:

@@ -190,13 +190,13 @@ def _tampered(changed: Sequence[str]) -> Finding:
 
 
 def lacks_build(record: Record) -> bool:
-    """Whether its variant is to be built again with warm caches."""
+    """Return whether its variant is to be built again with warm caches."""
     made = record.measurement
     return made.status in MEASURED and made.build is not None and made.build.cache == "cold"
 
 
 def lacks_trace(record: Record) -> bool:
-    """Whether its variant is to be traced in a process of its own."""
+    """Return whether its variant is to be traced in a process of its own."""
     made = record.measurement
     if not record.policy.trace or made.status not in MEASURED or made.build is None or made.proof is None:
         return False
@@ -293,7 +293,7 @@ def _findings(traced: TraceResult, incomplete: str) -> list[Finding]:
 
 
 def _is_short(proof: ProofRecord, trace: TraceRecord | None) -> bool:
-    """Whether the proof lacks nothing but named kernels, and that because the call is short."""
+    """Return whether the proof lacks nothing but named kernels, and that because the call is short."""
     if trace is None or proof.graph_hash != trace.graph_hash:
         return False
     return trace.named_ns > 0 and trace.total_ns - trace.named_ns <= UNNAMED_NS

@@ -113,7 +113,7 @@ def named_part(name: str) -> int | None:
 
 
 def is_ours(name: str) -> bool:
-    """Whether the lab wrote this range."""
+    """Return whether the lab wrote this range."""
     return name in (BEGIN, END) or marked_segment(name) is not None or named_part(name) is not None
 
 

@@ -312,7 +312,7 @@ def _classes(node: Node, value: Any) -> Iterator[tuple[str, type]]:
 
 
 def _is_named(kind: type, path: str) -> bool:
-    """Whether a class has the name of this path. Its module may have another one here, such as `__main__`."""
+    """Return whether a class has the name of this path; its module may have another name here, such as `__main__`."""
     return kind.__qualname__ == path.partition(":")[2]
 
 

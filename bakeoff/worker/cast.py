@@ -28,7 +28,7 @@ class GivenDtypes:
     pinned: frozenset[str]
 
     def rounds(self, dtype: str) -> bool:
-        """Whether a cast to `dtype` loses values, so that the given ones need another load."""
+        """Return whether a cast to `dtype` loses values, so that the given ones need another load."""
         return any(
             dtype_of(own, dtype, name in self.pinned).itemsize < own.itemsize for name, own in self.tensors.items()
         )
@@ -53,7 +53,7 @@ def given_dtypes(module: nn.Module, keep_fp32: Collection[str] = ()) -> GivenDty
 
 
 def is_part(name: str, parts: Collection[str]) -> bool:
-    """Whether the tensor of this name is one of these parts, or below one."""
+    """Return whether the tensor of this name is one of these parts, or below one."""
     return any(re.search(rf"(^|\.){re.escape(part)}(\.|$)", name) for part in parts)
 
 
@@ -67,7 +67,7 @@ def usual_dtype(tensors: Iterator[Tensor]) -> torch.dtype | None:
 
 
 def is_wider(own: torch.dtype, usual: torch.dtype) -> bool:
-    """Whether a floating dtype has more bytes than another one."""
+    """Return whether a floating dtype has more bytes than another one."""
     return own.is_floating_point and own.itemsize > usual.itemsize
 
 

@@ -98,7 +98,7 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether this exception, or one in its chain, is a failed allocation of host or device memory.
+    """Return whether this exception, or one in its chain, is a failed allocation of host or device memory.
 
     torch's CUDA allocator raises `OutOfMemoryError`; its CPU allocator, CUDA's runtime and ONNX Runtime's arena
     ("Failed to allocate memory for requested buffer of size") raise what can be recognised by its text only.

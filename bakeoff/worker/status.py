@@ -70,8 +70,8 @@ def threads_alarms(cpu: CpuUsage, job: MeasureJob | PipelineJob) -> list[Finding
 
 
 def is_contended(cpu: CpuUsage, job: MeasureJob | PipelineJob) -> bool:
-    """Whether other processes took so much of the CPUs that a row cannot be ranked; never on a GPU, where the CPU only
-    starts kernels."""
+    """Return whether other processes took too much of the CPUs to rank a row; never on a GPU: the CPU only starts
+    kernels."""
     return job.subject.device == "cpu" and cpu.contention > job.policy.contention
 
 

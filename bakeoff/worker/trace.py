@@ -81,7 +81,7 @@ def _failed(stage: StageError) -> TraceResult:
 
 
 def _same_when_traced(job: MeasureJob) -> bool:
-    """Whether the build that was timed as the warm one can be profiled; TensorRT builds for minutes."""
+    """Return whether the build that was timed as the warm one can be profiled; TensorRT builds for minutes."""
     return job.subject.device in resolve_backend(job.steps[-1].backend).evidence.same_when_traced
 
 

@@ -191,12 +191,12 @@ def workload_names(_config: Config) -> tuple[str, ...]:
 
 
 def is_first(name: str) -> bool:
-    """Whether a workload is of the first block, which has no history."""
+    """Return whether a workload is of the first block, which has no history."""
     return name.endswith("0")
 
 
 def is_context(name: str) -> bool:
-    """Whether a workload returns a history and stops at the last layer's keys and values."""
+    """Return whether a workload returns a history and stops at the last layer's keys and values."""
     return name.startswith("context")
 
 

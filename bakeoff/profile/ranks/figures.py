@@ -56,13 +56,13 @@ def parts_of(record: SessionRecord, clock: Clock, steady_alone: bool) -> Parts:
 
 
 def tells_units_apart(record: SessionRecord) -> bool:
-    """Whether every unit that is not steady was kept in full, so that its time can be subtracted from the totals."""
+    """Return whether every unit that is not steady was kept in full and can be subtracted from the totals."""
     kept = Counter(unit.kind for unit in record.spans if unit.is_whole)
     return all(kept[totals.kind] == totals.count for totals in record.units if totals.kind != "steady")
 
 
 def has_device_times(record: SessionRecord) -> bool:
-    """Whether the device's time is known of every phase and collective within units, of which there are some."""
+    """Return whether there are units, and the device's time of each phase and collective in them is known."""
     units = _unit_paths(record)
     times = [
         each.device_ns for each in record.ranges if each.kind in ("phase", "collective") and _depth(units, each.path)

@@ -178,7 +178,7 @@ def _point(
 
 
 def _is_stated(record: Record) -> bool:
-    """Whether the record's work and traffic are numbers that can be true."""
+    """Return whether the record's work and traffic are numbers that can be true."""
     return 0 < record.flops < _MOST and 0 < record.minimum_bytes < _MOST
 
 

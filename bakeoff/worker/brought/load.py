@@ -103,7 +103,7 @@ def check_repeats(source: Source, seed: int, first: Loaded) -> None:
 
 
 def _is_below(folder: Path, name: str, module: ModuleType) -> bool:
-    """Whether it is the user's, in the folder of the source."""
+    """Return whether it is the user's, in the folder of the source."""
     file = Path(getattr(module, "__file__", None) or "/")
     return folder in file.parents and is_users(file) and name.partition(".")[0] not in ("bakeoff", "__main__")
 

@@ -69,7 +69,7 @@ def _with_dtypes(spec: TensorSpec, in_fp32: torch.dtype, in_bf16: torch.dtype) -
 
 
 def is_mixed(given: GivenDtypes, sets: Sequence[Found]) -> bool:
-    """Whether the model and its inputs have floating tensors of several dtypes."""
+    """Return whether the model and its inputs have floating tensors of several dtypes."""
     return len({*_weight_dtypes(given), *_input_dtypes(sets)}) > 1
 
 

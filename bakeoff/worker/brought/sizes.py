@@ -101,7 +101,7 @@ def _named(known: Sequence[_Set], asked: Sequence[Dimension]) -> Mapping[str, As
 
 
 def _in_range(shapes: Shapes, dimensions: Sequence[Dimension]) -> bool:
-    """Whether a call has one of the sizes; no for one that has not all axes."""
+    """Return whether a call has one of the sizes; no for one that has not all axes."""
     return all(
         name in shapes and axis < len(shapes[name]) and one.values[0] <= shapes[name][axis] <= one.values[-1]
         for one in dimensions
@@ -110,7 +110,7 @@ def _in_range(shapes: Shapes, dimensions: Sequence[Dimension]) -> bool:
 
 
 def _differ_along(one: _Set, other: _Set, dimensions: Sequence[Dimension]) -> bool:
-    """Whether two sets are called alike with other sizes along these axes alone."""
+    """Return whether two sets are called alike with other sizes along these axes alone."""
     axes = {axis for dimension in dimensions for axis in dimension.axes}
 
     def rest(shapes: Shapes) -> object:

@@ -119,10 +119,8 @@ def _through_port(engine: Engine, entry: ChangeableInputs, names: Sequence[str])
 
 
 def _reads_changes(entry: ChangeableInputs, reference: Reference, device: str) -> bool:
-    """Whether the outputs for changed values are nearer to their own reference than to that of the former values.
-
-    True as well for outputs that cannot be compared: these are wrong however the inputs are read.
-    """
+    """Return whether the outputs for changed values are nearer to their own reference than to that of the former
+    values. True for outputs that cannot be compared: these are wrong however the inputs are read."""
     with entry.changed_values() as call:
         outputs = call()
         synchronise(device)
@@ -335,11 +333,11 @@ def _rebound(
 
 
 def _slower(known_ns: Sequence[int], new_ns: Sequence[int], ratio: float) -> bool:
-    """Whether calls on new values take `ratio` times as long as those on known ones, and 20 us longer.
+    """Return whether calls on new values take `ratio` times as long as those on known ones, and 20 us longer.
 
-    Other processes only make calls longer, so the least of the new ones is compared with the lower quartile of the
-    known ones, or with their largest where there are fewer than four. A machine that changes its speed delays known
-    ones as well, so most pairs of calls that followed each other must say the same.
+    Other processes only make calls longer, so the shortest new one is compared with the lower quartile of the known
+    ones, or with their longest where there are fewer than four. A machine that changes its speed delays known ones as
+    well, so most pairs of consecutive calls must say the same.
     """
     known = sorted(known_ns)[len(known_ns) // 4 if len(known_ns) >= 4 else -1]
     pairs = [_is_slower(new, old, ratio) for old, new in zip(known_ns, new_ns, strict=True)]

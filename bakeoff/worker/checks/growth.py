@@ -42,7 +42,7 @@ def climb(samples: Sequence[int]) -> float:
 
 
 def is_steady(samples: Sequence[int], warmup: Sequence[int], blocks: Sequence[int], ratio: float) -> bool:
-    """Whether a window may end before its full time: calls are of one kind, and show no trend.
+    """Return whether a window may end before its full time: calls are of one kind, and show no trend.
 
     The medians of each third of the samples and of the last half of `warmup` differ from that of all by less than
     `ratio`, and so do those of both halves of the throughput clock's `blocks` from theirs. Of 301 recorded windows on
@@ -87,7 +87,7 @@ def _least_leak(held_bytes: int) -> float:
 
 
 def is_flat(sizes: Sequence[int], share: float) -> bool:
-    """Whether half of a window added less memory than that `share` of what would be reported of a full one."""
+    """Return whether half of a window added less memory than that `share` of what a full one would report."""
     return not sizes or sizes[-1] - sizes[len(sizes) // 2] < share * _least_leak(sizes[-1])
 
 

@@ -116,7 +116,7 @@ def call_twice(
 
 
 def _equal(outputs: object, copy: object) -> bool:
-    """Whether all tensors are bit for bit the same, NaN being equal to NaN."""
+    """Return whether all tensors are bit for bit the same, NaN being equal to NaN."""
     if not isinstance(outputs, tuple | list) or not isinstance(copy, tuple):
         return True
     return all(
@@ -127,7 +127,7 @@ def _equal(outputs: object, copy: object) -> bool:
 
 
 def same(outputs: Sequence[object], others: Sequence[object]) -> bool:
-    """Whether all outputs of two calls are equal bit for bit; False where one is no tensor or is not a number."""
+    """Return whether all outputs of two calls are equal bit for bit; False where one is no tensor or NaN."""
     return all(
         isinstance(mine, Tensor) and isinstance(theirs, Tensor) and torch.equal(mine, theirs)
         for mine, theirs in zip(outputs, others, strict=True)

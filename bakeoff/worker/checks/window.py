@@ -68,11 +68,11 @@ class WindowChecker:
         self._budget_s = max(_BUDGET_S, _BUDGET_SHARE * (policy.min_s + policy.throughput_s))
 
     def due(self) -> bool:
-        """Whether to check before the next latency call."""
+        """Return whether to check before the next latency call."""
         return self._random.random() < self._call_share and self._seconds < self._budget_s
 
     def block_due(self) -> bool:
-        """Whether to check before the next throughput block."""
+        """Return whether to check before the next throughput block."""
         return self._random.random() < self._block_share and self._seconds < self._budget_s
 
     def release(self) -> None:

@@ -324,6 +324,6 @@ def window_of(samples: Sequence[int]) -> int:
 
 
 def agree(samples: Sequence[int], ratio: float) -> bool:
-    """Whether the medians of the last two windows differ by less than this share; both must have samples."""
+    """Return whether the medians of the last two windows differ by less than this share; both have samples."""
     window = window_of(samples)
     return abs(median(samples[-window:]) / median(samples[-2 * window : -window]) - 1) < ratio

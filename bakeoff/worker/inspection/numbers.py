@@ -192,13 +192,13 @@ def _problem(wanted: _Ran, found: _Ran) -> str:
 
 
 def _is_near(one: Tensor, other: Tensor) -> bool:
-    """Whether half of the digits agree: those of fp32, in which numbers are rounded, or of the outputs if fewer."""
+    """Return whether half of the digits agree: those of fp32, or of the outputs if fewer."""
     least = max(torch.finfo(one.dtype).eps, torch.finfo(torch.float32).eps)
     return apart(one, other) <= least**0.5
 
 
 def _first_of_each_form(calls: Sequence[RecordedCall], ran: Sequence[_Ran]) -> list[bool]:
-    """Whether each call is of the first set among those whose inputs and outputs have the same form."""
+    """Return for each call whether it is of the first set among those of the same form."""
     forms = [(call.facts, one.form) for call, one in zip(calls, ran, strict=True)]
     return [calls[forms.index(form)].signature == call.signature for call, form in zip(calls, forms, strict=True)]
 
@@ -239,5 +239,5 @@ def _counted_reads() -> Iterator[list[Any]]:
 
 
 def _holds_tensor(value: Any = None) -> bool:
-    """Whether it is a list with a tensor in it."""
+    """Return whether it is a list with a tensor in it."""
     return isinstance(value, list | tuple) and any(isinstance(one, Tensor) for one in pytree.tree_leaves(value))

@@ -68,7 +68,7 @@ class Recording:
         """How often a call was kept so far, of all modules together."""
 
     def _make_room(self, taken: _Taken, form: Form) -> bool:
-        """Whether a call of this form is to be kept too: the last one of the commonest form gives way to a new form."""
+        """Return whether a call of this form is kept; the last one of the commonest form gives way to a new form."""
         if len(taken.calls) < MOST_CALLS:
             return True
         forms = taken.forms

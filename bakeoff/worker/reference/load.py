@@ -104,7 +104,7 @@ class Reference:
         ]
 
     def as_exact_as_eager(self, parity: Parity) -> bool:
-        """Whether every output's error is within twice eager's own rounding error, which quantised outputs exceed."""
+        """Return whether every output's error is within twice eager's own; no quantised output's is."""
         return all(
             output.rel_l2 is not None and output.rel_l2 <= max(2 * self._noise[output.name], _ROUNDING)
             for output in parity.outputs

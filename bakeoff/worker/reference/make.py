@@ -201,7 +201,7 @@ def check_given(
 
 
 def _cast_back(loaded: LoadedSubject, returned: Mapping[str, Tensor], subject: Subject) -> bool:
-    """Whether the module, cast back from the reference's dtype, returns for set 0 what it returned before."""
+    """Return whether the module, cast back from the reference's dtype, returns for set 0 what it did before."""
     loaded.cast("given", subject.device)
     again = _given_outputs(loaded, subject.device, subject.threads)
     return all(difference(again[name], own, own.dtype).rel_l2 <= _REPEATED for name, own in returned.items())

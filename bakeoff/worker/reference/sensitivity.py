@@ -31,7 +31,7 @@ def _apart(one: Tensor, other: Tensor) -> float:
 
 
 def judges(loaded: LoadedSubject, found: Mapping[str, float]) -> bool:
-    """Whether an output differs by ten times the limit of its fp32 error at least, so that others need not."""
+    """Return whether an output differs by ten times the limit of its fp32 error, so that others need not be read."""
     return any(apart >= LEAST_SENSITIVITY * loaded.component.tolerance_fp32 for apart in found.values())
 
 

@@ -1,1 +1,1 @@
-"""From a request to rows: which variants will run, and what is known about each beforehand."""
+"""Turns a request into rows: which variants will run, and what is known about each beforehand."""

@@ -40,5 +40,5 @@ def budget_text(seconds: float) -> str:
 
 
 def grace_s(budget_s: float) -> float:
-    """How long what runs when the time is up may go on: 5 % of the budget, at most 10 s."""
+    """Return how long what runs when the time is up may go on: 5 % of the budget, at most 10 s."""
     return min(GRACE_SHARE * budget_s, MOST_GRACE_S)

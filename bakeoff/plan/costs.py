@@ -1,4 +1,4 @@
-"""How long rows, references and finals will take, by earlier records where there are some, and which rows fit."""
+"""Estimates how long rows, references and finals take, from earlier records, and which rows fit."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ GUESS: Final = "guess"
 _GUESS_MEASURE_S = 45.0
 _GUESS_BUILD_S = 90.0
 _GUESS_SEARCH_S = 240.0
-"""Of a build that times many kernels (`Row.searches`). Never measured; a large network may take far longer."""
+"""Seconds of a build that times many kernels (`Row.searches`). Never measured; a large network may take far longer."""
 _GUESS_REFERENCE_S = 10.0
 _GUESS_TRACE_S = 3.0
 """A second worker's own time, besides its imports and its build: a few traced calls."""
 _GUESS_SETUP_S = 5.0
-"""Of one process of a final, until it is warm."""
+"""Seconds of one process of a final, until it is warm."""
 _STARTUP = ("start", "import", "weights")
 
 
@@ -36,7 +36,7 @@ class Expected:
     """Until it is timed."""
     source: str
     second_s: float = 0.0
-    """Of a second worker (a warm build, a trace), when all rows are timed."""
+    """Seconds of a second worker (a warm build, a trace), when all rows are timed."""
 
     @property
     def seconds(self) -> float:
@@ -44,8 +44,8 @@ class Expected:
 
 
 def sides_of(rows: Sequence[Row], best: Sequence[Row] = ()) -> list[Row]:
-    """What the final of one subject will measure: its `best` rows so far and, where they are fewer than two, the first
-    of `rows` that may win, then eager fp32 where it is none of them. Empty where there are not two."""
+    """Return the sides of one subject's final: its two best rows, filled up with the first of `rows` that may win, then
+    eager fp32 where it is neither. Empty where there are not two."""
     variants = {str(row.variant): row for row in best}
     for row in rows:
         if row.never_runs is None and is_shippable(row):
@@ -57,17 +57,17 @@ def sides_of(rows: Sequence[Row], best: Sequence[Row] = ()) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a plan is expected to take by these records."""
+    """Estimated costs of a plan, from these records."""
 
     plan: Plan
     history: History
 
     def of(self, row: Row) -> Expected:
-        """From the newest record of the row's variant: of this machine, else of one of its class, else of any machine.
+        """Estimate a row from the newest record of its variant: of this machine, else of one of its class, else of any.
 
         The build takes what it took with a cache in the state that this row will find (cold or warm), where a record
-        knows. Without a record of the variant: as long as the same backends took for other subjects (the median), or
-        else constants; both are guesses. A row that cannot run takes no time.
+        knows. Without a record of the variant it is a guess: the median of the same backends for other subjects, or
+        else a constant. A row that cannot run takes no time.
         """
         if row.never_runs is not None:
             return Expected(0.0, "")
@@ -79,7 +79,7 @@ class Costs:
         return Expected(median(alike) if alike else _GUESS_MEASURE_S + guess_build_s(row), GUESS)
 
     def references_s(self, row: Row) -> float:
-        """Of the references of the row's subject; 0 where they are cached.
+        """Estimate the seconds of the references of the row's subject; 0 where they are cached.
 
         They are computed in eager in high precision for several inputs: as long as about forty calls of eager fp32.
         """
@@ -97,10 +97,10 @@ class Costs:
         return max(_GUESS_REFERENCE_S, 40 * calls[-1]) if calls else _GUESS_REFERENCE_S
 
     def final_s(self, sides: Sequence[Row]) -> float:
-        """Of a final between the first two of these rows, beside which others may run.
+        """Estimate the seconds of a final between the first two of these rows; others may run in it.
 
         It has as many sets of fresh processes as a verdict takes where the rows are as far apart as their newest
-        records; the processes of a set are built beside each other where all may overlap.
+        records; the processes of a set are built at the same time where all may overlap.
         """
         newest = [entry for row in sides for entry in self.history.like(row)[-1:]]
         calls_ms = [entry.record.latency.median_ms for entry in newest if entry.record.latency is not None]
@@ -115,16 +115,16 @@ class Costs:
         return pairs * (setups_s + max(self.plan.request.final_s / AGREEING_PAIRS, rounds_s))
 
     def finals(self, rows: Sequence[Row]) -> list[list[Row]]:
-        """Of each subject the sides of the final that a sweep of these rows in their order begins with in mind."""
+        """Return for each subject the final's sides that a sweep of these rows in this order expects at its start."""
         subjects = dict.fromkeys(row.subject for row in rows) if self.plan.request.final_s else ()
         found = (sides_of([row for row in rows if row.subject == subject]) for subject in subjects)
         return [sides for sides in found if sides]
 
     def fitting(self, rows: Sequence[Row], left_s: float, finals: Iterable[Sequence[Row]] = ()) -> tuple[Row, ...]:
-        """Of rows in order of preference those that can be timed within `left_s` seconds one after the other.
+        """Return the rows that can be timed within `left_s` seconds one after the other; `rows` begin with the best.
 
-        Time is kept for as many of the finals between these sides as can be run after them: where the time that is left
-        does not hold one, or not the rows that it is between, rows may take all of it.
+        Time is kept for as many of these `finals` as can be run after them. Where the time left does not hold a final,
+        or not the rows that it is between, rows may take all of it.
         """
         needed: set[Key] = set()
         chosen = self._chosen(rows, left_s, tries=True)
@@ -137,10 +137,10 @@ class Costs:
         return chosen
 
     def _chosen(self, rows: Sequence[Row], left_s: float, tries: bool) -> tuple[Row, ...]:
-        """Those that fit into `left_s` seconds; a row that does not is passed over for a later one that does.
+        """Return the rows that fit into `left_s` seconds; one that does not is passed over for a later one that does.
 
         The references that a row needs count with the first row of their subject; torch's C++ headers do not count.
-        Where none fits, the first one is taken whose time is only a guess, if it `tries` and half of that is left: the
+        Where none fits and it `tries`, the first row is taken whose time is only a guess, if half of that is left: the
         clock may cut it off.
         """
         chosen: list[Row] = []
@@ -160,13 +160,13 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class TimeLeft:
-    """How long a sweep will go on, by what its rows took so far."""
+    """Estimate of how long a sweep will go on, by what its rows took so far."""
 
     rows: Mapping[Key, Expected]
     finals_s: float
 
     def seconds(self, timed: Collection[Key], whole: Collection[Key], here: Iterable[Key], taken_s: float) -> float:
-        """With these rows `timed`, and of them these `whole`, where those timed `here` took `taken_s` together.
+        """Estimate the seconds left with these rows `timed`, of them these `whole`; those timed `here` took `taken_s`.
 
         Rows that overlap take less than the sum of their estimates, rows on a busy host more: what is left is scaled by
         the ratio so far. One average row that took as long as estimated is counted as done too, since the first row
@@ -198,7 +198,7 @@ def will_be_warm(row: Row) -> bool:
 
 
 def _seconds(row: Row, records: Sequence[Record]) -> tuple[float, float]:
-    """Of the row's first worker and of a second one, from records of one variant, the newest last."""
+    """Return the seconds of the row's first and second worker, from records of one variant, the newest last."""
     newest = records[-1]
     phases = {phase: seconds for phase, seconds in newest.phase_s.items() if phase != "turn"}
     if "build" not in phases or newest.measurement.build is None:

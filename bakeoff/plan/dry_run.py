@@ -1,7 +1,5 @@
-"""What `--dry-run` shows: each row's time from earlier records or a guess, memory and disk from shapes and parameters.
-
-With a budget the rows are in the order in which it runs them, with those that are expected to fit.
-"""
+"""Estimates of `--dry-run`: time from earlier records or a guess, memory and disk from shapes and parameters. With a
+budget the rows are in the order in which it runs them, with those that are expected to fit."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +21,7 @@ class Line:
     build_number: int
     process: int
     precheck: str
-    """Why it does not run; "" where it does."""
+    """Reason why the row does not run; "" where it does."""
     seconds: float
     seconds_from: str
     memory_bytes: int
@@ -36,25 +34,25 @@ class Line:
 class Estimate:
     lines: tuple[Line, ...]
     builds: int
-    """Of each variant that is built at all."""
+    """Builds of each variant that is built at all."""
     processes: int
-    """Of each build."""
+    """Fresh processes of each build."""
     seconds: float
-    """Of all rows, references and finals."""
+    """Sum over all rows, references and finals."""
     disk_bytes: int
     objective: str
     batches: tuple[int, ...]
     """Sizes, each with rows of its own."""
     finals: int
-    """Of subjects that may have two rows; 0 where none are asked for."""
+    """Number of subjects that may have two rows; 0 where no finals are asked for."""
     references_s: float = 0.0
-    """Of the references that are not cached yet."""
+    """Time for the references that are not cached yet."""
     budget_s: float = 0.0
     """0 for none."""
 
 
 def estimate(plan: Plan, history: History) -> Estimate:
-    """What the rows of the plan will take, by these earlier records."""
+    """Estimate what the rows of the plan will take, by these earlier records."""
     costs, asked, rows = Costs(plan, history), plan.request, plan.rows
     finals, fitting = costs.finals(rows), {row.key for row in rows}
     if asked.budget_s:

@@ -1,4 +1,4 @@
-"""What earlier records say of rows before they run: in which order they tell most, and how long each may take.
+"""Predictions from earlier records: in which order rows tell most, and how long each may take.
 
 A table of one machine and one subject (component, preset, workload, batch) gives each variant a speed-up over eager
 fp32. Speed-ups can be compared between machines and subjects; milliseconds cannot.
@@ -27,7 +27,7 @@ _FAILED = 0.0
 """Speed-up of a variant that gave no usable number."""
 
 _Subject = tuple[str, int]
-"""What is computed, and the batch."""
+"""A variant's subject, and the batch."""
 _Table = tuple[str, _Subject, Device]
 """Machine, subject and device: rows of one table."""
 _Backends = tuple[str, str, Device]
@@ -40,7 +40,7 @@ class History:
 
     records: tuple[Stored, ...]
     by_variant: Mapping[str, Sequence[Stored]]
-    """Those whose worker ran."""
+    """Records whose worker ran."""
     by_backends: Mapping[tuple[str, Device], Sequence[Stored]]
     """The same by backends with their options, and device."""
 
@@ -81,11 +81,11 @@ def known_history(runs: Path) -> History:
 _ALIKE: Final = 0.1
 """Calls expected to take up to this share longer count as equally long: records of another day say no more."""
 _UNKNOWN: Final = 0.5
-"""How much longer than the best row's calls those of a row are taken to be, of which no record says anything."""
+"""Assumed slowdown over the best row where no record says anything of a row."""
 _NO_NUMBER: Final = 1e9
 """The same of a row whose newest record gave no usable number: after all others."""
 _UNSHIPPABLE: Final = 0.25
-"""What is added for a quantised row without real weights: its error is not known, so that no final has it."""
+"""Added to a quantised row without real weights: its error is not known, so that no final has it."""
 
 
 def by_priority(rows: Sequence[Row], history: History, goal: Goal) -> tuple[Row, ...]:

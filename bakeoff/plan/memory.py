@@ -11,7 +11,7 @@ LARGE_WEIGHTS_BYTES = 1 << 30
 """From here on a build gets the longer deadline."""
 _DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "given": 4}
 _PROCESS_BYTES = 1 << 30
-"""Of torch and a compiler, without any weights, on the host; about as much is CUDA's context with its libraries."""
+"""Host memory of torch and a compiler without any weights; CUDA's context with its libraries takes about as much."""
 _DRAWN_BYTES = 4
 """Weights and inputs are drawn as fp32."""
 
@@ -23,7 +23,7 @@ class Need:
     device: int
     """On the measured device."""
     host: int = 0
-    """Of a GPU's row: on the host. Of a CPU's 0, where the device is the host."""
+    """Host memory of a GPU's row; 0 for a CPU's row, whose device is the host."""
 
 
 def element_bytes(dtype: str) -> int:
@@ -36,17 +36,17 @@ def weights_bytes(preset: Preset, dtype: str) -> int:
 
 
 def total(needs: Sequence[Need]) -> Need:
-    """Of processes that live at the same time."""
+    """Add up the memory of processes that live at the same time."""
     return Need(sum(need.device for need in needs), sum(need.host for need in needs))
 
 
 def memory_of(preset: Preset, workload: Workload, steps: Sequence[Step], dtype: str, device: str) -> Need:
-    """What a worker needs of weights, inputs, outputs and the process itself until it has timed a variant."""
+    """Estimate a worker's memory until it has timed a variant: weights, inputs, outputs and the process itself."""
     return with_process([programs_memory(preset, [workload], [s.backend for s in steps], dtype, device)])
 
 
 def with_process(needs: Sequence[Need]) -> Need:
-    """What a worker needs for these programs, which are built one after the other."""
+    """Estimate a worker's memory for these programs, which are built one after the other."""
     host = max(need.host for need in needs)
     return Need(sum(need.device for need in needs) + _PROCESS_BYTES, host + _PROCESS_BYTES if host else 0)
 

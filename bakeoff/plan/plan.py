@@ -1,4 +1,4 @@
-"""From a request to a plan: all rows of a sweep."""
+"""Makes the plan of a request: all rows of a sweep."""
 
 import hashlib
 import os
@@ -35,7 +35,7 @@ class Plan:
     key: str
     """Hash of what `--resume` must find again: variants, policy, objective, host, versions and commit."""
     environment: Mapping[str, str]
-    """Of workers that run no compiler, such as those that make references."""
+    """Environment of workers that run no compiler, such as those that make references."""
 
 
 def make_plan(request: Request) -> Plan:

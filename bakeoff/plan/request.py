@@ -1,4 +1,4 @@
-"""What a user asks of a sweep, and the checks that need no backend."""
+"""A user's request for a sweep, and the checks that need no backend."""
 
 import os
 import stat
@@ -22,7 +22,7 @@ LEAST_DEADLINE_S, MOST_DEADLINE_S = 1, 86_400
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a user asked for; an empty field means this host's default."""
+    """A request by a user; an empty field means this host's default."""
 
     component: str
     presets: tuple[str, ...] = ()
@@ -49,10 +49,10 @@ class Request:
     monitor: bool = False
     """Watch each measuring worker and its GPU with a monitor."""
     budget_s: float = 0.0
-    """How long the sweep may take, in seconds; 0: as long as it takes. No part of a plan's key: a sweep whose time was
-    up is resumed with another budget or with none."""
+    """Seconds that the sweep may take; 0: no limit. No part of a plan's key: a sweep whose time was up is resumed with
+    another budget or with none."""
     objective: Objective = LATENCY
-    """What the finals decide by, and the limits that a row must meet to be in one."""
+    """Objective that the finals decide by, and the limits that a row must meet to be in one."""
 
     @property
     def user_code(self) -> bool:
@@ -69,7 +69,7 @@ class Settings:
     checkpoint: str
     """Absolute path of the weights file; "" for random weights."""
     dtypes: tuple[Dtype, ...]
-    """Those asked for; empty where none is."""
+    """Dtypes asked for; empty where none is."""
 
 
 def request_of(variant: Variant) -> Request:

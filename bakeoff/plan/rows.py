@@ -52,11 +52,11 @@ class Row:
     build_deadline_s: float
     caches: bool
     baseline: bool
-    """It builds nothing and changes nothing: eager without options, in any dtype."""
+    """True for eager without options, in any dtype: it builds nothing and changes nothing."""
     quantisation: Quantisation
     cache_folder: Path
     environment: Mapping[str, str]
-    """Of its worker: this process's own, with what must be set before torch is imported."""
+    """Environment of its worker: this process's own, with what must be set before torch is imported."""
     checkpoint: str
     """Name and content hash of the weights file; "" for random weights."""
     known_issues: tuple[tuple[IssueCode, str], ...]
@@ -68,11 +68,11 @@ class Row:
     label: str = ""
     """The variant and, where there are several, its batch, build and process; set once the plan is whole."""
     builds: int = 1
-    """How many fresh builds its variant gets."""
+    """Number of fresh builds of its variant."""
     build_number: int = 1
-    """Which of them this is, from 1."""
+    """Number of this build, from 1."""
     process: int = 1
-    """Which of the fresh processes this is, from 1."""
+    """Number of this fresh process, from 1."""
 
     @property
     def key(self) -> Key:
@@ -81,16 +81,16 @@ class Row:
 
     @property
     def is_eager_fp32(self) -> bool:
-        """Whether speed-ups are stated over it: eager in fp32, or as a model of mixed dtypes was given."""
+        """Whether speed-ups are stated over it: eager in fp32, or in its own dtypes for a model of mixed dtypes."""
         return self.baseline and self.variant.dtype in BASELINE_DTYPES
 
     @property
     def never_runs(self) -> Precheck | None:
-        """Why it cannot run on this machine at any time; too little free memory may be over when it is its turn."""
+        """Return why it can never run on this machine; too little free memory may pass."""
         return self.precheck if self.precheck is not None and self.precheck.status != "oom" else None
 
     def obstacle(self) -> Precheck | None:
-        """Why it cannot run now."""
+        """Return the reason why it cannot run now."""
         return self.never_runs or short_of_memory(self.memory, self.subject.device)
 
     @property
@@ -104,7 +104,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the rows of one workload share."""
+    """Facts that the rows of one workload share."""
 
     request: Request
     component: Component
@@ -238,11 +238,11 @@ def short_of_memory(needed: Need, device: str) -> Precheck | None:
 
 
 _VERSION = 6
-"""Of the files' format: another one makes them anew."""
+"""Version of the files' format; files of another version are made anew."""
 
 
 def reference_folder(subject: Subject, component: Component) -> Path:
-    """By config, workload, seeds or content of the weights, device, torch's version and the component's source.
+    """Return the folder, named by config, workload, seeds or content of the weights, device, torch and source.
 
     Raises BakeoffError when the component's network module is gone.
     """

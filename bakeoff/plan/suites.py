@@ -1,6 +1,6 @@
-"""Which backends, options and dtypes a request means: what was typed, or one of the device's suites.
+"""Resolves which backends, options and dtypes a request means: what was typed, or one of the device's suites.
 
-What a suite holds is stated by the backends, in `defaults`; the dtypes of a device are here.
+The backends state in `defaults` what a suite holds; the dtypes of a device are here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ class Step:
 
     backend: Backend
     reference: str
-    """As it was typed: a name in the table, mine.py:BACKEND or package.module:BACKEND."""
+    """Name as it was typed: one in the table, mine.py:BACKEND or package.module:BACKEND."""
     options: Any
 
 
@@ -39,7 +39,7 @@ class Composition:
 
 
 def compositions(request: Request, component: Component, device: Device) -> list[Composition]:
-    """What is asked for; a bare name stands for all its default options in the suite. Nothing asked: every backend."""
+    """Return the compositions asked for, or all backends; a bare name stands for its defaults in the suite."""
     usual = component.dtypes or _default_dtypes(device, request.suite)
     found: list[Composition] = []
     for text in request.backends or backend_names():
@@ -82,7 +82,7 @@ def _default_options(
 
 
 def _of_suite(defaults: Sequence[DefaultOptions], suite: Suite, named: bool) -> Sequence[DefaultOptions]:
-    """Those of the suite; of a backend that is named and has none there, those of the next larger suite that has."""
+    """Return the suite's options; for a backend that is named and has none there, those of the next larger suite."""
     for larger in SUITES[SUITES.index(suite) :]:
         taken = [one for one in defaults if SUITES.index(one.suite) <= SUITES.index(larger)]
         if taken or not named:
@@ -109,8 +109,8 @@ def _default(defaults: Mapping[str, T], component: Component, device: str, optio
 
 
 def _default_dtypes(device: Device, suite: Suite) -> tuple[str, ...]:
-    """Of options that state none. fp32 and the device's 16-bit dtype; the latter alone in the quick suite, and all that
-    the device has in the full one."""
+    """Return the dtypes of options that state none: fp32 and the device's 16-bit dtype; in the quick suite the latter
+    alone, in the full one all that the device has."""
     half = host.half_dtype(device)
     if suite == "quick":
         return (half,)
@@ -134,7 +134,7 @@ def _composed(
 
 
 def _stated(dtypes: tuple[str, ...], usual: tuple[str, ...], device: Device) -> tuple[str, ...]:
-    """What stated dtypes are on this host."""
+    """Resolve stated dtypes on this host."""
     if device == "cpu":
         return tuple(dtype for dtype in dtypes if dtype in usual) or ("fp32",)
     half = host.half_dtype(device)

@@ -1,1 +1,1 @@
-"""From rows to records: a session, one row after the other, finals, comparisons, resume."""
+"""Turns rows into records: a session, one row after the other, finals, comparisons, resume."""

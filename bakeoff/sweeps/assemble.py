@@ -34,7 +34,7 @@ from bakeoff.sweeps.session import Session
 from bakeoff.sweeps.turns import Ended
 
 _STATUS: dict[str, Status] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
-"""By how a worker ended without a result."""
+"""Status of a worker that ended without a result."""
 
 
 def make_record(
@@ -155,7 +155,7 @@ def ended_status(outcome: Outcome) -> Status | None:
 
 
 def ending(outcome: Outcome) -> str:
-    """How a worker ended; after a build's deadline, with the option that gives it longer."""
+    """Describe how a worker ended; after a build's deadline, with the option that gives it longer."""
     late = outcome.kind == "timeout" and any(
         phase == outcome.phase and info.deadline in ("build", "reference") for phase, info in PHASES.items()
     )
@@ -188,7 +188,7 @@ def insensitive(measurement: Measurement) -> Iterator[Finding]:
 
 
 def host_findings(load: float, threads: int, what: str, outcome: Outcome) -> Iterator[Finding]:
-    """What this process saw of the host and of a worker's end; `load` is `present_load` before `what` started."""
+    """Find what this process saw of the host and of a worker's end; `load` is `present_load` before `what` started."""
     if load > threads / 2:
         yield new_finding("busy-host", f"{host.busy_text(load)} before {what} started")
     if outcome.leftovers:
@@ -206,17 +206,17 @@ def issue_findings(issues: Iterable[tuple[IssueCode, str]], status: Status) -> t
 _SLOWEST, _FASTEST = 0.5, 1.1
 """Seconds of the worker's clock in a second of this process's."""
 _EARLY_S, _LATE_S = 0.25, 0.05
-"""How much shorter or longer the phases may seem because an event is read late on a busy host: at the begin or end."""
+"""Seconds by which the phases may seem shorter or longer because an event is read late on a busy host."""
 _LEAST_SHARE = 0.3
-"""Of the timed phases that samples and checks fill where a call is much longer than the work around it. Where calls
-take as long as the intervals between readings of memory and speed, each second one is not timed."""
+"""Smallest share of the timed phases that samples and checks fill where a call is much longer than the work around it.
+Where calls take as long as the intervals between readings of memory and speed, each second one is not timed."""
 _LONG_CALL_NS = 10_000_000
 
 
 def clock_span(
     measurement: Measurement, phase_s: Mapping[str, float], worker_phase_s: Mapping[str, float]
 ) -> str | None:
-    """Why samples and the time of their phases contradict each other; None if they do not, or nothing was timed.
+    """Return why samples and the time of their phases contradict each other; None if they do not, or nothing was timed.
 
     The phases of both clocks are taken together, because they may alternate.
     """
@@ -247,7 +247,7 @@ def _sampled_s(measurement: Measurement) -> float:
 
 
 def _sampled_ns(clock: Clock) -> float:
-    """Of one clock. Where blocks were ended early, which ones is not recorded: the least time that all calls took."""
+    """Return the shortest time that all calls of one clock took: which blocks ended early is not recorded."""
     most = clock.calls_per_sample
     all_calls = len(clock.samples_ns) * most
     if not 0 < clock.calls < all_calls:

@@ -31,7 +31,7 @@ from bakeoff.sweeps.session import Session, WeightsMemory, open_session, with_ce
 from bakeoff.variant import parse_variant
 
 _MOST_ROUNDS = 60
-"""Of a pair of processes."""
+"""Largest number of rounds of a pair of processes."""
 _IN_TURN, _IN_TURN_CALLS = LEAST_ROUNDS + 1, 3
 """Pairs of processes that are measured one after the other, and the least number of calls of their blocks."""
 
@@ -47,7 +47,7 @@ class _Race:
     seed: int
     order: random.Random
     without_baseline: str = ""
-    """Why there is no baseline among the rows of a final; "" where there is one, or none is wanted."""
+    """Reason why a final has no baseline among its rows; "" where it has one, or none is wanted."""
 
     @property
     def fits(self) -> bool:
@@ -70,7 +70,7 @@ class _Race:
         return {number: side(row) for number, row in rows.items()}
 
     def rounds(self, sides: Collection[CompareWorker]) -> int:
-        """How many rounds these sides run; one where each of the others runs alone too."""
+        """Return how many rounds these sides run; one where each of the others runs alone too."""
         round_s = sum((side.calls + 1) * side.call_ns / 1e9 for side in sides)
         wanted = int(self.session.plan.request.final_s / AGREEING_PAIRS / round_s)
         return max(SET_ROUNDS, min(_MOST_ROUNDS, wanted)) if len(sides) > 1 else 1
@@ -150,11 +150,11 @@ def _measure(race: _Race) -> Comparison:
 
 @dataclass(slots=True)
 class _Measured:
-    """What all processes so far gave."""
+    """Results of all processes so far."""
 
     rounds: list[Round] = field(default_factory=list)
     records: dict[int, Record] = field(default_factory=dict)
-    """By side the newest one, or the first that was not ok: its rounds were measured all the same."""
+    """The newest record of each side, or the first that was not ok: its rounds were measured all the same."""
     findings: list[Finding] = field(default_factory=list)
 
     def keep(self, number: int, record: Record) -> None:

@@ -35,15 +35,15 @@ class CompareWorker:
     session: Session
     row: Row
     references: References
-    """Of the row's subject."""
+    """References of the row's subject."""
     heap_offset: int
     running: Running
     beside: int
-    """As in `launch_of`."""
+    """Number of other builds at the same time, as in `launch_of`."""
     least_calls: int
-    """Of a block."""
+    """Smallest number of calls of a block."""
     calls: int = 0
-    """Of a block, known when the side is ready."""
+    """Calls of a block, known when the side is ready."""
     call_ns: int = 0
     """About how long one call takes, known as soon."""
     _worker: LiveWorker = field(init=False)
@@ -69,7 +69,7 @@ class CompareWorker:
 
     @property
     def live(self) -> bool:
-        """It is, or it has raised."""
+        """Wait until the worker is ready or has raised."""
         return True
 
     def _on_event(self, event: Event) -> None:

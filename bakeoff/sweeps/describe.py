@@ -1,4 +1,4 @@
-"""What workers find out of models before anything is planned or measured; it is kept in the cache folder."""
+"""Asks workers about models before anything is planned or measured, and keeps the answers in the cache folder."""
 
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -30,7 +30,7 @@ def describe(
     progress: Progress,
     threads: int = 0,
 ) -> _Result:
-    """What a worker of `job` finds out of the model or pipeline `name`. Raises BakeoffError where it cannot."""
+    """Return a worker's answer about the model or pipeline `name`. Raises BakeoffError where there is none."""
     log = cache / "logs" / f"describe-{slug(name)}.log"
     running = progress.start(0, 0, f"describing {name}")
     environment = worker_environment(threads or host.usable_cores(), user_code_path())

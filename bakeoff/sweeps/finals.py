@@ -69,7 +69,7 @@ def _known_finals(session: Session, runs: Path) -> dict[_Pair, StoredComparison]
 
 
 def finals_ahead(session: Session, stored: Mapping[Key, Stored], left: Sequence[Row], runs: Path) -> list[list[Row]]:
-    """Of each subject the sides of the final that is still to be run, by what is measured; `left` are rows to come."""
+    """Return for each subject the sides of the final still to be run, by what is measured; `left` are rows to come."""
     best, known = best_of(session.plan, stored), _known_finals(session, runs)
     found = []
     for subject in dict.fromkeys(row.subject for row in session.plan.rows) if session.plan.request.final_s else ():
@@ -80,8 +80,8 @@ def finals_ahead(session: Session, stored: Mapping[Key, Stored], left: Sequence[
 
 
 def best_of(plan: Plan, known: Mapping[Key, Stored]) -> dict[Subject, list[Row]]:
-    """Of each subject with measured rows the best two variants by the objective that can be recommended and meet its
-    limits, each with its best build."""
+    """Return for each subject with measured rows the best two variants by the objective that can be recommended and
+    meet its limits, each with its best build."""
     subjects: dict[Subject, list[Row]] = {}
     for row in plan.rows:
         if row.key in known:
@@ -90,7 +90,7 @@ def best_of(plan: Plan, known: Mapping[Key, Stored]) -> dict[Subject, list[Row]]
 
 
 def undecided(plan: Plan, stored: Mapping[Key, Stored], ended: Collection[Subject]) -> Iterator[str]:
-    """Of each subject whose final is still to be run, the two rows between which it would decide, as `A and B`."""
+    """Yield the two rows, as `A and B`, of each subject whose final is still to be run."""
     several = len({row.subject for row in plan.rows}) > 1
     for subject, best in best_of(plan, stored).items() if plan.request.final_s else ():
         if len(best) == 2 and subject not in ended:
@@ -138,7 +138,7 @@ def _eager_row(plan: Plan, subject: Subject) -> Row:
 
 
 def representatives(rows: Sequence[Row], stored: Mapping[Key, Stored]) -> list[Row]:
-    """Of each variant the row that stands for it."""
+    """Return for each variant the row that stands for it."""
     tries: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
         tries.setdefault((str(row.variant), row.subject.batch), []).append(row)

@@ -1,6 +1,6 @@
-"""Has torch's C++ headers precompiled before the first compiled row, so that no row's build pays for them alone.
+"""Precompiles torch's C++ headers before the first compiled row, so that no row's build time includes it.
 
-With them come the libraries by which inductor finds out which vector instructions it can use.
+The libraries by which inductor finds out the CPU's vector instructions are built with them.
 """
 
 import shutil

@@ -1,4 +1,4 @@
-"""What a sweep reports to while it goes on; `bakeoff.cli.progress` shows it on a terminal."""
+"""Protocol that a sweep reports its progress to; `bakeoff.cli.progress` shows it on a terminal."""
 
 from typing import Protocol
 
@@ -11,11 +11,11 @@ class Running(Protocol):
 
     def event(self, event: Event) -> None: ...
     def finish(self, status: str = "", text: str = "") -> None:
-        """It has ended. Nothing is printed without a status: `Progress.result` prints the line of a row."""
+        """End it. Prints nothing without a status: `Progress.result` prints the line of a row."""
 
 
 class Progress(Protocol):
-    """Where a sweep reports to."""
+    """Receiver of a sweep's progress."""
 
     def start(self, position: int, total: int, what: str) -> Running:
         """`what` begins: number `position` of `total`; 0 of 0 where it is not one of several."""
@@ -29,7 +29,7 @@ class Progress(Protocol):
         """The rows are in the table, those that did not fit into a budget excepted; a sentence says what is to come."""
 
     def expect(self, seconds: float | None) -> None:
-        """How long all that is left takes from now on, by estimate; None where it is not known."""
+        """Show how long all that is left takes from now on, by estimate; None where it is not known."""
 
 
 class Unheard:

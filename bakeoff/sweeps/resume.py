@@ -27,16 +27,16 @@ FOLDER = "sweeps"
 
 @dataclass(frozen=True, slots=True)
 class SweepState:
-    """What `--resume` needs to recognise a sweep."""
+    """State by which `--resume` recognises a sweep."""
 
     sweep: str
     key: str
-    """Of the plan."""
+    """Key of the plan."""
     runs: str
     component: str
     finished: bool
     order_seed: int = 0
-    """Of the order in which the rows run."""
+    """Seed of the order in which the rows run."""
 
 
 def key_of(record: Record) -> Key:
@@ -52,9 +52,9 @@ class Measured:
     folder: Path
     """In the cache, for records that are not whole."""
     stored: dict[Key, Stored] = field(default_factory=dict)
-    """Those with a whole record, among the others of `runs`."""
+    """Rows of `runs` with a whole record."""
     timed: dict[Key, Record] = field(default_factory=dict)
-    """Those that still lack a warm build, a trace or a floor."""
+    """Rows that still lack a warm build, a trace or a floor."""
 
     @property
     def known(self) -> dict[Key, Stored]:
@@ -88,7 +88,7 @@ class Opened:
     load: float
     """`present_load` before it began."""
     waited_s: float
-    """How long other runs were waited for."""
+    """Seconds spent waiting for other runs."""
     tell: Callable[[str], None]
     """Tells those who wait for the device how much is left."""
 

@@ -1,4 +1,4 @@
-"""What the workers of a row are given: the references of its subject, their job, compiler cache, deadlines and log.
+"""Prepares a row's workers: the references of its subject, their job, compiler cache, deadlines and log.
 
 References are made where they are not cached, sealed, and made anew where a file was changed.
 """
@@ -129,7 +129,7 @@ def measure_job(row: Row, policy: Policy, references: References | None) -> Meas
 
 
 def launch_of(session: Session, row: Row, running: Running, beside: int = 0) -> Launch:
-    """How the row's worker is started: environment, log, deadlines by phase, and who hears its events.
+    """Return how the row's worker is started: environment, log, deadlines by phase, and who receives its events.
 
     With `beside` other workers that build at the same time, all of them together may take as long as one after the
     other.

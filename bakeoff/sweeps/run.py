@@ -1,4 +1,4 @@
-"""From a plan to records: the rows in random order, the ranking, the finals, and what makes the records whole.
+"""Runs a plan: the rows in random order, the ranking, the finals, and what makes the records whole.
 
 With a budget the rows come in the order of what they are likely to tell, as many as fit.
 """
@@ -32,7 +32,7 @@ from bakeoff.sweeps.wave import Try, complete_wave, lacks_build, lacks_trace, ne
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a sweep leaves behind."""
+    """Result of a sweep."""
 
     sweep: str
     stored: tuple[Stored, ...]
@@ -41,9 +41,9 @@ class Done:
     finals: tuple[StoredComparison, ...] = ()
     """The two best rows of each subject, measured against each other."""
     objective: Objective = LATENCY
-    """What they are the best by."""
+    """Objective by which they are ranked."""
     out_of_time: OutOfTime | None = None
-    """What was left out because the budget allowed no more: `--resume` does it."""
+    """Rows left out because the budget allowed no more: `--resume` runs them."""
     spent_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds by what was done, the largest first: their sum is the time since the device's lock was held."""
 
@@ -236,7 +236,7 @@ class _Sweep:
                 self.measured.keep(with_second(record, Outcome("timeout", why), self.session.ceilings))
 
     def keep_best_builds(self) -> None:
-        """Of each variant that was built several times, all of them ok, make the best build's folder the usual one.
+        """Make the best build's folder the usual one, for each variant that was built several times, all of them ok.
 
         Where that fails the reason is shown: the next sweep has one more cold build, and nothing else is lost.
         """
@@ -250,7 +250,7 @@ class _Sweep:
                     self.session.progress.say(str(error))
 
     def done(self, interrupted: bool) -> Done:
-        """What it leaves behind."""
+        """Return the result of the sweep."""
         plan, stored, limit = self.session.plan, self.measured.stored, self.limit
         out_of_time = None
         if limit.budget_s and not interrupted:

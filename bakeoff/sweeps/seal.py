@@ -27,11 +27,11 @@ class SealedFile:
 
 
 Seal = Mapping[str, SealedFile]
-"""By name of the file."""
+"""Hashes of files by name."""
 
 
 def hashes(seal: Seal) -> dict[str, str]:
-    """What workers get to check the files by."""
+    """Return the hashes by which workers check the files."""
     return {name: file.sha256 for name, file in seal.items()}
 
 

@@ -1,4 +1,4 @@
-"""What all rows of one sweep, or of one comparison, share, and where its wall time went."""
+"""State shared by all rows of one sweep or comparison, and an account of its wall time."""
 
 import os
 import random
@@ -39,7 +39,7 @@ class WeightsMemory:
         self._held: dict[Path, int] = {}
 
     def path_of(self, references: Path) -> str:
-        """Where workers find the weights of the subject that has this folder of references, or leave them.
+        """Return the path where workers find the weights of the subject with this folder of references, or leave them.
 
         "" where the kernel refuses such memory.
         """
@@ -87,12 +87,12 @@ _PART: Mapping[str, Part] = {
     "sizes": "checks",
     "trace": "warm and traced builds",
 }
-"""What each phase of a measuring worker counts for; one that waits for its turn counts for nothing."""
+"""Part that each phase of a measuring worker counts for; a worker that waits for its turn counts for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From `start` to `end`, in seconds of one clock, something ran that counts for `part`."""
+    """Time from `start` to `end`, in seconds of one clock, that counts for `part`."""
 
     part: Part
     start: float
@@ -101,7 +101,7 @@ class Span:
 
 @dataclass(slots=True)
 class Spent:
-    """What ran when in one sweep."""
+    """Account of what ran when in one sweep."""
 
     began: float = field(default_factory=time.monotonic)
     spans: list[Span] = field(default_factory=list)
@@ -164,7 +164,7 @@ class Session:
     """The rows in the order in which they are to run, but for those that are built beside an earlier one; with a budget
     one that does not fit is passed over."""
     order_seed: int | None
-    """Of that order; None with a budget, which orders rows by what they are likely to tell, and for a comparison."""
+    """Seed of that order; None for a comparison, and with a budget, which sets the order."""
     note: str
     load: float
     """`present_load` before it began; later the sweep itself is the load."""
@@ -176,13 +176,13 @@ class Session:
     unmeasured: tuple[str, ...] = ()
     """Dtypes of its rows whose ceilings are to be measured."""
     works: Mapping[Subject, Work] = field(default_factory=dict)
-    """Of a call of each subject, once rows are to run."""
+    """Work of a call of each subject, once rows are to run."""
     references: dict[tuple[Path, str], tuple[Outcome, Seal]] = field(default_factory=dict)
-    """How making each reference folder ended, so that it is tried once, and the hashes of its files."""
+    """Outcome of making each reference folder, so that it is tried once, and the hashes of its files."""
     weights: WeightsMemory | None = None
-    """Where workers leave the weights for those that follow; None: each makes them for itself."""
+    """Memory where workers leave the weights for later ones; None: each makes them for itself."""
     spent: Spent = field(default_factory=Spent)
-    """Where the time goes."""
+    """Account of the sweep's time."""
     begun: list[Key] = field(default_factory=list)
     """The rows of the sweep that were begun so far, also before an interruption, in their order."""
 

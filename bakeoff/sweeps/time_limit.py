@@ -28,23 +28,23 @@ class LeftOut:
     label: str
     expected_s: float
     begun: bool
-    """It ran when the time was over, and was stopped."""
+    """True if it ran when the time was over, and was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutOfTime:
-    """What a sweep's budget left undone."""
+    """Rows and finals that a sweep's budget left undone."""
 
     budget_s: float
     used_s: float
     left_out: tuple[LeftOut, ...]
     undecided: tuple[str, ...]
-    """Of each subject whose final was left out, the two rows that it would have decided between, as `A and B`."""
+    """Pairs between which the finals left out would have decided, one for each subject, as `A and B`."""
 
 
 @dataclass(slots=True)
 class TimeLimit:
-    """When a sweep has to end. Without a budget everything fits."""
+    """End of a sweep's time. Without a budget everything fits."""
 
     costs: Costs
     started: float
@@ -66,7 +66,7 @@ class TimeLimit:
 
     @property
     def left_s(self) -> float:
-        """Until the end of the budget; infinite without one."""
+        """Return the seconds until the end of the budget; infinite without one."""
         return self.budget_s - self.used_s if self.budget_s else inf
 
     def final_fits(self, sides: Sequence[Row], stored: Mapping[Key, Stored]) -> bool:
@@ -74,13 +74,13 @@ class TimeLimit:
         return not self.budget_s or self.costs_with(stored).final_s(sides) <= self.left_s
 
     def costs_with(self, stored: Mapping[Key, Stored]) -> Costs:
-        """By what was measured so far too."""
+        """Return the costs estimated with what was measured so far too."""
         return Costs(self.costs.plan, history_of([*self.costs.history.records, *stored.values()]))
 
     def left_out(
         self, stored: Mapping[Key, Stored], begun: Sequence[Key], undecided: Sequence[str]
     ) -> OutOfTime | None:
-        """What was not done; None where all was."""
+        """Return what was not done; None where all was."""
         left = [row for row in self.costs.plan.rows if row.key not in stored]
         if not left and not undecided:
             return None
@@ -121,7 +121,7 @@ class TimeLimit:
                 self._set_alarm()
 
     def _set_alarm(self) -> tuple[float, float]:
-        """For the end of the budget and its grace; returns the delay and interval of the alarm before it."""
+        """Set an alarm for the end of the budget and its grace; return the earlier alarm's delay and interval."""
         left_s = self.left_s + grace_s(self.budget_s)
         return signal.setitimer(signal.ITIMER_REAL, max(left_s, 0.001))
 

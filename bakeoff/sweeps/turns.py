@@ -21,7 +21,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a worker ended."""
+    """End of a worker."""
 
     outcome: Outcome
     timeline: tuple[tuple[str, float], ...]
@@ -29,13 +29,13 @@ class Ended:
 
     @property
     def built(self) -> tuple[float, float]:
-        """From when to when it built, possibly beside others."""
+        """Times between which it built, possibly at the same time as others."""
         ends = [at for phase, at in self.timeline if phase in ("turn", "")]
         return self.timeline[0][1], ends[0]
 
     @property
     def alone(self) -> tuple[float, float] | None:
-        """From when to when it had the machine to itself; None where it ended before its turn."""
+        """Times between which it had the machine to itself; None where it ended before its turn."""
         phases = [phase for phase, _ in self.timeline]
         if "turn" not in phases:
             return None
@@ -82,7 +82,7 @@ class Turns:
             worker.wait()
 
     def end(self, place: int) -> Ended:
-        """How that worker ended."""
+        """Return how that worker ended."""
         worker = self._workers[place]
         outcome = worker.finish(self._tasks[place].result_type)
         self._left.remove(worker)

@@ -29,15 +29,15 @@ from bakeoff.sweeps.session import Session
 from bakeoff.sweeps.turns import Ended, Task, Turns
 
 Keep = Callable[[Record, Running], None]
-"""What is done with each record as soon as there is one."""
+"""Callback that keeps each record as soon as there is one."""
 _MOST = 8
 """Rows of a wave: each keeps its engine in memory until its turn."""
 _MEMORY_SHARE = 0.6
-"""Of the free memory, that the rows of a wave may take by their estimates; those do not know compilers' helpers."""
+"""Share of the free memory that the rows of a wave may take by their estimates; compilers' helpers are not in these."""
 _SHORTAGES: tuple[Status, ...] = ("oom", "crashed", "timeout")
-"""How a row may end because others were built beside it."""
+"""Statuses of a row that may have ended because others were built at the same time."""
 _UNCHECKED: tuple[Status, ...] = ("crashed", "parity_failed")
-"""How a row may end because it could not read the references that it is checked against."""
+"""Statuses of a row that may have ended because it could not read its references."""
 
 
 def next_wave(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -76,7 +76,7 @@ class Try:
     trace_apart: bool = False
     """Trace a build of its own, because its process ended while the engine that was timed was traced."""
     ended_before: str = ""
-    """How it ended when it was tried before; "" for the first time."""
+    """Status at its earlier try; "" for the first time."""
 
 
 def time_wave(session: Session, wave: Sequence[Try], keep: Keep, ready: Callable[[], None]) -> None:
@@ -147,7 +147,7 @@ def _task(session: Session, tried: Try, references: References, beside: int) -> 
 
 
 def _measured(session: Session, ended: Ended) -> Outcome:
-    """How the worker ended, with a Measurement as its value. Raises BakeoffError for a request that is wrong."""
+    """Return how the worker ended, with a Measurement as its value. Raises BakeoffError for a request that is wrong."""
     outcome = ended.outcome
     if outcome.kind == "refused":
         raise BakeoffError(outcome.reason, outcome.code)
@@ -160,7 +160,7 @@ def _measured(session: Session, ended: Ended) -> Outcome:
 
 
 def _why_again(tried: Try, outcome: Outcome, references: References, tries: int) -> str:
-    """How the row ended for a reason that may lie outside it: others beside it, the profiler in its process, or changed
+    """Return the reason to try a row again: others built at the same time, the profiler in its process, changed
     references; "" where its end counts."""
     if outcome.kind == "result":
         status = outcome.value.status
@@ -300,7 +300,7 @@ def _is_short(proof: ProofRecord, trace: TraceRecord | None) -> bool:
 
 
 def _incomplete(proof: ProofRecord, traced: TraceResult) -> str:
-    """Why the proof is incomplete; "" if it is complete."""
+    """Return why the proof is incomplete; "" if it is complete."""
     trace = traced.trace
     if trace is None:
         return f"no traced build: {traced.problem}"

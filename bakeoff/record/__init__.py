@@ -1,1 +1,1 @@
-"""What was measured: the schema of a record, the store, and figures computed from samples."""
+"""Records of what was measured: their schema, the store, and figures computed from samples."""

@@ -1,8 +1,8 @@
-"""Where the time of units goes, of a pipeline's run and of a session: computed from its record and never stored.
+"""Account of the time of a pipeline's or a session's units: computed from the record and never stored.
 
-Each nanosecond counts once. The lines add up to the units' time exactly. Of a session it counts for the innermost phase
-that it ran in, and steps count for the phase that they are in; of a pipeline calls count for their phase, and what is
-between them is glue and copies. Rates and energy of a session are here too.
+Each nanosecond counts once, and the lines add up to the units' time exactly. In a session it counts for the innermost
+phase that it ran in, and steps count for the phase that they are in; in a pipeline calls count for their phase, and
+what is between them is glue and copies. Rates and energy of a session are here too.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,20 +25,20 @@ _BETWEEN: Final[tuple[LineKind, ...]] = ("glue", "copies", UNATTRIBUTED)
 
 @dataclass(frozen=True, slots=True)
 class AccountLine:
-    """What one phase takes of the units."""
+    """Time that one phase takes of the units."""
 
     name: str
-    """Of a session names from the outermost phase in, as in `denoise / all_reduce`."""
+    """The phase; in a session, names from the outermost phase in, as in `denoise / all_reduce`."""
     kind: LineKind
     calls: int
-    """Of a session those of the phase, of a pipeline those of programs within it, over all units; 0 where unknown."""
+    """In a session those of the phase, in a pipeline those of programs within it, over all units; 0 where unknown."""
     ns: int
     """Without the phases within it, over all units; negative where ranges of coroutines overlap."""
     thousandths: int
     """Share of the units' time; those of all lines add up to 1,000."""
     units: int
     slot: str = ""
-    """Of a pipeline, the slot whose programs it calls."""
+    """In a pipeline, the slot whose programs it calls."""
 
     @property
     def ms(self) -> float:
@@ -62,7 +62,7 @@ class Account:
     units: int
     ns: int
     of: Literal["all units", "kept steady units", "steady units"]
-    """Of a session ranges are totals over all kinds of units. Where others than steady ones take more than 1 % of the
+    """A session's ranges are totals over all kinds of units. Where others than steady ones take more than 1 % of the
     time, the account is of those steady ones that were kept in full."""
     lines: tuple[AccountLine, ...]
 
@@ -250,7 +250,7 @@ class Energy:
 
     device: str
     joules: float | None
-    """By the device's own counter, else the integral of its power; None is unknown."""
+    """Energy by the device's own counter, else the integral of its power; None is unknown."""
     watt_hours: float | None
     joules_a_frame: float | None
     """Over the frames of all units, and all time of the session."""
@@ -258,7 +258,7 @@ class Energy:
 
 
 def energies(record: SessionRecord) -> tuple[Energy, ...]:
-    """Of each device that the monitor watched."""
+    """Return the energy of each device that the monitor watched."""
     frames = sum(totals.frames for totals in record.units)
     return tuple(_energy(each, frames) for each in (record.monitored.energy if record.monitored is not None else ()))
 

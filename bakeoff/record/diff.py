@@ -32,7 +32,7 @@ class Difference:
     """One fact that differs, with its value in both records as text; empty where a record lacks it."""
 
     kind: str
-    """As in `version of`; empty where there is one fact of its kind."""
+    """Kind of fact, as in `version of`; empty where there is one fact of its kind."""
     name: str
     a: str
     b: str

@@ -1,4 +1,4 @@
-"""Which rows meet an objective's limits, which run represents a variant, and which rows a final decides between."""
+"""Decides which rows meet an objective's limits, which run represents a variant, and which rows a final compares."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,11 +31,11 @@ class LimitCheck:
     """Lower end of the 95 % interval; None where there is none."""
     high: float | None = None
     why: str = ""
-    """Why the figure or the upper end of its interval is unknown."""
+    """Reason why the figure or the upper end of its interval is unknown."""
 
     @property
     def excess(self) -> float | None:
-        """How far the figure is above the limit, as a share of it; negative below it."""
+        """Share of the limit by which the figure is above it; negative below it."""
         return None if self.value is None else self.value / self.limit.most - 1
 
 
@@ -131,7 +131,7 @@ def has_unknown_error(record: Record) -> bool:
 
 
 def objective_of(rows: Sequence[Stored]) -> Objective:
-    """What a table is for: the objective of its newest row, since rows of several sweeps may stand in one table."""
+    """Return a table's objective: that of its newest row, since rows of several sweeps may stand in one table."""
     newest = max(rows, key=lambda entry: (entry.record.created, entry.id), default=None)
     return LATENCY if newest is None else newest.record.objective
 

@@ -1,4 +1,4 @@
-"""Floors of records, the least time that a call can take on its machine, and the best ceilings known of a machine."""
+"""Floors of records, the shortest times that a call can take, and the best ceilings known of a machine."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,7 +71,7 @@ def is_above(record: Record, ceilings: Sequence[Ceiling] | None = None) -> bool:
 
 
 def below_floor(record: Record) -> str | None:
-    """Why a record's times are too short to be correct; None if they are not. The faster clock's median is used.
+    """Return why a record's times are too short to be correct; None if they are not. Uses the faster clock's median.
 
     The record's own ceilings decide: a status does not change when other ceilings become known. A floor by compute
     allows for fast convolution algorithms and, from a datasheet, for a clock above the stated one.
@@ -80,37 +80,37 @@ def below_floor(record: Record) -> str | None:
     if not medians:
         return None
     for bound in floors(record):
-        least = _least(bound, record)
-        if min(medians) < least.ms:
-            allowing = ", allowing for fast convolution algorithms" if least.fast else ""
+        shortest = _shortest_time(bound, record)
+        if min(medians) < shortest.ms:
+            allowing = ", allowing for fast convolution algorithms" if shortest.fast else ""
             return (
-                f"below_floor: {min(medians):.4f} ms a call is less than {least.ms:.4f} ms, "
-                + ("the" if least.share == 1 else f"{least.share:g} of the")
-                + f" floor by {bound.source} {least.bound}{allowing}"
+                f"below_floor: {min(medians):.4f} ms a call is less than {shortest.ms:.4f} ms, "
+                + ("the" if shortest.share == 1 else f"{shortest.share:g} of the")
+                + f" floor by {bound.source} {shortest.bound}{allowing}"
             )
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class _Least:
+class _ShortestTime:
     """The time that a call certainly takes."""
 
     ms: float
     bound: str
     share: float
-    """Of the floor."""
+    """Share of the floor."""
     fast: bool
     """The floor is that of fast convolution algorithms."""
 
 
-def _least(bound: Floor, record: Record) -> _Least:
+def _shortest_time(bound: Floor, record: Record) -> _ShortestTime:
     direct = max(0.0, 1 - record.convolution_flops / record.flops) if record.flops else 1.0
     compute_ms = bound.compute_ms * (direct + (1 - direct) * FAST_CONVOLUTION)
     datasheet = bound.source == "datasheet"
     compute, traffic = (CLOCK_SHARE, 1.0) if datasheet else (LEAST_SHARE, LEAST_SHARE)
     if compute * compute_ms >= traffic * bound.traffic_ms:
-        return _Least(compute * compute_ms, "compute", compute, direct < 1)
-    return _Least(traffic * bound.traffic_ms, "traffic", traffic, False)
+        return _ShortestTime(compute * compute_ms, "compute", compute, direct < 1)
+    return _ShortestTime(traffic * bound.traffic_ms, "traffic", traffic, False)
 
 
 LARGEST_OTHER_SHARE = 0.1
@@ -119,12 +119,12 @@ LARGEST_OTHER_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class KnownCeilings:
-    """What is known about the ceilings of one machine and device with one number of threads."""
+    """Known ceilings of one machine and device with one number of threads."""
 
     best: tuple[Ceiling, ...] = ()
     """For each kind, dtype and size the entry with the highest rate."""
     sets: int = 0
-    """How many sets were measured on a quiet host."""
+    """Number of sets measured on a quiet host."""
     first: str = ""
     """When the first of these sets was measured."""
     last: str = ""

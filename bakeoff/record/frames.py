@@ -15,7 +15,7 @@ FEWEST_FOR_P99 = 100
 
 @dataclass(frozen=True, slots=True)
 class FrameFigures:
-    """What a video frame costs in the steady units of a run."""
+    """Cost of a video frame in the steady units of a run."""
 
     units: int
     frames: int
@@ -49,7 +49,7 @@ class BeforeAfter:
     """Two mixes that took turns unit by unit."""
 
     word: Word
-    """What the second mix is, held against the first."""
+    """Verdict on the second mix, compared with the first."""
     ratio: float
     """Median over pairs of units of the first mix's time over the second's: above 1 where the second is faster."""
     interval: tuple[float, float] | None

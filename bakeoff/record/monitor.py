@@ -1,4 +1,4 @@
-"""What a monitor saw while something ran: the machine's state over time, energy, and what the monitor itself cost.
+"""Recording of a monitor: the machine's state over time, energy, and what the monitor itself cost.
 
 Times are monotonic nanoseconds from the start of what was watched. What a machine does not tell is absent, never zero,
 and `missing` says why.
@@ -13,7 +13,7 @@ class Point:
     """Samples that lie beside each other in time."""
 
     t_ns: int
-    """Of the first of them."""
+    """Time of the first sample."""
     least: float
     mean: float
     greatest: float
@@ -25,9 +25,9 @@ class SeriesRecord:
     """A quantity over time in a bounded number of points; least, greatest, mean and count are exact."""
 
     name: str
-    """As in `gpu.power` or `cpu.process`; a user's own series have the name that the user gave."""
+    """For example `gpu.power` or `cpu.process`; a user's own series have the name that the user gave."""
     unit: str
-    """As in `W`, `MiB`, `%`; "" where a user gave none."""
+    """For example `W`, `MiB`, `%`; "" where a user gave none."""
     source: str
     """A GPU's UUID, `process`, `machine` or `user`."""
     points: tuple[Point, ...]
@@ -62,7 +62,7 @@ class DeviceEnergy:
     integral_mj: float | None
     """Millijoules by the integral of sampled power; None where power is not told."""
     note: str = ""
-    """Why one of them is None, or how they contradict each other."""
+    """Reason why one of them is None, or how they contradict each other."""
 
     @property
     def mj(self) -> float | None:
@@ -72,18 +72,18 @@ class DeviceEnergy:
 
 @dataclass(frozen=True, slots=True)
 class ThrottleTime:
-    """How long a GPU had a reason for clocks below those asked for."""
+    """Time for which a GPU had a reason for clocks below those asked for."""
 
     device: str
     reason: str
-    """As in `power cap` or `hardware thermal slowdown`."""
+    """For example `power cap` or `hardware thermal slowdown`."""
     share: float
-    """Of the samples that told reasons."""
+    """Share of the samples that have reasons at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorCost:
-    """What watching cost, and how often it was done."""
+    """Cost and number of the monitor's samples."""
 
     wall_ns: int
     cpu_ns: int
@@ -96,7 +96,7 @@ class MonitorCost:
     sample_ns: dict[str, int]
     """Median cost of one sample by group: CPU time of `cpu`, and of `gpu` the time until the driver has answered."""
     note: str = ""
-    """Why an interval was lengthened."""
+    """Reason why an interval was lengthened."""
 
     @property
     def sampling_share(self) -> float:
@@ -120,7 +120,7 @@ class Monitored:
 
 
 def merged(points: Sequence[Point], most: int) -> tuple[Point, ...]:
-    """At most `most` points: neighbours are merged, equally many each."""
+    """Return at most `most` points: neighbours are merged, equally many each."""
     every = max(1, -(-len(points) // most))
     return tuple(_one(points[start : start + every]) for start in range(0, len(points), every))
 

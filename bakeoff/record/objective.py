@@ -1,4 +1,4 @@
-"""What a sweep is for: the goal that its rows are ranked by, and limits that a row must meet to be recommended."""
+"""A sweep's objective: the goal that its rows are ranked by, and limits that a row must meet to be recommended."""
 
 import re
 from collections.abc import Mapping
@@ -67,7 +67,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What "ship" means: the best by the goal among the rows that meet all limits."""
+    """Rule for the row to ship: the best by the goal among the rows that meet all limits."""
 
     goal: Goal = "latency"
     limits: tuple[Limit, ...] = ()
@@ -126,5 +126,5 @@ def _refused(text: str, why: str) -> BakeoffError:
 
 
 def _quoted(text: str) -> str:
-    """What was typed, at most so many characters of it."""
+    """Return what was typed, quoted, at most so many characters of it."""
     return f"'{text}'" if len(text) <= _SHOWN else f"'{text[:_SHOWN]}...'"

@@ -35,7 +35,7 @@ class Line:
     slot: str
     """The slot whose programs a phase calls; "" for the others."""
     ns: tuple[int, ...]
-    """Of each unit, in order; 0 where a unit lacks the phase."""
+    """Time in each unit, in order; 0 where a unit lacks the phase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class ProgramTime:
     calls: tuple[int, ...]
     """In each unit."""
     ns: tuple[int, ...]
-    """Of all its calls in each unit."""
+    """Time of all its calls in each unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What was seen of every unit, in the order they ran; tuples have one entry a unit."""
+    """Measurements of every unit, in the order they ran; tuples have one entry a unit."""
 
     wall_ns: tuple[int, ...]
     started_ns: tuple[int, ...]
@@ -73,8 +73,8 @@ class Units:
 
 
 Sight = Literal["inside", "in its own build", "hidden"]
-"""Where the kernels of a program come from: the traced loop shows them; a traced build of the program alone does,
-because its engine shows nothing of itself in the loop; or nothing does."""
+"""Source of a program's kernels: the traced loop; a traced build of the program alone, because its engine shows nothing
+of itself in the loop; or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class LineTrace:
     kind: LineKind
     slot: str
     span_ns: int
-    """By the same stamps as in a timed unit; longer, because profiling costs time."""
+    """Time by the same stamps as in a timed unit; longer, because profiling costs time."""
     busy_ns: int
     """On CUDA, union of the intervals of the kernels that were launched in it, whenever they ran. On a CPU, union over
     threads of the operators that began in it."""
@@ -119,29 +119,29 @@ class Ranking:
     top: tuple[NamedTime, ...]
     """The longest first."""
     total_ns: int
-    """Of all, those that are not in `top` included. On several streams or threads it may exceed the busy time."""
+    """Time of all, those that are not in `top` included. On several streams or threads it may exceed the busy time."""
     names: int
     """Number of different names and lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramSight:
-    """What a program showed of itself, and which tracer told it."""
+    """Kernels that a program showed of itself, and which tracer named them."""
 
     slot: str
     program: str
     sight: Sight
     tracer: str
-    """As in `torch.profiler` or `openvino`; "" where there is none."""
+    """For example `torch.profiler` or `openvino`; "" where there is none."""
     kernels: tuple[KernelTime, ...] = ()
-    """Of a traced build alone, per call; empty where the loop shows them."""
+    """Kernels of a traced build alone, per call; empty where the loop shows them."""
     kernel_count: int = 0
     total_ns: int = 0
-    """Of one call of that build, while it was traced."""
+    """Time of one call of that build, while it was traced."""
     named_ns: int = 0
     """The part of it that has a kernel's name."""
     problem: str = ""
-    """Why there is no traced build."""
+    """Reason why there is no traced build."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class PartTime:
     level: int
     slot: str
     path: str
-    """Of the module, as in `blocks.3.self_attn`."""
+    """Path of the module, as in `blocks.3.self_attn`."""
     calls: int
     ns: int
     """From its start to its end on the host, parts within it included; summed over the traced units."""
@@ -186,7 +186,7 @@ class Profile:
     units: int
     """Traced ones that count: those that were disturbed are left out, and a finding names them."""
     wall_ns: int
-    """Of these units, as all below but `memory`, `compiled` and `trace`."""
+    """Wall time of these units, as all below but `memory`, `compiled` and `trace`."""
     cpu_ns: int
     """CPU time of the process in them, over all its threads; over `wall_ns` it is the cores that were
     busy."""
@@ -216,7 +216,7 @@ class Profile:
     compiler: str = ""
     """Folder of the compiler's log, relative to the cache folder; "" where none was asked for."""
     note: str = ""
-    """Why something that was asked for is not here."""
+    """Reason why something that was asked for is not here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ class SlotProgram:
     """Fingerprint of the fp32 weights."""
     source: Source | None = None
     weights_bytes: int = 0
-    """Of the module that was built, in the variant's dtype."""
+    """Size of the weights of the module that was built, in the variant's dtype."""
     shares_weights: bool = False
     """The engine reads the tensors of the slot's first program, so that these bytes are held once."""
     alone_ns: Samples = field(default_factory=Samples)
@@ -290,7 +290,7 @@ class PipelineMemory:
     device_peak_bytes: int | None
     allocated_peak_bytes: int | None
     weights_bytes: int
-    """Of all slots, shared ones counted once."""
+    """Size of the weights of all slots, shared ones counted once."""
     state_bytes: int
     """Buffers that hold the state of the stream."""
     parts_bytes: dict[str, int] = field(default_factory=dict)
@@ -317,7 +317,7 @@ class PipelineMeasurement:
     device_state: dict[str, Scalar] = field(default_factory=dict)
     traceback: str = ""
     profile: Profile | None = None
-    """What a traced pass after the last timed unit saw, where one was asked for."""
+    """Profile of a traced pass after the last timed unit, where one was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +337,7 @@ class PipelineRecord:
     subject_id: str
     """Hash of what is computed: pipeline, preset, options, configs, seeds and weights."""
     role: Literal["", "eager", "best", "best-full"]
-    """What the mix was asked for as; `best-full` is the best without quantised slots. "" where it was typed."""
+    """Role in which the mix was asked for; `best-full` is the best without quantised slots. "" where it was typed."""
     label: str
     options: dict[str, Scalar]
     """All options of the pipeline, defaults included."""
@@ -376,8 +376,8 @@ class PipelineRecord:
     selftest: SelftestStamp | None = None
     phase_s: dict[str, float] = field(default_factory=dict)
     monitored: Monitored | None = None
-    """What a monitor beside the worker saw (`--monitor`), of its own processes and of the whole GPU, which mixes that
-    take turns share; None where none was asked for or none ran."""
+    """Recording of a monitor beside the worker (`--monitor`), of its own processes and of the whole GPU, which mixes
+    that take turns share; None where none was asked for or none ran."""
     monitored_window_ns: tuple[int, int] | None = None
     """From the end of the first unit until the units were over, by the times of `monitored`; None without units."""
 

@@ -49,6 +49,6 @@ class Policy:
 
     @property
     def window(self) -> tuple[float, ...]:
-        """What decides when warm-up and sampling end, besides the least number of samples."""
+        """Numbers that decide when warm-up and sampling end, besides the smallest number of samples."""
         times = (self.warmup_s, self.warmup_cap_s, self.min_s, self.full_s, self.cap_s, self.throughput_s)
         return (*times, self.settle_ratio, self.narrow_ratio, self.max_samples)

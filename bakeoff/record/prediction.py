@@ -1,4 +1,4 @@
-"""What the records of a pipeline's components predict for a unit, held against the unit as it was measured.
+"""Predicts a unit from the records of a pipeline's components, and compares it with the unit as measured.
 
 A unit is predicted as the calls of its programs, each with the median of its own record. What lies between the programs
 is not predicted, so it is a part of the difference.
@@ -31,7 +31,7 @@ class SlotTime:
     difference_ms: float | None
     """Inside less predicted; those of all slots add up to that of the unit."""
     share: float | None
-    """Of the whole difference; negative where it is of the other sign. None where the whole is not known or is 0."""
+    """Share of the whole difference; negative where of the other sign. None where the whole is not known or is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +71,13 @@ class MemorySum:
 
 @dataclass(frozen=True, slots=True)
 class WeightsHeld:
-    """How often a slot's weights are in memory."""
+    """Number of copies of a slot's weights in memory."""
 
     slot: str
     programs: int
     copies: int
     bytes: int
-    """Of all copies."""
+    """Size of all copies."""
 
 
 def prediction(record: PipelineRecord) -> Prediction | None:
@@ -171,7 +171,7 @@ def memory_sum(record: PipelineRecord) -> MemorySum | None:
 
 
 def weights_held(record: PipelineRecord) -> tuple[WeightsHeld, ...]:
-    """By slot, of the programs that have weights."""
+    """Return the weights held for each slot, of the programs that have weights."""
     found: dict[str, list[SlotProgram]] = {}
     for program in record.measurement.programs:
         if program.weights_bytes:

@@ -1,4 +1,4 @@
-"""What the ranks of one run recorded, side by side: spreads with the ranks they are of, waits, a straggler, scaling.
+"""Compares the ranks of one run: spreads with the ranks they are of, waits, a straggler, scaling.
 
 Nothing here is stored with a run: it is computed from the ranks' session records whenever it is asked for.
 """
@@ -29,7 +29,7 @@ FoundBy = Literal["least wait in collectives", "own time of phases"]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with the files of the ranks, or differs between them. `code` is stable, `text` is for people."""
+    """A fault in the files of the ranks, or a difference between them. `code` is stable, `text` is for people."""
 
     code: ProblemCode
     text: str
@@ -40,7 +40,7 @@ class RankPart:
     """Time of one rank in one phase or collective, without those within it."""
 
     name: str
-    """Of a collective the names from the unit in, as in `denoise/all_reduce`."""
+    """The phase; for a collective, the names from the unit in, as in `denoise/all_reduce`."""
     ns: float
     """A unit."""
     is_collective: bool
@@ -59,9 +59,9 @@ class RankRow:
     local_rank: int | None
     pid: int
     ns: int
-    """Of its session."""
+    """Time of its session."""
     units: int
-    """Of the kinds that the report counts."""
+    """Units of the kinds that the report counts."""
     frames: int
     units_ns: int
     unit_ns: float | None
@@ -82,7 +82,7 @@ class Spread:
     """One figure over ranks."""
 
     name: str
-    """As in `unit`, `phase.denoise`, `wait` or `gpu.power.mean`."""
+    """For example `unit`, `phase.denoise`, `wait` or `gpu.power.mean`."""
     unit: str
     least: float
     median: float
@@ -119,7 +119,7 @@ class CollectiveWait:
     name: str
     """Names of the ranges from the unit in, as in `denoise/all_reduce`."""
     least_ns: float
-    """Of the rank that spent the least time in it: what the collective itself takes, at most."""
+    """Time of the rank that spent the shortest in it: at most this is the collective itself."""
     waits: tuple[RankValue, ...]
 
 
@@ -137,9 +137,9 @@ class Straggler:
     cause: str
     """The phase that explains most of the excess; "" if it explains less than 80 %."""
     share: float | None
-    """Of the excess, by the phase that explains most; above 1 where other phases took less time than on the others."""
+    """Share of the excess in the phase that explains most; above 1 where others took less time than on other ranks."""
     largest: str
-    """That phase, cause or not."""
+    """The phase that explains most, cause or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class DeviceMemory:
     mib: float
     seen_by: int
     ranks: tuple[int, ...]
-    """That run on it; none where a rank only watched it."""
+    """Ranks that run on it; none where a rank only watched it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +174,14 @@ class SameFinding:
 
 @dataclass(frozen=True, slots=True)
 class RanksConfig:
-    """What must be equal for two runs to be compared by world size."""
+    """Facts that must be equal for two runs to be compared by world size."""
 
     name: str
     parallelism: Literal["model", "data"]
     tags: Mapping[str, Scalar] = field(default_factory=dict)
     frames_per_unit: float | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Of the lowest rank; where it differs, it is said."""
+    """Environment of the lowest rank; where it differs, it is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +192,10 @@ class RanksReport:
     group: str
     config: RanksConfig
     world: int
-    """As the records state it."""
+    """Number of ranks as the records state it."""
     expected: int
     rows: tuple[RankRow, ...]
-    """By rank."""
+    """Ordered by rank."""
     missing: tuple[int, ...]
     """Expected ranks that no file names."""
     torn: tuple[str, ...]
@@ -205,23 +205,23 @@ class RanksReport:
     foreign: tuple[str, ...]
     problems: tuple[Problem, ...]
     counted: str
-    """What the figures of a unit are of, in words."""
+    """Description of the units that the figures are of."""
     clock: Clock
-    """Of phases and collectives."""
+    """Clock of phases and collectives."""
     frames_per_s: float | None
-    """Of the run: of the slowest rank where all make one video, of all ranks together where each makes its own."""
+    """Rate of the run: of the slowest rank where all make one video, of all ranks together where each makes its own."""
     frames_text: str
-    """How it was computed, or why it is unknown."""
+    """Description of how the rate was computed, or why it is unknown."""
     spreads: tuple[Spread, ...]
     units: tuple[UnitSpread, ...]
     waits: tuple[CollectiveWait, ...]
     straggler: Straggler | None
     straggler_text: str
-    """Which rank the others wait for and why, or why none is named."""
+    """Rank that the others wait for and why, or why none is named."""
     memory: tuple[DeviceMemory, ...]
     energy: tuple[RanksEnergy, ...]
     energy_mj: float | None
-    """Of the GPUs that ranks run on; None where one of them is unknown."""
+    """Energy of the GPUs that ranks run on; None where one of them is unknown."""
     findings: tuple[SameFinding, ...]
 
     @property
@@ -238,7 +238,7 @@ class ScalingPoint:
     world: int
     frames_per_s: float
     speedup: float
-    """Of its frames a second over those of the smallest world."""
+    """Ratio of its frames a second to those of the smallest world."""
     efficiency: float
     """Speed-up over the ratio of world sizes."""
     serial_share: float | None

@@ -97,7 +97,7 @@ FindingCode = Literal[
     "window-not-full",  # a pipeline's run ended before its windows were full
     "wide",  # sampling stopped at its cap while the median's interval was still wide
 ]
-"""What kind of observation a finding is: stable, for tests, reports and the selftest."""
+"""Kind of observation: stable, for tests, reports and the selftest."""
 
 
 def new_finding(code: FindingCode, text: str) -> Finding:
@@ -126,8 +126,8 @@ class Clock:
     calls_per_sample: int = 1
     """A sample is of fewer calls where they became so slow that its block was ended early; `calls` counts them all."""
     stopped: str = ""
-    """Why sampling ended: `steady` (a narrow interval of calls of one kind), `narrow` (the interval alone, after the
-    full time), `cap` (the time) or `samples` (the maximum of 2,000)."""
+    """Reason why sampling ended: `steady` (a narrow interval of calls of one kind), `narrow` (the interval alone, after
+    the full time), `cap` (the time) or `samples` (the maximum of 2,000)."""
     after_pause_ns: Samples = field(default_factory=Samples)
     """Calls before which the instrument paused or overwrote memory; not part of any statistic."""
     calls: int = 0
@@ -166,7 +166,7 @@ class BuildCost:
     """
 
     cache: Literal["none", "cold", "warm", "stored"]
-    """What the build found in its cache folder; `stored`: the engine itself, as an earlier build kept it."""
+    """State of the cache folder that the build found; `stored`: the engine itself, as an earlier build kept it."""
     build_s: float | None
     """None where other builds ran at the same time (`overlapped`)."""
     warm_s: float | None = None
@@ -207,10 +207,10 @@ class Memory:
     allocated_peak_bytes: int | None = None
     reserved_peak_bytes: int | None = None
     device_peak_bytes: int | None = None
-    """As reported by the device; the only figure that includes allocations outside torch's allocator."""
+    """Peak reported by the device; the only figure that includes allocations outside torch's allocator."""
     device_meter: str = ""
-    """Whose memory the device's figures count, and whether they are peaks: the parent polls NVML during the calls;
-    where that tells nothing, the worker reads a level after them."""
+    """Source of the device's figures, and whether they are peaks: the parent polls NVML during the calls; where NVML
+    has no figure, the worker reads a level after them."""
     unexplained_bytes: int | None = None
     """Device peak minus the bytes that torch reserved and those of the CUDA context at start."""
     context_bytes: int | None = None
@@ -218,7 +218,7 @@ class Memory:
     device_build_peak_bytes: int | None = None
     """The same peak while the engine was built, up to its first call."""
     allocator: str = ""
-    """What malloc did with freed memory during the calls: `kept` as in the timed window, or `returned` to the kernel.
+    """Handling of freed memory by malloc during the calls: `kept` as in the timed window, or `returned` to the kernel.
     Empty in records that lack it, which were metered with freed memory returned."""
     helpers_peak_bytes: int = 0
     """Peak resident size of processes that the backend started and that lived during the calls; in `host_peak_bytes`
@@ -316,8 +316,8 @@ class TraceRecord:
     """The ten longest."""
     kernel_count: int
     total_ns: int
-    """Of one traced call: wall time on a CPU; on CUDA the time between events around a call that never waits for the
-    host, whether or not the profiler saw its kernels (in records without `span_ns`, the total of the kernels)."""
+    """Time of one traced call: wall time on a CPU; on CUDA the time between events around a call that never waits for
+    the host, whether or not the profiler saw its kernels (in records without `span_ns`, the total of the kernels)."""
     named_ns: int
     """Total of all kernels that have a name; on CUDA the time in which at least one ran, with the pauses up to 5 us
     between one kernel and the next."""
@@ -362,9 +362,9 @@ class WindowChecks:
     changed: int
     """Calls on values that were changed in place, each compared in full."""
     seed: int
-    """Of the random moments."""
+    """Seed of the random moments."""
     seconds: float
-    """How long the checks took, within the time of the window but in none of its samples."""
+    """Time that the checks took, within the window but in none of its samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +374,7 @@ class InputCopy:
     in_call: bool
     """The call copies its inputs itself, so that its times hold the copies; else the caller copies besides the call."""
     bytes: int
-    """Of one set of inputs, state that is carried from step to step included."""
+    """Size of one set of inputs, state that is carried from step to step included."""
     samples_ns: Samples = field(default_factory=Samples)
     """Copies of one set into the buffers that the calls read, synchronised, taken after the timed window; empty with
     `in_call`."""
@@ -394,7 +394,7 @@ class SizeResult:
     """One size of an engine that was built for a range of them."""
 
     name: str
-    """As in `x.0=8`."""
+    """For example `x.0=8`."""
     which: Literal["usual", "seen", "unseen"]
     """The row's other figures are those of the usual size. An unseen one was not asked for, and lies in the range."""
     inputs: dict[str, tuple[int, ...]]
@@ -402,13 +402,13 @@ class SizeResult:
     status: SizeStatus
     reason: str = ""
     samples_ns: Samples = field(default_factory=Samples)
-    """Of the latency clock; empty for the usual size, whose samples are the row's own, and where it was refused."""
+    """Samples of the latency clock; empty for the usual size, whose samples are the row's, and where it was refused."""
     first_call_ns: int = 0
-    """Of the first call at this size, compilation included; 0 for the usual one."""
+    """Time of the first call at this size, compilation included; 0 for the usual one."""
     compilations: int = 0
     """Compilations or captures from binding the size to the end of its samples."""
     rel_l2: float | None = None
-    """Of the output that is nearest to its limit, or over it the most."""
+    """Error of the output that is nearest to its limit, or over it the most."""
     limit: float | None = None
     lossless: bool | None = None
     """Whether all outputs equal eager's bit for bit, as in `OutputParity`; None for the usual size."""
@@ -449,7 +449,7 @@ class Measurement:
     input_copy: InputCopy | None = None
     """None for engines that replay no captured graph, and in records that lack it."""
     sizes: tuple[SizeResult, ...] = ()
-    """By size, from the smallest; () where shapes are static."""
+    """Ordered by size, from the smallest; () where shapes are static."""
 
     @property
     def lossless(self) -> bool | None:
@@ -462,7 +462,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class BackendSource:
-    """Where one backend of a variant comes from."""
+    """Source of one backend of a variant."""
 
     name: str
     reference: str
@@ -470,7 +470,7 @@ class BackendSource:
     file: str
     """Name of the file that defines it, without folders."""
     hash: str
-    """Of that file and of the files of its package that it imports."""
+    """Hash of that file and of the files of its package that it imports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,10 +478,10 @@ class Source:
     """Hashes of the code that decides a row's numbers; two rows are compared only where these agree."""
 
     component: str
-    """Of the component's files and of what they import from `models`."""
+    """Hash of the component's files and of what they import from `models`."""
     backends: tuple[BackendSource, ...]
     instrument: str
-    """Of the measuring side: the worker and the process that starts it."""
+    """Hash of the measuring side: the worker and the process that starts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -552,11 +552,11 @@ class Record:
     """The part of `flops` in convolutions that fast algorithms can compute with fewer multiplications; 0 in records
     that lack it."""
     monitored: Monitored | None = None
-    """What a monitor beside the measuring worker saw (`--monitor`); None where none was asked for or none ran."""
+    """Recording of a monitor beside the measuring worker (`--monitor`); None where none was asked for or none ran."""
     monitored_window_ns: tuple[int, int] | None = None
     """Start and end of the timed window by the times of `monitored`; None where nothing was timed."""
     objective: Objective = LATENCY
-    """What its sweep was for (`--objective`)."""
+    """Objective of its sweep (`--objective`)."""
     build_span_s: tuple[float, float] | None = None
     """From when to when its worker built, possibly beside others, in seconds since the sweep began; None in records
     that lack it."""
@@ -683,5 +683,5 @@ class Comparison:
 
     @property
     def objective(self) -> Objective:
-        """What its sweep was for; its blocks are timed by the clock of that goal. Latency for `bakeoff compare`."""
+        """Objective of its sweep; its blocks are timed by the clock of that goal. Latency for `bakeoff compare`."""
         return self.a.objective

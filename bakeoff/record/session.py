@@ -1,4 +1,4 @@
-"""What a session of somebody's own pipeline recorded: ranges, units, steps, events and series, in bounded size.
+"""Record of a user's session: ranges, units, steps, events and series, in bounded size.
 
 Times are monotonic nanoseconds from the session's start, unless a field says otherwise. Rates, shares and advice are
 computed from a record, never stored.
@@ -19,7 +19,7 @@ GPU_MEMORY = "gpu_memory_mib"
 RangeKind = Literal["session", "stage", "unit", "phase", "step", "collective"]
 """`collective` is a phase that waits for other ranks."""
 LineKind = Literal["stage", "phase", "collective", "step", "glue", "copies", "unattributed"]
-"""Of a line of an account: a range's kind, or what is between them."""
+"""Kind of an account's line: a range's kind, or what is between them."""
 UnitKind = Literal["opening", "filling", "compiling", "steady"]
 """`opening` units differ in shape, `filling` ones run while a window fills; in `compiling` ones a compiler's counter
 moved. Rates are of `steady` ones, where there are any."""
@@ -98,7 +98,7 @@ class StepTotals:
 
     index: int
     timestep: float | None
-    """Of the last one."""
+    """Timestep of the last one."""
     calls: int
     ns: int
     least_ns: int
@@ -130,7 +130,7 @@ class ModelParameters:
 
 @dataclass(frozen=True, slots=True)
 class RecordingCost:
-    """What recording cost, by its own account."""
+    """Cost of recording, by its own account."""
 
     range_ns: float
     """One empty range on this machine: median of several thousand."""
@@ -146,7 +146,7 @@ class RecordingCost:
 
 @dataclass(frozen=True, slots=True)
 class RankFacts:
-    """Which of several processes made this record."""
+    """Identity of the process that made this record, among several."""
 
     group: str
     """The same in all ranks of one run."""
@@ -180,7 +180,7 @@ class SessionRecord:
     environment: Mapping[str, str]
     """Machine, devices, versions."""
     ranges: tuple[RangeTotal, ...]
-    """Of the session, parents before what is within them."""
+    """Ranges of the session, parents before what is within them."""
     before: tuple[RangeTotal, ...] = ()
     """Ranges of this process that ended before its first session."""
     units: tuple[UnitTotals, ...] = ()

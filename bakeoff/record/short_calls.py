@@ -1,14 +1,14 @@
-"""What follows on a CPU from the shortness of a call alone: one finding in place of one for each."""
+"""Findings that follow on a CPU from the shortness of a call alone, joined into one."""
 
 from bakeoff.record.schema import Finding, new_finding
 
 SHORT_NS = 1_000_000
 """Both times below are what the usual limits allow a call of this length: 5 % and 20 % of it."""
 APART_NS = 50_000
-"""By which one call by itself may take longer than within a block of calls: it follows a check of outputs, with other
-data in the caches and threads that sleep. Calls of 0.03 to 0.2 ms took 13 to 33 us longer, on 2 cores."""
+"""Time by which one call by itself may take longer than within a block of calls: it follows a check of outputs, with
+other data in the caches and threads that sleep. Calls of 0.03 to 0.2 ms took 13 to 33 us longer, on 2 cores."""
 UNNAMED_NS = 200_000
-"""Of a traced call, in no kernel: Python, guards and the profiler. Calls of 0.03 to 0.2 ms had 17 to 190 us of it."""
+"""Time of a traced call in no kernel: Python, guards, the profiler. Calls of 0.03 to 0.2 ms had 17 to 190 us of it."""
 
 
 def short_call() -> Finding:

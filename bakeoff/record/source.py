@@ -67,7 +67,7 @@ def component_hash(reference: str) -> str:
 
 
 def backend_source(reference: str) -> BackendSource:
-    """Where a backend comes from, by its name or package.module:BACKEND: its own files and what they import of the lab.
+    """Return a backend's files and what they import of the lab, by its name or package.module:BACKEND.
 
     Raises BakeoffError when a module cannot be found.
     """
@@ -158,7 +158,7 @@ def _hash(named: Iterable[tuple[str, Path]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What rows of one table must have in common besides what they compute."""
+    """Facts that rows of one table must share besides what they compute."""
 
     component: str
     """Hash of the component's source."""

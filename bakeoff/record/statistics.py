@@ -30,7 +30,7 @@ class Mode:
 
     median_ms: float
     share: float
-    """Of all samples, 0 to 1."""
+    """Share of all samples, 0 to 1."""
 
 
 _LEAST_APART = 0.05

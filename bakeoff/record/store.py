@@ -26,7 +26,7 @@ Kind = TypeVar("Kind", bound=Measured, covariant=True)
 
 @dataclass(frozen=True)  # with slots, Python 3.11 cannot make one by its names below
 class StoredEntry(Generic[Kind]):
-    """What a machine measured, with its id: the name of its file without `.json`."""
+    """Record of a machine, with its id: the name of its file without `.json`."""
 
     id: str
     record: Kind
@@ -190,7 +190,7 @@ def _entries(folders: Iterable[Path], problems: list[str]) -> Iterator[tuple[Pat
 
 
 _READ: dict[str, Entry] = {}
-"""By the names of their files, whose hashes are those of what was read."""
+"""Records by the names of their files, whose hashes are those of what was read."""
 
 
 def _read(path: Path) -> Entry:
@@ -224,7 +224,7 @@ def _hash(data: bytes) -> str:
 
 
 def find(runs: Path, asked: str, *others: Path, kinds: tuple[type[Measured], ...] = (Record,)) -> StoredEntry[Any]:
-    """What has this id, unique beginning of an id, unique content hash, or path of a file.
+    """Return the record with this id, unique beginning of an id, unique content hash, or path of a file.
 
     `others` are searched where `runs` has none. Raises BakeoffError if none or several match, or if the match is of
     another kind.
@@ -325,7 +325,7 @@ def check_exists(runs: Path) -> None:
 
 
 def no_records(runs: Path) -> BakeoffError:
-    """What is said of an existing folder that has no record, whatever was looked for in it."""
+    """Return the error for an existing folder that has no record."""
     text = f"the folder {runs} holds no records"
     return BakeoffError(f"{text}; give another with --runs, or make records with bakeoff sweep", code="no-record")
 

@@ -1,4 +1,4 @@
-"""Whether one of two variants is faster: the ratio of their times, its interval, and a verdict.
+"""Decides whether one of two variants is faster: the ratio of their times, its interval, and a verdict.
 
 The ratio and its interval come from the same quantity. From three sets of fresh processes on it is each set's median
 ratio: the median over the sets, and an interval by order statistics that holds the median with 98 % (all of seven, or
@@ -134,7 +134,7 @@ def is_baseline_known(comparison: Comparison, of: Sequence[int] = (0, 1)) -> boo
 
 
 def show(pairs: Nanoseconds, ratios: Nanoseconds) -> Verdict:
-    """What the ratios of sets of processes, and of all their rounds, show about two sides."""
+    """Return the verdict of the sets' ratios and of all their rounds on two sides."""
     early = show_early(pairs) if len(ratios) >= LEAST_ROUNDS else None
     return early or show_usual(pairs, ratios)
 
@@ -157,7 +157,7 @@ def show_early(pairs: Nanoseconds, errors: float = EARLY_ERRORS, least_spread: f
 
 
 def expected_pairs(ratio: float) -> int:
-    """How many sets a verdict takes, each of which shows this ratio; without noise, which may ask for more."""
+    """Return how many sets a verdict takes if each shows this ratio; noise may ask for more."""
     for count in range(FEWEST_PAIRS, AGREEING_PAIRS):
         if show_early(np.full(count, ratio)) is not None:
             return count
@@ -165,7 +165,7 @@ def expected_pairs(ratio: float) -> int:
 
 
 def show_usual(pairs: Nanoseconds, ratios: Nanoseconds) -> Verdict:
-    """What the order of the sets' ratios shows, whatever their distribution."""
+    """Return the verdict by the order of the sets' ratios, whatever their distribution."""
     from scipy.special import bdtr  # importing scipy takes long
 
     if len(pairs) < FEWEST_PAIRS:
@@ -212,18 +212,18 @@ def _with_side(rounds: Sequence[Round], side: int) -> Sequence[Round]:
 
 
 def _medians(rounds: Sequence[Round], side: int) -> Nanoseconds:
-    """For each round the median of a side in nanoseconds."""
+    """Return for each round the median of a side in nanoseconds."""
     return np.array([median(entry.samples_ns[side]) for entry in rounds], dtype=np.float64)
 
 
 def ratios_of_rounds(rounds: Sequence[Round], first: int, second: int) -> Nanoseconds:
-    """For each round the second side's median over the first's."""
+    """Return for each round the second side's median over the first's."""
     ratios: Nanoseconds = _medians(rounds, second) / _medians(rounds, first)
     return ratios
 
 
 def ratios_of_pairs(rounds: Sequence[Round], first: int, second: int) -> Nanoseconds:
-    """For each set of processes the median ratio of its rounds."""
+    """Return for each set of processes the median ratio of its rounds."""
     ratios, numbers = ratios_of_rounds(rounds, first, second), np.array([entry.pair for entry in rounds])
     return np.array([np.median(ratios[numbers == number]) for number in np.unique(numbers)])
 

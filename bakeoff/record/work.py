@@ -11,7 +11,7 @@ from bakeoff.models.component import Work
 from bakeoff.record.source import component_hash
 
 _VERSION = 1
-"""Of the counter: another one counts anew."""
+"""Version of the counter: another one counts anew."""
 
 
 def read_work(component: str, config: Any, workload: str, batch: int) -> Work | None:

@@ -209,7 +209,7 @@ FAULTS = (
         "record",
         "the slower of the two clocks decides whether a row is faster than its floor allows",
         "bakeoff/record/floor.py",
-        "        if min(medians) < least.ms:\n",
+        "        if min(medians) < shortest.ms:\n",
         "        if max(medians) < least.ms:\n",
         ("tests/bakeoff/record/test_floor.py",),
     ),

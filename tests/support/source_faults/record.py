@@ -210,7 +210,7 @@ FAULTS = (
         "the slower of the two clocks decides whether a row is faster than its floor allows",
         "bakeoff/record/floor.py",
         "        if min(medians) < shortest.ms:\n",
-        "        if max(medians) < least.ms:\n",
+        "        if max(medians) < shortest.ms:\n",
         ("tests/bakeoff/record/test_floor.py",),
     ),
     Fault(

@@ -1,4 +1,4 @@
-"""What rules read, in milliseconds a unit, and what they say."""
+"""Evidence that the rules read, in milliseconds a unit, and the advice that they give."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ class Advice:
     evidence: str
     """The numbers that made the rule fire."""
     says: str
-    """What to do."""
+    """Recommended action."""
     gain_ms: float | None
     """The most that it can gain, milliseconds a unit: an upper bound, not a promise. None: it has no such bound."""
     strength: Strength
     source: str = ""
-    """Where the fact behind it is from, such as an upstream issue."""
+    """Source of the fact behind it, such as an upstream issue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class FloorFact:
     program: str
     """`slot.program`."""
     ms: float
-    """Of all its calls in a unit, as measured within it."""
+    """Time of all its calls in a unit, as measured within it."""
     floor_ms: float
     bound: str
     """compute or traffic."""
@@ -112,7 +112,7 @@ class Evidence:
     layers: Sequence[tuple[str, int]] = ()
     """Slot to the number of its layers, where its config states it."""
     compiled: Sequence[str] = ()
-    """What was compiled in traced or steady units."""
+    """Programs compiled in traced or steady units."""
     slope_ms: tuple[float, float, float] | None = None
     """Change of the unit time from one steady unit to the next, with its 95 % interval."""
     steady_units: int = 0
@@ -128,6 +128,6 @@ class Evidence:
 
 
 def strength(gain_ms: float, unit_ms: float) -> Strength:
-    """By the share of a unit."""
+    """Return the strength of a gain by its share of a unit."""
     share = gain_ms / unit_ms if unit_ms else 0.0
     return "strong" if share >= STRONG else "notice" if share >= NOTICE else "small"

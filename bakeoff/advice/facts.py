@@ -86,7 +86,7 @@ def _memory_share(record: PipelineRecord) -> float | None:
 
 
 def _called(record: PipelineRecord) -> Mapping[str, list[SlotProgram]]:
-    """By slot, the programs that a steady unit calls."""
+    """Return for each slot the programs that a steady unit calls."""
     found: dict[str, list[SlotProgram]] = {}
     for program in record.measurement.programs:
         if record.calls.get(program.name):
@@ -118,7 +118,7 @@ def _libraries(record: Record | PipelineRecord) -> dict[str, str]:
 
 
 def _rivals(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[RivalFact]:
-    """For each slot, the fastest other way of the same class whose records are faster beyond their intervals."""
+    """Yield for each slot the fastest other backend of the class whose records are faster beyond their intervals."""
     by_id = {entry.id: entry.record for entry in stored}
     for slot, programs in _called(record).items():
         ways: dict[_Way, dict[str, Stored]] = {}

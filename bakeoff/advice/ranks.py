@@ -18,7 +18,7 @@ _SAME_SHARE = 0.02
 
 @dataclass(frozen=True, slots=True)
 class RanksFacts:
-    """What rules read."""
+    """Facts about a run's ranks that rules read."""
 
     report: RanksReport
     unit_ms: float
@@ -27,7 +27,7 @@ class RanksFacts:
 
 
 def advise_ranks(report: RanksReport, scaling: Scaling | None = None) -> tuple[Advice, ...]:
-    """What the rules say, ordered and cut as `bakeoff.advice.advise` does; nothing of a run without units."""
+    """Return the rules' advice, ordered and cut as `bakeoff.advice.advise` does; none for a run without units."""
     unit_ms = ms_a_unit(report)
     if unit_ms is None:
         return ()
@@ -88,7 +88,7 @@ def scaling_loss(facts: RanksFacts) -> Iterator[Advice]:
 
 
 def _mend(points: tuple[ScalingPoint, ...], here: ScalingPoint) -> str:
-    """By Karp and Flatt: a serial part has the same share at all sizes, the cost of communication grows with them."""
+    """Advise by Karp and Flatt: a serial part's share is the same at all sizes, communication's grows with them."""
     before = [point for point in points if point.serial_share is not None and point.world < here.world]
     if not before or before[-1].serial_share is None or here.serial_share is None:
         return "divide what every rank does alone, and overlap collectives with work; a third size tells which it is"
@@ -103,7 +103,7 @@ RULES = (straggler, scaling_loss)
 
 
 def ms_a_unit(report: RanksReport) -> float | None:
-    """Of the run: the slowest rank's where all make one video, else the mean over ranks by their rate."""
+    """Return the milliseconds a unit: the slowest rank's where all make one video, else the mean by their rate."""
     units = [row.unit_ns / 1e6 for row in report.rows if row.unit_ns is not None and row.unit_ns > 0]
     if not units:
         return None

@@ -223,10 +223,10 @@ def glue(facts: Evidence) -> Iterator[Advice]:
 
 _SLOW_RESPONSE_MS = 250.0
 _LEAST_TREND = 0.05
-"""Of a unit, over all steady units."""
+"""Share of a unit, over all steady units."""
 FEWEST_FOR_TREND = 12
 LOOK_FOR_MEMORY = "run longer; if it goes on, look for growing memory"
-"""What to do about units that become slower where nothing shows why."""
+"""Advice on units that become slower where nothing shows why."""
 _CLOCK = {"throttled", "power-cap"}
 _OTHERS = {"contention", "busy-host", "gpu-shared"}
 
@@ -301,7 +301,7 @@ def too_slow(facts: Evidence) -> Iterator[Advice]:
 
 
 def response(facts: Evidence) -> Iterator[Advice]:
-    """How late an action is seen."""
+    """Advise on how late an action is seen."""
     if facts.unit == "call" or 2 * facts.unit_ms <= _SLOW_RESPONSE_MS:
         return
     yield Advice(
@@ -329,7 +329,7 @@ def contention(facts: Evidence) -> Iterator[Advice]:
 
 
 DEADBAND = 0.05
-"""Of a unit: what could gain less is not said."""
+"""Share of a unit below which a possible gain is not reported."""
 RULES = (
     launch_bound,
     slow_kernel,
@@ -351,12 +351,12 @@ RULES = (
 
 
 def advise(evidence: Evidence) -> tuple[Advice, ...]:
-    """What the rules say: first what could gain most, then what has no bound. Gains below the deadband are left out."""
+    """Return the rules' advice, the largest gain first, then what has no bound; not what is below the deadband."""
     return worth_saying([one for rule in RULES for one in rule(evidence)], evidence.unit_ms)
 
 
 def worth_saying(found: Iterable[Advice], unit_ms: float) -> tuple[Advice, ...]:
-    """What is left of advice for a unit of this time, in its order."""
+    """Return the advice that is worth giving for a unit of this time, in its order."""
     least = DEADBAND * unit_ms
     kept = [one for one in found if one.gain_ms is None or one.gain_ms >= least]
     return tuple(sorted(kept, key=lambda one: (one.gain_ms is None, -(one.gain_ms or 0.0), one.code)))

@@ -19,7 +19,7 @@ from bakeoff.record.session import GPU_MEMORY, SessionRecord
 TARGET = "target_fps"
 """The tag that says at how many frames a second a session should run."""
 OVERHEAD_LIMIT = 0.01
-"""Where a record does not tell its setting `overhead_limit`."""
+"""Limit where a record lacks its setting `overhead_limit`."""
 _LEAST_THROTTLED = 0.01
 _MOST_MONITOR = 0.01
 """CPU time of the monitor over the time it ran."""
@@ -40,7 +40,7 @@ _MOST_FOR_TREND = 400
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """What rules read."""
+    """Facts about a session that rules read."""
 
     record: SessionRecord
     account: Account | None
@@ -48,7 +48,7 @@ class SessionFacts:
 
 
 def advise_session(record: SessionRecord) -> tuple[Advice, ...]:
-    """What the rules say, ordered and cut as `bakeoff.advice.advise` does."""
+    """Return the rules' advice, ordered and cut as `bakeoff.advice.advise` does."""
     facts = SessionFacts(record, account(record))
     found = [one for rule in RULES for one in rule(facts)]
     return worth_saying(found, facts.account.unit_ms if facts.account is not None else 0.0)
@@ -116,7 +116,7 @@ def trend(facts: SessionFacts) -> Iterator[Advice]:
 
 
 def _beside_slower(record: SessionRecord) -> tuple[str, str]:
-    """What the session's own series show where its units become slower, "" for nothing, and what to do then."""
+    """Return what the session's own series show where its units become slower, "" for nothing, and what to do then."""
     own, load = _halves(record, "cpu.process"), _halves(record, "cpu.load")
     if own is not None and load is not None:
         others = [tasks - percent / 100 for tasks, percent in zip(load, own, strict=True)]

@@ -36,7 +36,7 @@ class MemoryLimit:
     limit_bytes: int
 
     def used_bytes(self) -> int | None:
-        """What its processes take now; None where it does not tell.
+        """Return the bytes that its processes use now; None where the kernel does not say.
 
         Files' pages that were not used lately are left out: the kernel drops them before it refuses memory.
         """
@@ -124,7 +124,7 @@ def _memberships(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _mounts(root: Path) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
-    """Of each mounted tree: its kind, the group mounted, where, and its options (proc(5), /proc/[pid]/mountinfo)."""
+    """Yield each mounted tree's kind, group, place and options (proc(5), /proc/[pid]/mountinfo)."""
     with suppress(OSError, ValueError):
         for line in (root / "proc/self/mountinfo").read_text().splitlines():
             fields, _, rest = line.partition(" - ")

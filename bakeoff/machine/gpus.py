@@ -26,7 +26,7 @@ SLOWDOWNS = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-"""Those that make measured times unstable."""
+"""Reasons for lower clocks that make measured times unstable."""
 REASONS = {POWER_CAP: "power cap", **SLOWDOWNS}
 
 
@@ -52,7 +52,7 @@ def nvml() -> Iterator[Any]:
 
 
 def ask(library: Any, function: str, *arguments: Any) -> Any:
-    """What an NVML function returns; None where the GPU, its driver or a container does not tell.
+    """Return what an NVML function returns; None where the GPU, its driver or a container does not support it.
 
     Virtual GPUs, MIG instances, WSL and boards that share the host's memory lack some facts (NVML API Reference,
     NVML_ERROR_NOT_SUPPORTED and NVML_ERROR_NO_PERMISSION), and older drivers some functions.
@@ -92,7 +92,7 @@ class Gpu:
     """The GPU that a MIG instance is part of, which alone has clocks and power; `handle` itself for a whole GPU."""
 
     def ask(self, name: str, *arguments: Any) -> Any:
-        """What `nvmlDeviceGet` with this name returns of the whole GPU."""
+        """Return what `nvmlDeviceGet` with this name returns of the whole GPU."""
         return ask(self.library, f"nvmlDeviceGet{name}", self.whole, *arguments)
 
     def memory(self) -> GpuMemory | None:
@@ -167,7 +167,7 @@ def _in_mig_mode(library: Any, handle: Any) -> bool:
 
 
 def _visible(uuids: Sequence[str]) -> Sequence[str]:
-    """Those of NVML's UUIDs that CUDA lists, in CUDA's order."""
+    """Return NVML's UUIDs that CUDA lists, in CUDA's order."""
     asked = os.environ.get(VISIBLE)
     if asked is None and len(uuids) <= 1:
         return uuids
@@ -179,8 +179,8 @@ def _visible(uuids: Sequence[str]) -> Sequence[str]:
 
 
 def chosen(asked: str | None, uuids: Sequence[str]) -> Sequence[str]:
-    """What a value of CUDA_VISIBLE_DEVICES leaves of `uuids`: indices or beginnings of UUIDs, up to the first that fits
-    none; None leaves all."""
+    """Return the `uuids` that a value of CUDA_VISIBLE_DEVICES leaves: indices or beginnings of UUIDs, up to the first
+    that fits none; None leaves all."""
     if asked is None:
         return uuids
     found: list[str] = []

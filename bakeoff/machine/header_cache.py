@@ -32,7 +32,7 @@ class HeaderFile:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a folder of headers holds."""
+    """Contents of a folder of headers."""
 
     sets: tuple[str, ...]
     """Names of the sets that are complete, as backends name them (`Footprint.headers`)."""
@@ -53,7 +53,7 @@ def header_folder(cache: Path) -> Path:
 
 
 def read_stamp(folder: Path) -> Stamp:
-    """What the folder holds; nothing where it has no stamp or one that cannot be read."""
+    """Return the folder's stamp; an empty one where it has none that can be read."""
     with suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode((folder / _STAMP).read_bytes(), type=Stamp)
     return Stamp((), ())

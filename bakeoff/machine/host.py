@@ -88,7 +88,7 @@ def _cpuinfo() -> dict[str, str]:
 
 
 def _hypervisor(flags: set[str]) -> str:
-    """Which hypervisor runs this machine, as far as it can be told without privileges."""
+    """Return the hypervisor that runs this machine, as far as it shows without privileges."""
     if "hypervisor" not in flags:
         return ""
     for path in ("/sys/hypervisor/type", "/sys/class/dmi/id/sys_vendor"):
@@ -118,8 +118,8 @@ def read_host() -> Host:
 
 
 def huge_pages(setting: str = "/sys/kernel/mm/transparent_hugepage/enabled") -> str:
-    """Whose memory the kernel puts into huge pages: `always` all, `madvise` where it is asked for, `never`; "" where
-    the kernel does not tell (Documentation/admin-guide/mm/transhuge.rst)."""
+    """Return whose memory the kernel puts into huge pages: `always` all, `madvise` where it is asked for, `never`; ""
+    where it does not say (Documentation/admin-guide/mm/transhuge.rst)."""
     with contextlib.suppress(OSError), open(setting, encoding="ascii") as file:
         return file.read().partition("[")[2].partition("]")[0]
     return ""
@@ -162,7 +162,7 @@ def usable_device(asked: str) -> Device:
 
 
 def missing_device(device: str) -> str | None:
-    """Why `device` cannot be used here; None if it can."""
+    """Return why `device` cannot be used here; None if it can."""
     if device != "cuda":
         return None
     if not read_host().gpus:
@@ -224,7 +224,7 @@ def busy_text(load: float) -> str:
 
 
 def busy_cpus(seconds: float = 1.0) -> float:
-    """How many CPUs' worth of time all processes use within the next `seconds`."""
+    """Measure how many CPUs' worth of time all processes use within the next `seconds`."""
     return psutil.cpu_percent(interval=seconds) / 100 * (psutil.cpu_count() or 1)
 
 

@@ -1,4 +1,4 @@
-"""Which machine measured: an anonymous id of this host and device, and the class of machines that are alike.
+"""Identity of the machine: an anonymous id of this host and device, and the class of machines that are alike.
 
 The id keeps records of two machines apart that have the same parts. The class is what compiled code and stored
 baselines depend on: any machine with the same parts may use them.
@@ -69,7 +69,7 @@ def _machine_id(facts: Host, device: str) -> str:
 
 
 def _host_identity() -> list[str]:
-    """What tells this host from others: $BAKEOFF_MACHINE, else its ids, else its name and network address."""
+    """Return what distinguishes this host: $BAKEOFF_MACHINE, else its ids, else its name and network address."""
     asked = os.environ.get(VARIABLE, "")
     if asked:
         return [asked]

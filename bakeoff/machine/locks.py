@@ -40,17 +40,17 @@ _LONGEST_TEXT = 300
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lock, as written into its file."""
+    """Holder of a lock, as written into its file."""
 
     pid: int
     command: str
-    """As typed."""
+    """Command line as typed."""
     since_s: float
     """Seconds since 1970."""
     folder: str = ""
-    """Where it was typed."""
+    """Folder where it was typed."""
     left: str = ""
-    """How much is left to do; "" where it did not say."""
+    """Work that is left; "" where it did not say."""
 
     def told(self, user: str) -> str:
         where = f" in {self.folder}" if self.folder else ""

@@ -51,7 +51,7 @@ def cache_folder() -> Path:
 
 
 def recorded_folder(file: Path, function: str) -> Path:
-    """In the cache, of the modules that an inspection of this function recorded."""
+    """Return the folder in the cache of the modules that an inspection of this function recorded."""
     return cache_folder() / "brought" / f"recorded-{file.stem}-{function}-{digest(str(file))}"
 
 

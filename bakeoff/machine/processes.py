@@ -103,7 +103,7 @@ def helper_peak_bytes() -> int:
 
 
 def _sizes(file: str) -> Iterator[tuple[str, int]]:
-    """What a file of /proc tells in kB, by name, in bytes."""
+    """Yield the names and bytes of a file of /proc that states kB."""
     with open(f"/proc/{file}", encoding="ascii", errors="replace") as lines:
         for line in lines:
             name, _, value = line.partition(":")

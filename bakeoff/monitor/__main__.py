@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def make_sampler(request: MonitorRequest, stack: contextlib.ExitStack) -> Sampler:
-    """What is asked; a library that is not needed is not loaded. NVML stays initialised until `stack` ends."""
+    """Return a sampler that loads only the libraries it needs. NVML stays initialised until `stack` ends."""
     groups = []
     if request.gpu and request.devices:
         from bakeoff.machine.gpus import nvml

@@ -37,7 +37,7 @@ class Monitor:
         self._process: subprocess.Popen[bytes]
         self._socket: socket.socket
         self._output: IO[bytes]
-        """What it writes to its standard output and error: the report as a line of JSON, or why there is none."""
+        """Standard output and error of the process: the report as a line of JSON, or why there is none."""
         self._report: Monitored | None = Monitored(missing=(problem,)) if problem else None
 
     @classmethod

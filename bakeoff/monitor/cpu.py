@@ -31,7 +31,7 @@ class _Process(NamedTuple):
     started: int
     own: int
     waited_for: int
-    """Of children that have ended and were waited for, and of theirs."""
+    """Time of children that have ended and were waited for, and of theirs."""
     pages: int
 
 
@@ -116,7 +116,7 @@ class ProcessTree:
 
 
 def _below(found: Mapping[int, _Process], tops: Iterable[int]) -> dict[int, _Process]:
-    """Those of the processes that are at the tops or below them."""
+    """Return the processes that are at the tops or below them."""
     children: dict[int, list[int]] = {}
     for pid, process in found.items():
         children.setdefault(process.parent, []).append(pid)
@@ -203,7 +203,7 @@ class RaplProbe:
     def __init__(self, root: Path = ROOT) -> None:
         self._files: dict[str, Path] = {}
         self._counters: dict[str, Counter] = {}
-        """Of domains that were read at least once."""
+        """Counters of domains that were read at least once."""
         self._wraps_mj: dict[str, float] = {}
         self._missing: list[str] = []
         for zone in sorted((root / _ZONES).glob("intel-rapl:*")):
@@ -241,7 +241,7 @@ class RaplProbe:
 
 
 def _domain(zone: Path) -> str:
-    """As in `package-0`, or `package-0 dram` for its memory; "" for what is a part of these or holds them."""
+    """Return `package-0`, or `package-0 dram` for its memory; "" for a domain that is within or holds these."""
     name = (zone / "name").read_text().strip()
     if name == "dram":
         package = zone.with_name(zone.name.rpartition(":")[0])

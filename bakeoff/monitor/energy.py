@@ -26,7 +26,7 @@ class Counter:
     period_ns: int
     """Between its steps, at most."""
     range_mj: float | None = None
-    """It wraps around to zero here; None: only a reset makes it fall."""
+    """Value at which it wraps around to zero; None: only a reset makes it fall."""
     _first_ns: int | None = None
     _last_ns: int = 0
     _last_mj: float = 0.0

@@ -24,7 +24,7 @@ _OF_WHOLE_GPU = ("temperature", "power", "clocks", "throttle")
 
 
 class _Unknown(Exception):
-    """Why a device does not tell something, where it is no error of NVML."""
+    """Raised where a device does not support a metric and NVML has no error for it."""
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class _Query:
         return value
 
     def missing(self) -> str:
-        """What is unknown for this question's sake, to be preceded by names; "" where it was answered every time."""
+        """Return what is unknown because of this question, after names; "" where it was answered every time."""
         if not self.refused:
             return ""
         if not self.given_up:

@@ -1,4 +1,4 @@
-"""What a monitor is asked to watch and how often, and what it asks of those that read the machine."""
+"""A monitor's request, what to watch and how often, and the protocol of those that read the machine."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ UNITS = {
 """Unit of each series. `cpu.process` is in percent of one core, so four busy threads are 400 %."""
 MIB = 1 << 20
 LATEST, STOP = b"latest", b"stop"
-"""What its process is told."""
+"""Commands to its process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,5 +73,5 @@ class Probe(Protocol):
         ...
 
     def report(self) -> Monitored:
-        """What it knows at the end besides its series."""
+        """Return what it knows at the end besides its series."""
         ...

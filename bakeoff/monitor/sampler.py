@@ -15,7 +15,7 @@ from bakeoff.monitor.series import Histogram, Series
 from bakeoff.record.monitor import MonitorCost, Monitored, SeriesRecord
 
 MOST_SHARE = 0.005
-"""Of an interval that one sample may take; above it the interval doubles."""
+"""Largest share of an interval that one sample may take; above it the interval doubles."""
 _COUNTED = 5
 """Samples whose median cost decides that; an odd number."""
 
@@ -99,11 +99,11 @@ class Group:
             self._recent.clear()
 
     def plan_next(self, origin_ns: int, now_ns: int) -> None:
-        """At the next whole number of intervals from `origin_ns`; times that have passed are left out."""
+        """Plan the next sample at a whole number of intervals from `origin_ns`; times that have passed are left out."""
         self.due_ns = origin_ns + ((now_ns - origin_ns) // self.interval_ns + 1) * self.interval_ns
 
     def notes(self) -> list[str]:
-        """Why it did not run as often as asked."""
+        """Return why it did not run as often as asked."""
         found = []
         if round(self.asked_s * 1e9 if isfinite(self.asked_s) else 0) != self._least_ns:
             limits = f"{LEAST_INTERVAL_S:g} to {MOST_INTERVAL_S:g} s"

@@ -57,7 +57,7 @@ class Series:
 
 
 class Histogram:
-    """How often positive whole numbers of any size were seen, in buckets that grow by 0.2 %. Not thread-safe."""
+    """Histogram of positive whole numbers of any size, in buckets that grow by 0.2 %. Not thread-safe."""
 
     def __init__(self) -> None:
         self._buckets: dict[int, int] = {}

@@ -110,7 +110,7 @@ def _measurement(
 
 
 def _completed(program: SlotProgram, mix: MixPlan) -> SlotProgram:
-    """What a worker reports of a program, with the facts that only the parent knows."""
+    """Add to a worker's report of a program the facts that only the parent knows."""
     planned = next((entry for entry in mix.programs if entry.name == program.name), None)
     if planned is None:
         return program
@@ -139,7 +139,7 @@ def _memory(memory: PipelineMemory, mix: MixPlan, peaks: GpuPeaks | None) -> Pip
 
 
 _CONTENTION = "other_cpu_share"
-"""Of `device_state`: the share of all cores that other processes took while units ran."""
+"""Entry of `device_state`: the share of all cores that other processes took while units ran."""
 
 
 def with_status(
@@ -167,7 +167,7 @@ def with_status(
 
 
 def _failures(measurement: PipelineMeasurement) -> Iterator[tuple[Status, str]]:
-    """What makes the mix another one than was asked for, or wrong."""
+    """Find what makes the mix wrong, or another one than was asked for."""
     for program in measurement.programs:
         if program.status not in MEASURED:
             yield program.status, f"{program.name}: {program.reason}"
@@ -187,7 +187,7 @@ def _failures(measurement: PipelineMeasurement) -> Iterator[tuple[Status, str]]:
 def _doubts(
     measurement: PipelineMeasurement, blocks: Sequence[Block], span_s: float, policy: Policy, filling: int
 ) -> Iterator[Finding]:
-    """What makes the numbers no measurement of this mix."""
+    """Find what makes the numbers no measurement of this mix."""
     units = measurement.units
     if units is None or "steady" not in units.kinds:
         count = len(units.kinds) if units is not None else 0

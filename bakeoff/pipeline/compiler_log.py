@@ -1,7 +1,6 @@
-"""What is seen of a mix's programs in builds of their own, untimed: kernels of those that show nothing in the loop,
-and the compiler's log of those that torch compiles, with TORCH_TRACE set.
+"""Builds a mix's programs on their own, untimed: for kernels that do not show in the loop, and the compiler's log.
 
-Sources: torch/_logging/_internal.py; tlparse 0.4.
+The log is of programs that torch compiles, with TORCH_TRACE set. Sources: torch/_logging/_internal.py; tlparse 0.4.
 """
 
 import shutil
@@ -97,8 +96,8 @@ def _traced(
     ending: str,
     compiler: Mapping[str, str],
 ) -> tuple[TraceResult | None, str]:
-    """What a traced build of the program reports, or with `compiler`, an environment, one that is not traced; and what
-    went wrong. `ending` is that of its log."""
+    """Return the report of a traced build of the program, or with `compiler`, an environment, of one that is not
+    traced; and what went wrong. `ending` is that of its log."""
     launch = session.launch_of(mix, running)
     log = launch.log.with_suffix(f".{program.name}.{ending}.log")
     policy = replace(session.plan.request.policy, trace=not compiler)

@@ -1,4 +1,4 @@
-"""From a pipeline's name to its loop: a worker runs its first units once, and the cache keeps what they do."""
+"""Finds a pipeline's loop by its name: a worker runs its first units once, and the cache keeps what they do."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -23,14 +23,14 @@ UNIT = "unit"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When the rounds end."""
+    """Limits at which the rounds end."""
 
     units: int
     """Steady units that each mix is to have."""
     unsettled: int
     """Units without a steady one, after which a mix is given up."""
     seconds: float
-    """Of all rounds."""
+    """Time of all rounds."""
 
 
 @dataclass(slots=True)
@@ -40,14 +40,14 @@ class MixWorker:
     session: PipelineSession
     mix: MixPlan
     references: Mapping[str, References]
-    """Those of the programs, by `slot.program`."""
+    """References of the programs, by `slot.program`."""
     loop: References
-    """Those of the loop."""
+    """References of the loop."""
     heap_offset: int
     limits: Limits
     running: Running
     blocks: list[Block] = field(default_factory=list)
-    """Of each unit so far."""
+    """Blocks of each unit so far."""
     span_s: float = 0.0
     """Seconds from the commands to their answers, by this process's clock."""
     beside: int = 0

@@ -31,7 +31,7 @@ _MAY_WORK = ("ok", "unstable")
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a slot is filled: backends and dtype, with the quantisation that they mean."""
+    """Backends and dtype that fill a slot, with the quantisation that they mean."""
 
     backends: tuple[BackendUse, ...]
     dtype: Dtype
@@ -69,7 +69,7 @@ KnownParts = Callable[[Subject], Mapping[Way, Part]]
 
 
 def known_parts(stored: Sequence[Stored]) -> KnownParts:
-    """Of these records, by time of creation. Hashes of code are taken once, when it is first asked for them."""
+    """Collect the parts of these records, by time of creation. Hashes of code are taken when first needed, and once."""
     backend_hash = cache(lambda name: backend_source(name).hash if name in backend_names() else "")
     return cache(lambda subject: _parts_of(stored, subject, backend_hash))
 

@@ -1,4 +1,4 @@
-"""From a request to a plan: the loop, its mixes with every program that their workers build, and what a mix costs."""
+"""Makes the plan of a request: the loop, its mixes with every program that workers build, and their costs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -68,7 +68,7 @@ class MixPlan:
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """Name of it in messages."""
         return self.role or self.mix.variants
 
     @property
@@ -78,11 +78,11 @@ class MixPlan:
 
     @property
     def never_runs(self) -> Precheck | None:
-        """Why it cannot run on this machine at any time."""
+        """Reason why it cannot run on this machine at any time."""
         return self.precheck if self.precheck is not None and self.precheck.status != "oom" else None
 
     def obstacle(self) -> Precheck | None:
-        """Why it cannot run now."""
+        """Return the reason why it cannot run now."""
         return self.never_runs or short_of_memory(self.memory, self.mix.device)
 
 
@@ -94,12 +94,12 @@ class PipelinePlan:
     subject: LoopSubject
     subject_id: str
     slots: Mapping[str, Plan]
-    """By slot, a sweep's plan with the rows of all mixes: its references are made by it."""
+    """Plan of a sweep for each slot, with the rows of all mixes: its references are made by it."""
     mixes: tuple[MixPlan, ...]
     key: str
     """Hash of what `--resume` must find again."""
     notes: tuple[str, ...]
-    """What is to be said before the run: mixes that were left out, and why."""
+    """Notes to print before the run: mixes that were left out, and why."""
 
     @property
     def loop(self) -> Loop:
@@ -107,7 +107,7 @@ class PipelinePlan:
 
     @property
     def name(self) -> str:
-        """What `--resume` calls it."""
+        """Name of it for `--resume`."""
         return f"pipeline {self.loop.name}"
 
 
@@ -243,7 +243,7 @@ def _mix(
 
 
 def _memory(plans: Mapping[Program, Plan], slot: str) -> Need:
-    """Of a slot in a worker with all programs in place; they share its weights."""
+    """Return the memory of a slot in a worker with all programs in place; they share its weights."""
     own = [plan for program, plan in plans.items() if program.slot == slot]
     component, row = own[0].component, own[0].rows[0]
     preset = component.preset(row.subject.preset)
@@ -318,7 +318,7 @@ _GUESS_UNIT_S = 5.0
 
 
 def estimate(plan: PipelinePlan, runs: Path) -> dict[str, Any]:
-    """What `--dry-run` shows, as its `--json` prints it: each mix with its programs, memory and time."""
+    """Return what `--dry-run --json` prints: each mix with its programs, memory and time."""
     known = load_all(*paths.with_published(runs)).pipelines
     earlier = {entry.record.config_id: entry for entry in known if entry.record.measurement.units}
     mixes = [_cost(plan, mix, earlier.get(mix.config_id)) for mix in plan.mixes]

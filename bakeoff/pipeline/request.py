@@ -1,4 +1,4 @@
-"""What a user asks of a pipeline's run, and the mixes that the words on the command line stand for."""
+"""A user's request for a pipeline's run, and the mixes that the words on the command line stand for."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,7 +31,7 @@ MOST_TRACED = 200
 
 @dataclass(frozen=True, slots=True)
 class PipelineRequest:
-    """What a user asked for; an empty field means the pipeline's or this host's default."""
+    """A request by a user; an empty field means the pipeline's or this host's default."""
 
     pipeline: str
     """Name in the table, FILE.py:CLASS or package.module:CLASS."""
@@ -39,7 +39,7 @@ class PipelineRequest:
     mixes: tuple[str, ...] = ()
     """Each a word of WORDS, a mix, or the slots' part of one; empty: eager and best."""
     options: tuple[str, ...] = ()
-    """Of the pipeline, each as in `steps=10`."""
+    """Options of the pipeline, each as in `steps=10`."""
     units: int = UNITS
     """Steady units of each mix."""
     minutes: float = MINUTES
@@ -61,7 +61,7 @@ class Asked:
 
     role: Role
     slots: tuple[SlotVariant, ...] = ()
-    """Those named; the others are eager fp32. Of `best` and `best-full` none: the records say."""
+    """Slots that were named; the others are eager fp32. None for `best` and `best-full`: the records decide."""
     whole: Mix | None = None
     """The mix that it was typed as, if it was typed with its subject and device."""
 
@@ -167,7 +167,7 @@ def checkpoint_files(request: PipelineRequest, loop: Loop) -> Mapping[str, str]:
 
 
 def agreed(option: str, given: str, in_mix: str) -> str:
-    """What an option and a whole mix say. Raises BakeoffError where they differ."""
+    """Return what an option and a whole mix say. Raises BakeoffError where they differ."""
     if given and in_mix and given != in_mix:
         raise BakeoffError(f"{option} {given}: the mix says {in_mix}; leave one out", "bad-option")
     return given or in_mix

@@ -1,4 +1,4 @@
-"""From a plan to records: references, live workers that take turns unit by unit, and a record of each mix.
+"""Runs a plan: references, live workers that take turns unit by unit, and a record of each mix.
 
 Ctrl-C keeps the records that are complete.
 """
@@ -36,7 +36,7 @@ _MORE_UNSETTLED = 40
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a run leaves behind."""
+    """Result of a run."""
 
     run: str
     stored: tuple[StoredPipeline, ...]

@@ -1,4 +1,4 @@
-"""What all mixes of one run share: its session, and the references of the loop."""
+"""State shared by all mixes of one run: its session, and the references of the loop."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -35,17 +35,17 @@ class PipelineSession:
     progress: Progress
     runs: Path
     order: random.Random
-    """Of the mixes in each round."""
+    """Order of the mixes in each round."""
     slots: Mapping[str, Session]
-    """By slot, a sweep's session, in which the references of its programs are made."""
+    """Session of a sweep for each slot, in which the references of its programs are made."""
     stored: dict[str, StoredPipeline]
-    """By the mix's string: the records so far, those before an interruption included."""
+    """Records so far by the mix's string, those before an interruption included."""
 
     def log_of(self, mix: MixPlan) -> Path:
         return self.cache / "logs" / self.run / f"{mix.slug}.log"
 
     def profile_of(self, mix: MixPlan) -> ProfileRequest | None:
-        """What the mix's worker is to trace, and into which files; None where no profile was asked for."""
+        """Return what the mix's worker traces, and into which files; None where no profile was asked for."""
         asked = self.plan.request.profile
         if asked is None:
             return None
@@ -55,25 +55,25 @@ class PipelineSession:
         return ProfileRequest(asked, str(self.cache), str(folder / f"{mix.slug}.json.gz"), memory)
 
     def launch_of(self, mix: MixPlan, running: Running) -> Launch:
-        """How a mix's worker is started: environment, log, deadlines by phase, and who hears its events."""
+        """Return how a mix's worker is started: environment, log, deadlines by phase, and who receives its events."""
         build_s = max(program.row.build_deadline_s for program in mix.programs)
         policy, log = self.plan.request.policy, self.log_of(mix)
         return made_launch(policy, build_s, mix.environment, log, mix.mix.device, running)
 
 
 _VERSION = 4
-"""Of the files' format: another one makes them anew."""
+"""Version of the files' format; files of another version are made anew."""
 _STEADY = 2
 """Steady units of a reference: the second one takes all its state from the first."""
 
 
 def _reference_units(plan: PipelinePlan) -> int:
-    """How many units of a session the reference has: its opening ones, and two steady ones."""
+    """Return how many units of a session the reference has: its opening ones, and two steady ones."""
     return min(len(plan.loop.opening) + _STEADY, plan.loop.max_units or _STEADY + len(plan.loop.opening))
 
 
 def loop_reference_folder(plan: PipelinePlan) -> Path:
-    """By everything that decides the references. Raises BakeoffError when a module of a component is gone."""
+    """Return the folder, named by all that decides the references. Raises BakeoffError without a module."""
     key = digest(
         [
             plan.subject_id,

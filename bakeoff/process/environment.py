@@ -1,4 +1,4 @@
-"""What a worker runs in: its environment variables, and a folder beside the cache.
+"""Environment of a worker: its environment variables, and a folder beside the cache.
 
 Builds write gigabytes, and $TMPDIR may be memory.
 """
@@ -23,7 +23,7 @@ from bakeoff.models.user_code import USER_CODE
 IN_WORKER = "BAKEOFF_WORKER_FDS"
 """Set in workers and in what they start: the descriptors that belong to the worker alone."""
 WEIGHTS = "BAKEOFF_WEIGHTS"
-"""Of a sweep's workers: the path of the memory in which the first one leaves its subject's weights for the others."""
+"""Path, for a sweep's workers, of the memory in which the first one leaves its subject's weights for the others."""
 _KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
 """Make glibc's malloc keep freed memory. By default it returns large blocks to the kernel at each free, and the next
 call pays for every page again: eager convolutions took up to twice as long, differently in each process. CUDA's caching
@@ -33,7 +33,7 @@ _HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 weights of a gigabyte lie in 4 KiB pages otherwise, more than a core's TLB holds. docs/floor-steps.md has the gain."""
 
 _CACHES_OFF = ("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "TORCHINDUCTOR_FX_GRAPH_CACHE")
-"""What workers do without: by inductor's caches a cold build is told from a warm one, and that inductor compiled."""
+"""Variables that workers do without: inductor's caches show whether a build was cold or warm, and that it compiled."""
 
 
 def worker_environment(threads: int, extra: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -25,11 +25,11 @@ class Node:
     own_ns: tuple[int, ...]
     """In each pass, without what is below it."""
     parameters: int
-    """Of the module, with those of its submodules."""
+    """Parameters of the module, with those of its submodules."""
     read_bytes: int
-    """Of the weights that one call itself reads, those of submodules and tables of embeddings left out."""
+    """Size of the weights that one call itself reads, those of submodules and tables of embeddings left out."""
     dtype: str
-    """That most of the weights have, as in models.types.DTYPES; "" without weights or for another one."""
+    """Dtype of most of the weights, as in models.types.DTYPES; "" without weights or for another one."""
     own_flops: int | None
     """In one pass: products, convolutions and attention (torch.utils.flop_counter); None: not counted."""
 
@@ -98,9 +98,9 @@ class Recorded:
     seen: int
     sets: tuple[str, ...]
     problem: str = ""
-    """Why there is no folder."""
+    """Reason why there is no folder."""
     notes: tuple[str, ...] = ()
-    """Which numbers became tensors, and what was left out."""
+    """Numbers that became tensors, and what was left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the parent asks of a worker and what it gets back, as JSON in the worker's own folder."""
+"""Requests of the parent to a worker and their results, as JSON in the worker's own folder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from bakeoff.record.schema import Measurement, TraceRecord
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is computed: a component's workload with its weights and inputs, independent of how."""
+    """Computation that rows share: a component's workload with its weights and inputs, whatever computes it."""
 
     component: str
     """Name in the table or package.module:SPEC."""
@@ -34,7 +34,7 @@ class Subject:
     device: Device
     threads: int
     checkpoint_hash: str = ""
-    """Of the content of that file when the sweep was planned."""
+    """Hash of that file's content when the sweep was planned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class DescribeJob:
     batches: tuple[int, ...] = ()
     """Multiples of the given batch, other than 1."""
     device: str = "cpu"
-    """Where its calls run."""
+    """Device of its calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class CountResult:
     works: tuple[Work | None, ...]
     """In the order of the calls; None where the network raised."""
     problems: tuple[str, ...]
-    """What those raised, each in one sentence."""
+    """Errors that those raised, each in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,8 @@ class MeasureJob:
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """In a fresh process: rebuild a measured variant where its caches were cold, then build and trace it if its policy
-    asks for a trace."""
+    """Job to rebuild, in a fresh process, a measured variant where its caches were cold, then to build and trace it if
+    its policy asks for a trace."""
 
     DONE_BY: ClassVar[str] = "trace.trace_build"
     measure: MeasureJob
@@ -135,7 +135,7 @@ class TraceResult:
     """Operators that ran elsewhere than in the compiler, by the trace."""
     inside: dict[str, int]
     problem: str = ""
-    """Why there is no trace, or no warm build."""
+    """Reason why there is no trace, or no warm build."""
     instead: str = ""
     """What the traced call ran instead of what was prepared, as a noun phrase; "" if nothing shows that."""
     warm_cpu_s: float | None = None
@@ -194,12 +194,12 @@ class DescribeLoopJob:
     threads: int
     seed: int
     folder: str
-    """Where the modules of its author are written."""
+    """Folder in which the modules of its author are written."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopSubject:
-    """What a pipeline computes, independent of how: its loop, weights and inputs."""
+    """Computation of a pipeline, whatever computes it: its loop, weights and inputs."""
 
     loop: Loop
     """With the preset and options that were asked for."""
@@ -224,13 +224,13 @@ class LoopReferenceJob:
 
 
 def floor_file(dtypes: Mapping[str, str]) -> str:
-    """Where such a job writes the error of eager in these dtypes of the slots."""
+    """Return the file in which such a job writes the error of eager in these dtypes of the slots."""
     return f"floor-{','.join(f'{slot}={dtype}' for slot, dtype in sorted(dtypes.items()))}.json"
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """What is to be seen in a traced pass after the timed units."""
+    """Options of a traced pass after the timed units."""
 
     level: int = 3
     """1 to 5, as bakeoff.trace.tags describes them."""
@@ -254,9 +254,9 @@ class ProfileRequest:
     folder: str
     """The cache folder; files are recorded by their paths within it."""
     file: str
-    """Where the trace is written."""
+    """File of the trace."""
     snapshot: str = ""
-    """Where CUDA's memory snapshot is written; "": none."""
+    """File of CUDA's memory snapshot; "": none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +269,7 @@ class PipelineJob:
     programs: tuple[SlotProgramJob, ...]
     policy: Policy
     reference_folder: str
-    """Of the loop."""
+    """Folder of the loop's references."""
     reference_hashes: dict[str, str]
     cache_folder: str
     heap_offset_bytes: int = 0
@@ -290,7 +290,7 @@ class HeadersJob:
 @dataclass(frozen=True, slots=True)
 class HeadersResult:
     names: tuple[str, ...]
-    """Of the files that are now in the folder of the job; empty where nothing was compiled that can be shared."""
+    """Names of the files that are now in the folder of the job; empty where nothing was compiled that can be shared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +331,7 @@ class ClockResult:
     latency_overhead_ns: int
     throughput_overhead_ns: int
     attempts: int
-    """How often it was tried until the probe repeated."""
+    """Number of tries until the probe repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +352,7 @@ class SampleJob:
 class SampleResult:
     sample: Sample
     programs: tuple[Program, ...]
-    """What the component states of each; without files."""
+    """Programs as the component states them; without files."""
     stream: Stream | None
     config: dict[str, Any]
     """The preset's, adapted to the checkpoint where there is one."""
@@ -397,7 +397,7 @@ class VerifyResult:
     frames: int
     """Frames of the sample's stream that were computed and compared."""
     not_run: str
-    """Why the others were not; "" if all were."""
+    """Reason why the others were not; "" if all were."""
     open_s: float
     """Until the main program is open, checking all hashes included."""
     samples_ns: tuple[int, ...]
@@ -412,7 +412,7 @@ class InspectJob:
     DONE_BY: ClassVar[str] = "inspection.inspect.inspect_callable"
     file: str
     name: str
-    """Of the function in that file."""
+    """Name of the function in that file."""
     passes: int
     """Timed ones, with the instrumentation and without it alike."""
     cwd: str
@@ -420,7 +420,7 @@ class InspectJob:
     record: tuple[str, ...] = ()
     """Names of modules and methods whose calls are recorded."""
     folder: str = ""
-    """Where folders of recorded modules are written."""
+    """Folder in which folders of recorded modules are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,7 +428,7 @@ class Answer:
     """The result file: a value of the job's result type, or why there is none."""
 
     refused: str = ""
-    """What is wrong with the request, the message of the worker's BakeoffError; "" if nothing is."""
+    """Message of the worker's BakeoffError where the request is wrong; "" where it is not."""
     refused_code: ErrorCode = ""
     """The code of that error."""
     out_of_memory: str = ""

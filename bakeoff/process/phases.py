@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 DeadlineClass = Literal["startup", "build", "reference", "phase"]
-"""Which limit of a sweep's policy holds: `startup_deadline_s`, the row's build deadline, the longer of that one and
+"""Limit of a sweep's policy that holds: `startup_deadline_s`, the row's build deadline, the longer of that one and
 `phase_deadline_s` (no compiler can be blamed for a reference), or `phase_deadline_s`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseInfo:
-    """What is known of one phase."""
+    """Facts about one phase."""
 
     text: str
-    """What the progress line says while it lasts."""
+    """Text of the progress line while it lasts."""
     deadline: DeadlineClass = "phase"
 
 
@@ -65,7 +65,7 @@ TIMED = ("latency", "throughput")
 
 
 def phase_text(phase: str) -> str:
-    """What the progress line says of a phase; its own name where the table lacks it (a backend may write events)."""
+    """Return a phase's text on the progress line; its own name where the table lacks it, as a backend's own."""
     return PHASES[phase].text if phase in PHASES else phase
 
 
@@ -78,11 +78,11 @@ class Block:
     idle_cpu_s: float
     """CPU time that the process took while it was idle before this block, in seconds."""
     kind: str = ""
-    """Of a pipeline's unit, which is a block of one sample: opening, filling or steady."""
+    """Kind of a pipeline's unit, which is a block of one sample: opening, filling or steady."""
     calls_per_sample: int = 1
     """More than one where calls were queued: then a sample is the time of one of them."""
 
     @property
     def seconds(self) -> float:
-        """How long its timed calls took together."""
+        """Time that its timed calls took together."""
         return sum(self.samples_ns) * self.calls_per_sample / 1e9

@@ -60,7 +60,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a worker ended. `value` is the decoded result when `kind` is "result"."""
+    """End of a worker. `value` is the decoded result when `kind` is "result"."""
 
     kind: Literal["result", "refused", "timeout", "oom", "crashed"]
     reason: str = ""
@@ -80,7 +80,7 @@ class Outcome:
     gpu_peaks: GpuPeaks | None = None
     """Peak device memory of untimed phases, where a GPU was metered."""
     watched: Watched = NOT_WATCHED
-    """What a monitor saw, where one was asked for."""
+    """Recording of a monitor, where one was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +102,12 @@ def _ignore(_event: Event) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a worker is started and watched."""
+    """Command, environment and deadlines with which a worker is started and watched."""
 
     environment: Mapping[str, str]
     deadlines: Deadlines
     log: Path
-    """Where its output goes; the folder is made."""
+    """File of its output; the folder is made."""
     on_event: Callable[[Event], None] = _ignore
     gpu: str = ""
     """UUID of the GPU whose memory is polled in untimed phases; empty: none."""
@@ -233,7 +233,7 @@ class LiveWorker:
         return self._events, self._status
 
     def _pause_s(self) -> float:
-        """How long to wait for its next event at most."""
+        """Return for how long to wait for its next event at most."""
         remaining = min(self._deadline, self._started + self._deadlines.total) - time.monotonic()
         return min(remaining, self._meter.pause_s(self.phase))
 
@@ -291,7 +291,7 @@ class LiveWorker:
         )
 
     def _ending(self, code: int | None, result_type: type) -> Outcome:
-        """How it went, by the exit code that its guard reported; None: that was killed, or it killed the worker."""
+        """Return its outcome by the exit code that its guard reported; None: the guard was killed."""
         if self._late:
             limit, total = self._deadlines.of(self.phase), self._deadlines.total
             if self._wall_s >= total:

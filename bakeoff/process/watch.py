@@ -11,12 +11,12 @@ from bakeoff.record.schema import Finding, new_finding
 
 GPU_INTERVAL_S, CPU_INTERVAL_S = 0.5, 1.0
 POINTS = 240
-"""Of a series: a record stays below 200 KB, and of a worker of two minutes every sample is kept."""
+"""Largest number of points of a series: records stay below 200 KB, and two minutes keep every sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What a record keeps of it."""
+    """Part of a monitor's report that a record keeps."""
 
     monitored: Monitored | None = None
     window_ns: tuple[int, int] | None = None
@@ -47,8 +47,8 @@ def start_monitor(guard: int, gpu: str) -> Monitor:
 
 
 def stop_monitor(monitor: Monitor, timeline: Sequence[tuple[str, float]], timed: Collection[str]) -> Watched:
-    """What was seen of a worker that has ended. `timeline` has each phase and when it began, `timed` names those in
-    which samples were taken; times are from the first one."""
+    """Return the recording of a worker that has ended. `timeline` has each phase and when it began, `timed` names those
+    in which samples were taken; times are from the first one."""
     began_s = timeline[0][1]
     seen = monitor.stop(round(began_s * 1e9))
     seen = replace(seen, missing=tuple(map(without_folders, seen.missing)))

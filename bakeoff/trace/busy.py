@@ -71,8 +71,8 @@ class Account:
 
 
 def account(timeline: Timeline, segments: Sequence[LineName], device: str, top: int) -> Account:
-    """Who kept the device busy. `segments` names the line of each segment, number 0 first; `top` kernels and operators
-    are listed."""
+    """Account for the device's busy time. `segments` names the line of each segment, number 0 first; `top` kernels and
+    operators are listed."""
     found = _Lines(timeline.windows, segments)
     sums: dict[LineName, _Sums] = {line: _Sums() for line in segments}
     if device == "cuda":
@@ -129,7 +129,7 @@ def account(timeline: Timeline, segments: Sequence[LineName], device: str, top: 
 
 
 class _Lines:
-    """Which line a time on the host belongs to."""
+    """Lines to which times on the host belong."""
 
     def __init__(self, windows: Sequence[Window], segments: Sequence[LineName]) -> None:
         self._windows, self._segments = windows, segments

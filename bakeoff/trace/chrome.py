@@ -16,7 +16,7 @@ from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
 
 MOST_BYTES = 1 << 30
-"""Of an unpacked trace; a file that claims more is refused before it fills memory."""
+"""Largest size of an unpacked trace; a file that claims more is refused before it fills memory."""
 _GZIP = b"\x1f\x8b"
 _PIECE = 1 << 20
 

@@ -10,7 +10,7 @@ from bakeoff.record.account import AccountLine, account_lines, shares
 from bakeoff.record.pipeline import LineTrace, NamedTime, PipelineRecord, Profile, ProgramSight, Ranking
 
 TOLERANCE = 0.02
-"""Of a span: a trace whose kernels exceed it by more contradicts the timed units."""
+"""Share of a span: a trace whose kernels exceed it by more contradicts the timed units."""
 OTHERS = "others"
 
 
@@ -37,7 +37,7 @@ class ProfileRow:
     inconsistent: bool
     """The traced units were busier in this line than a timed unit lasts."""
     told_by: str
-    """Who saw what is inside: `torch.profiler`, or the tracer of a traced build; "" where nothing did."""
+    """Tracer that saw what is inside: `torch.profiler`, or that of a traced build; "" where none did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ProfileTable:
     rows: tuple[ProfileRow, ...]
     unit_ms: float
     busy_ms: float
-    """Of the rows that are known."""
+    """Time of the rows that are known."""
     idle_ms: float
     hidden_ms: float
     """Spans of the rows whose inside nothing shows, or whose trace contradicts them."""
@@ -123,7 +123,7 @@ class RankedRow:
 
 
 def operators_scale(profile: Profile, rows: Sequence[AccountLine]) -> dict[str, float]:
-    """By line, and with "" for all together, what the operators of a CPU take in a timed unit over a traced one.
+    """Return by line, and with "" for all together, the time of a CPU's operators in a timed unit over a traced one.
 
     Profiling lengthens them as it does the line that they are in. It does not lengthen kernels: empty on a GPU.
     """

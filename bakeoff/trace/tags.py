@@ -168,7 +168,7 @@ PROCESS = "bakeoff"
 
 @dataclass(frozen=True, slots=True)
 class SegmentTag:
-    """What a segment of the account is called in a trace."""
+    """Name of a segment of the account in a trace."""
 
     line: LineName
     slot: str
@@ -178,7 +178,7 @@ class SegmentTag:
 
 @dataclass(frozen=True, slots=True)
 class PartTag:
-    """What the range of a part of a network is called in a trace."""
+    """Name of the range of a part of a network in a trace."""
 
     tag: str
     level: int

@@ -1,4 +1,4 @@
-"""From the events of a trace: windows of the account, operators with their own time, and kernels with their launches.
+"""Reads a trace's events: windows of the account, operators with their own time, and kernels with their launches.
 
 Ranges that people or the profiler wrote (`user_annotation`, and their copies on the device) are no operators and no
 kernels: they enclose both, and a sum with them counts time twice (pytorch#130730).
@@ -102,7 +102,7 @@ def disturbed_units(timeline: Timeline) -> dict[int, int]:
 
 
 def without(timeline: Timeline, units: Collection[int]) -> Timeline:
-    """What ran in the other units; allocations and the compiler's events stay."""
+    """Return the timeline of the other units; allocations and the compiler's events stay."""
     spans = _spans(timeline.windows)
 
     def kept(start_ns: int) -> bool:

@@ -32,9 +32,9 @@ class Comparison:
     errors: Mapping[str, float]
     """Relative L2 of each output; empty where they could not be compared."""
     limits: Mapping[str, float]
-    """What they may be at most."""
+    """Largest allowed errors."""
     refusal: str
-    """Why the program is not used; "" where it is."""
+    """Reason why the program is not used; "" where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class PlaceReport:
     original: int
     """Calls that the original computed."""
     reasons: Mapping[str, int]
-    """Why they did, to their number."""
+    """Number of calls for each reason why they did."""
     first_calls: tuple[Comparison, ...]
 
     @classmethod
@@ -144,7 +144,7 @@ class _Placed:
     artifacts: tuple[str, ...]
     tuned: "Tuned"
     before: object
-    """What the module itself had under the function's name; absent where the function is its class's."""
+    """Attribute that the module itself had under the function's name; absent where the function is its class's."""
 
     @property
     def current(self) -> object:
@@ -205,7 +205,7 @@ class Applied:
             )
 
     def report(self) -> Report:
-        """Which calls programs computed, and which ran the original, with the reasons."""
+        """Report which calls programs computed, and which ran the original, with the reasons."""
         return Report(tuple(PlaceReport.of(str(one.place), one.artifacts, one.tuned) for one in self._placed))
 
     def compare(self, run: Callable[[], Any], rounds: int = 20, seed: Callable[[], object] | None = None) -> "EndToEnd":
@@ -275,7 +275,7 @@ def _programs(place: "Place", artifact: Artifact) -> "list[TunedProgram]":
 
 
 def _threads() -> int:
-    """Of programs that have threads of their own: as many as torch uses here."""
+    """Return the threads of programs that have their own: as many as torch uses here."""
     import torch
 
     return torch.get_num_threads()

@@ -56,10 +56,10 @@ class EndToEnd:
     itself: OutputDifference
     """The original's passes against its first."""
     calls_tuned: int
-    """Of the timed tuned passes: calls that programs computed."""
+    """Calls of the timed tuned passes that programs computed."""
     calls_original: int
     reasons: Mapping[str, int]
-    """Why those ran the original, to their number."""
+    """Number of those calls for each reason why they ran the original."""
     original_ns: tuple[int, ...]
     tuned_ns: tuple[int, ...]
 
@@ -72,7 +72,7 @@ class EndToEnd:
 
 
 def compare(applied: "Applied", run: Callable[[], Any], rounds: int, seed: Callable[[], object] | None) -> EndToEnd:
-    """As `Applied.compare`; leaves the programs installed, also where `run` raises."""
+    """Run `Applied.compare`; leaves the programs installed, also where `run` raises."""
     if rounds < 1:
         raise BakeoffError(f"rounds={rounds}: give 1 or more, {FEWEST_FOR_INTERVAL} for an interval", "bad-option")
     original, tuned = sides = (_Pass(applied, run, seed, tuned=False), _Pass(applied, run, seed, tuned=True))
@@ -123,7 +123,7 @@ class _Pass:
     seed: Callable[[], object] | None
     tuned: bool
     numbers: Numbers = field(default_factory=dict)
-    """Of the newest pass, copied, since the next one may write to the same memory."""
+    """Outputs of the newest pass, copied, since the next one may write to the same memory."""
 
     @property
     def live(self) -> bool:

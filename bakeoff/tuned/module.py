@@ -38,7 +38,7 @@ class Tuned:
         self.tuned = 0
         """Calls that a program computed."""
         self.reasons: Counter[str] = Counter()
-        """Why calls ran the original, to their number."""
+        """Number of calls for each reason why they ran the original."""
         self._module, self._weights = module, _Weights(module)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -94,7 +94,7 @@ class Tuned:
         raise reasons[0]
 
     def _epsilon(self, kind: Sequence[torch.dtype | None]) -> float:
-        """Of the coarsest dtype that the original computes in."""
+        """Return the epsilon of the coarsest dtype that the original computes in."""
         used = {*kind, *(parameter.dtype for parameter in self._module.parameters())}
         return max((torch.finfo(dtype).eps for dtype in used if dtype and dtype.is_floating_point), default=0.0)
 
@@ -151,7 +151,7 @@ class Place:
     """From the object, as in `unet` or `vae.decode`; "" for the object itself."""
     owner: nn.Module
     name: str
-    """Of the function: `forward`, or the method's."""
+    """Name of the function: `forward`, or the method's."""
 
     @property
     def module(self) -> nn.Module:

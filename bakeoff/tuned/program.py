@@ -35,14 +35,14 @@ class Unfit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """How the arguments of one recorded call were passed."""
+    """Form in which the arguments of one recorded call were passed."""
 
     parameters: inspect.Signature | None
-    """Of the function; None where Python does not know them."""
+    """Signature of the function; None where Python does not know it."""
     slots: Mapping[Slot, int | str]
     """To the place of a positional argument of the recorded call, or the key of a keyword argument."""
     count: int
-    """Of positional arguments."""
+    """Number of positional arguments."""
     keys: frozenset[str]
 
     def arrange(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
@@ -71,7 +71,7 @@ class Arguments:
 
 
 def arguments_of(function: Callable[..., Any], recorded: Signature) -> Arguments:
-    """How a recorded call passed its arguments to a function.
+    """Return how a recorded call passed its arguments to a function.
 
     Raises BakeoffError where the function does not take them.
     """
@@ -132,7 +132,7 @@ Kind = tuple[torch.dtype | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class FirstCall:
-    """What the original returned for a call that the program computed too."""
+    """Comparison of a call that the program and the original both computed."""
 
     make: Callable[[Mapping[str, Tensor]], Any]
     """From outputs by name to what the original returns, of the classes that it returned."""
@@ -140,9 +140,9 @@ class FirstCall:
     errors: Mapping[str, float]
     """Relative L2 of the program's outputs against the original's."""
     limits: Mapping[str, float]
-    """What they may be at most."""
+    """Largest allowed errors."""
     refusal: str = ""
-    """Why the program is not used; "" where it is."""
+    """Reason why the program is not used; "" where it is."""
 
 
 @dataclass(slots=True)
@@ -155,7 +155,7 @@ class TunedProgram:
     result: Node
     arguments: Arguments
     limits: Mapping[str, float]
-    """Of the manifest: largest relative L2 of each output against the reference."""
+    """Limits of the manifest: largest relative L2 of each output against the reference."""
     first_calls: dict[Kind, FirstCall] = field(default_factory=dict)
     _inputs: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...] = field(init=False)
     _index: int = field(init=False)
@@ -199,7 +199,7 @@ class TunedProgram:
             raise Unfit(f"{name} is on {tensor.device}, it was exported for {self.device}")
 
     def run(self, tensors: Mapping[str, Tensor], first: FirstCall) -> Any:
-        """What the original would return, computed by the program."""
+        """Return what the original would, computed by the program."""
         outputs = self._outputs(tensors)
         cast = {name: tensor.to(first.dtypes[name]) for name, tensor in outputs.items()}
         return first.make(cast)
@@ -264,7 +264,7 @@ class TunedProgram:
 
 
 def call_of(about: About) -> tuple[Signature, Node]:
-    """How the module is called and what it returns: as the manifest says, else plain tensors and a tuple of them."""
+    """Return how the module is called and what it returns: by the manifest, else plain tensors and a tuple."""
     call = about.call or Signature(tuple(TensorLeaf(port.name) for port in about.inputs), {})
     return call, about.result or Items("tuple", tuple(TensorLeaf(port.name) for port in about.outputs))
 

@@ -27,6 +27,7 @@ from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all
+from bakeoff.sweeps import run
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.run import Done, run_sweep
 
@@ -153,13 +154,16 @@ def marked_folder(folder: Path) -> Iterator[str]:
         yield marker
 
 
-def sweep(request: Request, folder: Path, note: str = "") -> Swept:
+def sweep(request: Request, folder: Path, note: str = "", built_twice: bool = True) -> Swept:
     """Run a request in this process with its cache and records in `folder`, by default with one thread.
 
-    On a busy host a call of several threads, which wait for each other, takes up to a thousand times as long.
+    On a busy host a call of several threads, which wait for each other, takes up to a thousand times as long. Unless
+    `built_twice`, no row is built again with warm caches.
     """
-    with marked_folder(folder) as marker:
+    with marked_folder(folder) as marker, pytest.MonkeyPatch.context() as patch:
         share_headers(request.backends)
+        if not built_twice:
+            patch.setattr(run, "lacks_build", lambda _record: False)
         request = replace(request, final_s=0, ceilings=False, threads=request.threads or 1)
         plan, progress = make_plan(request), Recorder()
         done = run_sweep(plan, paths.runs_folder(), note, resume=False, progress=progress)

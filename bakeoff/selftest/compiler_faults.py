@@ -202,7 +202,7 @@ def _shared_cache(cache_dir: Path) -> Mapping[str, str]:
 
 
 def _headers(_options: NoOptions) -> str:
-    """Those of inductor, which take most of the time of such a small build."""
+    """Return the definitions of inductor's headers, which take most of the time of such a small build."""
     return INDUCTOR.footprint.headers(InductorOptions())
 
 

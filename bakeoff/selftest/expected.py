@@ -21,7 +21,7 @@ class Expectation:
     quick: bool = False
     """Part of the quick selftest."""
     workload: str = ""
-    """Of the component left_to_torch; "": the lane's, of the toy."""
+    """Workload of the component left_to_torch; "": the lane's, of the toy."""
 
     @property
     def reference(self) -> str:
@@ -51,7 +51,7 @@ class Lane:
 
     @property
     def workloads(self) -> tuple[str, ...]:
-        """Of left_to_torch, "" for its own of the toy."""
+        """Workloads of left_to_torch, "" for its own of the toy."""
         return tuple(dict.fromkeys(entry.workload for entry in self.expectations))
 
 
@@ -204,7 +204,7 @@ def lanes(quick: bool) -> tuple[Lane, ...]:
 
 
 _CUDA_START_S = 30.0
-"""What starting CUDA and its libraries in a fresh process takes at most: seconds where their files are not cached."""
+"""Largest time of starting CUDA and its libraries in a fresh process: seconds where their files are not cached."""
 
 
 def lane_named(name: str, quick: bool, device: str) -> Lane:

@@ -73,7 +73,7 @@ def _clones(outputs: Outputs) -> Outputs:
 
 
 class _Idle:
-    """Whether a call is one of the first of its binding, or comes after an idle gap."""
+    """Tells whether a call is one of the first of its binding, or comes after an idle gap."""
 
     def __init__(self) -> None:
         self._calls, self._ended = 0, 0.0

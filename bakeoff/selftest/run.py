@@ -67,7 +67,7 @@ class Selftest:
     stamp: SelftestStamp
     checks: tuple[Check, ...]
     noisy: str
-    """Why the clocks could not be checked; empty on a quiet host."""
+    """Reason why the clocks could not be checked; empty on a quiet host."""
     seconds: float
 
 
@@ -274,7 +274,7 @@ def _measure_clock(device: str, folder: Path, running: Running) -> ClockResult:
 
 
 def noise_reason(clock: ClockResult) -> str:
-    """Why the host is too noisy to check the clocks; empty on a quiet host."""
+    """Return why the host is too noisy to check the clocks; empty on a quiet host."""
     if clock.probe_spread < QUIET_SPREAD:
         return ""
     return (

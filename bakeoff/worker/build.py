@@ -152,7 +152,7 @@ class _Pauses:
 
 @dataclass(frozen=True, slots=True)
 class _Spent:
-    """What a build took, without its pauses."""
+    """Cost of a build, without its pauses."""
 
     wall_s: float
     cpu_s: float
@@ -273,7 +273,7 @@ def layer_bytes(module: nn.Module) -> dict[str, int]:
 def layers_not_smaller(
     names: Iterable[str], before_bytes: Mapping[str, int], after_bytes: Mapping[str, int]
 ) -> list[str]:
-    """Those of the named layers that take as many bytes as before, or more; names of no layer are left out."""
+    """Return the named layers that take as many bytes as before, or more; names of no layer are left out."""
     return [name for name in names if name in before_bytes and after_bytes.get(name, 0) >= before_bytes[name]]
 
 
@@ -286,7 +286,7 @@ def mark_skipped(prepared: Prepared, layers: Iterable[str]) -> Prepared:
 
 
 def nothing_quantised(prepared: Mapping[str, str], built: Mapping[str, str], shrank: bool) -> str | None:
-    """What ran instead of a quantised module, as a noun phrase; None where something was quantised.
+    """Return what ran instead of a quantised module, as a noun phrase; None where something was quantised.
 
     A backend that prepares must name layers, and the module's weights must have become smaller; a backend that
     quantises in its own build must name nodes.

@@ -24,7 +24,7 @@ class GivenDtypes:
     """The dtypes that a module's floating and complex tensors were given with, and those that half precision leaves."""
 
     tensors: Mapping[str, torch.dtype]
-    """By name of the parameter or buffer."""
+    """Dtypes by name of the parameter or buffer."""
     pinned: frozenset[str]
 
     def rounds(self, dtype: str) -> bool:
@@ -72,7 +72,7 @@ def is_wider(own: torch.dtype, usual: torch.dtype) -> bool:
 
 
 def dtype_of(own: torch.dtype, dtype: str, pinned: bool = False) -> torch.dtype:
-    """What a tensor that was given as `own` is in a variant of `dtype`, one of models.types.DTYPES or fp64."""
+    """Return the dtype, in a variant of `dtype` (one of models.types.DTYPES or fp64), of a tensor given as `own`."""
     if dtype == "given" or not (own.is_floating_point or own.is_complex) or own.itemsize == _STORED_BYTES:
         return own
     if own.is_complex:

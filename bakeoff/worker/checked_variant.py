@@ -40,7 +40,7 @@ class CheckedVariant:
     """Sets of inputs in the variant's dtype and on its device."""
     built: BuiltEngine
     proof: Proof
-    """What the engine stated after its first call."""
+    """Proof as the engine stated it after its first call."""
     reference: Reference
     watch: OutputWatch
     differences: list[list[Difference]]
@@ -140,7 +140,7 @@ def final_proof(checked: CheckedVariant, ran: Dispatched) -> ProofRecord:
 
 
 def left_findings(checked: CheckedVariant, proof: ProofRecord, ran: Dispatched, call_ns: float) -> list[Finding]:
-    """What a compiler left to PyTorch's kernels; of a CPU alone, where the host's times are those of the work."""
+    """Find what a compiler left to PyTorch's kernels; on a CPU alone, where the host's times are those of the work."""
     if proof.fell_back or checked.built.runs_eagerly or not _on_cpu(checked):
         return []
     shares = ", ".join(f"{name} {share:.0%}" for name, share in left_to_aten(ran, call_ns / 1000).items())
@@ -153,7 +153,7 @@ def _on_cpu(checked: CheckedVariant) -> bool:
 
 
 def ran_instead(prepared: Prepared, names: Iterable[str], complete: bool) -> str:
-    """What a call ran instead of what was prepared, by the names of what ran; "" if nothing shows that."""
+    """Return what a call ran instead of what was prepared, by the names of what ran; "" if nothing shows that."""
     ran = Ran(frozenset(names), complete)
     return next(filter(None, (check(ran) for check in prepared.ran_instead)), "")
 

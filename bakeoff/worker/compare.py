@@ -106,7 +106,7 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
 def _run_blocks(
     queued: bool, checked: CheckedVariant, config: TimingConfig, watch: GpuWatch, commands: int, report: Reporter
 ) -> None:
-    """For each number read, time that many calls after an untimed one that refills the caches; until `stop` or EOF.
+    """Time, for each number read, that many calls after an untimed one that refills the caches; until `stop` or EOF.
 
     Each call is a sample of its own or, `queued`, all of them together are one.
     """

@@ -24,7 +24,7 @@ from bakeoff.worker.subject import LoadedSubject, synchronise
 
 _MANY = 16
 _LEAST_WEIGHT_BYTES = 1
-"""Of a weight in int8 or fp8: the smallest that rows of a sweep usually store."""
+"""Size of a weight in int8 or fp8: the smallest that rows of a sweep usually store."""
 _LEAST_SHARE = 0.01
 """Share of the window that a limit must have held the clocks down for, by the driver's counters, to be reported."""
 
@@ -77,13 +77,13 @@ def cache_flush(device: str, loaded: LoadedSubject) -> Callable[[], None] | None
 
 @dataclass(frozen=True, slots=True)
 class GpuState:
-    """What NVML told of a GPU over the timed window; facts that it does not tell are absent."""
+    """Readings of a GPU by NVML over the timed window; facts that NVML lacks are absent."""
 
     facts: Mapping[str, Scalar] = field(default_factory=dict)
     throttled: tuple[str, ...] = ()
     """Limits that lowered the clocks and make a row unstable."""
     capped: bool = False
-    """It was at its power cap."""
+    """True if it was at its power cap."""
     other_processes: tuple[int, ...] = ()
     """Ids of processes on it that another parent started."""
 
@@ -138,7 +138,7 @@ class GpuWatch:
                 self._seen.setdefault(name, []).append(value)
 
     def end(self) -> GpuState:
-        """What was read since `begin`."""
+        """Return the readings since `begin`."""
         if self.gpu is None:
             return GpuState()
         seconds, after, seen = time.monotonic() - self._started, self._counters(), self._seen
@@ -192,7 +192,7 @@ def watching(device: str) -> Iterator[GpuWatch]:
 
 
 def foreign_processes(found: Sequence[int], own: int, parent_of: Callable[[int], int]) -> tuple[int, ...]:
-    """Those processes on a GPU that another parent started than the one that started process `own`.
+    """Return the processes on a GPU that our sweep did not start: their parent is not that of process `own`.
 
     Both workers of a comparison have one parent. A container may list ids of another namespace: where `own` is not
     among `found`, nothing is known and the result is empty.

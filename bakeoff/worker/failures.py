@@ -16,7 +16,7 @@ T = TypeVar("T")
 _MEMORY_TEXTS = re.compile(
     r"can't allocate memory|failed to allocate (memory|\d+ bytes)|out ?of ?memory|bad_alloc|bad allocation|alloc_failed"
 )
-"""As torch, C++ (passed on by ONNX Runtime and OpenVINO), OpenVINO itself and cuBLAS say it, in lower case."""
+"""Texts of torch, C++ (passed on by ONNX Runtime and OpenVINO), OpenVINO itself and cuBLAS, in lower case."""
 
 
 class StageError(Exception):
@@ -91,7 +91,7 @@ def status_of(error: BaseException, otherwise: Status) -> Status:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """What a compiler raised where torch.compile wrapped it, whose text is then two levels of class names first
+    """Return what a compiler raised where torch.compile wrapped it, whose text is then two levels of class names first
     (torch/_dynamo/exc.py, BackendCompilerFailed and InductorError); else the exception itself."""
     inner = getattr(error, "inner_exception", None)
     return cause_of(inner) if isinstance(inner, BaseException) else error

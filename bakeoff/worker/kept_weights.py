@@ -19,7 +19,7 @@ from bakeoff.models.weights import fingerprint
 from bakeoff.process.environment import WEIGHTS
 
 _MOST_SHARE = 1 / 8
-"""Of the free memory, that weights may take besides those of the workers."""
+"""Share of the free memory that weights may take besides those of the workers."""
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 

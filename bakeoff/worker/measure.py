@@ -89,11 +89,11 @@ class _Timed:
     changeable: tuple[ChangeableInputs, ...]
     """How values of bound inputs are changed, without the values."""
     slowdown: float
-    """How much slower calls were at the end of the latency window than at its start; 1.0 for no drift."""
+    """Ratio by which calls were slower at the end of the latency window than at its start; 1.0 for no drift."""
     flushed: bool
     """Caches were flushed before each call."""
     unchecked: UncheckedError | None = None
-    """What ran out of memory once the clocks had stopped."""
+    """Check that ran out of memory once the clocks had stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def _checked(
 def _unchecked(
     job: MeasureJob, checked: CheckedVariant, timed: _Timed, chosen: Mapping[str, Scalar], stage: UncheckedError
 ) -> Measurement:
-    """What was timed, with what is known of it before the check that ran out of memory.
+    """Return what was timed, with what is known of it before the check that ran out of memory.
 
     Its status is `oom`, unless it is shown already that something else ran, or that outputs are wrong.
     """
@@ -209,7 +209,7 @@ def _timed_measurement(
     alarms: Sequence[Finding],
     remarks: Sequence[Finding] = (),
 ) -> Measurement:
-    """What the build and the clocks told, with findings, as if it were ok."""
+    """Return the results of the build and the clocks, with findings, as if it were ok."""
     timing = timed.timing
     others = _remarks(job, timed, parity, checked.reference.unmeasured)
     return Measurement(

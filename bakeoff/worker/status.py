@@ -40,7 +40,7 @@ def fallback_reason(fallback: str) -> str:
 def timing_alarms(
     timing: Timing, slowdown: float, leaked_bytes: int, recompiles: Sequence[str], job: MeasureJob
 ) -> list[Finding]:
-    """What happened in the timed windows that makes their numbers unfit to be ranked; `slowdown` 1.0 is no drift."""
+    """Find what makes the timed windows' numbers unfit to be ranked; `slowdown` 1.0 is no drift."""
     alarms = []
     if timing.moved_counters:
         because = f": {recompiles[-1]}" if recompiles else ""
@@ -90,7 +90,7 @@ def bimodal(samples_ns: Sequence[int], least_apart: float) -> str | None:
 
 
 def timing_remarks(timing: Timing, job: MeasureJob) -> list[Finding]:
-    """What the clocks showed in the window, with the row left ranked."""
+    """Find what the clocks showed in the window, with the row left ranked."""
     remarks, limit = [], job.policy.unsteady_ratio
     latency, throughput = timing.latency.samples_ns, timing.throughput.samples_ns
     if job.subject.device == "cpu":

@@ -38,21 +38,21 @@ class LoadedSubject:
     workload: Workload
     module: nn.Module
     given: GivenDtypes
-    """Of the module."""
+    """Dtypes in which the module was given."""
     weights: str
     """Fingerprint of the weights as they were given."""
     sets: tuple[dict[str, Tensor], ...]
     """Sets of inputs by name; timed calls take them in turn."""
     source: "InputSource"
-    """Where other inputs come from."""
+    """Source of other inputs."""
     sized: tuple[tuple[dict[str, Tensor], ...], ...] = ()
     """For each of the workload's sizes, sets of inputs."""
     recorded_sets: tuple[int, ...] = ()
-    """How many sets are calls as they were recorded: of the usual size, and of each other one; () without sizes."""
+    """Number of sets that are recorded calls: of the usual size, and of each other one; () without sizes."""
 
     @property
     def work(self) -> Work:
-        """Of one call: as the model was described, as the parent keeps it, or else counted now."""
+        """Work of one call: as the model was described, as the parent keeps it, or else counted now."""
         asked = self.subject
         kept = self.workload.work or read_work(asked.component, self.config, asked.workload, asked.batch)
         return kept or count_work(self.component, self.config, self.workload, asked.batch)
@@ -83,7 +83,7 @@ class InputSource(Protocol):
         """One input, or a part of it where the spec's shape is smaller; depends on the spec and `key` only."""
 
     def returned(self) -> Mapping[str, Tensor]:
-        """What the user's own call on set 0 returned when the model was described; empty where nobody called it."""
+        """Return the outputs of the user's own call on set 0 at description; empty where nobody called it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def load_subject(subject: Subject) -> LoadedSubject:
 
 
 def _identity(subject: Subject) -> str:
-    """What decides the subject's weights, but for the component's source, which is the same in a sweep's workers."""
+    """Return what decides the subject's weights in a sweep; the component's source is the same in all workers."""
     weights = subject.checkpoint_hash if subject.checkpoint else f"seed {subject.weight_seed}"
     return f"{subject.component}:{subject.preset}.{subject.workload}, batch {subject.batch}, {weights}"
 

@@ -42,7 +42,7 @@ class Flags:
     cudnn_sdp: bool
     math_sdp: bool
     inductor: tuple[tuple[str, bool], ...] = ()
-    """Those of inductor's settings that torchao changes, by name; empty: inductor was not imported yet."""
+    """Settings of inductor that torchao changes, by name; empty: inductor was not imported yet."""
 
 
 _applied: Flags | None = None

@@ -1,4 +1,4 @@
-"""Which kernels a call runs, and how long a warm build takes: after the clocks, in the same process or another.
+"""Traces the kernels of a call and times a warm build: after the clocks, in the same process or another.
 
 Some compilers can be profiled only where that is requested at build time: then a traced build, which is never timed, is
 made in a fresh process. Where the caches were cold, a fresh process builds again for the time of a warm build. If a
@@ -21,7 +21,7 @@ from bakeoff.worker.subject import cast_subject, load_subject
 from bakeoff.worker.torch_flags import flags
 
 _FP8 = re.compile("e4m3|e5m2|f8f8|fp8|float8|scaled_mm", re.IGNORECASE)
-"""How kernels with float8 operands are named by cuBLAS (`e4m3`), CUTLASS (`f8f8bf16`) and TensorRT (`fp8`)."""
+"""Names of kernels with float8 operands in cuBLAS (`e4m3`), CUTLASS (`f8f8bf16`) and TensorRT (`fp8`)."""
 _STORED = 10
 """Kernels that a record lists, the longest first."""
 

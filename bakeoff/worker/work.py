@@ -34,11 +34,11 @@ _UNCOUNTED = ("rnn", "lstm", "gru", "fft_", "linalg_")
 class Counted:
     flops: int
     convolution_flops: int
-    """Of convolutions whose kernel has more than one element."""
+    """FLOPs of convolutions whose kernel has more than one element."""
     weight_elements: int
     """Elements of parameters that are read at least once."""
     attends: bool
-    """It calls torch's attention function."""
+    """True if it calls torch's attention function."""
     notes: tuple[str, ...]
 
     def work(self, tensors: Sequence[TensorSpec]) -> Work:

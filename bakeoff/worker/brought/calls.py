@@ -33,7 +33,7 @@ from bakeoff.worker.subject import cast_input
 from bakeoff.worker.work import count
 
 LEAST_TOLERANCE = 1e-4
-"""Of most components of this lab; two calls on the same inputs differ by less."""
+"""Tolerance of most components of this lab; two calls on the same inputs differ by less."""
 _KEPT = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 """Dtypes of tensors that no variant changes."""
 _IN_TRAINING = "it is in training mode: call eval()"
@@ -187,7 +187,7 @@ def _order(tensor: Tensor) -> tuple[int, ...] | None:
 
 
 def _call_notes(call: Signature, tensors: Tensors, parameters: Sequence[str]) -> Iterator[str]:
-    """What of a call every set has as it was given, or has otherwise."""
+    """Yield notes on what of the call every set has as given, or has otherwise."""
     for key, tensor in tensors.items():
         if _order(tensor) is None:
             strides = f"strides {list(tensor.stride())}"

@@ -143,7 +143,7 @@ def describe_model(job: DescribeJob, report: Report) -> None:
 
 
 def _split_pins(module: nn.Module, sets: InputSets, said: Model) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Of the names in `keep_fp32` those of parts of the module, and the others, which are to be inputs.
+    """Split the names in `keep_fp32` into those of parts of the module, and the others, which are to be inputs.
 
     A name of both is the input's; the part has its path, or those of its tensors.
     """
@@ -212,7 +212,7 @@ def _hold(found: Found) -> None:
 
 
 def _problem_with_others(found: Found) -> str:
-    """What goes wrong with the sets that engines will be checked on; "" if nothing does."""
+    """Return what goes wrong with the sets that engines will be checked on; "" if nothing does."""
     held = found.held
     same = dict.fromkeys((spec.name for spec in found.outputs), True)
     for inputs in _other_inputs(found):

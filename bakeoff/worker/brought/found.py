@@ -46,7 +46,7 @@ class Found:
     specs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     given_outputs: tuple[Tensor, ...]
-    """Of the first call, as the module returned them, on the CPU."""
+    """Outputs of the first call, as the module returned them, on the CPU."""
     counted: Counted
     flat: Flat
     dtype: str
@@ -63,7 +63,7 @@ class Found:
     sizes: tuple[Size, ...] = ()
     batches: tuple[Size, ...] = ()
     fp32_dtypes: tuple[torch.dtype, ...] = ()
-    """Of the outputs when the model computes in fp32; () where it does not."""
+    """Dtypes of the outputs when the model computes in fp32; () where it does not."""
 
     @property
     def workload(self) -> Workload:
@@ -96,7 +96,7 @@ class Found:
 
     @property
     def given(self) -> Tensors:
-        """As they are written."""
+        """Inputs as they are written."""
         given = {f"{self.name}/{n}/{name}": one for n, call in enumerate(self.calls) for name, one in call.items()}
         others = {
             other_key(self.name, n, name): one for n, call in enumerate(self.others) for name, one in call.items()

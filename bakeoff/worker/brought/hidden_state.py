@@ -1,4 +1,4 @@
-"""Whether a model's outputs depend on the calls before: then no compiler can be compared with it call by call.
+"""Checks whether a model's outputs depend on the calls before: then no compiler can be compared with it call by call.
 
 Each call is compared with that of a copy of the module which made no other call. A cache that is kept for a few calls,
 or until inputs have changed enough, shows in some of a sequence of like, slightly changed and other inputs only.
@@ -41,7 +41,7 @@ class Untouched:
         self.state = dict(_state(module))
 
     def call(self, call: Callable[[nn.Module, Inputs], Outputs], inputs: Inputs) -> Outputs | None:
-        """What a copy that makes no other call returns; None where there is no copy."""
+        """Return the outputs of a copy that makes no other call; None where there is no copy."""
         module = None if self.module is None else copied(self.module)
         return None if module is None else tuple(one.clone() for one in call(module, inputs))
 

@@ -30,12 +30,12 @@ from bakeoff.models.words import some_of
 from bakeoff.worker.failures import users_code
 
 _SOON_S, _SMALL_BYTES = 5.0, 2 << 30
-"""Of a factory that is run twice, and of its weights."""
+"""Limits of a factory that is run twice: its time, and the size of its weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a source gives."""
+    """Model that a source gives."""
 
     said: Model
     """The module, and what the user said of it."""

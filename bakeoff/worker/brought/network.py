@@ -76,7 +76,7 @@ def _written(node: Node, names: dict[str, str], classes: dict[str, Any]) -> str:
 
 
 def _maker(cls: Any) -> Callable[..., Any]:
-    """What makes an object of a class from its fields by name: the class itself where it takes them."""
+    """Return the function that makes an object from its fields by name: the class itself where it takes them."""
     if is_dataclass(cls) or issubclass(cls, tuple):
         return cls
     return lambda **fields: made_of(cls, fields)
@@ -196,7 +196,7 @@ class GivenInputs:
         ]
 
     def _longer(self, spec: TensorSpec, usual: Tensor) -> Tensor:
-        """Of an input whose values are held, the smallest recorded tensor that the size can be cut from, if any can."""
+        """Return the smallest recorded tensor to cut the size from where an input's values are held, or `usual`."""
         tensors = [usual, *(one[spec.name] for one in self._others if spec.held)]
         long = [one for one in tensors if all(have >= want for have, want in zip(one.shape, spec.shape, strict=True))]
         return min(long, key=Tensor.numel, default=usual)

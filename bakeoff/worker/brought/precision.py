@@ -1,4 +1,4 @@
-"""What dtypes do to a brought model: which it computes in, what of it no dtype changes, and its denormal numbers.
+"""Finds in which dtype a brought model computes, what of it no dtype changes, and its denormal numbers.
 
 Below 1.2e-38 fp32 and bf16 keep fewer and fewer digits. Many CPUs compute with such numbers several to a hundred times
 as slowly (pytorch#21734), and some engines set them to zero, which eager does not.
@@ -24,7 +24,7 @@ from bakeoff.worker.reference.precision import in_high_precision, reference_prec
 
 _SMALLEST = torch.finfo(torch.float32).tiny
 _LEAST_SHARE = 0.01
-"""Of a tensor's values, below which nothing is said: the tail of a softmax may have a few."""
+"""Smallest share of a tensor's values that is reported: the tail of a softmax may have a few."""
 _NAMED = 3
 
 
@@ -82,7 +82,7 @@ def _input_dtypes(sets: Sequence[Found]) -> set[str]:
 
 
 def precision_notes(precision: str, start: str, given: GivenDtypes, mixed: bool, sets: Sequence[Found]) -> list[str]:
-    """What is said about dtypes, each in one sentence."""
+    """Return the notes about dtypes, each in one sentence."""
     found = []
     if start != "fp64":
         found.append(f"fp64 takes too much memory or time here, so references are in {precision}")
@@ -114,7 +114,7 @@ def _tried(found: Found, module: nn.Module, given: GivenDtypes, dtype: str) -> t
 
 
 def denormals_text(module: nn.Module, call: Callable[[], object]) -> str:
-    """Which weights, and which outputs of layers within `call`, hold denormal numbers; "" where none does.
+    """Return which weights, and which outputs of layers within `call`, hold denormal numbers; "" where none does.
 
     `call` calls the module once.
     """
@@ -126,7 +126,7 @@ def denormals_text(module: nn.Module, call: Callable[[], object]) -> str:
 
 
 def denormals_note(text: str) -> str:
-    """What the model's user is told of them when it is described."""
+    """Return the note about them for the model's user."""
     return f"{text}; many CPUs are much slower with these, and some engines set them to zero: do so in your own code"
 
 

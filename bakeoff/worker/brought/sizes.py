@@ -68,7 +68,7 @@ class _Set:
     form: object
     calls: tuple[Call, ...]
     shapes: tuple[Shapes, ...]
-    """Of each call."""
+    """Shapes of each call."""
 
 
 def _set(name: str, calls: Sequence[Call], parameters: Sequence[str]) -> _Set:

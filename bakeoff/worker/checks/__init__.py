@@ -1,1 +1,1 @@
-"""What a measured engine is checked for: outputs, dispatched operators, fresh inputs, memory."""
+"""Checks of a measured engine: outputs, dispatched operators, fresh inputs, memory."""

@@ -1,4 +1,4 @@
-"""Which ATen operators a call dispatches, by torch's profiler: detects a graph that is run operator by operator."""
+"""Lists the ATen operators that a call dispatches, by torch's profiler, to detect a graph run one by one."""
 
 import re
 from collections import Counter
@@ -13,9 +13,9 @@ from bakeoff.backends.torch_internals import INDUCTOR_CALL, profile_every_thread
 
 _NAMESPACE = "aten::"
 _LIBRARY = re.compile(r"aten::|aoti_torch_(?:cpu_|cuda_)?")
-"""How names begin of calls of torch's own kernels; a package of AOTInductor calls many of them past the dispatcher."""
+"""Prefixes of calls of torch's own kernels; a package of AOTInductor calls many of them past the dispatcher."""
 _OVERLOAD = re.compile("_[A-Z].*")
-"""How it ends where the operator has several forms, as `mul_Tensor`."""
+"""Suffix of a call where the operator has several forms, as `mul_Tensor`."""
 _PRODUCTS = re.compile(r"conv|scaled_dot_product|(^|_)([a-z]*mm|q?linear|matmul)(_|$)")
 """Matrix products and convolutions, which compilers leave to libraries because these are faster."""
 _NOTABLE = 0.05
@@ -25,7 +25,7 @@ _MOVES = ("clone",)
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """What one call dispatches from the host, on all of its threads."""
+    """Operators that one call dispatches from the host, on all of its threads."""
 
     operators: dict[str, int] = field(default_factory=dict)
     """Each ATen operator with its count, nested ones included."""
@@ -117,7 +117,7 @@ def _is_elementwise(name: str) -> bool:
 
 
 def uncompiled(ran: Dispatched, eager: Dispatched) -> str | None:
-    """What ran if no compiler worked on the call, as a noun phrase; None if one may have.
+    """Return what ran if no compiler worked on the call, as a noun phrase; None if one may have.
 
     Plain eager: the call dispatches each operator that eager does, nested ones included, at least as often, and among
     them composite ones such as `linear`, which do not come out of a compiler. Where eager has none of these (a lone
@@ -154,7 +154,7 @@ def uncompiled(ran: Dispatched, eager: Dispatched) -> str | None:
 
 
 def _unfused(name: str, ran: Dispatched, eager: Dispatched) -> int:
-    """How many of the call's elementwise operators of a name a compiler would have fused."""
+    """Return how many of the call's elementwise operators of a name a compiler would have fused."""
     within = eager.operators.get(name, 0) - eager.outermost.get(name, 0)
     return max(0, min(ran.outermost[name], ran.operators[name] - within - eager.complex.get(name, 0)))
 

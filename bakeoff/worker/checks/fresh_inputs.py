@@ -49,7 +49,7 @@ class ChangeableInputs:
     call: Call
     """The set's timed call."""
     tensors: Inputs
-    """Where values are written: the set's own tensors, or the buffers of the engine's port."""
+    """Tensors to write values to: the set's own, or the buffers of the engine's port."""
     changed: Inputs
     """The changed values, for which there is a reference."""
     rebind: Callable[[], Call] | None = None
@@ -81,13 +81,13 @@ def find_changeable(
     reference: Reference,
     device: str,
 ) -> tuple[ChangeableInputs, ...]:
-    """How the values of the first sets can be changed, one entry for each of `changed`; calls the engine to find out.
-    `names` are those of the outputs.
+    """Find how the values of the first sets can be changed, one entry for each of `changed`; calls the engine to find
+    out.
 
-    An engine's call may read the tensors that it was bound to, or copies (`Engine.bind`). The outputs for changed
-    values show which: those of an engine that copies are nearer to the reference of the former values. Its port's
-    buffers are tried next, and where these are not read either, changed values need another bind. An entry's `call`
-    is to be timed in place of the set's own: it differs for a port.
+    `names` are those of the outputs. An engine's call may read the tensors that it was bound to, or copies
+    (`Engine.bind`). The outputs for changed values show which: those of an engine that copies are nearer to the
+    reference of the former values. Its port's buffers are tried next, and where these are not read either, changed
+    values need another bind. An entry's `call` is to be timed in place of the set's own: it differs for a port.
     """
     if not changed:
         return ()
@@ -157,7 +157,7 @@ class HotRound:
 
 @dataclass(frozen=True, slots=True)
 class FreshInputsResult:
-    """What calls on known and on new values took and returned.
+    """Times and outputs of calls on known and on new values.
 
     Of many calls only two keep their outputs, which are compared with references: outputs may be gigabytes each.
     """
@@ -176,7 +176,7 @@ class FreshInputsResult:
 
     @property
     def problem(self) -> str | None:
-        """Why a call does not compute its outputs from its inputs; None if it does."""
+        """Reason why a call does not compute its outputs from its inputs; None if it does."""
         return self._problem_of_outputs() or self.problem_of_times()
 
     def problem_of_times(self) -> str | None:

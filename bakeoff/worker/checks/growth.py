@@ -1,4 +1,4 @@
-"""What grows while calls are timed: their own time (a drift), and memory that they leave allocated (a leak)."""
+"""Finds growth while calls are timed: of their own time (a drift), and of memory that they leave allocated (a leak)."""
 
 from collections.abc import Callable, Sequence
 from itertools import combinations, pairwise
@@ -16,17 +16,17 @@ _FEW = 100
 LONGEST_REPEAT_S = 10.0
 """Ends the repeated calls where they have become far slower than they were: those made by then tell enough."""
 _DRIFT_REPEAT_S = 1.0
-"""How long a suspected drift is measured again: slow moments of a virtual machine last for tens of milliseconds."""
+"""Time for which a suspected drift is measured again: a virtual machine's slow moments last tens of ms."""
 _LEAST_BYTES = 2 << 20
 _LEAST_SHARE = 0.0025
 """Growth in half of a window that is reported, in bytes and as a share of what the process holds; both are needed."""
 _STEP_BYTES = 1 << 18
 _LEAK_REPEAT_S = 5.0
-"""How long a suspected leak is measured again."""
+"""Time for which a suspected leak is measured again."""
 
 
 def climb(samples: Sequence[int]) -> float:
-    """How much slower the end of a window is than its beginning, as a ratio; 1.0 where there is no clear trend.
+    """Return how much slower the end of a window is than its start, as a ratio; 1.0 where there is no clear trend.
 
     The lower quartiles of ten consecutive segments must rise nearly without exception (Kendall's tau): load of other
     processes makes some samples long, a drift raises the short ones too. With few samples a burst or two can look like
@@ -63,7 +63,7 @@ def _is_near(part: Sequence[int] | np.ndarray, whole: Sequence[int], ratio: floa
 
 
 def confirmed_drift(samples: Sequence[int], host_slowdown: float, time_again: Callable[[int], Sequence[int]]) -> float:
-    """How much longer calls took at the end of the window than at its start, if they still do; else 1.0.
+    """Return how much longer calls took at the end of the window than at its start, if they still do; else 1.0.
 
     `samples` are nanoseconds in order; `host_slowdown` is what a fixed piece of work slowed down by meanwhile.
     `time_again(count)` times that many calls now, or as many as `LONGEST_REPEAT_S` allows: calls that are as fast as at

@@ -16,7 +16,7 @@ OutputCheck = Callable[[int, object], None]
 """(index of the set of inputs, what the call returned)."""
 
 LATE_S = 0.02
-"""How long to wait for writes into outputs after the call that returned them, in seconds."""
+"""Seconds to wait for writes into outputs after the call that returned them."""
 _SLACK = 1e-3
 """Relative error of a norm that is summed in fp32 over millions of elements."""
 _ELEMENTS = 1024
@@ -77,7 +77,7 @@ class OutputWatch:
 
 
 def _finite(tensor: Tensor) -> Tensor:
-    """With 0 in place of infinities, which are compared with the whole output."""
+    """Replace infinities, which are compared with the whole output, by 0."""
     return tensor.masked_fill(torch.isinf(tensor), 0.0)
 
 
@@ -135,14 +135,14 @@ def same(outputs: Sequence[object], others: Sequence[object]) -> bool:
 
 
 def digest(output: Tensor) -> str:
-    """Of dtype, shape and bytes: the same where outputs are equal bit for bit, whatever their strides."""
+    """Hash dtype, shape and bytes: the same where outputs are equal bit for bit, whatever their strides."""
     content = hashlib.sha256(f"{output.dtype} {tuple(output.shape)} ".encode())
     content.update(bytes_of(output.cpu().resolve_conj().resolve_neg().contiguous()))
     return content.hexdigest()[:16]
 
 
 def copied(outputs: Any) -> Any:
-    """What a call returned with its plain tensors cloned; anything else unchanged, for the parity check to report."""
+    """Clone the plain tensors of a call's outputs; anything else stays, for the parity check to report."""
     if not isinstance(outputs, tuple | list):
         return outputs
     return tuple(output.clone() if type(output) is Tensor else output for output in outputs)

@@ -48,9 +48,9 @@ class WindowChecker:
         self._compared = self._changed = 0
         self._seconds = 0.0
         self.differences: list[list[Difference]] = []
-        """Of each comparison, each output against its reference."""
+        """Differences of each comparison, each output against its reference."""
         self.problem: str | None = None
-        """Why outputs for changed inputs are stored ones, where no comparison shows it; None if they are not."""
+        """Reason why outputs for changed inputs are stored ones, where no comparison shows it; None if they are not."""
 
     @property
     def record(self) -> WindowChecks:

@@ -138,7 +138,7 @@ def _time_cuda_block(calls: Sequence[Call], config: TimingConfig) -> tuple[int, 
 
 
 def measure_overhead(outputs: Outputs, config: TimingConfig) -> Overhead:
-    """What both clocks read for a call that only returns `outputs`: medians, nanoseconds a call."""
+    """Return both clocks' readings of a call that only returns `outputs`: medians, nanoseconds a call."""
 
     def call() -> Outputs:
         return outputs

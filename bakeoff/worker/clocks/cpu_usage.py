@@ -21,7 +21,7 @@ class CpuUsage:
     own_cores: float = 0.0
     """Cores that this process and those that it started kept busy."""
     helper_cores: float = 0.0
-    """Those of them that the processes that it started kept busy."""
+    """Cores among these that the started processes kept busy."""
     waited_share: float | None = None
     """Share of the time in which a task of this process's control group waited for a CPU; None where nothing tells."""
     contention: float = 0.0
@@ -51,7 +51,7 @@ class _Spent(NamedTuple):
 
     wall_s: float
     all_s: float
-    """Of all processes on the CPUs of the mask."""
+    """Time of all processes on the CPUs of the mask."""
     own_s: float
     helpers_s: float
     waited_s: float | None

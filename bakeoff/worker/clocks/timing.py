@@ -49,7 +49,7 @@ class Timing:
     """Compile, autotune or capture counters that moved in the window."""
     findings: tuple[Finding, ...]
     cpu: CpuUsage
-    """Who used the CPUs in the window."""
+    """Use of the CPUs in the window, by whom."""
     held_bytes: tuple[int, ...]
     """Bytes held, at regular moments of the window."""
     calls: int
@@ -135,7 +135,7 @@ def _host_slowdown(probes: Sequence[int]) -> float:
 
 @dataclass(slots=True)
 class _Taken:
-    """What one clock took in the window."""
+    """Result of one clock in the window."""
 
     least: int
     """Samples below which it must go on."""
@@ -163,14 +163,14 @@ class _Window:
     config: TimingConfig
     checker: WindowChecker | None = None
     stopped: str = ""
-    """Why it ended, as in `Clock.stopped`; empty while it goes on."""
+    """Reason why it ended, as in `Clock.stopped`; empty while it goes on."""
     made: int = 0
     """All calls, untimed ones included; decides whose turn it is."""
     held_bytes: list[int] = field(default_factory=list)
     probes_ns: list[int] = field(default_factory=list)
     """Fixed CPU work, timed to detect slowdowns of the whole host."""
     expected_ns: float = field(init=False)
-    """Of a call, from warm-up."""
+    """Time of a call, from warm-up."""
     latency: _Taken = field(init=False)
     throughput: _Taken = field(init=False)
     _started: float = 0.0
@@ -319,7 +319,7 @@ def warm_up(calls: Sequence[Call], activity: Activity, config: TimingConfig) -> 
 
 
 def window_of(samples: Sequence[int]) -> int:
-    """How many of the newest samples are compared with as many before them."""
+    """Return how many of the newest samples are compared with as many before them."""
     return max(_LEAST_WINDOW, min(len(samples) // 4, _LARGEST_WINDOW))
 
 

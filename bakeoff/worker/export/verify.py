@@ -67,7 +67,7 @@ def verify_artifact(job: VerifyJob, report: Report) -> VerifyResult:
 
 
 def _lacking_memory(artifact: Artifact) -> str:
-    """Why the programs of a stream cannot be loaded together, or ""."""
+    """Return why the programs of a stream cannot be loaded together, or ""."""
     manifest = artifact.manifest
     if manifest.stream is None or manifest.device != "cpu":
         return ""

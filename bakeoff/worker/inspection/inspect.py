@@ -38,10 +38,10 @@ _DTYPE_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items() if name != "
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is inspected."""
+    """Object that is inspected."""
 
     what: str
-    """As FILE.py:NAME, for messages."""
+    """Source as FILE.py:NAME, for messages."""
     run: Callable[[], Any]
     """Runs one pass."""
     modules: tuple[tuple[str, nn.Module], ...]
@@ -52,7 +52,7 @@ class Subject:
 
     @property
     def names(self) -> dict[int, str]:
-        """Of the known modules, by id."""
+        """Names of the known modules, by id."""
         return {id(module): name for name, module in self.modules}
 
     @property
@@ -172,7 +172,7 @@ def _watched_pass(
 
 
 def _classes(subject: Subject, tree: Tree) -> list[type]:
-    """Those of the modules that were found, and of those that were seen in a pass."""
+    """Return the classes of the modules that were found, and of those that were seen in a pass."""
     seen = [type(place.module) for place in tree.places[1:]]
     return list(dict.fromkeys([*subject.classes, *seen]))
 
@@ -253,7 +253,7 @@ def _nodes(tree: Tree, known: Sequence[int], done: Sequence[Pass], flops: Counte
 
 
 def _read_bytes(place: Place) -> int:
-    """Of a module's own weights; a method's are those of the modules that it calls."""
+    """Return the size of a module's own weights; for a method, of those of the modules that it calls."""
     if place.method or isinstance(place.module, nn.Embedding | nn.EmbeddingBag):
         return 0
     return sum(weight.numel() * weight.element_size() for weight in place.module.parameters(recurse=False))

@@ -108,7 +108,7 @@ def _joined(name: str, label: str) -> str:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What an object refers to, with the name that leads there; "" where it adds none."""
+    """Yield what an object refers to, with the name that leads there; "" where it adds none."""
     match value:
         case types.FunctionType():
             yield from _parts_of_function(value)

@@ -62,13 +62,13 @@ class RecordedCall:
 
 @dataclass(frozen=True, slots=True)
 class _Ran:
-    """What a call gave."""
+    """Result of a call."""
 
     form: tuple[Node, Facts] | None = None
-    """Of the outputs; None where it raised."""
+    """Form of the outputs; None where it raised."""
     outputs: Mapping[str, Tensor] = field(default_factory=dict)
     reads: int = 0
-    """How often a tensor's value became a number of Python."""
+    """Number of times that a tensor's value became a number of Python."""
     error: str = ""
 
 
@@ -100,7 +100,7 @@ def as_tensors(
 def _alike_as_tensors(
     module: nn.Module, calls: Sequence[RecordedCall], names: Sequence[str], notes: list[str]
 ) -> Sequence[RecordedCall | None]:
-    """As `as_tensors`, for calls that differ by numbers, shapes and values alone; None for one that is left out."""
+    """Run `as_tensors` on calls that differ by numbers, shapes and values alone; None for one that is left out."""
     differing = _differing(calls, names)
     if not differing:
         return calls
@@ -175,7 +175,7 @@ def _put(call: RecordedCall, names: Sequence[str], path: str, dtype: torch.dtype
 
 
 def _problem(wanted: _Ran, found: _Ran) -> str:
-    """What a call with a tensor does otherwise, as the end of a sentence; "" where it does the same."""
+    """Return what a call with a tensor does otherwise, as the end of a sentence; "" where it does the same."""
     if wanted.form is None:
         return f"cannot be tried, since a call by itself raises {wanted.error}"
     if found.form is None:

@@ -41,7 +41,7 @@ class _Taken:
 
     @property
     def forms(self) -> list[Form]:
-        """Of the calls, with numbers alike."""
+        """Forms of the calls, with numbers alike."""
         return [_form(call) for call in self.calls]
 
     @property
@@ -60,12 +60,12 @@ class Recording:
     """Keeps the inputs of calls as they were at the entry, in the order of the calls; equal calls are kept once."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
-        """Of the modules and methods of these names; (): of all."""
+        """Record the modules and methods of these names; (): all."""
         self._names = tuple(names)
         self._written: dict[str, Mapping[str, Sequence[RecordedCall]]] = {}
         self._taken: dict[str, _Taken] = {}
         self.changes = 0
-        """How often a call was kept so far, of all modules together."""
+        """Number of times that a call was kept so far, of all modules together."""
 
     def _make_room(self, taken: _Taken, form: Form) -> bool:
         """Return whether a call of this form is kept; the last one of the commonest form gives way to a new form."""
@@ -115,7 +115,7 @@ class Recording:
         return tuple(self._write(name, folder / f"{of}.{folder_name(name)}") for name in names)
 
     def signatures(self, name: str) -> dict[str, tuple[Signature, list[torch.Size]]]:
-        """Of what was written: by input set, how it is called, and the shapes of its tensors."""
+        """Return by input set how what was written is called, and the shapes of its tensors."""
         return {
             key: (calls[0].signature, [one.shape for one in calls[0].tensors.values()])
             for key, calls in self._written[name].items()

@@ -24,7 +24,7 @@ class Place:
 
 @dataclass(slots=True)
 class Pass:
-    """What one pass adds: calls and the meter's differences by place, and what the attribution itself took."""
+    """Result of one pass: calls and the meter's differences by place, and what the attribution itself took."""
 
     calls: Counter[int] = field(default_factory=Counter)
     own: Counter[int] = field(default_factory=Counter)

@@ -27,7 +27,7 @@ class UnitClock(Protocol):
         ...
 
     def mark(self, segment: int) -> None:
-        """What ran since the last mark belongs to `segment`."""
+        """Count the time since the last mark for `segment`."""
         ...
 
     def end(self) -> tuple[int, list[int]]:

@@ -78,7 +78,7 @@ class Called:
 
     @property
     def form(self) -> object:
-        """What is the same in each unit that does the same."""
+        """Facts that are equal in units that do the same."""
         return self.call, [(name, one.shape) for name, one in self.inputs.items()]
 
 
@@ -134,7 +134,7 @@ class Recorder(Run):
         self._filled, self.device = filled, device
         self._phase, self._about = "", dict[str, Any]()
         self._steps = 0
-        """Of the present phase, those that were given no index."""
+        """Steps of the present phase that were given no index."""
         self.waiting: list[str] = []
         """Phases that were made and not entered."""
         self.taints = _Taints()
@@ -196,7 +196,7 @@ class Recorder(Run):
         return self._filled
 
     def seen(self, values: dict[str, Any]) -> dict[str, Any]:
-        """What a unit gave, as it is to be kept."""
+        """Return a unit's values in the form in which they are kept."""
         return values
 
     def computed(
@@ -320,7 +320,7 @@ def constant_state(units: Sequence[UnitRun]) -> frozenset[str]:
 def loop_of(
     pipeline: Pipeline, slots: tuple[Slot, ...], units: Sequence[UnitRun], taints: _Taints, constant: frozenset[str]
 ) -> Loop:
-    """What the units say of the loop."""
+    """Return the loop that the units describe."""
     cls = type(pipeline)
     frames, sizes = checked_counts(pipeline, len(units) - 1)
     does = [unit.does(count) for unit, count in zip(units, (0, *frames), strict=True)]

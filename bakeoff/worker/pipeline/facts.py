@@ -1,4 +1,4 @@
-"""What a pipeline's class says and its methods return, checked: each refusal says what to write."""
+"""Checks what a pipeline's class states and its methods return; each refusal says what to write."""
 
 import keyword
 from collections.abc import Mapping
@@ -93,7 +93,7 @@ def _check(name: str, owner: Any, facts: Mapping[str, tuple[Any, str]]) -> None:
 
 
 def checked_modules(pipeline: Pipeline) -> Mapping[str, Any]:
-    """What modules() returns. Raises BakeoffError where it raises, or gives anything but modules by names of slots."""
+    """Return what modules() does. Raises BakeoffError where it raises or returns other than modules by slot."""
     try:
         filled: Any = pipeline.modules()
     except BakeoffError:

@@ -29,12 +29,12 @@ _STATE = "state."
 
 @dataclass(frozen=True, slots=True)
 class LoopAbout:
-    """What a loop's reference was made from. Written last."""
+    """Facts that a loop's reference was made from. Written last."""
 
     reference: str
     """Id: the name of the folder."""
     dtype: str
-    """That eager computed it in."""
+    """Dtype in which eager computed it."""
     device: str
     units: int
     weights: dict[str, str]
@@ -167,7 +167,7 @@ def for_record(parity: LoopParity) -> LoopParity:
 
 
 def first_problem(parity: LoopParity) -> str:
-    """Why the parity is not passed; "" if it is."""
+    """Return why the parity is not passed; "" if it is."""
     return next((output.problem for unit in parity.units for output in unit.outputs if not output.passed), "")
 
 

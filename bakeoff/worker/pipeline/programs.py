@@ -46,11 +46,11 @@ class LoopProgram:
 
     @property
     def evidence(self) -> Evidence:
-        """Of the backend that built it."""
+        """Evidence of the backend that built it."""
         return resolve_backend(self.job.steps[-1].backend).evidence
 
     def engine(self, loop: Loop) -> ProgramEngine:
-        """What a runner needs of it."""
+        """Return what a runner needs of it."""
         checked, loaded = self.checked, self.checked.loaded
         call = call_of(loop, self.key, loaded)
         return ProgramEngine(checked.built.engine, loaded.workload, checked.sets[0], self.flags, call)
@@ -164,7 +164,7 @@ def _build(one: SlotProgramJob, loaded: LoadedSubject, shares: bool, report: Rep
 
 
 def _unbuilt(one: SlotProgramJob, loaded: LoadedSubject) -> SlotProgram:
-    """What is known of a program before it is built."""
+    """Return the facts known of a program before it is built."""
     job = one.measure
     return SlotProgram(
         slot=one.slot,
@@ -177,5 +177,5 @@ def _unbuilt(one: SlotProgramJob, loaded: LoadedSubject) -> SlotProgram:
 
 
 def weights_bytes(programs: Sequence[SlotProgram]) -> int:
-    """Of all programs, those that are shared counted once."""
+    """Return the size of all programs' weights, those that are shared counted once."""
     return sum(program.weights_bytes for program in programs if not program.shares_weights)

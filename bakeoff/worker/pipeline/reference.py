@@ -170,7 +170,7 @@ def _write_units(
 
 
 def _sensitivity(units: list[dict[str, Tensor]]) -> dict[str, float]:
-    """By output: least relative L2 between two units in a row; of a loop whose units are all alike, nothing."""
+    """Return by output the smallest relative L2 between two units in a row; nothing if all units are alike."""
     found: dict[str, float] = {}
     for name in units[0] if units else ():
         pairs = [((a[name],), (b[name],)) for a, b in pairwise(units) if a[name].shape == b[name].shape]

@@ -51,12 +51,12 @@ class ProgramEngine:
     flags: Flags | None = None
     """torch's flags that it was built with, set before each of its calls where slots have different ones."""
     call: tuple[Signature, Node] | None = None
-    """Of a brought model: how it is called, and what it returns. A component takes and gives tensors by name."""
+    """How a brought model is called, and what it returns. A component takes and gives tensors by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What a part of a unit's time belongs to."""
+    """Line of the account that a part of a unit's time belongs to."""
 
     line: str
     kind: LineKind
@@ -74,7 +74,7 @@ class UnitSample:
     frames: int
     wall_ns: int
     started_ns: int
-    """By the worker's clock, from any start."""
+    """Start by the worker's clock, from any origin."""
     segments: Mapping[Segment, int]
     """Nanoseconds; they add up to `wall_ns`."""
     calls: Mapping[Key, int]
@@ -139,7 +139,7 @@ def widest(dtypes: Iterable[str]) -> str:
 
 
 def call_of(loop: Loop, key: Key, loaded: LoadedSubject) -> tuple[Signature, Node] | None:
-    """How a program of the author's own module is called, and what it returns; None for a component's."""
+    """Return how a program of the author's own module is called, and what it returns; None for a component's."""
     if not loop.slot(key[0]).users:
         return None
     one = read_about(Path(loaded.component.folder)).input_set(key[1])
@@ -158,14 +158,14 @@ def path_of(path: Sequence[Any]) -> str:
 
 
 class Run:
-    """What a pipeline calls programs through, marks phases in, and slides windows with: `run.SLOT(...)`,
+    """Interface for a pipeline's unit to call programs, mark phases and slide windows: `run.SLOT(...)`,
     `run.SLOT.PROGRAM(...)`, `run.phase(...)`, `run.slide(...)`."""
 
     device: str
 
     def __init__(self) -> None:
         self._own: dict[str, Callable[..., Any]] = {}
-        """By slot, the methods that calls were put in the place of."""
+        """Methods of each slot that calls replace."""
         self._ranges = NoSession(self.phase, self._step)
 
     def __getattr__(self, slot: str) -> "SlotCalls":
@@ -205,7 +205,7 @@ class Run:
         raise NotImplementedError
 
     def modules(self) -> Mapping[str, Any]:
-        """What the pipeline's own `modules` returns."""
+        """Return what the pipeline's own `modules` does."""
         raise NotImplementedError
 
     @contextmanager
@@ -255,7 +255,7 @@ class _Program:
     port: Port
     flags: Flags | None
     names: tuple[str, ...]
-    """Of its inputs."""
+    """Names of its inputs."""
     call: tuple[Signature, Node] | None
     shapes: tuple[torch.Size, ...]
     carried: Mapping[str, str]
@@ -539,7 +539,7 @@ class LoopRunner(Run):
         return carried.values()
 
     def _token(self, value: Tensor) -> tuple[int, int] | None:
-        """What changes whenever the tensor's values do; None where that cannot be known."""
+        """Return a token that changes whenever the tensor's values do; None where that cannot be known."""
         maker = self._makers.get(value)
         if value.is_inference():
             return None if maker is None else (0, maker.calls)

@@ -66,7 +66,7 @@ def serve_units(job: PipelineJob, report: Reporter, commands: int) -> PipelineMe
 
 @dataclass(slots=True)
 class _Mix:
-    """What is known of the mix so far, so that a failure keeps it."""
+    """Results of the mix so far, so that a failure keeps them."""
 
     job: PipelineJob
     report: Reporter
@@ -204,7 +204,7 @@ class _Mix:
             self.findings.append(new_finding("no-profile", f"the timed units could not be traced: {reason}"))
 
     def _expected_ns(self) -> int:
-        """Of a steady unit, by its programs alone."""
+        """Return the time of a steady unit, by its programs alone."""
         calls = self.loop.calls()
         alone = {(one.slot, one.variant.workload): median(one.alone_ns) for one in self.programs}
         return round(sum(alone[key] * count for key, count in calls.items()))

@@ -176,7 +176,7 @@ class TracedPass:
         return found
 
     def _sight(self, program: LoopProgram) -> ProgramSight:
-        """On CUDA the profiler sees the kernels of every engine; on a CPU only operators of torch."""
+        """Return the kernels: on CUDA the profiler sees every engine's, on a CPU only operators of torch."""
         slot, name = program.key
         if self.device == "cuda" or program.evidence.runs_eagerly:
             return ProgramSight(slot, name, "inside", "torch.profiler")

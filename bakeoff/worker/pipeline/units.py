@@ -51,9 +51,9 @@ class UnitLog:
         self.samples: list[UnitSample] = []
         self.kinds: list[UnitKind] = []
         self.moved: dict[str, tuple[str, ...]] = {}
-        """As in Units."""
+        """Moved tensors, as in Units."""
         self.recompiled: tuple[str, ...] = ()
-        """What was compiled in the first steady unit that compiled anything."""
+        """Programs compiled in the first steady unit that compiled anything."""
 
     def add(self, sample: UnitSample) -> UnitKind:
         """Add the unit that has just run, and return its kind."""
@@ -113,7 +113,7 @@ class UnitLog:
         return nameless / sum(sample.wall_ns for sample in self.steady) if self.steady else 0.0
 
     def units(self) -> Units | None:
-        """As records store them; None where no unit ran."""
+        """Return the units as records store them; None where no unit ran."""
         if not self.samples:
             return None
         first_ns = self.samples[0].started_ns
@@ -223,8 +223,8 @@ class TimedUnits:
 
 
 def counters(programs: Sequence[LoopProgram]) -> Counters:
-    """What counts compilations and captures: of each engine by itself; counters that several engines may share; and
-    all graphs that dynamo captured."""
+    """Return what counts compilations and captures: of each engine by itself; counters that several engines may share;
+    and all graphs that dynamo captured."""
 
     def each(read: Callable[[LoopProgram], object]) -> Mapping[str, int]:
         return {".".join(program.key): hash(read(program)) for program in programs}

@@ -161,7 +161,7 @@ def describe_users(pipeline: Pipeline, filled: Mapping[str, Any], job: DescribeL
 
 
 def _elsewhere(pipeline: Pipeline, modules: Mapping[str, nn.Module]) -> dict[str, str]:
-    """What could keep state beside the state: attributes of the pipeline, buffers and attributes of its modules."""
+    """Return what could keep state beside the state: attributes of pipeline and modules, and buffers."""
     found = dict(state_of_values(vars(pipeline), "self"))
     for slot, module in modules.items():
         for prefix, layer in module.named_modules():
@@ -222,7 +222,7 @@ def _name_programs(units: Sequence[UnitRun], sets: Mapping[str, Sets], folders: 
 
 
 def _slots(filled: Mapping[str, Any], folders: Sequence[Recorded], called: Collection[str]) -> tuple[Slot, ...]:
-    """Those that are called, in the order of the pipeline's modules; each method that was called is one."""
+    """Return the slots that are called, in the order of the pipeline's modules; each method that was called is one."""
     found = []
     for name, one in filled.items():
         if isinstance(one, BuiltIn) and name in called:

@@ -27,16 +27,16 @@ class Difference:
     """One output of one set of inputs against its reference."""
 
     rel_l2: float
-    """Of indices the share that differs."""
+    """Relative L2; for indices the share that differs."""
     max_abs: float
     cosine: float
     mean_square_error: float
     mean_square: float
-    """Of the reference."""
+    """Mean square of the reference."""
     problem: str | None = None
-    """Why the output could not be compared; None if it was."""
+    """Reason why the output could not be compared; None if it was."""
     where: str = ""
-    """Which inputs, and when."""
+    """Inputs of the call, and when it was made."""
     lossless: bool | None = None
     """Whether the output equals eager's in the same dtype bit for bit; None where that is not known."""
 

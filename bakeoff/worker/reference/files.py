@@ -18,22 +18,22 @@ ABOUT = "reference.json"
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What reference outputs were made from, and how far those of different inputs differ."""
+    """Facts that reference outputs were made from, and how far those of different inputs differ."""
 
     reference: str
     """Id: the name of the folder."""
     dtype: str
-    """That eager computed them in."""
+    """Dtype in which eager computed the references."""
     device: str
-    """That eager computed them on."""
+    """Device on which eager computed the references."""
     weights: str
     """Fingerprint of the weights."""
     sets: int
     changed_sets: int
     sensitivity: dict[str, float]
-    """By output: least relative L2 between two different sets."""
+    """Smallest relative L2 between two different sets, by output."""
     small_sensitivity: dict[str, float]
-    """By output: least relative L2 between a set and its changed values."""
+    """Smallest relative L2 between a set and its changed values, by output."""
     change: float
     """Factor from values to the changed ones."""
 
@@ -51,11 +51,11 @@ class Eager:
     size_ns: tuple[int, ...] = ()
     """Nanoseconds of a call at the usual size and at each of the workload's sizes; () where it has none."""
     unmeasured: str = ""
-    """Why eager is no measure of some outputs in this dtype: it fails, or they are not finite; "" where it is."""
+    """Reason why eager is no measure of some outputs in this dtype: it fails, or they are not finite; or ""."""
     digests: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """By `set_name`, of each output; empty for one that differs between two runs of eager."""
+    """Digest of each output, by `set_name`; empty for one that differs between two runs of eager."""
     not_survived: str = ""
-    """Why the model itself is another function in this dtype, and what to do; "" where it is not."""
+    """Reason why the model itself is another function in this dtype, and what to do; "" where it is not."""
 
 
 def set_name(index: int, changed: bool = False) -> str:
@@ -81,7 +81,7 @@ class ReferenceFiles:
     """SHA-256 by name of the file, as the parent found them; None for who writes the files itself."""
 
     def about(self) -> About:
-        """What the references are. This and the others raise BakeoffError where a file is not as it was hashed."""
+        """Return the references' facts. This and the others raise BakeoffError where a file is not as it was hashed."""
         about: About = msgspec.json.decode(self.read(ABOUT), type=About)
         return about
 

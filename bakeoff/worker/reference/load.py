@@ -37,7 +37,7 @@ class Reference:
                 code="bad-checkpoint",
             )
         self.changed_sets = self._about.changed_sets
-        """How many sets, from the first, also have references for changed values."""
+        """Number of sets, from the first, that also have references for changed values."""
         self.change = self._about.change
         """Factor from values to the changed ones."""
         self._specs = loaded.workload.outputs
@@ -47,9 +47,9 @@ class Reference:
         self._digests: Mapping[str, Sequence[str]] = eager.digests
         self._noise: Mapping[str, float] = eager.noise
         self.unmeasured = eager.unmeasured
-        """Why eager is no measure of some outputs in this dtype; "" where it is."""
+        """Reason why eager is no measure of some outputs in this dtype; "" where it is."""
         self.not_survived = eager.not_survived
-        """Why the model itself is another function in this dtype; "" where it is not."""
+        """Reason why the model itself is another function in this dtype; "" where it is not."""
         self.eager_size_ns = eager.size_ns
         """Nanoseconds of an eager call at the usual size and at each other one."""
         tolerance = loaded.component.tolerance_fp32

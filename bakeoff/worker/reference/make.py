@@ -117,7 +117,7 @@ def make_reference(job: ReferenceJob, report: Report) -> None:
 
 
 def _bytes(dtype: str) -> int:
-    """In the order of which all dtypes but the last few need one load of the weights."""
+    """Return the size of a value, the order in which most dtypes need one load of the weights."""
     return 8 if dtype == "given" else TORCH_DTYPES[dtype].itemsize
 
 

@@ -1,4 +1,4 @@
-"""In which dtype, and on which device, eager computes the references of a subject: fp64 wherever that is affordable.
+"""Chooses dtype and device in which eager computes the references of a subject: fp64 wherever that is affordable.
 
 A reference in fp32 on the device that is measured comes from the same kernels as the eager fp32 row: its error is then
 zero by construction, and an error that all rows have in common is not seen. Code that casts by itself (`x.float()`,
@@ -26,7 +26,7 @@ _Made = TypeVar("_Made")
 
 _HOST_BYTES = 8 << 30
 _GPU_SHARE = 0.7
-"""Of the GPU's free memory; the rest is for activations and workspaces."""
+"""Share of the GPU's free memory; the rest is for activations and workspaces."""
 _SECONDS = 60.0
 _ON_CPU_SECONDS = 300.0
 """For a subject of a GPU whose reference does not fit there."""
@@ -41,7 +41,7 @@ _COMPLEX = {torch.float64: torch.complex128, torch.float32: torch.complex64}
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """How references are computed."""
+    """Dtype and device in which references are computed."""
 
     dtype: str
     """fp64 or fp32."""
@@ -70,7 +70,7 @@ def reference_precisions(
 
 
 def in_first_that_fits(ways: Sequence[Precision], run: Callable[[Precision], _Made]) -> _Made:
-    """What `run` makes in the first of these ways for which memory suffices. Raises what the last one raises."""
+    """Return what `run` makes in the first of these ways that fits in memory. Raises what the last one raises."""
     for way in ways[:-1]:
         try:
             return run(way)
@@ -144,7 +144,7 @@ class Widened(nn.Module):
 
 
 def in_high_precision(start: str, run: Callable[[str], _Made]) -> tuple[str, _Made]:
-    """What `run(dtype)` makes in the widest dtype that the model's code computes in, and that dtype.
+    """Return what `run(dtype)` makes in the widest dtype that the model's code computes in, and that dtype.
 
     Tried in turn, from `start` (fp64 or fp32) on: fp64 and fp32 whatever the code casts to, fp32 with its own casts,
     and all as it was given. Raises what the last one raises.

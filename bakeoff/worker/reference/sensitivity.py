@@ -1,4 +1,4 @@
-"""How much outputs depend on inputs. Where they hardly do, an engine that ignores its inputs has a small error too."""
+"""Measures how much outputs depend on inputs: where they hardly do, ignoring the inputs is a small error too."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ Outputs = tuple[Tensor, ...]
 
 
 def least_difference(names: Sequence[str], pairs: Iterable[tuple[Outputs, Outputs]]) -> dict[str, float]:
-    """By output: the least relative L2 between the two sides of any pair, whose outputs are in the order of `names`."""
+    """Return by output the smallest relative L2 between two sides of a pair; outputs are in the order of `names`."""
     apart = [[_apart(a, b) for a, b in zip(*pair, strict=True)] for pair in pairs]
     return {name: min(found) for name, found in zip(names, zip(*apart, strict=True), strict=True)}
 

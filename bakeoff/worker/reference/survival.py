@@ -1,4 +1,4 @@
-"""Why a model does not survive a cast: which of its tensors does it, rounded alone, and what pinning it leaves."""
+"""Finds why a model does not survive a cast: which of its tensors, rounded alone, and what pinning it leaves."""
 
 import math
 import time

@@ -27,13 +27,13 @@ def selftest(
     """Test bakeoff itself: faulty backends must be caught and correct ones left alone; exit 1 if one check fails."""
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import host
-    from bakeoff.report.pages import selftest
+    from bakeoff.report.pages import doctor
     from bakeoff.selftest.run import run
 
     asked = host.usable_device(named("--device", device))
     with TerminalProgress() as progress:
         found = run(quick, asked, progress)
-    print_json(found) if as_json else print_document(selftest.page(found))
+    print_json(found) if as_json else print_document(doctor.page_of_selftest(found))
     if not found.stamp.passed:
         fail("the selftest failed: do not trust this host's numbers before it passes", 1, "check-failed")
 
@@ -52,7 +52,7 @@ def ceilings(
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import host, paths
     from bakeoff.machine.locks import device_lock
-    from bakeoff.report.pages import selftest
+    from bakeoff.report.pages import doctor
     from bakeoff.sweeps.ceilings import known_ceilings
 
     asked = host.usable_device(named("--device", device))
@@ -61,7 +61,7 @@ def ceilings(
     paths.ensure_writable(folder, "records")
     with TerminalProgress() as progress, device_lock(asked, progress.say, cache):
         found = known_ceilings(asked, threads or host.usable_cores(), folder, cache, progress, again=True)
-    print_json(found) if as_json else print_document(selftest.page_of_ceilings(found))
+    print_json(found) if as_json else print_document(doctor.page_of_ceilings(found))
     if not found:
         fail("no ceilings were measured; the worker's log is in the cache folder", 3, "worker-failed")
 

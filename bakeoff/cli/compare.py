@@ -168,8 +168,7 @@ def _lacking(
 
     All plans are made before the first is measured.
     """
-    from bakeoff.report.comparable import tables
-    from bakeoff.report.groups import newest
+    from bakeoff.report.groups import newest, tables
     from bakeoff.report.recommendation import command, decision, takes_compare
     from bakeoff.sweeps.compare import of_this_code
 

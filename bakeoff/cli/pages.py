@@ -116,8 +116,8 @@ def supersede(
 
 def update_pages(folder: Path, component: str = "") -> None:
     """Write this machine's pages and the page of all machines, and draw its pictures of a component or a pipeline."""
-    from bakeoff.report.machines import own_ids
     from bakeoff.report.pages import files
+    from bakeoff.report.selection import own_ids
 
     files.update(folder, own_ids())
     if component:

@@ -29,7 +29,7 @@ from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
     from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline
-    from bakeoff.report.machines import Selection
+    from bakeoff.report.selection import Selection
 
 
 @app.command()
@@ -131,8 +131,7 @@ def stored_of(folder: Path, asked: str) -> "Stored | StoredPipeline":
     from bakeoff.record.pipeline import PipelineRecord
     from bakeoff.record.schema import Record
     from bakeoff.record.store import find
-    from bakeoff.report.comparable import tables
-    from bakeoff.report.groups import newest
+    from bakeoff.report.groups import newest, tables
     from bakeoff.report.pipelines import pipeline_tables
     from bakeoff.report.recommendation import decision
 
@@ -188,7 +187,7 @@ def _named(folder: Path, asked: str, error: BakeoffError) -> "Records":
 
 def select_machines(records: "Records", machine: list[str] | None) -> "Selection":
     """The records of the machines asked for; by default of this one, or where it has none of that measured last."""
-    from bakeoff.report.machines import own_ids, select
+    from bakeoff.report.selection import own_ids, select
 
     return select(records, [named("--machine", name) for name in machine or []], own_ids())
 
@@ -223,11 +222,11 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write one offline HTML page of this machine's newest records: tables that sort, figures that zoom."""
-    from bakeoff.report.pages import report as page
+    from bakeoff.report.pages import results
 
     path, folder = Path(named("--html", html)), records_folder(runs)
     found = selected(folder, name, machine)
-    page.write(path, found.records, folder)
+    results.write_html(path, found.records, folder)
     if not as_json:
         say_whose(found, name)
     print_written([path], as_json, machines=found.machines)

@@ -192,17 +192,18 @@ def sweep(
 def print_done(done: "Done", plan: "Plan", folder: Path, resume: str) -> None:
     """Print the tables of a sweep whose records are in `folder`; `resume` is the command that goes on with it."""
     from bakeoff.record.store import folder_of, load_all
+    from bakeoff.report import notes
     from bakeoff.report.document import Document, blocks, listed
     from bakeoff.report.groups import newest
-    from bakeoff.report.pages import batch_curve, sweep, sweep_notes
+    from bakeoff.report.pages import batch_curve, sweep
 
     rows, held = newest(done.stored), load_all(folder)
     parts = sweep.newest_tables(rows, held.current, done.finals, held.ceilings, runs=runs_option(folder))
     where = folder_of(folder, done.stored[0].record) if done.stored else folder
     kept = f"sweep {done.sweep}: {len(done.stored)} of {counted(len(plan.rows), 'variant')} recorded in {where}"
-    took = [sweep_notes.spent(done.spent_s)] if done.spent_s else []
+    took = [notes.spent(done.spent_s)] if done.spent_s else []
     missing = done.out_of_time if _measured(done) else None
-    left_out = sweep_notes.out_of_time(missing, done.stored, resume) if missing else ()
+    left_out = notes.out_of_time(missing, done.stored, resume) if missing else ()
     print_text("")
     ended = blocks(listed([*took, kept]), *left_out)
     print_document(Document(done.sweep, (*parts, *batch_curve.sections(rows), *ended)))
@@ -239,11 +240,11 @@ def exit_code(done: "Done", strict: bool) -> int:
 
     A row that was left out for lack of time is not known to be ok.
     """
-    from bakeoff.report.pages import sweep_notes
+    from bakeoff.report import notes
 
     if not _measured(done):
         if done.out_of_time is not None:
-            say(sweep_notes.nothing_measured(done.out_of_time))
+            say(notes.nothing_measured(done.out_of_time))
         return 3
     left_out = done.out_of_time is not None and bool(done.out_of_time.left_out)
     return int(strict and (left_out or any(stored.record.status != "ok" for stored in done.stored)))

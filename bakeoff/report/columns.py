@@ -16,11 +16,10 @@ from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.schema import BuildCost, Clock, InputCopy, Parity, Record
 from bakeoff.record.statistics import Summary, modes
 from bakeoff.record.store import Stored, StoredComparison
-from bakeoff.report.comparable import Speedup, baselines, speedup, stale_reasons, stated_over
 from bakeoff.report.format import MIB, median_and_interval, milliseconds
-from bakeoff.report.groups import name_of
-from bakeoff.report.objectives import fit_text, items_per_s, rate_text
+from bakeoff.report.groups import Speedup, baselines, name_of, speedup, stale_reasons, stated_over
 from bakeoff.report.recommendation import decision
+from bakeoff.report.wording import fit_text, items_per_s, rate_text
 
 
 @dataclass(frozen=True, slots=True)

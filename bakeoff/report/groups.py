@@ -1,14 +1,25 @@
-"""Groups of comparable records: what belongs in one table, its title, and the names of its rows."""
+"""Groups of comparable records: their tables, which rows may be divided by one another, and which are stale and why.
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+Rows of a group compute the same on the same machine. They are comparable only if they also ran the same component,
+measured by the same code for the same times, with the same libraries, and if rows with the same backend ran the same
+backend. The newest row with figures decides what is current; a record is never held against the present checkout.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import ceil
 
 from bakeoff.machine.files import digest
+from bakeoff.machine.identity import Machine
 from bakeoff.models.component import Quantisation
+from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.models.words import counted
 from bakeoff.record.finalists import representative
+from bakeoff.record.floor import KnownCeilings, best_ceilings
 from bakeoff.record.schema import Record
-from bakeoff.record.store import Stored
+from bakeoff.record.source import backends_of, basis_of, same_code
+from bakeoff.record.store import Stored, StoredCeilings
 
 _CLASSES: Mapping[Quantisation, str] = {
     "dynamic": "dynamic int8",
@@ -20,12 +31,81 @@ _CLASSES: Mapping[Quantisation, str] = {
 }
 
 
+def title(record: Record, machine: bool = True, batch: bool = True) -> str:
+    """The heading of a table: subject, label of a reduced preset, batch, machine, threads, weights.
+
+    Pages whose own heading names the machine leave it out, and batch curves the batch.
+    """
+    label = f" ({record.label})" if record.label else ""
+    weights = record.checkpoint or f"random weights, seed {record.weight_seed}"
+    parts = [f"batch {record.batch}"] * batch + [record.machine.name] * machine
+    return ", ".join([f"{record.variant.subject}{label}", *parts, counted(record.threads, "thread"), weights])
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Records of the same computation on the same machine; their code and libraries may differ (report/comparable)."""
 
     title: str
     rows: tuple[Stored, ...]
+
+
+_SHOWN = 3
+"""Libraries that a reason names at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaleRow:
+    """A row that must not be compared with the others of its table."""
+
+    entry: Stored
+    reason: str
+
+
+def drift(stored: Iterable[Stored], machine: str) -> float:
+    """The 95th percentile of the ratios, larger over smaller, of a row's medians in two sweeps of equal code.
+
+    Of successive sweeps on all machines named `machine`; `USUAL` where there are fewer than 20 such ratios.
+    """
+    rows: dict[tuple[object, ...], list[Stored]] = {}
+    for entry in stored:
+        if entry.machine.name == machine and entry.record.status == "ok" and entry.record.latency is not None:
+            rows.setdefault((group_key(entry.record), str(entry.record.variant)), []).append(entry)
+    ratios = sorted(ratio for found in rows.values() for ratio in _ratios(found))
+    return ratios[ceil(_SHARE * len(ratios)) - 1] if len(ratios) >= _FEWEST else USUAL
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A group of records, split into rows that may be compared with each other and stale ones."""
+
+    title: str
+    machine: Machine
+    rows: tuple[Stored, ...]
+    stale: tuple[StaleRow, ...]
+    ceilings: KnownCeilings
+    """The one set that the floors of all rows are computed from."""
+    drift: float
+    """Ratio of times by which rows of this machine's kind lie apart from one sweep to the next."""
+
+
+USUAL = 1.8
+"""Without records: the largest ratio seen between sweeps of one commit on shared virtual machines (docs/method.md)."""
+_FEWEST = 20
+"""Ratios: of fewer the 95th percentile is no less than the largest."""
+_SHARE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Speedup:
+    """How many times faster a record is than its baseline, by the medians of the latency clock."""
+
+    ratio: float
+    shown: bool
+    """False where the 95 % intervals of the two medians overlap, so that no difference is shown."""
+
+    def __str__(self) -> str:
+        return f"{self.ratio:.2f}x{'' if self.shown else ' ~'}"
 
 
 def group_key(record: Record) -> tuple[str, str, int, int, str, int, int, str]:
@@ -48,17 +128,6 @@ def groups(stored: Iterable[Stored]) -> list[Group]:
     for entry in stored:
         found.setdefault(group_key(entry.record), []).append(entry)
     return [Group(title(rows[0].record), tuple(rows)) for rows in found.values()]
-
-
-def title(record: Record, machine: bool = True, batch: bool = True) -> str:
-    """The heading of a table: subject, label of a reduced preset, batch, machine, threads, weights.
-
-    Pages whose own heading names the machine leave it out, and batch curves the batch.
-    """
-    label = f" ({record.label})" if record.label else ""
-    weights = record.checkpoint or f"random weights, seed {record.weight_seed}"
-    parts = [f"batch {record.batch}"] * batch + [record.machine.name] * machine
-    return ", ".join([f"{record.variant.subject}{label}", *parts, counted(record.threads, "thread"), weights])
 
 
 def name_of(record: Record) -> str:
@@ -84,3 +153,147 @@ def newest(stored: Iterable[Stored]) -> list[Stored]:
         }
         kept.append(representative(list(tries.values())))
     return kept
+
+
+def tables(
+    rows: Iterable[Stored], measured: Sequence[StoredCeilings] = (), every: Sequence[Stored] = ()
+) -> list[Table]:
+    """One table for each group, the machine that measured last first; else in the order the rows come.
+
+    Ceilings are taken from `measured` and from `every` record, or from `rows` alone if `every` is empty; so is the
+    drift between sweeps. Two machines with one name have their ids in the titles.
+    """
+    rows = tuple(rows)
+    drifts = {name: drift(every or rows, name) for name in {entry.machine.name for entry in rows}}
+    found = [_table(group.title, group.rows, measured, every or rows, drifts) for group in groups(rows)]
+    last: dict[str, str] = {}
+    for entry in rows:
+        last[entry.machine.id] = max(last.get(entry.machine.id, ""), entry.record.created)
+    found.sort(key=lambda table: last[table.machine.id], reverse=True)
+    titles = [table.title for table in found]
+    return [table if titles.count(table.title) == 1 else _with_machine_id(table) for table in found]
+
+
+def _table(
+    title: str,
+    rows: Sequence[Stored],
+    measured: Sequence[StoredCeilings],
+    every: Sequence[Stored],
+    drifts: Mapping[str, float],
+) -> Table:
+    reasons = stale_reasons(rows)
+    machine = rows[0].machine
+    return Table(
+        title=title,
+        machine=machine,
+        rows=tuple(entry for entry, reason in zip(rows, reasons, strict=True) if reason is None),
+        stale=tuple(StaleRow(entry, reason) for entry, reason in zip(rows, reasons, strict=True) if reason is not None),
+        ceilings=best_ceilings(every, measured, machine.id, rows[0].record.threads),
+        drift=drifts[machine.name],
+    )
+
+
+def _with_machine_id(table: Table) -> Table:
+    title = table.title.replace(table.machine.name, f"{table.machine.name} ({table.machine.id[:6]})", 1)
+    return replace(table, title=title)
+
+
+def current(rows: Sequence[Stored]) -> list[Stored]:
+    """Those of a group's rows that are not stale."""
+    return [entry for entry, reason in zip(rows, stale_reasons(rows), strict=True) if reason is None]
+
+
+def stale_reasons(rows: Sequence[Stored]) -> list[str | None]:
+    """For each row of a group, why it must not be compared with the newest one; None where it may.
+
+    The newest row with figures counts, or the newest of all where none has figures: a row that could not be measured
+    must not replace those that were. Of rows with the same backend that are current otherwise, the newest decides which
+    source of it is current.
+    """
+    if not rows:
+        return []
+    newest = _newest(rows)
+    reasons = [_differs(entry.record, newest) for entry in rows]
+    sources: dict[str, tuple[str, str]] = {}
+    for entry, reason in zip(rows, reasons, strict=True):
+        for name, source in backends_of(entry.record).items() if reason is None else ():
+            sources[name] = max(sources.get(name, ("", "")), (entry.record.created, source))
+    return [reason or _changed_backend(entry.record, sources) for entry, reason in zip(rows, reasons, strict=True)]
+
+
+def _newest(rows: Sequence[Stored]) -> Record:
+    return max(rows, key=lambda entry: (entry.record.latency is not None, entry.record.created, entry.id)).record
+
+
+def baselines(rows: Sequence[Stored]) -> Mapping[str, Record]:
+    """The rankable baseline record of each dtype among a group's rows; a stale row is none."""
+    return {
+        entry.record.variant.dtype: entry.record
+        for entry in current(rows)
+        if entry.record.baseline and entry.record.status == "ok"
+    }
+
+
+def stated_over(found: Mapping[str, Record]) -> Record | None:
+    """The one of `baselines` that a table's speed-ups are stated over; None where there is none."""
+    return next((found[dtype] for dtype in BASELINE_DTYPES if dtype in found), None)
+
+
+def _differs(record: Record, newest: Record) -> str | None:
+    """How the record's code, times of sampling or libraries differ from the newest's; None if they do not."""
+    ours, here = basis_of(record), basis_of(newest)
+    found = []
+    if ours.component != here.component:
+        found.append("with another source of the component")
+    if ours.instrument != here.instrument:
+        found.append("with other measuring code")
+    if record.policy.window != newest.policy.window:
+        found.append("for other times")
+    if ours.versions != here.versions:
+        found.append(_versions(dict(ours.versions), dict(here.versions)))
+    return f"measured {', '.join(found)}" if found else None
+
+
+def _versions(ours: Mapping[str, str], here: Mapping[str, str]) -> str:
+    names = [name for name in sorted({*ours, *here}) if ours.get(name) != here.get(name)]
+    shown = [f"{name} ({ours.get(name, 'none')}, not {here.get(name, 'none')})" for name in names[:_SHOWN]]
+    more = [f"{len(names) - _SHOWN} more"] if len(names) > _SHOWN else []
+    return f"with another version of {', '.join([*shown, *more])}"
+
+
+def _changed_backend(record: Record, sources: Mapping[str, tuple[str, str]]) -> str | None:
+    changed = [name for name, source in backends_of(record).items() if sources[name][1] != source]
+    return f"measured with another source of its backend {', '.join(changed)}" if changed else None
+
+
+def _ratios(rows: Sequence[Stored]) -> Iterable[float]:
+    ordered = sorted((entry.record for entry in rows), key=lambda record: record.created)
+    for one, other in pairwise(ordered):
+        if one.sweep != other.sweep and same_code(one, other) and one.latency and other.latency:
+            low, high = sorted((one.latency.median_ms, other.latency.median_ms))
+            yield high / low
+
+
+def speedup(record: Record, baseline: Record | None) -> Speedup | None:
+    """The baseline's median over the record's; None where either has no samples. A baseline is 1.00x itself.
+
+    Both must be current rows of one table; see bakeoff.report.groups.
+    """
+    ours = record.latency
+    theirs = baseline.latency if baseline is not None else None
+    if ours is None or theirs is None or baseline is None or ours.median_ms <= 0:
+        return None
+    shown = record is baseline or shown_faster(record, baseline) is not None
+    return Speedup(theirs.median_ms / ours.median_ms, shown)
+
+
+def shown_faster(record: Record, baseline: Record) -> bool | None:
+    """Compares the medians' 95 % intervals: True all faster, False all slower, None where they overlap."""
+    ours, theirs = record.latency, baseline.latency
+    if ours is None or theirs is None:
+        return None
+    if ours.high_ms < theirs.low_ms:
+        return True
+    if ours.low_ms > theirs.high_ms:
+        return False
+    return None

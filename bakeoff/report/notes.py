@@ -1,18 +1,23 @@
-"""Remarks below a table: findings, reasons, the selftest, monitors, and how far builds differ."""
+"""Remarks below tables: findings, reasons, the selftest, monitors, advice, where a sweep's time went."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from bakeoff.advice.evidence import Advice
+from bakeoff.models.words import counted
+from bakeoff.plan.budget import budget_text
 from bakeoff.record.floor import KnownCeilings
 from bakeoff.record.monitor import Monitored, Point, SeriesRecord
 from bakeoff.record.pipeline import PipelineRecord
-from bakeoff.record.schema import Record
+from bakeoff.record.schema import MEASURED, Record
 from bakeoff.record.source import same_code
 from bakeoff.record.store import Stored
-from bakeoff.report.format import milliseconds, minute
+from bakeoff.report.document import Block, Command, Listed, Section, Text, blocks, listed
+from bakeoff.report.format import duration, milliseconds, minute
 from bakeoff.report.groups import group_key, name_of
+from bakeoff.sweeps.time_limit import LeftOut, OutOfTime
 
 _RATES: Mapping[str, str] = {
     "copy": "memory copies",
@@ -29,6 +34,12 @@ class Note:
     code: str
     text: str
     names: tuple[str, ...]
+
+
+_LEAST_S = 1.0
+"""Parts that took less are not named."""
+_SHOWN = 12
+"""Rows that are named; the others are counted."""
 
 
 def findings(rows: Sequence[Stored], reasons: bool = True) -> list[Note]:
@@ -244,3 +255,75 @@ def _cost(seen: Monitored) -> Iterator[str]:
     every = ", ".join(f"{group} every {seconds:g} s" for group, seconds in seen.cost.ran_s.items())
     note = f"; {seen.cost.note}" if seen.cost.note else ""
     yield f"the monitor took {seen.cost.sampling_share:.2%} of one core while sampling ({every}){note}"
+
+
+def spent(spent_s: Mapping[str, float]) -> str:
+    """Total and parts, as in `8 min 12 s: builds 41%, sampling 30%`, in the order of `spent_s`."""
+    total = sum(spent_s.values())
+    parts = ", ".join(f"{part} {seconds / total:.0%}" for part, seconds in spent_s.items() if seconds >= _LEAST_S)
+    return ": ".join(filter(None, (duration(total * 1000), parts)))
+
+
+def out_of_time(what: OutOfTime, stored: Sequence[Stored], resume: str) -> tuple[Block | Section, ...]:
+    """What was left out for lack of time, and `resume`, the command that goes on."""
+    tried = [entry.record.status in MEASURED for entry in stored if entry.record.wall_s]
+    notes = [Text(_progress(what, sum(tried), len(tried)), tone="open")]
+    if what.left_out:
+        notes.append(Text(f"Left out: {_named(what.left_out)}."))
+    if len(what.undecided) == 1:
+        notes.append(Text(f"No final was run, so which of {what.undecided[0]} is faster is not decided."))
+    several = what.undecided if len(what.undecided) > 1 else ()
+    return blocks(
+        Listed(tuple(notes)),
+        listed(several, "No final was run, so which of these is faster is not decided"),
+        Text("To go on:"),
+        Command(resume),
+    )
+
+
+def nothing_measured(what: OutOfTime) -> str:
+    """One sentence for a budget in which no row could be measured."""
+    said = f"nothing was measured within {budget_text(what.budget_s)}"
+    able = [row for row in what.left_out if row.expected_s]
+    if not able:
+        return said
+    least = min(able, key=lambda row: row.expected_s)
+    return f"{said}: {least.label} alone takes {_about(least.expected_s)}; give a larger --budget"
+
+
+def _progress(what: OutOfTime, measured: int, tried: int) -> str:
+    counts = f"{measured} of {counted(tried + len(what.left_out), 'variant')} measured"
+    budget = budget_text(what.budget_s)
+    if what.used_s >= what.budget_s:
+        return f"{budget} are up: {counts}."
+    return f"{counts} in {what.used_s:.0f} s; nothing else is expected to fit into {budget}."
+
+
+def _named(left: Sequence[LeftOut]) -> str:
+    named = [
+        f"{row.label} ({'stopped while it ran' if row.begun else _about(row.expected_s)})" for row in left[:_SHOWN]
+    ]
+    return ", ".join([*named, *([f"{len(left) - _SHOWN} more"] if len(left) > _SHOWN else [])])
+
+
+def _about(seconds: float) -> str:
+    return f"about {seconds:.0f} s" if seconds < 120 else f"about {duration(seconds * 1000)}"
+
+
+def advice_list(found: Sequence[Advice], unit: str) -> Listed | Text:
+    """One item for each, or one sentence that says that there is none."""
+    if not found:
+        return Text(f"Nothing could gain 5 % of a {unit}.")
+    return Listed(
+        tuple(Text(_evidence(one), f"{one.code} {one.where}".rstrip() + _gain(one, unit)) for one in found),
+        "The most that each could gain: an upper bound, no promise",
+        ordered=True,
+    )
+
+
+def _gain(one: Advice, unit: str) -> str:
+    return f" ({one.strength})" if one.gain_ms is None else f" ({one.strength}, at most {one.gain_ms:.2f} ms a {unit})"
+
+
+def _evidence(one: Advice) -> str:
+    return f"{one.says}; {one.evidence}{f' ({one.source})' if one.source else ''}"

@@ -29,10 +29,17 @@ from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.source import typed_backends
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.record.verdict import LEAST_DIFFERENCE, Verdict, decide
-from bakeoff.report.comparable import USUAL, Table, baselines, current, speedup
-from bakeoff.report.comparisons import final_of, from_the_faster, how, ratio_text, sure_text
-from bakeoff.report.groups import name_of
-from bakeoff.report.objectives import fit_text, goal_text, limit_text
+from bakeoff.report.groups import USUAL, Table, baselines, current, name_of, speedup
+from bakeoff.report.wording import (
+    final_of,
+    fit_text,
+    from_the_faster,
+    goal_text,
+    how,
+    limit_text,
+    ratio_text,
+    sure_text,
+)
 
 _BEST: dict[Goal, str] = {"latency": "the lowest median", "throughput": "the most items a second"}
 

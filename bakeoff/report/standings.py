@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from bakeoff.machine.terminal import one_line
 from bakeoff.record.schema import NEVER_RUN, Record, Status
 from bakeoff.record.store import Stored
-from bakeoff.report.comparable import baselines, speedup, stated_over
 from bakeoff.report.format import median_and_interval
-from bakeoff.report.groups import groups, name_of, newest
+from bakeoff.report.groups import baselines, groups, name_of, newest, speedup, stated_over
 
 
 @dataclass(frozen=True, slots=True)

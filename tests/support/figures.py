@@ -176,8 +176,8 @@ def _equal(figure: Figure, now: Figure) -> bool:
 def _pages(folder: Path) -> Iterator[tuple[str, Page]]:
     """Name and figures of each page of a machine or a record, as the commands make them from copies of the records."""
     from bakeoff.record.store import load_all
-    from bakeoff.report.machines import select
     from bakeoff.report.pages import readme
+    from bakeoff.report.selection import select
 
     runs = folder / "runs"
     for machine in MACHINES:

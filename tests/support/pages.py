@@ -11,7 +11,7 @@ from bakeoff.record.codec import encode_json
 from bakeoff.record.store import Records, Stored, StoredCeilings, StoredComparison
 from bakeoff.report.document import Document
 from bakeoff.report.groups import newest
-from bakeoff.report.pages import readme, report, results, sweep
+from bakeoff.report.pages import readme, results, sweep
 from bakeoff.report.recommendation import deployment
 from bakeoff.report.render import html, markdown, terminal
 from bakeoff.report.selection import chosen
@@ -31,7 +31,7 @@ def tables_text(
 def html_text(records: Records, runs: str = "") -> str:
     """The HTML report."""
     pytest.importorskip("vl_convert")
-    return html.render(report.document(records, runs))
+    return html.render(results.of_everything(records, runs))
 
 
 def results_text(records: Records, machine: Machine | None = None) -> str:

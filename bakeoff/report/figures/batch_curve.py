@@ -7,11 +7,21 @@ from bakeoff.record.finalists import objective_of
 from bakeoff.record.objective import Objective
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
-from bakeoff.report.comparable import current
-from bakeoff.report.figures.style import Style, styles
-from bakeoff.report.figures.vega import INK, Figure, filled, intervals, lines, looks, name_text, points, rounded
-from bakeoff.report.groups import group_key, name_of, title
-from bakeoff.report.objectives import items_per_s
+from bakeoff.report.figures.vega import (
+    INK,
+    Figure,
+    Style,
+    filled,
+    intervals,
+    lines,
+    looks,
+    name_text,
+    points,
+    rounded,
+    styles,
+)
+from bakeoff.report.groups import current, group_key, name_of, title
+from bakeoff.report.wording import items_per_s
 
 Rate = tuple[float, float, float]
 """Items a second, and the ends of its 95 % interval."""

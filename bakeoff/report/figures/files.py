@@ -8,11 +8,10 @@ from bakeoff.machine.files import digest, slug, write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.store import Records, Stored, StoredPipeline, load_all
 from bakeoff.report import pipelines
-from bakeoff.report.comparable import tables
-from bakeoff.report.figures import batch_curve, history, latency, roofline
+from bakeoff.report.figures import batch_curve, history, roofline, variants
 from bakeoff.report.figures.pipeline import units_figure, waterfall_figure
 from bakeoff.report.figures.vega import MARK, Figure, svg
-from bakeoff.report.groups import groups, newest, title
+from bakeoff.report.groups import groups, newest, tables, title
 from bakeoff.report.links import folders_of
 from bakeoff.report.pipelines import pipeline_tables
 from bakeoff.report.selection import frame, shorts
@@ -69,7 +68,7 @@ def _of_component(rows: Sequence[Stored], records: Records) -> dict[str, _Panels
         (title(each.rows[0].record, machine=False), each) for each in tables(latest, records.ceilings, records.current)
     ]
     return {
-        "latency": [(name, latency.figure(each.rows, each.ceilings.best)) for name, each in found],
+        "latency": [(name, variants.bars(each.rows, each.ceilings.best)) for name, each in found],
         "roofline": [(name, roofline.figure(roofline.roofline(each.rows, each.ceilings.best))) for name, each in found],
         "history": [(title(group.rows[0].record, machine=False), history.figure(group.rows)) for group in groups(rows)],
         "batches": [(curve.title, batch_curve.figure(curve)) for curve in batch_curve.batch_curves(latest)],
@@ -112,7 +111,7 @@ def published(records: Records) -> Mapping[str, bytes]:
     drawn: dict[str, bytes | None] = {}
     if subject is not None:
         first, table = subject.rows[0].record, subject.table
-        panel = latency.figure(table.rows, table.ceilings.best)
+        panel = variants.bars(table.rows, table.ceilings.best)
         heading = f"{first.variant.component} on {table.machine.name}"
         drawn[LATENCY] = page(heading, [(title(first, machine=False), panel)])
     if loop is not None:

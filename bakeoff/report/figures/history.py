@@ -11,7 +11,6 @@ from bakeoff.record.schema import Record
 from bakeoff.record.source import backends_of, basis_of
 from bakeoff.record.statistics import Summary
 from bakeoff.record.store import Stored
-from bakeoff.report.figures.style import styles
 from bakeoff.report.figures.vega import (
     FAINT,
     Figure,
@@ -24,6 +23,7 @@ from bakeoff.report.figures.vega import (
     name_text,
     points,
     rounded,
+    styles,
 )
 from bakeoff.report.format import milliseconds, minute, shorten
 from bakeoff.report.groups import name_of

@@ -5,8 +5,19 @@ from typing import Final
 
 from bakeoff.record.account import account_lines
 from bakeoff.record.frames import figures
-from bakeoff.report.figures.style import BETWEEN, colours
-from bakeoff.report.figures.vega import INK, Figure, Spec, envelope, lines, name_text, points, rounded, scaled
+from bakeoff.report.figures.vega import (
+    BETWEEN,
+    INK,
+    Figure,
+    Spec,
+    colours,
+    envelope,
+    lines,
+    name_text,
+    points,
+    rounded,
+    scaled,
+)
 from bakeoff.report.format import milliseconds, shorten
 from bakeoff.report.pipelines import MixRow
 

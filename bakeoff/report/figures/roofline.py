@@ -12,8 +12,18 @@ from bakeoff.models.types import DTYPES
 from bakeoff.record.floor import share, work_dtypes
 from bakeoff.record.schema import Record, Status
 from bakeoff.record.store import Stored
-from bakeoff.report.figures.style import Style, dtype_dashes, styles
-from bakeoff.report.figures.vega import INK, Figure, filled, looks, name_text, points, rounded
+from bakeoff.report.figures.vega import (
+    INK,
+    Figure,
+    Style,
+    dtype_dashes,
+    filled,
+    looks,
+    name_text,
+    points,
+    rounded,
+    styles,
+)
 from bakeoff.report.groups import name_of
 
 _MARGIN = 4

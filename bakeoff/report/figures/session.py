@@ -9,9 +9,8 @@ from bakeoff.models.words import counted
 from bakeoff.record.account import Account, account
 from bakeoff.record.monitor import SeriesRecord, merged
 from bakeoff.record.session import SessionEvent, SessionRecord, UnitKind, UnitSpans
-from bakeoff.report.figures.account import AccountLine, account_spec
-from bakeoff.report.figures.style import BETWEEN, colours
-from bakeoff.report.figures.vega import Figure, Spec, name_text, rounded, scaled
+from bakeoff.report.figures.profile import AccountLine, account_spec
+from bakeoff.report.figures.vega import BETWEEN, Figure, Spec, colours, name_text, rounded, scaled
 from bakeoff.report.format import duration, shorten
 
 MOST_POINTS = 400

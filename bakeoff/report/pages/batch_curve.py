@@ -11,8 +11,8 @@ from bakeoff.report.document import Cell, Figures, Heading, Section, Text, block
 from bakeoff.report.figures.batch_curve import BatchCurve, BatchSeries, batch_curves, figure, ranked
 from bakeoff.report.format import median_and_interval
 from bakeoff.report.links import Cited
-from bakeoff.report.objectives import fit_text, items_per_s, rate_text
 from bakeoff.report.pages.sweep import tone_of
+from bakeoff.report.wording import fit_text, items_per_s, rate_text
 
 _HEADINGS: Final = (
     Heading("variant"),

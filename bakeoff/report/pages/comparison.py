@@ -17,13 +17,13 @@ from bakeoff.record.verdict import (
     decide,
     verdict_of,
 )
-from bakeoff.report.comparisons import from_the_faster, how, ratio_text, sentence, why_no_verdict
 from bakeoff.report.document import Block, Cell, Command, Document, Heading, Section, Text, Tone, blocks, listed, table
 from bakeoff.report.format import milliseconds, minute
 from bakeoff.report.groups import group_key, name_of, title
 from bakeoff.report.links import Cited
 from bakeoff.report.pages.sweep import tone_of
 from bakeoff.report.recommendation import command
+from bakeoff.report.wording import from_the_faster, how, ratio_text, sentence, why_no_verdict
 
 _RULE: Final = (
     f"A verdict needs the {CONFIDENCE:.1%} interval of the pairs' ratios to exclude 1, a ratio beyond "

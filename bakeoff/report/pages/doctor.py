@@ -1,18 +1,20 @@
-"""`bakeoff doctor`: the host, the versions, known-bad combinations, and why a backend cannot run here."""
+"""Pages about this machine and the lab itself: `doctor`, `selftest` and `ceilings`."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bakeoff.machine import host, paths
+from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.gpus import gpu_limits
 from bakeoff.machine.host import Host
 from bakeoff.machine.known_issues import known_issues
 from bakeoff.models.types import DEVICES, DTYPES
 from bakeoff.models.words import counted
-from bakeoff.report.document import Document, Text, blocks, listed
+from bakeoff.report.document import Cell, Document, Heading, Text, blocks, listed, table
 from bakeoff.report.format import INSTALL, MIB
 from bakeoff.report.pages.listing import BackendLine, backends, read_backends
+from bakeoff.selftest.run import Check, Selftest
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +86,49 @@ def _facts(found: Diagnosis) -> Iterator[Text]:
     yield Text(", ".join(f"{name} {version}" for name, version in found.versions.items()), "versions")
     yield Text(found.runs, "records")
     yield Text(found.cache, "caches")
+
+
+def page_of_selftest(found: Selftest) -> Document:
+    """The verdict, then every check with what was expected and what was found, those that failed first."""
+    failed = sum(not check.passed for check in found.checks)
+    run = sum(not check.not_run for check in found.checks)
+    verdict = f"all {counted(run, 'check')} passed"
+    if failed:
+        verdict = f"{failed} of {counted(len(found.checks), 'check')} FAILED"
+    if run < len(found.checks):
+        verdict += f", {len(found.checks) - run} NOT RUN because this machine lacks what they need,"
+    which = "quick selftest" if found.stamp.quick else "selftest"
+    said = f"{which} of code {found.stamp.code}: {verdict} in {found.seconds:.0f} s"
+    checks = table(
+        ("check", "result", "found", Heading("expected", leaves=1), Heading("why", leaves=2)),
+        [
+            (
+                check.name,
+                _result(check),
+                check.found if check.passed else f"{check.found} instead of {check.expected}",
+                check.expected,
+                check.not_run or check.detail,
+            )
+            for check in sorted(found.checks, key=lambda check: check.passed)
+        ],
+    )
+    noisy = Text(found.noisy, tone="open") if found.noisy else None
+    return Document("Selftest", blocks(Text(said, tone="bad" if failed else "good"), noisy, checks))
+
+
+def _result(check: Check) -> Cell:
+    if not check.passed:
+        return Cell("FAIL", "FAIL", tone="bad")
+    return Cell("not run", "not run", tone="open") if check.not_run else Cell("pass", "pass", tone="good")
+
+
+def page_of_ceilings(ceilings: Sequence[Ceiling]) -> Document:
+    """Best and median rates; a median far below the best means that the host was busy."""
+    rows = []
+    for entry in ceilings:
+        moves = entry.kind in ("copy", "read")
+        size = f"{entry.size / MIB:g} MiB" if moves else f"{entry.size / 1e9:.2f} GFLOP"
+        best = f"{entry.best / 1e9:.1f} {'GB/s' if moves else 'GFLOP/s'}"
+        rows.append((entry.kind, entry.dtype, size, best, f"{entry.median / entry.best:.0%}"))
+    numbers = (Heading(name, numeric=True) for name in ("size", "best", "median of best"))
+    return Document("Ceilings", blocks(table(("what", "dtype", *numbers), rows)))

@@ -14,18 +14,28 @@ from bakeoff.record.frames import figures
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline, is_run
 from bakeoff.report.columns import COLUMNS, Context, contexts
-from bakeoff.report.comparable import USUAL, baselines, drift, speedup, stale_reasons, stated_over
-from bakeoff.report.comparisons import sentence
 from bakeoff.report.document import Details, Document, Link, Listed, Section, Text, blocks, listed
 from bakeoff.report.format import milliseconds, minute, origin
-from bakeoff.report.groups import group_key, groups, name_of, newest, title
+from bakeoff.report.groups import (
+    USUAL,
+    baselines,
+    drift,
+    group_key,
+    groups,
+    name_of,
+    newest,
+    speedup,
+    stale_reasons,
+    stated_over,
+    title,
+)
 from bakeoff.report.links import Cited, cited_by, folders_of, links_from
 from bakeoff.report.notes import overlapped_text, selftest_text, spread_lines
-from bakeoff.report.objectives import goal_text
 from bakeoff.report.pages import pipelines, results, sweep
 from bakeoff.report.pipelines import by_run, differs, named, subject_key
 from bakeoff.report.pipelines import title as pipeline_title
 from bakeoff.report.recommendation import decision, deployment
+from bakeoff.report.wording import goal_text, sentence
 
 NAME = "OPTIMIZATION_HISTORY.md"
 _KEYS: Final = (

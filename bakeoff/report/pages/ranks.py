@@ -23,10 +23,9 @@ from bakeoff.report.document import (
     listed,
     table,
 )
-from bakeoff.report.figures.style import BETWEEN, colours
-from bakeoff.report.figures.vega import Figure, Spec, name_text, rounded
+from bakeoff.report.figures.vega import BETWEEN, Figure, Spec, colours, name_text, rounded
 from bakeoff.report.format import shorten
-from bakeoff.report.pages.advice import advice_list
+from bakeoff.report.notes import advice_list
 
 MOST_DRAWN: Final = 64
 """Ranks."""

@@ -41,7 +41,7 @@ from bakeoff.report.document import (
 from bakeoff.report.format import MIB, duration, median_and_interval, shorten, size_text
 from bakeoff.report.groups import title
 from bakeoff.report.notes import selftest_text, sentences
-from bakeoff.report.objectives import limit_text
+from bakeoff.report.wording import limit_text
 
 _OUTPUTS = 6
 """Listed at most, those with the largest errors."""

@@ -36,7 +36,7 @@ from bakeoff.report.document import (
 )
 from bakeoff.report.figures.session import account_figure, series_figure, timeline_figures
 from bakeoff.report.format import MIB, duration, shorten
-from bakeoff.report.pages.advice import advice_list
+from bakeoff.report.notes import advice_list
 
 _LETTERS, _LONG = 80, 300
 """Of a name, and of a sentence or value that somebody else wrote; longer ones lose their middle."""

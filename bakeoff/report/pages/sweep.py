@@ -16,7 +16,6 @@ from bakeoff.record.schema import NEVER_RUN, Record, SizeResult, Status
 from bakeoff.record.store import Stored, StoredCeilings, StoredComparison
 from bakeoff.report import document
 from bakeoff.report.columns import COLUMNS, Column, Context, columns, contexts, data
-from bakeoff.report.comparable import Table, tables
 from bakeoff.report.document import (
     Cell,
     Command,
@@ -31,10 +30,10 @@ from bakeoff.report.document import (
     blocks,
     listed,
 )
-from bakeoff.report.figures import history, latency, roofline, timeline, tradeoff
+from bakeoff.report.figures import history, roofline, variants
 from bakeoff.report.figures.vega import Figure
 from bakeoff.report.format import duration, median_and_interval, minute, shorten, size_text
-from bakeoff.report.groups import group_key, name_of
+from bakeoff.report.groups import Table, group_key, name_of, tables
 from bakeoff.report.links import Cited
 from bakeoff.report.notes import (
     ceilings_text,
@@ -316,9 +315,9 @@ def figures(table: Table, every: Sequence[Stored]) -> list[Figure]:
     """The figures of a table that have something to show; the history is of `every` record of its group."""
     ceilings, group = table.ceilings.best, {group_key(row.record) for row in table.rows}
     made = (
-        latency.figure(table.rows, ceilings),
-        tradeoff.figure(table.rows),
-        timeline.figure(table.rows),
+        variants.bars(table.rows, ceilings),
+        variants.tradeoff(table.rows),
+        variants.timeline(table.rows),
         roofline.figure(roofline.roofline(table.rows, ceilings)),
         history.figure([entry for entry in every if group_key(entry.record) in group]),
     )

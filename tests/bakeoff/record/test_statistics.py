@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 from bakeoff.record.schema import Clock, Samples
 from bakeoff.record.statistics import half_width, interval_ranks, modes, summarise_ns
-from bakeoff.report.comparable import shown_faster
+from bakeoff.report.groups import shown_faster
 
 
 def test_figures_by_hand() -> None:

@@ -9,11 +9,10 @@ from bakeoff.machine.identity import Machine
 from bakeoff.record.objective import parse_objective
 from bakeoff.record.schema import Record, Source
 from bakeoff.record.store import Records, Stored, load_all, save
-from bakeoff.report.comparable import tables
 from bakeoff.report.document import Document, Link
 from bakeoff.report.figures import files
 from bakeoff.report.figures.batch_curve import BatchCurve, batch_curves
-from bakeoff.report.groups import newest
+from bakeoff.report.groups import newest, tables
 from bakeoff.report.pages.batch_curve import sections
 from bakeoff.report.render import html, markdown, terminal
 

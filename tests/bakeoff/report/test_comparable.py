@@ -20,8 +20,7 @@ from bakeoff.record.policy import Policy
 from bakeoff.record.schema import SCHEMA, BackendSource, CeilingsRecord, Record, Source
 from bakeoff.record.store import Records, Stored, StoredComparison, load_all, save
 from bakeoff.report.columns import COLUMNS, contexts
-from bakeoff.report.comparable import USUAL, baselines, current, stale_reasons, tables
-from bakeoff.report.groups import newest
+from bakeoff.report.groups import USUAL, baselines, current, newest, stale_reasons, tables
 from bakeoff.report.notes import spreads
 from bakeoff.report.recommendation import decision
 

@@ -10,8 +10,7 @@ from records import GPU_HOST, record
 from bakeoff.machine.identity import Machine
 from bakeoff.record.store import Records, load_all
 from bakeoff.report.columns import COLUMNS
-from bakeoff.report.comparable import baselines, speedup
-from bakeoff.report.groups import group_key, groups, newest, title
+from bakeoff.report.groups import baselines, group_key, groups, newest, speedup, title
 from bakeoff.report.notes import BUILDS_LEGEND, spread_text, spreads
 from bakeoff.report.pages import record as one
 from bakeoff.report.pages import sweep

@@ -21,9 +21,9 @@ from bakeoff.machine.floors import Ceiling
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.record.schema import Clock, Finding, Record, Samples
 from bakeoff.record.store import Records, Stored, load_all, save, supersede
-from bakeoff.report.comparable import tables
 from bakeoff.report.figures.vega import Figure
-from bakeoff.report.pages import report, sweep
+from bakeoff.report.groups import tables
+from bakeoff.report.pages import results, sweep
 from bakeoff.report.render import html
 from bakeoff.variant import BackendUse
 
@@ -52,7 +52,7 @@ SEVERAL = (
 
 
 def rendered(found: Records, runs: str = "") -> str:
-    return html.render(report.document(found, runs))
+    return html.render(results.of_everything(found, runs))
 
 
 def figures_of(*rows: Stored, every: Sequence[Stored] = ()) -> list[Figure]:
@@ -256,7 +256,7 @@ class TestHostileText:
 class TestWriting:
     def test_links_are_relative_to_the_page(self, tmp_path: Path) -> None:
         name = save(tmp_path / "my runs", SEVERAL[0])
-        report.write(tmp_path / "pages" / "page.html", load_all(tmp_path / "my runs"), tmp_path / "my runs")
+        results.write_html(tmp_path / "pages" / "page.html", load_all(tmp_path / "my runs"), tmp_path / "my runs")
         parsed = Parsed((tmp_path / "pages" / "page.html").read_text(encoding="utf-8"))
         (link,) = [str(attributes["href"]) for tag, attributes in parsed.tags if tag == "a"]
         assert link == f"../my%20runs/{FOLDER}/{name}.json"
@@ -265,12 +265,12 @@ class TestWriting:
     def test_overwrites_a_file_and_nothing_else(self, tmp_path: Path) -> None:
         path = tmp_path / "page.html"
         path.write_text("old")
-        report.write(path, records(*SEVERAL), tmp_path)
+        results.write_html(path, records(*SEVERAL), tmp_path)
         assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
         (tmp_path / "link.html").symlink_to(path)
         for odd in (tmp_path, tmp_path / "link.html", Path("/dev/null")):
             with pytest.raises(BakeoffError) as error:
-                report.write(odd, records(*SEVERAL), tmp_path)
+                results.write_html(odd, records(*SEVERAL), tmp_path)
             assert error.value.code == "target-exists"
 
     @pytest.mark.parametrize(("library", "named"), [("jinja2", "jinja2"), ("vl_convert", "vl-convert-python")])

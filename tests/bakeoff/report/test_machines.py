@@ -9,7 +9,7 @@ from bakeoff.machine.identity import Machine
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored
-from bakeoff.report.machines import own_ids, select
+from bakeoff.report.selection import own_ids, select
 
 CPU = Machine("aaaa11112222", "class", "AMD EPYC, 2 cores")
 GPU = Machine("bbbb11112222", "class", "NVIDIA H200")

@@ -13,11 +13,11 @@ from bakeoff.machine.identity import Machine
 from bakeoff.record.objective import Objective, parse_objective
 from bakeoff.record.schema import Comparison, Record, new_finding
 from bakeoff.record.store import Records, Stored, StoredComparison
-from bakeoff.report.objectives import items_per_s, limit_text
 from bakeoff.report.pages import comparison, sweep
 from bakeoff.report.pages import record as one
 from bakeoff.report.recommendation import deployment
 from bakeoff.report.render import terminal
+from bakeoff.report.wording import items_per_s, limit_text
 
 
 def around(ms: float) -> list[float]:

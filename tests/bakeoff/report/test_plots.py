@@ -18,11 +18,10 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.record.floor import floor
 from bakeoff.record.schema import Record, Samples
 from bakeoff.record.store import Records, Stored, load_all, save, supersede
-from bakeoff.report.figures import files, history, latency, timeline, tradeoff
+from bakeoff.report.figures import files, history, variants
 from bakeoff.report.figures import roofline as rooflines
 from bakeoff.report.figures.roofline import roofline
-from bakeoff.report.figures.style import colours, styles
-from bakeoff.report.figures.vega import MARK, Figure, envelope
+from bakeoff.report.figures.vega import MARK, Figure, colours, envelope, styles
 from bakeoff.report.format import milliseconds, shorten
 from bakeoff.variant import BackendUse
 
@@ -65,9 +64,9 @@ def figure(kind: str, *made: Record) -> Figure:
     """One panel, of which everything that is drawn is data."""
     rows = [Stored(f"id-{place}", entry) for place, entry in enumerate(made)]
     drawing = {
-        "latency": lambda: latency.figure(rows),
-        "tradeoff": lambda: tradeoff.figure(rows),
-        "timeline": lambda: timeline.figure(rows),
+        "latency": lambda: variants.bars(rows),
+        "tradeoff": lambda: variants.tradeoff(rows),
+        "timeline": lambda: variants.timeline(rows),
         "roofline": lambda: rooflines.figure(roofline(rows)),
         "history": lambda: history.figure(rows),
     }
@@ -395,7 +394,7 @@ class TestCommands:
         from bakeoff.cli.pages import update_pages
 
         save(tmp_path, record("eager", ms(10.0)))
-        monkeypatch.setattr("bakeoff.report.machines.own_ids", lambda: (record().machine.id,))
+        monkeypatch.setattr("bakeoff.report.selection.own_ids", lambda: (record().machine.id,))
         monkeypatch.setitem(sys.modules, "vl_convert", None)
         update_pages(tmp_path, "toy")
         assert (tmp_path / "OPTIMIZATION_HISTORY.md").is_file()

@@ -18,8 +18,7 @@ from bakeoff.record.pipeline import NamedTime, PipelineRecord, Ranking, Units
 from bakeoff.record.schema import new_finding
 from bakeoff.record.store import load_all, save
 from bakeoff.report.figures import profile as figures
-from bakeoff.report.figures.style import BETWEEN, colours
-from bakeoff.report.figures.vega import Figure
+from bakeoff.report.figures.vega import BETWEEN, Figure, colours
 from bakeoff.report.pages import files
 from bakeoff.report.pages import profile as page
 from bakeoff.report.render import html, terminal

@@ -15,7 +15,7 @@ from bakeoff.record.finalists import finalists
 from bakeoff.record.schema import Comparison, Record, Source
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.report.columns import contexts
-from bakeoff.report.comparable import USUAL, drift
+from bakeoff.report.groups import USUAL, drift
 from bakeoff.report.recommendation import decision, deployment
 
 

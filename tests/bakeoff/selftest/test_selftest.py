@@ -15,7 +15,7 @@ from bakeoff.record import selftest_stamp
 from bakeoff.record.schema import Finding, SelftestStamp
 from bakeoff.record.source import code_hash
 from bakeoff.report.notes import selftest_text
-from bakeoff.report.pages import selftest
+from bakeoff.report.pages import doctor
 from bakeoff.report.render import terminal
 from bakeoff.selftest.expected import LANES, Expectation, lane_named, lanes
 from bakeoff.selftest.run import Selftest, check_row, clock_checks, noise_reason, progress_line
@@ -135,12 +135,12 @@ def test_a_backend_that_cannot_run_here_is_shown_as_not_run(tmp_path: Path, monk
 
     stamp = SelftestStamp(True, False, "now", "abc")
     checks = (check, replace(check, not_run="", found="x"), replace(check, not_run="", found="y", passed=False))
-    verdict, table = terminal.render(selftest.page(Selftest(stamp, checks, "", 1.0))).split("\n\n")
+    verdict, table = terminal.render(doctor.page_of_selftest(Selftest(stamp, checks, "", 1.0))).split("\n\n")
     assert verdict.startswith("selftest of code abc: 1 of 3 checks FAILED, 1 NOT RUN because this machine lacks")
     assert [line.split()[1] for line in table.splitlines()[2:]] == ["FAIL", "not", "pass"]
     assert re.search("FAIL +y instead of unavailable +unavailable", table)
     assert re.search(r"lost-provider +not run +unavailable +unavailable +.*onnxruntime", table)
-    whole = terminal.render(selftest.page(Selftest(stamp, checks[:2], "noisy", 1.0)))
+    whole = terminal.render(doctor.page_of_selftest(Selftest(stamp, checks[:2], "noisy", 1.0)))
     assert "all 1 check passed, 1 NOT RUN" in whole
     assert whole.split("\n\n")[1] == "noisy"
 

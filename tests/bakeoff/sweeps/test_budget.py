@@ -30,9 +30,9 @@ from bakeoff.process import supervisor
 from bakeoff.process.supervisor import Event
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, load_all, save
+from bakeoff.report import notes
 from bakeoff.report.document import Document
 from bakeoff.report.pages import record as record_page
-from bakeoff.report.pages import sweep_notes
 from bakeoff.report.render import terminal
 from bakeoff.sweeps import ceilings, time_limit
 from bakeoff.sweeps.headers import HeaderBuilds
@@ -474,9 +474,7 @@ OUT = OutOfTime(180.0, 181.0, (LeftOut("a", 130.0, False), LeftOut("b", 90.0, Tr
 
 class TestText:
     def said(self, what: OutOfTime, stored: Sequence[Stored] = ()) -> list[str]:
-        return terminal.render(
-            Document("", sweep_notes.out_of_time(what, stored, "bakeoff sweep wm --resume"))
-        ).splitlines()
+        return terminal.render(Document("", notes.out_of_time(what, stored, "bakeoff sweep wm --resume"))).splitlines()
 
     def test_says_what_is_missing_and_how_to_go_on(self) -> None:
         know_all()
@@ -502,7 +500,7 @@ class TestText:
         assert said[3:6] == ["No final was run, so which of these is faster is not decided", "p", "q"]
 
     def test_of_nothing_is_one_sentence(self) -> None:
-        assert sweep_notes.nothing_measured(OUT) == (
+        assert notes.nothing_measured(OUT) == (
             "nothing was measured within 3m: b alone takes about 90 s; give a larger --budget"
         )
 

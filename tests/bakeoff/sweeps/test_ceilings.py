@@ -24,7 +24,7 @@ from bakeoff.process.supervisor import Outcome
 from bakeoff.record.floor import is_above
 from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all
-from bakeoff.report.comparable import tables
+from bakeoff.report.groups import tables
 from bakeoff.sweeps import ceilings as measuring
 from bakeoff.sweeps.ceilings import known_ceilings
 from bakeoff.sweeps.run import run_sweep

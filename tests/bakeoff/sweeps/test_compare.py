@@ -25,11 +25,11 @@ from bakeoff.record.diff import differences
 from bakeoff.record.schema import Comparison, Record, Status
 from bakeoff.record.store import Stored, StoredComparison, find, load_all
 from bakeoff.record.verdict import AGREEING_PAIRS, FEWEST_PAIRS, MOST_PAIRS, SET_ROUNDS, decide
-from bakeoff.report.comparisons import final_of, sentence
 from bakeoff.report.format import milliseconds
 from bakeoff.report.pages.comparison import apart, document
 from bakeoff.report.recommendation import deployment
 from bakeoff.report.render import terminal
+from bakeoff.report.wording import final_of, sentence
 from bakeoff.sweeps import compare as comparing
 from bakeoff.sweeps.compare import compare, plan_of_two
 from bakeoff.sweeps.compare_worker import CompareWorker

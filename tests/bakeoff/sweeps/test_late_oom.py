@@ -11,8 +11,8 @@ from bakeoff.plan.request import Request
 from bakeoff.record.finalists import finalists
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored
-from bakeoff.report.comparable import baselines, stated_over
-from bakeoff.report.figures import latency
+from bakeoff.report.figures import variants
+from bakeoff.report.groups import baselines, stated_over
 from bakeoff.report.pages import record as record_page
 from bakeoff.report.pages import sweep as page_of_sweep
 from bakeoff.report.render import terminal
@@ -58,7 +58,7 @@ def test_its_numbers_and_its_reason_are_on_every_page() -> None:
     (line,) = [line for line in page_of_sweep.as_rows(ROWS) if "aoti" in str(line)]
     assert "10.09" in str(line)
     assert str(line).count("oom")
-    drawn = latency.figure(ROWS)
+    drawn = variants.bars(ROWS)
     assert drawn is not None
     assert [row["name"] for row in drawn.spec["data"]["values"]].count("aoti fp32") == 1
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bakeoff.report.pages import sweep_notes
+from bakeoff.report import notes
 from bakeoff.sweeps.session import Span, Spent, share_out
 
 
@@ -50,7 +50,5 @@ def test_parts_add_up_to_the_whole_time() -> None:
 
 
 def test_the_line_names_the_parts_that_took_time() -> None:
-    assert (
-        sweep_notes.spent({"builds": 300.0, "sampling": 150.0, "other": 0.2}) == "7 min 30 s: builds 67%, sampling 33%"
-    )
-    assert sweep_notes.spent({"other": 0.2}) == "200.00 ms"
+    assert notes.spent({"builds": 300.0, "sampling": 150.0, "other": 0.2}) == "7 min 30 s: builds 67%, sampling 33%"
+    assert notes.spent({"other": 0.2}) == "200.00 ms"

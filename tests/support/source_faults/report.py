@@ -11,7 +11,7 @@ FAULTS = (
     Fault(
         "report",
         "speed-ups are inverted",
-        "bakeoff/report/comparable.py",
+        "bakeoff/report/groups.py",
         "theirs.median_ms / ours.median_ms",
         "ours.median_ms / theirs.median_ms",
         ("tests/bakeoff/report/test_standings.py",),
@@ -67,7 +67,7 @@ FAULTS = (
     Fault(
         "report",
         "an older final decides before a newer one",
-        "bakeoff/report/comparisons.py",
+        "bakeoff/report/wording.py",
         "return max(fitting, key=lambda comparison: comparison.created, default=None)",
         "return min(fitting, key=lambda comparison: comparison.created, default=None)",
         (f"{_RECOMMENDATION}::TestWithAFinal",),
@@ -75,7 +75,7 @@ FAULTS = (
     Fault(
         "report",
         "what changed code made of a row's time counts as drift between sweeps",
-        "bakeoff/report/comparable.py",
+        "bakeoff/report/groups.py",
         "if one.sweep != other.sweep and same_code(one, other) and one.latency and other.latency:",
         "if one.sweep != other.sweep and one.latency and other.latency:",
         (f"{_RECOMMENDATION}::TestDrift",),
@@ -91,7 +91,7 @@ FAULTS = (
     Fault(
         "report",
         "a ratio counts as shown where the medians' intervals overlap",
-        "bakeoff/report/comparable.py",
+        "bakeoff/report/groups.py",
         "shown = record is baseline or shown_faster(record, baseline) is not None",
         "shown = True",
         ("tests/bakeoff/report/test_groups.py::TestSpeedups",),
@@ -123,7 +123,7 @@ FAULTS = (
     Fault(
         "report",
         "items a second are calls a second, whatever the batch",
-        "bakeoff/report/objectives.py",
+        "bakeoff/report/wording.py",
         "rates = (record.batch * 1000 / ms for ms",
         "rates = (1000 / ms for ms",
         (_BATCHES,),
@@ -197,9 +197,9 @@ FAULTS = (
     Fault(
         "report",
         "a stale row is not on the HTML page",
-        "bakeoff/report/pages/report.py",
-        "*sweep.sections(found, ",
-        "*sweep.sections([table for table in found if not table.stale], ",
+        "bakeoff/report/pages/results.py",
+        "*sweep.sections(found, records.current, records.comparisons, cited, full",
+        "*sweep.sections([each for each in found if not each.stale], records.current, records.comparisons, cited, full",
         (_STALE,),
     ),
     Fault(

@@ -88,7 +88,7 @@ def pipeline(
     strict: Strict = False,
     as_json: Json = False,
 ) -> None:
-    """Run whole frames with a mix of variants, unit by unit beside others, and record where the time goes."""
+    """Run whole frames with a mix of variants, in turns with others, and record where the time goes."""
     from bakeoff.pipeline.request import PipelineRequest
     from bakeoff.plan.request import with_deadline
     from bakeoff.report.pages import pipelines as page

@@ -1,9 +1,11 @@
-"""A mix as one side of a race: its worker has built its programs, and runs a unit of the loop on command."""
+"""A mix as one side of a race: its worker has built its programs, and runs units of the loop on command."""
 
 import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
+from statistics import median
 
 from bakeoff.machine import build_cache
 from bakeoff.pipeline.plan import MixPlan
@@ -18,7 +20,13 @@ from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.row import References, measure_job
 
 UNIT = "unit"
-"""The command that asks for one unit of the loop."""
+"""The command that asks for units of the loop, as in `unit 1`."""
+_TURN_NS = 25_000_000
+"""A turn of short units takes about so long in the slowest mix: the first unit after a pause finds threads asleep and
+caches cold, and may take several times as long as the ones after it."""
+_LEAST_TURNS = 8
+"""Turns with steady units that each mix is to have at least, where so many units are asked for: each meets the machine
+as it is at another time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +55,8 @@ class MixWorker:
     limits: Limits
     running: Running
     blocks: list[Block] = field(default_factory=list)
-    """Blocks of each unit so far."""
+    """Blocks of each turn so far; each unit is a sample."""
+    units_a_turn: int = 1
     span_s: float = 0.0
     """Seconds from the commands to their answers, by this process's clock."""
     beside: int = 0
@@ -107,15 +116,21 @@ class MixWorker:
     @property
     def steady(self) -> int:
         """Steady units so far."""
-        return sum(block.kind == "steady" for block in self.blocks)
+        return sum(len(block.samples_ns) for block in self.blocks if block.kind == "steady")
+
+    @property
+    def enough(self) -> bool:
+        """Whether it has all its steady units, from turns enough."""
+        turns = sum(block.kind == "steady" for block in self.blocks)
+        return self.steady >= self.limits.units and turns >= min(self.limits.units, _LEAST_TURNS)
 
     def warm_up(self) -> None:
         """Nothing is left to do: it has timed its programs."""
 
     def block(self) -> Block | None:
-        """Run one unit; None where the worker ended or took too long instead."""
+        """Run a turn; None where the worker ended or took too long instead."""
         started = time.monotonic()
-        self._worker.tell(UNIT)
+        self._worker.tell(f"{UNIT} {self.units_a_turn}")
         event = self._worker.wait(UNIT)
         if event is None or event.block is None:
             self._end()
@@ -153,7 +168,8 @@ def wait_until_ready(workers: Sequence[MixWorker]) -> None:
 def run_rounds(workers: Sequence[MixWorker], limits: Limits, order: random.Random, running: Running) -> list[Finding]:
     """Run units until each mix has enough steady ones, fails, does not settle, or the time is over.
 
-    Returns findings that hold for all.
+    Once all are steady each turn has equally many units of each mix, so that units of one number are a pair. Returns
+    findings that hold for all.
     """
     started, sides = time.monotonic(), dict(enumerate(workers))
 
@@ -161,6 +177,18 @@ def run_rounds(workers: Sequence[MixWorker], limits: Limits, order: random.Rando
         racing = [worker for worker in workers if worker.live]
         counts = ", ".join(f"{worker.label} {worker.steady}/{limits.units}" for worker in racing)
         running.event(Event("rounds", counts))
-        return time.monotonic() - started <= limits.seconds and any(worker.steady < limits.units for worker in racing)
+        units = _units_a_turn(racing)
+        for worker in racing:
+            worker.units_a_turn = units
+        return time.monotonic() - started <= limits.seconds and not all(worker.enough for worker in racing)
 
     return not_idle(sides, take_turns(sides, order, goes_on))
+
+
+def _units_a_turn(racing: Sequence[MixWorker]) -> int:
+    """One, until the last turn of each mix was steady; then so many that the slowest mix's turn is long enough."""
+    last = [worker.blocks[-1] for worker in racing if worker.blocks]
+    if len(last) < len(racing) or any(block.kind != "steady" for block in last):
+        return 1
+    slowest_ns = max(median(block.samples_ns) for block in last)
+    return ceil(_TURN_NS / slowest_ns)

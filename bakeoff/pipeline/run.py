@@ -1,4 +1,4 @@
-"""Runs a plan: references, live workers that take turns unit by unit, and a record of each mix.
+"""Runs a plan: references, live workers that take turns, and a record of each mix.
 
 Ctrl-C keeps the records that are complete.
 """
@@ -189,7 +189,7 @@ def _measure(
 
 def _few(worker: MixWorker, outcome: Outcome, limits: Limits) -> Sequence[Finding]:
     """A finding where the time was over before the mix had all its units."""
-    if worker.steady >= limits.units or worker.given_up or outcome.kind != "result" or not worker.blocks:
+    if worker.enough or worker.given_up or outcome.kind != "result" or not worker.blocks:
         return ()
     minutes = counted(limits.seconds / 60, "minute", form="g")
     text = f"{worker.steady} of {counted(limits.units, 'steady unit')}: the rounds ended after {minutes}"

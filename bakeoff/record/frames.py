@@ -46,7 +46,7 @@ class LineDifference:
 
 @dataclass(frozen=True, slots=True)
 class BeforeAfter:
-    """Two mixes that took turns unit by unit."""
+    """Two mixes that took turns."""
 
     word: Word
     """Verdict on the second mix, compared with the first."""

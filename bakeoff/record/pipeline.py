@@ -329,7 +329,7 @@ class PipelineRecord:
     created: str
     """UTC, ISO 8601 with microseconds."""
     run: str
-    """The run that made it; mixes of one run took turns unit by unit where `how` is `interleaved`."""
+    """The run that made it; mixes of one run took turns where `how` is `interleaved`."""
     how: Literal["alone", "interleaved", "in turn"]
     mix: Mix
     config_id: str

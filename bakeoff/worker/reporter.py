@@ -45,7 +45,7 @@ class Reporter:
         self._send("block", block=asdict(block))
 
     def unit(self, block: Block) -> None:
-        """A unit of a pipeline ran; the block holds its time as the only sample."""
+        """Units of a pipeline ran, one after the other; each is a sample of the block."""
         self._send("unit", block=asdict(block))
 
     def seal(self, result: bytes) -> None:

@@ -123,7 +123,7 @@ def run_mix(
     work.mkdir()
     heard = Heard(then=then or {})
     reading, writing = os.pipe()
-    os.write(writing, b"unit\n" * units + b"stop\n")
+    os.write(writing, b"unit 1\n" * units + b"stop\n")
     os.close(writing)
     before = Path.cwd()
     os.chdir(work)

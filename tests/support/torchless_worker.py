@@ -218,16 +218,20 @@ def pipeline(job: dict[str, Any]) -> dict[str, Any]:
     kinds: list[str] = []
     with os.fdopen(int(sys.argv[2]), "rb", buffering=0) as commands:
         while (line := commands.readline().strip()) not in (b"", b"stop"):
-            assert line == b"unit", line
+            command, _, asked_units = line.partition(b" ")
+            assert command == b"unit", line
             if "crash" in faults and len(walls) == 3:
                 os.kill(os.getpid(), signal.SIGSEGV)
             if "hang" in faults and len(walls) == 3:
                 time.sleep(600)
-            time.sleep(0.006)
-            walls.append(5_000_000 + len(walls))
-            kinds.append("steady" if len(walls) > 2 and "unsettled" not in faults else "filling")
+            kind = "steady" if len(walls) > 1 and "unsettled" not in faults else "filling"
+            turn = int(asked_units) if kind == "steady" else 1
+            time.sleep(0.006 * turn)
+            made = [5_000_000 + len(walls) + place for place in range(turn)]
+            walls += made
+            kinds += [kind] * turn
             idle_s = 1.0 if "busy" in faults else 0.0
-            say("unit", block={"samples_ns": [walls[-1]], "idle_cpu_s": idle_s, "kind": kinds[-1]})
+            say("unit", block={"samples_ns": made, "idle_cpu_s": idle_s, "kind": kind})
     say("loop check")
     if "judges" in faults:
         time.sleep(0.8)

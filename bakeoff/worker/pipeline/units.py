@@ -1,10 +1,10 @@
-"""The units of a mix: one is run for each command, and watched; which are steady, what was compiled in them, and their
-account as records store it.
+"""Runs a turn of units of a mix for each command, and watches them: which are steady, what was compiled in them, and
+their account as records store it.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 import torch
@@ -183,8 +183,9 @@ class TimedUnits:
     """The first output that was not finite."""
 
     def serve(self, commands: int) -> None:
-        """Run a unit for each line `unit` on this descriptor, and report it; until `stop`, or until it is closed.
+        """Run a turn for each line `unit N` on this descriptor, and report it; until `stop`, or until it is closed.
 
+        A turn is N units one after the other, or those up to the first that is not steady or the last of its session.
         Raises StageError where a program fails, and RuntimeError where the account of a unit does not add up.
         """
         idle_since = time.process_time()
@@ -192,16 +193,25 @@ class TimedUnits:
             if line == b"stop":
                 return
             idle_cpu_s = time.process_time() - idle_since
+            block = self._turn(int(line.split()[1]))
+            self.watch.read()
+            wait_for_idle_threads()
+            idle_since = time.process_time()
+            self.report.unit(replace(block, idle_cpu_s=idle_cpu_s))
+
+    def _turn(self, units: int) -> Block:
+        """Run at least one unit, and at most so many; what the process did while it was idle is not in the block."""
+        walls: list[int] = []
+        while True:
             with self.cpu.interval():
                 sample = self.next_unit()
+            walls.append(sample.wall_ns)
             kind = self.log.add(sample)
             self._look(sample)
             if kind == "steady":
                 self.held_bytes.append(held_bytes(self.device))
-            self.watch.read()
-            wait_for_idle_threads()
-            idle_since = time.process_time()
-            self.report.unit(Block((sample.wall_ns,), idle_cpu_s, kind))
+            if kind != "steady" or self.runner.at_end or len(walls) >= units:
+                return Block(tuple(walls), 0.0, kind)
 
     def next_unit(self) -> UnitSample:
         """Run the next unit, of a new session where none is open or the last one is at its end."""

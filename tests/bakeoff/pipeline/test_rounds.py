@@ -13,17 +13,18 @@ from bakeoff.sweeps.progress import Unheard
 
 
 class Mix(MixWorker):
-    """A worker without a process; its units are steady after the first `filling`."""
+    """A worker without a process; its units are steady after the first `filling`, and take `ns` each."""
 
-    def __init__(self, name: str, ran: list[str], limits: Limits, filling: int = 0) -> None:
+    def __init__(self, name: str, ran: list[str], limits: Limits, filling: int = 0, ns: int = 50_000_000) -> None:
         mix: Any = SimpleNamespace(label=name)
         nothing: Any = None
         super().__init__(nothing, mix, {}, nothing, 0, limits, Unheard())
-        self.ran, self.filling = ran, filling
+        self.ran, self.filling, self.ns = ran, filling, ns
 
     def block(self) -> Block:
         self.ran.append(self.label)
-        self.blocks.append(Block((1,), 0.0, "steady" if self.ran.count(self.label) > self.filling else "filling"))
+        kind = "steady" if self.ran.count(self.label) > self.filling else "filling"
+        self.blocks.append(Block((self.ns,) * self.units_a_turn, 0.0, kind))
         return self.blocks[-1]
 
 
@@ -59,3 +60,14 @@ def test_a_mix_that_does_not_settle_is_given_up() -> None:
     ran: list[str] = []
     run(ran, Limits(30, 20, 1e9), a=0, b=99)
     assert (ran.count("a"), ran.count("b")) == (30, 20)
+
+
+def test_units_that_are_short_run_in_turns_of_the_same_number_once_all_are_steady() -> None:
+    limits = Limits(20, 100, 1e9)
+    fast, slow = Mix("fast", [], limits, 3, ns=1_000_000), Mix("slow", [], limits, 5, ns=2_000_000)
+    run_rounds([fast, slow], limits, random.Random(0), Unheard())
+    counts = [len(block.samples_ns) for block in fast.blocks]
+    assert counts == [len(block.samples_ns) for block in slow.blocks]
+    assert counts[:6] == [1] * 6, "one by one until both have settled"
+    assert set(counts[6:]) == {13}, "25 ms of the slower one"
+    assert len(counts[5:]) == 8, "20 units would be two turns, and each turn meets the machine at another time"

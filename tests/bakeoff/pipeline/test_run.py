@@ -57,7 +57,7 @@ def test_mixes_take_turns_until_each_has_its_units(tmp_path: Path) -> None:
     for record in records.values():
         units = record.measurement.units
         assert units is not None
-        assert units.kinds == ("filling",) * 2 + ("steady",) * 5
+        assert units.kinds == ("filling",) * 2 + ("steady",) * (1 + 4 * 5), "five turns, of 25 ms but the first"
         assert (record.how, record.note, record.run) == ("interleaved", "why", done.run)
         assert record.calls == {"wm.world": 2, "image.picture": 1}
         assert (record.options, record.sizes) == ({"steps": 2}, {"steps": 2})
@@ -80,7 +80,7 @@ FAULTS = {
     "stale": ("image=inductor/bf16", "parity_failed", "unit 1 of the loop: frame: stale"),
     "recompiles": ("wm=inductor/fp32", "unstable", "recompiled: wm.world"),
     "sum": ("wm=inductor/bf16", "unstable", "the lines of unit 0 add up to 4999993 ns, it took 5000000 ns"),
-    "claims": ("wm=eager/bf16", "unstable", "the units of the report are not those that were announced one by one"),
+    "claims": ("wm=eager/bf16", "unstable", "the units of the report are not those that were announced turn by turn"),
     "unsettled": ("wm=inductor[freezing]/fp32", "unstable", "no steady unit: times did not settle within 44 units"),
 }
 """By fault, the slot of the mix that has it, its status, and the reason."""

@@ -13,10 +13,10 @@ SUPPORT = Path(__file__).parent / "support"
 sys.path.insert(0, str(SUPPORT))
 
 from forked_workers import SERVER, SWITCH, Subprocess  # noqa: E402
-from lab import FAST, Recorder  # noqa: E402
+from lab import FAST, SHORT_LOOK_S, Recorder  # noqa: E402
 from shared_headers import SHARED  # noqa: E402
 
-from bakeoff.machine import paths  # noqa: E402
+from bakeoff.machine import host, paths  # noqa: E402
 from bakeoff.process import supervisor  # noqa: E402
 from bakeoff.record.policy import Policy  # noqa: E402
 
@@ -68,6 +68,7 @@ def _shared_by_all_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     root = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(SHARED, str(root / "shared"))
+        patch.setattr(host.busy_cpus, "__defaults__", (SHORT_LOOK_S,))
         yield
 
 

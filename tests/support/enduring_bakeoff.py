@@ -11,10 +11,10 @@ import os
 import signal
 import sys
 
-from lab import FAST, TORCHLESS
+from lab import FAST, SHORT_LOOK_S, TORCHLESS
 
 from bakeoff import cli
-from bakeoff.machine import paths
+from bakeoff.machine import host, paths
 from bakeoff.plan import request
 from bakeoff.process import supervisor
 
@@ -39,6 +39,7 @@ def _no_commit() -> tuple[str, bool]:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # SIGINT is ignored in a process started in the background
     torchless = bool(os.environ.get("BAKEOFF_TEST_TORCHLESS"))
+    host.busy_cpus.__defaults__ = (SHORT_LOOK_S,)
     request.FINAL_S = 0.1 if torchless else 0.0
     request.Request = functools.partial(request.Request, policy=FAST, ceilings=torchless)  # type: ignore[misc, assignment]
     paths.commit = _no_commit

@@ -26,7 +26,7 @@ SWITCH = "BAKEOFF_TEST_FORK"
 _SERVER = Path(__file__).with_name("fork_server.py")
 _READ_LATE = re.compile(
     r"BAKEOFF_.*|TMPDIR|HOME|XDG_.*_HOME|HF_HOME|TORCH_HOME|PYTHONUSERBASE|PYTEST_CURRENT_TEST"
-    r"|TORCHINDUCTOR_CACHE_DIR|TRITON_CACHE_DIR|CUDA_CACHE_PATH|CCACHE_DIR|TORCH_CANARY"
+    r"|TORCHINDUCTOR_CACHE_DIR|TRITON_CACHE_DIR|CUDA_CACHE_PATH|CCACHE_DIR|TORCH_CANARY|CANARY_.*"
     r"|OMP_NUM_THREADS|MKL_NUM_THREADS"
 )
 """Variables that may differ: nothing reads them while it is loaded, or, of threads, the worker sets what they say."""

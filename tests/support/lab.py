@@ -47,6 +47,8 @@ FAST = Policy(
     large_build_deadline_s=240.0,
     phase_deadline_s=240.0,
 )
+SHORT_LOOK_S = 0.05
+"""How long a sweep that follows another one looks at how busy the host is: a second, for users."""
 MARKER = "BAKEOFF_TEST_MARKER"
 TORCHLESS = (sys.executable, "-I", "-S", str(Path(__file__).parent / "torchless_worker.py"))
 """A worker's command, for sweeps that measure nothing."""

@@ -24,7 +24,7 @@ from typing import Any
 
 SAMPLES = 40
 """So few that they fit into the phases."""
-_LONGEST_PHASE_S = 0.04
+_LONGEST_PHASE_S = 0.01
 
 
 def say(phase: str, **values: Any) -> None:

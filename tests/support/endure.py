@@ -17,6 +17,7 @@ from pathlib import Path
 
 from lab import MARKER, processes_with, wait_until
 
+from bakeoff.machine.locks import device_lock
 from bakeoff.record.codec import decode
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, load_all
@@ -274,12 +275,14 @@ def resume_twice_at_once(place: Place) -> str:
     assert len(place.records().current) < place.asked
     marker = uuid.uuid4().hex
     errors = [place.folder / f"resume{number}.err" for number in range(2)]
-    processes = [place.start_sweep("--resume", marker=marker, errors=path) for path in errors]
+    with device_lock("cpu", print):
+        processes = [place.start_sweep("--resume", marker=marker, errors=path) for path in errors]
+        for path in errors:
+            wait_until(lambda path=path: _WAITS in path.read_text(encoding="utf-8"), "a sweep to wait for the device")
     codes = [process.wait() for process in processes]
     text = [path.read_text(encoding="utf-8") for path in errors]
     assert sorted(codes) == [0, FAILED], text
     assert "no unfinished run of toy" in text[codes.index(FAILED)]
-    assert _WAITS in text[codes.index(FAILED)]
     check_complete(place, before)
     return f"{place.asked - len(before)} variants left, each run once"
 

@@ -1,8 +1,7 @@
 """References that somebody changed are found, and are made anew; a row that changes them keeps its own status."""
 
 import json
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,16 @@ import msgspec
 import pytest
 from canaries import REMOVED
 from describing import GIVEN, described, source_of
-from lab import FAST, Recorder, Swept, marked_folder, outcome, sweep
+from lab import FAST, TORCHLESS, Recorder, Swept, outcome, sweep
 
 from bakeoff.machine import paths
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
+from bakeoff.process import supervisor
 from bakeoff.record.schema import Record
-from bakeoff.sweeps import compare_worker, wave
-from bakeoff.sweeps.compare import compare
-from bakeoff.sweeps.compare_worker import SideFailedError
+from bakeoff.sweeps import compare as comparing
+from bakeoff.sweeps import wave
+from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError, wait_until_built
 from bakeoff.sweeps.row import References
 from bakeoff.sweeps.seal import changed_files, read_seal, seal_folder
 
@@ -45,17 +45,12 @@ def limit(found: Swept, backend: str) -> float:
 
 
 def test_rewritten_limits_change_no_status(tmp_path: Path) -> None:
-    """Neither of the row that rewrites them, nor of one that follows in the same or another sweep of the cache."""
-    first, second = swept(tmp_path, REWRITES, HALF), swept(tmp_path, HALF)
-    own = first.records()[REWRITES]
-    assert "tampered" in [finding.code for finding in own.measurement.findings]
-    for found, backend in ((first, REWRITES), (first, HALF), (second, HALF)):
+    """Neither of the row that rewrites them, nor of one that follows."""
+    found = swept(tmp_path, REWRITES, HALF)
+    assert "tampered" in [finding.code for finding in found.records()[REWRITES].measurement.findings]
+    for backend in (REWRITES, HALF):
         assert found.records()[backend].status == "parity_failed"
         assert limit(found, backend) == pytest.approx(1e-4)
-
-
-def reference_of(found: Swept) -> Path:
-    return reference_in(found.cache)
 
 
 def reference_in(cache: Path) -> Path:
@@ -63,16 +58,16 @@ def reference_in(cache: Path) -> Path:
     return folder
 
 
-def before_workers(monkeypatch: pytest.MonkeyPatch, module: Any, action: Callable[[], object], times: int = 1) -> None:
+def before_workers(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object], times: int = 1) -> None:
     """Do something just before the first workers of rows are started, when the references are made."""
-    opened, left = module.open_folder, [action] * times
+    opened, left = wave.open_folder, [action] * times
 
     def open_folder(*arguments: Any, **more: Any) -> None:
         opened(*arguments, **more)
         if left:
             left.pop()()
 
-    monkeypatch.setattr(module, "open_folder", open_folder)
+    monkeypatch.setattr(wave, "open_folder", open_folder)
 
 
 def said(progress: Recorder, text: str) -> list[str]:
@@ -83,49 +78,49 @@ def run_again(record: Record) -> list[str]:
     return [finding.text for finding in record.measurement.findings if finding.code == "run-again"]
 
 
-@pytest.mark.parametrize("name", ["eager-fp32.json", "changed0.safetensors"])
-def test_a_changed_file_is_found_by_the_next_sweep_and_made_anew(tmp_path: Path, name: str) -> None:
+def test_references_are_used_again_until_a_file_of_theirs_changes(tmp_path: Path) -> None:
     first = swept(tmp_path, EAGER)
-    folder = reference_of(first)
-    original = (folder / name).read_bytes()
-    middle = len(original) // 2
-    (folder / name).write_bytes(original[:middle] + bytes([original[middle] ^ 1]) + original[middle + 1 :])
-    second = swept(tmp_path, EAGER)
-    found = (folder / name).read_bytes()
-    assert json.loads(found)["noise"] == json.loads(original)["noise"] if name.endswith(".json") else found == original
-    assert any(name in text for kind, text in second.progress.told if kind == "say")
-    assert outcome(second.records()[EAGER]) == "ok"
+    folder = reference_in(first.cache)
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    intact = swept(tmp_path, EAGER)
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    assert said(intact.progress, folder.name) == []
+    limits, outputs = (folder / name for name in ("eager-fp32.json", "changed0.safetensors"))
+    original = {path: path.read_bytes() for path in (limits, outputs)}
+    for path, content in original.items():
+        middle = len(content) // 2
+        path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+    anew = swept(tmp_path, EAGER)
+    assert json.loads(limits.read_bytes())["noise"] == json.loads(original[limits])["noise"]
+    assert outputs.read_bytes() == original[outputs]
+    assert all(said(anew.progress, path.name) for path in original)
+    assert outcome(anew.records()[EAGER]) == "ok"
 
 
-@pytest.mark.parametrize("name", ["eager-fp32.json", "set0.safetensors", ""])
 def test_a_row_whose_references_change_before_it_reads_them_is_run_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def change() -> None:
-        folder = reference_in(tmp_path / "cache")
-        if name:
-            (folder / name).write_bytes(b"changed")
-        else:
-            shutil.rmtree(folder)
+        (reference_in(tmp_path / "cache") / "eager-fp32.json").write_bytes(b"changed")
 
-    before_workers(monkeypatch, wave, change)
+    before_workers(monkeypatch, change)
     found = swept(tmp_path, EAGER)
     record = found.records()[EAGER]
     assert outcome(record) == "ok"
     (why,) = run_again(record)
-    assert name in why
+    assert "eager-fp32.json" in why
     assert "of its references changed while it ran" in why
     assert "tampered" not in [finding.code for finding in record.measurement.findings]
     (line,) = said(found.progress, "it is run again")
     assert str(record.variant) in line
-    assert name in line
+    assert "eager-fp32.json" in line
 
 
 def test_a_row_whose_references_change_again_is_run_again_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def change() -> None:
         (reference_in(tmp_path / "cache") / "eager-fp32.json").write_bytes(b"changed")
 
-    before_workers(monkeypatch, wave, change, times=3)
+    before_workers(monkeypatch, change, times=3)
     found = swept(tmp_path, EAGER)
     assert found.records()[EAGER].status == "crashed"
     assert len(said(found.progress, "it is run again")) == 1
@@ -142,23 +137,34 @@ def test_a_row_whose_references_vanish_while_it_is_built_is_run_again(
     assert "set0.safetensors" in why
 
 
-def test_a_comparison_whose_references_change_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def change() -> None:
-        (reference_in(tmp_path / "cache") / "eager-fp32.json").write_bytes(b"changed")
+def test_a_comparison_whose_references_change_is_run_again_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With workers that measure nothing: that real ones refuse changed references is seen in sweeps."""
+    monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
+    monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
+    changes = 1
 
+    def fail(sides: Sequence[CompareWorker]) -> None:
+        nonlocal changes
+        if changes:
+            changes -= 1
+            (reference_in(tmp_path / "cache") / "eager-fp32.json").write_bytes(b"changed")
+            raise SideFailedError(sides[0].row, "it changed since it was made")
+        wait_until_built(sides)
+
+    monkeypatch.setattr(comparing, "wait_until_built", fail)
     request = Request(
-        "toy", backends=(EAGER, "canaries:REPEATS"), dtypes=("fp32",), device="cpu", threads=1, policy=FAST,
+        "toy", backends=(EAGER, "inductor[]"), dtypes=("fp32",), device="cpu", threads=1, policy=FAST,
         final_s=0.1, ceilings=False,
     )  # fmt: skip
-    with marked_folder(tmp_path):
-        before_workers(monkeypatch, compare_worker, change)
-        progress = Recorder()
-        found = compare(make_plan(request), paths.runs_folder(), "", progress)
-        assert [outcome(side) for side in found.record.sides] == ["ok", "ok"]
-        assert len(said(progress, "this is run again")) == 1
-        before_workers(monkeypatch, compare_worker, change, times=9)
-        with pytest.raises(SideFailedError, match="changed since it was made"):
-            compare(make_plan(request), paths.runs_folder(), "", progress)
+    progress = Recorder()
+    found = comparing.compare(make_plan(request), paths.runs_folder(), "", progress)
+    assert [outcome(side) for side in found.record.sides] == ["ok", "ok"]
+    assert len(said(progress, "this is run again")) == 1
+    changes = 2
+    with pytest.raises(SideFailedError, match="changed since it was made"):
+        comparing.compare(make_plan(request), paths.runs_folder(), "", progress)
 
 
 def test_a_file_that_another_sweep_adds_is_no_change_of_a_running_row(tmp_path: Path) -> None:
@@ -172,15 +178,6 @@ def test_a_file_that_another_sweep_adds_is_no_change_of_a_running_row(tmp_path: 
     (tmp_path / "own" / "eager-bf16.json").write_text("wider limits")
     (tmp_path / "own" / "outputs0.safetensors").unlink()
     assert references.changed() == ("eager-bf16.json", "outputs0.safetensors")
-
-
-def test_intact_references_are_used_again(tmp_path: Path) -> None:
-    first = swept(tmp_path, EAGER)
-    folder = reference_of(first)
-    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
-    second = swept(tmp_path, EAGER)
-    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
-    assert [text for kind, text in second.progress.told if kind == "say" and folder.name in text] == []
 
 
 def test_a_file_that_appears_or_goes_is_a_change(tmp_path: Path) -> None:

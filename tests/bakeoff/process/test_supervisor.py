@@ -11,182 +11,45 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import psutil
 import pytest
 from canaries import ASLEEP, AWAKE
 from forked_workers import SWITCH
-from lab import FAST, MARKER, Recorder, Swept, command_line, marked_folder, outcome, processes_with, sweep, wait_until
+from lab import FAST, MARKER, command_line, marked_folder, processes_with, sweep, wait_until
 
-from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import guard, supervisor
 from bakeoff.process.jobs import CeilingsJob, CeilingsResult
 from bakeoff.process.supervisor import Deadlines, Event, Launch, LiveWorker
-from bakeoff.record.codec import decode
-from bakeoff.record.schema import Record
-from bakeoff.sweeps.run import run_sweep
-
-SLEEPER = "canaries:SLEEPER"
-UNSUPPORTED = "canaries:BF16_ONLY"
+from bakeoff.record.store import load_all
 
 
-@dataclass(frozen=True)
-class Nest:
-    """A folder where SLEEPER sleeps until told to wake, and the marker of all that runs there."""
-
-    folder: Path
-    marker: str
-
-    @property
-    def runs(self) -> Path:
-        return self.folder / "runs"
-
-    def arguments(self, *backends: str) -> list[str]:
-        return ["sweep", "toy", "--backends", ",".join(backends), "--dtype", "fp32", "--device", "cpu"]
-
-    def wait_until_asleep(self, process: "subprocess.Popen[str]") -> None:
-        def asleep() -> bool:
-            assert process.poll() is None, process.communicate()
-            return (self.folder / "asleep").exists()
-
-        wait_until(asleep, "the sleeper to sleep")
-
-    def wake(self) -> None:
-        (self.folder / "awake").touch()
-
-    def wait_until_empty(self) -> None:
-        wait_until(lambda: not processes_with(self.marker), "the last process to end", 45)
-
-    def records(self) -> dict[str, Record]:
-        """By backend; every file in the folder must be a whole record."""
-        found = {}
-        for path in self.runs.glob("*/records/*"):
-            assert path.suffix == ".json"
-            entry = decode(path.read_bytes(), path.name)
-            assert isinstance(entry, Record)
-            found[entry.variant.backend] = entry
-        return found
-
-
-@pytest.fixture
-def nest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nest]:
+def test_ctrl_c_keeps_what_is_done_and_names_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal sends it to the whole group."""
+    asleep = tmp_path / "asleep"
     monkeypatch.setenv(AWAKE, str(tmp_path / "awake"))
-    monkeypatch.setenv(ASLEEP, str(tmp_path / "asleep"))
-    with marked_folder(tmp_path) as marker:
-        yield Nest(tmp_path, marker)
-        for pid in processes_with(marker):
-            os.kill(pid, signal.SIGKILL)
-
-
-def test_a_killed_sweep_leaves_no_process_and_resumes(nest: Nest) -> None:
-    arguments = nest.arguments("eager", SLEEPER)
-    with command_line(arguments) as process:
-        nest.wait_until_asleep(process)
-        assert len(processes_with(nest.marker)) >= 4, "the sweep, its guard, the worker and what that started"
-        process.kill()
-        process.wait()
-        nest.wait_until_empty()
-    assert len(list(nest.folder.glob("cache/work/bakeoff-*"))) == 1, "nobody could remove it"
-    before = nest.records()
-    assert {backend: record.status for backend, record in before.items()} == {"eager": "ok"}
-
-    nest.wake()
-    with command_line([*arguments, "--resume"]) as process:
+    monkeypatch.setenv(ASLEEP, str(asleep))
+    backends = "canaries:BF16_ONLY,canaries:SLEEPER,eager"
+    arguments = ["sweep", "toy", "--backends", backends, "--dtype", "fp32", "--device", "cpu"]
+    with marked_folder(tmp_path) as marker, command_line(arguments) as process:
+        wait_until(lambda: asleep.exists() or process.poll() is not None, "the sleeper to sleep")
+        assert len(processes_with(marker)) >= 4, "the sweep, its guard, the worker and what that started"
+        assert len(list(tmp_path.glob("cache/work/bakeoff-*"))) == 1
+        os.killpg(process.pid, signal.SIGINT)
         output, errors = process.communicate()
-    assert process.returncode == 0, errors
-    assert list(nest.folder.glob("cache/work/*")) == []
-    after = nest.records()
-    assert {backend: record.status for backend, record in after.items()} == {"eager": "ok", "sleeper": "ok"}
-    assert after["eager"] == before["eager"]
-    assert after["sleeper"].sweep == after["eager"].sweep
-    assert "[2/2]" in errors
-    assert "[1/2]" not in errors
-    assert "2 of 2 variants recorded" in output
-
-    with command_line([*arguments, "--resume"]) as process:
-        _, errors = process.communicate()
-    assert process.returncode == 2
-    assert "no unfinished run of toy" in errors
-
-
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupted_sweep_keeps_what_is_done_and_names_the_rest(nest: Nest, ending: signal.Signals) -> None:
-    with command_line(nest.arguments(UNSUPPORTED, SLEEPER, "eager")) as process:
-        nest.wait_until_asleep(process)
-        assert len(list(nest.folder.glob("cache/work/bakeoff-*"))) == 1
-        if ending == signal.SIGINT:
-            os.killpg(process.pid, ending)  # a terminal sends it to the whole group
-        else:
-            process.send_signal(ending)
-        output, errors = process.communicate()
-        nest.wait_until_empty()
-    assert process.returncode == 128 + ending
-    assert {backend: record.status for backend, record in nest.records().items()} == {"bf16-only": "unsupported"}
+        wait_until(lambda: not processes_with(marker), "the last process to end", 45)
+    assert process.returncode == 128 + signal.SIGINT
+    kept = load_all(tmp_path / "runs")
+    assert [(entry.record.variant.backend, entry.record.status) for entry in kept.current] == [
+        ("bf16-only", "unsupported")
+    ]
+    assert kept.problems == ()
     assert "1 of 3 variants recorded" in output
     assert "Traceback" not in errors
-    assert list(nest.folder.glob("cache/work/*")) == []
+    assert list(tmp_path.glob("cache/work/*")) == []
     said = errors.splitlines()[-1]
     assert "toy:tiny.world/sleeper/fp32@cpu, toy:tiny.world/eager/fp32@cpu" in said
     assert "bf16-only" not in said
     assert "--resume" in said
-
-
-def test_a_killed_guard_costs_one_row(nest: Nest) -> None:
-    with command_line(nest.arguments(SLEEPER, "canaries:KILLS_GUARD", "eager")) as process:
-        nest.wait_until_asleep(process)
-        (guarding,) = (
-            child.pid for child in psutil.Process(process.pid).children() if guard.__file__ in child.cmdline()
-        )
-        os.kill(guarding, signal.SIGKILL)
-        _, errors = process.communicate()
-        nest.wait_until_empty()
-    assert process.returncode == 0, errors
-    records = nest.records()
-    assert [outcome(records[name]) for name in ("sleeper", "kills-guard", "eager")] == ["crashed", "crashed", "ok"]
-    for name in ("sleeper", "kills-guard"):
-        assert "guard" in records[name].measurement.reason
-
-
-def test_a_second_sweep_waits_for_the_device_and_says_so(
-    nest: Nest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    class Waking(Recorder):
-        def say(self, text: str) -> None:
-            super().say(text)
-            if re.search(rf"pid {process.pid} of .*toy", text):
-                assert nest.records() == {}
-                nest.wake()
-
-    with command_line(nest.arguments(SLEEPER)) as process:
-        nest.wait_until_asleep(process)
-        monkeypatch.setenv("BAKEOFF_CACHE", str(tmp_path / "another cache"))
-        monkeypatch.setenv("HOME", str(tmp_path / "another home"))
-        progress = Waking()
-        plan = make_plan(
-            Request("toy", backends=("eager",), dtypes=("fp32",), device="cpu", policy=FAST, ceilings=False)
-        )
-        run_sweep(plan, nest.runs, "", resume=False, progress=progress)
-        assert [text for kind, text in progress.told if kind == "say" and "waiting for pid" in text]
-        records = nest.records()
-        assert records["sleeper"].created < records["eager"].created
-        assert process.wait() == 0
-
-
-def test_ctrl_c_while_waiting_for_the_device(nest: Nest) -> None:
-    with command_line(nest.arguments(SLEEPER)) as first:
-        nest.wait_until_asleep(first)
-        with command_line(nest.arguments("eager")) as second:
-            assert second.stderr is not None
-            for line in second.stderr:
-                if "waiting for pid" in line:
-                    break
-            second.send_signal(signal.SIGINT)
-            _, errors = second.communicate()
-            assert second.returncode == 130
-            assert errors.splitlines()[-1] == "bakeoff: interrupted"
-        first.kill()
-    nest.wait_until_empty()
-    assert nest.records() == {}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -198,15 +61,10 @@ def _workers_start_as_a_user_s_do() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def late(tmp_path_factory: pytest.TempPathFactory) -> Swept:
-    """A worker that is too slow to import torch, and one that never gets to its phase."""
+def test_a_deadline_holds_for_the_reference_too(tmp_path: Path) -> None:
+    """Of a worker that is too slow to import torch."""
     policy = replace(FAST, startup_deadline_s=0.2)
-    request = Request("toy", backends=("eager",), dtypes=("fp32",), device="cpu", policy=policy)
-    return sweep(request, tmp_path_factory.mktemp("late"))
-
-
-def test_a_deadline_holds_for_the_reference_too(late: Swept) -> None:
+    late = sweep(Request("toy", backends=("eager",), dtypes=("fp32",), device="cpu", policy=policy), tmp_path)
     (record,) = late.records().values()
     assert record.status == "timeout"
     assert re.search(r"reference.*\b(start|import)\b.*\b0 s", record.measurement.reason)

@@ -139,9 +139,9 @@ def leave_result(content: bytes) -> None:
     os._exit(0)
 
 
-def _print_gibibyte() -> None:
-    for _ in range(1024):
-        os.write(1, bytes(range(256)) * 4096)  # 1 GiB in all, most of it not UTF-8
+def _print_much() -> None:
+    for _ in range(64):
+        os.write(1, bytes(range(256)) * 4096)  # a MiB, most of it not UTF-8
 
 
 def start_grandchild() -> None:
@@ -165,7 +165,7 @@ HOST_OOM = canary("host-oom", "allocates memory until there is none", doing(_fil
 RAISES_AT_BUILD = canary("raises-at-build", "raises while it builds", doing(_fail))
 RAISES_AT_CALL = canary("raises-at-call", "raises at its second call", counting(_fail_once, before=True))
 GRANDCHILD = canary("grandchild", "leaves a process running, in its own session", doing(start_grandchild))
-NOISY = canary("noisy", "prints a gibibyte that is not text", doing(_print_gibibyte))
+NOISY = canary("noisy", "prints 64 MiB that are not text", doing(_print_much))
 
 
 # These give numbers that are wrong or not comparable.

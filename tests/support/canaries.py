@@ -123,14 +123,6 @@ def _lag_behind(
     return ModuleEngine(call)
 
 
-def _do_everything_wrong(
-    module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext
-) -> Engine:
-    return ModuleEngine(
-        lambda *tensors: nan(module(*tensors)), lambda: Proof(fell_back="eager", recompiles=("again",)), _moving()
-    )
-
-
 def _out_of_memory_when_bound_again(
     module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext
 ) -> Engine:
@@ -216,18 +208,13 @@ OOM_WHEN_CHECKED = canary(
 RAISES_AT_PROOF = canary("raises-at-proof", "raises when asked what it did", _object_when_asked)
 NAN = common.NAN
 WRONG_SHAPE = common.WRONG_SHAPE
-WRONG_DTYPE = canary("wrong-dtype", "gives halves", changing(lambda outputs: tuple(o.half() for o in outputs)))
-NO_OUTPUT = canary("no-output", "gives nothing", changing(lambda _outputs: ()))
 EXTRA_OUTPUT = canary("extra-output", "gives one too many", changing(lambda outputs: (*outputs, outputs[0])))
-BARE_TENSOR = canary("bare-tensor", "gives no tuple", changing(lambda outputs: outputs[0]))
 CACHED_OUTPUT = common.CACHED_OUTPUT
 STORED = canary("stored", "returns the outputs of its build, whatever the inputs", _store, runs_eagerly=False)
 STALE = canary("stale", "falls one call behind after a while", _lag_behind)
 HALF_PRECISION = common.HALF_PRECISION
 SILENT_EAGER = common.SILENT_EAGER
 RECOMPILES = canary("recompiles", "never stops compiling", changing(lambda outputs: outputs, _moving()))
-WRONG_AND_RECOMPILES = canary("wrong-and-recompiles", "is wrong and unsteady", changing(nan, _moving()))
-ALL_WRONG = canary("all-wrong", "fell back, is wrong and unsteady", _do_everything_wrong)
 
 # These are unusual but correct.
 GRANDCHILD = common.GRANDCHILD

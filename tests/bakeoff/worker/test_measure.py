@@ -189,4 +189,6 @@ def test_what_feeding_a_captured_graph_takes_is_stated_unless_calls_hold_it(copi
     found = measured(backend.build).input_copy
     assert found is not None
     assert found.in_call == copies
+    assert found.bytes == 4 * (16 * 32 + 1 + 2 * 64 * 32), "x, t, and the caches, which a graph reads in place as well"
+    assert (found.median_ms is None) == copies
     assert (len(found.samples_ns) >= 20) != copies

@@ -49,7 +49,7 @@ class Swept:
     sweep: str
     """Id of the sweep."""
     folder: Path
-    """Of the records."""
+    """Folder of the records."""
     stored: tuple[Stored, ...]
     """Records with their ids."""
     finals: tuple[StoredComparison, ...] = ()
@@ -193,7 +193,7 @@ def _option(option: str, value: object) -> list[str]:
 
 
 def _reference(given: Any, said: dict[str, Any], name: str | None) -> str:
-    """What `bakeoff sweep` is told: a text or function as it is, a live module as the folder that it was written to."""
+    """Return the reference for `bakeoff sweep`: a text or function as it is, of a live module its new folder."""
     if isinstance(given, str | Path):
         _refuse_facts(str(given), said, name)
         return str(given)

@@ -23,7 +23,7 @@ _FORM = "write pipeline:preset[options]/slot=backend[options]/dtype,...@device"
 
 @dataclass(frozen=True, slots=True)
 class SlotVariant:
-    """What fills one slot of a mix."""
+    """Variant that fills one slot of a mix."""
 
     slot: str
     backends: tuple[BackendUse, ...]
@@ -44,7 +44,7 @@ class Mix:
     pipeline: str
     preset: str
     options: tuple[tuple[str, OptionValue], ...]
-    """Those of the pipeline that differ from its defaults, in the order it declares them."""
+    """Options of the pipeline that differ from its defaults, in the order it declares them."""
     slots: tuple[SlotVariant, ...]
     """In the pipeline's order."""
     device: Device

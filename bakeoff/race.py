@@ -18,11 +18,11 @@ LARGEST_OFFSET = 2**20
 """Bytes: each process's heap begins at another offset, else memory layout may slow one side each time (Mytkowicz et
 al., ASPLOS 2009)."""
 _IDLE = 0.05
-"""Of a core: a side that takes more while others are measured is not idle."""
+"""Share of a core: a side that takes more while others are measured is not idle."""
 
 
 class Runs(Protocol):
-    """What takes part in rounds."""
+    """Worker that takes part in rounds."""
 
     @property
     def live(self) -> bool:
@@ -36,7 +36,7 @@ class Side(Runs, Protocol):
     """One of several processes. A context manager: entering it begins to open it, leaving it ends it."""
 
     beside: int
-    """How many others may open at the same time."""
+    """Number of others that may open at the same time."""
 
     def __enter__(self) -> object: ...
     def __exit__(
@@ -58,7 +58,7 @@ class Turns:
     order: tuple[int, ...]
     """In which they ran."""
     blocks: Mapping[int, Block]
-    """Of those that did not end instead."""
+    """Blocks of those that did not end instead."""
 
 
 def open_sides(

@@ -1,1 +1,1 @@
-"""From a variant to a folder that loads elsewhere, and its verification."""
+"""Exports a variant to a folder that loads elsewhere, and verifies it."""

@@ -1,4 +1,4 @@
-"""From a variant to a folder that loads elsewhere: its sample, its programs, its manifest, a first verification."""
+"""Exports a variant to a folder that loads elsewhere: its sample, its programs, its manifest, a first verification."""
 
 import contextlib
 import ctypes
@@ -39,7 +39,7 @@ from bakeoff.sweeps.progress import Progress
 from bakeoff.sweeps.row import measure_job
 
 FRAMES = 10
-"""Of a stream in the sample."""
+"""Frames of a stream in the sample."""
 _DEADLINE_S = 1800.0
 _HERE, _RENAME_EXCHANGE = -100, 2
 """AT_FDCWD and RENAME_EXCHANGE of renameat2(2)."""
@@ -49,7 +49,7 @@ _JANITOR = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ign
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What an export left at `folder`."""
+    """Result of an export, at `folder`."""
 
     folder: Path
     manifest: Manifest

@@ -1,4 +1,4 @@
-"""What an export writes: the variant that is asked for, and the other programs of its stream."""
+"""Plan of an export: the variant that is asked for, and the other programs of its stream."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -41,13 +41,13 @@ def plan_export(request: Request) -> Plan:
 
 
 def _usual(plan: Plan) -> Row:
-    """Where no dtype is asked for: in the device's 16-bit dtype, of the first options that can run in it."""
+    """Return the row where no dtype is asked for: the first options that run in the device's 16-bit dtype."""
     half = host.half_dtype(plan.rows[0].subject.device)
     return next((row for row in plan.rows if row.variant.dtype == half and row.never_runs is None), plan.rows[0])
 
 
 def artifact_format(row: Row) -> ArtifactFormat | None:
-    """That of the row's last backend; None for a user's own backend, which another host could not open."""
+    """Return the row's last backend's format; None for a user's own backend, which another host could not open."""
     reference = row.steps[-1].backend
     return resolve_backend(reference).artifact if reference in backend_names() else None
 

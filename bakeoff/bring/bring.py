@@ -1,4 +1,4 @@
-"""From what a user typed as a model of theirs to a described folder in the cache.
+"""Turns a user's model into a described folder in the cache.
 
 A model is run once, and again where code or libraries changed.
 """
@@ -153,7 +153,7 @@ def bring(
 
 
 def _read_again(about: About) -> tuple[Source, str, str]:
-    """As `read_source` for what a description was made of; a factory runs in the folder that it ran in before."""
+    """Do what `read_source` does for a description's source; a factory runs in the folder that it ran in before."""
     known = about.source
     source, name, preset = read_source(f"{known.path}:{known.function}" if known.function else known.path)
     return msgspec.structs.replace(source, working_folder=known.working_folder), name, preset

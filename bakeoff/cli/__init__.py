@@ -57,7 +57,7 @@ def _run() -> int | str | None:
 
 
 def _say_if_possible(text: str) -> None:
-    """After SIGHUP there is no terminal any more."""
+    """Print the text; after SIGHUP there is no terminal any more."""
     with contextlib.suppress(OSError):
         say(text)
 

@@ -1,4 +1,4 @@
-"""What the commands share: reading options, printing JSON, warnings and errors."""
+"""Shared by the commands: reading options, printing JSON, warnings and errors."""
 
 import shlex
 import sys

@@ -1,4 +1,4 @@
-"""What `bakeoff --help` prints: the commands by what one wants to do, each as in an example, with what it does."""
+"""Text of `bakeoff --help`: the commands by what one wants to do, each as in an example, with what it does."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ EXAMPLES = {
         "cache": "cache --clear",
     },
 }
-"""By group and command what one types after `bakeoff`."""
+"""Words to type after `bakeoff`, by group and command."""
 
 
 class Overview(TyperGroup):

@@ -263,7 +263,7 @@ def _nsight(tool: Literal["nsys", "ncu"]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How a command runs and prints, apart from what is run."""
+    """Options of how a command runs and prints, apart from what is run."""
 
     note: str
     resume: bool

@@ -28,7 +28,7 @@ _HEADINGS = (
     "", Heading("ms", numeric=True), Heading("95 % interval", numeric=True, leaves=2),
     Heading("vs eager fp32", numeric=True, leaves=1), "status", Heading("", leaves=3),
 )  # fmt: skip
-"""Of a row's name, its figures, and why it has none."""
+"""Headings of a row's name, its figures, and why it has none."""
 _SILENCE_S = 30.0
 """Without a line after which the next phase is one, where lines are written."""
 _REFRESHES = 1
@@ -134,7 +134,7 @@ class TerminalProgress:
         self.tell(what, record.status, "  ".join(filter(None, parts)))
 
     def __rich__(self) -> Group:
-        """What is drawn: the rows so far, what runs, and the times; no more lines than the terminal has."""
+        """Draw the rows so far, what runs, and the times; no more lines than the terminal has."""
         running, counted = tuple(self._running), never_run([*self._records.values()])
         notes = [Text(counted, "dim")] if counted else []
         times = f"{_spoken(time.monotonic() - self._began)} so far"
@@ -237,7 +237,7 @@ def _sentence(event: Event) -> str:
 
 
 def _spoken(seconds: float, step: int = 1) -> str:
-    """As in `40 s`, `4 min` or `2 h 5 min`; seconds in steps of so many."""
+    """Format a time as `40 s`, `4 min` or `2 h 5 min`; seconds in steps of so many."""
     if seconds < 100:
         return f"{round(seconds / step) * step} s"
     minutes = round(seconds / 60)

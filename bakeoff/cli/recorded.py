@@ -29,7 +29,7 @@ MOST_SETS = 4
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How recorded modules are swept, as it was typed."""
+    """Options of a sweep of recorded modules, as typed."""
 
     backends: list[str] | None
     dtype: list[str] | None
@@ -58,7 +58,7 @@ class Asked:
 
     @property
     def budget_s(self) -> float:
-        """Of all sweeps together; 0 for none. Raises BakeoffError for what is no time."""
+        """Budget of all sweeps together; 0 for none. Raises BakeoffError for what is no time."""
         from bakeoff.plan.budget import parse_budget
 
         return parse_budget(self.budget) if self.budget is not None else 0.0
@@ -85,7 +85,7 @@ class _Planned:
     folder: str
     plan: "Plan"
     seconds: float
-    """That the sweep is expected to take."""
+    """Time that the sweep is expected to take."""
 
     def within(self, budget_s: float) -> "_Planned":
         return replace(self, plan=replace(self.plan, request=replace(self.plan.request, budget_s=budget_s)))
@@ -171,7 +171,7 @@ def sweep_recorded(recorded: Sequence["Recorded"], asked: Asked, told: dict[str,
 
 
 def _plan_all(recorded: Sequence["Recorded"], asked: Asked, told: dict[str, object]) -> tuple[Sequence[_Planned], int]:
-    """Those that can be swept, with a budget the cheapest first, and the exit code that the others lead to."""
+    """Return the sweeps that can run, with a budget the cheapest first, and the exit code that the others lead to."""
     planned, code = [], 0
     for one in recorded:
         if one.problem:
@@ -219,7 +219,7 @@ def _plan(one: "Recorded", asked: Asked) -> _Planned:
 
 
 def _overview(planned: Sequence[_Planned]) -> str:
-    """What is about to run, in all."""
+    """Summarise what is about to run."""
     minutes = sum(one.seconds for one in planned) / 60
     each = ", ".join(f"{one.name} {counted(len(one.plan.rows), 'row')}" for one in planned)
     return f"\nto sweep: {each}; about {minutes:.0f} min in all"

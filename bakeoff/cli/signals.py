@@ -20,7 +20,7 @@ class Received:
 
     @property
     def exit_code(self) -> int:
-        """As a shell reports a process that the signal ended (POSIX, 2.8.2)."""
+        """Exit code as of a shell for a process that the signal ended (POSIX, 2.8.2)."""
         return 128 + self.number
 
 

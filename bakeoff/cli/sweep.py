@@ -253,8 +253,8 @@ def exit_code(done: "Done", strict: bool) -> int:
 def _subject(
     typed: str, presets: tuple[str, ...], workloads: tuple[str, ...], runs: str | None
 ) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """What is swept: a table's title is its component, preset and workload, and of a model that only the records know
-    its file. Raises BakeoffError where that is gone."""
+    """Return what is swept: a table's title is its component, preset and workload, and of a model that only the records
+    know its file. Raises BakeoffError where that is gone."""
     from bakeoff.bring.bring import is_brought
     from bakeoff.models import component_names
     from bakeoff.plan.brought import is_described

@@ -29,14 +29,14 @@ _OUTSIDE = "outside modules"
 
 @dataclass(frozen=True, slots=True)
 class AtFloor:
-    """What is left to gain down to the time of a module's work in its own dtype at this machine's peak rates."""
+    """Possible gain down to the time of a module's work in its own dtype at this machine's peak rates."""
 
     floor_ms: float
-    """Of all its calls in a pass."""
+    """Time of all its calls in a pass."""
     saved_ms: float
     speedup: float
     source: str
-    """Of the device's peak rates: `datasheet` or `measured`."""
+    """Source of the device's peak rates: `datasheet` or `measured`."""
     above: bool
     """The module is faster than its floor: the ceilings are too low for it."""
 
@@ -52,9 +52,9 @@ class Candidate:
     ns: tuple[int, ...]
     """In each pass, with all below it."""
     share: float
-    """Of all passes together."""
+    """Share of all passes together."""
     speedup: float
-    """Of the whole pass, if this took no time at all; inf where there is nothing else."""
+    """Speedup of the whole pass, if this took no time at all; inf where there is nothing else."""
     flops: int | None
     """In a pass."""
     at_floor: AtFloor | None = None
@@ -149,7 +149,7 @@ def document(what: str, inspection: Inspection, found: Sequence[Candidate], dept
 
 
 def _runs(runs: str) -> str:
-    """As an option of a command that is named."""
+    """Return it as an option of a command."""
     return f" --runs {shlex.quote(runs)}" if runs else ""
 
 
@@ -167,7 +167,7 @@ def recorded(found: Sequence[Recorded]) -> Listed | None:
 
 
 def overhead(inspection: Inspection) -> float:
-    """How much longer the median instrumented pass took than the median plain one, as a share."""
+    """Return how much longer the median instrumented pass took than the median plain one, as a share."""
     return median(inspection.whole_ns) / median(inspection.plain_ns) - 1
 
 

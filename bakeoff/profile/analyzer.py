@@ -12,7 +12,7 @@ from typing import Any
 from bakeoff.profile.plain import number, plain, whole
 
 MOST_MS = 86_400_000.0
-"""Of one step or block: a day. Totals of a record are 64-bit nanoseconds. Memory in MiB has the same limit."""
+"""Largest time of one step or block: a day; totals are 64-bit nanoseconds. Memory in MiB has the same limit."""
 MOST_FRAMES = 1_000_000
 MOST_PARAMETERS = (1 << 63) - 1
 
@@ -123,7 +123,7 @@ class DiffusionAnalyzer:
         return str(name), size, str(kind)
 
     def get_diffusion_analysis(self) -> dict[str, Any] | None:
-        """Of steps: times in ms, mean timestep, and rates; None where none was recorded."""
+        """Return the figures of steps: times in ms, mean timestep, and rates; None where none was recorded."""
         steps = self._steps
         if not steps.count:
             return None
@@ -132,7 +132,7 @@ class DiffusionAnalyzer:
         return found | (self._rates(self._blocks, "blocks") if self._blocks.count else self._rates(steps, "steps"))
 
     def get_block_analysis(self) -> dict[str, Any] | None:
-        """Of blocks: times in ms, memory in MiB as the caller gave it, and rates; None where none was recorded."""
+        """Return the figures of blocks: times in ms, memory in MiB as given, rates; None where none was recorded."""
         blocks = self._blocks
         if not blocks.count:
             return None

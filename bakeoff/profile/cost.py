@@ -1,4 +1,4 @@
-"""What recording costs: an empty range on this machine, and whether a session spends more than it may."""
+"""Measures what recording costs: an empty range on this machine, and whether a session spends more than it may."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What callers measured themselves, or counted: steps and blocks, frames that were delivered.
+"""Counts that callers measured themselves: steps and blocks, frames that were delivered.
 
 A wrong value becomes an event that is marked as failed. At the end of a session its counts are events.
 """
@@ -62,7 +62,7 @@ class Counts:
     analyzer: DiffusionAnalyzer
     stream: StreamCount = field(default_factory=StreamCount)
     metadata: dict[str, Any] = field(default_factory=dict)
-    """What was told last of each stage."""
+    """The newest metadata of each stage."""
     _compiled: int = field(default_factory=compiled)
     """Frames that torch had compiled when the last block was recorded."""
     _lock: RLock = field(default_factory=RLock)

@@ -256,7 +256,7 @@ def _called(
     kwargs: Kwargs,
     failed: object = None,
 ) -> Any:
-    """What a caller's function makes of the arguments; `failed` where it raises, which is an event."""
+    """Return what a caller's function makes of the arguments; `failed` where it raises, which is an event."""
     if given is None:
         return None
     try:
@@ -292,7 +292,7 @@ def _takes_two(function: Callable[..., Any]) -> bool:
 
 
 def _argument(what: str, function: Callable[..., Any], given: object) -> Callable[[Bound], Any] | None:
-    """How a value is had from the arguments of a call. Raises BakeoffError for what is no parameter and no function."""
+    """Return how to read a value from a call's arguments. Raises BakeoffError for what is no parameter or function."""
     if given is None or callable(given):
         return given
     known = list(inspect.signature(function).parameters)

@@ -26,7 +26,7 @@ from bakeoff.record.session import SESSION_SCHEMA, RankFacts, SessionRecord, vio
 RECORD, PAGE, REPORT, SAMPLES = ".session.json", ".html", ".report.json", ".samples.jsonl"
 """Endings of what belongs to one session; the rest of the names is the same."""
 MOST_BYTES = 64 << 20
-"""Of a record that is read; one of 10,000 units has less than 4 MiB."""
+"""Largest size of a record that is read; one of 10,000 units has less than 4 MiB."""
 _HASH = 12
 _NAMED_HASH = re.compile(rf"(?:-\d{{8}}T\d{{6}}Z|^rank-\d{{5}})-([0-9a-f]{{{_HASH}}}){re.escape(RECORD)}$")
 _LARGEST = 2**63
@@ -49,7 +49,7 @@ def write_session(record: SessionRecord, settings: Settings) -> tuple[Path, ...]
 
 
 def reports_of(path: Path, record: SessionRecord, settings: Settings) -> tuple[Path, ...]:
-    """What `generate_final_report` and `report_format` ask for beside a record's file: JSON and page.
+    """Write what `generate_final_report` and `report_format` ask for beside a record's file: JSON and page.
 
     Ranks have none: `bakeoff session aggregate` makes a page of them all, `bakeoff session show --html` of one.
     """
@@ -73,7 +73,7 @@ def check_writable(name: str, settings: Settings, rank: RankFacts | None) -> Non
 
 
 def raw_file(name: str, started_wall_ns: int, settings: Settings, rank: RankFacts | None = None) -> Path | None:
-    """Where a monitor writes every sample of this process's session; None where settings do not ask for it.
+    """Return the file in which a monitor writes every sample of this session; None where settings do not ask for it.
 
     `write_session` of a record with the same name and start renames it.
     """
@@ -113,7 +113,7 @@ def read_session(path: Path) -> SessionRecord:
 
 
 def page_path(record: Path) -> Path:
-    """Where the page of a record's file lies."""
+    """Return the path of a record's page."""
     return record.with_name(record.name.removesuffix(RECORD) + PAGE)
 
 

@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Callback = Callable[[Args, Kwargs], Mapping[str, Any]]
 """Gets the positional and the keyword arguments of a call."""
 _Opened = Callable[[Profiler, Args, Kwargs, bool], AbstractContextManager[object] | None]
-"""As in `wrap`, with the profiler of the call, and without `self` among the positional arguments."""
+"""Function of a call as in `wrap`, with the profiler, and without `self` among the positional arguments."""
 
 
 def profile_method(stage_name: str | None = None, metadata: Mapping[str, Any] | None = None) -> Callable[[F], F]:
@@ -175,7 +175,7 @@ def _block_of_caller(profiler: Profiler, name: str, ask: Callable[[], "Told"]) -
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a callback told of a call; nothing where it raised, and then `error` says what."""
+    """Return value of a callback about a call; nothing where it raised, and then `error` says what."""
 
     data: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
@@ -240,7 +240,7 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def _required(name: str, profiler: Profiler, told: Told, key: str) -> Mapping[str, Any] | None:
-    """What was told, if it has this key; else a failed event."""
+    """Return what the callback returned if it has this key; else record a failed event."""
     if key in told.data:
         return told.data
     profiler.add_event(name, {"error": told.error or f"the callback gives no '{key}'"}, failed=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bakeoff.profile.session import Session
 
 MOST_SHARE = 0.005
-"""Of the interval that a refresh may take of one core."""
+"""Largest share of the interval that a refresh may take of one core."""
 _COUNTED = 3
 """Refreshes whose cheapest decides that: the first ones also load what they need."""
 _PATIENCE_S = 1.0
@@ -157,7 +157,7 @@ class Live:
 
 
 def _put_all_back() -> None:
-    """In a forked child, where no thread would release rich's locks."""
+    """Reset all in a forked child, where no thread would release rich's locks."""
     for live in list(_running):
         live._put_back()
 
@@ -194,7 +194,7 @@ def _progress(now: "Snapshot") -> str:
 
 
 def _shares(now: "Snapshot") -> str:
-    """Of the session so far, the longest first; those that are left out are in the last figure."""
+    """Return the shares of the session so far, the longest first; the last figure sums up those left out."""
     if now.ns <= 0 or not now.phases:
         return ""
     longest = sorted(now.phases.items(), key=lambda pair: -pair[1])

@@ -60,7 +60,7 @@ class Profiler:
             shown = f"{plain(frames_per_block)[0]!r:.80}"
             raise BakeoffError(f"frames_per_block is {shown}; give a whole number", "bad-option")
         self.config = Settings.from_mapping(settings) if isinstance(settings, Mapping) else settings or Settings()
-        """What the settings of the next session are made from."""
+        """Config from which the settings of the next session are made."""
         self.settings = _settings(self.config)
         self.device = device
         self.parallelism = parallelism
@@ -68,9 +68,9 @@ class Profiler:
         self.clock: Callable[[], int] = perf_counter_ns
         """Monotonic nanoseconds; sessions read it when they are made."""
         self.models: dict[str, dict[str, Any]] = {}
-        """What `record_model_parameters` told; it is part of all later sessions."""
+        """Models given to `record_model_parameters`; they are part of all later sessions."""
         self.before = self.fresh_recording()
-        """What is recorded outside sessions, for the next one: ranges (units are no more than that), events, models."""
+        """Recording outside sessions, kept for the next one: ranges (units are no more than that), events, models."""
         self.last_session: Session | None = None
         """The one that was opened last; its `record` and `files` are there once it has ended."""
         self._started: Session | NoSession | None = None
@@ -174,7 +174,7 @@ class Profiler:
 
     @property
     def recording(self) -> Recording | NoSession | None:
-        """Where things are recorded now; None where nowhere."""
+        """Open recording; None where nothing is recorded."""
         found = current()
         if found.is_open and isinstance(found, NoSession):
             return found
@@ -183,13 +183,13 @@ class Profiler:
 
     @property
     def counts(self) -> Counts | None:
-        """Of the open session, else of what comes before the next one; None where nothing is recorded."""
+        """Counts of the open session, else of what comes before the next one; None where nothing is recorded."""
         found = self.recording
         return found.counts if isinstance(found, Recording) else None
 
     @property
     def diffusion_analyzer(self) -> DiffusionAnalyzer:
-        """Of the open session, else of the last one."""
+        """Analyzer of the open session, else of the last one."""
         session = self.current_session or self.last_session
         return (self.before if session is None else session.recording).counts.analyzer
 
@@ -295,7 +295,7 @@ class Profiler:
         return Recording(self.clock, self.settings.max_data_points, analyzer)
 
     def take_before(self) -> Recording:
-        """What was recorded outside sessions; from now on there is nothing."""
+        """Return what was recorded outside sessions, and begin anew."""
         with self._lock:
             taken, self.before = self.before, self.fresh_recording()
         return taken
@@ -313,7 +313,7 @@ class Profiler:
 
 
 InferixProfiler = Profiler
-"""As Inferix' guides call it."""
+"""Name in Inferix' guides."""
 
 
 def _settings(config: Settings | ProfilingConfig) -> Settings:
@@ -359,7 +359,7 @@ installed: list[Profiler] = []
 
 @dataclass(slots=True)
 class Unheard:
-    """What is known of calls of decorated functions that no profiler hears of."""
+    """State of calls of decorated functions while no profiler records them."""
 
     is_possible: bool = False
     """A profiler that is on was made, none was installed since, and nobody was told."""
@@ -380,8 +380,8 @@ def tell_unheard() -> None:
 
 
 def recording_now() -> Recording | NoSession | None:
-    """Where ranges of decorators go: to the session of this context, else to what the installed profiler keeps for the
-    next one; None where nothing is recorded."""
+    """Return where decorators record ranges: in this context's session, else in what the installed profiler keeps for
+    the next one; None where nothing is recorded."""
     found = current()
     if found.is_open:
         return found.recording

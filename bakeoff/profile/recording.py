@@ -57,7 +57,7 @@ class Recording:
         """Called every so many ranges."""
         self.has_stages = self.has_units = self.has_phases = self.has_steps = self.has_models = True
         self.heir: Callable[[], Recording] | None = None
-        """What ranges go to after the end."""
+        """Recording that ranges go to after the end."""
         self._points = points
         self._sampled: dict[str, tuple[Series, str]] = {}
         self.root = Range(self, "session", "")
@@ -147,7 +147,7 @@ class Recording:
             entry[0].add(t_ns, found)
 
     def series(self) -> tuple[SeriesRecord, ...]:
-        """Of units, phases and the user, with times from the start."""
+        """Return the series of units, phases and the user, with times from the start."""
         started = self.root.started_ns
         with self.lock:
             own = [
@@ -201,7 +201,7 @@ class EventLog:
             self.dropped += earlier.dropped + len(together) - len(self._events)
 
     def events(self, session_ns: int) -> tuple[SessionEvent, ...]:
-        """With times from the session's start, which was at `session_ns`: events before it have negative ones."""
+        """Return the events with times from the session's start at `session_ns`; earlier events have negative ones."""
         with self._lock:
             return tuple(SessionEvent(t_ns - session_ns, name, data, bad) for t_ns, name, data, bad in self._events)
 
@@ -265,7 +265,7 @@ class Snapshot:
     units: int
     frames: int
     frames_per_s: float | None
-    """Of the last 20 units, as `units_per_s`; None without units, and where none tells its frames."""
+    """Rate over the last 20 units, as `units_per_s`; None without units, and where none has its frames."""
     units_per_s: float | None
     phases: Mapping[str, int]
     """Nanoseconds by phase so far, without the phases within them and with their steps; ranges outside units too."""

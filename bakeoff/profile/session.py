@@ -71,7 +71,7 @@ class Session:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """What was written at its end, the record first; waits for the process that makes the page and its JSON."""
+        """Files written at its end, the record first; waits for the process that makes the page and its JSON."""
         return self._files if self._reports is None else (*self._files, *self._reports.wait())
 
     def __enter__(self) -> "Session":
@@ -305,7 +305,7 @@ class Session:
 
     @contextmanager
     def _survived(self, code: SessionCode, text: str) -> Iterator[None]:
-        """What fails within it is a finding: it must not end the pipeline."""
+        """Turn an error within it into a finding: it must not end the pipeline."""
         try:
             yield
         except Exception as error:  # noqa: BLE001  # as above
@@ -313,7 +313,7 @@ class Session:
 
 
 class NoSession:
-    """What `current()` gives outside sessions, and a profiler that is off: the methods of a session, doing nothing.
+    """Result of `current()` outside sessions, and of a profiler that is off: the methods of a session, doing nothing.
 
     In a unit of a pipeline's loop (bakeoff.Pipeline) it is one that is open: the loop is given phases and steps.
     """
@@ -334,7 +334,7 @@ class NoSession:
 
     @property
     def recording(self) -> "NoSession":
-        """What decorators open ranges in."""
+        """Recording in which decorators open ranges."""
         return self
 
     def __enter__(self) -> "NoSession":
@@ -376,7 +376,7 @@ class NoSession:
 NO_SESSION = NoSession()
 current_session: ContextVar[Session | NoSession | None] = ContextVar("bakeoff_session", default=None)
 fallback: list[Callable[[], Session | None]] = []
-"""Of the installed profiler: its open session, for threads that have no context of their own."""
+"""Functions that return the installed profiler's open session, for threads that have no context of their own."""
 
 
 def current() -> Session | NoSession:
@@ -393,7 +393,7 @@ def current() -> Session | NoSession:
 
 
 def status(error: BaseException | None) -> str:
-    """How a session ended: `ok`, `interrupted` or `failed: ValueError: ...`."""
+    """Return how a session ended: `ok`, `interrupted` or `failed: ValueError: ...`."""
     if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
         return "ok"
     if isinstance(error, KeyboardInterrupt | GeneratorExit) or type(error).__name__ == "CancelledError":

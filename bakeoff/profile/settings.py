@@ -27,14 +27,14 @@ MOST_TAGS, MOST_TAG_LETTERS = 64, 1024
 _REPR = reprlib.Repr()
 _REPR.maxlevel = 2
 MOST_BYTES = 1 << 20
-"""Of a settings file."""
+"""Largest size of a settings file."""
 _INT64 = 1 << 63
 """JSON of a record holds 64-bit integers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is recorded and shown. The defaults record nothing."""
+    """Settings of what is recorded and shown. The defaults record nothing."""
 
     enabled: bool = False
     real_time_display: bool = False
@@ -51,7 +51,7 @@ class Settings:
     monitor_gpu_power: bool = True
     """Power, energy, clocks and reasons for lower clocks."""
     monitor_cpu_usage: bool = True
-    """Of the process and all it started, the machine's load, and the CPU's energy where RAPL tells it."""
+    """CPU time of the process and all it started, the machine's load, and the CPU's energy where RAPL has it."""
     monitor_system_memory: bool = True
     generate_final_report: bool = True
     """Write the page or JSON at the end of a session; the record is written in any case."""
@@ -60,7 +60,7 @@ class Settings:
     """Write every sample of the monitors beside the record."""
     output_dir: str = "profiles"
     max_data_points: int = 2_000
-    """Of a series; neighbours merge beyond it."""
+    """Largest number of points of a series; neighbours merge beyond it."""
     profile_diffusion_steps: bool = True
     """Record steps, the finest level."""
     profile_block_computation: bool = True
@@ -92,7 +92,7 @@ class Settings:
 
     @classmethod
     def production(cls) -> "Settings":
-        """What costs least: memory and use of the GPU once a second, JSON at the end."""
+        """Return the settings that cost least: memory and use of the GPU once a second, JSON at the end."""
         return cls(
             enabled=True,
             gpu_monitor_interval=1.0,

@@ -62,7 +62,7 @@ class StageTree:
     def __init__(self) -> None:
         self.root = Stage("", "session", 0)
         self.nowhere = Stage(OTHERS, "stage", MOST_DEPTH)
-        """Where ranges go that are not kept; it belongs to no parent, so that their time stays with what is kept."""
+        """Stage of ranges that are not kept; it belongs to no parent, so that their time stays with what is kept."""
         self._count = 1
 
     def child(self, parent: Stage, kind: RangeKind, name: object) -> Stage:

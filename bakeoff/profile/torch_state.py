@@ -1,5 +1,5 @@
-"""What a session asks of a torch that the pipeline has imported: whether it profiles, how much it has compiled, and
-times of ranges on a CUDA device, by an event at each border that is read after the unit without waiting for the device.
+"""Reads a torch that the pipeline has imported: whether it profiles, how much it has compiled, and times of ranges on a
+CUDA device, by an event at each border that is read after the unit without waiting for the device.
 
 Only making a DeviceClock imports torch; every function asks the modules that are loaded, in well below a microsecond.
 """
@@ -70,7 +70,7 @@ class DeviceClock:
         self.unread = 0
         """Ranges without a device time."""
         self.error = ""
-        """What stopped it."""
+        """Error that stopped it."""
 
     def uuid(self) -> str:
         """The device's UUID as NVML writes it; "" where torch does not tell."""

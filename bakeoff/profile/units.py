@@ -79,7 +79,7 @@ class FinishedUnit:
     """Time by phase, without the phases within it."""
     spans: Sequence[SpanTime]
     depth: int
-    """Of the unit among the ranges of the session."""
+    """Depth of the unit among the ranges of the session."""
 
 
 @dataclass(slots=True)
@@ -206,7 +206,7 @@ class UnitBook:
         return (frames * 1e9 / wall_ns if frames else None), count * 1e9 / wall_ns
 
     def totals(self) -> tuple[UnitTotals, ...]:
-        """In the order in which kinds were met."""
+        """Return the totals in the order in which kinds were met."""
         with self._lock:
             return tuple(
                 UnitTotals(

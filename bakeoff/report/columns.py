@@ -24,7 +24,7 @@ from bakeoff.report.wording import fit_text, items_per_s, rate_text
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a column's value depends on besides the record itself."""
+    """Facts that a column's value depends on besides the record itself."""
 
     id: str
     """The record's name, that of its file."""
@@ -33,11 +33,11 @@ class Context:
     ceilings: tuple[Ceiling, ...] = ()
     """The set that the floors of all rows of the group are computed from."""
     stale: str | None = None
-    """Why the row must not be compared with the others of its group; None where it may."""
+    """Reason why the row must not be compared with the others of its group; None where it may."""
     winner: bool = False
     """Whether it was faster in a final between the two best rows of the group."""
     objective: Objective = LATENCY
-    """What the table is for."""
+    """Objective of the table."""
 
 
 def _itself(value: Any) -> Any:
@@ -57,9 +57,9 @@ class Column:
     format: Callable[[Any], str] = str
     """A value as plain text; pages escape it themselves."""
     order: Callable[[Any], float | str] = _itself
-    """What rows are sorted by."""
+    """Value that rows are sorted by."""
     data: Callable[[Any], Any] = _itself
-    """What `--json` holds."""
+    """Value in `--json`."""
     numeric: bool = True
     optional: bool = False
     """Left out of tables in which no row has it."""
@@ -158,7 +158,7 @@ def _seconds(wall_s: float | None, cpu_s: float | None) -> str:
 
 
 def _by_build(build: BuildCost) -> float:
-    """What rows are sorted by; those whose cost is not known come last."""
+    """Return the value that rows are sorted by; those whose cost is not known come last."""
     known = [cost for cost in (build.build_s, build.cpu_s) if cost is not None]
     return known[0] if known else inf
 
@@ -209,7 +209,7 @@ def _rate(ms: float | None) -> float | None:
 
 
 def _against(record: Record, baseline: Record | None) -> Speedup | None:
-    """Only rows that are ok are ranked."""
+    """Return the speedup over the baseline; only rows that are ok are ranked."""
     return speedup(record, baseline) if record.status == "ok" else None
 
 

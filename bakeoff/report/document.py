@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # pages without figures need neither numpy nor the schema of 
 
 _NUMBER = re.compile(r"[+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?")
 Tone = Literal["", "good", "open", "bad", "faint"]
-"""What a text says of its subject: `open` is a question without an answer yet, `faint` may be skipped."""
+"""Tone of a text about its subject: `open` is a question without an answer yet, `faint` may be skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Cell:
 
     text: str
     order: float | str = ""
-    """What an HTML page sorts rows by; "" is last."""
+    """Value by which an HTML page sorts rows; "" is last."""
     link: Link | None = None
     tone: Tone = ""
     strong: bool = False
@@ -44,9 +44,9 @@ class Heading:
     explanation: str = ""
     numeric: bool = False
     leaves: int = 0
-    """Where a terminal is too narrow, columns with the highest number leave first; 0 never leaves."""
+    """Rank by which columns leave a terminal that is too narrow, the highest first; 0 never leaves."""
     key: str = ""
-    """What `--columns` chooses it by."""
+    """Name of it in `--columns`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """What a program printed, line by line with its spaces."""
+    """Output of a program, line by line with its spaces."""
 
     texts: tuple[str, ...]
 
@@ -167,12 +167,12 @@ def section(heading: str, made: Iterable[Block | Section | None]) -> Section | N
 
 
 def blocks(*made: Block | Section | None) -> tuple[Block | Section, ...]:
-    """Those that are there."""
+    """Return those that are not None."""
     return tuple(block for block in made if block is not None)
 
 
 def legend(headings: Iterable[Heading]) -> Listed | None:
-    """What the columns mean that do not explain themselves, each once; None where all do."""
+    """Explain the columns that do not explain themselves, each once; None where all do."""
     return listed((Text(heading.explanation, heading.text) for heading in headings if heading.explanation), "Columns")
 
 

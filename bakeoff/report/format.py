@@ -42,7 +42,7 @@ def origin(created: str, made: str, commit: str, dirty: bool) -> str:
 
 
 def shorten(text: str, letters: int) -> str:
-    """At most `letters` of a text on one line; the middle is left out, since variants differ at both ends."""
+    """Shorten a text to `letters` on one line, without its middle, since variants differ at both ends."""
     line = one_line(text)
     if len(line) <= letters:
         return line

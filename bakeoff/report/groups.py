@@ -98,7 +98,7 @@ _SHARE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """How many times faster a record is than its baseline, by the medians of the latency clock."""
+    """Ratio by which a record is faster than its baseline, by the medians of the latency clock."""
 
     ratio: float
     shown: bool
@@ -109,7 +109,7 @@ class Speedup:
 
 
 def group_key(record: Record) -> tuple[str, str, int, int, str, int, int, str]:
-    """What must be equal for two records to be compared. It holds the config, since a preset's config may change."""
+    """Return what must be equal for two records to be compared. It holds the config, since a preset's may change."""
     return (
         record.variant.subject,
         record.machine.id,
@@ -199,12 +199,12 @@ def _with_machine_id(table: Table) -> Table:
 
 
 def current(rows: Sequence[Stored]) -> list[Stored]:
-    """Those of a group's rows that are not stale."""
+    """Return the rows of a group that are not stale."""
     return [entry for entry, reason in zip(rows, stale_reasons(rows), strict=True) if reason is None]
 
 
 def stale_reasons(rows: Sequence[Stored]) -> list[str | None]:
-    """For each row of a group, why it must not be compared with the newest one; None where it may.
+    """Return for each row of a group why it must not be compared with the newest one; None where it may.
 
     The newest row with figures counts, or the newest of all where none has figures: a row that could not be measured
     must not replace those that were. Of rows with the same backend that are current otherwise, the newest decides which
@@ -240,7 +240,7 @@ def stated_over(found: Mapping[str, Record]) -> Record | None:
 
 
 def _differs(record: Record, newest: Record) -> str | None:
-    """How the record's code, times of sampling or libraries differ from the newest's; None if they do not."""
+    """Return how the record's code, times of sampling or libraries differ from the newest's; None if they do not."""
     ours, here = basis_of(record), basis_of(newest)
     found = []
     if ours.component != here.component:

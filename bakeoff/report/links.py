@@ -1,4 +1,4 @@
-"""Where the files of records and the pages of machines are, as links from one page to another."""
+"""Links from one page to another: to the files of records and the pages of machines."""
 
 import posixpath
 from collections.abc import Callable, Iterable

@@ -60,7 +60,7 @@ def source_of(records: Records, text: str) -> str:
 
 
 def unknown(records: Records, text: str) -> BakeoffError:
-    """What is said of a text that names nothing: the nearest of all known names, and those that have records."""
+    """Return the error for a text that names nothing: the nearest of all known names, and those that have records."""
     held = list(dict.fromkeys(_name(record) for record in _every(records)))
     others = [name for name in (*component_names(), *pipeline_names()) if name not in held]
     near = meant(text, [*held, *others, *_sources(records)])

@@ -63,7 +63,7 @@ def reason_code(record: Record) -> str:
 
 
 def overlapped_text(rows: Sequence[Stored]) -> str | None:
-    """What `cpu` means in the builds' column; None where no row was built while others were."""
+    """Explain `cpu` in the builds' column; None where no row was built while others were."""
     builds = [entry.record.measurement.build for entry in rows]
     if not any(build is not None and build.shown_as_cpu for build in builds):
         return None
@@ -82,7 +82,7 @@ def selftest_text(record: Record | PipelineRecord) -> str:
 
 
 def ceilings_text(known: KnownCeilings) -> str | None:
-    """How far the sets of ceilings that floors were computed from differ; None where there are not two."""
+    """Describe how far the sets of ceilings that floors were computed from differ; None where there are not two."""
     if known.sets < 2:
         return None
     differ = ", ".join(f"{_RATES.get(kind, kind)} by {ratio:.2f}x" for kind, ratio in known.apart.items())
@@ -174,7 +174,7 @@ def spread_text(record: Record, found: Spread) -> str:
 
 
 def spread_lines(rows: Iterable[Stored], every: Iterable[Stored]) -> list[str]:
-    """What `spreads` found as sentences, then which build a table shows where there are several."""
+    """Describe in sentences what `spreads` found, then which build a table shows where there are several."""
     found = spreads(rows, every)
     lines = [spread_text(entry.record, each) for entry, each in found]
     return [*lines, BUILDS_LEGEND] if any(each.builds > 1 for _, each in found) else lines
@@ -249,7 +249,7 @@ def _throttled(seen: Monitored) -> Iterator[str]:
 
 
 def _cost(seen: Monitored) -> Iterator[str]:
-    """What sampling took of one core, by the median cost of a sample in its interval."""
+    """Describe what sampling took of one core, by the median cost of a sample in its interval."""
     if seen.cost is None:
         return
     every = ", ".join(f"{group} every {seconds:g} s" for group, seconds in seen.cost.ran_s.items())
@@ -265,7 +265,7 @@ def spent(spent_s: Mapping[str, float]) -> str:
 
 
 def out_of_time(what: OutOfTime, stored: Sequence[Stored], resume: str) -> tuple[Block | Section, ...]:
-    """What was left out for lack of time, and `resume`, the command that goes on."""
+    """Describe what was left out for lack of time, with `resume`, the command that goes on."""
     tried = [entry.record.status in MEASURED for entry in stored if entry.record.wall_s]
     notes = [Text(_progress(what, sum(tried), len(tried)), tone="open")]
     if what.left_out:

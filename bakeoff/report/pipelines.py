@@ -24,7 +24,7 @@ class MixRow:
     against: str = ""
     """Name of that baseline: the eager mix, or the first one of a run without it."""
     stale: str = ""
-    """Why it must not be compared with the rows of its table; "" for these."""
+    """Reason why it must not be compared with the rows of its table; "" for these."""
 
     @property
     def record(self) -> PipelineRecord:
@@ -57,7 +57,7 @@ def pipeline_tables(runs: Iterable[StoredPipeline]) -> list[PipelineTable]:
 
 
 def subject_key(record: PipelineRecord) -> tuple[str, str, int]:
-    """What must be equal for two mixes to be compared."""
+    """Return what must be equal for two mixes to be compared."""
     return record.subject_id, record.machine.id, record.threads
 
 
@@ -117,7 +117,7 @@ def _letter(place: int) -> str:
 
 
 def _gain(baseline: PipelineRecord, record: PipelineRecord) -> BeforeAfter | None:
-    """Only mixes that are ok are ranked."""
+    """Return the gain over the baseline; only mixes that are ok are ranked."""
     if record is baseline or not (baseline.status == record.status == "ok"):
         return None
     return before_after(baseline, record)
@@ -134,7 +134,7 @@ def title(record: PipelineRecord, machine: bool = True) -> str:
 
 
 def differs(record: PipelineRecord, here: PipelineRecord) -> str:
-    """How the record's code or libraries differ from those of `here`; "" if they do not."""
+    """Return how the record's code or libraries differ from those of `here`; "" if they do not."""
     found = ["with another source of the pipeline"] if record.loop_hash != here.loop_hash else []
     found += ["with other measuring code"] if record.instrument != here.instrument else []
     ours, theirs = _sources(record), _sources(here)

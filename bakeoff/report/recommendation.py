@@ -1,4 +1,4 @@
-"""What to deploy: what a final between the two best rows decided, or which command decides it.
+"""Recommends what to deploy: what a final between the two best rows decided, or which command decides it.
 
 Only a final decides. Where the two best rows lie further apart than rows drift from one sweep to the next, that is
 said, and a final would confirm it; nothing is deployed from it.
@@ -68,7 +68,7 @@ class Decision:
 
 
 def decision(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> Decision:
-    """What is decided about the current rows of a group; stale ones are left out."""
+    """Return what is decided about the current rows of a group; stale ones are left out."""
     fresh = current(rows)
     objective = objective_of(fresh)
     best = tuple(finalists(fresh, objective))
@@ -83,7 +83,7 @@ def decision(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) ->
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What a table says of what to deploy."""
+    """Recommendation of a table."""
 
     text: str
     """A few sentences, with the objective where it is not the usual one."""
@@ -99,7 +99,7 @@ class Deployment:
 def deployment(
     rows: Sequence[Stored], comparisons: Sequence[StoredComparison] = (), drift: float = USUAL, runs: str = ""
 ) -> Deployment:
-    """What to deploy, or how to decide it.
+    """Return what to deploy, or how to decide it.
 
     Where a final shows no difference a baseline is preferred, which needs no build. Rows further apart than `drift`, a
     ratio of times, are called so. Quantised rows on random weights are named but never recommended. `runs` is the
@@ -117,7 +117,7 @@ def deployment(
 def how_to_decide(
     found: Iterable[Table], comparisons: Sequence[StoredComparison], options: str = ""
 ) -> Deployment | None:
-    """How many of a page's tables lack a final, and the one command for all; None where fewer than two do.
+    """Return how many of a page's tables lack a final, and the one command for all; None where fewer than two do.
 
     `options` are of the command line that made the page.
     """
@@ -131,7 +131,7 @@ def how_to_decide(
 
 
 def _about_best(found: Decision, fresh: Sequence[Stored], drift: float, runs: str) -> tuple[str, str]:
-    """What is said of the best row, and the command that the last sentence ends with; "" for none."""
+    """Return the text about the best row, and the command that the last sentence ends with; "" for none."""
     first = found.best[0].record
     if len(found.best) == 1:
         among = "can be ranked and meets the limits" if found.objective.limits else "can be ranked"
@@ -143,7 +143,7 @@ def _about_best(found: Decision, fresh: Sequence[Stored], drift: float, runs: st
 
 
 def _about_none(rows: Sequence[Stored], objective: Objective) -> str:
-    """That no row meets the limits, and the nearest one; "" where there is no row that could."""
+    """Say that no row meets the limits, and name the nearest one; "" where there is no row that could."""
     checks = {entry.id: check_limits(entry.record, objective) for entry in rows}
     able = [entry for entry in candidates(rows, objective) if checks[entry.id]]
     if not able:
@@ -166,7 +166,7 @@ def _misses(checks: Sequence[LimitCheck]) -> str:
 
 
 def _about_limits(rows: Sequence[Stored], found: Decision) -> str:
-    """How far the deployed row, or the best, is from its limits, and the rows that may meet them too."""
+    """Say how far the deployed row, or the best, is from its limits, and which rows may meet them too."""
     if not found.objective.limits:
         return ""
     said = []
@@ -256,12 +256,12 @@ def _lacks_pairs(verdict: Verdict) -> bool:
 
 
 def ahead(found: Decision) -> str:
-    """That the best row is far ahead of the second, and by how much: rounded down."""
+    """Say that the best row is far ahead of the second, and by how much: rounded down."""
     return f"{name_of(found.best[0].record)} is far ahead ({floor(found.apart * 100) / 100:.2f}x)"
 
 
 def _undecided(found: Decision, drift: float, runs: str) -> tuple[str, str]:
-    """How far apart the two best are, which no final has decided between, and the command that does."""
+    """Say how far apart the two best are, which no final has decided between, and the command that does."""
     goal, (first, second) = found.objective.goal, (entry.record for entry in found.best)
     figures = f"{_BEST[goal]}, {goal_text(first, goal)}, before {name_of(second)} with {goal_text(second, goal)}"
     how_to = f"{command(first, second, found.objective)} {runs}".rstrip()

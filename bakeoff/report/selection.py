@@ -20,7 +20,7 @@ _BEST = 3
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """What README shows of one component on one machine."""
+    """Part of README about one component on one machine."""
 
     table: Table
     rows: tuple[Stored, ...]
@@ -38,7 +38,7 @@ class Selection:
 
     records: Records
     machines: tuple[Machine, ...]
-    """Those with records, the one that measured last first."""
+    """Machines with records, the one that measured last first."""
     foreign: bool
     """Whether they are another machine's although none was asked for, because this one has no records."""
 
@@ -120,7 +120,7 @@ def frame(records: Records) -> PipelineTable | None:
 
 
 def _order(entry: Stored) -> tuple[int, str, str]:
-    """By component as their table lists them, then by time."""
+    """Sort by component as their table lists them, then by time."""
     known = component_names()
     name = entry.record.variant.component
     return known.index(name) if name in known else len(known), entry.record.created, entry.id

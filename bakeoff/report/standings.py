@@ -1,4 +1,4 @@
-"""How the rows of a sweep stand while it goes on: by subject, the fastest first, from the records so far."""
+"""Ranks the rows of a sweep while it goes on: by subject, the fastest first, from the records so far."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Standing:
     interval: str
     """The median's 95 % interval."""
     gain: str
-    """How many times as fast as eager fp32; "" also where that is not measured."""
+    """Speedup over eager fp32; "" also where that is not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Standings:
 
     subject: str
     records: tuple[Record, ...]
-    """Those that are ok, the fastest first; then the others with figures, then those without."""
+    """Records that are ok, the fastest first; then the others with figures, then those without."""
     base: Record | None
     """Eager fp32, where it was measured."""
 
@@ -61,7 +61,7 @@ class Standings:
 
 
 def subject_of(record: Record) -> str:
-    """What rows of one table have in common."""
+    """Return the subject that rows of one table share."""
     return f"{record.variant.subject}, batch {record.batch}"
 
 
@@ -81,7 +81,7 @@ def can_run(record: Record) -> bool:
 
 
 def never_run(records: Sequence[Record]) -> str:
-    """How many rows cannot, as in `3 rows cannot run here (2 unavailable, 1 unsupported)`; "" for none."""
+    """Count the rows that cannot run, as in `3 rows cannot run here (2 unavailable, 1 unsupported)`; "" for none."""
     statuses = [record.status for record in records if not can_run(record)]
     if not statuses:
         return ""

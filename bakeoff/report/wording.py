@@ -62,7 +62,7 @@ def sentence(comparison: Comparison) -> str:
 
 
 def why_no_verdict(comparison: Comparison) -> str:
-    """Of a comparison without a verdict: the side that was not ok."""
+    """Return the side that was not ok of a comparison without a verdict."""
     failed = next((side for side in (comparison.a, comparison.b) if side.status != "ok"), None)
     return "no verdict, " + ("no round was run" if failed is None else f"{name_of(failed)} was {failed.status}")
 
@@ -74,14 +74,14 @@ def ratio_text(verdict: Verdict) -> str:
 
 
 def sure_text(verdict: Verdict) -> str:
-    """How sure an interval of few sets of processes is, as ` (75% interval)`; "" for one of the usual confidence."""
+    """Return how sure an interval of few sets of processes is, as ` (75% interval)`; "" for the usual confidence."""
     if verdict.early:
         return f" (early verdict of {counted(verdict.pairs, 'pair')})"
     return "" if verdict.confidence >= CONFIDENCE else f" ({verdict.confidence:.0%} interval)"
 
 
 def how(comparison: Comparison) -> str:
-    """How many rounds were measured, and in how many pairs of processes."""
+    """Return how many rounds were measured, and in how many pairs of processes."""
     pairs = len({entry.pair for entry in comparison.rounds})
     if comparison.how == "in turn":
         return f"{counted(len(comparison.rounds), 'pair')} of fresh processes in turn"
@@ -96,7 +96,7 @@ def limit_text(check: LimitCheck) -> str:
 
 
 def distance_text(check: LimitCheck) -> str:
-    """How far a known figure is below or above its limit."""
+    """Describe how far a known figure is below or above its limit."""
     excess = check.excess or 0.0
     size = f"{abs(excess):.1%}" if abs(excess) < 0.1 else f"{abs(excess):.0%}"
     return f"{size} {'above' if excess > 0 else 'below'} {check.limit.number_text}"

@@ -46,7 +46,7 @@ _OF_PHASES = ("unit", "phase", "collective")
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """Which units figures are of: of all ranks the same kinds, or they could not be compared."""
+    """Units that figures are of: of all ranks the same kinds, or they could not be compared."""
 
     has_units: bool
     steady: bool
@@ -211,7 +211,7 @@ def _rate(rows: Sequence[RankRow], files: Sequence[RankFile]) -> tuple[float | N
 
 
 def _starts(files: Sequence[RankFile]) -> dict[int, int]:
-    """By rank, nanoseconds from rank 0's start of the session to this one's; on other hosts clocks may differ."""
+    """Return by rank the nanoseconds from rank 0's start of the session to its own; clocks of hosts may differ."""
     first = next((file for file in files if file.facts.rank == 0), None)
     return {
         file.facts.rank: file.record.started_wall_ns - first.record.started_wall_ns
@@ -301,7 +301,7 @@ CAUSE = 0.80
 
 
 def waits_of(parts: Mapping[int, Parts]) -> tuple[CollectiveWait, ...]:
-    """By collective, each rank's time in it less the least time of any rank in it; the longest waits first.
+    """Return by collective each rank's time in it less the shortest of any rank; the longest waits first.
 
     Only collectives that at least two ranks have. Times are those of all calls together, so that ranks which are slow
     in turns, one in even units and one in odd ones, show no wait.
@@ -317,7 +317,7 @@ def waits_of(parts: Mapping[int, Parts]) -> tuple[CollectiveWait, ...]:
 
 
 def total_waits(waits: tuple[CollectiveWait, ...]) -> dict[int, float]:
-    """By rank, its waits in all collectives; ranks that are in none are absent."""
+    """Return by rank its waits in all collectives; ranks that are in none are absent."""
     totals: dict[int, float] = {}
     for collective in waits:
         for wait in collective.waits:

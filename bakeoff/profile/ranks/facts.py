@@ -1,4 +1,4 @@
-"""Which of several processes this one is, by torch.distributed or by the environment that a launcher sets.
+"""Identity of this process among several, by torch.distributed or by the environment that a launcher sets.
 
 torch is looked at only where the pipeline has imported it. Sources: torchrun's environment variables
 (docs.pytorch.org/docs/stable/elastic/run.html), and the default store of torch.distributed.
@@ -22,11 +22,11 @@ KEYS = "bakeoff.profile"
 WAIT_S = 5.0
 """For the rank that opened its session first, which may have died before it proposed anything."""
 STORE_ERRORS = (RuntimeError, OSError, ValueError, TypeError)
-"""What torch's stores raise: DistError is a RuntimeError; a store that is no real one may return anything."""
+"""Errors of torch's stores: DistError is a RuntimeError; a store that is no real one may return anything."""
 _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
 _RUN = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
 _RUN_LETTERS = 16
-"""Of the launcher's id of a run; what follows it is different for each session."""
+"""Letters of the launcher's id of a run; what follows it is different for each session."""
 _opened: Counter[str] = Counter()
 """Sessions of this process by name: the ranks open sessions of one name in the same order."""
 

@@ -28,7 +28,7 @@ class Parts:
 
     work: dict[str, float] = field(default_factory=dict)
     collectives: dict[str, float] = field(default_factory=dict)
-    """By names from the unit in, as in `denoise/all_reduce`."""
+    """Times by names from the unit in, as in `denoise/all_reduce`."""
 
     def over(self, units: int) -> "Parts":
         """The same for each of so many units."""
@@ -75,7 +75,7 @@ def _unit_paths(record: SessionRecord) -> set[_Path]:
 
 
 def _depth(units: set[_Path], path: _Path) -> int:
-    """How many names of a path reach to its unit; 0 outside units."""
+    """Return how many names of a path reach to its unit; 0 outside units."""
     return next((depth for depth in range(1, len(path) + 1) if path[:depth] in units), 0)
 
 
@@ -204,7 +204,7 @@ def energy_of(files: Sequence[RankFile]) -> tuple[RanksEnergy, ...]:
 
 
 def gpu_energy_mj(files: Sequence[RankFile], energy: Sequence[RanksEnergy]) -> float | None:
-    """Of the GPUs that ranks run on, together; None where there is none, or one of them has no figure."""
+    """Return the energy of the GPUs that ranks run on; None where there is none, or one of them has no figure."""
     gpus = {file.facts.device for file in files} - {""}
     known = {each.device: each.mj for each in energy if each.device in gpus}
     return sum(known.values()) if gpus and len(known) == len(gpus) else None

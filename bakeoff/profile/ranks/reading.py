@@ -39,7 +39,7 @@ class RankFile:
 
 @dataclass(frozen=True, slots=True)
 class FolderOfRanks:
-    """What a folder held."""
+    """Contents of a folder."""
 
     files: tuple[RankFile, ...]
     problems: tuple[Problem, ...]
@@ -51,7 +51,7 @@ class FolderOfRanks:
 
 
 def page_path(folder: Path) -> Path:
-    """Where the page of a folder's ranks lies."""
+    """Return the path of the page of a folder's ranks."""
     return folder / "ranks.html"
 
 
@@ -124,7 +124,7 @@ def _record_of(path: Path) -> SessionRecord:
 
 
 def _elsewhere(folder: Path) -> str:
-    """What to do instead, with folders directly below that hold some."""
+    """Return what to do instead, with folders directly below that hold some."""
     found: list[str] = []
     for below in sorted(each for each in folder.iterdir() if each.is_dir() and not each.is_symlink()):
         try:

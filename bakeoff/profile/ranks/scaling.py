@@ -1,4 +1,4 @@
-"""How a pipeline's rate grows with its ranks, from runs that differ in world size alone."""
+"""Computes how a pipeline's rate grows with its ranks, from runs that differ in world size alone."""
 
 from collections.abc import Sequence
 

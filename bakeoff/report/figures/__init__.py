@@ -1,1 +1,1 @@
-"""What the figures show as plain data, and each as a Vega-Lite specification, drawn as SVG and on the HTML page."""
+"""Data of the figures, and each as a Vega-Lite specification, drawn as SVG and on the HTML page."""

@@ -37,7 +37,7 @@ _DATE = "[utcFormat(datum.value, '%b %d'), utcFormat(datum.value, '%H:%M')]"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What differs in a sweep from the one before it, and in whose times."""
+    """Difference of a sweep from the one before it, and in whose times."""
 
     when: str
     changed: str
@@ -83,7 +83,7 @@ def _counted_first(word: str, names: Sequence[str]) -> str:
 
 
 def _change(last: Record, first: Record, before: Sequence[Record], after: Sequence[Record]) -> str:
-    """In words: code of the component, of the measuring side, of backends in both, versions, and the machine."""
+    """Describe what changed: the component, the measuring side, backends in both, versions, and the machine."""
     old, new = basis_of(last), basis_of(first)
     found = ["component"] if old.component != new.component else []
     found += ["measuring code"] if old.instrument != new.instrument else []

@@ -36,7 +36,7 @@ _LOOKS: Final[Mapping[str, tuple[str, int]]] = {
 
 
 def drawings(rows: Sequence[MixRow]) -> list[Figure]:
-    """Those that have something to show."""
+    """Return the figures that have something to show."""
     made = (waterfall_figure(rows), units_figure(rows), lines_figure(rows))
     return [figure for figure in made if figure is not None]
 
@@ -109,7 +109,7 @@ def waterfall_figure(rows: Sequence[MixRow]) -> Figure | None:
 
 
 def _end(row: MixRow, ms: float | None) -> dict[str, str | float]:
-    """What is written behind a bar, or in place of it."""
+    """Return what is written behind a bar, or in place of it."""
     status = row.record.status
     if ms is None:
         reason = row.record.measurement.reason or "no reason is stored"

@@ -13,9 +13,9 @@ from bakeoff.trace.table import ProfileRow, ProfileTable
 _UNITS, _POINTS = 100, 400
 """Units of a run, and points of its memory, that are drawn at most."""
 _LEAST = 0.003
-"""Of the longest unit: a shorter piece of a bar cannot be seen."""
+"""Share of the longest unit: a shorter piece of a bar cannot be seen."""
 _OTHERS, _GREY = "other phases", "#444444"
-"""What a unit has besides the lines of a steady one, such as phases of an opening unit."""
+"""Lines that a unit has besides those of a steady one, such as phases of an opening unit."""
 _MARKS: Final[Mapping[str, str]] = {"opening": "square", "filling": "circle", "compiled in it": "M-1,-1L1,1M-1,1L1,-1"}
 _OPACITY: Final[Mapping[str, float]] = {"": 1.0, "busy": 1.0, "idle": 0.35, "not visible": 0.12}
 

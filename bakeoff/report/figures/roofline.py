@@ -66,7 +66,7 @@ class RooflinePoint:
     dtypes: tuple[str, ...]
     """In which it multiplies."""
     above: bool
-    """It is faster than its own floor, or than every roof: the ceilings are too low for it, or it skipped work."""
+    """True if it is faster than its own floor or every roof: the ceilings are too low for it, or it skipped work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Roofline:
 
     @property
     def above_text(self) -> str:
-        """What a figure says of them."""
+        """Text of a figure about them."""
         skipped = "" if all(point.status == "ok" for point in self.above) else ", or work was skipped (hollow)"
         return f"above its roof: the ceilings are too low{skipped}"
 
@@ -193,7 +193,7 @@ def _is_stated(record: Record) -> bool:
 
 
 def _roofs(records: Sequence[Record], measured: Sequence[Ceiling]) -> list[Roof]:
-    """By dtype, of integers where rows multiply them, from measured ceilings, else from a known GPU's datasheet."""
+    """Return the roof of each dtype (integers where rows multiply them): as measured, else from a GPU's datasheet."""
     integers = any("int8" in work_dtypes(record.variant.dtype, record.quantisation) for record in records)
     dtypes = (*DTYPES, *(["int8"] if integers else []))
     if measured:

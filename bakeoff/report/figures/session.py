@@ -14,7 +14,7 @@ from bakeoff.report.figures.vega import BETWEEN, Figure, Spec, colours, name_tex
 from bakeoff.report.format import duration, shorten
 
 MOST_POINTS = 400
-"""Of a series that are drawn; the record has more."""
+"""Largest number of points of a series that are drawn; the record has more."""
 _KINDS: Final[Mapping[UnitKind, str]] = {
     "steady": "#5b6570", "opening": "#35506b", "filling": "#8a949e", "compiling": "#cc3311"
 }  # fmt: skip
@@ -49,7 +49,7 @@ class _Axis:
 
 
 def account_figure(record: SessionRecord) -> Figure | None:
-    """What each phase takes of a unit, one below the other and from left to right. None without units."""
+    """Draw what each phase takes of a unit, one below the other and from left to right. None without units."""
     found = account(record)
     if found is None or found.ns <= 0:
         return None
@@ -79,7 +79,7 @@ def colours_of(record: SessionRecord, found: Account | None) -> dict[str, str]:
 
 
 def _following(units: Sequence[UnitSpans]) -> Sequence[UnitSpans]:
-    """Those at the beginning whose numbers follow one another, up or down."""
+    """Return the first units whose numbers follow one another, up or down."""
     end = next(
         (place for place in range(1, len(units)) if abs(units[place].index - units[place - 1].index) != 1), len(units)
     )

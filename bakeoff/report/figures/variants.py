@@ -111,12 +111,12 @@ def _spec(rows: Sequence[_Row], style: Mapping[str, Style], left_out: int) -> Sp
 
 
 def _end_ms(row: _Row) -> float:
-    """How far a row reaches."""
+    """Return how far a row reaches."""
     return max(row[1].p99_ms, row[2] or 0.0)
 
 
 def _datum(row: _Row, style: Style, end_ms: float) -> dict[str, Any]:
-    """What is drawn of a row; one that is not ranked is cut off where the longest that is ends."""
+    """Return what is drawn of a row; one that is not ranked is cut off where the longest that is ends."""
     record, figures, floor_ms = row
     clock = record.measurement.latency
     assert clock is not None

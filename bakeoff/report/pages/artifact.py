@@ -69,7 +69,7 @@ def _named(manifest: Manifest) -> str:
 
 
 def _model(manifest: Manifest) -> str:
-    """Whose it is, where that is known, and its weights; the source of a brought model's names their fingerprint."""
+    """Describe whose it is, where that is known, and its weights; a brought model's source names their fingerprint."""
     source, fingerprint = manifest.weights.source, manifest.weights.fingerprint[:16]
     weights = source if source.startswith(OWN_WEIGHTS) else f"weights {source}"
     if fingerprint not in weights:

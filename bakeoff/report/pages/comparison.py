@@ -75,7 +75,7 @@ def document(compared: StoredComparison) -> Document:
 
 
 def _of_builds(comparison: Comparison) -> Text | None:
-    """That the interval says nothing of builds, of the variants whose processes found what one build had left."""
+    """Return the warning that the interval says nothing of builds, for variants whose processes shared one."""
     builds = ((side, side.measurement.build) for side in comparison.sides[:2])
     shared = [name_of(side) for side, build in builds if build is not None and build.cache not in ("none", "cold")]
     names = " and of ".join(shared)
@@ -134,7 +134,7 @@ def apart(a: Record, b: Record) -> Document:
 
 
 def _how_to_measure_both(a: Record, b: Record) -> tuple[Block, ...]:
-    """Of two variants that compute the same from the same weights."""
+    """Return the commands for two variants that compute the same from the same weights."""
     if group_key(a) != group_key(b) or str(a.variant) == str(b.variant):
         return ()
     return Text("To measure both now:"), Command(command(a, b, LATENCY))

@@ -52,7 +52,7 @@ def read() -> Diagnosis:
 
 
 def page(found: Diagnosis) -> Document:
-    """What makes numbers wrong or slow first, then facts and backends."""
+    """Make a page: what makes numbers wrong or slow first, then facts and backends."""
     first, facts = listed([_verdict(found), *_problems(found)]), listed(_facts(found))
     return Document("This host", blocks(first, facts, *backends(found.backends, with_sets=False)))
 

@@ -47,8 +47,8 @@ def update(runs: Path, machines: Collection[str] | None = None) -> list[Path]:
 
 
 def check(runs: Path) -> list[str]:
-    """What is wrong: record files that cannot be read, else pages that are missing, edited by hand or stale, or that
-    cite a missing record. Empty: nothing is.
+    """Return the problems: record files that cannot be read, else pages that are missing, edited by hand or stale, or
+    that cite a missing record.
 
     Pictures are not compared: versions of the library that draws them differ by fractions of a pixel.
     """
@@ -72,7 +72,7 @@ def _profiles(runs: Path) -> list[Path]:
 
 
 def _problem(path: Path, wanted: str | None, known: Collection[str]) -> str | None:
-    """What is wrong with a page; None: nothing is. `wanted` is None for a page of records that are gone."""
+    """Return what is wrong with a page, or None. `wanted` is None for a page of records that are gone."""
     if not path.is_file():
         return f"{path} does not exist. {AGAIN}"
     text = path.read_text(encoding="utf-8", errors="replace")

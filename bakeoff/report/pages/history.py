@@ -79,7 +79,7 @@ def _named(machine: Machine) -> str:
 
 
 def _overview(own: Records, machine: Machine, folder: str) -> Section:
-    """How much a machine has measured, links to its pages, and its lines."""
+    """Summarise how much a machine has measured, with links to its pages, and its lines."""
     counts = [counted(len(own.current), "record"), f"{len(own.pipelines)} of pipelines" if own.pipelines else ""]
     last = max((entry.record.created for entry in own.current), default="")
     counts += [f"the last at {minute(last)} UTC"] if last else []
@@ -90,7 +90,7 @@ def _overview(own: Records, machine: Machine, folder: str) -> Section:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a sweep of a subject or a run of a pipeline found."""
+    """Result of a sweep of a subject or a run of a pipeline."""
 
     created: str
     key: object
@@ -98,13 +98,13 @@ class _Found:
     title: str
     best: Stored | StoredPipeline | None = None
     name: str = "nothing is ok"
-    """Of the best row or mix."""
+    """Name of the best row or mix."""
     figure: str = ""
     said: Sequence[str] = ()
 
 
 def _lines(own: Records) -> Listed | None:
-    """What each sweep, run and comparison found, and what was best in the one before, the newest first.
+    """List what each sweep, run and comparison found, and what was best in the one before, the newest first.
 
     Where several subjects have one name, the whole title is given.
     """
@@ -132,7 +132,7 @@ def _short(title: str) -> str:
 
 
 def _changed(before: Stored | StoredPipeline, now: Stored | StoredPipeline) -> str:
-    """With which other code or libraries the result before was measured; "" where they were the same."""
+    """Describe which other code or libraries measured the result before; "" where they were the same."""
     reason: str | None = ""
     if is_run(before) and is_run(now):
         reason = differs(before.record, now.record)

@@ -28,7 +28,7 @@ class BackendLine:
     summary: str
     device: str
     why_not: str
-    """Why it cannot run on `device` here; empty if it can."""
+    """Reason why it cannot run on `device` here; empty if it can."""
     option_sets: tuple[str, ...]
 
 
@@ -161,7 +161,7 @@ def _some_sets(found: Mapping[str, BackendLine]) -> str:
 
 
 def _reasons(lines: Sequence[BackendLine]) -> Iterator[Text]:
-    """Why backends cannot run on devices that they are made for."""
+    """Describe why backends cannot run on devices that they are made for."""
     having: dict[tuple[str, str], list[str]] = {}
     made_for = [line for line in lines if line.why_not != _never(line.device)]
     for line in made_for:

@@ -20,7 +20,7 @@ _SLOT = ("predicted ms", "alone ms", "inside ms", "difference ms", "of it")
 
 
 def document_of(stored: StoredPipeline, others: Sequence[StoredPipeline] = ()) -> Document:
-    """How it ended and its figures, and where the time went; `others` are records of its run, held against it."""
+    """Make a page: how it ended, its figures, where the time went; `others` are records of its run to compare with."""
     record, made, row = stored.record, stored.record.measurement, MixRow(stored, "")
     turns = {
         other.record.role or str(other.record.mix): (other.record, found)
@@ -54,7 +54,7 @@ def document_of(stored: StoredPipeline, others: Sequence[StoredPipeline] = ()) -
 
 
 def _told(name: str, record: PipelineRecord, other: PipelineRecord, found: BeforeAfter) -> Text:
-    """Which of two mixes that took turns is how many times as fast."""
+    """Describe which of two mixes that took turns is how many times as fast."""
     failed = [f"{who} is {each.status}" for who, each in (("this mix", record), (name, other)) if each.status != "ok"]
     if failed:
         return Text(f"no verdict, {' and '.join(failed)}", f"against {name}", "open")

@@ -114,7 +114,7 @@ def _section(
 
 
 def _verdicts(rows: Sequence[MixRow]) -> list[Text]:
-    """What to deploy, then how the other mixes did against the baseline of their run."""
+    """Describe what to deploy, then how the other mixes did against the baseline of their run."""
     held = {row.name: (row.gain.word, row.against) for row in rows if row.gain is not None}
     told = {row.name: _held_against(row) for row in rows if row.gain is not None}
     best = next((row.name for row in rows if row.record.status == "ok"), None)
@@ -135,7 +135,7 @@ def _verdicts(rows: Sequence[MixRow]) -> list[Text]:
 
 
 def _held_against(row: MixRow) -> str:
-    """By interleaved units."""
+    """Describe the comparison by interleaved units."""
     assert row.gain is not None
     gain, lost = row.gain, row.gain.ratio < 1
     ratio, interval = turned(gain.ratio, gain.interval) if lost else (gain.ratio, gain.interval)
@@ -211,7 +211,7 @@ def _speedup(gain: BeforeAfter) -> str:
 
 
 def _names(rows: Sequence[MixRow]) -> Iterator[Text]:
-    """What each name stands for, and which mixes are of an earlier run than the newest."""
+    """Explain each name, and which mixes are of an earlier run than the newest."""
     last = max((row.record for row in rows), key=lambda record: record.created).run if rows else ""
     for row in rows:
         earlier = f" (an earlier run, {minute(row.record.created)} UTC, not in turns)" if row.record.run != last else ""
@@ -250,7 +250,7 @@ def _line(line: AccountLine) -> dict[str, object]:
 
 
 def _notes(rows: Sequence[MixRow], cited: links.Cited | None) -> list[Text]:
-    """What must be known of the mixes, each once, with their names where it is not so of all."""
+    """Return the notes on the mixes, each once, with their names where it is not so of all."""
     names: dict[Text, list[str]] = {}
     for row in rows:
         for text in notes(row, cited):
@@ -262,7 +262,7 @@ def _notes(rows: Sequence[MixRow], cited: links.Cited | None) -> list[Text]:
 
 
 def notes(row: MixRow, cited: links.Cited | None = None) -> Iterator[Text]:
-    """What must be known of one mix: why it is not ok, findings, its prediction, memory, parity, profile."""
+    """Return the notes on one mix: why it is not ok, findings, its prediction, memory, parity, profile."""
     record, made = row.record, row.record.measurement
     if record.status != "ok":
         yield Text(f"{record.status}: {made.reason or 'no reason is stored'}", tone=tone_of(record.status))
@@ -286,7 +286,7 @@ def notes(row: MixRow, cited: links.Cited | None = None) -> Iterator[Text]:
 
 
 def _explanation(found: Prediction, record: PipelineRecord) -> Iterator[str]:
-    """Where the prediction's error comes from; the programs without a part, with the sweep that makes it."""
+    """Describe where the prediction's error comes from; the programs without a part, with the sweep that makes it."""
     for program in found.missing:
         yield (
             f"no prediction of {program.name}: no record of it on this machine by this "
@@ -339,7 +339,7 @@ def _parity(record: PipelineRecord) -> Iterator[str]:
 
 
 def _profile(row: MixRow, cited: links.Cited | None) -> Iterator[Text]:
-    """What the traced pass says of the whole unit."""
+    """Describe the whole unit by the traced pass."""
     table = profile_table(row.record)
     if table is None:
         return

@@ -37,7 +37,7 @@ def document(plans: Mapping[str, Estimate]) -> Document:
 
 
 def _page(plan: Estimate) -> tuple[Block | Section, ...]:
-    """How long it takes, and the rows in their order."""
+    """Make a page: how long it takes, and the rows in their order."""
     able = [line for line in plan.lines if not line.precheck]
     summary = size(plan)
     if plan.budget_s:
@@ -48,7 +48,7 @@ def _page(plan: Estimate) -> tuple[Block | Section, ...]:
 
 
 def size(plan: Estimate) -> str:
-    """How many rows, and about how long they take."""
+    """Return how many rows there are, and about how long they take."""
     builds = f" ({plan.builds} builds of each compiled variant)" if plan.builds > 1 else ""
     total = f"about {plan.seconds / 60:.1f} minutes by estimate, {plan.disk_bytes // MIB} MiB of disk"
     finals = f", {counted(plan.finals, 'final')} included" if plan.finals else ""
@@ -85,7 +85,7 @@ def _names(names: list[str]) -> str:
 
 
 def of_pipeline(plan: Mapping[str, Any]) -> Document:
-    """How many mixes and how long, then each mix, of an `estimate`."""
+    """Make a page of an `estimate`: how many mixes and how long, then each mix."""
     filling = f" after {plan['filling']} that fill windows" if plan["filling"] else ""
     mixes, units = counted(len(plan["mixes"]), "mix", "mixes"), counted(plan["units"], "steady unit")
     total = Text(f"{mixes}, {units} each{filling}, about {plan['seconds'] / 60:.1f} minutes by estimate")

@@ -64,7 +64,7 @@ class Profiled:
 
 
 def profiled(entry: StoredPipeline, records: Records) -> Profiled | None:
-    """What the page and the JSON of a record's profile show; None for one without a profile or steady units."""
+    """Return what the page and JSON of a record's profile show; None for one without a profile or steady units."""
     made, units, facts = profile_table(entry.record), entry.record.measurement.units, evidence_of(entry, records)
     profile = entry.record.measurement.profile
     if made is None or profile is None or units is None or facts is None:
@@ -110,7 +110,7 @@ def rankings(found: Profiled) -> dict[str, tuple[RankedRow, ...]]:
 
 
 def _stamps(profile: Profile) -> tuple[float, float, float] | None:
-    """What the account itself costs a unit: its stamps times the median time of one, and that median's interval."""
+    """Return what the account costs a unit: its stamps times the median time of one, and that median's interval."""
     if not profile.stamps_ns:
         return None
     one = summarise_ns(profile.stamps_ns)
@@ -160,7 +160,7 @@ def _blocks(found: Profiled, addresses: Sequence[Link], copies: Path | None = No
 
 
 def _answer(found: Profiled) -> Iterator[Text]:
-    """Where the time goes and what could be gained most, in a sentence each."""
+    """Describe where the time goes and what could be gained most, in a sentence each."""
     made, record, unit = found.table, found.record, found.record.unit
     if record.status != "ok":
         tone: Tone = "open" if record.status == "unstable" else "bad"
@@ -257,7 +257,7 @@ def _parts(found: Profiled) -> Table | None:
 
 
 def hidden(found: Profiled) -> Iterator[str]:
-    """What a reader would look for and not find, a sentence each."""
+    """Describe what a reader would look for and not find, a sentence each."""
     for sight in found.profile.programs:
         if sight.sight == "hidden":
             why = sight.problem or "its engine shows nothing of itself, and there is no traced build"
@@ -281,7 +281,7 @@ def _memory(profile: Profile) -> Section | None:
 
 
 def _remarks(found: Profiled, copies: Path | None) -> Iterator[Text]:
-    """What the account costs, what must not have happened, and where the files are."""
+    """Describe what the account costs, what must not have happened, and where the files are."""
     profile, unit_ms = found.profile, found.table.unit_ms
     stamps = _stamps(profile)
     if stamps is not None and unit_ms:
@@ -331,7 +331,7 @@ def pages(records: Records) -> Iterator[tuple[str, str]]:
 
 
 def paths_of(runs: Path, entries: Sequence[StoredPipeline], records: Records) -> list[Path]:
-    """Where the pages of these records are; those without a profile have none."""
+    """Return the paths of these records' pages; records without a profile have none."""
     folders = links.folders_of(records)
     held = [entry for entry in entries if profile_table(entry.record) is not None]
     return [runs / folders[entry.machine.id] / links.PROFILES / f"{entry.id}.html" for entry in held]

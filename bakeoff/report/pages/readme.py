@@ -109,8 +109,8 @@ def publish(published: Path, records: Records, runs: Path) -> list[Path]:
 
 
 def check(published: Path) -> str | None:
-    """What is wrong with the block, the whole tables or the pictures: edited, missing, or citing a record that is
-    missing or superseded. None: nothing is, or README has no block."""
+    """Return what is wrong with the block, the whole tables or the pictures: edited, missing, or citing a record that
+    is missing or superseded. None: nothing is, or README has no block."""
     page, tables = _page(published), published / results.NAME
     if not _has_block(page):
         return None
@@ -138,7 +138,7 @@ def _entries(found: Records) -> Iterator[Stored | StoredComparison | StoredPipel
 
 
 def shown(found: Records, page: str) -> Records:
-    """What README's results are of: the newest of the machines of which `page`, their RESULTS.md, cites records."""
+    """Return README's results: the newest of the machines of which `page`, their RESULTS.md, cites records."""
     ids = set(markdown.citations(page))
     return chosen(found.of_machines([entry.machine.id for entry in _entries(found) if entry.id in ids]))
 

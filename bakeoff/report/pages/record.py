@@ -56,13 +56,13 @@ _WHICH: Mapping[str, str] = {"usual": " (usual)", "seen": "", "unseen": " (not l
 
 
 def log_path(record: Record | PipelineRecord) -> str:
-    """Where the worker's log is on this machine, or what its name was on another."""
+    """Return the path of the worker's log on this machine, or its name on another."""
     path = paths.cache_folder() / record.log
     return str(path) if path.exists() else f"not on this machine (was {record.log} in the cache folder)"
 
 
 def document(stored: Stored) -> Document:
-    """What it is, its status and its figures; then the evidence, the checks, the settings and where it was made."""
+    """Make a page: what it is, its status and figures; then the evidence, the checks, the settings and its origin."""
     record, made = stored.record, stored.record.measurement
     seen = (Text(sentence, "monitor") for sentence in sentences(record))
     findings = (Text(finding.text, finding.code) for finding in made.findings)
@@ -86,7 +86,7 @@ def document(stored: Stored) -> Document:
 
 
 def _outcome(record: Record) -> Iterator[Text]:
-    """How it ended, and its median where it has one."""
+    """Describe how it ended, and its median where it has one."""
     made, figures = record.measurement, record.latency
     tone: Tone = "good" if made.status == "ok" else "open" if made.status == "unstable" else "bad"
     yield Text(f"{made.status}{': ' + made.reason if made.reason else ''}", "status", tone)
@@ -188,7 +188,7 @@ def _proof(record: Record, proof: ProofRecord) -> Section | None:
 
 
 def _meanings(record: Record) -> Iterator[tuple[str, str]]:
-    """For each backend of the row, its name and the evidence that it ran.
+    """Yield for each backend of the row its name and the evidence that it ran.
 
     Only bakeoff's own backends are looked up: a record may come from an untrusted source, and resolving
     `package.module:ATTRIBUTE` imports that module.
@@ -287,7 +287,7 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _sizes(record: Record) -> Section | None:
-    """What one engine did at each size, and with which inputs."""
+    """Make a section: what one engine did at each size, and with which inputs."""
     sizes = record.measurement.sizes
     headings = (
         "size", "status", Heading("ms a call [95 %]", numeric=True), Heading("first call", numeric=True, leaves=1),
@@ -315,7 +315,7 @@ def _size(record: Record, result: SizeResult) -> list[str]:
 
 
 def inputs_text(result: SizeResult) -> str:
-    """Where the inputs of a size are from: `recorded`, `drawn`, or `1 recorded, 1 drawn`; "" where it is not stated."""
+    """Return where a size's inputs are from: `recorded`, `drawn`, or `1 recorded, 1 drawn`; "" where not stated."""
     counts = {"recorded": result.recorded_sets, "drawn": result.drawn_sets}
     kinds = [kind for kind, count in counts.items() if count]
     return kinds[0] if len(kinds) == 1 else ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
@@ -343,7 +343,7 @@ def _origin(stored: Stored) -> Listed | None:
 
 
 def origin(stored: Stored | StoredPipeline, run: str, source: str, order: str = "") -> Listed | None:
-    """When, where and by which code a record was made, and its log."""
+    """List when, where and by which code a record was made, and its log."""
     record, host, machine = stored.record, stored.record.host, stored.machine
     commit = f"{record.commit[:12] or 'not in a checkout'}{' with changes' if record.dirty else ''}"
     kind = f", class {machine.machine_class}" if machine.machine_class else ""

@@ -19,7 +19,7 @@ from bakeoff.report.selection import frame
 
 NAME = "RESULTS.md"
 _KEYS = tuple(key for key in sweep.KEYS if key not in ("min_ms", "error", "graph_breaks"))
-"""Of the columns those that a page without a bar to scroll by has room for."""
+"""Keys of the columns that a page without a bar to scroll by has room for."""
 _INTRODUCTION = (
     "Generated from the records by `make history` (published ones by `make publish`); do not edit. Each row is the "
     "newest record of a variant. Rows of one table were measured one after another, so their ratios are an indication; "

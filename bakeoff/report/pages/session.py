@@ -39,7 +39,7 @@ from bakeoff.report.format import MIB, duration, shorten
 from bakeoff.report.notes import advice_list
 
 _LETTERS, _LONG = 80, 300
-"""Of a name, and of a sentence or value that somebody else wrote; longer ones lose their middle."""
+"""Letters of a name, and of a sentence or value that somebody else wrote; longer ones lose their middle."""
 _MOST, _MOST_CHARTS = 200, 40
 """Rows of a table and items of a list, what is left out is counted; series that are drawn."""
 _NAMED = 3
@@ -100,7 +100,7 @@ def _rate_text(record: SessionRecord, found: Rates) -> str:
 
 
 def _answer(record: SessionRecord, found: Account | None, advice: Sequence[Advice]) -> Listed | None:
-    """Where a unit's time goes, and the most that could be gained."""
+    """Describe where a unit's time goes, and the most that could be gained."""
     if found is None:
         return None
     largest = sorted(found.lines, key=lambda line: -line.ns)[:_NAMED]
@@ -286,7 +286,7 @@ def _costs(made: RecordingCost | None, session_ns: int, monitor: MonitorCost | N
 
 
 def _advised(record: SessionRecord, advice: Sequence[Advice]) -> Iterator[Block]:
-    """Of a rank that waits for others the command that shows them too: its own record does not tell for whom."""
+    """Return the advice; a waiting rank gets the command that shows the others: its own record lacks them."""
     if advice or not _waits(record):
         yield advice_list(advice, "unit")
     if _waits(record):

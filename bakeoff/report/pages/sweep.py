@@ -60,7 +60,7 @@ _LEAVING: Final = (
     "record", "graph_breaks", "min_ms", "floor", "copy_ms", "error", "lossless", "build", "of_floor", "sqnr_db",
     "video_fps", "p99_ms", "vs_eager", "calls_per_s", "peak_mib",
 )  # fmt: skip
-"""Which columns leave where a terminal is narrow, the first one first."""
+"""Columns that leave where a terminal is narrow, the first one first."""
 _JSON: Final = (
     "record", "variant", "quantisation", "status", "reason", "stale", "latency", "copy_ms", "video_fps", "floor",
     "of_floor", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "lossless", "build", "limits",
@@ -129,7 +129,7 @@ def newest_tables(
     name: str = "",
     runs: str = "",
 ) -> tuple[Section | Text | Command, ...]:
-    """What a terminal shows of rows: a section for each table, and the command that decides all that are open.
+    """Return what a terminal shows of rows: a section for each table, and the command that decides all that are open.
 
     `name` is what the command line named, for that command; the others are as in `tables` and `sections`.
     """
@@ -141,13 +141,13 @@ def newest_tables(
 def undecided(
     found: Sequence[Table], comparisons: Sequence[StoredComparison], options: str = ""
 ) -> tuple[Text | Command, ...]:
-    """How many of a page's tables lack a final, and the one command for all; nothing where fewer than two do."""
+    """Return how many of a page's tables lack a final, and the one command for all; nothing where fewer than two do."""
     asked = how_to_decide(found, comparisons, options)
     return verdict(asked) if asked is not None else ()
 
 
 def verdict(found: Deployment, links: Sequence[Link] = ()) -> tuple[Text | Command, ...]:
-    """What to deploy in green, or in yellow what is open with the command that decides it; `links` are of a final."""
+    """Return what to deploy in green, or in yellow what is open and the command for it; `links` are of a final."""
     tone: Tone = "good" if found.decided else "open"
     return Text(found.text, tone=tone, links=tuple(links)), *([Command(found.command)] if found.command else [])
 
@@ -263,7 +263,7 @@ def stale_table(rows: Sequence[tuple[Stored, str]], cited: Cited | None = None) 
 
 
 def _notes(table: Table, every: Sequence[Stored]) -> Iterator[Text]:
-    """Why rows are not ok, how builds differ, findings, and the selftest; labels are the names of rows."""
+    """Describe why rows are not ok, how builds differ, findings, and the selftest; labels are the names of rows."""
     rows = table.rows
     too_low = [name_of(row.record) for row in rows if is_above(row.record, table.ceilings.best)]
     if too_low:
@@ -279,7 +279,7 @@ def _notes(table: Table, every: Sequence[Stored]) -> Iterator[Text]:
 
 
 def reasons(rows: Iterable[Stored]) -> Iterator[Text]:
-    """Why rows that could run are not ok."""
+    """Describe why rows that could run are not ok."""
     for row in rows:
         if row.record.measurement.reason and row.record.status not in NEVER_RUN:
             code = reason_code(row.record)
@@ -295,7 +295,7 @@ def _facts(record: Record) -> str:
 
 
 def _more(table: Table, every: Sequence[Stored]) -> tuple[Details | Figures, ...]:
-    """What only an HTML page has: where the time of calls goes, what monitors saw, and figures."""
+    """Return what only an HTML page has: where the time of calls goes, what monitors saw, and figures."""
     kernels = [Text(_kernels(entry.record), name_of(entry.record)) for entry in table.rows if _kernels(entry.record)]
     monitored = [Text(text, name_of(entry.record)) for entry in table.rows for text in sentences(entry.record)]
     folded = [

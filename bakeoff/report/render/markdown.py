@@ -72,7 +72,7 @@ class _Page:
                     pass
 
     def definitions(self) -> list[str]:
-        """Where the links lead, as one block; none without links."""
+        """Return where the links lead, as one block; none without links."""
         found = [f"[{label}]: {address}" for label, address in self._addresses.items()]
         return ["\n".join(found)] if found else []
 

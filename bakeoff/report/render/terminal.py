@@ -81,7 +81,7 @@ def _fitted(made: Sequence[Block | Section], width: int | None) -> list[Block | 
 
 
 def _blocks(made: Sequence[Block | Section], width: int | None) -> Iterator[list[Styled | Grid]]:
-    """What is printed of each block; an empty line comes between two."""
+    """Yield what is printed of each block; an empty line comes between two."""
     for block in made:
         match block:
             case Section():
@@ -131,7 +131,7 @@ def grid(table: Table, rule: bool = True) -> Grid:
 
 
 def _of(cell: Cell) -> str:
-    """What stands in a cell: the text with a mark where it is strong, or the label of a link that stands alone."""
+    """Return a cell's text with a mark where it is strong, or the label of a link that stands alone."""
     text = one_line(cell.text or (cell.link.label if cell.link is not None else ""))
     return f"* {text}" if cell.strong else text
 

@@ -1,5 +1,6 @@
 """For tests of sweeps: short clocks, a progress that stores its events, sweeps in their own folders, and /proc."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -16,9 +17,10 @@ import pytest
 from shared_headers import share_headers
 from torchless_worker import small_loop
 
-from bakeoff.machine import paths
+from bakeoff.machine import host, paths
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.pipeline import describe
+from bakeoff.plan import request as requests
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import guard
@@ -27,7 +29,7 @@ from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all
-from bakeoff.sweeps import run
+from bakeoff.sweeps import run, session
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.run import Done, run_sweep
 
@@ -137,6 +139,14 @@ class Swept:
         """Records by the text that named the backend in the request."""
         references = ["+".join(step.backend for step in entry.steps) for entry in self.plan.rows]
         return dict(zip(references, (stored.record for stored in self.done.stored), strict=True))
+
+
+def shorten_clocks(patch: pytest.MonkeyPatch) -> None:
+    """Have the command line measure for a moment, in the plan's order, with no ceilings and no final."""
+    patch.setattr(host.busy_cpus, "__defaults__", (SHORT_LOOK_S,))
+    patch.setattr(requests, "FINAL_S", 0.0)
+    patch.setattr(session, "shuffled", lambda rows, _seed: tuple(rows))
+    patch.setattr(requests, "Request", functools.partial(Request, policy=FAST, ceilings=False))
 
 
 def describe_here(patch: pytest.MonkeyPatch) -> None:

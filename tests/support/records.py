@@ -6,7 +6,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
+
+import pytest
 
 from bakeoff.machine.files import digest
 from bakeoff.machine.host import Host
@@ -128,19 +131,42 @@ class Ran:
         return [line for line in self.err.splitlines() if line.startswith("bakeoff: ")]
 
 
-def bakeoff(
-    *arguments: str | bytes, cwd: Path, prefix: Sequence[str] = (), timeout: float = 120, **environment: str | None
+def bakeoff(*arguments: str | bytes, cwd: Path, **environment: str | None) -> Ran:
+    """Run the command line in this process; a variable that is None is removed from the environment.
+
+    Modules that it imports from `cwd` are forgotten afterwards.
+    """
+    from bakeoff import cli
+
+    known = set(sys.modules)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        TemporaryFile("w+", encoding="utf-8") as out,
+        TemporaryFile("w+", encoding="utf-8", errors="backslashreplace") as err,
+    ):
+        for name, value in environment.items():
+            patch.delenv(name, raising=False) if value is None else patch.setenv(name, value)
+        patch.chdir(cwd)
+        patch.setattr(sys, "argv", ["bakeoff", *map(os.fsdecode, arguments)])
+        patch.setattr(sys, "path", [*sys.path, str(cwd)])
+        patch.setattr(sys, "stdout", out)
+        patch.setattr(sys, "stderr", err)
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        texts = [file.seek(0) or file.read() for file in (out, err)]
+    for name in set(sys.modules) - known:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(cwd)):
+            del sys.modules[name]
+    return Ran(end.value.code or 0, *texts)
+
+
+def started_bakeoff(
+    *arguments: str, cwd: Path, prefix: Sequence[str] = (), timeout: float = 120, **environment: str | None
 ) -> Ran:
-    """Run the command line in its own process; a variable that is None is removed from the environment."""
+    """As `bakeoff`, in a process of its own, started by the command `prefix`."""
     variables = {name: value for name, value in {**os.environ, **environment}.items() if value is not None}
+    command = [*prefix, sys.executable, "-m", "bakeoff", *arguments]
     done = subprocess.run(
-        [*prefix, sys.executable, "-m", "bakeoff", *arguments],
-        cwd=cwd,
-        env=variables,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=timeout,
-        check=False,
+        command, cwd=cwd, env=variables, capture_output=True, text=True, errors="replace", timeout=timeout, check=False
     )
     return Ran(done.returncode, done.stdout, done.stderr)

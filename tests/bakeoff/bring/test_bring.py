@@ -7,7 +7,7 @@ import pytest
 import torch
 from describing import MODELS
 from lab import FAST, Recorder, Swept, marked_folder, outcome, sweep
-from records import GPU_HOST, bakeoff
+from records import GPU_HOST, started_bakeoff
 
 from bakeoff.bring.bring import bring
 from bakeoff.machine import host
@@ -244,6 +244,6 @@ def test_files_of_a_user_hide_no_modules_of_python(tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text("import cProfile, statistics, torch\nstatistics.median([1])\n")
     (tmp_path / "own.py").write_text("from bakeoff.selftest.faulty import NAN as BACKEND\n")
     asked = ["mine.py:model", "--backends", "own:BACKEND", "--dtype", "fp32", "--device", "cpu", "--dry-run"]
-    ran = bakeoff("sweep", *asked, cwd=tmp_path)
+    ran = started_bakeoff("sweep", *asked, cwd=tmp_path)
     assert ran.code == 0, ran.err
     assert "mine:py.call/nan/fp32@cpu" in ran.out

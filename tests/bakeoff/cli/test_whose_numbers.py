@@ -11,7 +11,7 @@ import pytest
 from lab import command_line
 from records import HOST, Ran, bakeoff, record
 
-from bakeoff.machine import identity
+from bakeoff.machine import identity, paths
 from bakeoff.record.store import load_all, save, supersede
 from bakeoff.report.figures import files as plots
 from bakeoff.report.pages import files, history, readme
@@ -19,6 +19,7 @@ from bakeoff.report.render.markdown import citations
 
 SWEEP = ("sweep", "toy", "--workload", "world", "--backends", "eager", "--dtype", "fp32", "--device", "cpu")
 IGNORED = Path(__file__).parents[3] / ".gitignore"
+FIND_PUBLISHED = paths.published_runs
 
 
 @pytest.fixture
@@ -26,6 +27,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with published records of two machines, their pages, and README with a block; in a folder of it, which
     is returned, commands find the checkout and not its package."""
     monkeypatch.setenv(identity.VARIABLE, "a machine that never measured")
+    monkeypatch.setattr(paths, "published_runs", FIND_PUBLISHED)
     published = tmp_path / "runs" / "published"
     for index, cpu in enumerate(("Old CPU", "Published CPU")):
         for backend, ms in (("eager", 20.0), ("aoti", 10.0)):

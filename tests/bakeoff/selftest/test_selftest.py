@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from lab import MARKER, processes_with
-from records import bakeoff, measurement, record
+from records import measurement, record, started_bakeoff
 
 from bakeoff.backends import backend, resolve_backend
 from bakeoff.process.jobs import ClockResult
@@ -31,7 +31,7 @@ def test_the_quick_one_passes_and_its_result_is_stored(tmp_path: Path, monkeypat
     marker = f"selftest of {tmp_path}"
     monkeypatch.setenv(MARKER, marker)
     for _ in range(2):  # load of other processes may make a correct row look like drifting once
-        ran = bakeoff("selftest", "--quick", "--device", "cpu", "--json", cwd=tmp_path, timeout=1200)
+        ran = started_bakeoff("selftest", "--quick", "--device", "cpu", "--json", cwd=tmp_path, timeout=1200)
         found = json.loads(ran.out)
         wrong = [check for check in found["checks"] if not check["passed"]]
         if not wrong:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from lab import FAST, Recorder, Swept, check_sweep, marked_folder, sweep
-from records import bakeoff
+from records import started_bakeoff
 
 from bakeoff.machine import host, paths
 from bakeoff.machine.floors import find_datasheet, peak_bandwidth, peak_flops
@@ -164,7 +164,7 @@ def test_the_clocks_cost_little(swept: Swept) -> None:
 
 @pytest.mark.alone
 def test_every_fault_is_detected_on_a_gpu(tmp_path: Path) -> None:
-    ran = bakeoff("selftest", "--device", "cuda", "--json", cwd=tmp_path, timeout=1500)
+    ran = started_bakeoff("selftest", "--device", "cuda", "--json", cwd=tmp_path, timeout=1500)
     assert [check for check in json.loads(ran.out)["checks"] if not check["passed"]] == []
     assert ran.code == 0
 

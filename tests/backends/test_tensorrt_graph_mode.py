@@ -20,8 +20,6 @@ from bakeoff.backends.torch_tensorrt.library import in_own_mode
 
 pytestmark = LIBRARY_WARNINGS
 SIGNATURES = Path(__file__).resolve().parents[1] / "golden" / "torch_tensorrt.json"
-ORDERS = ((False, True), (True, False))
-"""Whether engines run as CUDA graphs, in the order of their builds."""
 SLOTS = ("world", "stream")
 """Of the toy loop."""
 
@@ -43,6 +41,12 @@ def outside(request: pytest.FixtureRequest, fake: Fake) -> bool:
     return bool(request.param)
 
 
+@pytest.fixture
+def order(outside: bool) -> tuple[bool, bool]:
+    """Whether engines run as CUDA graphs, in the order of their builds; the first is as `outside`."""
+    return outside, not outside
+
+
 def named(name: str, graphs: bool) -> str:
     return f"{name}[cudagraphs]" if graphs else name
 
@@ -54,7 +58,6 @@ def modes(fake: Fake, call: Callable[[], object]) -> set[tuple[int, bool]]:
     return set(fake.ran[before:])
 
 
-@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("name", ["tensorrt", "tensorrt-aot"])
 def test_each_call_is_in_its_engines_mode(
     fake: Fake, outside: bool, name: str, order: tuple[bool, bool], tmp_path: Path
@@ -72,7 +75,6 @@ def test_each_call_is_in_its_engines_mode(
         assert fake.engines[number].captures == [True] * graphs, "one capture, after a call without"
 
 
-@pytest.mark.parametrize("order", ORDERS)
 def test_opened_artifacts_too(fake: Fake, outside: bool, order: tuple[bool, bool], tmp_path: Path) -> None:
     opened = []
     for graphs in order:
@@ -91,10 +93,8 @@ def test_opened_artifacts_too(fake: Fake, outside: bool, order: tuple[bool, bool
         assert fake.engines[number].captures == [True] * graphs
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_a_mix_of_both_runs_each_as_it_says(
-    fake: Fake, order: tuple[bool, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mix_of_both_runs_each_as_it_says(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = (True, False)
     monkeypatch.setattr("bakeoff.worker.checked_variant.uncompiled", lambda *_: None)  # fakes run by PyTorch
     ways = {slot: f"{named('tensorrt-aot', graphs)}/fp32" for slot, graphs in zip(SLOTS, order, strict=True)}
     first = len(fake.engines)

@@ -74,7 +74,7 @@ def _headers(_options: Options) -> str:
 
 
 def _missing(options: Options, device: str) -> str | None:
-    """On CUDA the package's wrapper is C++ that calls the CUDA runtime, besides Triton's kernels."""
+    """Return what is missing; on CUDA the package's wrapper is C++ that calls the CUDA runtime."""
     missing = missing_compiler(options, device)
     return missing if device == "cpu" else missing or missing_cpp_compiler() or missing_cuda_toolkit()
 

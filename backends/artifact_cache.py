@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Stored(Generic[T]):
-    """What was loaded from the cache, and whether it was stored before this call."""
+    """A value from the cache, and whether it was stored before this call."""
 
     loaded: T
     from_cache: bool

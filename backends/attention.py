@@ -80,7 +80,7 @@ def _prepare(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Optio
 
 
 def _count_calls(module: "nn.Module", inputs: "Mapping[str, Tensor]", kind: Kind) -> int:
-    """How often one call of the module calls torch's attention. Raises Unsupported if never, or if `kind` cannot."""
+    """Count torch's attention calls in a call of the module. Raises Unsupported if none, or if `kind` cannot."""
     with warnings.catch_warnings(record=True) as said, profile_every_thread() as recorded:
         warnings.simplefilter("always")
         try:
@@ -127,7 +127,7 @@ def _enable(settings: Mapping[str, str | int | float | bool]) -> None:
 
 
 def _ran_instead(kind: Kind, ran: Ran) -> str:
-    """What computed attention instead of `kind`, by the names of what ran; "" if nothing shows that."""
+    """Return what computed attention instead of `kind`, by the names of what ran; "" if nothing shows that."""
     found = {name: fused for name in sorted(ran.names) if (fused := _fused_kind(name)) is not None}
     other = next((name for name, fused in found.items() if fused != kind), None)
     if other is not None:

@@ -115,7 +115,7 @@ class BuildContext:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What was seen to run in one call of a built engine."""
+    """Operators and kernels seen to run in one call of a built engine."""
 
     names: frozenset[str]
     """Dispatched operators, library calls in generated code, or the kernels of a trace."""
@@ -146,7 +146,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What an engine knows about its build; read after its first call."""
+    """Facts that an engine knows about its build; read after its first call."""
 
     fell_back: str = ""
     """Empty if the requested compiler did the work; else a noun phrase for what ran instead."""
@@ -225,7 +225,7 @@ class Engine(ABC):
         return {}
 
     def compilations(self) -> int:
-        """How often this engine was compiled or captured so far, whatever other engines of the process did.
+        """Return how often this engine was compiled or captured so far, whatever other engines of the process did.
 
         0 where it cannot be compiled again. CUDA graphs that torch itself captures inside compiled code are not
         counted.
@@ -269,7 +269,7 @@ def _one_size(_options: Any) -> str | None:
 
 
 def any_size(_options: Any) -> str | None:
-    """For `Capability.unsupported_sizes` of a backend whose engines take a range of sizes, whatever its options."""
+    """Return None as `Capability.unsupported_sizes` of a backend whose engines take a range of sizes."""
     return None
 
 
@@ -278,18 +278,18 @@ def _no_environment(_cache_dir: Path) -> Mapping[str, str]:
 
 
 def searches_always(_options: Any) -> bool:
-    """For `Footprint.searches` of a backend that times many kernels, whatever its options."""
+    """Return True as `Footprint.searches` of a backend that times many kernels, whatever its options."""
     return True
 
 
 def overlaps_always(_options: Any) -> bool:
-    """For `Footprint.overlaps` of a backend that chooses nothing by timing it, whatever its options."""
+    """Return True as `Footprint.overlaps` of a backend that chooses nothing by timing it, whatever its options."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """What a backend needs and what it supports. The parent process reads it, so the functions import no framework."""
+    """Needs of a backend and what it supports. The parent process reads it, so the functions import no framework."""
 
     requires: tuple[Requirement, ...] = ()
     devices: tuple[str, ...] = ("cpu", "cuda")
@@ -311,10 +311,10 @@ class Capability:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What must be shown before a report says that this backend, and nothing else, did the work."""
+    """Rules of what must be shown before a report says that this backend, and nothing else, did the work."""
 
     checks: str = ""
-    """What the proof checks, in words for reports; a row that fails the check is `fell_back`."""
+    """Words for reports on what the proof checks; a row that fails the check is `fell_back`."""
     runs_eagerly: bool = False
     """The backend runs the framework's operators one by one by design; for any other backend this is a fallback."""
     uses_inductor: bool = False
@@ -322,14 +322,14 @@ class Evidence:
     quantises: Callable[[Any], Quantisation] = _empty
     """Options to the class of quantisation that they request; "": none."""
     tracer: str = ""
-    """What tells the kernels of its traced builds, where it is the compiler's own profiler; "": torch's."""
+    """Tracer of the kernels of its traced builds, where it is the compiler's own profiler; "": torch's."""
     same_when_traced: tuple[str, ...] = ()
     """Devices on which `BuildContext.trace` changes nothing, so that any build may be traced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a build takes: memory, cache files, and whether it needs the machine to itself."""
+    """Needs of a build: memory, cache files, and whether it must have the machine to itself."""
 
     caches: bool = False
     """A build writes cache files that make the next build faster."""
@@ -372,20 +372,20 @@ class Backend:
     evidence: Evidence = Evidence()
     footprint: Footprint = Footprint()
     artifact: ArtifactFormat | None = None
-    """How the engines are exported; None: they cannot be saved."""
+    """Format in which the engines are exported; None: they cannot be saved."""
     open: OpenFunction | None = None
     """Opens, without the module, the engine of which `BuildContext.keep` got what it is given; raises what its library
     raises for damaged files. None: its engines are always built."""
 
     def unavailable(self, options: Any, device: str) -> str | None:
-        """Why this backend cannot run on this host's `device`, and how to get what is missing; None if it can."""
+        """Return why this host's `device` cannot run this backend, and how to get what is missing; None if it can."""
         for requirement in self.capability.requires:
             if find_spec(requirement.module) is None:
                 return f"{requirement.module} is not installed; {requirement.install}"
         return self.capability.missing(options, device)
 
     def unsupported(self, options: Any, device: str, dtype: str) -> str | None:
-        """Why no host supports this combination of options, device and dtype; None if it is supported."""
+        """Return why no host supports this combination of options, device and dtype; None if it is supported."""
         if device not in self.capability.devices:
             return f"{self.name} runs on {', '.join(self.capability.devices)}, not on {device}"
         if dtype not in self.capability.dtypes:

@@ -1,4 +1,4 @@
-"""What inductor and Triton need to compile what they generate: programs and headers, looked for as they do it.
+"""Finds the programs and headers with which inductor and Triton compile what they generate, as they look for them.
 
 What inductor compiles once in each process or cache folder, before any graph, is given from one process to others:
 torch's C++ headers, precompiled, and libraries that show which vector instructions can be used. It takes most of the
@@ -20,16 +20,16 @@ _USUAL_TOOLKIT = "/usr/local/cuda"
 _TOOLKIT_OF_WHEELS = "cu13"
 """The folder of the namespace package `nvidia` in which the wheels of CUDA 13 lay out one toolkit."""
 _HEADERS_OF_WHEELS = ("cuda_runtime_api.h", "crt/host_defines.h", "nv/target")
-"""What AOTInductor's wrapper includes, one header of each wheel: nvidia-cuda-runtime, which torch requires, and
+"""Headers that AOTInductor's wrapper includes, one of each wheel: nvidia-cuda-runtime, which torch requires, and
 nvidia-cuda-crt and nvidia-cuda-cccl, which the extra `gpu` adds."""
 _LIBRARY = ".so"
 _PRECOMPILED = ".gch"
-"""What g++ adds to a header's name. Inductor lets other compilers write `.pch`, which are left out: clang's name the
-paths of their sources, and g++ reads none under that name."""
+"""Suffix that g++ adds to a header's name. Inductor lets other compilers write `.pch`, which are left out: clang's name
+the paths of their sources, and g++ reads none under that name."""
 
 
 def missing_cpp_compiler() -> str | None:
-    """Why C++ cannot be compiled; None if it can. Only $CXX, else g++ is taken (torch/_inductor/config.py, cpp.cxx)."""
+    """Return why C++ cannot be compiled, or None. Only $CXX, else g++ is taken (torch/_inductor/config.py, cpp.cxx)."""
     named = os.environ.get("CXX")
     if named is None:
         return None if shutil.which("g++") else "no C++ compiler found (looked for $CXX and g++); install g++"
@@ -37,12 +37,12 @@ def missing_cpp_compiler() -> str | None:
 
 
 def missing_for_triton() -> str | None:
-    """Why Triton cannot compile the C with which it loads kernels; None if it can."""
+    """Return why Triton cannot compile the C with which it loads kernels; None if it can."""
     return missing_c_compiler() or missing_python_headers()
 
 
 def missing_c_compiler() -> str | None:
-    """Why Triton has no C compiler; None if it has. It takes $CC as one program, else gcc, else clang
+    """Return why Triton has no C compiler; None if it has. It takes $CC as one program, else gcc, else clang
     (triton/runtime/build.py, _build, 3.6 and 3.7)."""
     named = os.environ.get("CC")
     if named is None and not (shutil.which("gcc") or shutil.which("clang")):
@@ -53,7 +53,7 @@ def missing_c_compiler() -> str | None:
 
 
 def missing_python_headers() -> str | None:
-    """Why Triton cannot include Python.h; None if it can."""
+    """Return why Triton cannot include Python.h; None if it can."""
     scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")
     header = Path(sysconfig.get_paths(scheme=scheme)["include"], "Python.h")
     if not header.exists():
@@ -62,7 +62,7 @@ def missing_python_headers() -> str | None:
 
 
 def missing_cuda_toolkit() -> str | None:
-    """Why C++ that calls CUDA cannot be compiled; None if it can, with what `toolkit_environment` sets."""
+    """Return why C++ that calls CUDA cannot be compiled; None if it can, with what `toolkit_environment` sets."""
     home = _toolkit_of_host()
     if (home / "include" / "cuda_runtime_api.h").exists() or toolkit_environment():
         return None

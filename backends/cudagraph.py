@@ -50,7 +50,7 @@ class _Captured(Engine):
         carried: Mapping[str, str] = NOTHING_CARRIED,
         shared: bool = False,
     ) -> Port:
-        """As Engine.port; no call but the port's own overwrites its outputs."""
+        """Return a port, as Engine.port; no call but the port's own overwrites its outputs."""
         import torch
 
         buffers = port_buffers(inputs, shared)

@@ -14,7 +14,7 @@ Shape = tuple[int, ...]
 
 
 def dynamic_shapes(module: "nn.Module", names: Sequence[str], sizes: Sequence[DynamicAxis]) -> Any:
-    """What `torch.export.export` takes for inputs of these names; None where no axis has a range.
+    """Return the dynamic shapes of `torch.export.export` for inputs of these names; None where no axis has a range.
 
     torch finds out which axes are always equal, and whether a size must be a multiple of something; it raises where the
     module's code needs one size.
@@ -34,7 +34,7 @@ def dynamic_shapes(module: "nn.Module", names: Sequence[str], sizes: Sequence[Dy
 def output_shapes(
     program: "torch.export.ExportedProgram",
 ) -> "Callable[[Sequence[Tensor]], tuple[Shape, ...]]":
-    """From inputs in order to the shapes of the outputs in order, by the expressions that the export found."""
+    """Return a function from inputs in order to the shapes of the outputs, by the expressions that the export found."""
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     inputs = [values[name].shape for name in program.graph_signature.user_inputs]
     outputs = [values[name].shape for name in program.graph_signature.user_outputs]

@@ -33,7 +33,7 @@ class HostRequirement:
 
     what: str
     rule: Literal["is", "at least", "has"]
-    """How the host's fact is compared with `value`; `has`: it contains every word of `value`."""
+    """Rule by which the host's fact is compared with `value`; `has`: it contains every word of `value`."""
     value: str = ""
     """Empty: the value of the host that writes the artifact, which the exporter fills in."""
 
@@ -79,7 +79,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactFormat:
-    """How a backend's engines are stored in files, checked, and opened on another host, with these functions."""
+    """Functions that store a backend's engines in files, check them, and open them on another host."""
 
     name: str
     summary: str

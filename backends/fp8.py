@@ -86,8 +86,8 @@ _ON_CUDA: Mapping[str, Mapping[Options, Suite]] = {
     "inductor[mode=reduce-overhead]": {_KINDS[0]: "default", _KINDS[1]: "full", _KINDS[2]: "full"},
     "inductor[mode=max-autotune]": dict.fromkeys(_KINDS, "full"),
 }
-"""What builds on CUDA, and in which suite each kind is. A call of one or two milliseconds takes longer to launch than
-to compute, so the default suite has the modes that replay CUDA graphs."""
+"""Options that build on CUDA, with the suite of each kind. A call of one or two milliseconds takes longer to launch
+than to compute, so the default suite has the modes that replay CUDA graphs."""
 
 BACKEND = Backend(
     name="fp8",

@@ -124,7 +124,7 @@ def check_layouts(
 
 
 def operators(graph: "fx.Graph") -> Counter[str]:
-    """How often a graph calls each operator, by name."""
+    """Count how often a graph calls each operator, by name."""
     return Counter(_name(node) for node in graph.nodes if node.op in ("call_function", "call_method"))
 
 

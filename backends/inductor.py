@@ -70,7 +70,7 @@ def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
 
 
 def missing_compiler(_options: Any, device: str) -> str | None:
-    """Why what inductor generates cannot be compiled on this host, C++ on a CPU and Triton on CUDA; None if it can."""
+    """Return why what inductor generates cannot be compiled here, C++ on a CPU and Triton on CUDA; None if it can."""
     return missing_cpp_compiler() if device == "cpu" else missing_for_triton()
 
 
@@ -200,7 +200,7 @@ def _searches(options: Options) -> bool:
 
 
 def _one_size_only(options: Options) -> str | None:
-    """Why engines with these options take one size alone; None: they take a range."""
+    """Return why engines with these options take one size alone; None: they take a range."""
     if options.mode != "default":
         return f"mode={options.mode} tunes or captures for one size; use mode=default, or leave out --sizes"
     return None

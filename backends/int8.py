@@ -65,7 +65,7 @@ def _prepare(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Optio
 
 
 def _refused(module: "nn.Module", inputs: "Mapping[str, Tensor]", device: str) -> dict[str, str]:
-    """Why layers are left out, because their inputs have too few rows for the device's integer product."""
+    """Return why layers are left out whose inputs have too few rows for the device's integer product."""
     if device == "cuda" and _refuses_few_rows(inputs):
         most, why = _MOST_REFUSED_ROWS, f"this torch multiplies int8 only with more than {_MOST_REFUSED_ROWS}"
     elif device == "cpu" and _multiplies_signed() and _leaves_one_row_unwritten():

@@ -32,8 +32,8 @@ Kind = Literal["mxfp8", "nvfp4"]
 _LEAST_CAPABILITY = (10, 0)
 """Blackwell's compute capability, the first with block-scaled tensor cores."""
 _DIVISORS: Mapping[Kind, tuple[int, int]] = {"mxfp8": (1, 32), "nvfp4": (16, 16)}
-"""What the output and input features of a layer must be multiples of (torchao 0.18: prototype/mx_formats/
-inference_workflow.py and mx_tensor.py)."""
+"""Divisors of a layer's output and input features (torchao 0.18: prototype/mx_formats/ inference_workflow.py and
+mx_tensor.py)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ class _Compiled(Engine):
         carried: Mapping[str, str] = NOTHING_CARRIED,
         shared: bool = False,
     ) -> Port:
-        """As Engine.port; with carried outputs, two bindings over swapped memory (`bound_port`)."""
+        """Return a port, as Engine.port; with carried outputs, two bindings over swapped memory (`bound_port`)."""
         check_layouts(self.layouts, inputs, self.sizes)
         return bound_port(inputs, self._results(inputs), self._bind, outputs, carried, shared)
 

@@ -46,7 +46,7 @@ class Port:
         """
         _check_carried(inputs, names, carried)
         self.inputs = inputs
-        """What the next call reads. The tensors may be written in place; the engine does not see a tensor that is put
+        """Tensors that the next call reads. They may be written in place; the engine does not see a tensor that is put
         in the place of one, which is what `feed` is for."""
         self._call = call
         self._names = tuple(names)
@@ -270,7 +270,7 @@ def bound_port(
 
 
 def port_buffers(inputs: "Mapping[str, Tensor]", shared: bool, contiguous: bool = False) -> "dict[str, Tensor]":
-    """What a port reads: the tensors themselves if `shared`, else copies, as `buffers_like` makes them."""
+    """Return what a port reads: the tensors themselves if `shared`, else copies, as `buffers_like` makes them."""
     return dict(inputs) if shared else buffers_like(inputs, contiguous)
 
 

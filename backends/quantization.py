@@ -22,7 +22,7 @@ LEAST_ELEMENTS = 1 << 16
 
 
 def negative_least(least: int) -> str | None:
-    """Why `least` is not a valid number of elements; None if it is."""
+    """Return why `least` is not a valid number of elements; None if it is."""
     return None if least >= 0 else f"least={least} is negative; give 0 or more elements"
 
 
@@ -51,7 +51,7 @@ def quantise_linear(
 
 
 def _why_none(module: "nn.Module", layers: str, least: int) -> str:
-    """Why no layer qualifies, and what to request instead."""
+    """Return why no layer qualifies, and what to request instead."""
     from torch import nn
 
     sizes = {name: part.weight.numel() for name, part in module.named_modules() if isinstance(part, nn.Linear)}

@@ -94,7 +94,7 @@ class CompiledEngine(Engine):
     copying: bool = False
     """Each call copies its inputs into the buffers of a captured graph."""
     rebinding: bool = False
-    """As `Engine.rebinds`: nothing is captured, and each call returns new memory."""
+    """Value of `Engine.rebinds`: nothing is captured, and each call returns new memory."""
     one_pool: bool = False
     """Outputs lie in a memory pool that all such engines of the process use, so that a call of any may overwrite them.
     """
@@ -125,7 +125,7 @@ class CompiledEngine(Engine):
         carried: Mapping[str, str] = NOTHING_CARRIED,
         shared: bool = False,
     ) -> Port:
-        """As Engine.port; outputs that another engine's call may overwrite are copied."""
+        """Return a port, as Engine.port; outputs that another engine's call may overwrite are copied."""
         if not self.one_pool:
             return Engine.port(self, inputs, outputs, carried, shared)
         buffers = port_buffers(inputs, shared)

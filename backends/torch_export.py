@@ -67,7 +67,7 @@ class LoadedProgram(Engine):
         carried: Mapping[str, str] = NOTHING_CARRIED,
         shared: bool = False,
     ) -> Port:
-        """As Engine.port; layouts are checked once, because the port keeps them."""
+        """Return a port, as Engine.port; layouts are checked once, because the port keeps them."""
         check_layouts(self.layouts, inputs, self.sizes)
         return ReplacingPort(port_buffers(inputs, shared), self._bind, outputs, carried, shared)
 

@@ -42,7 +42,7 @@ WRAPPER_EVENTS = (
 _COMPILED = "fxgraph_cache_"
 """Prefix of inductor's counters of graphs: hit, miss or bypass, one for each graph (torch/_inductor/codecache.py)."""
 _LIBRARIES = ("extern_kernels.", "torch.ops.", "aten.")
-"""What inductor's Python calls libraries and ATen by."""
+"""Names by which inductor's Python calls libraries and ATen."""
 _AOTI_LIBRARY_CALL = re.compile(r"\baoti_torch_(?:(?:(?:cpu|cuda|mkldnn)_)+(\w+)|(proxy_executor)_call_function)\(")
 """A call of a library in AOTInductor's C++; operators without a C function of their own go by the proxy executor, which
 is given a number instead of a name."""
@@ -266,7 +266,7 @@ recommended_inductor_config_setter)."""
 
 
 def header_folder() -> Path | None:
-    """Where inductor in this process keeps C++ headers that it precompiles; None if this torch has no such folder.
+    """Return the folder of C++ headers that inductor precompiles in this process; None if this torch has none.
 
     A file's name is the hash of what is compiled and of how, so inductor uses those that it finds, whoever made them
     (torch/_inductor/codecache.py, _precompile_header and _HEADER_DIR; 2.13). The folder lies below TMPDIR.
@@ -278,7 +278,7 @@ def header_folder() -> Path | None:
 
 
 def check_instruction_sets() -> tuple[Path, ...]:
-    """Have inductor find out which vector instructions it can use; returns the libraries that it keeps from that.
+    """Have inductor find out which vector instructions it can use; return the libraries that it keeps from that.
 
     It compiles a library for each set that the CPU's flags promise and loads it in another process (torch/_inductor/
     cpu_vec_isa.py, VecISA.check_build). A process that finds the library in its cache folder only loads it. Its name is
@@ -306,7 +306,7 @@ def check_instruction_sets() -> tuple[Path, ...]:
 
 
 def compiled_library(name: str) -> Path:
-    """Where inductor in this process looks for a library of its own with this name."""
+    """Return the path at which inductor in this process looks for a library of its own with this name."""
     from torch._inductor import codecache
 
     stem, _, extension = name.partition(".")
@@ -462,7 +462,7 @@ def _without_kernel_contexts() -> Iterator[None]:
 
 
 KERNEL_CONTEXT = "KernelContextGuard _ctx("
-"""How the line of a package's wrapper begins that makes a kernel context."""
+"""Prefix of the line of a package's wrapper that makes a kernel context."""
 
 
 def load_package(path: Path) -> Package:
@@ -484,7 +484,7 @@ def package_calls(wrapper: str) -> tuple[Counter[str], Counter[str]]:
 
 
 INT8_PRODUCT = "aten._int_mm.default"
-"""What `int8_product` dispatches, as `watch_dispatch` gets it."""
+"""Operator that `int8_product` dispatches, as `watch_dispatch` gets it."""
 
 
 def int8_product(left: "Tensor", right: "Tensor", out: "Tensor | None" = None) -> "Tensor":
@@ -498,7 +498,7 @@ def int8_product(left: "Tensor", right: "Tensor", out: "Tensor | None" = None) -
 
 
 _CYCLES_PER_NS = 2
-"""Of GPU clocks, which are 1.4 to 2.9 GHz."""
+"""Rate of GPU clocks, which are 1.4 to 2.9 GHz."""
 
 
 def operator_names() -> list[str]:

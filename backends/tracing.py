@@ -26,7 +26,7 @@ class Kernel:
 
     name: str
     calls: float
-    """How often it runs in one call of the engine."""
+    """Runs of it in one call of the engine."""
     ns: int
     """Its own time in one call of the engine, without nested events, summed over its runs."""
     own: bool
@@ -35,7 +35,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class DeviceTime:
-    """How a GPU spent one call, in nanoseconds."""
+    """Parts of the nanoseconds that a GPU spent on one call."""
 
     span_ns: int
     """Time between CUDA events around an ordinary call, while nothing is profiled: with all that the GPU waits."""

@@ -60,7 +60,7 @@ class Program:
     """The arguments of the module's own call; its tensors are the inputs, by name. Absent where the module takes the
     inputs as positional arguments, in their order."""
     result: Node | msgspec.UnsetType = msgspec.UNSET
-    """What that call returns; its tensors are the outputs, by name. Absent where it is a tuple of the outputs."""
+    """Form of that call's result; its tensors are the outputs, by name. Absent where it is a tuple of the outputs."""
 
 
 @dataclass(frozen=True, slots=True)

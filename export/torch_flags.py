@@ -22,7 +22,7 @@ def verified_flags(device: str, dtype: str) -> dict[str, Scalar]:
 
 
 def differing_flags(flags: Mapping[str, Scalar]) -> list[str]:
-    """What to set so that this process has these flags, as lines of Python; empty if it has them.
+    """Return the lines of Python that give this process these flags; empty if it has them.
 
     A name that this version does not know is left out.
     """

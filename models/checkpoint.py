@@ -32,7 +32,7 @@ _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _KEYS_SHOWN = 3
 _ZIP_MAGIC = b"PK\x03\x04"
 _HARMLESS = ("torch.", "collections.OrderedDict")
-"""What pickles of tensors import."""
+"""Names that pickles of tensors import."""
 
 
 def load_checkpoint(path: Path, module: nn.Module, component: Component) -> None:
@@ -118,7 +118,7 @@ def _load(path: Path) -> Any:
 
 
 def _foreign_name(path: Path, error: str) -> str | None:
-    """What a pickle asks to import that no tensor needs, as `module.name`; None if there is nothing.
+    """Return a name that a pickle imports and no tensor needs, as `module.name`; None if there is none.
 
     torch's error names it for pickle protocols 1 to 3; of others it does not know the opcodes. Nothing is executed.
     """

@@ -1,4 +1,4 @@
-"""Which names of a weights file are a component's own; without torch, and without reading any values.
+"""Finds which names of a weights file are a component's own; without torch, and without reading any values.
 
 Names are a component's own after what training puts around them: entries such as `ema` or `state_dict` that hold the
 weights, `_orig_mod.` of torch.compile anywhere in a name, and prefixes that the component states.

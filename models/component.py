@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from bakeoff.models.signature import Node, Signature
 
 Draw = Literal["normal", "uniform", "binary", "given"] | tuple[float, ...]
-"""How values are drawn: N(0, 1), U[0, 1), fair 0/1, as a brought model's inputs were given, or one of
-these values with equal chance."""
+"""Distribution of values: N(0, 1), U[0, 1), fair 0/1, as a brought model's inputs were given, or one of these values
+with equal chance."""
 Signal = Literal["", "picture", "audio"]
 Layer = Literal["linear", "conv1d", "conv2d", "conv3d", "attention"]
 """Kinds of layers, by torch.nn's classes, and torch's attention function: what quantisers and attention kernels can do
 depends on them."""
 Quantisation = Literal["", "dynamic", "weight-only", "static", "fp8", "mxfp8", "nvfp4"]
-"""How a variant computes in less precision than its dtype; each kind has its own error budget."""
+"""Way in which a variant computes in less precision than its dtype; each kind has its own error budget."""
 LEAST_SQNR_DB: Mapping[Quantisation, float] = {
     "dynamic": 25.0,
     "weight-only": 25.0,
@@ -61,7 +61,7 @@ class TensorSpec:
     name: str
     shape: tuple[int, ...]
     draw: Draw = "normal"
-    """How a benchmark input is drawn."""
+    """Distribution of a benchmark input."""
     keep_fp32: bool = False
     """Stays fp32 in half-precision variants: inputs of a sine or cosine, and outputs that are fp32 in any variant.
     With t and mouse rounded to bf16 the relative RMS error of the world model is 0.42 instead of 0.01."""
@@ -72,10 +72,10 @@ class TensorSpec:
     given: str = ""
     """torch's name of the floating dtype that its user gave it, or that the user's own call returned; "": float32."""
     order: tuple[int, ...] = ()
-    """Of an input that is laid out in memory in another order: its axes from the slowest to the fastest; (): as they
-    are. A channels-last picture has (0, 2, 3, 1)."""
+    """Axes of an input that is laid out in memory in another order, from the slowest to the fastest; (): as they are. A
+    channels-last picture has (0, 2, 3, 1)."""
     held: bool = False
-    """Of an input: its values belong to the workload, every set of inputs has them, and no check changes them. Of an
+    """For an input: its values belong to the workload, every set of inputs has them, and no check changes them. For an
     output: it depends on no input."""
 
     @property
@@ -125,10 +125,10 @@ class DynamicAxis:
     input: str
     axis: int
     name: str
-    """Of its dimension: axes of one dimension always have the same size."""
+    """Name of its dimension: axes of one dimension always have the same size."""
     min: int
     usual: int
-    """That of the workload's own inputs."""
+    """Size of the workload's own inputs."""
     max: int
 
 
@@ -137,9 +137,9 @@ class Size:
     """Other shapes that a workload's engine is judged and timed at."""
 
     name: str
-    """As tables print it: `x.0=8`."""
+    """Name as tables print it: `x.0=8`."""
     seen: bool
-    """It is among the sizes that were asked for. An engine that was made for those alone fails at another one."""
+    """True if it is among the sizes that were asked for; an engine made for those alone fails at others."""
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     work: Work
@@ -154,8 +154,8 @@ class Workload:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     work: Work | None = None
-    """As a model was described by running it; None: a worker counts it, on the meta device where the network runs
-    there (`bakeoff.record.work` keeps it)."""
+    """Work of a model that was described by running it; None: a worker counts it, on the meta device where the network
+    runs there (`bakeoff.record.work` keeps it)."""
     frames_per_call: int = 1
     """Video frames that a call delivers. For audio: the video frames whose samples a stream keeps of the call."""
     calls_per_frame: int | None = 1
@@ -167,17 +167,17 @@ class Workload:
     sizes: tuple[Size, ...] = ()
     """The other sizes, where there are `axes`."""
     call: "Signature | None" = None
-    """How its user calls the module, and `result` what that returns; None: named tensors in order, and a tuple."""
+    """Form of its user's call of the module, with the result's; None: named tensors in order, and a tuple."""
     result: "Node | None" = None
 
     @property
     def set_count(self) -> int:
-        """How many sets of inputs are drawn: four, or two where a set is large."""
+        """Number of drawn sets of inputs: four, or two where a set is large."""
         return 2 if sum(spec.elements for spec in self.inputs) * 4 > LARGE_STATE_BYTES else 4
 
     @property
     def changed_set_count(self) -> int:
-        """How many sets also have references for changed values: two, or one where a set is large."""
+        """Number of sets that also have references for changed values: two, or one where a set is large."""
         return self.set_count // 2
 
     def at(self, size: Size) -> "Workload":
@@ -232,8 +232,8 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What torch's counter cannot see of a call, because the network computes it in another way: added to its counts.
-    Each component that has one says why."""
+    """Work that torch's counter cannot see in a call, because the network computes it in another way: added to its
+    counts. Each component that has one says why."""
 
     flops: int = 0
     convolution_flops: int = 0
@@ -279,15 +279,15 @@ class Component:
     network: str
     """Module that holds `build(config, workload, batch) -> torch.nn.Module`; needs torch."""
     folder: str = ""
-    """Of a brought model: its description. `network` then holds `open_network(folder)`, which has its own `inputs`."""
+    """Description of a brought model. `network` then holds `open_network(folder)`, which has its own `inputs`."""
     weights: str = ""
-    """It brings these, as a record names them; "": they are drawn, or from a file."""
+    """Weights that it brings, as a record names them; "": they are drawn, or from a file."""
     source_hash: str = ""
     """Hash of what decides its outputs; "": its files are hashed."""
     place: str = ""
-    """Where it is in its user's pipeline, such as `unet` or `vae.decode`; "": unknown."""
+    """Place in its user's pipeline, such as `unet` or `vae.decode`; "": unknown."""
     denormals: str = ""
-    """Where its weights and activations hold denormal numbers; "": nowhere, or not known."""
+    """Weights and activations that hold denormal numbers; "": none, or not known."""
     runs_on_host: bool = True
     """A GPU's references may be made on the host: its code has no kernels for the GPU alone."""
     dtypes: tuple[str, ...] = ()
@@ -319,7 +319,7 @@ class Component:
         raise BakeoffError(text, "unknown-name")
 
     def network_module(self) -> Any:
-        """What builds the module, and needs torch. To be called in workers only."""
+        """Return what builds the module, and needs torch. To be called in workers only."""
         module = import_module(self.network)
         return module.open_network(self.folder) if self.folder else module
 

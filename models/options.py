@@ -12,7 +12,7 @@ OptionValue = str | int | float | bool
 
 
 class Optioned(Protocol):
-    """What takes options, each with a default: a backend or a pipeline."""
+    """Owner of options, each with a default: a backend or a pipeline."""
 
     @property
     def name(self) -> str: ...
@@ -30,7 +30,7 @@ def written_option(option: str, value: OptionValue) -> str:
 
 
 def changed_options(owner: Optioned, options: Any) -> tuple[tuple[str, OptionValue], ...]:
-    """Those options that differ from the defaults, in the order the dataclass declares them."""
+    """Return the options that differ from the defaults, in the order the dataclass declares them."""
     defaults = owner.options()
     return tuple(
         (field.name, getattr(options, field.name))

@@ -1,4 +1,4 @@
-"""How a module is called and what it returns, as data: pytrees whose leaves are tensors with names.
+"""Describes how a module is called and what it returns, as data: pytrees whose leaves are tensors with names.
 
 torch's own pytrees (torch.utils._pytree) hold classes and functions, which only pickle writes down. These trees are
 JSON: an artifact's manifest and the description of a model hold them, and nothing of them runs but the import of a
@@ -45,7 +45,7 @@ class Fields(msgspec.Struct, frozen=True, tag="fields"):
     attributes, such as a cache."""
 
     cls: str
-    """As package.module:Class."""
+    """Name as package.module:Class."""
     fields: dict[str, "Node"]
 
 
@@ -60,7 +60,7 @@ class Signature(msgspec.Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all tensors, in the order of the arguments."""
+        """Names of all tensors, in the order of the arguments."""
         return tuple(name for node in (*self.args, *self.kwargs.values()) for name in leaves(node))
 
 

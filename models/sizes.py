@@ -17,7 +17,7 @@ from bakeoff.models.words import counted
 RECORDED: Literal["recorded"] = "recorded"
 """The sizes are those of the recorded calls."""
 MOST_VALUES = 8
-"""Of one dimension: each is a reference, and a few seconds of every row."""
+"""Largest number of sizes of one dimension: each is a reference, and a few seconds of every row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Dimension:
 
     @property
     def name(self) -> str:
-        """Of its first axis, as it is typed: `x.0`."""
+        """Name of its first axis, as it is typed: `x.0`."""
         name, axis = self.axes[0]
         return f"{name}.{axis}"
 
@@ -41,7 +41,7 @@ AskedSizes = tuple[Dimension, ...] | Literal["recorded"]
 
 
 def parse_sizes(texts: Sequence[str]) -> AskedSizes:
-    """What `--sizes` asks for: `x.0=1,4,8`, `x.0,mask.0=1,4,8`, several with spaces or semicolons, or `recorded`.
+    """Parse `--sizes`: `x.0=1,4,8`, `x.0,mask.0=1,4,8`, several with spaces or semicolons, or `recorded`.
 
     Raises BakeoffError for any other form, an axis that is named twice, or too few or too many sizes.
     """

@@ -17,7 +17,7 @@ _OF_TORCH: Mapping[str, Dtype] = {
     "half": "fp16",
 }
 BASELINE_DTYPES: tuple[Dtype, ...] = ("fp32", "given")
-"""Of the eager row that speed-ups are stated over: the first of these that a table has."""
+"""Dtypes of the eager row that speed-ups are stated over: the first of these that a table has."""
 DEVICES: tuple[Device, ...] = get_args(Device)
 
 Scalar = str | int | float | bool | None

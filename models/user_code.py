@@ -57,7 +57,7 @@ def one_line(error: BaseException) -> str:
 
 
 def take_from_file(path: Path, name: str, kind: type = FunctionType) -> Any:
-    """What a user's file calls `name`. Raises BakeoffError, with what it has of this kind, where there is no such."""
+    """Return what a user's file calls `name`. Raises BakeoffError, with what it has of this kind, where it lacks it."""
     module = import_file(path)
     if not hasattr(module, name):
         own = {key: one for key, one in vars(module).items() if one is not kind}

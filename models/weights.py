@@ -136,7 +136,7 @@ def plain_tensors(key: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def why_unusable(tensor: Tensor) -> str:
-    """Why no engine can be given a tensor, and what to give instead, as the end of a sentence; "" where one can.
+    """Return why no engine can be given a tensor, and what to give instead, as the end of a sentence; "" if one can.
 
     Engines take tensors with values and strides, and subclasses that hold such, as torchao's quantised weights do.
     """

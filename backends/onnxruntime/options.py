@@ -52,7 +52,7 @@ def session_providers(options: Options, device: str) -> tuple[str, ...]:
 
 
 def missing_library(provider: str, folder: Path, prefix: str = "") -> str | None:
-    """Why a library of the provider in onnxruntime's `capi` folder cannot be loaded, as the loader says it.
+    """Return why a library of the provider in onnxruntime's `capi` folder cannot be loaded, as the loader says it.
 
     Only those whose names begin with `prefix` are tried. None if all can be loaded. The text begins with the name of
     the library, which need not be one that the provider names itself: a library it needs may need another.

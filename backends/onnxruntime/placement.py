@@ -1,9 +1,9 @@
-"""Which provider of a session runs each node, and which nodes run on the CPU on purpose.
+"""Finds which provider of a session runs each node, and which nodes run on the CPU on purpose.
 
 Providers for GPUs leave nodes that compute shapes to the CPU provider although they have kernels for them, because
 their tensors are in host memory (onnxruntime, core/framework/fallback_cpu_capability.cc, GetCpuPreferredNodes: all
-nodes that only touch such tensors, but none with float16 or bfloat16). Such nodes are no fallback.
-Here a node counts as one of them if it produces integers or booleans only.
+nodes that only touch such tensors, but none with float16 or bfloat16). Such nodes are no fallback. Here a node counts
+as one of them if it produces integers or booleans only.
 """
 
 from collections import Counter
@@ -46,7 +46,7 @@ class Placement:
         return dict(Counter(self.partner) + Counter(self.shapes) + Counter(self.fallback))
 
     def fell_back(self, requested: str) -> str:
-        """What runs instead of the requested provider, as a noun phrase; "" if nothing does.
+        """Return what runs instead of the requested provider, as a noun phrase; "" if nothing does.
 
         TensorRT's provider does not fall back where the CUDA provider runs a part, but where that runs everything.
         """
@@ -128,7 +128,7 @@ _BAD_TYPE = re.compile(r"Type 'tensor\((?P<type>\w+)\)' of input parameter \([^)
 """onnx's own schema check. Where the type is the variant's, the operator allows fewer types in its opset; of
 any other type, the graph was exported wrongly: its own sentence says how."""
 _TYPES = {"fp16": "float16", "bf16": "bfloat16"}
-"""Of dtypes that an opset may lack; every opset has fp32."""
+"""ONNX types of dtypes that an opset may lack; every opset has fp32."""
 _NO_CAPTURE = re.compile(r"cannot use the graph capture feature as requested by the user\s+as (?P<cause>[^\n]*)")
 """core/session/inference_session.cc"""
 

@@ -73,7 +73,7 @@ class Session(Engine):
         carried: Mapping[str, str] = NOTHING_CARRIED,
         shared: bool = False,
     ) -> Port:
-        """As Engine.port; with carried outputs, two bindings over swapped memory, each captured for itself."""
+        """Return a port, as Engine.port; with carried outputs, two bindings over swapped memory, each captured."""
         check_layouts(self.layouts, inputs, self.sizes)
         return bound_port(inputs, self._results(inputs), self._bind, outputs, carried, shared)
 
@@ -111,7 +111,7 @@ class Session(Engine):
         return self.proof
 
     def trace(self, call: Call) -> Trace:
-        """On CUDA, the kernels are those that torch's profiler records: CUPTI reports every kernel of the process.
+        """Trace a call. On CUDA, torch's profiler records the kernels: CUPTI reports every kernel of the process.
 
         The session's profile then only says which provider ran each node. Its times are of starting the kernels, since
         published builds leave ONNX Runtime's own use of CUPTI out (their CUDA provider does not need libcupti).

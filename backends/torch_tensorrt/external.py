@@ -32,7 +32,7 @@ class ExternalOperator:
     """A submodule as an operator: it takes the tensors of a call, then the weights, and returns a list of tensors."""
 
     path: str
-    """Of the submodule; empty for an operator that was loaded from a file."""
+    """Path of the submodule; empty for an operator that was loaded from a file."""
     name: str
     program: "torch.export.ExportedProgram"
 

@@ -1,4 +1,4 @@
-"""What torch_tensorrt logs while it compiles: its partitions, and why TensorRT's builder failed."""
+"""Reads what torch_tensorrt logs while it compiles: its partitions, and why TensorRT's builder failed."""
 
 import contextlib
 import logging

@@ -81,7 +81,7 @@ def cache_settings(cache_dir: Path) -> dict[str, Any]:
 
 
 def one_size_only(cudagraphs: bool, external: str) -> str | None:
-    """Why engines with these options take one size alone; None: they take a range.
+    """Return why engines with these options take one size alone; None: they take a range.
 
     The runtime captures a CUDA graph again whenever a shape changes (core/runtime/TRTEngine.h, set_runtime_states; 54
     in 2.11.0, 74 in 2.13.0). An external operator is a graph that was exported with one size.
@@ -94,7 +94,7 @@ def one_size_only(cudagraphs: bool, external: str) -> str | None:
 
 
 def unsupported_settings(level: int, min_block_size: int) -> str | None:
-    """Why the optimisation level or block size is not valid; None if both are."""
+    """Return why the optimisation level or block size is not valid; None if both are."""
     if level not in LEVELS:
         return f"TensorRT has no optimization_level={level}; give {LEVELS[0]} to {LEVELS[-1]}"
     return None if min_block_size >= 1 else f"min_block_size={min_block_size} is less than 1; give 1 or more operators"

@@ -32,7 +32,7 @@ DILATIONS = (1, 3, 9)
 @dataclass(frozen=True, slots=True)
 class Config:
     channels: int
-    """Of the waveform: 2 for stereo."""
+    """Channels of the waveform: 2 for stereo."""
     latent_channels: int
     ch_0: int
     """Channels of the last stage; they double from stage to stage towards the latents. A multiple of 8."""

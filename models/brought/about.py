@@ -16,7 +16,7 @@ from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.models.signature import Node, Signature
 
 OWN_WEIGHTS = "its own weights"
-"""How a record names the weights of a brought model, before their hash."""
+"""Name of a brought model's weights in records, before their hash."""
 ABOUT, GIVEN = "about.json", "given.safetensors"
 LIVE = "live.json"
 """The file that makes a folder a live module's."""
@@ -26,7 +26,7 @@ SCHEMA = 4
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Where workers get the module from."""
+    """Source from which workers load the module."""
 
     kind: Literal["function", "archive", "live"]
     path: str
@@ -34,13 +34,13 @@ class Source(msgspec.Struct, frozen=True):
     function: str = ""
     """Name in the Python file."""
     hash: str = ""
-    """Of the content: the file and what it imports of its own folder, the archive, or the live module's files."""
+    """Hash of the content: the file and what it imports of its own folder, the archive, or the live module's files."""
     working_folder: str = ""
-    """Where the command ran, and the factory runs: paths in it are relative to that folder."""
+    """Folder where the command ran, and the factory runs: paths in it are relative to that folder."""
 
     @property
     def typed(self) -> str:
-        """What names it in any folder: path and function, or the path."""
+        """Text that names it in any folder: path and function, or the path."""
         return f"{self.place}:{self.function}" if self.function else str(self.place)
 
     @property
@@ -66,12 +66,12 @@ class InputSet(msgspec.Struct, frozen=True):
     name: str
     call: Signature
     result: Node
-    """What a call returns; parts that are no tensors are constants."""
+    """Form of a call's result; parts that are no tensors are constants."""
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     work: Work
     calls: int
-    """How many calls were given or recorded."""
+    """Number of calls that were given or recorded."""
     held: tuple[str, ...] = ()
     """Inputs that have the given values in every set."""
     axes: tuple[DynamicAxis, ...] = ()
@@ -95,18 +95,18 @@ class About(msgspec.Struct, frozen=True):
     weights: str
     """Fingerprint of the parameters and buffers; a worker that finds others refuses to measure."""
     seed: int
-    """Of torch's global generator when the factory ran."""
+    """Seed of torch's global generator when the factory ran."""
     given: str
     """Hash of the given inputs' values."""
     parameters: int
     layers: tuple[Layer, ...]
     tolerance_fp32: float
     fp64: bool
-    """It can compute in fp64, so that references are in fp64."""
+    """True if it can compute in fp64, so that references are in fp64."""
     sets: tuple[InputSet, ...]
     state: dict[str, str]
     notes: tuple[str, ...] = ()
-    """What could not be derived, each in one sentence."""
+    """Facts that could not be derived, each in one sentence."""
     place: str = ""
     """Path of the module in its user's pipeline, such as `unet`, or of a method, such as `vae.decode`; "": unknown."""
     keep_fp32: tuple[str, ...] = ()
@@ -116,14 +116,14 @@ class About(msgspec.Struct, frozen=True):
     compiles: bool = False
     """Its code calls torch.compile."""
     mixed: bool = False
-    """It was given with several floating dtypes."""
+    """True if it was given with several floating dtypes."""
     denormals: str = ""
-    """Where its weights and activations hold denormal numbers; "" where they hold none."""
+    """Weights and activations that hold denormal numbers; "" where none does."""
     schema: int = SCHEMA
 
     @property
     def hash(self) -> str:
-        """Of what decides the outputs: code, weights, inputs and how they are called; not of where files lie."""
+        """Hash of what decides the outputs: code, weights, inputs and how they are called; not of where files lie."""
         facts = [
             self.name,
             self.source.kind,
@@ -153,7 +153,7 @@ def batch_name(batch: int) -> str:
 
 
 def _facts(one: InputSet) -> dict[str, object]:
-    """What of a set decides the outputs. A set of one size has the facts that it had before there were others."""
+    """Return what of a set decides the outputs; its `others` count only where there are any."""
     facts: dict[str, object] = msgspec.to_builtins(msgspec.structs.replace(one, batches=()))
     if not one.others:
         del facts["others"]

@@ -40,7 +40,7 @@ class Head(msgspec.Struct, frozen=True):
     code: dict[str, str]
     """SHA-256 of every file of the user's own that the module imports."""
     import_folders: tuple[str, ...]
-    """Where these files are imported from."""
+    """Folders from which these files are imported."""
 
 
 def read_live(folder: Path) -> tuple[Model, InputSets]:
@@ -86,7 +86,7 @@ def _read(path: Path) -> bytes:
 
 
 class _Reader(pickle.Unpickler):
-    """What `live_write` wrote by persistent ids: storages, sets, and a Python module in the place of `__main__`.
+    """Unpickler of what `live_write` wrote by persistent ids, with a Python module in the place of `__main__`.
 
     That module is a real one, since compilers look the globals of a function up in the module that it names.
     """

@@ -121,7 +121,7 @@ class _Writer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
             raise BakeoffError(text, "cannot-travel")
 
     def persistent_id(self, value: Any) -> Any:
-        """What the pickle holds in the place of some values; None for others, which are pickled."""
+        """Return what the pickle holds in the place of some values; None for others, which are pickled."""
         kind: Any = type(value)
         if kind is str:
             return ("main",) if value == MAIN else None
@@ -145,7 +145,7 @@ class _Writer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         return key
 
     def reducer_override(self, value: Any) -> Any:
-        """How a value is taken apart, named for what goes wrong in its parts."""
+        """Return how a value is taken apart, named for what goes wrong in its parts."""
         self._last = value
         try:
             found = self._taken_apart(value)
@@ -161,7 +161,7 @@ class _Writer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         return found
 
     def _taken_apart(self, value: Any) -> Any:
-        """As `__reduce_ex__` of the value would return it."""
+        """Return what `__reduce_ex__` of the value would."""
         kind: Any = type(value)
         if isinstance(value, Tensor):
             return self._tensor(value)

@@ -1,4 +1,4 @@
-"""What a factory returns when it has more to say than a module and its inputs."""
+"""Description that a factory returns when it has more to say than a module and its inputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

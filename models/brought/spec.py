@@ -10,7 +10,7 @@ from bakeoff.models.errors import BakeoffError
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What decides a brought model's outputs."""
+    """Facts that decide a brought model's outputs."""
 
     content: str
     """Hash of its code, weights and inputs (`About.hash`)."""

@@ -113,7 +113,7 @@ class CausalLayer:
 
 
 def causal_layers(config: Config) -> tuple[CausalLayer, ...]:
-    """In the order in which `forward` calls them."""
+    """Return the layers in the order in which `forward` calls them."""
     width, scale, frames = config.stage_channels[0], 1, 1
     found = [CausalLayer(channels, scale, frames) for channels in (config.z_dim, width, width, width, width)]
     for stage, outputs in enumerate(config.stage_channels):

@@ -25,7 +25,7 @@ from bakeoff.models.matrix_wm.spec import (
 
 
 class ActionInputs(NamedTuple):
-    """What is the same for all action modules of a pass."""
+    """Tensors that all action modules of a pass share."""
 
     mouse: Tensor | None
     """[B, 20, 2]"""

@@ -61,7 +61,7 @@ def initial_std(name: str, _shape: tuple[int, ...]) -> float | None:
 
 
 class Shared(NamedTuple):
-    """What is the same for all layers of a pass."""
+    """Tensors that all layers of a pass share."""
 
     modulation: Tensor
     """[B, 3, 6, d]: shift, scale and gate of self-attention, then of the feed-forward layers."""

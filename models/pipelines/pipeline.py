@@ -20,7 +20,7 @@ OPENING = -1
 
 @dataclass(frozen=True, slots=True)
 class NoOptions:
-    """Of a pipeline that has none."""
+    """Options of a pipeline that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Pipeline:
         return 1
 
     def given(self, unit: int, draw: Any) -> Any:
-        """What comes from outside of the loop in a unit, or in its opening: noise, actions, conditions.
+        """Return what comes from outside of the loop in a unit, or in its opening: noise, actions, conditions.
 
         It is made before the unit's time begins. `draw(name, shape, kind)` gives the same values in every mix.
         """
@@ -126,7 +126,7 @@ class Slot:
 
     name: str
     component: str
-    """As in BuiltIn, or the folder of a brought model."""
+    """Name as in BuiltIn, or the folder of a brought model."""
     preset: str
     batch: int = 1
     users: bool = False
@@ -150,12 +150,12 @@ class Call:
     slot: str
     program: str
     about: dict[str, Scalar] = field(default_factory=dict)
-    """What a trace says beside the call, such as its step and timestep."""
+    """Facts in a trace beside the call, such as its step and timestep."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a unit does, or the opening of a session."""
+    """Calls of a unit, or of the opening of a session."""
 
     calls: tuple[Call, ...]
     phases: tuple[str, ...]
@@ -170,7 +170,7 @@ class Output:
 
     name: str
     slots: tuple[str, ...]
-    """That had a part in it: their fp32 tolerance and their classes of quantisation set its limit."""
+    """Slots that had a part in it: their fp32 tolerance and their classes of quantisation set its limit."""
     signal: Signal = ""
 
 
@@ -190,7 +190,7 @@ class Carried:
     slot: str
     program: str
     inputs: dict[str, str]
-    """By output."""
+    """Inputs by output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +201,11 @@ class Loop:
     summary: str
     preset: str
     label: str
-    """Of the preset."""
+    """Name of the preset."""
     options: dict[str, OptionValue]
     """All, in their order."""
     changed: dict[str, OptionValue]
-    """Those that differ from the defaults."""
+    """Options that differ from the defaults."""
     unit: UnitName
     slots: tuple[Slot, ...]
     opened: Unit
@@ -226,9 +226,9 @@ class Loop:
     rate: float = 0.0
     sizes: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    """What a user should know of it, each in a sentence."""
+    """Facts that a user should know of it, each in a sentence."""
     reference: str = ""
-    """As it is typed."""
+    """Name as it is typed."""
 
     @property
     def typed(self) -> str:
@@ -244,7 +244,7 @@ class Loop:
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """By slot, in the order of their first calls."""
+        """Programs by slot, in the order of their first calls."""
         called = {(call.slot, call.program): None for unit in self.units for call in unit.calls}
         return tuple(
             Program(slot.name, program, slot.batch) for slot in self.slots for of, program in called if of == slot.name
@@ -265,7 +265,7 @@ class Loop:
         raise BakeoffError(text, "unknown-name")
 
     def of(self, unit: int) -> Unit:
-        """What unit `unit` of a session does, from 0; its opening for OPENING."""
+        """Return unit `unit` of a session, from 0; its opening for OPENING."""
         if unit == OPENING:
             return self.opened
         return self.opening[unit] if unit < len(self.opening) else self.steady

@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def wide(values: Tensor) -> Tensor:
-    """At least fp32, so that a hand-over rounds once: to the dtype of the next program."""
+    """Cast to fp32 if narrower, so that a hand-over rounds once: to the dtype of the next program."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 

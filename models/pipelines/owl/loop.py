@@ -18,7 +18,7 @@ from bakeoff.models.pipelines.tensors import pixels, wide
 
 State = dict[str, Tensor]
 Latents = tuple[Tensor, Tensor]
-"""Of frames: video [B, F, C, S, S] and audio [B, F, A]."""
+"""Latents of frames: video [B, F, C, S, S] and audio [B, F, A]."""
 
 
 class Owl(spec.Owl):
@@ -129,7 +129,7 @@ class Owl(spec.Owl):
         return x * (1 - level) + noise["x_noise"] * level, audio * (1 - level) + noise["audio_noise"] * level
 
     def _doubled(self, x: Tensor, audio: Tensor, mouse: Tensor, btn: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """With batched guidance, inputs as a batch of 2 whose second half has no mouse and no buttons."""
+        """Double the inputs for batched guidance: a batch of 2 whose second half has no mouse and no buttons."""
         if self.batch == 1:
             return x, audio, mouse, btn
         free = torch.cat((mouse, torch.zeros_like(mouse))), torch.cat((btn, torch.zeros_like(btn)))

@@ -36,13 +36,13 @@ def place(tmp_path: Path) -> Place:
 
 
 def test_kill_9_loses_no_finished_record(tmp_path: Path) -> None:
-    """At shares of the length of a sweep that nobody kills, the second and third in what resumes it."""
+    """At shares of the length of a sweep that nobody kills, the second one in what resumes it."""
     started = time.monotonic()
     ended = Place(tmp_path / "whole", THREE).sweep()
     assert ended.code == 0, ended.err
     length_s = time.monotonic() - started
-    kills = kill_until_done(Place(tmp_path / "killed", THREE), [share * length_s for share in (0.5, 0.7, 0.9)])
-    assert len(kills) == 3
+    kills = kill_until_done(Place(tmp_path / "killed", THREE), [share * length_s for share in (0.6, 0.9)])
+    assert len(kills) == 2
 
 
 def test_a_sweep_resumed_twice_at_once_is_run_once(place: Place) -> None:

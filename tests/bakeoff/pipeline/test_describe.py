@@ -52,20 +52,16 @@ def test_what_a_worker_refuses_is_one_error(tmp_path: Path) -> None:
     assert raised.value.code == "unknown-name"
 
 
-def test_a_dry_run_of_owl_imports_no_torch_and_describes_it_once(tmp_path: Path) -> None:
+def test_a_dry_run_of_owl_imports_no_torch(tmp_path: Path) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "bakeoff", "pipeline", "owl", "--preset", "tiny", "--dry-run"]
     folders = {f"BAKEOFF_{name}": str(tmp_path / name) for name in ("CACHE", "RUNS", "LOCKS")}
-    pages = []
-    for times in (1, 0):
-        done = subprocess.run(
-            command, cwd=tmp_path, env={**os.environ, **folders}, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        lines = done.stderr.splitlines()
-        imported = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
-        assert "bakeoff.cli" in imported
-        assert "torch" not in imported
-        assert len([line for line in lines if line.startswith("describing owl: started")]) == times
-        pages.append(done.stdout)
-    assert pages[0] == pages[1]
-    assert "wm.step4" in pages[0]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, **folders}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    imported = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
+    assert "bakeoff.cli" in imported
+    assert "torch" not in imported
+    assert [line for line in lines if line.startswith("describing owl: started")]
+    assert "wm.step4" in done.stdout

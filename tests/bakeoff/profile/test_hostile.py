@@ -18,7 +18,9 @@ import numpy as np
 import pytest
 from disk import files as files_of
 from disk import largest_file
+from typer.testing import CliRunner
 
+from bakeoff.cli import app
 from bakeoff.models.errors import BakeoffError
 from bakeoff.profile import Profiler, Session, Settings
 from bakeoff.profile.files import reports_of
@@ -409,7 +411,8 @@ def test_a_disk_that_takes_the_record_alone(
 ) -> None:
     """The page does not fit: the record is kept and named, and what does not fit is said."""
     settings = replace(settings, report_format="html", generate_final_report=True)
-    size = max(path.stat().st_size for path in record_a_session(settings).files if path.name.endswith(".session.json"))
+    (record,) = record_a_session(replace(settings, generate_final_report=False)).files
+    size = record.stat().st_size
     for path in (tmp_path / "out").iterdir():
         path.unlink()
     with largest_file(size + 1000):
@@ -498,7 +501,7 @@ def test_impatience_loses_no_record(
 PIPELINE = """
 import sys, time
 from bakeoff.profile import Profiler, Settings
-settings = Settings(enabled=True, output_dir=sys.argv[1], cpu_monitor_interval=0.05)
+settings = Settings(enabled=True, output_dir=sys.argv[1], cpu_monitor_interval=0.05, generate_final_report=False)
 with Profiler(settings).session("stopped") as session:
     while True:
         with session.unit(frames=12), session.phase("denoise"):
@@ -531,45 +534,14 @@ def test_a_pipeline_that_is_stopped(number: signal.Signals, status: str, tmp_pat
         assert said.splitlines()[-1].startswith("KeyboardInterrupt")
 
 
-@pytest.fixture
-def stored(settings: Settings, tmp_path: Path) -> Path:
-    (path,) = (each for each in record_a_session(settings).files if each.name.endswith(".session.json"))
-    assert path.is_relative_to(tmp_path)
-    return path
-
-
-def show(path: Path | str, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "bakeoff", "session", "show", str(path), *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-
-
-class TestRecordFiles:
-    def test_a_whole_one_is_shown(self, stored: Path) -> None:
-        done = show(stored)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert "decode" in done.stdout
-
-    def test_a_torn_one_is_refused(self, stored: Path) -> None:
-        stored.write_bytes(stored.read_bytes()[:1000])
-        done = show(stored)
-        assert (done.returncode, done.stdout) == (2, "")
-        (line,) = done.stderr.splitlines()
-        assert stored.name[:20] in line
-        assert line.endswith("[bad-record]")
-
-    def test_a_terminal_does_not_obey_what_a_pipeline_wrote(self, settings: Settings) -> None:
-        with Profiler(settings).session(LETTERS["escape"], tags={"tag": LETTERS["escape"]}) as session:
-            with session.unit(frames=1), session.phase(LETTERS["escape"]):
-                pass
-            session.event(LETTERS["escape"], text=LETTERS["escape"])
-        (path,) = (each for each in session.files if each.name.endswith(".session.json"))
-        for options in ((), ("--json",)):
-            done = show(path, *options)
-            assert done.returncode == 0, done.stderr
-            assert "\x1b" not in done.stdout
-            assert "\x07" not in done.stdout
+def test_a_terminal_does_not_obey_what_a_pipeline_wrote(settings: Settings) -> None:
+    with Profiler(settings).session(LETTERS["escape"], tags={"tag": LETTERS["escape"]}) as session:
+        with session.unit(frames=1), session.phase(LETTERS["escape"]):
+            pass
+        session.event(LETTERS["escape"], text=LETTERS["escape"])
+    (path,) = (each for each in session.files if each.name.endswith(".session.json"))
+    for options in ((), ("--json",)):
+        done = CliRunner().invoke(app, ["session", "show", str(path), *options])
+        assert done.exit_code == 0, done.output
+        assert "\x1b" not in done.output
+        assert "\x07" not in done.output

@@ -283,6 +283,7 @@ import signal, sys, time
 from bakeoff.profile import Profiler, Settings
 signal.signal(signal.SIGINT, signal.default_int_handler)
 quiet = {each: False for each in Settings.__dataclass_fields__ if each.startswith("monitor_")}
+quiet["generate_final_report"] = False
 settings = Settings(enabled=True, real_time_display=True, display_interval=0.1, output_dir=sys.argv[1], **quiet)
 profiler = Profiler(settings)
 with profiler.session("t2v") as session:

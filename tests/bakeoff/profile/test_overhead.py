@@ -99,7 +99,7 @@ def test_recording_with_monitors_is_not_shown_to_cost_a_percent() -> None:
     tests/trials/session_overhead.py says it of a machine. A costly recording is costly each time; other machines of
     this host, which may take its CPUs at any time, are not."""
     for seed in range(4):
-        found = measure_overhead(Settings(), 20.0, rounds=21, units=9, seed=seed)
+        found = measure_overhead(Settings(), 20.0, rounds=12, units=6, seed=seed)
         assert [cost.way for cost in found.ways] == [RECORDING, MONITORED]
         assert found.range_ns is not None
         assert 0 < found.range_ns < 1e6

@@ -154,7 +154,10 @@ def test_a_preset_states_what_its_network_has(name: str, preset: str) -> None:
     config = component.preset(preset).config
     assert is_dataclass(config)
     attended: set[str] = set()
-    for workload_name in component.workload_names(config):
+    names = component.workload_names(config)
+    if preset in ("gta_drive", "templerun"):  # as universal but for the actions, which each workload of theirs takes
+        names = names[-1:]
+    for workload_name in names:
         workload = component.workload(config, workload_name, 1)
         with torch.device("meta"):
             module = component.network_module().build(config, workload_name, 1)
@@ -191,17 +194,13 @@ def test_a_preset_states_what_its_network_has(name: str, preset: str) -> None:
     ],
 )
 def test_work_is_that_of_the_specifications(subject: str, flops: int, of_convolutions: int, weights: int) -> None:
-    """FLOPs by hand from the specifications, for one frame and for the two of guidance."""
+    """FLOPs by hand from the specifications of one frame, counted for the two of guidance."""
     name, preset, workload = re.split("[:.]", subject)
-    made = count_works(CountJob(name, ((preset, workload, 1), (preset, workload, 2))), lambda *_: None)
+    made = count_works(CountJob(name, ((preset, workload, 2),)), lambda *_: None)
     assert made.problems == ()
-    for batch, work in zip((1, 2), made.works, strict=True):
-        assert work is not None
-        assert (work.flops, work.convolution_flops, work.weight_elements) == (
-            batch * flops,
-            batch * of_convolutions,
-            weights,
-        )
+    (work,) = made.works
+    assert work is not None
+    assert (work.flops, work.convolution_flops, work.weight_elements) == (2 * flops, 2 * of_convolutions, weights)
 
 
 @pytest.mark.parametrize(("name", "workload_name"), EVERY_TINY_WORKLOAD)
@@ -226,10 +225,9 @@ def test_convolutions_of_the_work_are_those_of_the_layers(name: str, workload_na
     assert count_work(component, component.preset("tiny").config, workload, 2).convolution_flops == wide
 
 
-@pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize(("name", "workload_name"), EVERY_TINY_WORKLOAD)
-def test_forward_is_a_pure_function(name: str, workload_name: str, batch: int) -> None:
-    _, workload, module = _tiny(name, workload_name, batch=batch)
+def test_forward_is_a_pure_function(name: str, workload_name: str) -> None:
+    _, workload, module = _tiny(name, workload_name, batch=2)
     inputs = _drawn(workload)
     kept = [tensor.clone() for tensor in inputs]
     with torch.no_grad():
@@ -283,9 +281,9 @@ def test_a_module_from_the_meta_device_is_the_same(name: str) -> None:
     [
         ("audio", "decode", {}),
         ("image", "decode", {}),
-        *(("matrix-vae", workload, {}) for workload in ("prime", "steady2")),
+        ("matrix-vae", "steady2", {}),
         *(("matrix-wm", workload, {}) for workload in ("open", "denoise", "context")),
-        *(("wm", workload, {"backbone": "uvit"}) for workload in ("step", "append", "full")),
+        *(("wm", workload, {"backbone": "uvit"}) for workload in ("step", "full")),
     ],
 )
 def test_exports_and_compiles_as_one_graph(name: str, workload_name: str, changes: dict[str, Any]) -> None:

@@ -132,8 +132,6 @@ def run_aoti(module: nn.Module, x: torch.Tensor, path: Path) -> Callable[[], obj
     ("module", "x", "compiler", "named"),
     [
         (Waves(), WIDE, run_inductor, "_fft_r2c"),
-        (Waves(), WIDE, run_aoti, "_fft_r2c"),
-        (Memory(), WIDE, run_inductor, "mkldnn_rnn_layer"),
         (Memory(), WIDE, run_aoti, "mkldnn_rnn_layer"),
         (Turned(), torch.randn(8, 64, 32, 2), run_inductor, "mul"),
     ],

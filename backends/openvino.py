@@ -37,15 +37,16 @@ from bakeoff.backends.backend import (
     any_size,
     overlaps_always,
 )
-from bakeoff.backends.dynamic import Shape, output_shapes
 from bakeoff.backends.format import ArtifactFormat, BadArtifact, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.graphs import (
     INSTALL,
     TORCH,
+    Shape,
     check_layouts,
     check_not_quantised,
     export,
     input_layouts,
+    output_shapes,
     tensors_of,
 )
 from bakeoff.backends.port import NOTHING_CARRIED, Port, bound_port

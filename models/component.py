@@ -155,7 +155,7 @@ class Workload:
     outputs: tuple[TensorSpec, ...]
     work: Work | None = None
     """Work of a model that was described by running it; None: a worker counts it, on the meta device where the network
-    runs there (`bakeoff.record.work` keeps it)."""
+    runs there (`bakeoff.record.kept` keeps it)."""
     frames_per_call: int = 1
     """Video frames that a call delivers. For audio: the video frames whose samples a stream keeps of the call."""
     calls_per_frame: int | None = 1

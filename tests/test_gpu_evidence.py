@@ -21,11 +21,10 @@ from records import GPU_HOST
 
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.machine import host
-from bakeoff.plan.budget import parse_budget
 from bakeoff.plan.costs import Costs
 from bakeoff.plan.history import history_of
 from bakeoff.plan.plan import make_plan
-from bakeoff.plan.request import Request
+from bakeoff.plan.request import Request, parse_budget
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ROOT / "tools"

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from bakeoff.backends.artifact_cache import load_or_build
 from bakeoff.backends.backend import BuildContext, Unavailable, Unsupported
-from bakeoff.backends.dynamic import Shape, output_shapes
-from bakeoff.backends.graphs import check_not_quantised, export, graph_hash, program_key
+from bakeoff.backends.graphs import Shape, check_not_quantised, export, graph_hash, output_shapes, program_key
 from bakeoff.backends.onnxruntime.options import INSTALL, Options, provider_of
 from bakeoff.backends.onnxruntime.session import Opened, load_errors, open_session, preload
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Call, Engine, Proof, Unavailable
-from bakeoff.backends.dynamic import Shape
-from bakeoff.backends.graphs import check_layouts
+from bakeoff.backends.graphs import Shape, check_layouts
 from bakeoff.backends.onnxruntime.binding import bind_tensors, new_results, run_settings, runner
 from bakeoff.backends.onnxruntime.options import INSTALL, PROVIDERS, Options, missing_library, session_providers
 from bakeoff.backends.onnxruntime.placement import RECORDED, check_bf16_kernels, refusal

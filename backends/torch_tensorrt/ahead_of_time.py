@@ -28,10 +28,15 @@ from bakeoff.backends.backend import (
     searches_always,
 )
 from bakeoff.backends.graphs import TORCH, check_layouts, input_layouts
-from bakeoff.backends.torch_tensorrt.library import REQUIRES, in_own_mode
 from bakeoff.backends.torch_tensorrt.program import Options, configure, file_digest, save_program
 from bakeoff.backends.torch_tensorrt.proof import prove, read_converted, trace_engines
-from bakeoff.backends.torch_tensorrt.settings import QUANTISE_OPERATORS, one_size_only, unsupported_settings
+from bakeoff.backends.torch_tensorrt.settings import (
+    QUANTISE_OPERATORS,
+    REQUIRES,
+    in_own_mode,
+    one_size_only,
+    unsupported_settings,
+)
 from bakeoff.backends.tracing import Trace
 from bakeoff.models.component import DynamicAxis
 
@@ -45,8 +50,8 @@ from typing import TYPE_CHECKING
 from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.pt2_files import check_program
 from bakeoff.backends.torch_tensorrt.external import operator_files, qualified_name
-from bakeoff.backends.torch_tensorrt.library import load_library
 from bakeoff.backends.torch_tensorrt.program import ENGINE_ENDING, load_program
+from bakeoff.backends.torch_tensorrt.settings import load_library
 
 if TYPE_CHECKING:
     from torch import Tensor

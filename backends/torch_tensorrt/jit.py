@@ -31,16 +31,25 @@ from bakeoff.backends.graphs import TORCH, check_not_quantised, operators
 from bakeoff.backends.torch_compile import CompiledEngine, CompileLog, compile_whole
 from bakeoff.backends.torch_internals import marked, separate_sizes
 from bakeoff.backends.torch_tensorrt.external import asked, externalise
-from bakeoff.backends.torch_tensorrt.library import REQUIRES, in_own_mode, load_library
-from bakeoff.backends.torch_tensorrt.partitions import PartitionLog, builder_errors, capture_partition_log
-from bakeoff.backends.torch_tensorrt.proof import Converted, prove, read_converted, trace_engines
+from bakeoff.backends.torch_tensorrt.proof import (
+    Converted,
+    PartitionLog,
+    builder_errors,
+    capture_partition_log,
+    prove,
+    read_converted,
+    trace_engines,
+)
 from bakeoff.backends.torch_tensorrt.settings import (
     QUANTISE_OPERATORS,
     QUANTISED_ADVICE,
+    REQUIRES,
     cache_settings,
     check_outside,
     check_symbols,
     executed_operators,
+    in_own_mode,
+    load_library,
     one_size_only,
     settings,
     unsupported_settings,

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.artifact_cache import load_or_build
 from bakeoff.backends.backend import BuildContext, Unsupported
-from bakeoff.backends.dynamic import dynamic_shapes
-from bakeoff.backends.graphs import check_not_quantised, export, graph_hash, operators, program_key
+from bakeoff.backends.graphs import check_not_quantised, dynamic_shapes, export, graph_hash, operators, program_key
 from bakeoff.backends.torch_tensorrt.external import (
     ExternalOperator,
     asked,
@@ -24,14 +23,13 @@ from bakeoff.backends.torch_tensorrt.external import (
     save_operators,
     strip_guards,
 )
-from bakeoff.backends.torch_tensorrt.library import load_library
-from bakeoff.backends.torch_tensorrt.partitions import PartitionLog, builder_errors, capture_partition_log
-from bakeoff.backends.torch_tensorrt.proof import read_converted
+from bakeoff.backends.torch_tensorrt.proof import PartitionLog, builder_errors, capture_partition_log, read_converted
 from bakeoff.backends.torch_tensorrt.settings import (
     QUANTISED_ADVICE,
     cache_settings,
     check_outside,
     executed_operators,
+    load_library,
     qualified,
     settings,
 )

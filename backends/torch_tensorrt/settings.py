@@ -1,4 +1,4 @@
-"""Settings of torch_tensorrt for both backends; they depend on its version.
+"""What torch_tensorrt needs of a host, and its settings for both backends; they depend on its version.
 
 2.11 and 2.12 have `use_explicit_typing` and `enabled_precisions`; 2.13 has neither and ignores both. The module is cast
 to the variant's dtype before the build, and TensorRT keeps its dtypes (strong typing).
@@ -8,15 +8,21 @@ The `outside` option names operators that PyTorch runs although TensorRT could. 
 (`torch.ops.aten.cumsum.default`); any other name has no effect there and raises nothing
 (dynamo/partitioning/_adjacency_partitioner.py, OpSupportTester; conversion/_ConverterRegistry.py; 2.11 to 2.14). They
 are names of the lowered graph, in which torch_tensorrt has decomposed some operators already.
+
+`import torch_tensorrt` needs a GPU and TensorRT's libraries. Without them it prints to stdout and raises a plain
+Exception (torch_tensorrt/__init__.py), so only workers import it.
 """
 
+import contextlib
 import difflib
-from collections.abc import Collection, Mapping
+import sys
+from collections.abc import Callable, Collection, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bakeoff.backends.backend import BuildContext, Unsupported
+from bakeoff.backends.backend import BuildContext, Requirement, Unavailable, Unsupported
+from bakeoff.backends.install import tensorrt_command
 from bakeoff.backends.torch_internals import operator_names
 
 LEVELS = range(6)
@@ -27,6 +33,8 @@ QUANTISED_ADVICE = (
 )
 QUANTISE_OPERATORS = ("tensorrt.quantize_op", "tensorrt.dynamic_block_quantize_op")
 """modelopt's operators that have a converter (2.13: dynamo/conversion/aten_ops_converters.py, 837 to 900)."""
+INSTALL = f"run in a checkout of bakeoff, on a host with an NVIDIA GPU: {tensorrt_command()}"
+REQUIRES = (Requirement("torch_tensorrt", INSTALL), Requirement("tensorrt", INSTALL))
 
 
 def settings(wanted: Mapping[str, Any], known: Collection[str], context: BuildContext) -> dict[str, Any]:
@@ -143,3 +151,47 @@ def check_outside(asked: Mapping[str, Collection[str]], unconverted: Collection[
 def qualified(name: str) -> str:
     """The qualified name of an operator as a PartitionLog names it: `aten.cumsum` is its default overload."""
     return f"torch.ops.{name}" if name.count(".") > 1 else f"torch.ops.{name}.default"
+
+
+def load_library() -> Any:
+    """Import torch_tensorrt. Raises Unavailable with the library's own reason if it does not load."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            import torch_tensorrt
+    except Exception as error:  # torch_tensorrt raises plain Exception
+        found = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise Unavailable(f"torch_tensorrt {version('torch_tensorrt')} does not load: {found}; {INSTALL}") from error
+    return torch_tensorrt
+
+
+def in_own_mode(library: Any, cudagraphs: bool, run: Callable[..., Any]) -> Callable[..., Any]:
+    """`run` with its own CUDA-graph mode around each call; other code of the process finds the mode as it left it.
+
+    torch_tensorrt keeps the mode once for the whole process. Its runtime reads it at every call of every engine, and a
+    call without graphs drops the graph that the engine had captured (core/runtime/execute_engine.cpp, 246, and
+    TRTEngine.h, set_runtime_states, in 2.13.0; 219 in 2.11.0). Calls of both modes at once, from several threads, are
+    not supported.
+
+    With `cudagraphs` the first call runs twice: without a graph, then captured. TensorRT asks for an execution before a
+    capture, since the first one may allocate memory (NVIDIA/TensorRT#2603).
+    """
+    runtime, ran = library.runtime, not cudagraphs
+
+    def call_in(mode: bool, *given: Any) -> Any:
+        before = runtime.get_cudagraphs_mode()
+        if before == mode:
+            return run(*given)
+        runtime.set_cudagraphs_mode(mode)
+        try:
+            return run(*given)
+        finally:
+            runtime.set_cudagraphs_mode(before)
+
+    def call(*given: Any) -> Any:
+        nonlocal ran
+        if not ran:
+            call_in(False, *given)
+            ran = True
+        return call_in(cudagraphs, *given)
+
+    return call

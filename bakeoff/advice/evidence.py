@@ -1,12 +1,29 @@
-"""Evidence that the rules read, in milliseconds a unit, and the advice that they give."""
+"""What rules read, in milliseconds a unit, from a profile and the records beside it; and what they say."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import mean
 from typing import Literal
+
+from bakeoff.models.brought.about import OWN_WEIGHTS
+from bakeoff.models.component import Quantisation
+from bakeoff.record.account import account_lines, steady
+from bakeoff.record.floor import floor
+from bakeoff.record.pipeline import NamedTime, PipelineRecord, Profile, SlotProgram
+from bakeoff.record.schema import Record
+from bakeoff.record.store import Records, Stored, StoredPipeline
+from bakeoff.record.verdict import LEAST_DIFFERENCE
+from bakeoff.trace.table import ProfileRow, ProfileTable, operators_scale, profile_table, scaled
 
 Strength = Literal["information", "small", "notice", "strong"]
 NOTICE, STRONG = 0.10, 0.20
 """Shares of a unit."""
+
+
+def strength(gain_ms: float, unit_ms: float) -> Strength:
+    """Return the strength of a gain by its share of a unit."""
+    share = gain_ms / unit_ms if unit_ms else 0.0
+    return "strong" if share >= STRONG else "notice" if share >= NOTICE else "small"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +144,199 @@ class Evidence:
         return dict(self.sizes).get(name)
 
 
-def strength(gain_ms: float, unit_ms: float) -> Strength:
-    """Return the strength of a gain by its share of a unit."""
-    share = gain_ms / unit_ms if unit_ms else 0.0
-    return "strong" if share >= STRONG else "notice" if share >= NOTICE else "small"
+_Way = tuple[str, Quantisation]
+"""Backends and dtype as text, and the class of precision that they mean."""
+FEWEST = 6
+
+
+def evidence_of(entry: StoredPipeline, records: Records) -> Evidence | None:
+    """The facts of a record with a profile and steady units; None of any other."""
+    record = entry.record
+    table, profile, units = profile_table(record), record.measurement.profile, record.measurement.units
+    if table is None or profile is None or units is None:
+        return None
+    chosen = steady(units)
+    launches = {line.name: line.launches / profile.units for line in profile.lines}
+    scale = operators_scale(profile, account_lines(record))
+    between = {row.phase.kind: row.phase.ms for row in table.rows if row.phase.kind != "phase"}
+    moved = (name for place in units.moved if units.kinds[int(place)] == "steady" for name in units.moved[place])
+    return Evidence(
+        unit=record.unit,
+        unit_ms=table.unit_ms,
+        frames=round(mean(units.frames[place] for place in chosen)) if record.frame_rate else 0,
+        frame_rate=record.frame_rate,
+        phases=[_phase(row, launches.get(row.phase.name)) for row in table.rows if row.phase.kind == "phase"],
+        glue_ms=between.get("glue", 0.0),
+        unattributed_ms=between.get("unattributed", 0.0),
+        copied_mib=mean(units.copied_bytes[place] for place in chosen) / 2**20,
+        busy_ms=_busy(table, profile),
+        kernels=_operations(profile.kernels.top, profile, scale) if profile.kernels is not None else (),
+        operators=_operations(profile.operators.top, profile, scale)
+        if profile.kernels is None and profile.operators is not None
+        else (),
+        waits=_operations(profile.synchronisations, profile, scale),
+        rivals=list(_rivals(record, records.current)),
+        floors=list(_floors(record, records.current)),
+        sizes=list(record.sizes.items()),
+        layers=[
+            (slot, config["n_layers"]) for slot, config in record.configs.items() if type(config.get("n_layers")) is int
+        ],
+        compiled=list(dict.fromkeys([*profile.compiled, *moved])),
+        slope_ms=slope([units.wall_ns[place] / 1e6 for place in chosen]),
+        steady_units=len(chosen),
+        memory_share=_memory_share(record),
+        device_findings=[(finding.code, finding.text) for finding in record.measurement.findings],
+        best_mix=_best_mix(record, records.pipelines),
+    )
+
+
+def _phase(row: ProfileRow, launches: float | None) -> PhaseFact:
+    waited = row.idle.host_wait_ms if row.idle is not None else None
+    return PhaseFact(row.phase.name, row.phase.slot, row.phase.unit_calls, row.phase.ms, row.busy_ms, waited, launches)
+
+
+def _busy(table: ProfileTable, profile: Profile) -> float | None:
+    if table.hidden_ms:
+        return None
+    return profile.busy_ns / profile.units / 1e6 if profile.kernels is not None else table.busy_ms
+
+
+def _operations(rows: Sequence[NamedTime], profile: Profile, scale: Mapping[str, float]) -> list[OperationFact]:
+    return [
+        OperationFact(row.name, row.line, row.calls / profile.units, row.ns / profile.units / 1e6)
+        for row in scaled(rows, scale)
+    ]
+
+
+def _memory_share(record: PipelineRecord) -> float | None:
+    memory, gpus = record.measurement.memory, record.host.gpus
+    total = gpus[0].get("memory_bytes") if gpus else None
+    if memory is None or not memory.device_peak_bytes or not isinstance(total, int) or not total:
+        return None
+    return memory.device_peak_bytes / total
+
+
+def _called(record: PipelineRecord) -> Mapping[str, list[SlotProgram]]:
+    """Return for each slot the programs that a steady unit calls."""
+    found: dict[str, list[SlotProgram]] = {}
+    for program in record.measurement.programs:
+        if record.calls.get(program.name):
+            found.setdefault(program.slot, []).append(program)
+    return found
+
+
+def _same_subject(program: SlotProgram, record: PipelineRecord, other: Record, workloads: Collection[str]) -> bool:
+    """Return whether a record of a sweep computes the same as a program of the mix, with the same code and libraries on
+    the same machine; `workloads` are the names that the program's own has."""
+    ours, theirs = program.variant, other.variant
+    if other.status != "ok" or other.latency is None:
+        return False
+    checkpoint = record.checkpoints.get(program.slot, "").rpartition(", sha256 ")[2]
+    return (
+        (ours.component, ours.preset, ours.device) == (theirs.component, theirs.preset, theirs.device)
+        and theirs.workload in workloads
+        and (other.machine.id, other.threads, other.batch) == (record.machine.id, record.threads, program.batch)
+        and (other.weights_key == checkpoint or other.checkpoint.startswith(OWN_WEIGHTS))
+        and (checkpoint or other.weight_seed == record.weight_seed)
+        and _libraries(other) == _libraries(record)
+        and program.source is not None
+        and (other.source.component, other.source.instrument) == (program.source.component, program.source.instrument)
+    )
+
+
+def _libraries(record: Record | PipelineRecord) -> dict[str, str]:
+    return {name: version for name, version in record.versions.items() if name != "bakeoff"}
+
+
+def _rivals(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[RivalFact]:
+    """Yield for each slot the fastest other backend of the class whose records are faster beyond their intervals."""
+    by_id = {entry.id: entry.record for entry in stored}
+    for slot, programs in _called(record).items():
+        ways: dict[_Way, dict[str, Stored]] = {}
+        for program in programs:
+            # A program may go by another name in the record that predicts it: `step29` is `step`.
+            part = by_id.get(program.part)
+            workloads = {program.variant.workload, *([part.variant.workload] if part is not None else [])}
+            for entry in stored:
+                if _same_subject(program, record, entry.record, workloads):
+                    variant = entry.record.variant
+                    way = f"{'+'.join(str(use) for use in variant.backends)}/{variant.dtype}", entry.record.quantisation
+                    ways.setdefault(way, {})[program.variant.workload] = entry  # the newest is the last
+        names = {program.variant.workload for program in programs}
+        whole = {way: found for way, found in ways.items() if set(found) == names}
+        first = programs[0]
+        own = f"{'+'.join(str(use) for use in first.variant.backends)}/{first.variant.dtype}", first.quantisation
+        if own not in whole:
+            continue
+        now = _total(whole[own], slot, record)
+        others = {way: _total(found, slot, record) for way, found in whole.items() if way != own and way[1] == own[1]}
+        faster = {way: times for way, times in others.items() if times[2] * (1 + LEAST_DIFFERENCE) < now[1]}
+        if faster:
+            best = min(faster, key=lambda way: faster[way][0])
+            ids = [entry.id for way in (own, best) for entry in whole[way].values()]
+            yield RivalFact(slot, own[0], best[0], now[0], faster[best][0], ids)
+
+
+def _total(found: Mapping[str, Stored], slot: str, record: PipelineRecord) -> tuple[float, float, float]:
+    """Milliseconds a unit, and the sums of the lower and the upper ends of the medians' intervals."""
+    median, low, high = 0.0, 0.0, 0.0
+    for workload, entry in found.items():
+        calls, latency = record.calls[f"{slot}.{workload}"], entry.record.latency
+        assert latency is not None
+        median += calls * latency.median_ms
+        low += calls * latency.low_ms
+        high += calls * latency.high_ms
+    return median, low, high
+
+
+def _floors(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[FloorFact]:
+    """The floor of each called program, by the record that predicts it."""
+    by_id = {entry.id: entry.record for entry in stored}
+    units = record.measurement.units
+    chosen = steady(units) if units is not None else []
+    times = {
+        (time.slot, time.program): mean(time.ns[place] for place in chosen) / 1e6
+        for time in (units.programs if units is not None else ())
+    }
+    for programs in _called(record).values():
+        for program in programs:
+            part = by_id.get(program.part)
+            least = floor(part) if part is not None else None
+            inside = times.get((program.slot, program.variant.workload))
+            if least is None or inside is None:
+                continue
+            name = program.name
+            yield FloorFact(name, inside, least.ms * record.calls[name], least.bound, program.part)
+
+
+def _best_mix(record: PipelineRecord, stored: Sequence[StoredPipeline]) -> tuple[str, float, str] | None:
+    found: list[tuple[float, str, str]] = []
+    for entry in stored:
+        other, units = entry.record, entry.record.measurement.units
+        same = (other.subject_id, other.machine.id, other.threads, other.loop_hash, other.instrument) == (
+            record.subject_id,
+            record.machine.id,
+            record.threads,
+            record.loop_hash,
+            record.instrument,
+        )
+        same = same and _libraries(other) == _libraries(record)
+        if same and other.status == "ok" and units is not None and other.mix != record.mix and steady(units):
+            found.append((mean(units.wall_ns[place] for place in steady(units)) / 1e6, str(other.mix), entry.id))
+    if not found:
+        return None
+    ms, mix, name = min(found)
+    return mix, ms, name
+
+
+def slope(times_ms: Sequence[float], places: Sequence[int] | None = None) -> tuple[float, float, float] | None:
+    """Theil and Sen's slope a unit with its 95 % interval: a few slow units do not decide it.
+
+    `places` are the numbers of the units where some are left out. None for fewer than six units.
+    """
+    if len(times_ms) < FEWEST:
+        return None
+    from scipy.stats import theilslopes
+
+    found = theilslopes(times_ms, range(len(times_ms)) if places is None else places, 0.95)
+    return float(found[0]), float(found[2]), float(found[3])

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
 
-from bakeoff.advice.evidence import NOTICE, Advice, strength
-from bakeoff.advice.facts import slope
+from bakeoff.advice.evidence import NOTICE, Advice, slope, strength
 from bakeoff.advice.rules import FEWEST_FOR_TREND, LOOK_FOR_MEMORY, MOST_MEMORY, trend_of, worth_saying
 from bakeoff.models.words import counted
 from bakeoff.record.account import Account, account, rates

@@ -33,8 +33,8 @@ def export(
     import shlex
     from dataclasses import replace
 
+    from bakeoff.artifact.export import default_folder, plan_export
     from bakeoff.artifact.export import export as write_artifact
-    from bakeoff.artifact.plan import default_folder, plan_export
     from bakeoff.bring.bring import bring, is_brought
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.plan.request import Request, request_of

@@ -53,7 +53,7 @@ def ceilings(
     from bakeoff.machine import host, paths
     from bakeoff.machine.locks import device_lock
     from bakeoff.report.pages import doctor
-    from bakeoff.sweeps.ceilings import known_ceilings
+    from bakeoff.sweeps.describe import known_ceilings
 
     asked = host.usable_device(named("--device", device))
     check_range("--threads", threads, 0, 1024)

@@ -1,4 +1,4 @@
-"""Shared by the commands: reading options, printing JSON, warnings and errors."""
+"""Shared by the commands: the page of --help, reading options, printing JSON, warnings and errors."""
 
 import shlex
 import sys
@@ -7,14 +7,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 import bakeoff
-from bakeoff.cli.overview import Overview
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.models.words import counted
 
 if TYPE_CHECKING:
     from bakeoff.report.document import Document
+
+
+class Overview(TyperGroup):
+    """The commands under the headings of `EXAMPLES`; a command's own help ends with its example."""
+
+    def format_commands(self, _ctx: Any, formatter: Any) -> None:
+        for heading, examples in EXAMPLES.items():
+            with formatter.section(heading):
+                formatter.write_dl([(line, _first_paragraph(self.commands[name])) for name, line in examples.items()])
+        formatter.write_paragraph()
+        formatter.write_text("These are examples: bakeoff COMMAND --help says what else a command takes.")
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        for examples in EXAMPLES.values():
+            if command is not None and cmd_name in examples:
+                command.epilog = f"Example: bakeoff {examples[cmd_name]}"
+        return command
+
 
 app = typer.Typer(
     cls=Overview,
@@ -23,13 +42,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
 _SHOWN_PROBLEMS = 3
 _LONGEST_NOTE = 500
 """Characters of a note or a reason: each page of the history repeats it."""
 _LONGEST = 700
 """Characters of a message."""
-
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
 Runs = Annotated[str | None, typer.Option("--runs", help="Folder of records (default: runs/ of the checkout).")]
 Backends = Annotated[list[str] | None, typer.Option(help="As in eager,inductor[freezing],a+b,mine.py:BACKEND.")]
@@ -39,7 +56,6 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run.")]
 Deadline = Annotated[
     float | None, typer.Option(help="Seconds a build may take (default: 600; 1200 for a GiB of weights and more).")
 ]
-
 Named = Annotated[
     str, typer.Argument(help="A component, a pipeline, mine.py:model, or a title or a beginning of one; empty: all.")
 ]
@@ -50,6 +66,36 @@ Machines = Annotated[
     list[str] | None,
     typer.Option("--machine", help="Name or id, or all; comma-separated; also of published ones (default: this one)."),
 ]
+EXAMPLES = {
+    "Measure": {
+        "sweep": "sweep wm",
+        "compare": "compare --undecided",
+        "pipeline": "pipeline owl",
+        "profile": "profile matrix",
+        "inspect": "inspect mine.py:run --sweep",
+        "ceilings": "ceilings",
+    },
+    "Look": {
+        "table": "table wm",
+        "show": "show RECORD",
+        "report": "report",
+        "session": "session show FILE",
+        "list": "list",
+        "doctor": "doctor",
+    },
+    "Ship": {
+        "export": "export wm --backend aoti",
+        "verify": "verify FOLDER",
+        "publish": "publish",
+    },
+    "Maintain": {
+        "selftest": "selftest",
+        "history": "history --check",
+        "supersede": "supersede RECORD --reason WHY",
+        "cache": "cache --clear",
+    },
+}
+"""Words to type after `bakeoff`, by group and command."""
 
 
 def _version(asked: bool) -> None:
@@ -194,3 +240,7 @@ def say(message: str) -> None:
     if len(line) > _LONGEST:
         line = f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
     print(f"bakeoff: {line}", file=sys.stderr)
+
+
+def _first_paragraph(command: Any) -> str:
+    return " ".join((command.help or "").partition("\n\n")[0].split())

@@ -44,7 +44,7 @@ class Asked:
         """Raises BakeoffError for what can be seen to be wrong before anything was recorded."""
         from bakeoff.machine import paths
         from bakeoff.models.types import parse_dtype
-        from bakeoff.plan.budget import parse_budget
+        from bakeoff.plan.request import parse_budget
         from bakeoff.plan.suites import check_backends
 
         for name in names("--dtype", self.dtype):
@@ -59,7 +59,7 @@ class Asked:
     @property
     def budget_s(self) -> float:
         """Budget of all sweeps together; 0 for none. Raises BakeoffError for what is no time."""
-        from bakeoff.plan.budget import parse_budget
+        from bakeoff.plan.request import parse_budget
 
         return parse_budget(self.budget) if self.budget is not None else 0.0
 
@@ -133,9 +133,9 @@ def sweep_recorded(recorded: Sequence["Recorded"], asked: Asked, told: dict[str,
     Returns the exit code: 130 where it was interrupted, else as the worst sweep ended, 1 at least where a module was
     not recorded.
     """
-    from bakeoff.plan.budget import budget_text
     from bakeoff.plan.dry_run import Estimate, estimate
     from bakeoff.plan.history import known_history
+    from bakeoff.plan.request import budget_text
     from bakeoff.report.pages import plan as plan_page
 
     shown: dict[str, Estimate] = {}

@@ -109,11 +109,10 @@ def sweep(
     from bakeoff.cli.recorded import Asked, sweep_pipeline
     from bakeoff.machine import paths
     from bakeoff.models.sizes import parse_sizes
-    from bakeoff.plan.budget import parse_budget
     from bakeoff.plan.dry_run import estimate
     from bakeoff.plan.history import known_history
     from bakeoff.plan.plan import make_plan
-    from bakeoff.plan.request import FINAL_S, Request, with_deadline
+    from bakeoff.plan.request import FINAL_S, Request, parse_budget, with_deadline
     from bakeoff.record.objective import parse_objective
     from bakeoff.record.store import load_all
     from bakeoff.report.pages import plan as plan_page

@@ -9,14 +9,14 @@ from bakeoff.machine.identity import this_machine
 from bakeoff.models.words import counted
 from bakeoff.pipeline.plan import MixPlan
 from bakeoff.pipeline.session import PipelineSession
-from bakeoff.process.gpu_memory import GpuPeaks
+from bakeoff.process.environment import recorded_environment, without_folders
 from bakeoff.process.phases import Block
 from bakeoff.process.supervisor import Outcome
+from bakeoff.process.watch import GpuPeaks
+from bakeoff.record.kept import read_stamp
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineMemory, PipelineRecord, SlotProgram, Units
 from bakeoff.record.policy import Policy
-from bakeoff.record.redact import recorded_environment, without_folders
 from bakeoff.record.schema import MEASURED, SCHEMA, Finding, Source, Status, new_finding
-from bakeoff.record.selftest_stamp import read_stamp
 from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash, pipeline_hash
 from bakeoff.record.store import now
 from bakeoff.sweeps.assemble import ended_status, ending, host_findings, issue_findings

@@ -18,8 +18,7 @@ from bakeoff.record.source import component_hash, pipeline_hash
 from bakeoff.record.store import StoredPipeline
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.row import References, made_launch
-from bakeoff.sweeps.seal import changed_files, discard, read_seal, seal_folder
-from bakeoff.sweeps.session import Session
+from bakeoff.sweeps.session import Session, changed_files, discard, read_seal, seal_folder
 
 
 @dataclass(frozen=True, slots=True)

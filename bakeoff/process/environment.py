@@ -1,10 +1,12 @@
-"""Environment of a worker: its environment variables, and a folder beside the cache.
+"""What a worker runs in, its environment variables and folders, and which of them a record may name.
 
 Builds write gigabytes, and $TMPDIR may be memory.
 """
 
+import contextlib
 import fcntl
 import os
+import re
 import shutil
 import site
 import sys
@@ -18,7 +20,7 @@ from pathlib import Path
 from bakeoff.machine import host, paths
 from bakeoff.machine.build_cache import HOME
 from bakeoff.machine.gpus import VISIBLE
-from bakeoff.models.user_code import USER_CODE
+from bakeoff.models.lookup import USER_CODE
 
 IN_WORKER = "BAKEOFF_WORKER_FDS"
 """Set in workers and in what they start: the descriptors that belong to the worker alone."""
@@ -31,9 +33,18 @@ allocator and ONNX Runtime's arena keep memory too."""
 _HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 """Make malloc ask for huge pages (madvise, glibc 2.35 and later), where the kernel gives them to those that ask:
 weights of a gigabyte lie in 4 KiB pages otherwise, more than a core's TLB holds. docs/floor-steps.md has the gain."""
-
 _CACHES_OFF = ("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "TORCHINDUCTOR_FX_GRAPH_CACHE")
 """Variables that workers do without: inductor's caches show whether a build was cold or warm, and that it compiled."""
+_RECORDED = re.compile(
+    r"^(OMP_|GOMP_|KMP_|MKL_|DNNL_|ONEDNN_|OPENBLAS_|BLIS_|ATEN_|LRU_CACHE_CAPACITY|TORCH|PYTORCH_|CUDA_|NVIDIA_TF32"
+    r"|CUBLAS|CUDNN_|TRITON_|ORT_|OV_|OPENVINO_|GLIBC_TUNABLES|MALLOC_|_RJEM_MALLOC_CONF|JE_MALLOC_CONF|TCMALLOC_|MIMALLOC_"
+    r"|PYTHONMALLOC|LD_PRELOAD|LD_BIND_NOW)"
+)
+"""Variables that affect measurements: of threads, libraries, compilers, memory allocators and the dynamic linker."""
+_LIBRARIES = ("LD_PRELOAD",)
+"""Lists of libraries, separated by spaces or colons (ld.so(8)). Another malloc is the usual one; its name is stored."""
+_PATHS = ("_DIR", "_PATH", "_HOME")
+"""Endings of variables that contain a path. They are not stored: paths affect no number and may name a user."""
 
 
 def worker_environment(threads: int, extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -150,3 +161,27 @@ def _remove_stale(parent: Path) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path, ignore_errors=True)
         os.close(lock)
+
+
+def without_folders(text: str) -> str:
+    """`text` with the folders of this machine and its user replaced by `...`, because records are published."""
+    own = {str(paths.cache_folder()), str(paths.checkout() or ""), sys.prefix, os.path.expanduser("~")}
+    with contextlib.suppress(FileNotFoundError):  # the working folder may have been deleted
+        own.add(os.getcwd())
+    for folder in sorted(own, key=len, reverse=True):
+        if len(folder) > 1 and os.path.isabs(folder):
+            text = text.replace(folder, "...")
+    return text
+
+
+def _base_names(libraries: str) -> str:
+    return ":".join(os.path.basename(path) for path in re.split("[ :]+", libraries) if path)
+
+
+def recorded_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a worker's environment that affect measurements, by name."""
+    return {
+        name: _base_names(value) if name in _LIBRARIES else without_folders(value)
+        for name, value in sorted(environment.items())
+        if _RECORDED.match(name) and not name.endswith(_PATHS)
+    }

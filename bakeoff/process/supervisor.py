@@ -25,10 +25,9 @@ from bakeoff.monitor.client import Monitor
 from bakeoff.process import guard
 from bakeoff.process.alarm import alarm_waits
 from bakeoff.process.environment import IN_WORKER, make_work_folder
-from bakeoff.process.gpu_memory import GpuPeaks, metering
 from bakeoff.process.jobs import Answer, Job
 from bakeoff.process.phases import Block
-from bakeoff.process.watch import NOT_WATCHED, Watched, start_monitor, stop_monitor
+from bakeoff.process.watch import NOT_WATCHED, GpuPeaks, Watched, metering, start_monitor, stop_monitor
 from bakeoff.record.codec import read_as
 
 WORKER = (sys.executable, "-P", "-m", "bakeoff.worker")

@@ -1,12 +1,21 @@
-"""A monitor beside a worker, where one is asked for; one that cannot run costs a finding and nothing else."""
+"""What the parent watches beside a worker: its peak GPU memory, and a monitor where one is asked for.
 
-from collections.abc import Collection, Sequence
+What a library takes and gives back within a call (workspaces of TensorRT and cuDNN, ONNX Runtime's arenas) is in no
+figure that torch knows, and not in one that is read after the call.
+"""
+
+import contextlib
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
+from bakeoff.machine.gpus import Gpu, open_gpu
+from bakeoff.machine.processes import descendants
 from bakeoff.monitor.client import Monitor
 from bakeoff.monitor.request import MonitorRequest
+from bakeoff.process.environment import without_folders
 from bakeoff.record.monitor import Monitored
-from bakeoff.record.redact import without_folders
 from bakeoff.record.schema import Finding, new_finding
 
 GPU_INTERVAL_S, CPU_INTERVAL_S = 0.5, 1.0
@@ -25,6 +34,59 @@ class Watched:
 
 
 NOT_WATCHED = Watched()
+POLLED_S: Mapping[str, float] = {"build": 0.1, "memory": 0.01, "loop check": 0.01}
+"""Seconds between polls in the phases whose peaks are wanted. No call is timed in them, but a compiler times kernels
+while it builds, and each poll takes locks of the driver."""
+OF_PROCESS, OF_DEVICE = "of the row's processes", "of the whole GPU, less what was used before"
+_PIDS_EVERY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPeaks:
+    """Peak bytes by phase, and whose memory they count."""
+
+    bytes_of: Mapping[str, int]
+    meter: str
+    """`OF_PROCESS`, or `OF_DEVICE` where a container hides the ids of processes from NVML; then other users of the GPU
+    count too."""
+
+
+class GpuMeter:
+    """Polls one GPU for the memory of a process's descendants."""
+
+    def __init__(self, gpu: Gpu | None) -> None:
+        """None: nothing is metered."""
+        self._gpu = gpu
+        self._before = None if gpu is None else gpu.memory()
+        self._of_process: dict[str, int] = {}
+        self._of_device: dict[str, int] = {}
+        self._pids: frozenset[int] = frozenset()
+        self._listed_s = self._polled_s = 0.0
+
+    def pause_s(self, phase: str) -> float:
+        """Seconds until `poll` is due in this phase; infinite where nothing is metered."""
+        if self._gpu is None or phase not in POLLED_S:
+            return inf
+        return max(0.0, self._polled_s + POLLED_S[phase] - time.monotonic())
+
+    def poll(self, phase: str, ancestor: int) -> None:
+        """Read the memory of `ancestor`'s descendants once."""
+        assert self._gpu is not None
+        now = self._polled_s = time.monotonic()
+        if now - self._listed_s > _PIDS_EVERY_S or not self._pids:
+            self._pids, self._listed_s = frozenset(process.pid for process in descendants(ancestor)), now
+        found, memory = self._gpu.processes() or {}, self._gpu.memory()
+        used = [size for pid, size in found.items() if size is not None and pid in self._pids]
+        if used:
+            self._of_process[phase] = max(sum(used), self._of_process.get(phase, 0))
+        if memory is not None and self._before is not None:
+            self._of_device[phase] = max(memory.used - self._before.used, self._of_device.get(phase, 0))
+
+    def peaks(self) -> GpuPeaks | None:
+        """The peaks so far; None where NVML told nothing."""
+        if self._of_process:
+            return GpuPeaks(dict(self._of_process), OF_PROCESS)
+        return GpuPeaks(dict(self._of_device), OF_DEVICE) if self._of_device else None
 
 
 def start_monitor(guard: int, gpu: str) -> Monitor:
@@ -60,3 +122,10 @@ def stop_monitor(monitor: Monitor, timeline: Sequence[tuple[str, float]], timed:
         (round((window[0] - began_s) * 1e9), round((window[1] - began_s) * 1e9)) if window else None,
         (new_finding("not-monitored", f"a monitor was asked for and saw nothing: {why}"),) if why else (),
     )
+
+
+@contextlib.contextmanager
+def metering(uuid: str) -> Iterator[GpuMeter]:
+    """A meter of the GPU with this UUID; one that meters nothing for "", or where NVML does not know it."""
+    with open_gpu(uuid) if uuid else contextlib.nullcontext() as gpu:
+        yield GpuMeter(gpu)

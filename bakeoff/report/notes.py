@@ -7,7 +7,7 @@ import numpy as np
 
 from bakeoff.advice.evidence import Advice
 from bakeoff.models.words import counted
-from bakeoff.plan.budget import budget_text
+from bakeoff.plan.request import budget_text
 from bakeoff.record.floor import KnownCeilings
 from bakeoff.record.monitor import Monitored, Point, SeriesRecord
 from bakeoff.record.pipeline import PipelineRecord

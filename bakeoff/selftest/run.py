@@ -26,8 +26,8 @@ from bakeoff.models.words import counted
 from bakeoff.process.environment import worker_environment
 from bakeoff.process.jobs import ClockJob, ClockResult
 from bakeoff.process.supervisor import LOG_LIMIT_BYTES, Deadlines, Launch, run_job
+from bakeoff.record.kept import write_stamp
 from bakeoff.record.schema import Record, SelftestStamp
-from bakeoff.record.selftest_stamp import write_stamp
 from bakeoff.record.source import code_hash
 from bakeoff.record.store import load_all, now
 from bakeoff.selftest.expected import Expectation, Lane, lanes

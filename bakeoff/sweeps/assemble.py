@@ -11,11 +11,11 @@ from bakeoff.models.component import LEAST_WEIGHT_BYTES
 from bakeoff.models.words import counted
 from bakeoff.plan.memory import element_bytes
 from bakeoff.plan.rows import Row
-from bakeoff.process.gpu_memory import GpuPeaks
+from bakeoff.process.environment import recorded_environment, without_folders
 from bakeoff.process.phases import PHASES, TIMED
 from bakeoff.process.supervisor import Outcome
+from bakeoff.process.watch import GpuPeaks
 from bakeoff.record.floor import below_floor
-from bakeoff.record.redact import recorded_environment, without_folders
 from bakeoff.record.schema import (
     NEVER_RUN,
     SCHEMA,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from bakeoff.machine import host, paths
+from bakeoff.machine.build_cache import open_folder
 from bakeoff.machine.files import digest
 from bakeoff.machine.locks import device_lock
 from bakeoff.models.errors import BakeoffError
@@ -17,16 +18,27 @@ from bakeoff.plan.memory import total
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request, request_of
 from bakeoff.plan.rows import Row, short_of_memory
-from bakeoff.process.supervisor import Event
+from bakeoff.process.jobs import CompareJob
+from bakeoff.process.phases import Block
+from bakeoff.process.supervisor import Event, LiveWorker, wait_for
 from bakeoff.race import LARGEST_OFFSET, Turns, not_idle, open_sides, take_turns
-from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Record, Round, Samples, new_finding
+from bakeoff.record.schema import (
+    MEASURED,
+    SCHEMA,
+    Comparison,
+    Finding,
+    Measurement,
+    Record,
+    Round,
+    Samples,
+    new_finding,
+)
 from bakeoff.record.source import basis_of
 from bakeoff.record.store import StoredComparison, now, save
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, SET_ROUNDS, is_baseline_known, is_decided
-from bakeoff.sweeps.assemble import source_of
-from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError, wait_until_built
+from bakeoff.sweeps.assemble import make_record, source_of
 from bakeoff.sweeps.progress import Progress, Running
-from bakeoff.sweeps.row import References, launch_of, make_reference
+from bakeoff.sweeps.row import References, launch_of, make_reference, measure_job
 from bakeoff.sweeps.session import Session, WeightsMemory, open_session, with_ceilings, with_works
 from bakeoff.variant import parse_variant
 
@@ -34,6 +46,89 @@ _MOST_ROUNDS = 60
 """Largest number of rounds of a pair of processes."""
 _IN_TURN, _IN_TURN_CALLS = LEAST_ROUNDS + 1, 3
 """Pairs of processes that are measured one after the other, and the least number of calls of their blocks."""
+
+
+@dataclass(slots=True)
+class CompareWorker:
+    """The parent's handle of it. A context manager: leaving it kills the worker."""
+
+    session: Session
+    row: Row
+    references: References
+    """References of the row's subject."""
+    heap_offset: int
+    running: Running
+    beside: int
+    """Number of other builds at the same time, as in `launch_of`."""
+    least_calls: int
+    """Smallest number of calls of a block."""
+    calls: int = 0
+    """Calls of a block, known when the side is ready."""
+    call_ns: int = 0
+    """About how long one call takes, known as soon."""
+    _worker: LiveWorker = field(init=False)
+
+    def __enter__(self) -> "CompareWorker":
+        open_folder(self.row.cache_folder)
+        request = self.session.plan.request
+        job = replace(measure_job(self.row, request.policy, self.references), opens=True)
+        launch = launch_of(self.session, self.row, self.running, self.beside)
+        self._worker = LiveWorker(
+            CompareJob(job, self.heap_offset, request.objective.goal == "throughput"),
+            replace(launch, log=launch.log.with_suffix(".final.log"), on_event=self._on_event),
+        )
+        self._worker.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._worker.__exit__(None, None, None)
+
+    @property
+    def label(self) -> str:
+        return f"{self.row.variant.backend} {self.row.variant.dtype}"
+
+    @property
+    def live(self) -> bool:
+        """Wait until the worker is ready or has raised."""
+        return True
+
+    def _on_event(self, event: Event) -> None:
+        if event.phase != "block":
+            self.running.event(Event(event.phase, self.label))
+
+    def warm_up(self) -> None:
+        """Raises BakeoffError where the worker ends instead."""
+        self._worker.tell("go")
+        self.call_ns = max(1, self._expect("ready").call_ns or 0)
+        self.calls = max(self.least_calls, min(_LONGEST_BLOCK, round(_BLOCK_S * 1e9 / self.call_ns)))
+
+    def block(self) -> Block | None:
+        """Time a block of calls. Raises BakeoffError where the worker ends instead."""
+        self._worker.tell(str(self.calls))
+        return self._expect("block").block
+
+    def end(self) -> Record:
+        """Stop the worker, and return what was measured on as a record without clocks."""
+        self._worker.tell("stop")
+        self._worker.wait()
+        return self._record()
+
+    def _expect(self, phase: str) -> Event:
+        event = self._worker.wait(phase)
+        if event is None or (event.call_ns is None and event.block is None):
+            raise self._failure()
+        return event
+
+    def _failure(self) -> BakeoffError:
+        record = self._record()
+        return SideFailedError(self.row, f"{record.status}: {record.measurement.reason}")
+
+    def _record(self) -> Record:
+        """Raises BakeoffError where the request itself was wrong (other weights than those that were described)."""
+        outcome = self._worker.finish(Measurement)
+        if outcome.kind == "refused":
+            raise BakeoffError(outcome.reason, outcome.code)
+        return make_record(self.session, self.row, outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +169,19 @@ class _Race:
         round_s = sum((side.calls + 1) * side.call_ns / 1e9 for side in sides)
         wanted = int(self.session.plan.request.final_s / AGREEING_PAIRS / round_s)
         return max(SET_ROUNDS, min(_MOST_ROUNDS, wanted)) if len(sides) > 1 else 1
+
+
+_BLOCK_S = 0.06
+_LONGEST_BLOCK = 200
+"""Calls; a block's samples are sent as one line."""
+
+
+class SideFailedError(BakeoffError):
+    """A side that cannot be built, checked or run."""
+
+    def __init__(self, row: Row, why: str) -> None:
+        super().__init__(f"{row.variant} cannot be compared: {why}", "not-comparable")
+        self.row, self.why = row, why
 
 
 def race(
@@ -262,3 +370,11 @@ def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | N
         kept = StoredComparison(save(runs, comparison), comparison)
         running.finish("ok", f"{counted(len(comparison.rounds), 'round')}, {comparison.how}")
     return kept
+
+
+def wait_until_built(sides: Sequence[CompareWorker]) -> None:
+    """Raises BakeoffError when a variant cannot be built or fails its checks."""
+    found = wait_for({side._worker: "turn" for side in sides})
+    for side in sides:
+        if found[side._worker] is None:
+            raise side._failure()

@@ -1,25 +1,40 @@
-"""Asks workers about models before anything is planned or measured, and keeps the answers in the cache folder."""
+"""What workers find out before anything is planned or measured, and where it is kept: models, their work, ceilings."""
 
+from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
 from bakeoff.machine import host
 from bakeoff.machine.files import slug
+from bakeoff.machine.floors import WORK_DTYPES, Ceiling
+from bakeoff.machine.identity import this_machine
 from bakeoff.machine.locks import device_lock
 from bakeoff.models.component import Work
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.plan.plan import Plan
 from bakeoff.process.environment import user_code_path, worker_environment
-from bakeoff.process.jobs import CountJob, CountResult, DescribeJob, DescribeLoopJob, Subject
+from bakeoff.process.jobs import (
+    CeilingsJob,
+    CeilingsResult,
+    CountJob,
+    CountResult,
+    DescribeJob,
+    DescribeLoopJob,
+    Subject,
+)
 from bakeoff.process.supervisor import Deadlines, Launch, run_job
-from bakeoff.record.work import keep_work, read_work
+from bakeoff.record.floor import LARGEST_OTHER_SHARE, best_ceilings
+from bakeoff.record.kept import keep_work, read_work
+from bakeoff.record.schema import SCHEMA, CeilingsRecord
+from bakeoff.record.store import Records, StoredCeilings, load_all, now, save
 from bakeoff.sweeps.progress import Progress
 
 _DEADLINE_S = 1200.0
 """For weights that are loaded from a slow disk, and some eager calls."""
 _Result = TypeVar("_Result")
+_CEILINGS_DEADLINE_S = 600.0
 
 
 def describe(
@@ -80,3 +95,78 @@ def works_of(plan: Plan, cache: Path, progress: Progress) -> dict[Subject, Work]
             config = component.preset(subject.preset).config
             keep_work(subject.component, config, subject.workload, subject.batch, work)
     return found
+
+
+def known_ceilings(
+    device: str,
+    threads: int,
+    runs: Path,
+    cache: Path,
+    progress: Progress,
+    again: bool = False,
+    dtypes: Collection[str] | None = None,
+) -> tuple[Ceiling, ...]:
+    """The best known ceilings of this machine, by the sets among the records of `runs`.
+
+    A set is measured first, and stored there, of those `dtypes` (None: all) that were not measured with this version of
+    torch while the machine was quiet, or of all of them where `again` is asked for; the caller holds the device's lock.
+    Where measuring fails the progress says so, and rows have no measured floor unless there are earlier sets. Raises
+    BakeoffError if the records cannot be read.
+    """
+    records = load_all(runs)
+    measured = list(records.ceilings)
+    wanted = WORK_DTYPES[device] if again else unmeasured_dtypes(records, device, threads)
+    missing = [dtype for dtype in wanted if dtypes is None or dtype in dtypes]
+    if missing:
+        measured += _measure(CeilingsJob(device, threads, tuple(missing)), runs, cache, progress, again)
+    return best_ceilings(records.current, measured, this_machine(device).id, threads).best
+
+
+def unmeasured_dtypes(records: Records, device: str, threads: int) -> list[str]:
+    """Dtypes whose products were not yet measured on this machine, with so many threads and this torch, undisturbed."""
+    wanted = (this_machine(device).id, threads, host.read_versions().get("torch"))
+    measured = {
+        each.dtype
+        for found in (entry.record for entry in records.ceilings)
+        if (found.machine.id, found.threads, found.versions.get("torch")) == wanted
+        and found.other_cpu_share <= LARGEST_OTHER_SHARE
+        for each in found.ceilings
+        if each.kind == "product"
+    }
+    return [dtype for dtype in WORK_DTYPES[device] if dtype not in measured]
+
+
+def _measure(job: CeilingsJob, runs: Path, cache: Path, progress: Progress, again: bool) -> list[StoredCeilings]:
+    """A new set, stored among the records; none where it could not be measured."""
+    device, threads = job.device, job.threads
+    often = "again" if again else "once"
+    running = progress.start(0, 0, f"ceilings of this {device} in {', '.join(job.dtypes)}, measured {often}")
+    launch = Launch(
+        worker_environment(threads), Deadlines(_CEILINGS_DEADLINE_S), cache / "logs" / "ceilings.log", running.event
+    )
+    outcome = run_job(job, CeilingsResult, launch)
+    if outcome.kind != "result":
+        running.finish("unknown", f"{outcome.kind}: {outcome.reason}; rows have no measured floor from this set")
+        return []
+    result: CeilingsResult = outcome.value
+    entry = CeilingsRecord(
+        schema=SCHEMA,
+        created=now(),
+        machine=this_machine(device),
+        threads=threads,
+        ceilings=result.ceilings,
+        other_cpu_share=result.others,
+        host=host.read_host(),
+        versions=host.read_versions(),
+    )
+    try:
+        name = save(runs, entry)
+    except BakeoffError as error:
+        running.finish("not stored", f"{error}; used now, and measured again the next time")
+        return [StoredCeilings("", entry)]
+    if result.others > LARGEST_OTHER_SHARE:
+        text = f"other processes took {result.others:.0%} of all cores: measured again the next time"
+        running.finish("busy", text)
+    else:
+        running.finish("ok", counted(len(result.ceilings), "ceiling"))
+    return [StoredCeilings(name, entry)]

@@ -11,13 +11,14 @@ from pathlib import Path
 from types import TracebackType
 
 from bakeoff.backends import resolve_backend
-from bakeoff.machine.build_cache import HOME, is_warm
-from bakeoff.machine.header_cache import (
+from bakeoff.machine.build_cache import (
+    HOME,
     HeaderFile,
     Stamp,
     describe_header,
     header_folder,
     is_undamaged,
+    is_warm,
     read_stamp,
     write_stamp,
 )

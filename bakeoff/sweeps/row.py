@@ -20,8 +20,7 @@ from bakeoff.process.supervisor import Deadlines, Launch, Outcome, run_job
 from bakeoff.record.policy import Policy
 from bakeoff.record.source import backend_source, component_hash, instrument_hash
 from bakeoff.sweeps.progress import Running
-from bakeoff.sweeps.seal import Seal, changed_files, discard, hashes, read_seal, seal_folder
-from bakeoff.sweeps.session import Session
+from bakeoff.sweeps.session import Seal, Session, changed_files, discard, hashes, read_seal, seal_folder
 
 _ABOUT = "reference.json"
 _OF_A_SUBJECT: tuple[ErrorCode, ...] = ("insensitive", "wrong-output", "other-function", "bad-user-code")

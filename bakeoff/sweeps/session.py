@@ -1,16 +1,24 @@
-"""State shared by all rows of one sweep or comparison, and an account of its wall time."""
+"""State shared by all rows of one sweep or comparison, and an account of its wall time.
 
+Workers run code of compilers and of users, and read references and limits from this folder.
+"""
+
+import hashlib
 import os
 import random
+import shutil
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
+from bakeoff.machine.files import write_atomically
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.locks import entry_lock
 from bakeoff.models.component import Work
@@ -19,13 +27,11 @@ from bakeoff.plan.rows import Key, Row
 from bakeoff.process.jobs import Subject
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.floor import share, work_dtypes
+from bakeoff.record.kept import read_stamp
 from bakeoff.record.schema import Record, SelftestStamp
-from bakeoff.record.selftest_stamp import read_stamp
 from bakeoff.record.store import load_all
-from bakeoff.sweeps.ceilings import known_ceilings, unmeasured_dtypes
-from bakeoff.sweeps.describe import works_of
+from bakeoff.sweeps.describe import known_ceilings, unmeasured_dtypes, works_of
 from bakeoff.sweeps.progress import Progress
-from bakeoff.sweeps.seal import Seal
 
 
 class WeightsMemory:
@@ -138,6 +144,20 @@ class Spent:
         found = share_out(self.spans)
         found["other"] = max(0.0, time.monotonic() - self.began - sum(found.values()))
         return dict(sorted(found.items(), key=lambda entry: -entry[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class SealedFile:
+    """One file as it was when the folder was sealed."""
+
+    sha256: str
+    stat: tuple[int, ...]
+    """Size, inode, and times of the last change of content and of attributes in ns: a file whose values are the same
+    is not read again."""
+
+
+Seal = Mapping[str, SealedFile]
+"""Hashes of files by name."""
 
 
 def share_out(spans: Iterable[Span]) -> dict[str, float]:
@@ -276,3 +296,62 @@ def shuffled(rows: Sequence[Row], seed: int) -> tuple[Row, ...]:
     order = random.Random(seed)
     keys = {row.key: order.random() for row in rows}
     return tuple(sorted(rows, key=lambda row: (row.process, not row.baseline, keys[row.key])))
+
+
+def hashes(seal: Seal) -> dict[str, str]:
+    """Return the hashes by which workers check the files."""
+    return {name: file.sha256 for name, file in seal.items()}
+
+
+def seal_folder(folder: Path) -> Seal:
+    """Hash all files of the folder, and keep the hashes beside it."""
+    seal = {name: SealedFile(_sha256(folder / name), _stat(folder / name)) for name in _names(folder)}
+    write_atomically(_seal_file(folder), msgspec.json.encode(seal))
+    return seal
+
+
+def read_seal(folder: Path) -> Seal | None:
+    """The hashes kept beside the folder; None where there are none, or they cannot be read."""
+    with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        seal: Seal = msgspec.json.decode(_seal_file(folder).read_bytes(), type=dict[str, SealedFile])
+        return seal
+    return None
+
+
+def changed_files(folder: Path, seal: Seal, trust_stat: bool) -> tuple[str, ...]:
+    """Names of files that were changed, added or removed since; `trust_stat` reads only files whose stat(2) differs."""
+    names = set(_names(folder))
+    changed = names.symmetric_difference(seal)
+    for name in names & set(seal):
+        with suppress(OSError):
+            same = trust_stat and _stat(folder / name) == seal[name].stat
+            if same or _sha256(folder / name) == seal[name].sha256:
+                continue
+        changed.add(name)
+    return tuple(sorted(changed))
+
+
+def discard(folder: Path) -> None:
+    """Remove the folder and its seal."""
+    _seal_file(folder).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _seal_file(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.sha256.json")
+
+
+def _names(folder: Path) -> list[str]:
+    with suppress(FileNotFoundError):
+        return sorted(os.listdir(folder))
+    return []
+
+
+def _stat(path: Path) -> tuple[int, ...]:
+    found = path.lstat()
+    return found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

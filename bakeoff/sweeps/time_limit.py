@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from math import inf
 from types import FrameType
 
-from bakeoff.plan.budget import grace_s
 from bakeoff.plan.costs import Costs
 from bakeoff.plan.history import history_of
+from bakeoff.plan.request import grace_s
 from bakeoff.plan.rows import Key, Row
 from bakeoff.process.alarm import raised_again
 from bakeoff.process.jobs import Subject

@@ -20,7 +20,7 @@ import msgspec
 
 from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.user_code import USER_CODE
+from bakeoff.models.lookup import USER_CODE
 from bakeoff.process import guard, jobs
 from bakeoff.process.environment import find_user_code
 from bakeoff.process.jobs import (

@@ -16,9 +16,8 @@ from bakeoff.backends.backend import Backend, BuildContext, Call, Engine, Prepar
 from bakeoff.backends.graphs import input_layouts
 from bakeoff.backends.torch_internals import snapshot
 from bakeoff.machine import paths
-from bakeoff.machine.build_cache import is_warm, mark_finished
+from bakeoff.machine.build_cache import header_folder, is_warm, mark_finished, usable_headers
 from bakeoff.machine.files import digest, write_atomically
-from bakeoff.machine.header_cache import header_folder, usable_headers
 from bakeoff.machine.processes import children_peak_bytes, helper_cpu_s, peak_bytes, reset_peaks, resident_bytes
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.options import options_of

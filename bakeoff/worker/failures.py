@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from bakeoff.backends.backend import Unavailable, Unsupported
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.user_code import user_error
+from bakeoff.models.lookup import user_error
 from bakeoff.record.schema import Status
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from bakeoff.models.component import Component, TensorSpec, Work, Workload, laid
 from bakeoff.models.tables import FixedTable
 from bakeoff.models.weights import randomize
 from bakeoff.process.jobs import Subject
-from bakeoff.record.work import read_work
+from bakeoff.record.kept import read_work
 from bakeoff.worker import kept_weights
 from bakeoff.worker.cast import GivenDtypes, cast_module, given_dtypes
 from bakeoff.worker.reference.error import expected_dtype

@@ -27,7 +27,7 @@ from torch.utils.hooks import RemovableHandle
 from bakeoff.models.brought.about import LIVE
 from bakeoff.models.brought.model import InputSets, Model
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.user_code import one_line
+from bakeoff.models.lookup import one_line
 
 GRAPH, TENSORS = "module.pickle", "tensors.safetensors"
 

@@ -35,7 +35,7 @@ from bakeoff.models.brought.about import LIVE
 from bakeoff.models.brought.live_read import Head
 from bakeoff.models.brought.model import InputSets, Model
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.user_code import is_users
+from bakeoff.models.lookup import is_users
 from bakeoff.models.weights import refuse_unusable
 from bakeoff.models.words import some_of
 

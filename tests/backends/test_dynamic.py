@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import BuildContext, Unsupported
-from bakeoff.backends.dynamic import dynamic_shapes, output_shapes
-from bakeoff.backends.graphs import check_layouts, export, input_layouts
+from bakeoff.backends.graphs import check_layouts, dynamic_shapes, export, input_layouts, output_shapes
 from bakeoff.models.component import DynamicAxis
 
 SIZES = (DynamicAxis("x", 0, "x.0", 1, 4, 8), DynamicAxis("scale", 0, "x.0", 1, 4, 8))

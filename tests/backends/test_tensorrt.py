@@ -20,10 +20,16 @@ from toys import LIBRARY_WARNINGS, build_toy
 
 from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.format import HostRequirement
-from bakeoff.backends.torch_tensorrt import ahead_of_time, jit, library, settings
-from bakeoff.backends.torch_tensorrt.partitions import PartitionLog
+from bakeoff.backends.torch_tensorrt import ahead_of_time, jit, settings
 from bakeoff.backends.torch_tensorrt.program import load_program
-from bakeoff.backends.torch_tensorrt.proof import _ENGINE_OPERATOR, Converted, aten_name, prove, read_converted
+from bakeoff.backends.torch_tensorrt.proof import (
+    _ENGINE_OPERATOR,
+    Converted,
+    PartitionLog,
+    aten_name,
+    prove,
+    read_converted,
+)
 from bakeoff.export import requirements
 from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
@@ -276,7 +282,7 @@ class TestSaved:
         """torch adds them when it loads a program; `bind` has checked the layouts."""
         toy = build_toy("world/tensorrt-aot/fp32", tmp_path)
         (saved,) = (tmp_path / "cache").glob("*.ep")
-        assert "_guards_fn" not in str(load_program(library.load_library(), saved).graph)
+        assert "_guards_fn" not in str(load_program(settings.load_library(), saved).graph)
         assert toy.error() < 1e-6
 
     @pytest.mark.usefixtures("one")
@@ -362,7 +368,7 @@ class TestAbsent:
         said = "import error when try to import _TensorRTProxyModule, got error No module named 'tensorrt'"
         (package / "__init__.py").write_text(f'print("{said}")\nraise Exception("{said}")\n', encoding="utf-8")
         monkeypatch.syspath_prepend(str(package.parent))
-        monkeypatch.setattr(library, "version", lambda _name: "2.13.0")
+        monkeypatch.setattr(settings, "version", lambda _name: "2.13.0")
         error = refused("world/tensorrt/fp32", tmp_path)
         assert error.code == "missing-library"
         assert said in str(error)

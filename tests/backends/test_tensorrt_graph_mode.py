@@ -16,7 +16,7 @@ from toys import LIBRARY_WARNINGS, build_toy
 from bakeoff.backends.format import Opening
 from bakeoff.backends.torch_tensorrt import ahead_of_time, settings
 from bakeoff.backends.torch_tensorrt.ahead_of_time import FORMAT
-from bakeoff.backends.torch_tensorrt.library import in_own_mode
+from bakeoff.backends.torch_tensorrt.settings import in_own_mode
 
 pytestmark = LIBRARY_WARNINGS
 SIGNATURES = Path(__file__).resolve().parents[1] / "golden" / "torch_tensorrt.json"

@@ -164,7 +164,7 @@ def test_a_reference_and_a_count_of_work_import_no_dynamo(tmp_path: Path) -> Non
         "import sys, torch; from bakeoff.process.jobs import ReferenceJob, Subject; "
         "from bakeoff.worker.work import count; from bakeoff.worker.reference.make import make_reference; "
         "_, counted = count(torch.nn.Linear(4, 4), (torch.zeros(2, 4),)); "
-        "from bakeoff.models.toy.spec import Config; from bakeoff.record.work import keep_work; "
+        "from bakeoff.models.toy.spec import Config; from bakeoff.record.kept import keep_work; "
         "keep_work('toy', Config(), 'world', 1, counted.work(())); "
         "subject = Subject('toy', 'tiny', 'world', 1, 0, 0, '', 'cpu', 1); "
         "make_reference(ReferenceJob(subject, ('fp32', 'bf16'), 'made'), lambda *_: None); "

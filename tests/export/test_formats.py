@@ -21,8 +21,7 @@ from lab import Recorder
 from toys import LIBRARY_WARNINGS
 from typer.testing import CliRunner
 
-from bakeoff.artifact.export import Exported, export
-from bakeoff.artifact.plan import plan_export
+from bakeoff.artifact.export import Exported, export, plan_export
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.cli import app
 from bakeoff.export import Artifact, load

@@ -7,7 +7,7 @@ import pytest
 
 from bakeoff.backends import backend_module, resolve_backend
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.user_code import USER_CODE
+from bakeoff.models.lookup import USER_CODE
 from bakeoff.record.source import backend_source
 
 GOOD = """\

@@ -8,8 +8,7 @@ from typing import Any
 from lab import Recorder
 from shared_headers import share_headers
 
-from bakeoff.artifact.export import Exported, export
-from bakeoff.artifact.plan import plan_export
+from bakeoff.artifact.export import Exported, export, plan_export
 from bakeoff.export.manifest import MANIFEST, Manifest, encode, seal, unseal
 from bakeoff.plan.request import Request, request_of
 from bakeoff.variant import parse_variant

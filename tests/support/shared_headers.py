@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bakeoff.machine import paths
-from bakeoff.machine.header_cache import header_folder, usable_headers
+from bakeoff.machine.build_cache import header_folder, usable_headers
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import supervisor

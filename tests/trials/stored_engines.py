@@ -23,7 +23,7 @@ from tabulate import tabulate
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import request_of
 from bakeoff.record.verdict import decide
-from bakeoff.sweeps import compare_worker
+from bakeoff.sweeps import compare as comparing
 from bakeoff.sweeps.compare import compare
 from bakeoff.variant import parse_variant
 
@@ -39,19 +39,19 @@ def raced(text: str, seconds: float, runs: Path) -> Any:
     plan = make_plan(replace(request_of(parse_variant(text)), final_s=seconds, ceilings=False))
     (row,) = plan.rows
     built = row.cache_folder.with_name(f"{row.cache_folder.name}-built")
-    usual = compare_worker.measure_job
+    usual = comparing.measure_job
 
     def job_of(of: Any, *given: Any) -> Any:
         job = usual(of, *given)
         return replace(job, engine="") if of.cache_folder == built else job
 
-    compare_worker.measure_job = job_of
+    comparing.measure_job = job_of
     try:
         both = replace(plan, rows=(row, replace(row, cache_folder=built)))
         compare(both, runs, "fills the caches", Recorder())
         return compare(both, runs, "opened against built", Recorder()).record
     finally:
-        compare_worker.measure_job = usual
+        comparing.measure_job = usual
 
 
 def main() -> int:

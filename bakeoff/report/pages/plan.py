@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bakeoff.models.words import counted
-from bakeoff.plan.budget import budget_text
 from bakeoff.plan.dry_run import Estimate, Line
+from bakeoff.plan.request import budget_text
 from bakeoff.record.objective import LATENCY
 from bakeoff.report.document import Block, Cell, Document, Heading, Section, Table, Text, blocks, listed, table
 from bakeoff.report.format import MIB, size_text

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bakeoff.advice.evidence import Advice
-from bakeoff.advice.facts import evidence_of
+from bakeoff.advice.evidence import Advice, evidence_of
 from bakeoff.advice.rules import advise
 from bakeoff.models.types import Scalar
 from bakeoff.models.words import counted

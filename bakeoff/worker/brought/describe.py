@@ -19,8 +19,8 @@ from bakeoff.models.brought.method import with_buffers
 from bakeoff.models.brought.model import InputSets, Model
 from bakeoff.models.component import Layer
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.lookup import one_line
 from bakeoff.models.signature import describe_call
-from bakeoff.models.user_code import one_line
 from bakeoff.models.weights import fingerprint, state_digest
 from bakeoff.process.jobs import DescribeJob
 from bakeoff.worker.brought.calls import LEAST_TOLERANCE, call_tensors, parameter_names, run_sets

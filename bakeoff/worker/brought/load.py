@@ -23,8 +23,8 @@ from bakeoff.backends.pt2_files import check_program
 from bakeoff.models.brought.about import Source
 from bakeoff.models.brought.model import Call, InputSets, Model
 from bakeoff.models.errors import BakeoffError, a_type
+from bakeoff.models.lookup import as_script, is_users, take_from_file
 from bakeoff.models.signature import Signature, flatten_call
-from bakeoff.models.user_code import as_script, is_users, take_from_file
 from bakeoff.models.weights import refuse_unusable, state_digest, state_of
 from bakeoff.models.words import some_of
 from bakeoff.worker.failures import users_code

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from bakeoff.models.component import Component, TensorSpec
-from bakeoff.models.user_code import one_line
+from bakeoff.models.lookup import one_line
 from bakeoff.models.weights import plain_tensors, why_unusable
 from bakeoff.models.words import counted
 from bakeoff.record.schema import Finding, Status, new_finding

@@ -10,6 +10,7 @@ from bakeoff.models.brought.about import batch_name
 from bakeoff.models.brought.model import Call, InputSets
 from bakeoff.models.component import Size
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.lookup import one_line
 from bakeoff.models.signature import describe_call
 from bakeoff.models.sizes import (
     MOST_VALUES,
@@ -25,7 +26,6 @@ from bakeoff.models.sizes import (
     with_usual,
     workload_name,
 )
-from bakeoff.models.user_code import one_line
 from bakeoff.worker.brought.found import Found
 from bakeoff.worker.brought.load import given_tensors
 from bakeoff.worker.subject import SIZED_SETS

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from bakeoff.models.errors import BakeoffError, a_type
-from bakeoff.models.user_code import take_from_file
+from bakeoff.models.lookup import take_from_file
 from bakeoff.worker.failures import users_code
 
 _WANTED = "name a function without arguments that runs one pass, or returns the function that does"

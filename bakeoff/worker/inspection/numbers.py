@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from bakeoff.backends.torch_internals import watch_dispatch
+from bakeoff.models.lookup import one_line
 from bakeoff.models.signature import (
     Constant,
     Node,
@@ -24,7 +25,6 @@ from bakeoff.models.signature import (
     map_constants,
     rebuild,
 )
-from bakeoff.models.user_code import one_line
 from bakeoff.models.words import counted
 from bakeoff.worker.brought.hidden_state import copied
 from bakeoff.worker.reference.error import apart

@@ -20,6 +20,7 @@ from bakeoff.backends.torch_internals import fake_tensors, storage_id, watch_dis
 from bakeoff.models import resolve_component
 from bakeoff.models.component import Workload
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.lookup import user_error
 from bakeoff.models.options import changed_options
 from bakeoff.models.pipelines import load_pipeline
 from bakeoff.models.pipelines.pipeline import (
@@ -36,7 +37,6 @@ from bakeoff.models.pipelines.pipeline import (
     Window,
 )
 from bakeoff.models.types import Scalar
-from bakeoff.models.user_code import user_error
 from bakeoff.process.jobs import DescribeLoopJob
 from bakeoff.profile.session import current_session
 from bakeoff.worker.failures import is_out_of_memory

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from bakeoff.models.component import Signal
 from bakeoff.models.errors import BakeoffError, a_type
+from bakeoff.models.lookup import user_error
 from bakeoff.models.pipelines.pipeline import BuiltIn, Pipeline, UnitName
-from bakeoff.models.user_code import user_error
 from bakeoff.worker.pipeline.runner import LoopRunner
 
 _OF_CLASS: Mapping[str, tuple[Any, str]] = {

@@ -8,8 +8,7 @@ from pipeline_records import MACHINE, TIMES_MS
 from profile_records import NO_RECORDS, on_cpu, on_gpu, profiled, stored
 from records import record
 
-from bakeoff.advice.evidence import Advice, Evidence, FloorFact, OperationFact, PhaseFact, RivalFact
-from bakeoff.advice.facts import evidence_of
+from bakeoff.advice.evidence import Advice, Evidence, FloorFact, OperationFact, PhaseFact, RivalFact, evidence_of
 from bakeoff.advice.rules import RULES, advise
 from bakeoff.record.schema import Record, Source
 from bakeoff.record.store import Records, Stored

@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="artifacts are opened with torch")
 from artifacts import copy, manifest_of, rewrite
 from records import GPU_HOST, HOST, Ran, bakeoff
 
-from bakeoff.artifact.plan import default_folder, plan_export
+from bakeoff.artifact.export import default_folder, plan_export
 from bakeoff.backends.backend import Backend
 from bakeoff.backends.format import HostRequirement
 from bakeoff.machine import host

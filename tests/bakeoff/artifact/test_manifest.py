@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from records import measurement, record
 
-from bakeoff.artifact.export import measured_figures
-from bakeoff.artifact.plan import plan_export
+from bakeoff.artifact.export import measured_figures, plan_export
 from bakeoff.machine.identity import this_machine
 from bakeoff.plan.request import Request
 from bakeoff.record.schema import Source

@@ -9,7 +9,7 @@ from records import bakeoff
 from typer.main import get_command
 
 from bakeoff.cli import app
-from bakeoff.cli.overview import EXAMPLES
+from bakeoff.cli.common import EXAMPLES
 
 ROOT = Path(__file__).parents[3]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.machine import header_cache, host
-from bakeoff.machine.header_cache import (
+from bakeoff.machine import build_cache, host
+from bakeoff.machine.build_cache import (
     Stamp,
     describe_header,
     header_folder,
@@ -76,5 +76,5 @@ def test_what_headers_depend_on_is_in_the_name_of_their_folder(
         monkeypatch.setattr(sys, "version", "4.0")
     else:
         other = type("Other", (), {"machine_class": "other"})
-        monkeypatch.setattr(header_cache, "this_machine", lambda _device: other)
+        monkeypatch.setattr(build_cache, "this_machine", lambda _device: other)
     assert header_folder(tmp_path) != before

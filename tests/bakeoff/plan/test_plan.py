@@ -20,8 +20,8 @@ from bakeoff.machine.host import Host
 from bakeoff.machine.identity import Machine
 from bakeoff.models import component_names, resolve_component
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.lookup import USER_CODE
 from bakeoff.models.types import DEVICES
-from bakeoff.models.user_code import USER_CODE
 from bakeoff.plan import rows
 from bakeoff.plan.dry_run import estimate
 from bakeoff.plan.history import history_of

@@ -11,12 +11,11 @@ from records import HOST, measurement, record
 from bakeoff.machine import build_cache, host, paths
 from bakeoff.machine.identity import Machine, this_machine
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.budget import budget_text, grace_s, parse_budget
 from bakeoff.plan.costs import GUESS, Costs, Expected, sides_of
 from bakeoff.plan.dry_run import estimate
 from bakeoff.plan.history import History, _expected, _tables, by_priority, history_of, known_history
 from bakeoff.plan.plan import Plan, make_plan
-from bakeoff.plan.request import Request
+from bakeoff.plan.request import Request, budget_text, grace_s, parse_budget
 from bakeoff.plan.rows import Row, reference_folder
 from bakeoff.record.schema import BuildCost, Record
 from bakeoff.record.store import Stored, save

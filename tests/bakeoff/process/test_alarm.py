@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bakeoff.cli.signals import ending_signals
+from bakeoff.cli import ending_signals
 from bakeoff.plan.costs import Costs
 from bakeoff.plan.history import history_of
 from bakeoff.plan.plan import make_plan

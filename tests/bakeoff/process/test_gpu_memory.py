@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from fake_nvml import FakeGpu, FakeNvml, NVMLError_GpuIsLost, running, whole_gpu
 
-from bakeoff.process import gpu_memory
-from bakeoff.process.gpu_memory import OF_DEVICE, OF_PROCESS, GpuMeter, metering
+from bakeoff.process import watch
 from bakeoff.process.phases import PHASES
+from bakeoff.process.watch import OF_DEVICE, OF_PROCESS, GpuMeter, metering
 from bakeoff.record.schema import Memory
 from bakeoff.sweeps.assemble import with_gpu_peaks
 
@@ -106,7 +106,7 @@ def test_nothing_is_polled_while_calls_are_timed(monkeypatch: pytest.MonkeyPatch
     with metering(f"GPU-{UUID}") as meter:
         phases = ("build", "warm-up", "latency", "throughput", "memory")
         assert [phase for phase in phases if meter.pause_s(phase) == 0] == ["build", "memory"]
-        assert {phase for phase in PHASES if meter.pause_s(phase) == 0} == set(gpu_memory.POLLED_S)
+        assert {phase for phase in PHASES if meter.pause_s(phase) == 0} == set(watch.POLLED_S)
     with metering("") as meter:
         assert meter.pause_s("build") == inf
 
@@ -114,7 +114,7 @@ def test_nothing_is_polled_while_calls_are_timed(monkeypatch: pytest.MonkeyPatch
 def test_a_build_is_polled_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its compiler times kernels; the memory phase has nothing to disturb."""
     now = [1000.0]
-    monkeypatch.setattr(gpu_memory, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([whole_gpu(UUID)]))
     polls = {"build": 0, "memory": 0}
     with metering(f"GPU-{UUID}") as meter:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.record.redact import recorded_environment
+from bakeoff.process.environment import recorded_environment
 
 
 @pytest.mark.parametrize(

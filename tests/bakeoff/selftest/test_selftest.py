@@ -11,7 +11,7 @@ from records import measurement, record, started_bakeoff
 
 from bakeoff.backends import backend, resolve_backend
 from bakeoff.process.jobs import ClockResult
-from bakeoff.record import selftest_stamp
+from bakeoff.record import kept
 from bakeoff.record.schema import Finding, SelftestStamp
 from bakeoff.record.source import code_hash
 from bakeoff.report.notes import selftest_text
@@ -40,7 +40,7 @@ def test_the_quick_one_passes_and_its_result_is_stored(tmp_path: Path, monkeypat
     assert ran.code == 0
     assert len(found["checks"]) == sum(entry.quick for entry in ALL) + 1 + 4
     assert processes_with(marker) == []
-    stamp = selftest_stamp.read_stamp()
+    stamp = kept.read_stamp()
     assert stamp is not None
     assert (stamp.passed, stamp.quick, stamp.code) == (True, True, code_hash())
 
@@ -174,9 +174,9 @@ def test_a_record_says_whether_this_code_passed_the_selftest() -> None:
 
 def test_a_stamp_that_cannot_be_read_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BAKEOFF_CACHE", str(tmp_path))
-    assert selftest_stamp.read_stamp() is None
+    assert kept.read_stamp() is None
     (tmp_path / "selftest.json").write_text("{")
-    assert selftest_stamp.read_stamp() is None
+    assert kept.read_stamp() is None
     stamp = SelftestStamp(True, True, "now", "abc")
-    selftest_stamp.write_stamp(stamp)
-    assert selftest_stamp.read_stamp() == stamp
+    kept.write_stamp(stamp)
+    assert kept.read_stamp() == stamp

@@ -22,11 +22,10 @@ from bakeoff.machine import build_cache, paths
 from bakeoff.machine.identity import this_machine
 from bakeoff.plan import costs
 from bakeoff.plan import request as requests
-from bakeoff.plan.budget import grace_s
 from bakeoff.plan.costs import Costs
 from bakeoff.plan.history import history_of
 from bakeoff.plan.plan import Plan, make_plan
-from bakeoff.plan.request import Request
+from bakeoff.plan.request import Request, grace_s
 from bakeoff.process import supervisor
 from bakeoff.process.supervisor import Event
 from bakeoff.record.schema import Record
@@ -35,7 +34,7 @@ from bakeoff.report import notes
 from bakeoff.report.document import Document
 from bakeoff.report.pages import record as record_page
 from bakeoff.report.render import terminal
-from bakeoff.sweeps import ceilings, compare, time_limit
+from bakeoff.sweeps import compare, describe, time_limit
 from bakeoff.sweeps.headers import HeaderBuilds
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.run import Done, run_sweep
@@ -430,7 +429,7 @@ def test_a_best_build_is_kept_only_when_all_are_measured() -> None:
 def test_ceilings_are_not_measured_with_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     know_all()
     measured: list[tuple[str, ...]] = []
-    monkeypatch.setattr(ceilings, "_measure", lambda job, *_others: measured.append(job.dtypes) or [])
+    monkeypatch.setattr(describe, "_measure", lambda job, *_others: measured.append(job.dtypes) or [])
     run(plan_of(HOUR, "eager", ceilings=True))
     assert measured == []
     run(plan_of(0.0, "eager", ceilings=True))

@@ -25,8 +25,8 @@ from bakeoff.record.floor import is_above
 from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all
 from bakeoff.report.groups import tables
-from bakeoff.sweeps import ceilings as measuring
-from bakeoff.sweeps.ceilings import known_ceilings
+from bakeoff.sweeps import describe as measuring
+from bakeoff.sweeps.describe import known_ceilings
 from bakeoff.sweeps.run import run_sweep
 
 TWICE = tuple(replace(entry, best=2 * entry.best) for entry in CEILINGS)

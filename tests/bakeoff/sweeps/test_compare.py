@@ -37,8 +37,7 @@ from bakeoff.report.recommendation import deployment
 from bakeoff.report.render import terminal
 from bakeoff.report.wording import final_of, sentence
 from bakeoff.sweeps import compare as comparing
-from bakeoff.sweeps.compare import compare, plan_of_two
-from bakeoff.sweeps.compare_worker import CompareWorker
+from bakeoff.sweeps.compare import CompareWorker, compare, plan_of_two
 from bakeoff.sweeps.finals import _baseline, _two_best
 from bakeoff.sweeps.progress import Unheard
 from bakeoff.sweeps.run import run_sweep

@@ -8,8 +8,8 @@ import pytest
 from lab import FAST, TORCHLESS, marked_folder, sweep
 
 from bakeoff.backends.compilers import missing_cpp_compiler
-from bakeoff.machine import build_cache, header_cache, paths
-from bakeoff.machine.header_cache import header_folder, read_stamp
+from bakeoff.machine import build_cache, paths
+from bakeoff.machine.build_cache import header_folder, read_stamp
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
@@ -84,7 +84,7 @@ class TestOnce:
         sweeps.make(*rows_of("inductor[]", "aoti[freezing]"))
         assert (sweeps.started, sweeps.sets(), sweeps.names()) == (2, ("aoti", "inductor"), BOTH)
         assert (sweeps.folder / "inductor.h.gch").read_bytes() == first
-        assert len(header_cache.usable_headers(sweeps.folder)) == 4
+        assert len(build_cache.usable_headers(sweeps.folder)) == 4
 
     def test_nothing_for_rows_that_compile_no_cpp(self, sweeps: Sweeps) -> None:
         (inductor,) = rows_of("inductor[]")
@@ -118,7 +118,7 @@ class TestOnce:
             (sweeps.folder / "stamp.json").write_bytes(b"{")
         sweeps.make(*rows_of("inductor[]"))
         assert (sweeps.started, sweeps.names()) == (2, INDUCTOR)
-        assert len(header_cache.usable_headers(sweeps.folder)) == 2
+        assert len(build_cache.usable_headers(sweeps.folder)) == 2
         sweeps.make(*rows_of("inductor[]"))
         assert sweeps.started == 2
 
@@ -126,7 +126,7 @@ class TestOnce:
         monkeypatch.setenv("BAKEOFF_TEST_NO_HEADERS", "1")
         sweeps.make(*rows_of("inductor[]"))
         assert "SIGSEGV" in sweeps.said[-1]
-        assert header_cache.usable_headers(sweeps.folder) == ()
+        assert build_cache.usable_headers(sweeps.folder) == ()
         monkeypatch.delenv("BAKEOFF_TEST_NO_HEADERS")
         sweeps.make(*rows_of("inductor[]"))
         assert (sweeps.started, sweeps.names()) == (1, INDUCTOR), "the next sweep tries again"
@@ -143,7 +143,7 @@ class TestOnce:
             monkeypatch.setattr("bakeoff.sweeps.headers.write_stamp", refuse)
         sweeps.make(*rows_of("inductor[]"))
         assert sweeps.said[-1].endswith("Each cold build compiles them itself.")
-        assert header_cache.usable_headers(sweeps.folder) == ()
+        assert build_cache.usable_headers(sweeps.folder) == ()
 
 
 COMPILER = """#!/bin/sh
@@ -181,7 +181,7 @@ class TestRealBuilds:
         assert len(said) == 1
         made = log.read_text()
         assert made.count("header") == 2, "a wrapper's and a kernel's"
-        kinds = Counter("library" if path.suffix == ".so" else "header" for path in header_cache.usable_headers(folder))
+        kinds = Counter("library" if path.suffix == ".so" else "header" for path in build_cache.usable_headers(folder))
         assert kinds == {"header": 4, "library": made.count("check")}, "each header with its source"
         assert kinds["library"] >= 1, "one for each set of vector instructions that was tried"
         assert not [path for path in folder.iterdir() if path.is_dir()], "nothing else is left there"

@@ -16,11 +16,10 @@ from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
 from bakeoff.record.schema import Record
-from bakeoff.sweeps import compare as comparing
-from bakeoff.sweeps import wave
-from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError, wait_until_built
+from bakeoff.sweeps import compare, wave
+from bakeoff.sweeps.compare import CompareWorker, SideFailedError, wait_until_built
 from bakeoff.sweeps.row import References
-from bakeoff.sweeps.seal import changed_files, read_seal, seal_folder
+from bakeoff.sweeps.session import changed_files, read_seal, seal_folder
 
 FAULTY = "bakeoff.selftest.faulty"
 REWRITES, HALF = "bakeoff.selftest.tampering:REWRITES_LIMITS", f"{FAULTY}:HALF_PRECISION"
@@ -153,18 +152,18 @@ def test_a_comparison_whose_references_change_is_run_again_once(
             raise SideFailedError(sides[0].row, "it changed since it was made")
         wait_until_built(sides)
 
-    monkeypatch.setattr(comparing, "wait_until_built", fail)
+    monkeypatch.setattr(compare, "wait_until_built", fail)
     request = Request(
         "toy", backends=(EAGER, "inductor[]"), dtypes=("fp32",), device="cpu", threads=1, policy=FAST,
         final_s=0.1, ceilings=False,
     )  # fmt: skip
     progress = Recorder()
-    found = comparing.compare(make_plan(request), paths.runs_folder(), "", progress)
+    found = compare.compare(make_plan(request), paths.runs_folder(), "", progress)
     assert [outcome(side) for side in found.record.sides] == ["ok", "ok"]
     assert len(said(progress, "this is run again")) == 1
     changes = 2
     with pytest.raises(SideFailedError, match="changed since it was made"):
-        comparing.compare(make_plan(request), paths.runs_folder(), "", progress)
+        compare.compare(make_plan(request), paths.runs_folder(), "", progress)
 
 
 def test_a_file_that_another_sweep_adds_is_no_change_of_a_running_row(tmp_path: Path) -> None:

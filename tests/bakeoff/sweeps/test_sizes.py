@@ -8,7 +8,7 @@ import pytest
 from lab import FAST, Recorder, Swept, marked_folder, outcome, sweep
 from pages import tables_text
 
-from bakeoff.artifact.plan import plan_export
+from bakeoff.artifact.export import plan_export
 from bakeoff.bring.bring import bring
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import parse_sizes

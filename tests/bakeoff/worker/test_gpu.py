@@ -14,8 +14,8 @@ from bakeoff.machine.floors import find_datasheet, peak_bandwidth, peak_flops
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.record.schema import Measurement
-from bakeoff.sweeps.ceilings import known_ceilings
 from bakeoff.sweeps.compare import compare
+from bakeoff.sweeps.describe import known_ceilings
 
 pytestmark = [
     pytest.mark.gpu,

@@ -96,7 +96,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "profile",
         "a variant is called better whose median alone is lower, within the noise of both",
-        "bakeoff/advice/facts.py",
+        "bakeoff/advice/evidence.py",
         "if times[2] * (1 + LEAST_DIFFERENCE) < now[1]}",
         "if times[0] < now[0]}",
         ("tests/bakeoff/advice/test_advice.py",),
@@ -104,7 +104,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "profile",
         "a quantised variant is called better than one in full precision",
-        "bakeoff/advice/facts.py",
+        "bakeoff/advice/evidence.py",
         "if way != own and way[1] == own[1]}",
         "if way != own}",
         ("tests/bakeoff/advice/test_advice.py",),

@@ -240,7 +240,7 @@ FAULTS = (
     Fault(
         "record",
         "a record's environment names the user's home",
-        "bakeoff/record/redact.py",
+        "bakeoff/process/environment.py",
         'sys.prefix, os.path.expanduser("~")}',
         "sys.prefix}",
         ("tests/bakeoff/record/test_redact.py",),

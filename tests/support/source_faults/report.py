@@ -206,8 +206,8 @@ FAULTS = (
         "report",
         "a stale row is not on the page of its machine's results",
         "bakeoff/report/pages/results.py",
-        "*sweep.sections(found, ",
-        "*sweep.sections([table for table in found if not table.stale], ",
+        "*sweep.sections(found, records.current, records.comparisons, cited, _KEYS",
+        "*sweep.sections([one for one in found if not one.stale], records.current, records.comparisons, cited, _KEYS",
         (_STALE,),
     ),
     Fault(

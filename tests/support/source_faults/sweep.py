@@ -291,7 +291,7 @@ FAULTS = (
     Fault(
         "sweep",
         "a reference that was changed in place keeps its seal where its size is the same",
-        "bakeoff/sweeps/seal.py",
+        "bakeoff/sweeps/session.py",
         "return found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns",
         "return (found.st_size,)",
         ("tests/bakeoff/sweeps/test_references.py::test_a_file_that_appears_or_goes_is_a_change",),

@@ -1,5 +1,6 @@
-"""The work of calls of components, as a worker counted it: files of the cache folder, named by what decides it."""
+"""Small results that are kept in the cache folder: the newest selftest's, and the counted work of calls."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,28 @@ import msgspec
 from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest, write_atomically
 from bakeoff.models.component import Work
+from bakeoff.record.codec import encode_json
+from bakeoff.record.schema import SelftestStamp
 from bakeoff.record.source import component_hash
 
 _VERSION = 1
 """Version of the counter: another one counts anew."""
+
+
+def _stamp_file() -> Path:
+    return paths.cache_folder() / "selftest.json"
+
+
+def read_stamp() -> SelftestStamp | None:
+    """The newest selftest result on this machine; None if there is none or it cannot be read."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(_stamp_file().read_bytes(), type=SelftestStamp)
+    return None
+
+
+def write_stamp(stamp: SelftestStamp) -> None:
+    """Store a selftest result. Raises BakeoffError if it cannot be written."""
+    write_atomically(_stamp_file(), encode_json(stamp))
 
 
 def read_work(component: str, config: Any, workload: str, batch: int) -> Work | None:

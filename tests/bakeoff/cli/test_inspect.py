@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
         (("missing.py:pipe",), "bad-user-code", "missing.py"),
         (("mine.py:raises",), "bad-user-code", "(mine.py, line 14)"),
         (("mine.py:dies",), "worker-failed", "SIGSEGV"),
-        (("mine.py:endless", "--seconds", "6"), "worker-failed", "6 s"),
+        (("mine.py:endless", "--seconds", "2"), "worker-failed", "2 s"),
         (("mine.py:pipe", "--sweep", "nothing"), "unknown-name", "called are linear"),
         (("mine.py:pipe", "--passes", "1"), "bad-option", "--passes 1"),
         (("mine.py:pipe", "--depth", "-1"), "bad-option", "--depth -1"),

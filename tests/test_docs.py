@@ -1,9 +1,7 @@
 """Every page of docs/: each fenced example runs in a short form or says why not, and what it lists is what there is."""
 
 import re
-import shutil
-import subprocess
-import sys
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +9,9 @@ from typing import get_args
 
 import format_tables
 import pytest
+from lab import shorten_clocks
+from page_examples import run_python
+from records import bakeoff
 
 from bakeoff.machine.known_issues import IssueCode
 from bakeoff.record.finding import SessionCode
@@ -21,7 +22,6 @@ from bakeoff.trace.tags import TAGS
 
 ROOT = Path(__file__).parent.parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-FAST = ROOT / "tests" / "support" / "fast_bakeoff.py"
 RUN, SHELLS = ("python", "bash", "sh"), ("bash", "sh")
 _MARK = re.compile(r"<!-- (run by|not run:) (.+) -->")
 _GENERATED = {"zoo.md", "peers.md", "faults.md", "sweep-times.md", "floor-steps.md"}
@@ -73,34 +73,21 @@ def test_each_example_is_run_or_says_why_not(page: Path) -> None:
             assert len(block.said.split()) >= 3, block.said
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", [page for page in DOCS if here(page)], ids=lambda page: page.name)
-def test_examples_run_as_typed(page: Path, tmp_path: Path) -> None:
-    """In the page's order, in one folder: python with a file's name in its first line is that file, other python and
-    each shell command is run, with short clocks."""
+def test_examples_run_as_typed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the page's order, in one folder, with short clocks: bakeoff's commands in this process, python in another."""
     folder = tmp_path / "mine" / "code"
     folder.mkdir(parents=True)
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    (tools / "bakeoff").write_text(f'#!/bin/sh\nexec {sys.executable} {FAST} "$@"\n')
-    (tools / "bakeoff").chmod(0o755)
-    ran = 0
+    shorten_clocks(monkeypatch)
     for block in here(page):
-        first = block.text.partition("\n")[0]
         if block.language in SHELLS:
-            command = ["bash", "-euc", f'PATH="{tools}:$PATH"\n{block.text}']
-        elif re.fullmatch(r"# [\w/]+\.py", first):
-            path = folder / first.removeprefix("# ")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(block.text, encoding="utf-8")
-            continue
+            for line in block.text.splitlines():
+                program, *arguments = shlex.split(line, comments=True)
+                assert program == "bakeoff"
+                ran = bakeoff(*arguments, cwd=folder)
+                assert ran.code == 0, f"{line}\n{ran.out}\n{ran.err}"
         else:
-            command = [sys.executable, "-c", block.text]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=500, check=False)
-        assert done.returncode == 0, f"{block.text}\n{done.stdout}\n{done.stderr}"
-        ran += 1
-    assert ran
-    shutil.rmtree(folder)
+            run_python(folder, "-c", block.text)
 
 
 def codes_on(heading: str) -> dict[str, str]:

@@ -1,15 +1,13 @@
 """The examples of docs/inspect.md: written to a file unchanged and run, they print what the page says."""
 
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from lab import shorten_clocks
+from records import bakeoff
 
 from bakeoff.machine import paths
 from bakeoff.record.store import load_all
@@ -29,21 +27,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, command: str, *more: str, program: Sequence[str] = ("-m", "bakeoff")) -> str:
+def run(folder: Path, command: str, *more: str) -> str:
     """Standard output of a bakeoff command of the page; fails the test where the command fails."""
     first, *arguments = shlex.split(command)
     assert first == "bakeoff"
-    done = subprocess.run(
-        [sys.executable, *program, *arguments, *more],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    done = bakeoff(*arguments, *more, cwd=folder, OMP_NUM_THREADS="1")
+    assert done.code == 0, done.err
+    return done.out
 
 
 def test_every_command_is_one_that_a_test_here_runs() -> None:
@@ -67,11 +57,11 @@ def test_the_pipeline_is_inspected_as_the_page_says(folder: Path) -> None:
     assert "· " not in shown
 
 
-def test_what_is_recorded_is_swept(folder: Path) -> None:
+def test_what_is_recorded_is_swept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the page's command, for the method alone, with eager, which needs no compiler, and with short clocks."""
     command = blocks("sh")[1].replace("eager,inductor", "eager").replace("denoiser,", "")
-    fast = str(Path(__file__).parent / "support" / "fast_bakeoff.py")
-    said = run(folder, command, "--passes", "2", program=(fast,))
+    shorten_clocks(monkeypatch)
+    said = run(folder, command, "--passes", "2")
     assert "decoder.decode: 8 different calls of 8 as call, in " in said
     records = [stored.record for stored in load_all(paths.runs_folder()).current]
     assert {(one.variant.component, one.variant.preset, one.variant.workload) for one in records} == {

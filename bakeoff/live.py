@@ -211,7 +211,7 @@ def _reference(given: Any, said: dict[str, Any], name: str | None) -> str:
             "returns both, or a reference such as 'mine.py:model'",
             code="bad-user-code",
         )
-    return str(_written(model, name))
+    return str(_write_model(model, name))
 
 
 def _is_module(value: Any) -> bool:
@@ -252,7 +252,7 @@ def _called(function: Any, said: Mapping[str, Any]) -> Any:
     return Model(*made) if isinstance(made, tuple) and len(made) == 2 else made
 
 
-def _written(model: Model, name: str | None) -> Path:
+def _write_model(model: Model, name: str | None) -> Path:
     """The folder of a live module in the cache: the same content has the same place, which `resume` needs."""
     from bakeoff.models.brought.live_write import write_live  # imports torch
 

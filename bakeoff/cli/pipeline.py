@@ -33,7 +33,7 @@ from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
     from bakeoff.pipeline.request import PipelineRequest
-    from bakeoff.pipeline.run import Done
+    from bakeoff.pipeline.run import PipelineResult
     from bakeoff.record.store import StoredPipeline
     from bakeoff.report.document import Document
     from bakeoff.report.pages.profile import Profiled
@@ -284,7 +284,7 @@ def run_mixes(
     manner: Manner,
     render: Callable[[Sequence["StoredPipeline"]], "Document"],
     as_data: Callable[[Sequence["StoredPipeline"]], Mapping[str, object]],
-) -> "Done | None":
+) -> "PipelineResult | None":
     """Run the request's mixes and print them by `render`, or by `as_data` as JSON; update the pages beside the records.
 
     Returns None after a dry run. Raises typer.Exit with 130 where it was interrupted, 3 where nothing was measured, and
@@ -323,7 +323,7 @@ def run_mixes(
     return done
 
 
-def _exit(done: "Done", strict: bool) -> None:
+def _exit(done: "PipelineResult", strict: bool) -> None:
     from bakeoff.record.schema import MEASURED
 
     if done.interrupted:

@@ -78,7 +78,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Planned:
+class _PlannedSweep:
     """A recorded module with the plan of its sweep."""
 
     name: str
@@ -87,7 +87,7 @@ class _Planned:
     seconds: float
     """Time that the sweep is expected to take."""
 
-    def within(self, budget_s: float) -> "_Planned":
+    def within(self, budget_s: float) -> "_PlannedSweep":
         return replace(self, plan=replace(self.plan, request=replace(self.plan.request, budget_s=budget_s)))
 
 
@@ -170,7 +170,9 @@ def sweep_recorded(recorded: Sequence["Recorded"], asked: Asked, told: dict[str,
     return code
 
 
-def _plan_all(recorded: Sequence["Recorded"], asked: Asked, told: dict[str, object]) -> tuple[Sequence[_Planned], int]:
+def _plan_all(
+    recorded: Sequence["Recorded"], asked: Asked, told: dict[str, object]
+) -> tuple[Sequence[_PlannedSweep], int]:
     """Return the sweeps that can run, with a budget the cheapest first, and the exit code that the others lead to."""
     planned, code = [], 0
     for one in recorded:
@@ -190,7 +192,7 @@ def _tell_problem(name: str, problem: str, code: ErrorCode, told: dict[str, obje
     return exit_code
 
 
-def _plan(one: "Recorded", asked: Asked) -> _Planned:
+def _plan(one: "Recorded", asked: Asked) -> _PlannedSweep:
     from bakeoff.bring.bring import bring
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.plan.dry_run import estimate
@@ -215,17 +217,17 @@ def _plan(one: "Recorded", asked: Asked) -> _Planned:
         say("all of them (as one engine of several sizes: add --sizes recorded):")
         say_command(asked.command(one.folder))
         plan = make_plan(replace(request, workloads=sets[:MOST_SETS]))
-    return _Planned(one.name, one.folder, plan, estimate(plan, known_history(records_folder(asked.runs))).seconds)
+    return _PlannedSweep(one.name, one.folder, plan, estimate(plan, known_history(records_folder(asked.runs))).seconds)
 
 
-def _overview(planned: Sequence[_Planned]) -> str:
+def _overview(planned: Sequence[_PlannedSweep]) -> str:
     """Summarise what is about to run."""
     minutes = sum(one.seconds for one in planned) / 60
     each = ", ".join(f"{one.name} {counted(len(one.plan.rows), 'row')}" for one in planned)
     return f"\nto sweep: {each}; about {minutes:.0f} min in all"
 
 
-def _run(one: _Planned, asked: Asked, told: dict[str, object], left: dict[str, str]) -> tuple[float, int]:
+def _run(one: _PlannedSweep, asked: Asked, told: dict[str, object], left: dict[str, str]) -> tuple[float, int]:
     """Sweep one module and print it; returns the seconds that count to a budget, and the exit code.
 
     Takes it from `left` when it has ended. Raises KeyboardInterrupt where it was interrupted, with the command that

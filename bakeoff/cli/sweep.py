@@ -39,7 +39,7 @@ from bakeoff.models.words import counted
 
 if TYPE_CHECKING:
     from bakeoff.plan.plan import Plan
-    from bakeoff.sweeps.run import Done
+    from bakeoff.sweeps.run import SweepResult
 
 
 _OF_PIPELINES = (
@@ -188,7 +188,7 @@ def sweep(
         raise typer.Exit(code)
 
 
-def print_done(done: "Done", plan: "Plan", folder: Path, resume: str) -> None:
+def print_done(done: "SweepResult", plan: "Plan", folder: Path, resume: str) -> None:
     """Print the tables of a sweep whose records are in `folder`; `resume` is the command that goes on with it."""
     from bakeoff.record.store import folder_of, load_all
     from bakeoff.report import notes
@@ -208,7 +208,7 @@ def print_done(done: "Done", plan: "Plan", folder: Path, resume: str) -> None:
     print_document(Document(done.sweep, (*parts, *batch_curve.sections(rows), *ended)))
 
 
-def summary(done: "Done") -> dict[str, object]:
+def summary(done: "SweepResult") -> dict[str, object]:
     """A sweep as `--json` prints it."""
     return {
         "sweep": done.sweep,
@@ -234,7 +234,7 @@ def _resume_command(arguments: Sequence[str]) -> str:
     return shlex.join(["bakeoff", *words, "--resume"])
 
 
-def exit_code(done: "Done", strict: bool) -> int:
+def exit_code(done: "SweepResult", strict: bool) -> int:
     """3 where nothing was measured, 1 for `strict` and a row that is not ok, else 0.
 
     A row that was left out for lack of time is not known to be ok.
@@ -269,7 +269,7 @@ def _subject(
     return name, presets or tuple(filter(None, [preset])), workloads or tuple(filter(None, [workload]))
 
 
-def _measured(done: "Done") -> bool:
+def _measured(done: "SweepResult") -> bool:
     from bakeoff.record.schema import MEASURED
 
     return any(stored.record.status in MEASURED for stored in done.stored)

@@ -148,9 +148,9 @@ class CpuProbe:
             yield from self._process(now_ns)
         if "memory" in self._quantities:
             used = self._limit.used_bytes() if self._limit is not None else self._machine_bytes()
-            yield from self._told("cpu.memory", None if used is None else used / MIB)
+            yield from self._reading("cpu.memory", None if used is None else used / MIB)
         if "load" in self._quantities:
-            yield from self._told("cpu.load", self._load())
+            yield from self._reading("cpu.load", self._load())
 
     def report(self) -> Monitored:
         return Monitored(missing=tuple(self._missing.values()))
@@ -169,7 +169,7 @@ class CpuProbe:
             self._before = now_ns, tree.cpu_ns
             yield Reading("cpu.process", "process", 100 * (tree.cpu_ns - before_cpu_ns) / (now_ns - before_ns))
 
-    def _told(self, name: str, value: float | None) -> Iterator[Reading]:
+    def _reading(self, name: str, value: float | None) -> Iterator[Reading]:
         if value is not None:
             yield Reading(name, "machine", value)
         else:

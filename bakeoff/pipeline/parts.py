@@ -30,7 +30,7 @@ _MAY_WORK = ("ok", "unstable")
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class SlotBackend:
     """Backends and dtype that fill a slot, with the quantisation that they mean."""
 
     backends: tuple[BackendUse, ...]
@@ -64,7 +64,7 @@ class Part:
         return (memory.device_peak_bytes or memory.host_peak_bytes or 0) if memory is not None else 0
 
 
-KnownParts = Callable[[Subject], Mapping[Way, Part]]
+KnownParts = Callable[[Subject], Mapping[SlotBackend, Part]]
 """For each way that was recorded, the newest record of the subject's program; an `ok` one before others."""
 
 
@@ -74,14 +74,16 @@ def known_parts(stored: Sequence[Stored]) -> KnownParts:
     return cache(lambda subject: _parts_of(stored, subject, backend_hash))
 
 
-def _parts_of(stored: Sequence[Stored], subject: Subject, backend_hash: Callable[[str], str]) -> Mapping[Way, Part]:
+def _parts_of(
+    stored: Sequence[Stored], subject: Subject, backend_hash: Callable[[str], str]
+) -> Mapping[SlotBackend, Part]:
     component = resolve_component(subject.component)
     config = component.preset(subject.preset).config
     weights = component.weights.rpartition(", sha256 ")[2] or subject.checkpoint_hash
     versions = tuple(sorted((name, text) for name, text in host.read_versions().items() if name != "bakeoff"))
     basis = Basis(component_hash(subject.component), instrument_hash(), versions)
     plain = msgspec.json.decode(msgspec.json.encode(config))
-    found: dict[Way, Part] = {}
+    found: dict[SlotBackend, Part] = {}
     for entry in stored:
         record = entry.record
         variant = record.variant
@@ -95,7 +97,7 @@ def _parts_of(stored: Sequence[Stored], subject: Subject, backend_hash: Callable
             and all(one.hash == backend_hash(one.name) for one in record.source.backends)
             and same_program(component, config, variant.workload, subject.workload, subject.batch)
         ):
-            way = Way(variant.backends, variant.dtype, record.quantisation)
+            way = SlotBackend(variant.backends, variant.dtype, record.quantisation)
             before = found.get(way)
             if before is None or not before.usable or record.status != "unstable":
                 found[way] = Part(entry.id, record)
@@ -116,8 +118,8 @@ def same_program(component: Component, config: object, one: str, other: str, bat
 
 
 def best_way(
-    programs: Mapping[str, Mapping[Way, Part]], calls: Mapping[str, int], quantised: bool
-) -> tuple[Way, tuple[str, ...]] | None:
+    programs: Mapping[str, Mapping[SlotBackend, Part]], calls: Mapping[str, int], quantised: bool
+) -> tuple[SlotBackend, tuple[str, ...]] | None:
     """The fastest way to fill a slot, and the programs that decided; None where no record can.
 
     `programs` has what is known of each program of the slot, `calls` its calls in a steady unit. The main program is
@@ -141,7 +143,7 @@ def best_way(
     candidates = usable[main]
     compared = tuple(program for program in known if usable[program].keys() >= candidates.keys())
 
-    def cost(way: Way) -> tuple[int, str]:
+    def cost(way: SlotBackend) -> tuple[int, str]:
         return sum(calls[program] * usable[program][way] for program in compared), str(way)
 
     return min(candidates, key=cost), compared

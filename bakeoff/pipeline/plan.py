@@ -14,7 +14,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import pipeline_names
 from bakeoff.models.pipelines.pipeline import Loop, Program
 from bakeoff.pipeline.describe import described_loop, with_models
-from bakeoff.pipeline.parts import KnownParts, Part, Way, best_way, known_parts
+from bakeoff.pipeline.parts import KnownParts, Part, SlotBackend, best_way, known_parts
 from bakeoff.pipeline.request import (
     Asked,
     PipelineRequest,
@@ -228,7 +228,7 @@ def _mix(
     environment = build_environment(backends, folder, subject.threads, user_code)
     programs = []
     for program, row in rows.items():
-        part = known(row.subject).get(Way(row.variant.backends, row.variant.dtype, row.quantisation))
+        part = known(row.subject).get(SlotBackend(row.variant.backends, row.variant.dtype, row.quantisation))
         own = replace(row, cache_folder=folder / f"{program.slot}.{program.workload}", environment=environment)
         usable = part if part is not None and part.usable else None
         programs.append(MixProgram(program.slot, program.workload, own, usable))

@@ -35,7 +35,7 @@ _MORE_UNSETTLED = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class PipelineResult:
     """Result of a run."""
 
     run: str
@@ -44,7 +44,7 @@ class Done:
     """Mixes that were not measured to the end: `--resume` runs them."""
 
 
-def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progress: Progress) -> Done:
+def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progress: Progress) -> PipelineResult:
     """Run every mix of `plan` that has no record yet.
 
     Ctrl-C ends the run cleanly: workers are dead, mixes without a record are in `interrupted`. Raises BakeoffError
@@ -68,7 +68,7 @@ def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progre
             opening.finish()
     left = tuple(mix.label for mix in plan.mixes if str(mix.mix) not in stored)
     kept = tuple(stored[str(mix.mix)] for mix in plan.mixes if str(mix.mix) in stored)
-    return Done(state.sweep, kept, left)
+    return PipelineResult(state.sweep, kept, left)
 
 
 def stored_of(state: SweepState, runs: Path) -> dict[str, StoredPipeline]:

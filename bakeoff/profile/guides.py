@@ -67,7 +67,7 @@ def add_profiling_event(event_name: str, data_func: Callable[..., Any] | None = 
 
     def decorate(function: F) -> F:
         def after(profiler: Profiler, call: Call) -> None:
-            told = Told(error=error_text(call.error)) if call.error is not None else None
+            told = CallbackResult(error=error_text(call.error)) if call.error is not None else None
             if told is None:
                 told = _tell_event(data_func, function, call.result, call.args, call.kwargs)
             profiler.add_event(event_name, {"error": told.error} if told.error else told.data, bool(told.error))
@@ -124,7 +124,7 @@ def profile_block_computation(block_info_func: Callback | None = None) -> Callab
 
     def decorate(function: F) -> F:
         def opened(profiler: Profiler, args: Args, kwargs: Kwargs, _again: bool) -> AbstractContextManager[object]:
-            def ask() -> Told:
+            def ask() -> CallbackResult:
                 return _tell(block_info_func, args, kwargs)
 
             told = ask()
@@ -163,7 +163,7 @@ def _block(profiler: Profiler, found: Mapping[str, Any]) -> Iterator[object]:
 
 
 @contextmanager
-def _block_of_caller(profiler: Profiler, name: str, ask: Callable[[], "Told"]) -> Iterator[object]:
+def _block_of_caller(profiler: Profiler, name: str, ask: Callable[[], "CallbackResult"]) -> Iterator[object]:
     """A stage, and a block with the time that the callback gives after it."""
     with profiler.stage(name) as opened:
         yield opened
@@ -174,26 +174,26 @@ def _block_of_caller(profiler: Profiler, name: str, ask: Callable[[], "Told"]) -
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class CallbackResult:
     """Return value of a callback about a call; nothing where it raised, and then `error` says what."""
 
     data: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
 
 
-def _tell(callback: Callable[..., Any] | None, *args: Any, **kwargs: Any) -> Told:
+def _tell(callback: Callable[..., Any] | None, *args: Any, **kwargs: Any) -> CallbackResult:
     """Call a callback that returns a mapping. Never raises."""
     if callback is None:
-        return Told()
+        return CallbackResult()
     try:
-        return Told(dict(callback(*args, **kwargs)))
+        return CallbackResult(dict(callback(*args, **kwargs)))
     except Exception as error:  # noqa: BLE001  # somebody's callback may raise anything, and must not end the pipeline
-        return Told(error=error_text(error))
+        return CallbackResult(error=error_text(error))
 
 
 def _tell_event(
     callback: Callable[..., Any] | None, function: Callable[..., Any], result: Any, args: Any, kwargs: Mapping[str, Any]
-) -> Told:
+) -> CallbackResult:
     """Data of an event after a call: `callback(result, *args, **kwargs)`.
 
     A callback that does not take the positional arguments gets them by the names of the function's parameters.
@@ -239,7 +239,7 @@ def _name_of(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-def _required(name: str, profiler: Profiler, told: Told, key: str) -> Mapping[str, Any] | None:
+def _required(name: str, profiler: Profiler, told: CallbackResult, key: str) -> Mapping[str, Any] | None:
     """Return what the callback returned if it has this key; else record a failed event."""
     if key in told.data:
         return told.data

@@ -110,12 +110,12 @@ class Live:
             while not self._ending.wait(self.interval_s):
                 began_ns = thread_time_ns()
                 self._refresh()
-                self._took(thread_time_ns() - began_ns)
+                self._back_off_if_slow(thread_time_ns() - began_ns)
         except Exception as error:  # noqa: BLE001  # whatever the terminal or a stream does; `stop` raises it
             self._error = error
             self._put_back()
 
-    def _took(self, ns: int) -> None:
+    def _back_off_if_slow(self, ns: int) -> None:
         """Double the interval where the last refreshes took too much of it."""
         self._costs.append(ns)
         if len(self._costs) == _COUNTED and min(self._costs) > MOST_SHARE * self.interval_s * 1e9:

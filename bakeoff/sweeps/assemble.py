@@ -31,14 +31,14 @@ from bakeoff.record.schema import (
 from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash
 from bakeoff.record.store import now
 from bakeoff.sweeps.session import Session
-from bakeoff.sweeps.turns import Ended
+from bakeoff.sweeps.turns import WorkerEnd
 
 _STATUS: dict[str, Status] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
 """Status of a worker that ended without a result."""
 
 
 def make_record(
-    session: Session, row: Row, outcome: Outcome, ended: Ended | None = None, findings: Sequence[Finding] = ()
+    session: Session, row: Row, outcome: Outcome, ended: WorkerEnd | None = None, findings: Sequence[Finding] = ()
 ) -> Record:
     """The record of one try, whatever came of it; `ended` is how its worker did, `findings` are the caller's own."""
     watched = outcome.watched

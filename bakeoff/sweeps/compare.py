@@ -246,7 +246,7 @@ def _measure(race: _Race) -> Comparison:
     together, count = race.fits, len(race.rows)
     if not together:
         race.session.progress.say("Both variants do not fit in memory at once; measuring fresh processes in turn.")
-    measured = _Measured()
+    measured = _Results()
     for pair in range(MOST_PAIRS if together else _IN_TURN):
         _run_pair(race, measured, pair, count, together)
         so_far = _comparison(race, "interleaved" if together else "in turn", measured)
@@ -257,7 +257,7 @@ def _measure(race: _Race) -> Comparison:
 
 
 @dataclass(slots=True)
-class _Measured:
+class _Results:
     """Results of all processes so far."""
 
     rounds: list[Round] = field(default_factory=list)
@@ -270,7 +270,7 @@ class _Measured:
             self.records[number] = record
 
 
-def _run_pair(race: _Race, measured: _Measured, pair: int, count: int, together: bool) -> None:
+def _run_pair(race: _Race, measured: _Results, pair: int, count: int, together: bool) -> None:
     """Measure fresh processes of the first `count` rows: all `together`, or one after the other, a block each."""
     numbers = race.order.sample(range(count), count)
     groups = [numbers] if together else [[number] for number in numbers]
@@ -281,7 +281,7 @@ def _run_pair(race: _Race, measured: _Measured, pair: int, count: int, together:
         measured.rounds.append(Round(order, samples, pair))
 
 
-def _run_sides(race: _Race, measured: _Measured, pair: int, numbers: Sequence[int]) -> list[Turns]:
+def _run_sides(race: _Race, measured: _Results, pair: int, numbers: Sequence[int]) -> list[Turns]:
     """Measure processes of these rows that live at the same time."""
     spent, sides = race.session.spent, race.sides(numbers)
     with ExitStack() as stack:
@@ -302,7 +302,7 @@ def _run_sides(race: _Race, measured: _Measured, pair: int, numbers: Sequence[in
     return turns
 
 
-def _comparison(race: _Race, how: Literal["interleaved", "in turn"], measured: _Measured) -> Comparison:
+def _comparison(race: _Race, how: Literal["interleaved", "in turn"], measured: _Results) -> Comparison:
     sides = tuple(measured.records[number] for number in range(len(race.rows)))
     for row, record in zip(race.rows, sides, strict=True):
         if record.status not in MEASURED:

@@ -31,7 +31,7 @@ from bakeoff.sweeps.wave import Try, complete_wave, lacks_build, lacks_trace, ne
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class SweepResult:
     """Result of a sweep."""
 
     sweep: str
@@ -50,7 +50,7 @@ class Done:
 
 def run_sweep(
     plan: Plan, runs: Path, note: str, resume: bool, progress: Progress, started: float | None = None
-) -> Done:
+) -> SweepResult:
     """Time every row of `plan` that has no record yet, show the ranking, and run what is left to be found out.
 
     That is: ceilings that are not known; traces of the rows that a final is between, so that no final has a row that
@@ -249,7 +249,7 @@ class _Sweep:
                 except BakeoffError as error:
                     self.session.progress.say(str(error))
 
-    def done(self, interrupted: bool) -> Done:
+    def done(self, interrupted: bool) -> SweepResult:
         """Return the result of the sweep."""
         plan, stored, limit = self.session.plan, self.measured.stored, self.limit
         out_of_time = None
@@ -257,7 +257,7 @@ class _Sweep:
             pairs = undecided(plan, stored, limit.finals_ended)
             out_of_time = limit.left_out(stored, self.session.begun, tuple(pairs))
         left = tuple(row.label for row in plan.rows if row.key not in stored)
-        return Done(
+        return SweepResult(
             self.session.sweep,
             tuple(stored[row.key] for row in plan.rows if row.key in stored),
             (left or ("what comes after the ranking",)) if interrupted else (),

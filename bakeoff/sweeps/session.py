@@ -106,7 +106,7 @@ class Span:
 
 
 @dataclass(slots=True)
-class Spent:
+class TimeSpent:
     """Account of what ran when in one sweep."""
 
     began: float = field(default_factory=time.monotonic)
@@ -201,7 +201,7 @@ class Session:
     """Outcome of making each reference folder, so that it is tried once, and the hashes of its files."""
     weights: WeightsMemory | None = None
     """Memory where workers leave the weights for later ones; None: each makes them for itself."""
-    spent: Spent = field(default_factory=Spent)
+    spent: TimeSpent = field(default_factory=TimeSpent)
     """Account of the sweep's time."""
     begun: list[Key] = field(default_factory=list)
     """The rows of the sweep that were begun so far, also before an interruption, in their order."""

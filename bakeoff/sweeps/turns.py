@@ -7,7 +7,7 @@ from types import TracebackType
 
 from bakeoff.process.jobs import Job
 from bakeoff.process.supervisor import Launch, LiveWorker, Outcome, wait_for
-from bakeoff.sweeps.session import Spent
+from bakeoff.sweeps.session import TimeSpent
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class WorkerEnd:
     """End of a worker."""
 
     outcome: Outcome
@@ -49,7 +49,7 @@ class Turns:
     A context manager: entering it waits until then, leaving it kills the workers that have not ended.
     """
 
-    def __init__(self, tasks: Sequence[Task], spent: Spent) -> None:
+    def __init__(self, tasks: Sequence[Task], spent: TimeSpent) -> None:
         """`spent` is told what workers did that are stopped."""
         self._tasks, self._spent = tasks, spent
         self._stack = ExitStack()
@@ -81,9 +81,9 @@ class Turns:
             worker.tell("go")
             worker.wait()
 
-    def end(self, place: int) -> Ended:
+    def end(self, place: int) -> WorkerEnd:
         """Return how that worker ended."""
         worker = self._workers[place]
         outcome = worker.finish(self._tasks[place].result_type)
         self._left.remove(worker)
-        return Ended(outcome, tuple(worker.timeline))
+        return WorkerEnd(outcome, tuple(worker.timeline))

@@ -26,7 +26,7 @@ from bakeoff.sweeps.assemble import completed, make_record
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.row import References, launch_of, make_reference, measure_job
 from bakeoff.sweeps.session import Session
-from bakeoff.sweeps.turns import Ended, Task, Turns
+from bakeoff.sweeps.turns import Task, Turns, WorkerEnd
 
 Keep = Callable[[Record, Running], None]
 """Callback that keeps each record as soon as there is one."""
@@ -146,7 +146,7 @@ def _task(session: Session, tried: Try, references: References, beside: int) -> 
     return Task(job, MeasureResult, launch)
 
 
-def _measured(session: Session, ended: Ended) -> Outcome:
+def _measured(session: Session, ended: WorkerEnd) -> Outcome:
     """Return how the worker ended, with a Measurement as its value. Raises BakeoffError for a request that is wrong."""
     outcome = ended.outcome
     if outcome.kind == "refused":

@@ -86,7 +86,7 @@ def build_engine(
         calls = tuple(engine.bind(inputs) for inputs in sets)
         calls[0]()
         synchronise(job.subject.device)
-        spent = _Spent(time.monotonic() - started - pauses.wall_s, _cpu_s() - used_s - pauses.cpu_s, pauses.wall_s)
+        spent = _BuildTime(time.monotonic() - started - pauses.wall_s, _cpu_s() - used_s - pauses.cpu_s, pauses.wall_s)
         mark_finished(context.cache_dir)
         proof = engine.prove()
     except Exception as error:
@@ -150,7 +150,7 @@ class _Pauses:
 
 
 @dataclass(frozen=True, slots=True)
-class _Spent:
+class _BuildTime:
     """Cost of a build, without its pauses."""
 
     wall_s: float
@@ -160,7 +160,7 @@ class _Spent:
 
 
 def _cost(
-    job: MeasureJob, steps: _Steps, spent: _Spent, cache: _Cache, resident_before: int, proof: Proof
+    job: MeasureJob, steps: _Steps, spent: _BuildTime, cache: _Cache, resident_before: int, proof: Proof
 ) -> BuildCost:
     caches = cache == "stored" or any(backend.footprint.caches for backend, _ in steps)
     return BuildCost(

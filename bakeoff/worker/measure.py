@@ -75,7 +75,7 @@ _LEAST_HELP = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class _Timed:
+class _TimedRow:
     """Results of the timed part of a measurement. Memory is metered afterwards, so it holds no outputs and no buffer
     that flushes caches."""
 
@@ -141,7 +141,7 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report, turn: Turn)
 def _checked(
     job: MeasureJob,
     checked: CheckedVariant,
-    timed: _Timed,
+    timed: _TimedRow,
     context: int,
     chosen: Mapping[str, Scalar],
     report: Report,
@@ -183,7 +183,7 @@ def _checked(
 
 
 def _unchecked(
-    job: MeasureJob, checked: CheckedVariant, timed: _Timed, chosen: Mapping[str, Scalar], stage: UncheckedError
+    job: MeasureJob, checked: CheckedVariant, timed: _TimedRow, chosen: Mapping[str, Scalar], stage: UncheckedError
 ) -> Measurement:
     """Return what was timed, with what is known of it before the check that ran out of memory.
 
@@ -202,7 +202,7 @@ def _unchecked(
 def _timed_measurement(
     job: MeasureJob,
     checked: CheckedVariant,
-    timed: _Timed,
+    timed: _TimedRow,
     chosen: Mapping[str, Scalar],
     proof: ProofRecord,
     parity: Parity,
@@ -228,7 +228,7 @@ def _timed_measurement(
     )
 
 
-def _time(job: MeasureJob, checked: CheckedVariant, watch: GpuWatch, report: Report) -> _Timed:
+def _time(job: MeasureJob, checked: CheckedVariant, watch: GpuWatch, report: Report) -> _TimedRow:
     """Run the clocks, watch the GPU, and check the last outputs; a suspected drift is measured again."""
     device, reference = job.subject.device, checked.reference
     changeable = call_stage(lambda: _changeable(job, checked))
@@ -254,7 +254,7 @@ def _time(job: MeasureJob, checked: CheckedVariant, watch: GpuWatch, report: Rep
 
     released = tuple(replace(entry, changed={}) for entry in changeable)
     flushed = config.flush is not None
-    timed = _Timed(replace(timing, outputs=()), gpu, None, checks.differences, checks, released, 1.0, flushed)
+    timed = _TimedRow(replace(timing, outputs=()), gpu, None, checks.differences, checks, released, 1.0, flushed)
     try:
         with checking("the comparison of the last timed outputs"):
             overhead = measure_overhead(timing.outputs[0], config)
@@ -275,7 +275,7 @@ def _changeable(job: MeasureJob, checked: CheckedVariant) -> tuple[ChangeableInp
     return find_changeable(built.engine, checked.sets, built.calls, changed, names, reference, device)
 
 
-def _examine(job: MeasureJob, checked: CheckedVariant, timed: _Timed, context: int, report: Report) -> _AfterTiming:
+def _examine(job: MeasureJob, checked: CheckedVariant, timed: _TimedRow, context: int, report: Report) -> _AfterTiming:
     """Meter memory, look for a leak, then call with fresh inputs, which overwrites the first set of inputs."""
     device, calls, engine = job.subject.device, checked.built.calls, checked.built.engine
     timing = timed.timing
@@ -333,7 +333,7 @@ def activity(engine: Engine) -> Callable[[], Mapping[str, int]]:
     return read
 
 
-def _remarks(job: MeasureJob, timed: _Timed, parity: Parity, unmeasured: str) -> list[Finding]:
+def _remarks(job: MeasureJob, timed: _TimedRow, parity: Parity, unmeasured: str) -> list[Finding]:
     """Findings that leave the row ranked."""
     remarks = []
     same_device = parity.reference_device == job.subject.device

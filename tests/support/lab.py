@@ -31,7 +31,7 @@ from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all
 from bakeoff.sweeps import run, session
 from bakeoff.sweeps.progress import Running
-from bakeoff.sweeps.run import Done, run_sweep
+from bakeoff.sweeps.run import SweepResult, run_sweep
 
 FAST = Policy(
     warmup_s=0.05,
@@ -128,7 +128,7 @@ class Swept:
     """A finished sweep with its records, messages and processes."""
 
     plan: Plan
-    done: Done
+    done: SweepResult
     progress: Recorder
     cache: Path
     runs: Path

@@ -153,7 +153,7 @@ def figure(rows: Sequence[Stored]) -> Figure | None:
     left_out = [f"{counted(len(steps) - _STEPS, 'earlier step')} not listed"] if steps[_STEPS:] else []
     x: Spec = {
         "field": "when", "type": "temporal", "scale": {"type": "utc", "padding": 14},
-        "title": [*left_out, *(line for number, step in steps[-_STEPS:] for line in _told(number, step))],
+        "title": [*left_out, *(line for number, step in steps[-_STEPS:] for line in _step_texts(number, step))],
         "axis": {
             "tickCount": 6, "grid": False, "labelOverlap": True, "labelExpr": _DATE, "titleAnchor": "start",
             "titleAlign": "left", "titleFontSize": 10, "titleLineHeight": 14,
@@ -191,7 +191,7 @@ def figure(rows: Sequence[Stored]) -> Figure | None:
     return Figure("history", "History", caption, spec)
 
 
-def _told(number: int, step: Step) -> tuple[str, str]:
+def _step_texts(number: int, step: Step) -> tuple[str, str]:
     changed, moved = (shorten(text, _LETTERS) for text in step.texts)
     return f"{number}: {changed}", moved
 

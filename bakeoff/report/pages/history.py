@@ -89,7 +89,7 @@ def _overview(own: Records, machine: Machine, folder: str) -> Section:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Outcome:
     """Result of a sweep of a subject or a run of a pipeline."""
 
     created: str
@@ -111,9 +111,9 @@ def _lines(own: Records) -> Listed | None:
     found = [_of_sweep(rows, own.comparisons) for group in groups(own.current) for rows in _sweeps(group.rows)]
     found += [_of_run(entries) for entries in by_run(own.pipelines)]
     apart = [entry.record for entry in own.comparisons if not entry.record.sweep]
-    found += [_Found(one.created, None, title(one.a, machine=False), None, sentence(one)) for one in apart]
+    found += [_Outcome(one.created, None, title(one.a, machine=False), None, sentence(one)) for one in apart]
     known = Counter(map(_short, {one.title for one in found}))
-    before: dict[object, _Found] = {}
+    before: dict[object, _Outcome] = {}
     lines = []
     for one in sorted(found, key=lambda one: one.created):
         said, last = [f"{one.name} {one.figure}".rstrip(), *one.said], before.get(one.key)
@@ -141,13 +141,13 @@ def _changed(before: Stored | StoredPipeline, now: Stored | StoredPipeline) -> s
     return (reason or "").removeprefix("measured ")
 
 
-def _of_sweep(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> _Found:
+def _of_sweep(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> _Outcome:
     """The winner of the final, or the best of the rows that are ok."""
     first, kept = rows[0].record, newest(rows)
     decided = decision(kept, _finals(rows, comparisons))
     best, about = decided.winner or next(iter(decided.best), None), (first.created, group_key(first))
     if best is None:
-        return _Found(*about, title(first, machine=False))
+        return _Outcome(*about, title(first, machine=False))
     base, goal = stated_over(baselines(kept)), decided.objective.goal
     gain = speedup(best.record, base) if base is not best.record and goal == "latency" else None
     said = [] if gain is None or base is None else [f"{gain.ratio:.2f}x {name_of(base)}"]
@@ -155,20 +155,20 @@ def _of_sweep(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -
     said += ["faster in a final"] if decided.winner is not None else []
     figure = f"{COLUMNS['median_ms'].text(best.record, Context(best.id, {}))} ms"
     figure = figure if goal == "latency" else goal_text(best.record, goal)
-    return _Found(*about, title(first, machine=False), best, name_of(best.record), figure, said)
+    return _Outcome(*about, title(first, machine=False), best, name_of(best.record), figure, said)
 
 
-def _of_run(entries: Sequence[StoredPipeline]) -> _Found:
+def _of_run(entries: Sequence[StoredPipeline]) -> _Outcome:
     """The fastest mix that is ok."""
     first = entries[0].record
     about = first.created, subject_key(first), pipeline_title(first, machine=False)
     timed = [(row, made) for row in named(entries) if row.record.status == "ok" and (made := figures(row.record))]
     if not timed:
-        return _Found(*about)
+        return _Outcome(*about)
     best, found = min(timed, key=lambda pair: pair[1].ms_a_frame)
     figure = f"{milliseconds(found.ms_a_frame)} {pipelines.in_words_of(first, 'ms a frame')}"
     said = [f"{best.gain.ratio:.2f}x {best.against}"] if best.gain is not None else []
-    return _Found(*about, best.entry, best.record.mix.variants, figure, said)
+    return _Outcome(*about, best.entry, best.record.mix.variants, figure, said)
 
 
 def _sweeps(rows: Sequence[Stored]) -> list[list[Stored]]:

@@ -30,7 +30,7 @@ def document_of(stored: StoredPipeline, others: Sequence[StoredPipeline] = ()) -
     facts = [
         *stated({"mix": str(record.mix), "subject": title(record), "record": stored.id}),
         Text(f"{made.status}{': ' + made.reason if made.reason else ''}", "status", tone_of(record.status)),
-        *(_told(name, record, other, found) for name, (other, found) in turns.items()),
+        *(_verdict_text(name, record, other, found) for name, (other, found) in turns.items()),
     ]
     options = ", ".join(f"{name} {value}" for name, value in record.options.items() if value != "")
     run = f"run {record.run}, {record.role or 'typed'}, {record.how}"
@@ -53,7 +53,7 @@ def document_of(stored: StoredPipeline, others: Sequence[StoredPipeline] = ()) -
     )
 
 
-def _told(name: str, record: PipelineRecord, other: PipelineRecord, found: BeforeAfter) -> Text:
+def _verdict_text(name: str, record: PipelineRecord, other: PipelineRecord, found: BeforeAfter) -> Text:
     """Describe which of two mixes that took turns is how many times as fast."""
     failed = [f"{who} is {each.status}" for who, each in (("this mix", record), (name, other)) if each.status != "ok"]
     if failed:

@@ -42,8 +42,8 @@ def compile_call(call: Signature, result: Node) -> Callable[..., tuple[Tensor, .
     """A function of the module and the tensors in order, which returns the tensors of the result in order."""
     names = {name: f"t{index}" for index, name in enumerate(call.names)}
     classes: dict[str, Any] = {}
-    arguments = [_written(node, names, classes) for node in call.args]
-    keywords = [f"{name!r}: {_written(node, names, classes)}" for name, node in call.kwargs.items()]
+    arguments = [_expression(node, names, classes) for node in call.args]
+    keywords = [f"{name!r}: {_expression(node, names, classes)}" for name, node in call.kwargs.items()]
     given = ", ".join(filter(None, [", ".join(arguments), f"**{{{', '.join(keywords)}}}" if keywords else ""]))
     outputs = "".join(f"{path}, " for path in _paths(result, "result"))
     lines = [
@@ -57,7 +57,7 @@ def compile_call(call: Signature, result: Node) -> Callable[..., tuple[Tensor, .
     return made
 
 
-def _written(node: Node, names: dict[str, str], classes: dict[str, Any]) -> str:
+def _expression(node: Node, names: dict[str, str], classes: dict[str, Any]) -> str:
     """The node as an expression."""
     match node:
         case TensorLeaf(name):
@@ -65,14 +65,16 @@ def _written(node: Node, names: dict[str, str], classes: dict[str, Any]) -> str:
         case Constant(value):
             return f"float({str(value)!r})" if isinstance(value, float) else repr(value)
         case Items(kind, items):
-            inner = "".join(f"{_written(part, names, classes)}, " for part in items)
+            inner = "".join(f"{_expression(part, names, classes)}, " for part in items)
             return f"[{inner}]" if kind == "list" else f"({inner})"
         case Entries(entries):
-            return "{" + ", ".join(f"{key!r}: {_written(part, names, classes)}" for key, part in entries.items()) + "}"
+            return (
+                "{" + ", ".join(f"{key!r}: {_expression(part, names, classes)}" for key, part in entries.items()) + "}"
+            )
         case Fields(path, entries):
             made = f"c{len(classes)}"
             classes[made] = _maker(class_at(path))
-            return f"{made}(**{_written(Entries(entries), names, classes)})"
+            return f"{made}(**{_expression(Entries(entries), names, classes)})"
 
 
 def _maker(cls: Any) -> Callable[..., Any]:

@@ -46,7 +46,7 @@ def measure_cpu_usage() -> Iterator[Callable[[], CpuUsage]]:
         yield meter.usage
 
 
-class _Spent(NamedTuple):
+class _CpuTimes(NamedTuple):
     """Seconds so far, each by its own clock."""
 
     wall_s: float
@@ -62,7 +62,7 @@ class CpuMeter:
 
     def __init__(self) -> None:
         self._cpus = os.sched_getaffinity(0)
-        self._spent = _Spent(0.0, 0.0, 0.0, 0.0, 0.0)
+        self._spent = _CpuTimes(0.0, 0.0, 0.0, 0.0, 0.0)
 
     @contextmanager
     def interval(self) -> Iterator[None]:
@@ -70,7 +70,7 @@ class CpuMeter:
         yield
         entries: Any = zip(self._spent, before, _read(self._cpus), strict=True)
         added: Any = (None if None in entry else entry[0] + max(0.0, entry[2] - entry[1]) for entry in entries)
-        self._spent = _Spent(*added)
+        self._spent = _CpuTimes(*added)
 
     def usage(self) -> CpuUsage:
         """Over all intervals so far; of no interval, nothing."""
@@ -86,7 +86,7 @@ class CpuMeter:
         return CpuUsage(other_share, own_s / spent.wall_s, spent.helpers_s / spent.wall_s, waited_share, contention)
 
 
-def _read(cpus: set[int]) -> _Spent:
+def _read(cpus: set[int]) -> _CpuTimes:
     waited_us = cgroups.cpu_wait_us()
     waited_s = None if waited_us is None else waited_us / 1e6
-    return _Spent(time.monotonic(), used_cpu_s(cpus), time.process_time(), helper_cpu_s(), waited_s)
+    return _CpuTimes(time.monotonic(), used_cpu_s(cpus), time.process_time(), helper_cpu_s(), waited_s)

@@ -134,7 +134,7 @@ def _host_slowdown(probes: Sequence[int]) -> float:
 
 
 @dataclass(slots=True)
-class _Taken:
+class _ClockSamples:
     """Result of one clock in the window."""
 
     least: int
@@ -171,8 +171,8 @@ class _Window:
     """Fixed CPU work, timed to detect slowdowns of the whole host."""
     expected_ns: float = field(init=False)
     """Time of a call, from warm-up."""
-    latency: _Taken = field(init=False)
-    throughput: _Taken = field(init=False)
+    latency: _ClockSamples = field(init=False)
+    throughput: _ClockSamples = field(init=False)
     _started: float = 0.0
     _checked: float = 0.0
     _read: float = -math.inf
@@ -184,8 +184,8 @@ class _Window:
     def __post_init__(self) -> None:
         policy = self.config.policy
         self.expected_ns = median(self.warmup_ns[-_TYPICAL_CALLS:])
-        self.latency = _Taken(_LEAST_SAMPLES, policy.min_s, policy.max_samples)
-        self.throughput = _Taken(_LEAST_BLOCKS, policy.throughput_s, policy.max_samples)
+        self.latency = _ClockSamples(_LEAST_SAMPLES, policy.min_s, policy.max_samples)
+        self.throughput = _ClockSamples(_LEAST_BLOCKS, policy.throughput_s, policy.max_samples)
 
     @property
     def block_calls(self) -> int:
@@ -208,7 +208,7 @@ class _Window:
         while self.checker is not None and self.checker.lacking:
             self.made += self.checker.check(self.calls, self.made, self.config)
 
-    def _run_segment(self, phase: str, taken: _Taken, sample: Callable[[], None]) -> None:
+    def _run_segment(self, phase: str, taken: _ClockSamples, sample: Callable[[], None]) -> None:
         # Samples of both clocks: each phase is announced in turn, and a count of one alone would seem to run backwards.
         counts = f"{counted(len(self.latency.samples_ns), 'sample')} one by one, {len(self.throughput.samples_ns)}"
         self.config.report(phase, f"{counts} of blocks")

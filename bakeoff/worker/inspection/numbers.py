@@ -61,7 +61,7 @@ class RecordedCall:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ran:
+class _CallResult:
     """Result of a call."""
 
     form: tuple[Node, Facts] | None = None
@@ -174,7 +174,7 @@ def _put(call: RecordedCall, names: Sequence[str], path: str, dtype: torch.dtype
     return RecordedCall(signature, {**call.tensors, **tensors}, fractions)
 
 
-def _problem(wanted: _Ran, found: _Ran) -> str:
+def _problem(wanted: _CallResult, found: _CallResult) -> str:
     """Return what a call with a tensor does otherwise, as the end of a sentence; "" where it does the same."""
     if wanted.form is None:
         return f"cannot be tried, since a call by itself raises {wanted.error}"
@@ -197,13 +197,13 @@ def _is_near(one: Tensor, other: Tensor) -> bool:
     return apart(one, other) <= least**0.5
 
 
-def _first_of_each_form(calls: Sequence[RecordedCall], ran: Sequence[_Ran]) -> list[bool]:
+def _first_of_each_form(calls: Sequence[RecordedCall], ran: Sequence[_CallResult]) -> list[bool]:
     """Return for each call whether it is of the first set among those of the same form."""
     forms = [(call.facts, one.form) for call, one in zip(calls, ran, strict=True)]
     return [calls[forms.index(form)].signature == call.signature for call, form in zip(calls, forms, strict=True)]
 
 
-def _run(module: nn.Module, call: RecordedCall) -> _Ran:
+def _run(module: nn.Module, call: RecordedCall) -> _CallResult:
     """Call a copy of the module with copies of the tensors."""
     args, kwargs = RecordedCall(call.signature, {key: one.clone() for key, one in call.tensors.items()}).arguments
     fresh = copied(module) or module
@@ -215,8 +215,8 @@ def _run(module: nn.Module, call: RecordedCall) -> _Ran:
         result = describe_output(value)
         flatten(result, value, outputs)
     except Exception as error:  # noqa: BLE001  # whatever the user's code raises
-        return _Ran(error=f"{type(error).__name__}: {one_line(error)}")
-    return _Ran((result, facts_of(outputs)), outputs, len(reads))
+        return _CallResult(error=f"{type(error).__name__}: {one_line(error)}")
+    return _CallResult((result, facts_of(outputs)), outputs, len(reads))
 
 
 @contextmanager

@@ -25,7 +25,7 @@ Form = tuple[Signature, Facts]
 
 
 @dataclass(slots=True)
-class _Taken:
+class _CallsOfOne:
     """The calls of one module or method so far."""
 
     module: nn.Module
@@ -63,11 +63,11 @@ class Recording:
         """Record the modules and methods of these names; (): all."""
         self._names = tuple(names)
         self._written: dict[str, Mapping[str, Sequence[RecordedCall]]] = {}
-        self._taken: dict[str, _Taken] = {}
+        self._taken: dict[str, _CallsOfOne] = {}
         self.changes = 0
         """Number of times that a call was kept so far, of all modules together."""
 
-    def _make_room(self, taken: _Taken, form: Form) -> bool:
+    def _make_room(self, taken: _CallsOfOne, form: Form) -> bool:
         """Return whether a call of this form is kept; the last one of the commonest form gives way to a new form."""
         if len(taken.calls) < MOST_CALLS:
             return True
@@ -82,7 +82,7 @@ class Recording:
         """A call begins; a `bakeoff.worker.inspection.tree.Capture`."""
         if self._names and name not in self._names:
             return
-        taken = self._taken.setdefault(name, _Taken(module, method))
+        taken = self._taken.setdefault(name, _CallsOfOne(module, method))
         taken.seen += 1
         if taken.problem:
             return

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bakeoff.cli import recorded
-from bakeoff.cli.recorded import Asked, _Planned, sweep_recorded
+from bakeoff.cli.recorded import Asked, _PlannedSweep, sweep_recorded
 from bakeoff.plan.request import Request
 from bakeoff.process.inspected import Recorded
 
@@ -22,9 +22,9 @@ def swept(monkeypatch: pytest.MonkeyPatch, ends: dict[str, tuple[float, int]]) -
     """The exit code and the budgets of modules whose sweeps end so: seconds of the budget, and exit code."""
     budgets: dict[str, float] = {}
     plan: Any = Plan(Request("toy"))
-    planned = [_Planned(name, f"/{name}", plan, seconds) for name, (seconds, _) in ends.items()]
+    planned = [_PlannedSweep(name, f"/{name}", plan, seconds) for name, (seconds, _) in ends.items()]
 
-    def run(one: _Planned, *_: Any) -> tuple[float, int]:
+    def run(one: _PlannedSweep, *_: Any) -> tuple[float, int]:
         budgets[one.name] = one.plan.request.budget_s
         return ends[one.name]
 

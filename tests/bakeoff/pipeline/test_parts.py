@@ -14,7 +14,7 @@ from bakeoff.machine import host
 from bakeoff.machine.identity import this_machine
 from bakeoff.mix import parse_slots
 from bakeoff.models import resolve_component
-from bakeoff.pipeline.parts import Part, Way, best_way, same_program
+from bakeoff.pipeline.parts import Part, SlotBackend, best_way, same_program
 from bakeoff.pipeline.plan import PipelinePlan, estimate, make_pipeline_plan
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.record.schema import Record, Source
@@ -145,7 +145,7 @@ def test_that_unstable_records_do_not_count_is_said(tmp_path: Path) -> None:
 
 
 class TestBestWay:
-    def parts(self, **medians_ms: Mapping[str, float]) -> dict[str, dict[Way, Part]]:
+    def parts(self, **medians_ms: Mapping[str, float]) -> dict[str, dict[SlotBackend, Part]]:
         """Of each program, the medians of ways by the names of their backends."""
         return {program: {way(name): part(ms) for name, ms in found.items()} for program, found in medians_ms.items()}
 
@@ -172,8 +172,8 @@ class TestBestWay:
         assert best_way(self.parts(prime={"a": 1.0}), {"step": 20}, True) is None
 
 
-def way(name: str) -> Way:
-    return Way((BackendUse(name),), "fp32", "")
+def way(name: str) -> SlotBackend:
+    return SlotBackend((BackendUse(name),), "fp32", "")
 
 
 def part(ms: float) -> Part:

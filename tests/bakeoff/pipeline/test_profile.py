@@ -14,7 +14,7 @@ pytest.importorskip("openvino")
 from bakeoff.machine import paths
 from bakeoff.pipeline.plan import make_pipeline_plan
 from bakeoff.pipeline.request import PipelineRequest
-from bakeoff.pipeline.run import Done, run_pipeline
+from bakeoff.pipeline.run import PipelineResult, run_pipeline
 from bakeoff.process.jobs import ProfileOptions
 from bakeoff.record.store import load_all
 from bakeoff.report.pages import files
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def done(folder: Path) -> Done:
+def done(folder: Path) -> PipelineResult:
     request = PipelineRequest(
         "toy",
         mixes=("eager", "stream=openvino/fp32"),
@@ -48,13 +48,13 @@ def done(folder: Path) -> Done:
 
 
 @pytest.fixture(scope="module")
-def profiles(done: Done, folder: Path) -> dict[str, page.Profiled]:
+def profiles(done: PipelineResult, folder: Path) -> dict[str, page.Profiled]:
     records = load_all(folder / "runs")
     found = [page.profiled(entry, records) for entry in done.stored]
     return {one.record.role or "other": one for one in found if one is not None}
 
 
-def test_both_mixes_are_right_and_measured_in_turns_as_without_a_profile(done: Done) -> None:
+def test_both_mixes_are_right_and_measured_in_turns_as_without_a_profile(done: PipelineResult) -> None:
     for entry in done.stored:
         record, measured = entry.record, entry.record.measurement
         assert (record.status, measured.reason) == ("ok", "")
@@ -69,7 +69,7 @@ def test_both_mixes_are_right_and_measured_in_turns_as_without_a_profile(done: D
             assert len(program.alone_ns) > 0
 
 
-def test_every_unit_adds_up_to_the_nanosecond(done: Done) -> None:
+def test_every_unit_adds_up_to_the_nanosecond(done: PipelineResult) -> None:
     for entry in done.stored:
         units = entry.record.measurement.units
         assert units is not None
@@ -107,7 +107,7 @@ def test_parts_of_networks_are_of_eager_slots_alone(profiles: dict[str, page.Pro
     assert "not visible" in said
 
 
-def test_traces_open_as_json_and_are_those_of_the_records(done: Done, folder: Path) -> None:
+def test_traces_open_as_json_and_are_those_of_the_records(done: PipelineResult, folder: Path) -> None:
     for entry in done.stored:
         profile = entry.record.measurement.profile
         assert profile is not None

@@ -12,7 +12,7 @@ from bakeoff.machine import host, paths
 from bakeoff.models.errors import BakeoffError
 from bakeoff.pipeline.plan import PipelinePlan, make_pipeline_plan
 from bakeoff.pipeline.request import PipelineRequest
-from bakeoff.pipeline.run import Done, run_pipeline, stored_of
+from bakeoff.pipeline.run import PipelineResult, run_pipeline, stored_of
 from bakeoff.pipeline.session import loop_reference_folder
 from bakeoff.process import supervisor
 from bakeoff.record.pipeline import PipelineRecord
@@ -39,7 +39,7 @@ def _lab(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(
     folder: Path, faults: str = "", request: PipelineRequest = REQUEST, progress: Recorder | None = None
-) -> tuple[Done, dict[str, PipelineRecord]]:
+) -> tuple[PipelineResult, dict[str, PipelineRecord]]:
     """Run a request; the records by their roles, `other` for the mix that has none."""
     with marked_folder(folder) as marker, pytest.MonkeyPatch.context() as patch:
         patch.setenv("BAKEOFF_TEST_FAULTS", faults)
@@ -92,7 +92,7 @@ CANNOT_RUN = {
 
 
 @pytest.fixture(scope="module")
-def faulty(tmp_path_factory: pytest.TempPathFactory) -> Done:
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> PipelineResult:
     """One run of eager, of a mix with each fault and of those that cannot run here."""
     faults = " ".join(f"{fault}@{slot}" for fault, (slot, _, _) in FAULTS.items())
     mixes = ("eager", *(slot for slot, _, _ in FAULTS.values()), *CANNOT_RUN)
@@ -101,7 +101,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Done:
         return run(tmp_path_factory.mktemp("faulty"), faults, replace(REQUEST, mixes=mixes))[0]
 
 
-def test_what_goes_wrong_in_one_mix_is_its_status(faulty: Done) -> None:
+def test_what_goes_wrong_in_one_mix_is_its_status(faulty: PipelineResult) -> None:
     found = [(entry.record.status, entry.record.measurement.reason) for entry in faulty.stored[1:]]
     assert found[: len(FAULTS)] == [(status, reason) for _, status, reason in FAULTS.values()]
     for (status, reason), (expected, named) in zip(found[len(FAULTS) :], CANNOT_RUN.values(), strict=True):
@@ -109,7 +109,7 @@ def test_what_goes_wrong_in_one_mix_is_its_status(faulty: Done) -> None:
         assert reason.startswith(named)
 
 
-def test_the_others_go_on(faulty: Done) -> None:
+def test_the_others_go_on(faulty: PipelineResult) -> None:
     eager = faulty.stored[0].record
     assert eager.status == "ok"
     assert eager.measurement.units is not None
@@ -212,7 +212,7 @@ class Interrupted(Recorder):
             raise KeyboardInterrupt
 
 
-def plan_and_run(folder: Path, resume: bool, progress: Recorder, request: PipelineRequest = REQUEST) -> Done:
+def plan_and_run(folder: Path, resume: bool, progress: Recorder, request: PipelineRequest = REQUEST) -> PipelineResult:
     with marked_folder(folder) as marker:
         plan = make_pipeline_plan(request, paths.runs_folder(), Recorder())
         done = run_pipeline(plan, paths.runs_folder(), "", resume, progress)

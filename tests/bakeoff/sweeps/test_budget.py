@@ -37,7 +37,7 @@ from bakeoff.report.render import terminal
 from bakeoff.sweeps import compare, describe, time_limit
 from bakeoff.sweeps.headers import HeaderBuilds
 from bakeoff.sweeps.progress import Running
-from bakeoff.sweeps.run import Done, run_sweep
+from bakeoff.sweeps.run import SweepResult, run_sweep
 from bakeoff.sweeps.time_limit import LeftOut, OutOfTime, TimeLimit
 
 HOUR = 3600.0
@@ -70,16 +70,16 @@ def know_all(**wall_s: float) -> None:
         known(backend, ms, wall_s.get(backend, wall_s.get(backend.partition("[")[0], 60.0)))
 
 
-def run(plan: Plan, progress: Recorder | None = None, resume: bool = False) -> Done:
+def run(plan: Plan, progress: Recorder | None = None, resume: bool = False) -> SweepResult:
     return run_sweep(plan, paths.runs_folder(), "", resume, progress or Recorder())
 
 
-def ran(done: Done) -> list[str]:
+def ran(done: SweepResult) -> list[str]:
     """Backends in the order in which they ran."""
     return [entry.record.variant.backend for entry in sorted(done.stored, key=lambda entry: entry.record.created)]
 
 
-def left_out(done: Done) -> list[str]:
+def left_out(done: SweepResult) -> list[str]:
     assert done.out_of_time is not None
     return [row.label.split("/")[1] for row in done.out_of_time.left_out]
 

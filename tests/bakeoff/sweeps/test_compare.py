@@ -41,7 +41,7 @@ from bakeoff.sweeps.compare import CompareWorker, compare, plan_of_two
 from bakeoff.sweeps.finals import _baseline, _two_best
 from bakeoff.sweeps.progress import Unheard
 from bakeoff.sweeps.run import run_sweep
-from bakeoff.sweeps.session import Spent
+from bakeoff.sweeps.session import TimeSpent
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -171,7 +171,7 @@ def raced(
     references: Any = None
     session: Any = SimpleNamespace(
         sweep="",
-        spent=Spent(),
+        spent=TimeSpent(),
         plan=SimpleNamespace(request=SimpleNamespace(final_s=0.0)),
         progress=Recorder(),
     )

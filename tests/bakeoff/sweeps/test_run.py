@@ -20,7 +20,7 @@ from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, load_all
 from bakeoff.report.groups import newest
 from bakeoff.sweeps import wave
-from bakeoff.sweeps.run import Done, run_sweep
+from bakeoff.sweeps.run import SweepResult, run_sweep
 from bakeoff.sweeps.session import shuffled
 
 EAGER = "eager"
@@ -251,7 +251,7 @@ class TestBuilds:
             )
         )  # fmt: skip
 
-    def run(self, plan: Plan, resume: bool = False, progress: Recorder | None = None) -> Done:
+    def run(self, plan: Plan, resume: bool = False, progress: Recorder | None = None) -> SweepResult:
         return run_sweep(plan, paths.runs_folder(), "", resume, progress or Recorder())
 
     def folder(self) -> Path:

@@ -3,7 +3,7 @@
 import pytest
 
 from bakeoff.report import notes
-from bakeoff.sweeps.session import Span, Spent, share_out
+from bakeoff.sweeps.session import Span, TimeSpent, share_out
 
 
 def test_a_moment_of_several_is_shared() -> None:
@@ -18,7 +18,7 @@ def test_nothing_is_shared_out_of_nothing() -> None:
 
 
 def test_a_worker_that_waits_for_its_turn_takes_no_time() -> None:
-    spent = Spent(began=100.0)
+    spent = TimeSpent(began=100.0)
     spent.worker(
         [("start", 100.0), ("import", 101.0), ("build", 103.0), ("turn", 110.0), ("latency", 150.0), ("", 157.0)]
     )
@@ -27,13 +27,13 @@ def test_a_worker_that_waits_for_its_turn_takes_no_time() -> None:
 
 
 def test_all_of_a_second_worker_counts_for_one_part() -> None:
-    spent = Spent(began=0.0)
+    spent = TimeSpent(began=0.0)
     spent.worker([("start", 1.0), ("build", 2.0), ("turn", 3.0), ("trace", 9.0), ("", 10.0)], "warm and traced builds")
     assert share_out(spent.spans) == {"warm and traced builds": 3.0}
 
 
 def test_a_worker_that_was_stopped_built_for_nothing_until_its_turn() -> None:
-    spent = Spent(began=0.0)
+    spent = TimeSpent(began=0.0)
     spent.stopped([("start", 0.0), ("build", 1.0), ("", 9.0)])
     assert share_out(spent.spans) == {"stopped builds": 9.0}
     spent.stopped([("start", 10.0), ("build", 11.0), ("turn", 14.0), ("warm-up", 16.0), ("", 21.0)])
@@ -41,7 +41,7 @@ def test_a_worker_that_was_stopped_built_for_nothing_until_its_turn() -> None:
 
 
 def test_parts_add_up_to_the_whole_time() -> None:
-    spent = Spent()
+    spent = TimeSpent()
     with spent.on("references"):
         pass
     seconds = spent.seconds()

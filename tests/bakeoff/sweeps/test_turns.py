@@ -18,8 +18,8 @@ from bakeoff.process.jobs import MeasureJob, MeasureResult
 from bakeoff.process.supervisor import Deadlines, Event, Launch, LiveWorker
 from bakeoff.sweeps import turns
 from bakeoff.sweeps.row import measure_job
-from bakeoff.sweeps.session import Spent, share_out
-from bakeoff.sweeps.turns import Ended, Task, Turns
+from bakeoff.sweeps.session import TimeSpent, share_out
+from bakeoff.sweeps.turns import Task, Turns, WorkerEnd
 
 NAMES = ("eager", "inductor", "aoti")
 ALONE = ("warm-up", "latency", "throughput", "memory")
@@ -51,8 +51,8 @@ def tasks(told: list[tuple[str, str]], folder: Path, deadline_s: float = 60.0) -
     return found
 
 
-def in_turns(tasks: list[Task]) -> list[Ended]:
-    with Turns(tasks, Spent()) as workers:
+def in_turns(tasks: list[Task]) -> list[WorkerEnd]:
+    with Turns(tasks, TimeSpent()) as workers:
         ended = []
         for place in range(len(tasks)):
             workers.run(place)
@@ -155,7 +155,7 @@ def test_waiting_for_a_turn_has_no_deadline(told: list[tuple[str, str]], tmp_pat
 
 
 def test_who_leaves_early_ends_the_others(told: list[tuple[str, str]], tmp_path: Path) -> None:
-    spent = Spent()
+    spent = TimeSpent()
     with Turns(tasks(told, tmp_path), spent) as workers:
         workers.run(0)
         assert workers.end(0).outcome.kind == "result"

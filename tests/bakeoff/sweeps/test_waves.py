@@ -14,7 +14,7 @@ from bakeoff.plan.request import Request
 from bakeoff.plan.rows import Row
 from bakeoff.process import supervisor
 from bakeoff.record.schema import Record
-from bakeoff.sweeps.run import Done, run_sweep
+from bakeoff.sweeps.run import SweepResult, run_sweep
 from bakeoff.sweeps.wave import next_wave
 
 BACKENDS = ("eager", "inductor[]", "aoti[]", "onnxruntime[]", "openvino[]")
@@ -37,7 +37,7 @@ def names(rows: Sequence[Row]) -> list[str]:
     return [row.variant.backend for row in rows]
 
 
-def torchless_sweep(monkeypatch: pytest.MonkeyPatch, runs: Path, **more: object) -> tuple[Done, Recorder]:
+def torchless_sweep(monkeypatch: pytest.MonkeyPatch, runs: Path, **more: object) -> tuple[SweepResult, Recorder]:
     monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
     monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
     policy = replace(FAST, trace=True)

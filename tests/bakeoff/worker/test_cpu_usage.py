@@ -85,7 +85,7 @@ def test_other_processes_are_counted() -> None:
 
 def metered(monkeypatch: pytest.MonkeyPatch, *readings: tuple[float | None, ...]) -> CpuUsage:
     """The usage over intervals that begin and end with these readings."""
-    told = [cpu_usage._Spent(*reading) for reading in readings]  # type: ignore[arg-type]
+    told = [cpu_usage._CpuTimes(*reading) for reading in readings]  # type: ignore[arg-type]
     monkeypatch.setattr(cpu_usage, "_read", lambda _cpus: told.pop(0))
     meter = cpu_usage.CpuMeter()
     assert meter.usage() == CpuUsage(), "nothing was measured"

@@ -10,8 +10,8 @@ FAULTS = (
         "worker",
         "seconds of a build include its pauses, which do not count as building",
         "bakeoff/worker/build.py",
-        "_Spent(time.monotonic() - started - pauses.wall_s, ",
-        "_Spent(time.monotonic() - started, ",
+        "_BuildTime(time.monotonic() - started - pauses.wall_s, ",
+        "_BuildTime(time.monotonic() - started, ",
         ("tests/bakeoff/worker/test_build_cost.py",),
     ),
     Fault(

@@ -1,7 +1,6 @@
 """Sizes as a loop calls its modules with: recorded by an inspection, then one engine for all of them."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,33 +59,40 @@ def decode():
 
     return run
 """
-POLICY = replace(FAST, build_deadline_s=400.0)  # compiling C++ beside other tests
 
 
-def sweep_recorded(function: str, module: str, folder: Path, backends: tuple[str, ...], sizes: str) -> Swept:
-    """Inspect a loop, which records the calls of a module, and sweep that with sizes."""
+def recorded(function: str, module: str, folder: Path) -> str:
+    """Inspect a loop, which records the calls of a module."""
     (folder / "mine.py").write_text(SOURCE, encoding="utf-8")
     with marked_folder(folder):
-        result = inspect_file(folder / "mine.py", function, 2, 1, 300.0, Recorder(), (module,))
-        (recorded,) = result.recorded
-        assert recorded.problem == ""
-        component = bring(recorded.folder, 0, 1, Recorder(), parse_sizes([sizes]))
-    request = Request(component, backends=backends, dtypes=("fp32",), device="cpu", threads=1, policy=POLICY)
+        (made,) = inspect_file(folder / "mine.py", function, 2, 1, 300.0, Recorder(), (module,)).recorded
+    assert made.problem == ""
+    return made.folder
+
+
+def sweep_recorded(calls: str, folder: Path, backends: tuple[str, ...], sizes: str) -> Swept:
+    with marked_folder(folder):
+        component = bring(calls, 0, 1, Recorder(), parse_sizes([sizes]))
+    request = Request(component, backends=backends, dtypes=("fp32",), device="cpu", threads=1, policy=FAST)
     return sweep(request, folder)
 
 
 @pytest.fixture(scope="module")
-def encoded(tmp_path_factory: pytest.TempPathFactory) -> Swept:
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return recorded("encode", "encoder", tmp_path_factory.mktemp("encode"))
+
+
+@pytest.fixture(scope="module")
+def encoded(encoder: str, tmp_path_factory: pytest.TempPathFactory) -> Swept:
     pytest.importorskip("onnxruntime")
-    backends = ("eager", "inductor[]", "onnxruntime")
-    return sweep_recorded("encode", "encoder", tmp_path_factory.mktemp("encode"), backends, "recorded")
+    return sweep_recorded(encoder, tmp_path_factory.mktemp("encoded"), ("eager", "onnxruntime"), "recorded")
 
 
 def sizes_of(record: Record) -> dict[str, SizeResult]:
     return {one.name: one for one in record.measurement.sizes}
 
 
-@pytest.mark.parametrize("backend", ["eager", "inductor", "onnxruntime"])
+@pytest.mark.parametrize("backend", ["eager", "onnxruntime"])
 def test_the_sizes_of_a_loop_are_checked_with_the_inputs_that_it_gave(encoded: Swept, backend: str) -> None:
     (stored,) = [one for one in encoded.done.stored if one.record.variant.backend == backend]
     record = stored.record
@@ -127,7 +133,7 @@ def test_drawn_ids_are_among_the_recorded_ones(encoded: Swept) -> None:
 
 def test_sizes_that_follow_from_each_other_are_those_of_the_calls_alone(tmp_path: Path) -> None:
     """A cache that grows, and a mask that is one longer: no other pair of the two is a call of the model."""
-    swept = sweep_recorded("decode", "cell", tmp_path, ("eager", "torch.export"), "recorded")
+    swept = sweep_recorded(recorded("decode", "cell", tmp_path), tmp_path, ("eager", "torch.export"), "recorded")
     for stored in swept.done.stored:
         assert outcome(stored.record) == "ok", stored.record.measurement.reason
         found = sizes_of(stored.record)
@@ -136,8 +142,8 @@ def test_sizes_that_follow_from_each_other_are_those_of_the_calls_alone(tmp_path
         assert [one.recorded_sets for one in found.values()] == [1, 1, 1, 1, 1]
 
 
-def test_named_sizes_take_recorded_inputs_where_there_are_some(tmp_path: Path) -> None:
-    swept = sweep_recorded("encode", "encoder", tmp_path, ("eager",), "ids.1,positions.0=8,12,16")
+def test_named_sizes_take_recorded_inputs_where_there_are_some(encoder: str, tmp_path: Path) -> None:
+    swept = sweep_recorded(encoder, tmp_path, ("eager",), "ids.1,positions.0=8,12,16")
     (stored,) = swept.done.stored
     assert stored.record.variant.workload == "call-2-ids1_8_12_16"
     found = {name: (one.which, one.recorded_sets, one.drawn_sets) for name, one in sizes_of(stored.record).items()}

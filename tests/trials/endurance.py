@@ -2,7 +2,7 @@
 
 The parent of a sweep is killed at random moments, two sweeps share a folder, disks are full, read-only or broken, and
 ten thousand records are read. Ends with a table; exit code 1 if the lab did not keep its word anywhere. The suite runs
-a short version of the same, tests/bakeoff/test_endurance.py.
+a short version of the same, tests/bakeoff/sweeps/test_endurance.py.
 """
 
 import argparse

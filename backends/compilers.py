@@ -89,7 +89,7 @@ def toolkit_environment() -> Mapping[str, str]:
 
 
 def named_toolkit() -> str | None:
-    """The toolkit that the user names: no other is taken then."""
+    """Return the toolkit that the user names: no other is taken then."""
     return os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
 
 
@@ -117,7 +117,7 @@ def link_headers(files: Sequence[Path]) -> None:
 
 
 def precompiled_headers() -> tuple[Path, ...]:
-    """The headers that inductor has precompiled in this process, and their sources."""
+    """Return the headers that inductor has precompiled in this process, and their sources."""
     folder = header_folder()
     found = sorted(folder.glob(f"*{_PRECOMPILED}")) if folder is not None else []
     return tuple(file for made in found if made.with_suffix("").exists() for file in (made.with_suffix(""), made))

@@ -34,7 +34,7 @@ def onnxruntime_gpu_command() -> str:
 
 
 def _torch() -> str:
-    """The installed torch's version; where there is none, that of the first set."""
+    """Return the installed torch's version; where there is none, that of the first set."""
     try:
         return version("torch")
     except PackageNotFoundError:

@@ -129,7 +129,7 @@ def _config(chosen: list[str], kind: Kind) -> dict[str, Any]:
 
 
 def _split_by_calibration(module: "nn.Module", chosen: list[str]) -> tuple[list[str], list[str]]:
-    """The layers that calibration called, and the others, which have no scale and are switched off."""
+    """Return the layers that calibration called, and the others, which have no scale and are switched off."""
     called: list[str] = []
     never: list[str] = []
     for name in chosen:

@@ -273,7 +273,7 @@ def _convert(
 
 
 def _read_in_place(program: "torch.export.ExportedProgram") -> "tuple[Tensor, ...]":
-    """The weights that must live as long as the model is used.
+    """Return the weights that must live as long as the model is used.
 
     A constant in bf16 points to the tensor's memory and does not keep it (openvino 2026.4,
     frontend/pytorch/utils.py, torch_tensor_to_ov_const); in other dtypes it keeps what it reads.
@@ -336,7 +336,7 @@ def _output_types(compiled: "openvino.CompiledModel") -> tuple[tuple[tuple[int, 
 
 
 def unconverted_operators(report: str) -> str:
-    """The operators that OpenVINO's error report names as not converted, separated by commas."""
+    """Return the operators that OpenVINO's error report names as not converted, separated by commas."""
     missing = re.findall(r"No conversion rule found for operations: (.+)", report)
     failed = re.findall(r"^-- (\S+) with a message", report, re.MULTILINE)
     names = [name.strip().removesuffix(".default") for part in (*missing, *failed) for name in part.split(",")]

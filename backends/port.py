@@ -199,7 +199,7 @@ class ReplacingPort(Port):
             self._callers.pop(name, None)
 
     def _distinct(self) -> "Mapping[str, Tensor]":
-        """The inputs, each a tensor object of its own: dynamo compiles again for one object in two inputs."""
+        """Return the inputs, each a tensor object of its own: dynamo compiles again for one object in two inputs."""
         seen: set[int] = set()
         for name, tensor in self._current.items():
             if id(tensor) in seen:
@@ -339,7 +339,7 @@ def _overwrite(buffer: "Tensor", value: "Tensor") -> int:
 
 
 def _like(own: "Tensor", value: "Tensor") -> "tuple[Tensor, int]":
-    """The value, or a copy where compiled code would treat it unlike `own`, and the bytes that were copied."""
+    """Return the value, or a copy where compiled code would treat it unlike `own`, and the bytes that were copied."""
     import torch
 
     if value.requires_grad or type(value) is not torch.Tensor:

@@ -65,7 +65,7 @@ def _why_none(module: "nn.Module", layers: str, least: int) -> str:
 
 
 def choose(module: "nn.Module", layers: str, least: int) -> tuple[dict[str, "nn.Linear"], dict[str, str]]:
-    """The linear layers to quantise, by name, and the reason for each linear layer that is left out."""
+    """Return the linear layers to quantise, by name, and the reason for each linear layer that is left out."""
     from torch import nn
 
     chosen: dict[str, nn.Linear] = {}

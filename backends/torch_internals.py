@@ -80,7 +80,7 @@ class CompileActivity:
 
 
 def snapshot() -> CompileActivity:
-    """The counts of dynamo and inductor in this process so far; zeros for modules that are not imported."""
+    """Return the counts of dynamo and inductor in this process so far; zeros for modules that are not imported."""
     counters = _dynamo_counters()
     inductor, metrics = counters.get("inductor", {}), sys.modules.get("torch._inductor.metrics")
     return CompileActivity(
@@ -314,7 +314,7 @@ def compiled_library(name: str) -> Path:
 
 
 def read_inductor_settings() -> dict[str, bool]:
-    """The settings of `TUNED` in force, as `inductor.NAME`; empty if inductor is not imported."""
+    """Return the settings of `TUNED` in force, as `inductor.NAME`; empty if inductor is not imported."""
     if "torch._inductor.config" not in sys.modules:
         return {}
     from torch._inductor import config
@@ -488,7 +488,7 @@ INT8_PRODUCT = "aten._int_mm.default"
 
 
 def int8_product(left: "Tensor", right: "Tensor", out: "Tensor | None" = None) -> "Tensor":
-    """The product of two int8 matrices as int32, in `out` where that is given.
+    """Return the product of two int8 matrices as int32, in `out` where that is given.
 
     Raises RuntimeError where the device has no kernel for it.
     """

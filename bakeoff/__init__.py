@@ -20,5 +20,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names, and the packages of bakeoff that are imported."""
+    """Return the public names, and the packages of bakeoff that are imported."""
     return sorted({*globals(), *_PUBLIC} - {"Any", "import_module"})

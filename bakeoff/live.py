@@ -74,7 +74,7 @@ class Swept:
         return None
 
     def table(self) -> str:
-        """The text that `bakeoff sweep` prints."""
+        """Return the text that `bakeoff sweep` prints."""
         every, ceilings = (self.held.current, self.held.ceilings) if self.held else (self.stored, ())
         return terminal.render(Document("", newest_tables(newest(self.stored), every, self.finals, ceilings)))
 
@@ -89,7 +89,7 @@ class Swept:
 
 
 def read_swept(summary: Mapping[str, Any], runs: Path) -> Swept:
-    """The records that a sweep's summary lists, in its order, from the store."""
+    """Return the records that a sweep's summary lists, in its order, from the store."""
     records = load_all(runs)
     rows = {entry.id: entry for entry in (*records.current, *(entry for entry, _ in records.superseded))}
     finals = {entry.id: entry for entry in records.comparisons}
@@ -253,7 +253,7 @@ def _called(function: Any, said: Mapping[str, Any]) -> Any:
 
 
 def _write_model(model: Model, name: str | None) -> Path:
-    """The folder of a live module in the cache: the same content has the same place, which `resume` needs."""
+    """Return the folder of a live module in the cache: the same content has the same place, which `resume` needs."""
     from bakeoff.models.brought.live_write import write_live  # imports torch
 
     calls = model.calls("bakeoff.sweep")

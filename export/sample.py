@@ -30,7 +30,7 @@ def repeated(block: "Tensor", shape: tuple[int, ...]) -> "Tensor":
 
 
 def every(elements: int) -> int:
-    """The k for an output with this many elements, of which every k-th is stored.
+    """Return the k for an output with this many elements, of which every k-th is stored.
 
     k is odd, so that for a row length that is a power of two the stored elements cover all columns.
     """
@@ -68,7 +68,7 @@ class Reader:
             yield from ((program.name, "out", port) for port in program.outputs)
 
     def inputs(self, frame: int, program: str, device: str) -> "dict[str, Tensor]":
-        """The inputs that the sample has for a frame, in the dtypes and shapes of the program's inputs.
+        """Return the inputs that the sample has for a frame, in the dtypes and shapes of the program's inputs.
 
         This and `outputs` raise BadArtifact for a tensor that the sample lacks, or of another size than it must have.
         """
@@ -84,7 +84,7 @@ class Reader:
         }
 
     def outputs(self, frame: int, program: str) -> "dict[str, Tensor]":
-        """The reference outputs, floats in fp32; of large ones every k-th element (`Sample.every`)."""
+        """Return the reference outputs, floats in fp32; of large ones every k-th element (`Sample.every`)."""
         ports = self._manifest.program(program).outputs
         return {port.name: self._tensor(frame, program, "out", port) for port in ports}
 

@@ -6,7 +6,7 @@ from bakeoff.models.types import Scalar
 
 
 def verified_flags(device: str, dtype: str) -> dict[str, Scalar]:
-    """The flags that programs of torch's own operators are verified under on a device and in a dtype.
+    """Return the flags that programs of torch's own operators are verified under on a device and in a dtype.
 
     Names are those of a record's settings. TF32 belongs to the dtype: fp32 is without, in matrix products and in
     cuDNN's convolutions, for which torch's own default is with.

@@ -21,7 +21,7 @@ _SHOWN = 3
 
 
 def unwrapped(content: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """The innermost of the entries that hold the weights; the content itself where there is none."""
+    """Return the innermost of the entries that hold the weights; the content itself where there is none."""
     for _ in _ENTRIES:
         inner = next((content[name] for name in _ENTRIES if isinstance(content.get(name), Mapping)), None)
         if inner is None:
@@ -79,7 +79,7 @@ def _names_in(path: Path) -> list[str]:
 
 
 def pickle_bytes(path: Path) -> bytes:
-    """The start of a file's pickle; in an archive of torch.save it is a record of its own."""
+    """Return the start of a file's pickle; in an archive of torch.save it is a record of its own."""
     if not zipfile.is_zipfile(path):
         with path.open("rb") as file:
             return file.read(MOST_PICKLE_BYTES)

@@ -181,7 +181,7 @@ class Workload:
         return self.set_count // 2
 
     def at(self, size: Size) -> "Workload":
-        """The workload with the shapes of one of its sizes, and no others."""
+        """Return the workload with the shapes of one of its sizes, and no others."""
         return replace(self, inputs=size.inputs, outputs=size.outputs, work=size.work, axes=(), usual="", sizes=())
 
     def minimum_bytes(self, work: Work, weight_bytes: float, element_bytes: float) -> int:
@@ -310,7 +310,7 @@ class Component:
     """Prefixes that training wrappers put before a key; they are removed in this order."""
 
     def preset(self, name: str) -> Preset:
-        """The preset of this name. Raises BakeoffError if there is none."""
+        """Return the preset of this name. Raises BakeoffError if there is none."""
         for preset in self.presets:
             if preset.name == name:
                 return preset

@@ -67,7 +67,7 @@ def _from_file(typed: re.Match[str], kind: type[T], usual: str) -> T:
 
 
 def file_of(typed: str) -> Path:
-    """The file, relative to the folder that the command ran in. Raises BakeoffError where there is none."""
+    """Return the file, relative to the folder that the command ran in. Raises BakeoffError where there is none."""
     path = Path(os.environ.get(USER_CODE, ""), typed).expanduser().absolute()
     if not path.is_file():
         raise BakeoffError(f"there is no file {typed}; give another path", "bad-user-code")
@@ -136,7 +136,7 @@ def take_from_file(path: Path, name: str, kind: type = FunctionType) -> Any:
 
 
 def import_file(path: Path) -> ModuleType:
-    """The file as a module, by its stem or, where another module has that name, one that nobody has.
+    """Return the file as a module, by its stem or, where another module has that name, one that nobody has.
 
     Raises BakeoffError with the file and line where the import fails.
     """

@@ -40,7 +40,7 @@ def changed_options(owner: Optioned, options: Any) -> tuple[tuple[str, OptionVal
 
 
 def options_of(owner: Optioned, pairs: Mapping[str, OptionValue]) -> Any:
-    """The owner's options dataclass from names and values; text is converted to the field's type.
+    """Return the owner's options dataclass from names and values; text is converted to the field's type.
 
     Raises BakeoffError for an unknown option, or for a value that is not of the field's type.
     """
@@ -59,7 +59,7 @@ def options_of(owner: Optioned, pairs: Mapping[str, OptionValue]) -> Any:
 
 
 def _accepted(kind: Any) -> str:
-    """The values that an option of this type takes, for error messages."""
+    """Return the values that an option of this type takes, for error messages."""
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(str(value) for value in get_args(kind))
     if get_args(kind):

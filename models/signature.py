@@ -65,7 +65,7 @@ class Signature(msgspec.Struct, frozen=True):
 
 
 def describe_call(args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str] = ()) -> Signature:
-    """The signature of one call. `names` are those of the positional parameters, as far as there are names.
+    """Return the signature of one call. `names` are those of the positional parameters, as far as there are names.
 
     A tensor inside an argument is called by its path, as in `batch.ids` or `cache.0.1`. Raises BakeoffError naming the
     argument that is neither a tensor, a plain value, nor made of such.
@@ -250,7 +250,7 @@ def made_of(cls: Any, fields: Mapping[str, Any]) -> Any:
 
 
 def class_at(path: str) -> Any:
-    """The class that `package.module:Class` names. Raises BakeoffError (`bad-user-code`) where it is gone."""
+    """Return the class that `package.module:Class` names. Raises BakeoffError (`bad-user-code`) where it is gone."""
     module, _, name = path.partition(":")
     try:
         found: Any = import_module(module)
@@ -262,7 +262,7 @@ def class_at(path: str) -> Any:
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:
-    """The named parts of a dataclass, a named tuple or a plain object with attributes; None for other values.
+    """Return the named parts of a dataclass, a named tuple or a plain object with attributes; None for other values.
 
     transformers' ModelOutput is a mapping too, which leaves out fields that are None, and so they are here.
     """

@@ -76,7 +76,7 @@ def _dimension(text: str) -> Dimension:
 
 
 def with_usual(dimension: Dimension, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Dimension, int]:
-    """The dimension with the size of the given inputs among its values, and that size.
+    """Return the dimension with the size of the given inputs among its values, and that size.
 
     Raises BakeoffError for an input or axis that is not there, a given size outside of the range, or axes of one
     dimension whose given sizes differ.
@@ -103,7 +103,7 @@ def _bad(text: str) -> BakeoffError:
 
 
 def workload_name(name: str, dimensions: Sequence[Dimension]) -> str:
-    """The name of a workload with these sizes: `call-x0_1_4_8`."""
+    """Return the name of a workload with these sizes: `call-x0_1_4_8`."""
     parts = [f"{_plain(one.name)}_{'_'.join(map(str, one.values))}" for one in dimensions]
     return "-".join([name, *parts])
 
@@ -126,7 +126,7 @@ Point = tuple[int, ...]
 
 
 def seen_points(dimensions: Sequence[Dimension], usual: Point) -> list[Point]:
-    """The listed sizes that an engine is judged at, from small to large, the usual one not included.
+    """Return the listed sizes that an engine is judged at, from small to large, the usual one not included.
 
     Each size of a dimension while the others have their usual ones, all the smallest, and all the largest.
     """
@@ -162,7 +162,7 @@ def _between(one: int, other: int, step: int) -> int | None:
 def shapes_at(
     shapes: Mapping[str, tuple[int, ...]], dimensions: Sequence[Dimension], point: Point
 ) -> dict[str, tuple[int, ...]]:
-    """The shapes of the inputs at a point."""
+    """Return the shapes of the inputs at a point."""
     found = {name: list(shape) for name, shape in shapes.items()}
     for one, size in zip(dimensions, point, strict=True):
         for name, axis in one.axes:

@@ -26,7 +26,7 @@ T = TypeVar("T", bound=str)
 
 
 def parse_dtype(name: str) -> Dtype:
-    """The dtype, also by torch's name of it. Raises BakeoffError for a name that is not a dtype."""
+    """Return the dtype, also by torch's name of it. Raises BakeoffError for a name that is not a dtype."""
     return _one_of(_OF_TORCH.get(name, name), DTYPES, "dtype", _OF_TORCH)
 
 

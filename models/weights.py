@@ -82,7 +82,7 @@ def state_of(module: nn.Module) -> dict[str, Tensor]:
 
 
 def state_digest(state: Mapping[str, Tensor]) -> str:
-    """The digest of `fingerprint` for tensors by name. Raises BakeoffError for one that `why_unusable` names."""
+    """Return the digest of `fingerprint` for tensors by name. Raises BakeoffError for one that `why_unusable` names."""
     for key, tensor in state.items():
         refuse_unusable(tensor, f"weights have no fingerprint: {key}", "meta-tensors")
     plain = [part for key, tensor in state.items() for part in plain_tensors(key, tensor)]

@@ -10,6 +10,6 @@ def counted(count: float, one: str, many: str = "", form: str = "") -> str:
 
 
 def some_of(names: Collection[str], most: int) -> str:
-    """The first names, and how many more there are: `a, b and 3 more`."""
+    """Return the first names, and how many more there are: `a, b and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(list(names)[:most]) + more

@@ -43,7 +43,7 @@ def provider_of(options: Options, device: str) -> str:
 
 
 def session_providers(options: Options, device: str) -> tuple[str, ...]:
-    """The providers of a session, in order. ONNX Runtime adds the CPU provider itself.
+    """Return the providers of a session, in order. ONNX Runtime adds the CPU provider itself.
 
     The TensorRT provider leaves what it does not support to the CUDA provider, as in ONNX Runtime's documentation.
     """

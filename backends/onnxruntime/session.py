@@ -194,7 +194,7 @@ def _new_stream() -> "torch.cuda.Stream":
 
 
 def _why_lost(providers: "Sequence[str]") -> str | None:
-    """The library that one of the GPU providers misses; None if there is none, or on the CPU provider."""
+    """Return the library that one of the GPU providers misses; None if there is none, or on the CPU provider."""
     import onnxruntime
 
     folder = Path(onnxruntime.__file__).parent / "capi"

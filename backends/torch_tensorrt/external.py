@@ -57,7 +57,7 @@ class _Values:
         )
 
     def filled(self, tensors: "Sequence[Tensor]") -> Any:
-        """The nested value with other tensors."""
+        """Return the nested value with other tensors."""
         return _fill(self.spec, self.leaves, self.is_tensor, tensors)
 
 
@@ -87,7 +87,7 @@ def externalise(
 
 
 def asked(operators: Sequence[ExternalOperator]) -> dict[str, frozenset[str]]:
-    """The option that asked for each operator, with its qualified name."""
+    """Return the option that asked for each operator, with its qualified name."""
     return {f"external={operator.path}": frozenset({qualified_name(operator.name)}) for operator in operators}
 
 
@@ -254,7 +254,7 @@ def _weights(body: "nn.Module") -> "Iterator[tuple[str, Tensor]]":
 
 
 def _export(path: str, body: "nn.Module", arguments: _Values) -> "torch.export.ExportedProgram":
-    """The submodule as a program without weights: they are inputs, after the tensors of the call."""
+    """Return the submodule as a program without weights: they are inputs, after the tensors of the call."""
     import torch
     from torch import nn
 

@@ -178,7 +178,7 @@ def save_program(
 
 
 def load_program(library: Any, path: Path) -> "fx.GraphModule":
-    """The module of a saved program, without torch's guards; its external operators are registered first."""
+    """Return the module of a saved program, without torch's guards; its external operators are registered first."""
     register_files(path)
     return strip_guards(library.load(str(path)).module())
 
@@ -282,7 +282,7 @@ def check_named(lowered: Lowered, unconverted: Mapping[str, int]) -> None:
 
 
 def dry_run(library: Any, lowered: Lowered, given: tuple[Any, ...], report: Path) -> PartitionLog:
-    """The partitions that a compilation would have; builds nothing. torch_tensorrt writes them to `report`."""
+    """Return the partitions that a compilation would have; builds nothing. torch_tensorrt writes them to `report`."""
     report.unlink(missing_ok=True)  # torch_tensorrt does not overwrite it
     chosen = {**lowered.settings, "require_full_compilation": False, "dryrun": str(report)}
     with contextlib.redirect_stdout(sys.stderr):

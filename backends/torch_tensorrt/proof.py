@@ -114,7 +114,7 @@ def read_converted(module: "fx.GraphModule") -> Converted:
 def prove(
     converted: Converted, log: PartitionLog, compiled: Counter[str], hashed: str, **facts: str | int | float | bool
 ) -> Proof:
-    """The proof of a compiled module: its engines, and the operators inside and outside of them, by name.
+    """Return the proof of a compiled module: its engines, and the operators inside and outside of them, by name.
 
     `compiled` are the operators of the graph that was compiled; those that PyTorch runs are subtracted. All have ATen's
     names (`aten_name`). An operator that torch_tensorrt replaces before it converts, as `aten.linear` by `aten.addmm`,

@@ -38,7 +38,7 @@ REQUIRES = (Requirement("torch_tensorrt", INSTALL), Requirement("tensorrt", INST
 
 
 def settings(wanted: Mapping[str, Any], known: Collection[str], context: BuildContext) -> dict[str, Any]:
-    """The settings for torch_tensorrt: the `wanted` ones, and those that every build here uses.
+    """Return the settings for torch_tensorrt: the `wanted` ones, and those that every build here uses.
 
     `known` are the settings that this version has. torch_tensorrt drops unknown settings without an error
     (dynamo/utils.py, parse_dynamo_kwargs; dynamo/_compiler.py takes any keyword), so they raise Unsupported here.
@@ -149,7 +149,7 @@ def check_outside(asked: Mapping[str, Collection[str]], unconverted: Collection[
 
 
 def qualified(name: str) -> str:
-    """The qualified name of an operator as a PartitionLog names it: `aten.cumsum` is its default overload."""
+    """Return the qualified name of an operator as a PartitionLog names it: `aten.cumsum` is its default overload."""
     return f"torch.ops.{name}" if name.count(".") > 1 else f"torch.ops.{name}.default"
 
 

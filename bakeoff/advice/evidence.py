@@ -150,7 +150,7 @@ FEWEST = 6
 
 
 def evidence_of(entry: StoredPipeline, records: Records) -> Evidence | None:
-    """The facts of a record with a profile and steady units; None of any other."""
+    """Return the facts of a record with a profile and steady units; None of any other."""
     record = entry.record
     table, profile, units = profile_table(record), record.measurement.profile, record.measurement.units
     if table is None or profile is None or units is None:

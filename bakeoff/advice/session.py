@@ -136,7 +136,7 @@ def _beside_slower(record: SessionRecord) -> tuple[str, str]:
 
 
 def _halves(record: SessionRecord, name: str) -> tuple[float, float] | None:
-    """The means of a monitored quantity in the two halves of its time; None where it, or a half, was not seen.
+    """Return the means of a monitored quantity in the two halves of its time; None where it, or a half, was not seen.
 
     Of several sources, as the memory of several GPUs, None too.
     """

@@ -221,7 +221,7 @@ def _sync(path: Path) -> None:
 
 
 def make_manifest(plan: Plan, part: Path, sampled: SampleResult, written: list[WriteResult], command: str) -> Manifest:
-    """The manifest of the files in `part`, not sealed, without what was measured or verified."""
+    """Return the manifest of the files in `part`, not sealed, without what was measured or verified."""
     row = plan.rows[0]
     variant, subject = row.variant, row.subject
     last = resolve_backend(row.steps[-1].backend)
@@ -330,7 +330,7 @@ def verify(
 
 
 def value_of(outcome: Outcome, what: str, log: Path) -> Any:
-    """The worker's result.
+    """Return the worker's result.
 
     Raises BakeoffError with the message and code of the worker's own error, or, where it ended without a result, with
     how it ended and where its log is.
@@ -343,7 +343,7 @@ def value_of(outcome: Outcome, what: str, log: Path) -> Any:
 
 
 def plan_export(request: Request) -> Plan:
-    """The exported variant's row first, then those of the other programs of its stream.
+    """Return the exported variant's row first, then those of the other programs of its stream.
 
     Raises BakeoffError where the request names no single variant, or one that cannot run here or has no artifact
     format.

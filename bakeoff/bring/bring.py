@@ -113,7 +113,7 @@ def bring(
     preset: str = "",
     device: str = "",
 ) -> str:
-    """The reference that names a brought model to everything else; any other reference as it is.
+    """Return the reference that names a brought model to everything else; any other reference as it is.
 
     A description that is in the cache is taken where the code, the libraries and the seed are the same; workers check
     the weights. It is made on `device`, by default that of a sweep. With `sizes`, its workloads have those; with

@@ -155,7 +155,7 @@ def names(option: str, values: list[str] | None) -> tuple[str, ...]:
 
 
 def typed_options(context: typer.Context) -> list[str]:
-    """The options that were typed, each by its first name."""
+    """Return the options that were typed, each by its first name."""
     sources = ((each.opts[0], context.get_parameter_source(each.name or "")) for each in context.command.params)
     return [name for name, source in sources if name[0] == "-" and source and source.name == "COMMANDLINE"]
 
@@ -202,7 +202,7 @@ def records_folders(folder: Path) -> tuple[Path, ...]:
 
 
 def runs_option(folder: Path) -> str:
-    """The `--runs` that commands which are printed need to find this folder of records; "" for the usual one."""
+    """Return the `--runs` that commands which are printed need to find this folder of records; "" for the usual one."""
     return "" if folder == records_folder(None) else f"--runs {shlex.quote(str(folder))}"
 
 
@@ -221,7 +221,7 @@ def fail(message: str, exit_code: int, code: ErrorCode = "") -> NoReturn:
 
 
 def error_line(message: str, code: ErrorCode) -> str:
-    """The message with its code in brackets, where it has one."""
+    """Return the message with its code in brackets, where it has one."""
     return f"{message} [{code}]" if code else message
 
 

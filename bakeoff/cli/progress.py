@@ -145,7 +145,7 @@ class TerminalProgress:
         return Group(*tables, *notes, *gap, *now, below)
 
     def _tables(self, room: int) -> list[RenderableType]:
-        """The tables of the subjects in so many lines together; of the last subjects where they are too many."""
+        """Return the tables of the subjects in so many lines together; of the last subjects where they are too many."""
         head = 1 + self._several
         shown = self._standings[-max(1, room // (head + 2)) :]
         most = room // max(1, len(shown)) - head
@@ -200,7 +200,7 @@ def _name(row: Row, several: bool) -> str:
 
 
 def _table(table: Standings, width: int, most: int, titled: bool) -> list[RenderableType]:
-    """The best rows in `most` lines; on a narrow terminal without some columns and the middle of long names."""
+    """Return the best rows in `most` lines; on a narrow terminal without some columns and the middle of long names."""
     shown = table.rows if len(table.rows) <= most else table.rows[: max(1, most - 1)]
     made = as_table(_HEADINGS, map(_cells, shown))
     lines: list[RenderableType] = [Text(table.subject, "bold")] if titled else []

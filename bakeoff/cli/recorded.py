@@ -64,7 +64,7 @@ class Asked:
         return parse_budget(self.budget) if self.budget is not None else 0.0
 
     def command(self, folder: str, workloads: Sequence[str] = (), resume: bool = False) -> str:
-        """The command that sweeps a recorded module by itself, or goes on with its sweep."""
+        """Return the command that sweeps a recorded module by itself, or goes on with its sweep."""
         options = {
             "--workload": workloads,
             "--backends": names("--backends", self.backends),

@@ -167,7 +167,7 @@ def comparison_of(folder: Path, asked: str) -> "StoredComparison":
 
 
 def _named(folder: Path, asked: str, error: BakeoffError) -> "Records":
-    """The records that a name stands for, of this machine if it has some.
+    """Return the records that a name stands for, of this machine if it has some.
 
     Raises `error` where it may be meant as a record's name, and else one that says what is known.
     """
@@ -193,7 +193,7 @@ def select_machines(records: "Records", machine: list[str] | None) -> "Selection
 
 
 def _how(component: str) -> str:
-    """The command that measures a component or a pipeline, as README writes it where there is a Makefile."""
+    """Return the command that measures a component or a pipeline, as README writes it where there is a Makefile."""
     from bakeoff.machine import paths
     from bakeoff.models import component_names
     from bakeoff.models.pipelines import pipeline_names

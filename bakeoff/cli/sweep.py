@@ -222,7 +222,7 @@ def summary(done: "SweepResult") -> dict[str, object]:
 
 
 def _resume_command(arguments: Sequence[str]) -> str:
-    """The command, as a user types it, that runs what this one's budget left out."""
+    """Return the command, as a user types it, that runs what this one's budget left out."""
     if os.environ.get("MAKELEVEL"):
         return "make sweep RESUME=1, with your other settings as before (BUDGET as you like)"
     words: list[str] = []

@@ -61,14 +61,14 @@ class Candidate:
 
 
 def candidates(inspection: Inspection, host: Host, ceilings: Sequence[Ceiling]) -> tuple[Candidate, ...]:
-    """The candidates by their time, the largest first; without `ceilings` or a known GPU there are no floors."""
+    """Return the candidates by their time, the largest first; without `ceilings` or a known GPU there are no floors."""
     top = dict.fromkeys(node.name for node in inspection.nodes if node.parent < 0)
     found = [_candidate(inspection, name, host, ceilings) for name in top]
     return tuple(sorted(found, key=lambda one: -sum(one.ns)))
 
 
 def worth_sweeping(found: Sequence[Candidate]) -> tuple[str, ...]:
-    """The names of those that take a tenth of the pass or more."""
+    """Return the names of those that take a tenth of the pass or more."""
     return tuple(one.name for one in found if one.share >= WORTH)
 
 
@@ -100,7 +100,7 @@ def _at_floor(
     host: Host,
     ceilings: Sequence[Ceiling],
 ) -> AtFloor | None:
-    """The floor of the candidate's calls; the weights that a call reads are its least traffic."""
+    """Return the floor of the candidate's calls; the weights that a call reads are its least traffic."""
     nodes, passes, calls = inspection.nodes, len(inspection.pass_ns), found.calls
     if found.flops is None or not dtype or not calls or not median(found.ns):
         return None
@@ -235,7 +235,7 @@ def _walk(inspection: Inspection, depth: int) -> Iterator[tuple[str, Node, tuple
 
 
 def _module_of(nodes: Sequence[Node], index: int) -> str:
-    """The name up to which a node's name and those of its submodules agree."""
+    """Return the name up to which a node's name and those of its submodules agree."""
     name = nodes[index].name
     submodules = [node.name for node in nodes if node.parent == index]
     stem = name.rpartition(".")[0]

@@ -78,5 +78,5 @@ def inspect_file(
 
 
 def machine_ceilings(device: str, threads: int, records: Records) -> tuple[Ceiling, ...]:
-    """The best known ceilings of this machine among the records; none are measured for this."""
+    """Return the best known ceilings of this machine among the records; none are measured for this."""
     return best_ceilings(records.current, records.ceilings, this_machine(device).id, threads).best

@@ -50,17 +50,17 @@ class Stamp:
 
 
 def usual_folder(key: object) -> Path:
-    """The cache folder of a variant; `key` is everything that its content depends on."""
+    """Return the cache folder of a variant; `key` is everything that its content depends on."""
     return paths.cache_folder() / "compiled" / digest(key)
 
 
 def build_folder(usual: Path, number: int) -> Path:
-    """The folder of one of several builds, beside the variant's usual folder."""
+    """Return the folder of one of several builds, beside the variant's usual folder."""
     return usual.with_name(f"{usual.name}{_BUILD}{number}")
 
 
 def usual_of(folder: Path) -> Path:
-    """The variant's usual folder, of which `folder` is one of several builds."""
+    """Return the variant's usual folder, of which `folder` is one of several builds."""
     return folder.with_name(folder.name.partition(_BUILD)[0])
 
 
@@ -215,14 +215,14 @@ def is_undamaged(folder: Path, stamp: Stamp) -> bool:
 
 
 def describe_header(path: Path) -> HeaderFile:
-    """The size and hash of a file. Raises OSError if it cannot be read."""
+    """Return the size and hash of a file. Raises OSError if it cannot be read."""
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         return HeaderFile(path.name, file.tell(), sha256)
 
 
 def usable_headers(folder: Path) -> tuple[Path, ...]:
-    """The files of a folder for a build; none if one has another size than was stored."""
+    """Return the files of a folder for a build; none if one has another size than was stored."""
     files = read_stamp(folder).files
     found = tuple(folder / file.name for file in files)
     with suppress(OSError):

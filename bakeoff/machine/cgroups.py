@@ -51,7 +51,7 @@ def available_bytes(root: Path = ROOT) -> int | None:
 
 
 def tightest_limit(root: Path = ROOT) -> MemoryLimit | None:
-    """The limit that this process would meet first; None where there is none."""
+    """Return the limit that this process would meet first; None where there is none."""
     return min(_limits(root), key=lambda found: found[0], default=(0, None))[1]
 
 

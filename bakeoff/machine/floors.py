@@ -59,7 +59,7 @@ _SHEETS = (
 
 
 def find_datasheet(host: Host, device: str) -> Datasheet | None:
-    """The datasheet of the host's first GPU; None on a CPU and for a GPU that is not in the table."""
+    """Return the datasheet of the host's first GPU; None on a CPU and for a GPU that is not in the table."""
     if device != "cuda" or not host.gpus:
         return None
     name = str(host.gpus[0]["name"])
@@ -102,7 +102,7 @@ class Floor:
 def find_floors(
     *, flops: int, minimum_bytes: int, dtypes: Sequence[str], device: str, host: Host, ceilings: Sequence[Ceiling]
 ) -> tuple[Floor, ...]:
-    """The datasheet's floor if the GPU is known, then the measured one if there are ceilings.
+    """Return the datasheet's floor if the GPU is known, then the measured one if there are ceilings.
 
     `flops` and `minimum_bytes` are the work and the least memory traffic of one call. `dtypes` are those in which the
     work may be done, the variant's own first: it takes at least its time at the highest of their rates. Where the rate
@@ -127,7 +127,7 @@ def _floor(
     bytes_per_s: float,
     source: Literal["datasheet", "measured"],
 ) -> Floor:
-    """The floor at the highest of the `rates` of work, of which 0 stands for one that is not known."""
+    """Return the floor at the highest of the `rates` of work, of which 0 stands for one that is not known."""
     compute_ms = 1e3 * flops / max(rates) if min(rates) > 0 else 0.0
     traffic_ms = 1e3 * traffic_bytes / bytes_per_s
     bound: Literal["compute", "traffic"] = "compute" if compute_ms >= traffic_ms else "traffic"
@@ -135,7 +135,7 @@ def _floor(
 
 
 def peak_flops(ceilings: Sequence[Ceiling], dtype: str) -> float:
-    """The highest FLOP a second of all products and convolutions in `dtype`; 0 if none was measured."""
+    """Return the highest FLOP a second of all products and convolutions in `dtype`; 0 if none was measured."""
     kinds = ("product", "convolution")
     return max((entry.best for entry in ceilings if entry.kind in kinds and entry.dtype == dtype), default=0.0)
 

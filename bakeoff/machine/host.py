@@ -138,7 +138,7 @@ def has_native_bf16() -> bool:
 
 
 def half_dtype(device: Device) -> Dtype:
-    """The 16-bit dtype that `device` computes fast: bf16, or fp16 on a GPU without; fp32 on a CPU without bf16.
+    """Return the 16-bit dtype that `device` computes fast: bf16, or fp16 on a GPU without; fp32 on a CPU without bf16.
 
     GPUs have bf16 from compute capability 8.0 on (CUDA C++ programming guide, compute capabilities).
     """
@@ -211,7 +211,7 @@ def load_average() -> float:
 
 
 def present_load(idle_s: float) -> float:
-    """The load that a measurement meets, `idle_s` after another one ended: the load average of the last minute.
+    """Return the load that a measurement meets, `idle_s` after another one ended: the load average of the last minute.
 
     While that average still includes the other measurement, it is at most the CPUs that are busy now.
     """

@@ -252,7 +252,7 @@ def _append_holder(descriptor: int, holder: Holder) -> None:
 
 
 def _read_holders(descriptor: int) -> dict[Holder, str]:
-    """The processes that wrote themselves into a lock file and still run, with what is said of each."""
+    """Return the processes that wrote themselves into a lock file and still run, with what is said of each."""
     found: dict[int, tuple[Holder, str]] = {}
     for line in os.pread(descriptor, _LONGEST_LIST, 0).splitlines():
         with suppress(msgspec.MsgspecError, psutil.Error):

@@ -86,7 +86,7 @@ def ensure_writable(folder: Path, what: str) -> Path:
 
 
 def commit() -> tuple[str, bool]:
-    """The checkout's commit, and whether files outside runs/ differ from it; ("", False) outside a checkout."""
+    """Return the checkout's commit, and whether files outside runs/ differ from it; ("", False) outside a checkout."""
     root = checkout()
     if root is None or not (root / ".git").exists():
         return "", False

@@ -58,7 +58,7 @@ def used_cpu_s(cpus: Collection[int], stat: str = "/proc/stat") -> float:
 
 
 def resident_bytes() -> int:
-    """The resident size of this process (proc(5), statm)."""
+    """Return the resident size of this process (proc(5), statm)."""
     with open("/proc/self/statm", "rb") as sizes:
         return int(sizes.read().split()[1]) * resource.getpagesize()
 
@@ -73,7 +73,7 @@ def reset_peaks() -> None:
 
 
 def peak_bytes() -> int:
-    """The largest resident size of this process since `reset_peaks`, or since it started (proc(5), VmHWM)."""
+    """Return the largest resident size of this process since `reset_peaks`, or since it started (proc(5), VmHWM)."""
     return dict(_sizes("self/status"))["VmHWM"]
 
 

@@ -70,7 +70,7 @@ class Histogram:
         self.count += 1
 
     def percentile(self, share: float) -> float | None:
-        """The smallest value that at least `share` of all do not exceed, to 0.1 %; None of an empty one."""
+        """Return the smallest value that at least `share` of all do not exceed, to 0.1 %; None of an empty one."""
         if not self.count:
             return None
         wanted = max(1, ceil(round(share * self.count, 9)))

@@ -33,7 +33,7 @@ def make_record(
     span_s: float = 0.0,
     findings: Sequence[Finding] = (),
 ) -> PipelineRecord:
-    """The record of one mix, whatever came of it; `findings` are those of the rounds."""
+    """Return the record of one mix, whatever came of it; `findings` are those of the rounds."""
     plan, watched = session.plan, outcome.watched
     request, loop, subject = plan.request, plan.loop, plan.subject
     configs = {slot: of.component.preset(loop.presets[slot]).config for slot, of in plan.slots.items()}
@@ -145,7 +145,7 @@ _CONTENTION = "other_cpu_share"
 def with_status(
     measurement: PipelineMeasurement, blocks: Sequence[Block], span_s: float, policy: Policy, filling: int
 ) -> PipelineMeasurement:
-    """The measurement with the worst status that its own facts mean; one that is worse already keeps its own.
+    """Return the measurement with the worst status that its own facts mean; one that is worse already keeps its own.
 
     `blocks` are the units as the worker reported them turn by turn, within `span_s` seconds by the parent's clock;
     `filling` are those of a session before its windows are full.

@@ -58,7 +58,7 @@ def seen_apart(
 
 
 def _backend(program: MixProgram) -> Backend:
-    """The one that builds it."""
+    """Return the one that builds it."""
     return resolve_backend(program.row.steps[-1].backend)
 
 

@@ -32,7 +32,7 @@ def described_loop(
     seed: int,
     progress: Progress,
 ) -> Loop:
-    """The loop of a pipeline with a preset and options, which may be text; "" is the device's preset. Slots with
+    """Return the loop of a pipeline with a preset and options, which may be text; "" is the device's preset. Slots with
     modules of its author have the folders that these were written into.
 
     Raises BakeoffError where the pipeline, the preset or an option does not exist, or its units cannot be run.

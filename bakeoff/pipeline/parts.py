@@ -120,7 +120,7 @@ def same_program(component: Component, config: object, one: str, other: str, bat
 def best_way(
     programs: Mapping[str, Mapping[SlotBackend, Part]], calls: Mapping[str, int], quantised: bool
 ) -> tuple[SlotBackend, tuple[str, ...]] | None:
-    """The fastest way to fill a slot, and the programs that decided; None where no record can.
+    """Return the fastest way to fill a slot, and the programs that decided; None where no record can.
 
     `programs` has what is known of each program of the slot, `calls` its calls in a steady unit. The main program is
     the one with the most time in a unit, its calls times its least median. Candidates are the ways with an ok record of

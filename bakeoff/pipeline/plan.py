@@ -204,7 +204,7 @@ def _plan(
 
 
 def _in_way(plan: Plan, ways: Iterable[SlotVariant], slot: str) -> Plan:
-    """The plan with its one row built as these ways fill the slot."""
+    """Return the plan with its one row built as these ways fill the slot."""
     way = next(way for way in ways if way.slot == slot)
     backends = "+".join(str(use) if use.options else f"{use.name}[]" for use in way.backends)
     request = replace(plan.request, backends=(backends,), dtypes=(way.dtype,))
@@ -284,7 +284,7 @@ def chosen_mixes(
 def _best(
     loop: Loop, eager: Mapping[Program, Plan], known: KnownParts, quantised: bool
 ) -> tuple[list[SlotVariant], list[str]]:
-    """The best slots by the records, and the sweeps that lack."""
+    """Return the best slots by the records, and the sweeps that lack."""
     slots, missing = [], []
     for slot in loop.slots:
         own = {program.workload: plan for program, plan in eager.items() if program.slot == slot.name}
@@ -301,7 +301,7 @@ def _best(
 
 
 def _sweep(request: Request, programs: Iterable[str]) -> str:
-    """The sweep whose records say how to fill a slot, as it is typed."""
+    """Return the sweep whose records say how to fill a slot, as it is typed."""
     given = {
         "--batch": str(request.batches[0]) if request.batches[0] > 1 else "",
         "--device": request.device,

@@ -83,7 +83,7 @@ def check_counts(request: PipelineRequest) -> None:
 
 
 def asked_mixes(request: PipelineRequest) -> tuple[Asked, ...]:
-    """The mixes asked for. Raises BakeoffError for text that is none."""
+    """Return the mixes asked for. Raises BakeoffError for text that is none."""
     asked = tuple(_asked(text) for text in request.mixes or ("eager", "best"))
     whole = [mix.whole for mix in asked if mix.whole is not None]
     for other in whole[1:]:
@@ -174,7 +174,7 @@ def agreed(option: str, given: str, in_mix: str) -> str:
 
 
 def subject_of(request: PipelineRequest) -> PipelineRequest:
-    """The request whose `pipeline` is a pipeline's name, `component:preset.workload`, or a variant's string.
+    """Return the request whose `pipeline` is a pipeline's name, `component:preset.workload`, or a variant's string.
 
     Raises BakeoffError for a subject that is none of these, and for what it says otherwise than the request.
     """
@@ -194,13 +194,13 @@ def subject_of(request: PipelineRequest) -> PipelineRequest:
 
 
 def subject_of_brought(request: PipelineRequest, folder: str) -> PipelineRequest:
-    """The request for the first input set of the model that a folder describes."""
+    """Return the request for the first input set of the model that a folder describes."""
     about = read_about(Path(folder))
     return _call(request, folder, about.preset, about.sets[0].name)
 
 
 def _call(request: PipelineRequest, component: str, preset: str, workload: str) -> PipelineRequest:
-    """The request for the loop of one call of a program. Raises BakeoffError where it has another preset."""
+    """Return the request for the loop of one call of a program. Raises BakeoffError where it has another preset."""
     if request.preset not in ("", preset):
         raise BakeoffError(f"--preset {request.preset}: the subject says {preset}; leave one out", "bad-option")
     options = (*request.options, f"workload={workload}")

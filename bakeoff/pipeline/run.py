@@ -72,7 +72,7 @@ def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progre
 
 
 def stored_of(state: SweepState, runs: Path) -> dict[str, StoredPipeline]:
-    """The records of a run so far, by their mixes."""
+    """Return the records of a run so far, by their mixes."""
     return {str(entry.record.mix): entry for entry in load_all(runs).pipelines if entry.record.run == state.sweep}
 
 

@@ -50,7 +50,7 @@ def is_described(name: str) -> bool:
 
 
 def _one_of(name: str, sources: Mapping[str, Source]) -> str:
-    """The source that a name stands for in the working folder. Raises BakeoffError where that is not clear."""
+    """Return the source that a name stands for in the working folder. Raises BakeoffError where that is not clear."""
     folder, how = Path.cwd().resolve(), "name one so, or work in its folder"
     here = [typed for typed, source in sources.items() if _lies_in(source, folder)]
     if not here:

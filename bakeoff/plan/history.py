@@ -62,7 +62,7 @@ class History:
 
 
 def history_of(records: Sequence[Stored]) -> History:
-    """The history that these records, the oldest first, tell."""
+    """Return the history that these records, the oldest first, tell."""
     by_variant: dict[str, list[Stored]] = {}
     by_backends: dict[tuple[str, Device], list[Stored]] = {}
     for entry in records:
@@ -74,7 +74,7 @@ def history_of(records: Sequence[Stored]) -> History:
 
 
 def known_history(runs: Path) -> History:
-    """The records of `runs`, and the published ones."""
+    """Return the records of `runs`, and the published ones."""
     return history_of(load_all(*paths.with_published(runs)).current)
 
 
@@ -89,7 +89,7 @@ _UNSHIPPABLE: Final = 0.25
 
 
 def by_priority(rows: Sequence[Row], history: History, goal: Goal) -> tuple[Row, ...]:
-    """The rows in the order in which they are likely to tell what is the best one soonest.
+    """Return the rows in the order in which they are likely to tell what is the best one soonest.
 
     1. Rows that cannot run: they take no time.
     2. Eager fp32 of each subject (component, preset, workload, batch), over which speed-ups are stated.
@@ -150,7 +150,7 @@ class _Measured:
 
 
 def _expected(row: Row, tables: list[_Measured]) -> float | None:
-    """The speed-up over eager fp32 that records suggest; None where none says anything.
+    """Return the speed-up over eager fp32 that records suggest; None where none says anything.
 
     The first of these that has a record: the variant on this machine, or on others of its class; the same backends and
     dtype on other subjects, on this machine or on others of its class; then the variant, and the same backends, on
@@ -177,7 +177,7 @@ def _distance(other: Machine, machine: Machine) -> int:
 
 
 def _tables(records: Iterable[Stored], goal: Goal) -> list[_Measured]:
-    """The newest record of each variant of each table as a speed-up over that table's eager fp32.
+    """Return the newest record of each variant of each table as a speed-up over that table's eager fp32.
 
     A table without eager fp32 is compared with its slowest row, which is seldom faster than eager fp32 would be; a row
     that is alone in such a table says nothing.
@@ -203,7 +203,7 @@ def _tables(records: Iterable[Stored], goal: Goal) -> list[_Measured]:
 
 
 def _usable_ms(record: Record, goal: Goal) -> float:
-    """The median call in milliseconds of a row that was ok, or only unsteady; else infinite."""
+    """Return the median call in milliseconds of a row that was ok, or only unsteady; else infinite."""
     return call_ms(record, goal) if record.status in ("ok", "unstable") else inf
 
 

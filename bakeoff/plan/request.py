@@ -86,7 +86,7 @@ _SHOWN = 40
 
 
 def request_of(variant: Variant) -> Request:
-    """The request for exactly this variant."""
+    """Return the request for exactly this variant."""
     return Request(
         component=variant.component,
         presets=(variant.preset,),
@@ -135,7 +135,7 @@ def check_request(request: Request) -> Settings:
 
 
 def _checkpoint(asked: str) -> str:
-    """The absolute path of a weights file that exists; a worker checks its content."""
+    """Return the absolute path of a weights file that exists; a worker checks its content."""
     if not asked:
         return ""
     try:

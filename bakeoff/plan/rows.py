@@ -190,7 +190,7 @@ def build_environment(backends: Iterable[Backend], folder: Path, threads: int, u
 
 
 def _checkpoint_label(subject: Subject) -> str:
-    """The name and the hash of the content; copies of one file have the same hash."""
+    """Return the name and the hash of the content; copies of one file have the same hash."""
     return f"{Path(subject.checkpoint).name}, sha256 {subject.checkpoint_hash}" if subject.checkpoint else ""
 
 

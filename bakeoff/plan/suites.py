@@ -65,7 +65,7 @@ def check_backends(texts: Sequence[str]) -> None:
 def _default_options(
     backend: Backend, request: Request, component: Component, device: Device
 ) -> Sequence[DefaultOptions]:
-    """The default options of a backend that the request takes, in the backend's order.
+    """Return the default options of a backend that the request takes, in the backend's order.
 
     On a CPU, a backend for CUDA alone gives one, but in the quick suite: its row says what it lacks, so that a table
     made without a GPU still names it. Options for components with other layers are left out, unless the backend is

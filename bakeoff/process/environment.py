@@ -179,7 +179,7 @@ def _base_names(libraries: str) -> str:
 
 
 def recorded_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a worker's environment that affect measurements, by name."""
+    """Return the variables of a worker's environment that affect measurements, by name."""
     return {
         name: _base_names(value) if name in _LIBRARIES else without_folders(value)
         for name, value in sorted(environment.items())

@@ -77,11 +77,11 @@ class Inspection:
         return tuple(sorted(found))
 
     def inclusive_ns(self, index: int) -> tuple[int, ...]:
-        """The time of a node in each pass, with all below it."""
+        """Return the time of a node in each pass, with all below it."""
         return self.sum_ns(self.below(index))
 
     def sum_ns(self, indices: Sequence[int]) -> tuple[int, ...]:
-        """The own times of these nodes in each pass."""
+        """Return the own times of these nodes in each pass."""
         return tuple(
             sum(self.nodes[index].own_ns[position] for index in indices) for position in range(len(self.pass_ns))
         )

@@ -421,7 +421,7 @@ def _read_result(path: Path, seals: Sequence[str], result_type: type, phase: str
 
 
 def _last_line(log: Path) -> str:
-    """The newest line of a log that says something, for a one-line reason."""
+    """Return the newest line of a log that says something, for a one-line reason."""
     with contextlib.suppress(OSError):
         lines = log.read_bytes()[-4096:].decode(errors="replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "no output")[:300]

@@ -83,7 +83,7 @@ class GpuMeter:
             self._of_device[phase] = max(memory.used - self._before.used, self._of_device.get(phase, 0))
 
     def peaks(self) -> GpuPeaks | None:
-        """The peaks so far; None where NVML told nothing."""
+        """Return the peaks so far; None where NVML told nothing."""
         if self._of_process:
             return GpuPeaks(dict(self._of_process), OF_PROCESS)
         return GpuPeaks(dict(self._of_device), OF_DEVICE) if self._of_device else None

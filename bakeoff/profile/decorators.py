@@ -232,7 +232,7 @@ class Call:
 
 
 def _as_range(function: F, opened: _Open) -> F:
-    """The function with a range around each call, or around each time that a generator runs."""
+    """Return the function with a range around each call, or around each time that a generator runs."""
 
     def open_now(args: Args, kwargs: Kwargs, again: bool) -> AbstractContextManager[object] | None:
         return _opened_now(lambda recording: opened(recording, args, kwargs, again))

@@ -83,7 +83,7 @@ def raw_file(name: str, started_wall_ns: int, settings: Settings, rank: RankFact
 
 
 def read_session(path: Path) -> SessionRecord:
-    """The record in a file.
+    """Return the record in a file.
 
     Raises BakeoffError in one sentence, code not-readable or bad-record: for a file that is none, has more than 64 MiB,
     is no JSON, is of another schema, states what no session can have, or does not have the hash in its name.

@@ -254,7 +254,7 @@ def _check_callback(what: str, given: object) -> None:
 
 
 def _wrapped(what: str, function: F, opened: _Opened, each_time: bool = False) -> F:
-    """The function with what `opened` gives around each call that has a profiler."""
+    """Return the function with what `opened` gives around each call that has a profiler."""
     check_function(what, function)
     has_self = _is_method(function)
 
@@ -275,7 +275,7 @@ def _afterwards(what: str, function: F, after: Callable[[Profiler, Call], None])
 
 
 def _as_one(what: str, function: F, opened: _Opened) -> F:
-    """The function with a range around each call. A generator is refused: it is no one step or block."""
+    """Return the function with a range around each call. A generator is refused: it is no one step or block."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         text = f"@{what} is applied to the generator {_name_of(function)}; apply it to what makes one step or block"
         raise BakeoffError(text, "bad-option")

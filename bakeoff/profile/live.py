@@ -177,7 +177,7 @@ _LATEST: Mapping[str, str] = {
 
 
 def lines_of_snapshot(now: "Snapshot") -> list[str]:
-    """The unit and the rates, shares of phases so far, the monitor's last values, the last findings."""
+    """Return the unit and the rates, shares of phases so far, the monitor's last values, the last findings."""
     shown = [_progress(now), _shares(now), _values(now.latest), *_findings(now)]
     return [one_line(line) for line in shown if line]
 

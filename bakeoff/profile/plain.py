@@ -17,7 +17,7 @@ _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = _REPR.maxset = 20
 
 
 def plain(value: object) -> tuple[Scalar, bool]:
-    """The value as a scalar, and whether it is a good one.
+    """Return the value as a scalar, and whether it is a good one.
 
     What is no scalar becomes its `repr`, of bounded length; NaN and infinities become None and are no good ones.
     """

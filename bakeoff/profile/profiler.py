@@ -272,7 +272,7 @@ class Profiler:
         return {} if session is None else _metrics(session.snapshot())
 
     def only_session(self) -> Session | None:
-        """The open session; None if there are none or several."""
+        """Return the open session; None if there are none or several."""
         with self._lock:
             return self._open[0] if len(self._open) == 1 else None
 

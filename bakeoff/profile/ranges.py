@@ -242,7 +242,7 @@ class Unit(Range):
 
 
 def open_range() -> Range | None:
-    """The innermost range of this context that has not ended."""
+    """Return the innermost range of this context that has not ended."""
     found = innermost.get()
     while found is not None and found.state != OPEN:
         found = found.outer

@@ -52,7 +52,7 @@ class Reports:
         return self._process is not None and self._process.poll() is None
 
     def wait(self) -> tuple[Path, ...]:
-        """The files that were made, once the process has ended, which is said if it failed."""
+        """Return the files that were made, once the process has ended, which is said if it failed."""
         if os.getpid() != self._owner:  # a forked child leaves the process to its parent
             return ()
         with self._lock:

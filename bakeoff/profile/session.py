@@ -230,7 +230,7 @@ class Session:
         self.recording.sample(name, value, unit)
 
     def snapshot(self) -> Snapshot:
-        """The state of the session now."""
+        """Return the state of the session now."""
         return take_snapshot(self.name, self.recording, self._latest())
 
     @property
@@ -380,7 +380,7 @@ fallback: list[Callable[[], Session | None]] = []
 
 
 def current() -> Session | NoSession:
-    """The innermost open session of this context.
+    """Return the innermost open session of this context.
 
     A thread starts without one: there it is the open session of the installed profiler, if it has exactly one.
     """

@@ -150,7 +150,7 @@ class ProfilingConfig:
         vars(self).update({**dict.fromkeys(IGNORED), **asdict(Settings()), **_INFERIX, **values})
 
     def settings(self) -> Settings:
-        """The settings it stands for now. Raises BakeoffError as its constructor."""
+        """Return the settings it stands for now. Raises BakeoffError as its constructor."""
         known = {name: value for name, value in vars(self).items() if name not in IGNORED}
         return Settings.from_mapping(known, type(self).__name__)
 
@@ -215,7 +215,7 @@ def _wrong(key: str, value: object, wanted: str) -> BakeoffError:
 
 
 def _keys(values: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    """The keys, whether at the top or in their table."""
+    """Return the keys, whether at the top or in their table."""
     found = dict(values)
     if SECTION not in found:
         return found

@@ -66,7 +66,7 @@ class StageTree:
         self._count = 1
 
     def child(self, parent: Stage, kind: RangeKind, name: object) -> Stage:
-        """The stage of this kind and name within the parent, made where there is none."""
+        """Return the stage of this kind and name within the parent, made where there is none."""
         if parent.depth >= MOST_DEPTH or parent.is_overflow:
             return self.nowhere
         key = kind, clean(name)

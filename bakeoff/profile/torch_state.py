@@ -73,7 +73,7 @@ class DeviceClock:
         """Error that stopped it."""
 
     def uuid(self) -> str:
-        """The device's UUID as NVML writes it; "" where torch does not tell."""
+        """Return the device's UUID as NVML writes it; "" where torch does not tell."""
         try:
             return f"GPU-{self._torch.cuda.get_device_properties(self._device).uuid}"
         except Exception:  # noqa: BLE001  # torch before 2.4 has none; CUDA's errors come as several types

@@ -19,7 +19,7 @@ which happens to generators."""
 
 
 def wrap(function: F, opened: Opened, each_time: bool = False, always: bool = False) -> F:
-    """The function with a context around each call, of the same kind: a coroutine function stays one.
+    """Return the function with a context around each call, of the same kind: a coroutine function stays one.
 
     With `each_time` a generator has one around each time that it runs, else one around it all. A context with an
     attribute `result` is given what the call returns.

@@ -73,12 +73,12 @@ class Account:
 
 
 def account(record: PipelineRecord | SessionRecord) -> Account | None:
-    """The account of a record's units; None without units."""
+    """Return the account of a record's units; None without units."""
     return _of_pipeline(record) if isinstance(record, PipelineRecord) else _of_session(record)
 
 
 def account_lines(record: PipelineRecord | SessionRecord) -> tuple[AccountLine, ...]:
-    """The lines of the account; none without units."""
+    """Return the lines of the account; none without units."""
     found = account(record)
     return found.lines if found is not None else ()
 

@@ -84,17 +84,17 @@ def check_limits(record: Record, objective: Objective) -> tuple[LimitCheck, ...]
 
 
 def worst(checks: Sequence[LimitCheck]) -> Word:
-    """The word for a row: that of the limit that speaks most against it; `met` without limits."""
+    """Return the word for a row: that of the limit that speaks most against it; `met` without limits."""
     return max((each.word for each in checks), key=_FROM_BEST.index, default="met")
 
 
 def clock_of(record: Record, goal: Goal) -> Summary | None:
-    """The statistics that a goal is about; None if the row does not have them."""
+    """Return the statistics that a goal is about; None if the row does not have them."""
     return record.throughput if goal == "throughput" else record.latency
 
 
 def call_ms(record: Record, goal: Goal) -> float:
-    """The median that a goal is about, milliseconds a call; infinite without samples.
+    """Return the median that a goal is about, milliseconds a call; infinite without samples.
 
     Rows of one table have the same batch, so the least time gives the most items a second.
     """
@@ -112,7 +112,7 @@ def finalists(rows: Sequence[Stored], objective: Objective = LATENCY) -> list[St
 
 
 def candidates(rows: Sequence[Stored], objective: Objective = LATENCY) -> list[Stored]:
-    """The rows that could be shipped if there were no limits, the best by the objective's goal first."""
+    """Return the rows that could be shipped if there were no limits, the best by the objective's goal first."""
     fitting = [
         entry for entry in rows if _is_candidate(entry.record) and isfinite(call_ms(entry.record, objective.goal))
     ]
@@ -137,7 +137,7 @@ def objective_of(rows: Sequence[Stored]) -> Objective:
 
 
 def representative(tries: Sequence[Stored]) -> Stored:
-    """The middle process of the fastest build; or the last run that is not ok, if there is one.
+    """Return the middle process of the fastest build; or the last run that is not ok, if there is one.
 
     Processes of a build are ranked by their median latency, and the middle one (the lower of two) represents the build.
     The build with the lowest such latency represents the variant. Where the code changed between the runs (a sweep

@@ -32,12 +32,12 @@ floor of traffic only."""
 
 
 def work_dtypes(dtype: str, quantisation: Quantisation) -> tuple[str, ...]:
-    """The dtypes in which a variant of this dtype may multiply, its own first."""
+    """Return the dtypes in which a variant of this dtype may multiply, its own first."""
     return (dtype, *_PRODUCTS[quantisation])
 
 
 def floors(record: Record, ceilings: Sequence[Ceiling] | None = None) -> tuple[Floor, ...]:
-    """The datasheet's floor if the GPU is known, then the measured one if there are ceilings.
+    """Return the datasheet's floor if the GPU is known, then the measured one if there are ceilings.
 
     `ceilings` are the best known of the record's machine; by default those that its status was decided with.
     """
@@ -52,7 +52,7 @@ def floors(record: Record, ceilings: Sequence[Ceiling] | None = None) -> tuple[F
 
 
 def floor(record: Record, ceilings: Sequence[Ceiling] | None = None) -> Floor | None:
-    """The floor that tables show: the measured one, which is higher, or else the datasheet's."""
+    """Return the floor that tables show: the measured one, which is higher, or else the datasheet's."""
     found = floors(record, ceilings)
     return found[-1] if found else None
 

@@ -22,7 +22,7 @@ def _stamp_file() -> Path:
 
 
 def read_stamp() -> SelftestStamp | None:
-    """The newest selftest result on this machine; None if there is none or it cannot be read."""
+    """Return the newest selftest result on this machine; None if there is none or it cannot be read."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode(_stamp_file().read_bytes(), type=SelftestStamp)
     return None

@@ -127,7 +127,7 @@ def _plus(total: float | None, part: float | None) -> float | None:
 
 
 def _sum(parts: Iterable[float | None]) -> float | None:
-    """The sum; None if a part is not known."""
+    """Return the sum; None if a part is not known."""
     total: float | None = 0.0
     for part in parts:
         total = _plus(total, part)
@@ -135,7 +135,7 @@ def _sum(parts: Iterable[float | None]) -> float | None:
 
 
 def sweep_command(program: SlotProgram, record: PipelineRecord) -> str:
-    """The command that makes the record which predicts this program of a run; FILE stands for a weights file."""
+    """Return the command that makes the record which predicts this program of a run; FILE stands for a weights file."""
     variant = program.variant
     words = ["bakeoff", "sweep", variant.component, "--preset", variant.preset, "--workload", variant.workload]
     words += [

@@ -199,7 +199,7 @@ class SessionRecord:
 
 
 def violation(record: SessionRecord) -> str | None:
-    """The first thing that is wrong; None if nothing is."""
+    """Return the first thing that is wrong; None if nothing is."""
     return next(_violations(record), None)
 
 

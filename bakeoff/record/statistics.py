@@ -72,7 +72,7 @@ def quantile_ranks(count: int, share: float, confidence: float = 0.95) -> tuple[
 
 
 def samples_for_quantile(share: float, confidence: float = 0.95) -> int:
-    """The least number of samples with which the interval of a quantile of `share` > 0.5 has an upper end."""
+    """Return the least number of samples with which the interval of a quantile of `share` > 0.5 has an upper end."""
     return int(np.ceil(np.log((1 - confidence) / 2) / np.log(share)))
 
 
@@ -149,7 +149,7 @@ def _best_cut(ordered: np.ndarray, least: int) -> int:
 
 @lru_cache(maxsize=256)
 def _outliers(count: int) -> int:
-    """The least number of outliers that `count` samples have in fewer than 5 of 1,000 series."""
+    """Return the least number of outliers that `count` samples have in fewer than 5 of 1,000 series."""
     from scipy.special import bdtrik  # importing scipy.stats takes a second
 
     return int(np.ceil(bdtrik(1 - _OUTLIER_CHANCE, count, _OUTLIER_SHARE))) + 1

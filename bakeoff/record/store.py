@@ -94,7 +94,7 @@ def _created(pair: tuple[str, Machine]) -> str:
 
 
 def now() -> str:
-    """The time as records store it: UTC, ISO 8601 with microseconds."""
+    """Return the time as records store it: UTC, ISO 8601 with microseconds."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -215,7 +215,7 @@ def _read(path: Path) -> Entry:
 
 
 def _ending(path: Path) -> str:
-    """The content hash in a record's name."""
+    """Return the content hash in a record's name."""
     return path.stem.rpartition("_")[2]
 
 
@@ -303,7 +303,7 @@ def _machine_folder(runs: Path, machine: Machine) -> Path:
 
 
 def _record_folders(runs: Path) -> list[Path]:
-    """The folders of records of all machines, by name. A missing `runs` has none.
+    """Return the folders of records of all machines, by name. A missing `runs` has none.
 
     Raises BakeoffError if it cannot be read.
     """

@@ -91,7 +91,7 @@ _TURNED: dict[Word, Word] = {"faster": "slower", "slower": "faster"}
 
 
 def decide(comparison: Comparison, first: int = 0, second: int = 1) -> Verdict:
-    """The verdict on two sides of a comparison, A being number `first`, by the rounds that have both.
+    """Return the verdict on two sides of a comparison, A being number `first`, by the rounds that have both.
 
     Raises ValueError if there are none.
     """
@@ -104,7 +104,7 @@ def decide(comparison: Comparison, first: int = 0, second: int = 1) -> Verdict:
 
 
 def verdict_of(comparison: Comparison) -> Verdict | None:
-    """The verdict on the two sides; None where one of them was not ok, or there are no rounds."""
+    """Return the verdict on the two sides; None where one of them was not ok, or there are no rounds."""
     valid = comparison.a.status == comparison.b.status == "ok" and comparison.rounds
     return decide(comparison) if valid else None
 
@@ -140,7 +140,7 @@ def show(pairs: Nanoseconds, ratios: Nanoseconds) -> Verdict:
 
 
 def show_early(pairs: Nanoseconds, errors: float = EARLY_ERRORS, least_spread: float = LEAST_SPREAD) -> Verdict | None:
-    """The ratio and its interval where three to six sets show a large difference; None where they do not.
+    """Return the ratio and its interval where three to six sets show a large difference; None where they do not.
 
     All sets must lie on one side of 1 by more than 2 %. The interval is the mean of their logarithms with `errors`
     standard errors on each side, and must do so too. The standard deviation is that of the sets, but at least
@@ -207,7 +207,7 @@ def _rounds_interval(ratios: Nanoseconds) -> tuple[float, float]:
 
 
 def _with_side(rounds: Sequence[Round], side: int) -> Sequence[Round]:
-    """The rounds in which a side ran: a baseline may be in the first sets of processes only."""
+    """Return the rounds in which a side ran: a baseline may be in the first sets of processes only."""
     return [entry for entry in rounds if side < len(entry.samples_ns)]
 
 
@@ -234,7 +234,7 @@ def _disagreeing(pairs: Nanoseconds) -> int:
 
 
 def bootstrap_median(values: Nanoseconds, confidence: float = _ROUNDS_CONFIDENCE) -> tuple[float, float]:
-    """The percentile bootstrap interval of a median, computed exactly over all resamples instead of random ones.
+    """Return the percentile bootstrap interval of a median, computed exactly over all resamples instead of random ones.
 
     The number of draws that are at most the i-th smallest value is binomial, which gives the distribution of a
     resample's median (Efron, Bootstrap Methods, Annals of Statistics 1979, section 3). For an even number of draws the
@@ -273,7 +273,7 @@ class PairRatio:
 
 
 def pair_ratio(first: Sequence[float], second: Sequence[float]) -> PairRatio:
-    """The ratio of times that were measured in pairs, in any unit. Raises ValueError where there are none."""
+    """Return the ratio of times that were measured in pairs, in any unit. Raises ValueError where there are none."""
     ratios = np.sort([a / b for a, b in zip(first, second, strict=True)])
     if not len(ratios):
         raise ValueError("no pairs")

@@ -65,7 +65,7 @@ class Column:
     """Left out of tables in which no row has it."""
 
     def text(self, record: Record, context: Context) -> str:
-        """The cell's plain text; empty where the record does not have the value."""
+        """Return the cell's plain text; empty where the record does not have the value."""
         value = self.value(record, context)
         return "" if value is None else one_line(self.format(value))
 
@@ -94,12 +94,12 @@ def contexts(
 
 
 def columns(keys: Sequence[str]) -> tuple[Column, ...]:
-    """The columns of a page, in the page's order. Raises KeyError for an unknown key."""
+    """Return the columns of a page, in the page's order. Raises KeyError for an unknown key."""
     return tuple(COLUMNS[key] for key in keys)
 
 
 def shown(keys: Sequence[str], held: Sequence[tuple[Record, Context]]) -> tuple[str, ...]:
-    """The keys without those of optional columns that none of these rows has a value for."""
+    """Return the keys without those of optional columns that none of these rows has a value for."""
 
     def has(column: Column) -> bool:
         return any(column.value(record, context) is not None for record, context in held)
@@ -129,7 +129,7 @@ def peak_mib(record: Record) -> float | None:
 
 
 def worst_error(record: Record) -> float | None:
-    """The largest relative L2 over the outputs; None where none was compared or one could not be."""
+    """Return the largest relative L2 over the outputs; None where none was compared or one could not be."""
     parity = record.measurement.parity
     if parity is None or not parity.outputs:
         return None
@@ -177,7 +177,7 @@ def _duration(key: str, heading: str, explanation: str, read: Callable[[Summary]
 
 
 def _clock(record: Record) -> Clock | None:
-    """The latency clock; None without samples."""
+    """Return the latency clock; None without samples."""
     clock = record.measurement.latency
     return clock if clock is not None and clock.samples_ns else None
 
@@ -197,7 +197,7 @@ def _median_text(clock: Clock) -> str:
 
 
 def latency_text(clock: Clock) -> str:
-    """The median with its interval, or both modes."""
+    """Return the median with its interval, or both modes."""
     if clock.figures is None or modes(clock.samples_ns) is not None:
         return _median_text(clock)
     return " ".join(median_and_interval(clock.figures))
@@ -234,7 +234,7 @@ def _floor_text(bound: Floor) -> str:
 
 
 def _of_floor(record: Record, context: Context) -> tuple[float, bool] | None:
-    """The share of the floor, and whether the ceilings are too low there."""
+    """Return the share of the floor, and whether the ceilings are too low there."""
     part = share(record, context.ceilings)
     return None if part is None else (part, is_above(record, context.ceilings))
 
@@ -248,7 +248,7 @@ def _copy_data(copy: InputCopy) -> dict[str, object]:
 
 
 def _limits(record: Record, context: Context) -> tuple[LimitCheck, ...] | None:
-    """The row's figures against the limits of the table's objective; None without limits or figures."""
+    """Return the row's figures against the limits of the table's objective; None without limits or figures."""
     return check_limits(record, context.objective) or None if record.latency is not None else None
 
 

@@ -161,7 +161,7 @@ def stated(facts: Mapping[str, str]) -> list[Text]:
 
 
 def section(heading: str, made: Iterable[Block | Section | None]) -> Section | None:
-    """The blocks that are there below a heading; None without any."""
+    """Return the blocks that are there below a heading; None without any."""
     held = blocks(*made)
     return Section(heading, held) if held else None
 

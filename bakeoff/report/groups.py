@@ -32,7 +32,7 @@ _CLASSES: Mapping[Quantisation, str] = {
 
 
 def title(record: Record, machine: bool = True, batch: bool = True) -> str:
-    """The heading of a table: subject, label of a reduced preset, batch, machine, threads, weights.
+    """Return the heading of a table: subject, label of a reduced preset, batch, machine, threads, weights.
 
     Pages whose own heading names the machine leave it out, and batch curves the batch.
     """
@@ -63,7 +63,7 @@ class StaleRow:
 
 
 def drift(stored: Iterable[Stored], machine: str) -> float:
-    """The 95th percentile of the ratios, larger over smaller, of a row's medians in two sweeps of equal code.
+    """Return the 95th percentile of the ratios, larger over smaller, of a row's medians in two sweeps of equal code.
 
     Of successive sweeps on all machines named `machine`; `USUAL` where there are fewer than 20 such ratios.
     """
@@ -226,7 +226,7 @@ def _newest(rows: Sequence[Stored]) -> Record:
 
 
 def baselines(rows: Sequence[Stored]) -> Mapping[str, Record]:
-    """The rankable baseline record of each dtype among a group's rows; a stale row is none."""
+    """Return the rankable baseline record of each dtype among a group's rows; a stale row is none."""
     return {
         entry.record.variant.dtype: entry.record
         for entry in current(rows)
@@ -235,7 +235,7 @@ def baselines(rows: Sequence[Stored]) -> Mapping[str, Record]:
 
 
 def stated_over(found: Mapping[str, Record]) -> Record | None:
-    """The one of `baselines` that a table's speed-ups are stated over; None where there is none."""
+    """Return the one of `baselines` that a table's speed-ups are stated over; None where there is none."""
     return next((found[dtype] for dtype in BASELINE_DTYPES if dtype in found), None)
 
 
@@ -275,7 +275,7 @@ def _ratios(rows: Sequence[Stored]) -> Iterable[float]:
 
 
 def speedup(record: Record, baseline: Record | None) -> Speedup | None:
-    """The baseline's median over the record's; None where either has no samples. A baseline is 1.00x itself.
+    """Return the baseline's median over the record's; None where either has no samples. A baseline is 1.00x itself.
 
     Both must be current rows of one table; see bakeoff.report.groups.
     """

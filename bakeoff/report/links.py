@@ -18,7 +18,7 @@ Link = Callable[[Stored | StoredComparison | StoredPipeline], str]
 
 
 def file_of(entry: Stored | StoredComparison | StoredPipeline) -> str:
-    """The entry's file, relative to the folder of all runs."""
+    """Return the entry's file, relative to the folder of all runs."""
     return f"{entry.folder or f'{entry.machine.folder}/{RECORDS}'}/{entry.id}.json"
 
 
@@ -38,7 +38,7 @@ def cited_by(link: Link) -> Cited:
 
 
 def profile_page(link: Link, entry: StoredPipeline) -> str:
-    """The address of the page of a record's profile."""
+    """Return the address of the page of a record's profile."""
     return posixpath.normpath(posixpath.join(link(entry), "..", "..", PROFILES, f"{_quoted(entry.id)}.html"))
 
 
@@ -47,7 +47,7 @@ def _quoted(path: str) -> str:
 
 
 def folders_of(records: Records) -> dict[str, str]:
-    """The folder of each machine by its id, relative to the folder of all runs.
+    """Return the folder of each machine by its id, relative to the folder of all runs.
 
     It is the one that its records lie in, else the one that its next record will lie in.
     """

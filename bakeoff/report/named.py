@@ -21,7 +21,7 @@ Fits = Callable[[Record | PipelineRecord], bool]
 
 
 def of_name(records: Records, text: str) -> Records:
-    """The records that `text` names, all for ""; empty where it names none.
+    """Return the records that `text` names, all for ""; empty where it names none.
 
     The first of these that fits any: a component, a pipeline or a sweep; a model's file as it is typed in this folder,
     a function so whose modules `bakeoff inspect` recorded, or else the only model's file whose path ends so; a title, a
@@ -37,7 +37,7 @@ def of_name(records: Records, text: str) -> Records:
 
 
 def source_of(records: Records, text: str) -> str:
-    """The file of the brought model that `text` names, as it is typed in any folder; "" where it names none.
+    """Return the file of the brought model that `text` names, as it is typed in any folder; "" where it names none.
 
     Raises BakeoffError where it names several, the file is gone or was an object, or where a file of its name in the
     working folder is another one.
@@ -121,7 +121,7 @@ def _typed(text: str, records: Records) -> Fits:
 
 
 def _sources(records: Records) -> list[str]:
-    """The files of brought models, and of objects where they were given."""
+    """Return the files of brought models, and of objects where they were given."""
     found = (record.config.get("source") for record in _every(records) if isinstance(record, Record))
     return list(dict.fromkeys(str(source) for source in found if source))
 

@@ -43,7 +43,7 @@ _SHOWN = 12
 
 
 def findings(rows: Sequence[Stored], reasons: bool = True) -> list[Note]:
-    """The rows' findings, each once, in the order they come.
+    """Return the rows' findings, each once, in the order they come.
 
     Without `reasons` those are left out that are the reason of their row's status, for pages that show it beside them.
     """
@@ -57,7 +57,7 @@ def findings(rows: Sequence[Stored], reasons: bool = True) -> list[Note]:
 
 
 def reason_code(record: Record) -> str:
-    """The code of the finding that is the reason of a row's status; "" where the reason is no finding."""
+    """Return the code of the finding that is the reason of a row's status; "" where the reason is no finding."""
     made = record.measurement
     return next((finding.code for finding in made.findings if finding.text == made.reason), "")
 
@@ -71,7 +71,7 @@ def overlapped_text(rows: Sequence[Stored]) -> str | None:
 
 
 def selftest_text(record: Record | PipelineRecord) -> str:
-    """The result of the selftest that was the newest on the machine when a record was made."""
+    """Return the result of the selftest that was the newest on the machine when a record was made."""
     stamp = record.selftest
     if stamp is None:
         return "no selftest on this machine before it was measured; run: bakeoff selftest"
@@ -117,7 +117,7 @@ class Spread:
 
 
 def spread(records: Sequence[Record]) -> Spread | None:
-    """The spread of the records of one variant and sweep; None for fewer than two processes with samples."""
+    """Return the spread of the records of one variant and sweep; None for fewer than two processes with samples."""
     builds: dict[int, list[float]] = {}
     within = []
     for record in records:
@@ -148,7 +148,7 @@ def _apart(medians: Sequence[float]) -> float:
 
 
 def spreads(rows: Iterable[Stored], every: Iterable[Stored]) -> list[tuple[Stored, Spread]]:
-    """The spread of each row that was measured in several builds or processes of its sweep by the same code."""
+    """Return the spread of each row that was measured in several builds or processes of its sweep by the same code."""
     found: dict[tuple[object, ...], list[Record]] = {}
     for entry in every:
         record = entry.record
@@ -224,7 +224,7 @@ def _figures(seen: Monitored, window_ns: tuple[int, int] | None, shared: bool) -
 
 
 def _within(series: SeriesRecord, window_ns: tuple[int, int] | None) -> Sequence[Point]:
-    """The points that begin in the window."""
+    """Return the points that begin in the window."""
     if window_ns is None:
         return ()
     return [point for point in series.points if window_ns[0] <= point.t_ns < window_ns[1]]

@@ -62,7 +62,7 @@ def subject_key(record: PipelineRecord) -> tuple[str, str, int]:
 
 
 def _table(known: Sequence[StoredPipeline]) -> PipelineTable:
-    """The table of one subject's records, which come in the order of their times."""
+    """Return the table of one subject's records, which come in the order of their times."""
     entries = list({str(entry.record.mix): entry for entry in known}.values())
     newest = max(entries, key=lambda entry: (entry.record.measurement.units is not None, entry.record.created)).record
     reasons = {entry.id: differs(entry.record, newest) for entry in entries}
@@ -160,7 +160,7 @@ def _sources(record: PipelineRecord) -> Mapping[str, str]:
 
 
 def by_run(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]:
-    """The records of each run of each subject, in the order they come."""
+    """Return the records of each run of each subject, in the order they come."""
     found: dict[tuple[object, ...], list[StoredPipeline]] = {}
     for entry in runs:
         found.setdefault((subject_key(entry.record), entry.record.run), []).append(entry)

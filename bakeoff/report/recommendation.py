@@ -292,7 +292,7 @@ def _about_quantised(rows: Sequence[Stored], found: Decision) -> str:
 
 
 def command(a: Record, b: Record, objective: Objective) -> str:
-    """The command that measures two variants against each other.
+    """Return the command that measures two variants against each other.
 
     `bakeoff compare` takes variants of the default batch, seeds and weights, and compares latency; others need a sweep
     of the two backends, which ends with a final.
@@ -326,5 +326,5 @@ def takes_compare(a: Record, b: Record, objective: Objective) -> bool:
 
 
 def _references(*records: Record) -> list[str]:
-    """The backends of each record as a sweep takes them, each once."""
+    """Return the backends of each record as a sweep takes them, each once."""
     return list(dict.fromkeys(typed_backends(record.variant, record.source) for record in records))

@@ -69,7 +69,7 @@ def ordered_tables(records: Records) -> list[Table]:
 
 
 def final_of(found: Table, comparisons: Sequence[StoredComparison]) -> StoredComparison | None:
-    """The final between the two best rows of a table."""
+    """Return the final between the two best rows of a table."""
     final = decision(found.rows, comparisons).final
     return next((entry for entry in comparisons if entry.record is final), None)
 
@@ -93,7 +93,7 @@ def _best(found: Table) -> tuple[Stored, ...]:
 
 
 def _ms(record: Record) -> float | None:
-    """The median of a row that may be ranked."""
+    """Return the median of a row that may be ranked."""
     return record.latency.median_ms if record.status == "ok" and record.latency is not None else None
 
 
@@ -127,7 +127,7 @@ def _order(entry: Stored) -> tuple[int, str, str]:
 
 
 def own_ids() -> frozenset[str]:
-    """The ids of this host, one for each device that it has."""
+    """Return the ids of this host, one for each device that it has."""
     return frozenset(this_machine(device).id for device in DEVICES)
 
 
@@ -150,7 +150,7 @@ def _of(records: Records, machines: Sequence[Machine], foreign: bool) -> Selecti
 
 
 def _fitting(text: str, known: Sequence[Machine], folders: dict[str, str]) -> list[Machine]:
-    """The machines that a text names; a list of names is separated by commas, which a name may hold too."""
+    """Return the machines that a text names; a list of names is separated by commas, which a name may hold too."""
     wanted = text.strip().lower()
     found = [
         machine

@@ -17,7 +17,7 @@ from bakeoff.report.groups import group_key, name_of
 def final_of(
     a: Record, b: Record, comparisons: Sequence[StoredComparison], goal: Goal = "latency"
 ) -> Comparison | None:
-    """The newest comparison of the two records' variants by this goal, in either order, or None.
+    """Return the newest comparison of the two records' variants by this goal, in either order, or None.
 
     It must be of the same configurations on the same machine, of the same code with the same libraries as the records,
     and have rounds in which both sides stayed ok.
@@ -53,7 +53,7 @@ def from_the_faster(comparison: Comparison, first: int = 0, second: int = 1) -> 
 
 
 def sentence(comparison: Comparison) -> str:
-    """The verdict on interleaved rounds in one line, with its figures."""
+    """Return the verdict on interleaved rounds in one line, with its figures."""
     if verdict_of(comparison) is None:
         return f"{name_of(comparison.a)} against {name_of(comparison.b)}: {why_no_verdict(comparison)}"
     a, b, verdict = from_the_faster(comparison)
@@ -118,7 +118,7 @@ def fit_text(checks: Sequence[LimitCheck]) -> str:
 
 
 def goal_text(record: Record, goal: Goal) -> str:
-    """The figure that a goal is about, with its 95 % interval."""
+    """Return the figure that a goal is about, with its 95 % interval."""
     figures = clock_of(record, goal)
     if figures is None:
         return "no figures"

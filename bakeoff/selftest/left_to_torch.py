@@ -35,7 +35,7 @@ def workload(config: Config, name: str, batch: int) -> Workload:
 
 
 def build(config: Config, workload: str, _batch: int = 1) -> "nn.Module":
-    """The module of one workload, in eval mode and fp32."""
+    """Return the module of one workload, in eval mode and fp32."""
     import torch
     from torch import nn
     from torch.nn import functional as F

@@ -185,7 +185,7 @@ def _show_progress(line: str, lane: Lane, counter: _Counter, device: str) -> Non
 
 
 def progress_line(lane: Lane, workload: str, backend: str, status: str, device: str) -> tuple[str, str, str]:
-    """The name of a row, whether its status is the expected one, mostly a failure, and that status.
+    """Return the name of a row, whether its status is the expected one, mostly a failure, and that status.
 
     Its findings are tested at the end.
     """
@@ -206,7 +206,7 @@ def _records(runs: Path, lane: Lane) -> Iterator[tuple[Expectation, Record | Non
 
 
 def _row_of(entry: Expectation, lane: Lane) -> tuple[str, str]:
-    """The workload and the backend of its row, as a record has them."""
+    """Return the workload and the backend of its row, as a record has them."""
     backend = "+".join(str(use_of(backend, options)) for backend, options in _steps(entry))
     return entry.workload or lane.workload, backend
 
@@ -220,7 +220,7 @@ def _steps(entry: Expectation) -> list[tuple[Backend, Any]]:
 
 
 def _not_runnable(entry: Expectation, device: str) -> tuple[str, str]:
-    """The status of a row that cannot run on this machine or device, with the reason; ("", "") if it can run."""
+    """Return the status of a row that cannot run on this machine or device, with the reason; ("", "") if it can run."""
     for backend, options in _steps(entry):
         if reason := backend.unavailable(options, device):
             return "unavailable", reason
@@ -284,7 +284,7 @@ def noise_reason(clock: ClockResult) -> str:
 
 
 def clock_checks(clock: ClockResult) -> list[Check]:
-    """The four checks of the clocks; on a noisy host those of ratios pass."""
+    """Return the four checks of the clocks; on a noisy host those of ratios pass."""
     quiet = not noise_reason(clock)
     wait, timer = abs(clock.wait_ratio - 1), abs(clock.timer_ratio - 1)
     return [

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _capture(module: "nn.Module", tensors: "tuple[Tensor, ...]") -> Any:
-    """The module as one flat graph of ATen operators with its weights inside."""
+    """Return the module as one flat graph of ATen operators with its weights inside."""
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
 

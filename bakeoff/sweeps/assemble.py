@@ -99,7 +99,7 @@ def make_record(
 
 
 def source_of(row: Row) -> Source:
-    """The code that measures a row now. Raises BakeoffError where a module of it cannot be found."""
+    """Return the code that measures a row now. Raises BakeoffError where a module of it cannot be found."""
     backends = tuple(backend_source(step.backend) for step in row.steps)
     return Source(component_hash(row.subject.component), backends, instrument_hash())
 
@@ -122,7 +122,7 @@ def _checked_against_phases(record: Record, outcome: Outcome) -> Record:
 
 
 def _unstable(record: Record, finding: Finding) -> Record:
-    """The record with a finding; its status is `unstable` unless it is worse already."""
+    """Return the record with a finding; its status is `unstable` unless it is worse already."""
     made = replace(record.measurement, findings=(*record.measurement.findings, finding))
     if made.status == "ok":
         made = replace(made, status="unstable", reason=finding.text)
@@ -150,7 +150,7 @@ def _without_folders(made: Measurement) -> Measurement:
 
 
 def ended_status(outcome: Outcome) -> Status | None:
-    """The status that the end of a worker means; None where it left a result."""
+    """Return the status that the end of a worker means; None where it left a result."""
     return _STATUS.get(outcome.kind)
 
 
@@ -163,7 +163,7 @@ def ending(outcome: Outcome) -> str:
 
 
 def with_gpu_peaks(memory: Memory, peaks: GpuPeaks | None) -> Memory:
-    """The worker's figures with the peaks that its parent polled in place of the level that it read itself."""
+    """Return the worker's figures with the peaks that its parent polled in place of the level that it read itself."""
     if peaks is None:
         return memory
     peak, explained = peaks.bytes_of.get("memory"), (memory.reserved_peak_bytes, memory.context_bytes)

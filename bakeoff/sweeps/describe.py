@@ -65,7 +65,7 @@ def describe(
 
 
 def works_of(plan: Plan, cache: Path, progress: Progress) -> dict[Subject, Work]:
-    """The work of a call of each subject; one worker counts all that is not known yet.
+    """Return the work of a call of each subject; one worker counts all that is not known yet.
 
     Of a network that fails it is 0, and is said: its rows fail too, and say more.
     """
@@ -106,7 +106,7 @@ def known_ceilings(
     again: bool = False,
     dtypes: Collection[str] | None = None,
 ) -> tuple[Ceiling, ...]:
-    """The best known ceilings of this machine, by the sets among the records of `runs`.
+    """Return the best known ceilings of this machine, by the sets among the records of `runs`.
 
     A set is measured first, and stored there, of those `dtypes` (None: all) that were not measured with this version of
     torch while the machine was quiet, or of all of them where `again` is asked for; the caller holds the device's lock.

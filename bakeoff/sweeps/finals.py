@@ -61,7 +61,7 @@ def _pair(rows: Sequence[Row]) -> _Pair:
 
 
 def _known_finals(session: Session, runs: Path) -> dict[_Pair, StoredComparison]:
-    """The finals that were run before the sweep was interrupted."""
+    """Return the finals that were run before the sweep was interrupted."""
     found = [kept for kept in load_all(runs).comparisons if kept.record.sweep == session.sweep]
     return {
         frozenset((str(side.variant), side.batch) for side in (kept.record.a, kept.record.b)): kept for kept in found
@@ -107,7 +107,7 @@ def _two_best(rows: Sequence[Row], stored: Mapping[Key, Stored], objective: Obje
 def _baseline(
     plan: Plan, rows: Sequence[Row], best: Sequence[Row], stored: Mapping[Key, Stored]
 ) -> tuple[Row | None, str]:
-    """The eager fp32 row, over which a final states the winner's speed-up, and why there is none.
+    """Return the eager fp32 row, over which a final states the winner's speed-up, and why there is none.
 
     None without a reason: it is one of the best. A row that was only unstable may be stable in the final; where the
     sweep has no such row, one is made for the final.

@@ -131,7 +131,7 @@ def begin(key: str, name: str, runs: Path, cache: Path) -> SweepState:
 
 
 def measured_of(state: SweepState, runs: Path, cache: Path) -> Measured:
-    """The rows of a sweep so far. Raises BakeoffError where what an interrupted one left cannot be read."""
+    """Return the rows of a sweep so far. Raises BakeoffError where what an interrupted one left cannot be read."""
     stored = {key_of(entry.record): entry for entry in load_all(runs).current if entry.record.sweep == state.sweep}
     measured = Measured(runs, cache / FOLDER / state.sweep, stored)
     for file in sorted(measured.folder.glob("*.json")):
@@ -142,7 +142,7 @@ def measured_of(state: SweepState, runs: Path, cache: Path) -> Measured:
 
 
 def find_unfinished(key: str, name: str, runs: Path, cache: Path) -> SweepState:
-    """The newest unfinished run of the plan with this key. Raises BakeoffError without one."""
+    """Return the newest unfinished run of the plan with this key. Raises BakeoffError without one."""
     states = []
     for path in sorted((cache / FOLDER).glob("*.json"), reverse=True):
         with contextlib.suppress(msgspec.MsgspecError, OSError):

@@ -110,7 +110,7 @@ def _make(session: Session, row: Row, folder: Path, launch: Launch, dtypes: Coll
 
 
 def measure_job(row: Row, policy: Policy, references: References | None) -> MeasureJob:
-    """The job that builds the row's variant; without references it cannot be checked."""
+    """Return the job that builds the row's variant; without references it cannot be checked."""
     sources = [component_hash(row.subject.component), *(backend_source(step.backend).hash for step in row.steps)]
     machine = this_machine(row.subject.device).machine_class
     return MeasureJob(

@@ -144,7 +144,7 @@ class _Sweep:
             headers.finish()
 
     def _fitting(self) -> Sequence[Row]:
-        """The rows to come, in their order; with a budget those that fit into what is left of it."""
+        """Return the rows to come, in their order; with a budget those that fit into what is left of it."""
         known = self.measured.known
         left = [row for row in self.session.order if row.key not in known]
         if not left or not self.limit.budget_s:

@@ -136,7 +136,7 @@ class TimeSpent:
         self.worker(timeline[turn:])
 
     def since_began(self, span: tuple[float, float] | None) -> tuple[float, float] | None:
-        """The span in seconds since the sweep began."""
+        """Return the span in seconds since the sweep began."""
         return None if span is None else (round(span[0] - self.began, 3), round(span[1] - self.began, 3))
 
     def seconds(self) -> dict[str, float]:
@@ -207,7 +207,7 @@ class Session:
     """The rows of the sweep that were begun so far, also before an interruption, in their order."""
 
     def position(self, row: Row) -> int:
-        """The row's place among those that were begun, from 1; 0 for a row that only a final has."""
+        """Return the row's place among those that were begun, from 1; 0 for a row that only a final has."""
         return self.begun.index(row.key) + 1 if row.key in self.begun else 0
 
     def entry_lock(self, entry: Path) -> AbstractContextManager[None]:
@@ -215,7 +215,7 @@ class Session:
         return entry_lock(self.cache, entry, self.progress.say)
 
     def log_of(self, row: Row) -> Path:
-        """The log of the row's worker; its other workers' logs are beside it."""
+        """Return the log of the row's worker; its other workers' logs are beside it."""
         return self.cache / "logs" / self.sweep / f"{row.slug}.log"
 
 
@@ -247,13 +247,13 @@ def _unmeasured(plan: Plan, runs: Path) -> tuple[str, ...]:
 
 
 def with_works(session: Session) -> Session:
-    """The session after counting the work of calls that is not known yet."""
+    """Return the session after counting the work of calls that is not known yet."""
     with session.spent.on("counting work"):
         return replace(session, works=works_of(session.plan, session.cache, session.progress))
 
 
 def with_ceilings(session: Session, runs: Path) -> Session:
-    """The session after measuring those ceilings of its rows' dtypes that are not known."""
+    """Return the session after measuring those ceilings of its rows' dtypes that are not known."""
     if not session.unmeasured:
         return session
     return replace(_with_ceilings(session, runs, session.unmeasured), unmeasured=())
@@ -311,7 +311,7 @@ def seal_folder(folder: Path) -> Seal:
 
 
 def read_seal(folder: Path) -> Seal | None:
-    """The hashes kept beside the folder; None where there are none, or they cannot be read."""
+    """Return the hashes kept beside the folder; None where there are none, or they cannot be read."""
     with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
         seal: Seal = msgspec.json.decode(_seal_file(folder).read_bytes(), type=dict[str, SealedFile])
         return seal

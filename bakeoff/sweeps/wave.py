@@ -41,7 +41,7 @@ _UNCHECKED: tuple[Status, ...] = ("crashed", "parity_failed")
 
 
 def next_wave(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The first of these rows, with those of the others that may be built beside it, in their order.
+    """Return the first of these rows, with those of the others that may be built beside it, in their order.
 
     They have caches of their own and fit into memory together. Baselines come by themselves, so that there is soon
     something to compare with. There is at most one row more than there are cores, because most of a build keeps one
@@ -126,7 +126,7 @@ def _time(session: Session, tries: Sequence[Try], keep: Keep, ready: Callable[[]
 
 
 def _references(session: Session, tried: Try) -> References | Record:
-    """The references of a row, or its record where it cannot be measured."""
+    """Return the references of a row, or its record where it cannot be measured."""
     row = tried.row
     obstacle = row.obstacle()
     if obstacle is not None:
@@ -230,7 +230,7 @@ def complete_wave(session: Session, timed: Sequence[tuple[Row, Record]], keep: K
 
 
 def with_second(record: Record, second: Outcome, ceilings: tuple[Ceiling, ...], changed: Sequence[str] = ()) -> Record:
-    """The whole record of a row that was timed: with what its second worker found, or why that found nothing."""
+    """Return the whole record of a row that was timed: with what its second worker found, or why that found nothing."""
     found = second.value if second.kind == "result" else replace(NOTHING_TRACED, problem=second.reason)
     made = with_trace(record.measurement, found, lacks_trace(record), record.variant.device)
     findings = [*made.findings]
@@ -248,7 +248,7 @@ _SLOW_CONV = re.compile("slow_conv_dilated|vol2col")
 
 
 def with_trace(measurement: Measurement, traced: TraceResult, wanted: bool, device: str) -> Measurement:
-    """The measurement with the cost of a warm build and, where a trace is `wanted`, its kernels.
+    """Return the measurement with the cost of a warm build and, where a trace is `wanted`, its kernels.
 
     Its status becomes `fell_back` where operators ran elsewhere than in the requested compiler or provider, or where
     something ran instead of what was prepared. On a CPU, a trace that names too little only because the call is short

@@ -142,7 +142,7 @@ class _Lines:
         return self._segments[0]
 
     def of_kernel(self, kernel: Kernel) -> LineName:
-        """The line that launched it; of a kernel without a launch, no line with a name."""
+        """Return the line that launched it; of a kernel without a launch, no line with a name."""
         return self._segments[0] if kernel.launched_ns is None else self.at(kernel.launched_ns)
 
 

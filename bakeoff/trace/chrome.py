@@ -55,7 +55,7 @@ class ChromeTrace(msgspec.Struct):
 
 
 def read_trace(path: Path) -> ChromeTrace:
-    """The trace in a .json or .json.gz file.
+    """Return the trace in a .json or .json.gz file.
 
     Raises BakeoffError where the file cannot be read, is no such trace, or unpacks to more than `MOST_BYTES`.
     """
@@ -98,7 +98,7 @@ def mark_name(segment: int) -> str:
 
 
 def marked_segment(name: str) -> int | None:
-    """The segment of a stamp; None for any other name."""
+    """Return the segment of a stamp; None for any other name."""
     return _number(name, _MARK)
 
 
@@ -108,7 +108,7 @@ def part_name(part: int) -> str:
 
 
 def named_part(name: str) -> int | None:
-    """The number of a part; None for any other name."""
+    """Return the number of a part; None for any other name."""
     return _number(name, _PART)
 
 

@@ -59,7 +59,7 @@ class ProfileTable:
 
 
 def profile_table(record: PipelineRecord) -> ProfileTable | None:
-    """The table of a record with a profile and steady units; None of any other."""
+    """Return the table of a record with a profile and steady units; None of any other."""
     profile = record.measurement.profile
     rows = account_lines(record)
     if profile is None or not rows:
@@ -103,7 +103,7 @@ def _row(row: AccountLine, line: LineTrace | None, profile: Profile, sights: Map
 
 
 def _split(idle_ms: float, line: LineTrace) -> IdleTime:
-    """The idle time of a timed unit in the proportions of the traced ones, where there is more of it."""
+    """Return the idle time of a timed unit in the proportions of the traced ones, where there is more of it."""
     total = line.host_wait_ns + line.gap_ns + line.other_ns
     if not total:
         return IdleTime(0.0, 0.0, idle_ms)
@@ -141,7 +141,7 @@ def scaled(rows: Sequence[NamedTime], scale: Mapping[str, float]) -> list[NamedT
 
 
 def ranked(ranking: Ranking, units: int, scale: Mapping[str, float]) -> tuple[RankedRow, ...]:
-    """The rows of a ranking, the longest first, and one of all others where there are any."""
+    """Return the rows of a ranking, the longest first, and one of all others where there are any."""
     others = []
     if left := ranking.names - len(ranking.top):
         ns = ranking.total_ns - sum(row.ns for row in ranking.top)

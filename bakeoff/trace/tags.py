@@ -140,13 +140,13 @@ _PATHS: Mapping[str, Sequence[tuple[str, str]]] = {
 
 
 def tag_of_line(name: str) -> str:
-    """The tag of a line of the account: its own name, or `phase` where the list lacks it."""
+    """Return the tag of a line of the account: its own name, or `phase` where the list lacks it."""
     known = _BY_NAME.get(name)
     return name if known is not None and known.level == 2 else "phase"
 
 
 def tag_of_path(component: str, path: str) -> Tag | None:
-    """The tag of a module by its path; None where it is too deep to have one.
+    """Return the tag of a module by its path; None where it is too deep to have one.
 
     Components without patterns get `module` for direct parts and `submodule` for parts of these.
     """
@@ -158,7 +158,7 @@ def tag_of_path(component: str, path: str) -> Tag | None:
 
 
 def index_in(path: str) -> int | None:
-    """The number of a module within its list, as 3 in `blocks.3`; None where its path does not end in one."""
+    """Return the number of a module within its list, as 3 in `blocks.3`; None where its path does not end in one."""
     last = path.rpartition(".")[2]
     return int(last) if last.isdecimal() else None
 
@@ -194,7 +194,7 @@ def annotated(
     parts: Sequence[PartTag],
     first_unit: int,
 ) -> ChromeTrace:
-    """The trace with tracks of ours and without our stamps.
+    """Return the trace with tracks of ours and without our stamps.
 
     `calls` has, for each line and `slot.program`, what is known of its calls in the order of a unit, such as the step
     and its timestep. `first_unit` is the number of the first traced unit within its session.

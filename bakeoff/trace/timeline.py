@@ -121,7 +121,7 @@ def without(timeline: Timeline, units: Collection[int]) -> Timeline:
 
 
 def read_timeline(events: Iterable[TraceEvent], device: str) -> Timeline:
-    """The timeline of the traced units of one process; `device` is whose allocations are read: cpu or cuda.
+    """Return the timeline of the traced units of one process; `device` is whose allocations are read: cpu or cuda.
 
     Raises ValueError where stamps do not nest as units do, which a complete trace cannot have.
     """

@@ -226,7 +226,7 @@ class Applied:
 
 
 def _artifacts(folder: Path) -> list[Path]:
-    """The folder itself, or the artifacts in it. Raises BakeoffError where there is none."""
+    """Return the folder itself, or the artifacts in it. Raises BakeoffError where there is none."""
     folder = folder.absolute()
     if not folder.is_dir():
         raise BakeoffError(

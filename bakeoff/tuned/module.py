@@ -80,7 +80,7 @@ class Tuned:
             raise Unfit("the weights were changed since apply()")
 
     def _fitting(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[TunedProgram, dict[str, Tensor]]:
-        """The program that a call fits, and its tensors. Raises Unfit, with the first program's reason."""
+        """Return the program that a call fits, and its tensors. Raises Unfit, with the first program's reason."""
         reasons = []
         for program in self.programs:
             try:
@@ -172,7 +172,7 @@ class Finder:
     _fingerprints: dict[int, str] = field(default_factory=dict)
 
     def place(self, folder: str, manifest: Manifest, asked: str | None, any_weights: bool) -> Place:
-        """The place of an artifact: the asked one, else the manifest's, else the only module with its weights.
+        """Return the place of an artifact: the asked one, else the manifest's, else the only module with its weights.
 
         Raises BakeoffError where there is none or several, or the module has other weights than the artifact.
         """
@@ -245,7 +245,7 @@ class Finder:
 
 
 def _checked(place: Place) -> Place:
-    """The place itself. Raises BakeoffError where its function cannot be replaced."""
+    """Return the place itself. Raises BakeoffError where its function cannot be replaced."""
     if isinstance(place.owner, ScriptModule):
         raise BakeoffError(
             f"{place} is a ScriptModule, whose methods cannot be replaced; load it as a module", "unsupported"

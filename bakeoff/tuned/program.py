@@ -169,7 +169,7 @@ class TunedProgram:
         return self.program.device
 
     def fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Tensor]:
-        """The tensors of a call in the order of the program's inputs. Raises Unfit where it is another call."""
+        """Return the tensors of a call in the order of the program's inputs. Raises Unfit where it is another call."""
         args, kwargs = self.arguments.arrange(args, kwargs)
         try:
             found = flatten_call(self.call, args, kwargs)

@@ -176,7 +176,7 @@ def _cost(
 
 
 def build_context(job: MeasureJob, loaded: LoadedSubject, trace: bool = False) -> BuildContext:
-    """The facts that a backend builds for; the work folder is this worker's own."""
+    """Return the facts that a backend builds for; the work folder is this worker's own."""
     return BuildContext(
         variant=job.variant,
         device=job.subject.device,
@@ -192,7 +192,7 @@ def build_context(job: MeasureJob, loaded: LoadedSubject, trace: bool = False) -
 
 
 def prepare(steps: _Steps, module: nn.Module, inputs: Mapping[str, Tensor], context: BuildContext) -> Prepared:
-    """The module after every backend that prepares it, in order, with all that they changed."""
+    """Return the module after every backend that prepares it, in order, with all that they changed."""
     prepared = Prepared(module)
     for backend, options in steps:
         assert backend.prepare is not None, "the plan refuses a backend that cannot prepare in this position"
@@ -236,7 +236,7 @@ def _keep(note: Path, save: Callable[[], Mapping[str, Any]], pauses: "_Pauses") 
 def _open_kept(
     note: Path, backend: Backend, options: Mapping[str, Any], inputs: Mapping[str, Tensor], context: BuildContext
 ) -> Engine | None:
-    """The engine that an earlier build kept; None where there is none, or its files are damaged."""
+    """Return the engine that an earlier build kept; None where there is none, or its files are damaged."""
     if backend.open is None or not note.exists():
         return None
     with suppress(Exception):

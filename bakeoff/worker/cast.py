@@ -41,7 +41,7 @@ def named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def given_dtypes(module: nn.Module, keep_fp32: Collection[str] = ()) -> GivenDtypes:
-    """The dtypes of a module as it was given.
+    """Return the dtypes of a module as it was given.
 
     Pinned are tensors that are wider than most of the module's weights, and those below a part named in `keep_fp32`: a
     name or a path of modules or tensors anywhere in the tree, as `norm` or `blocks.0.table`.
@@ -58,7 +58,7 @@ def is_part(name: str, parts: Collection[str]) -> bool:
 
 
 def usual_dtype(tensors: Iterator[Tensor]) -> torch.dtype | None:
-    """The floating dtype of most elements; None where there is none."""
+    """Return the floating dtype of most elements; None where there is none."""
     elements: Counter[torch.dtype] = Counter()
     for one in tensors:
         if one.is_floating_point():

@@ -159,7 +159,7 @@ def ran_instead(prepared: Prepared, names: Iterable[str], complete: bool) -> str
 
 
 def first_proof(checked: CheckedVariant) -> ProofRecord:
-    """The proof as it stands after the build, with neither recompiles nor dispatched operators."""
+    """Return the proof as it stands after the build, with neither recompiles nor dispatched operators."""
     return _proof_record(checked, checked.built.fallback or checked.proof.fell_back, ())
 
 

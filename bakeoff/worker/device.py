@@ -204,7 +204,7 @@ def foreign_processes(found: Sequence[int], own: int, parent_of: Callable[[int],
 
 
 def _parent_of_worker(pid: int) -> int:
-    """The process that started a worker's guard; 0 for a process that has ended or has no grandparent."""
+    """Return the process that started a worker's guard; 0 for a process that has ended or has no grandparent."""
     with suppress(psutil.Error):
         parents = psutil.Process(pid).parents()
         return parents[1].pid if len(parents) > 1 else 0

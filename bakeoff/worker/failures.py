@@ -81,7 +81,7 @@ def call_stage(action: Callable[[], T]) -> T:
 
 
 def status_of(error: BaseException, otherwise: Status) -> Status:
-    """The status that an exception gives a row: `unavailable`, `unsupported` or `oom`; else `otherwise`."""
+    """Return the status that an exception gives a row: `unavailable`, `unsupported` or `oom`; else `otherwise`."""
     cause = cause_of(error)
     if isinstance(cause, Unavailable):
         return "unavailable"
@@ -123,7 +123,7 @@ def first_line(error: BaseException, limit: int = 500) -> str:
 
 
 def traceback_text(error: BaseException) -> str:
-    """The last 8,000 characters of an exception's traceback."""
+    """Return the last 8,000 characters of an exception's traceback."""
     return encodable("".join(traceback.format_exception(error))[-8000:])
 
 

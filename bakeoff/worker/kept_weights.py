@@ -136,5 +136,5 @@ def _are_plain(state: Mapping[str, Tensor]) -> bool:
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
-    """The tensor's own memory."""
+    """Return the tensor's own memory."""
     return tensor.detach().reshape(-1).view(torch.uint8).numpy().data

@@ -147,7 +147,7 @@ def _compilations(engine: Engine) -> Callable[[], int]:
 
 
 def with_padding(result: SizeResult, largest: SizeResult, usual_ns: float) -> SizeResult:
-    """The result as `padded` where its time shows that the engine computes the largest size."""
+    """Return the result as `padded` where its time shows that the engine computes the largest size."""
     own, most = (_median_ns(one, usual_ns) for one in (result, largest))
     if result is largest or result.status != "ok" or not own or not most or not result.eager_ns:
         return result
@@ -185,6 +185,6 @@ def size_findings(results: Sequence[SizeResult]) -> list[Finding]:
 
 
 def status_with_sizes(status: Status, reason: str, findings: Sequence[Finding]) -> tuple[Status, str]:
-    """The row's status with what `size_findings` says: an engine that fails within its range is not `ok`."""
+    """Return the row's status with what `size_findings` says: an engine that fails within its range is not `ok`."""
     worst = next((one for one in findings if one.code in _WORSE), None)
     return (status, reason) if worst is None or status not in ("ok", "unstable") else (_WORSE[worst.code], worst.text)

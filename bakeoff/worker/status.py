@@ -17,7 +17,7 @@ _SPARE_CORES = 0.25
 
 
 def decide_status(fallback: str, parity: Parity, problem: str | None, alarms: Sequence[Finding]) -> tuple[Status, str]:
-    """The first status that applies, with its reason: fell_back, parity_failed, unstable, ok.
+    """Return the first status that applies, with its reason: fell_back, parity_failed, unstable, ok.
 
     `fallback` is ProofRecord.fell_back; `problem` is an output problem that no parity figure shows, None for none.
     """

@@ -58,7 +58,7 @@ class LoadedSubject:
         return kept or count_work(self.component, self.config, self.workload, asked.batch)
 
     def cast(self, dtype: str, device: str) -> nn.Module:
-        """The module, cast and moved in place. After half precision, only another load has the given weights."""
+        """Return the module, cast and moved in place. After half precision, only another load has the given weights."""
         return cast_module(self.module, self.given, dtype, device)
 
 

@@ -42,7 +42,7 @@ class Counted:
     notes: tuple[str, ...]
 
     def work(self, tensors: Sequence[TensorSpec]) -> Work:
-        """The work of the call, whose inputs and outputs are `tensors`."""
+        """Return the work of the call, whose inputs and outputs are `tensors`."""
         elements = sum(spec.elements for spec in tensors)
         return Work(self.flops, self.weight_elements, elements, self.convolution_flops)
 
@@ -71,12 +71,12 @@ def count_works(job: CountJob, report: Report) -> CountResult:
 
 
 def count_work(component: Component, config: Any, workload: Workload, batch: int) -> Work:
-    """The work of one call of a component's network. Raises whatever its network raises."""
+    """Return the work of one call of a component's network. Raises whatever its network raises."""
     return _count_in(component, config, workload, batch)[1]
 
 
 def _count_in(component: Component, config: Any, workload: Workload, batch: int) -> tuple[nn.Module, Work]:
-    """The network on the meta device, or on the CPU where it does not run there, and the work of a call."""
+    """Return the network on the meta device, or on the CPU where it does not run there, and the work of a call."""
     try:
         return _counted("meta", component, config, workload, batch)
     except Exception:  # noqa: BLE001  # a network may read values, as an index or in its constructor

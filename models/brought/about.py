@@ -138,7 +138,7 @@ class About(msgspec.Struct, frozen=True):
         return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()[:12]
 
     def input_set(self, name: str) -> InputSet:
-        """The set of this name. Raises BakeoffError if there is none."""
+        """Return the set of this name. Raises BakeoffError if there is none."""
         for one in self.sets:
             if one.name == name:
                 return one
@@ -148,7 +148,7 @@ class About(msgspec.Struct, frozen=True):
 
 
 def batch_name(batch: int) -> str:
-    """The name of the size at which axis 0 of the inputs is so many times as long as given."""
+    """Return the name of the size at which axis 0 of the inputs is so many times as long as given."""
     return f"batch={batch}"
 
 

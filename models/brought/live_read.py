@@ -150,5 +150,5 @@ def fill_parametrized(module: nn.Module, state: tuple[dict[str, Any], tuple[str,
 
 
 def cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
-    """The function with a functools.lru_cache."""
+    """Return the function with a functools.lru_cache."""
     return functools.lru_cache(**parameters)(function)

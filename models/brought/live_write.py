@@ -137,7 +137,7 @@ class _Writer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         return None
 
     def _key(self, storage: UntypedStorage) -> str:
-        """The name of a storage; two that begin at one address are one."""
+        """Return the name of a storage; two that begin at one address are one."""
         address = storage.data_ptr() or storage._cdata
         key = self._keys.setdefault((str(storage.device), address), str(len(self._keys)))
         if key not in self.storages or self.storages[key].nbytes() < storage.nbytes():

@@ -62,7 +62,7 @@ class Model:
 
 
 def call_of(value: Any) -> Call:
-    """The arguments of what a user gives as inputs."""
+    """Return the arguments of what a user gives as inputs."""
     if isinstance(value, Mapping):
         return (), {str(name): part for name, part in value.items()}
     return (tuple(value) if isinstance(value, tuple | list) else (value,)), {}

@@ -19,7 +19,7 @@ class Config:
 
 
 def component_of(folder: Path) -> Component:
-    """The component that a folder describes. Raises BakeoffError where the folder holds no description."""
+    """Return the component that a folder describes. Raises BakeoffError where the folder holds no description."""
     about = read_about(folder)
     names, shown = tuple(one.name for one in about.sets), about.source.shown
     return Component(
@@ -81,7 +81,7 @@ def _workload(about: About, name: str, batch: int) -> Workload:
 
 
 def _stream(about: About, name: str) -> Stream | None:
-    """The stream of a set whose outputs become inputs of its next call."""
+    """Return the stream of a set whose outputs become inputs of its next call."""
     one = about.input_set(name)
     inputs, outputs = ({spec.name for spec in specs} for specs in (one.inputs, one.outputs))
     carried = {output: to for output, to in about.state.items() if output in outputs and to in inputs}

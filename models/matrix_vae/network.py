@@ -18,7 +18,7 @@ from bakeoff.models.tables import FixedTable
 
 
 def build(config: Config, workload_name: str, batch: int = 1) -> nn.Module:
-    """The decoder for one workload, in eval mode and fp32; its weights are zeros until they are loaded or drawn.
+    """Return the decoder for one workload, in eval mode and fp32; its weights are zeros until they are loaded or drawn.
 
     Raises BakeoffError for an unknown workload.
     """

@@ -179,7 +179,7 @@ def workload(config: Config, name: str, batch: int) -> Workload:
 
 
 def stream(config: Config, name: str) -> Stream | None:
-    """The stream of `steady{n}`, in blocks of n latent frames; None for `prime`.
+    """Return the stream of `steady{n}`, in blocks of n latent frames; None for `prime`.
 
     Its opening is `prime` with caches of zeros and, for n > 1, `steady{n-1}` for the rest of the first block. Every
     call takes the caches of the call before it. Raises BakeoffError for an unknown workload.

@@ -37,7 +37,7 @@ class ActionInputs(NamedTuple):
 
 
 def windows(rows: Tensor) -> Tensor:
-    """The 12 rows that each latent frame of a block sees, one after the other: [B, 20, C] to [B, 3, 12 * C]."""
+    """Return the 12 rows that each latent frame of a block sees, one after the other: [B, 20, C] to [B, 3, 12 * C]."""
     starts = range(0, FRAMES_PER_BLOCK * ROWS_PER_FRAME, ROWS_PER_FRAME)
     return torch.stack([rows[:, start : start + ROWS_SEEN].flatten(1) for start in starts], 1)
 
@@ -163,7 +163,7 @@ class Positions(NamedTuple):
 
 
 def positions(config: Config, first_latent_frame: int) -> Positions:
-    """The tables of the block that begins with this latent frame, computed in fp64.
+    """Return the tables of the block that begins with this latent frame, computed in fp64.
 
     Raises BakeoffError for a block beyond latent frame 1023, the last of the published rotary table.
     """

@@ -94,7 +94,7 @@ class Attention(nn.Module):
         return self._split(self.v(u))
 
     def attend(self, u: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """The projected attention, in the shape of the tokens `u` that have asked."""
+        """Return the projected attention, in the shape of the tokens `u` that have asked."""
         attended = functional.scaled_dot_product_attention(q, k, v)
         projected: Tensor = self.o(attended.transpose(1, 2).reshape(u.shape))
         return projected
@@ -283,7 +283,7 @@ class WorldModel(nn.Module):
         return Shared(self.time_projection(time).unflatten(-1, (6, -1)), *interleave(cosines, sines), actions)
 
     def _newest(self, rows: Tensor) -> Tensor:
-        """The part of a block's keys or values [..., 3 * n, D] that the next block attends to."""
+        """Return the part of a block's keys or values [..., 3 * n, D] that the next block attends to."""
         kept = rows.shape[-2] // FRAMES_PER_BLOCK * self.history
         return rows[..., -kept:, :].contiguous()
 

@@ -154,7 +154,7 @@ def _bad(problem: str) -> BakeoffError:
 
 
 def sigmas(config: Config) -> tuple[float, ...]:
-    """The noise level of each denoising step: x = (1 - sigma) * clean + sigma * noise."""
+    """Return the noise level of each denoising step: x = (1 - sigma) * clean + sigma * noise."""
     shift = config.flow_shift
     return tuple(shift * s / (1 + (shift - 1) * s) for s in (step / TRAINING_STEPS for step in config.steps))
 
@@ -201,7 +201,7 @@ def is_context(name: str) -> bool:
 
 
 def workload(config: Config, name: str, batch: int) -> Workload:
-    """The workload of this name. Raises BakeoffError for a batch below one or an unknown name."""
+    """Return the workload of this name. Raises BakeoffError for a batch below one or an unknown name."""
     if batch < 1:
         raise BakeoffError(f"matrix-wm workload '{name}': batch is {batch}; it must be at least 1", code="bad-option")
     if name not in _SUMMARIES:
@@ -234,7 +234,7 @@ def workload(config: Config, name: str, batch: int) -> Workload:
 
 
 def stream(config: Config, name: str) -> Stream | None:
-    """The stream of `denoise`; None for the other workloads, which are parts of it.
+    """Return the stream of `denoise`; None for the other workloads, which are parts of it.
 
     `open` gives the keys and values of the image to every later call. For each block `denoise` is called once for each
     step, then `context` makes the history of the next block; the first block has programs of its own.

@@ -86,7 +86,7 @@ class Pipeline:
         return {}
 
     def start(self, given: Any, run: Any) -> Any:
-        """The state that a session starts with."""
+        """Return the state that a session starts with."""
         return {}
 
     def step(self, state: Any, given: Any, run: Any) -> tuple[Any, Mapping[str, Any]]:
@@ -99,7 +99,7 @@ class Pipeline:
 
     @classmethod
     def preset_of(cls, name: str, device: str) -> str:
-        """The preset of this name, or the device's. Raises BakeoffError if there is none."""
+        """Return the preset of this name, or the device's. Raises BakeoffError if there is none."""
         name = name or cls.default_preset.get(device, "") or next(iter(cls.presets))
         if name not in cls.presets:
             text = f"pipeline {cls.name} has no preset '{name}'{meant(name, cls.presets)}"
@@ -256,7 +256,7 @@ class Loop:
         return (self.opened, *self.opening, self.steady)
 
     def slot(self, name: str) -> Slot:
-        """The slot of this name. Raises BakeoffError if there is none."""
+        """Return the slot of this name. Raises BakeoffError if there is none."""
         for slot in self.slots:
             if slot.name == name:
                 return slot

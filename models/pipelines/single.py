@@ -39,7 +39,7 @@ class Single(Pipeline):
         self.workload: Workload = self.component.workload(config, options.workload, 1)
 
     def loop(self) -> Loop:
-        """The description, for which nothing needs to run."""
+        """Return the description, for which nothing needs to run."""
         name, reference = self.component.name, self.reference
         call = Call("call", name, self.workload.name)
         return Loop(

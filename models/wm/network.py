@@ -67,7 +67,7 @@ def sinusoid_frequencies(width: int) -> np.ndarray:
 
 
 def rotary_frequencies(head_dim: int) -> np.ndarray:
-    """The D/8 frequencies of one rotary axis in radians per unit, evenly spaced from pi to 128 pi."""
+    """Return the D/8 frequencies of one rotary axis in radians per unit, evenly spaced from pi to 128 pi."""
     return np.pi * np.linspace(1.0, 128.0, head_dim // 8)
 
 
@@ -336,7 +336,7 @@ class Block(nn.Module):
     def forward(
         self, u: Tensor, shared: SharedInputs, cache: Sequence[Tensor], stops_at_keys: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The block's output (u itself with `stops_at_keys`), and the new frames' keys and values."""
+        """Return the block's output (u itself with `stops_at_keys`), and the new frames' keys and values."""
         modulated = self.adaln1(u, shared.condition)
         if stops_at_keys:
             return u, *self.attn.keys_values(modulated)
@@ -357,7 +357,7 @@ class Transformer(nn.Module):
     def forward(
         self, u: Tensor, shared: SharedInputs, cache: Sequence[Tensor], fills_cache: bool
     ) -> tuple[Tensor, ...]:
-        """The last block's output alone; with `fills_cache` k and v of each layer instead.
+        """Return the last block's output alone; with `fills_cache` k and v of each layer instead.
 
         To fill a cache the last block computes its keys and values only.
         """

@@ -160,7 +160,7 @@ def workload_names(config: Config) -> tuple[str, ...]:
 
 
 def workload(config: Config, name: str, batch: int) -> Workload:
-    """The workload of this name; guidance is the same workload with twice the batch.
+    """Return the workload of this name; guidance is the same workload with twice the batch.
 
     Raises BakeoffError for a batch below one, an unknown name, or more frames than the window holds.
     """
@@ -196,7 +196,7 @@ def workload(config: Config, name: str, batch: int) -> Workload:
 
 
 def stream(config: Config, name: str) -> Stream | None:
-    """The stream of `step`; None for the other workloads, which keep no such cache.
+    """Return the stream of `step`; None for the other workloads, which keep no such cache.
 
     Its opening is `context`, which fills the cache. For each frame, `step` is called once for each denoising step; then
     `append` computes the frame's keys and values, which replace those of the oldest frame in the window.

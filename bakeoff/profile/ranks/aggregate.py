@@ -353,7 +353,7 @@ def straggler_of(parts: Mapping[int, Parts]) -> tuple[Straggler | None, str]:
 
 
 def _others(values: Mapping[int, float], rank: int) -> float:
-    """The median of the other ranks, of which there is at least one."""
+    """Return the median of the other ranks, of which there is at least one."""
     return median(value for each, value in values.items() if each != rank)
 
 

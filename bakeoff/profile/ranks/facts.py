@@ -97,7 +97,7 @@ def _group(store: Store | None, key: str, rank: int, world: int, note: Callable[
 
 
 def _named(environment: Mapping[str, str], ending: str) -> str:
-    """The launcher's id of the run, where it has one, and something that tells its sessions apart."""
+    """Return the launcher's id of the run, where it has one, and something that tells its sessions apart."""
     run = re.sub(r"[^A-Za-z0-9]+", "-", environment.get("TORCHELASTIC_RUN_ID", ""))[:_RUN_LETTERS].strip("-")
     return ending if run in ("", "none") else f"{run}-{ending}"
 

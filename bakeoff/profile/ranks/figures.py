@@ -171,7 +171,7 @@ def _own_series(record: SessionRecord, device: str) -> list[SeriesRecord]:
 
 
 def memory_of(files: Sequence[RankFile]) -> tuple[DeviceMemory, ...]:
-    """The most memory in use on each GPU, by device."""
+    """Return the most memory in use on each GPU, by device."""
     most: dict[str, tuple[float, int]] = {}
     for file in files:
         for curve in file.record.monitored.series if file.record.monitored else ():
@@ -184,7 +184,7 @@ def memory_of(files: Sequence[RankFile]) -> tuple[DeviceMemory, ...]:
 
 
 def energy_of(files: Sequence[RankFile]) -> tuple[RanksEnergy, ...]:
-    """The energy of each device by the rank that saw most of it, which watched it longest.
+    """Return the energy of each device by the rank that saw most of it, which watched it longest.
 
     GPUs have names of their own; a CPU's package has the same name on each host.
     """

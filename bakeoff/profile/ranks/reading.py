@@ -56,7 +56,7 @@ def page_path(folder: Path) -> Path:
 
 
 def _rank_in(name: str) -> int | None:
-    """The rank that a file's name states."""
+    """Return the rank that a file's name states."""
     found = _NUMBERED.match(name)
     return int(found[1]) if found else None
 
@@ -158,7 +158,7 @@ class Chosen:
 
 
 def choose(held: FolderOfRanks, expect: int | None) -> Chosen:
-    """The group with most ranks, of two such the later one; of a rank's files the one that is named after it.
+    """Return the group with most ranks, of two such the later one; of a rank's files the one that is named after it.
 
     `held.files` is not empty.
     """

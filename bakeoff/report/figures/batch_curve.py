@@ -60,7 +60,7 @@ class BatchCurve:
 
 
 def ranked(record: Record) -> Rate | None:
-    """The items a second of a row that is ok."""
+    """Return the items a second of a row that is ok."""
     return items_per_s(record) if record.status == "ok" else None
 
 

@@ -86,7 +86,7 @@ def _drawn(heading: str, part: str, pages: Mapping[str, _Panels]) -> dict[str, b
 
 
 def page(heading: str, panels: _Panels) -> bytes | None:
-    """The figures that have something to show as one SVG file; None where none has.
+    """Return the figures that have something to show as one SVG file; None where none has.
 
     Raises BakeoffError where the library that draws is not installed.
     """

@@ -107,7 +107,7 @@ def _machine(old: Host, new: Host) -> Iterator[str]:
 
 
 def _some(names: Sequence[str], kind: str) -> list[str]:
-    """The names, or how many of them there are where they are many."""
+    """Return the names, or how many of them there are where they are many."""
     return list(names) if len(names) <= _NAMED else [f"{len(names)} {kind}"]
 
 

@@ -128,7 +128,7 @@ def _tooltip(*fields: str) -> list[Spec]:
 
 
 def units_figure(rows: Sequence[MixRow]) -> Figure | None:
-    """The wall time of every unit of each mix in the order they ran. None where no mix has units."""
+    """Return the wall time of every unit of each mix in the order they ran. None where no mix has units."""
     colour_of = colours(row.name for row in rows if row.record.measurement.units is not None)
     if not colour_of:
         return None

@@ -118,7 +118,7 @@ def memory(points: Sequence[MemoryPoint]) -> Figure | None:
 
 
 def account_spec(lines: Sequence[AccountLine], title: str) -> Spec:
-    """The specification; `title` is that of the time axis."""
+    """Return the specification; `title` is that of the time axis."""
     data: list[Spec] = []
     ends: list[Spec] = []
     at = 0.0

@@ -160,7 +160,7 @@ def figure(found: Roofline | None) -> Figure | None:
 
 
 def roofline(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) -> Roofline | None:
-    """The rows with figures whose work and traffic are stated; None where there is no roof or no such row.
+    """Return the rows with figures whose work and traffic are stated; None where there is no roof or no such row.
 
     Roofs are of `ceilings`, by default of those that the newest record with any holds.
     """

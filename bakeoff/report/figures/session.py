@@ -63,7 +63,7 @@ def account_figure(record: SessionRecord) -> Figure | None:
 
 
 def timeline_figures(record: SessionRecord) -> tuple[Figure, ...]:
-    """The first kept units, and the last ones where they do not follow on those; at most 24 each."""
+    """Return the first kept units, and the last ones where they do not follow on those; at most 24 each."""
     kept = sorted(record.spans, key=lambda unit: unit.index)
     first = _following(kept)[:_MOST_UNITS]
     last = _following(kept[: len(first) - 1 if first else None : -1])[:_MOST_UNITS][::-1]
@@ -127,7 +127,7 @@ def _bar(axis: _Axis, start_ns: int, ns: int, row: int, what: str) -> Spec:
 
 
 def _unit_bar(unit: UnitSpans, axis: _Axis) -> Spec:
-    """The bar of a unit, with its number where there is room."""
+    """Return the bar of a unit, with its number where there is room."""
     number = str(unit.index)
     room = unit.ns / axis.ns > _LETTER * (len(number) + 1)
     frames = f", {counted(unit.frames, 'frame')}" if unit.frames else ""

@@ -107,7 +107,7 @@ class Style:
 
 
 def library() -> ModuleType:
-    """The library that draws Vega-Lite. Raises BakeoffError where it is not installed."""
+    """Return the library that draws Vega-Lite. Raises BakeoffError where it is not installed."""
     try:
         import vl_convert
     except ModuleNotFoundError as error:
@@ -161,13 +161,13 @@ def looks(styles: Mapping[str, Style]) -> Spec:
 
 
 def scaled(field: str, values: Mapping[str, Any]) -> Spec:
-    """The encoding of the names in a field, each by its value, such as a colour."""
+    """Return the encoding of the names in a field, each by its value, such as a colour."""
     scale = {"domain": list(values), "range": list(values.values())}
     return {"field": field, "type": "nominal", "scale": scale}
 
 
 def filled(style: Style, status: str) -> str:
-    """The inside of a mark: hollow for what is not ok."""
+    """Return the inside of a mark: hollow for what is not ok."""
     return style.colour if status == "ok" else "transparent"
 
 
@@ -231,7 +231,7 @@ def colours(names: Iterable[str]) -> dict[str, str]:
 
 
 def dtype_dashes(dtype: str) -> tuple[float, ...]:
-    """The dashes of lines that belong to a dtype and not to a variant."""
+    """Return the dashes of lines that belong to a dtype and not to a variant."""
     return _MARKS[_MARK_OF_DTYPE.get(dtype, 0)].dashes
 
 

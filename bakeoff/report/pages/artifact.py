@@ -64,7 +64,7 @@ def inspected(manifest: Manifest, unmet: Sequence[str]) -> Document:
 
 
 def _named(manifest: Manifest) -> str:
-    """The variant, with the label of a preset: of a user's model the file that it came from."""
+    """Return the variant, with the label of a preset: of a user's model the file that it came from."""
     return f"{manifest.variant}{f' ({manifest.label})' if manifest.label else ''}"
 
 
@@ -99,7 +99,7 @@ def _port(port: Port) -> tuple[str, str, str, str]:
 
 
 def _stream(stream: Stream) -> Section:
-    """The order of calls, and which outputs of one are inputs of the next."""
+    """Return the order of calls, and which outputs of one are inputs of the next."""
     opening = f"first {', '.join(stream.opening)}, then " if stream.opening else ""
     zeros = ""
     if stream.zeros:
@@ -141,7 +141,7 @@ def _parity(checked: Sequence[Checked]) -> str:
 
 
 def verified(manifest: Manifest, result: VerifyResult) -> Document:
-    """The result of opening an artifact: whether it computes what was exported, frames, time and peak memory."""
+    """Return the result of opening an artifact: whether it computes what was exported, frames, time and peak memory."""
     wrong = sum(not one.passed for one in result.checked)
     verdict = Text("verified: the outputs match the exported sample", tone="good")
     if wrong:
@@ -181,7 +181,7 @@ def _outputs(result: VerifyResult) -> Iterator[Table | Listed | None]:
 
 
 def timing(manifest: Manifest, result: VerifyResult) -> str:
-    """The median of the calls made now, and whether it lies between the record's 1st and 99th percentile."""
+    """Return the median of the calls made now, and whether it lies between the record's 1st and 99th percentile."""
     median = statistics.median(result.samples_ns) / 1e6
     text = f"{median:.2f} ms a call, median of {len(result.samples_ns)}"
     measured = manifest.measured

@@ -99,7 +99,7 @@ def _answer(comparison: Comparison, label: str = "") -> Text:
 
 
 def _sides(comparison: Comparison) -> list[tuple[Cell | str, ...]]:
-    """The faster side, the slower one and the baseline where there is one, by their rounds."""
+    """Return the faster side, the slower one and the baseline where there is one, by their rounds."""
     if not comparison.rounds:
         return [_side(side, None) for side in comparison.sides]
     a, b, verdict = from_the_faster(comparison)

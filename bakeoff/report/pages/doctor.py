@@ -89,7 +89,7 @@ def _facts(found: Diagnosis) -> Iterator[Text]:
 
 
 def page_of_selftest(found: Selftest) -> Document:
-    """The verdict, then every check with what was expected and what was found, those that failed first."""
+    """Return the verdict, then every check with what was expected and what was found, those that failed first."""
     failed = sum(not check.passed for check in found.checks)
     run = sum(not check.not_run for check in found.checks)
     verdict = f"all {counted(run, 'check')} passed"

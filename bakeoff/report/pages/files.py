@@ -67,7 +67,7 @@ def check(runs: Path) -> list[str]:
 
 
 def _profiles(runs: Path) -> list[Path]:
-    """The pages of profiles that are there, and the JSON that once lay beside them."""
+    """Return the pages of profiles that are there, and the JSON that once lay beside them."""
     return sorted(path for ending in ("html", "json") for path in runs.glob(f"*/{PROFILES}/*.{ending}"))
 
 
@@ -88,5 +88,5 @@ def _problem(path: Path, wanted: str | None, known: Collection[str]) -> str | No
 
 
 def _words(page: str) -> str:
-    """The page without its pictures."""
+    """Return the page without its pictures."""
     return re.sub(r"(?<=;base64,)[^\"]*", "", page)

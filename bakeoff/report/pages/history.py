@@ -58,7 +58,7 @@ def of_all(records: Records) -> Document:
 
 
 def of_machine(records: Records, machine: Machine) -> Document:
-    """The page of one machine, for its folder: the lines, then each sweep and run, by component and subject."""
+    """Return the page of one machine, for its folder: the lines, then each sweep and run, by component and subject."""
     own, cited = records.of_machines([machine.id]), cited_by(links_from(folders_of(records)[machine.id]))
     superseded = listed(Text(reason, entry.id) for entry, reason in own.superseded)
     return Document(
@@ -127,7 +127,7 @@ def _lines(own: Records) -> Listed | None:
 
 
 def _short(title: str) -> str:
-    """The subject alone."""
+    """Return the subject alone."""
     return title.partition(" ")[0].rstrip(",")
 
 
@@ -142,7 +142,7 @@ def _changed(before: Stored | StoredPipeline, now: Stored | StoredPipeline) -> s
 
 
 def _of_sweep(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> _Outcome:
-    """The winner of the final, or the best of the rows that are ok."""
+    """Return the winner of the final, or the best of the rows that are ok."""
     first, kept = rows[0].record, newest(rows)
     decided = decision(kept, _finals(rows, comparisons))
     best, about = decided.winner or next(iter(decided.best), None), (first.created, group_key(first))
@@ -159,7 +159,7 @@ def _of_sweep(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -
 
 
 def _of_run(entries: Sequence[StoredPipeline]) -> _Outcome:
-    """The fastest mix that is ok."""
+    """Return the fastest mix that is ok."""
     first = entries[0].record
     about = first.created, subject_key(first), pipeline_title(first, machine=False)
     timed = [(row, made) for row in named(entries) if row.record.status == "ok" and (made := figures(row.record))]
@@ -180,7 +180,7 @@ def _sweeps(rows: Sequence[Stored]) -> list[list[Stored]]:
 
 
 def _finals(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> list[StoredComparison]:
-    """The finals of the rows' own sweep."""
+    """Return the finals of the rows' own sweep."""
     first = rows[0].record
     return [
         entry

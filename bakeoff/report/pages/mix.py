@@ -65,7 +65,7 @@ def _verdict_text(name: str, record: PipelineRecord, other: PipelineRecord, foun
 
 
 def _against(name: str, found: BeforeAfter) -> Table | None:
-    """The lines of both mixes' accounts."""
+    """Return the lines of both mixes' accounts."""
     headings = [Heading("line"), *(Heading(word, numeric=True) for word in (f"{name} ms", "this ms", "change ms"))]
     lines = [
         [line.name, f"{line.before_ms:.3f}", f"{line.after_ms:.3f}", f"{line.after_ms - line.before_ms:+.3f}"]
@@ -105,7 +105,7 @@ def _program(record: PipelineRecord, program: SlotProgram) -> Text:
 
 
 def _prediction(record: PipelineRecord) -> Table | None:
-    """The time of each slot a unit; None where there is no unit to hold a prediction against."""
+    """Return the time of each slot a unit; None where there is no unit to hold a prediction against."""
     found = prediction(record)
     rows = []
     for slot in found.slots if found is not None else ():

@@ -203,7 +203,7 @@ def rate(per_s: float) -> str:
 
 
 def _speedup(gain: BeforeAfter) -> str:
-    """The ratio against the baseline, with its interval, and that a mix lost where it did."""
+    """Return the ratio against the baseline, with its interval, and that a mix lost where it did."""
     if gain.interval is None:
         return f"{gain.ratio:.2f}x (n/a, needs {FEWEST_FOR_INTERVAL} units)"
     end = {"slower": " slower", "no difference shown": " ~"}.get(gain.word, "")

@@ -72,7 +72,7 @@ def profiled(entry: StoredPipeline, records: Records) -> Profiled | None:
 
 
 def as_json(found: Profiled) -> dict[str, object]:
-    """The record with its id, and the figures that are computed from it."""
+    """Return the record with its id, and the figures that are computed from it."""
     return {"id": found.entry.id, "record": found.record, "figures": derived(found)}
 
 
@@ -117,7 +117,7 @@ def _stamps(profile: Profile) -> tuple[float, float, float] | None:
 
 
 def document(found: Profiled, link: links.Link, siblings: Sequence[StoredPipeline] = ()) -> Document:
-    """The page of one profile, with links to its record and to the profiles of the other mixes of its run."""
+    """Return the page of one profile, with links to its record and to the profiles of the other mixes of its run."""
     others = (
         Link(f"profile of {other.record.role or other.record.mix}", links.profile_page(link, other))
         for other in siblings
@@ -241,7 +241,7 @@ def _ranking(heading: str, rows: Sequence[RankedRow], unit: str) -> Table | None
 
 
 def _parts(found: Profiled) -> Table | None:
-    """The longest parts, on the host, each with the parts within it."""
+    """Return the longest parts, on the host, each with the parts within it."""
     unit, units = found.record.unit, found.profile.units
     longest = sorted(found.profile.parts, key=lambda part: -part.ns)[:_PARTS]
     headings = (

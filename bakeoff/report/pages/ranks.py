@@ -70,7 +70,7 @@ _SCALING: Final = (
 
 
 def document(runs: Sequence[tuple[RanksReport, Sequence[Advice]]], scaling: Scaling | None = None) -> Document:
-    """The page of one run, or of several with a section each; every run comes with its advice."""
+    """Return the page of one run, or of several with a section each; every run comes with its advice."""
     made = [_of_run(report, advice) for report, advice in runs]
     titles = [_title(report) for report, _ in runs]
     if len(runs) == 1:
@@ -127,7 +127,7 @@ def _cut(made: Iterable[Block | Section]) -> Iterator[Block | Section]:
 
 
 def _answer(report: RanksReport) -> str:
-    """The straggler and the share of a unit that it can cost, or why none is named."""
+    """Return the straggler and the share of a unit that it can cost, or why none is named."""
     unit_ms, found = ms_a_unit(report), report.straggler
     if unit_ms is None or found is None:
         return report.straggler_text

@@ -39,7 +39,7 @@ _INTRODUCTION = (
 
 
 def render(records: Records) -> str:
-    """The block: pictures, and a small table for each component.
+    """Return the block: pictures, and a small table for each component.
 
     Equal records, as `selection.chosen` returns them, give equal text.
     """
@@ -60,7 +60,7 @@ def render(records: Records) -> str:
 
 
 def _component(short: Short, comparisons: Sequence[StoredComparison]) -> tuple[Block | Section, ...]:
-    """The table, and what a final between the two best rows says, or that there was none."""
+    """Return the table, and what a final between the two best rows says, or that there was none."""
     held = {made[1].id: made for made in contexts(short.table.rows, comparisons, short.table.ceilings)}
     rows: list[list[Cell | str]] = []
     for entry in short.rows:
@@ -152,7 +152,7 @@ def _has_block(page: Path) -> bool:
 
 
 def _with_block(page: Path, block: str) -> str:
-    """The page's text with another block. Raises BakeoffError where the block has no end."""
+    """Return the page's text with another block. Raises BakeoffError where the block has no end."""
     text = page.read_text(encoding="utf-8")
     if END not in text.partition(BEGIN)[2]:
         raise BakeoffError(f"{page}: the results block has no end. Put this line after it: {END}", code="bad-page")

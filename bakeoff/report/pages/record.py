@@ -100,7 +100,7 @@ def _outcome(record: Record) -> Iterator[Text]:
 
 
 def _clocks(latency: Clock | None, queued: Clock | None) -> Table | None:
-    """The statistics of both clocks, a row each."""
+    """Return the statistics of both clocks, a row each."""
     clocks = [(name, clock) for name, clock in (("one by one", latency), ("queued", queued)) if clock is not None]
     timed = [(name, clock, clock.figures) for name, clock in clocks if clock.figures is not None]
     if not timed:
@@ -171,7 +171,7 @@ def _memory(memory: Memory) -> Table | None:
 
 
 def _proof(record: Record, proof: ProofRecord) -> Section | None:
-    """The evidence that the backend ran: graphs, operators, quantised layers, kernels of a traced call."""
+    """Return the evidence that the backend ran: graphs, operators, quantised layers, kernels of a traced call."""
     graphs = {"graphs": proof.graphs, "graph breaks": proof.graph_breaks, "recompiles": len(proof.recompiles)}
     said = [
         Text(proof.fell_back, "fell back", "bad"),
@@ -240,7 +240,7 @@ def _share(ns: int, trace: TraceRecord) -> str:
 
 
 def longest_kernels(record: Record, count: int) -> tuple[tuple[KernelTime, str], ...]:
-    """The longest kernels of a row's traced call with their shares; none where it was not traced."""
+    """Return the longest kernels of a row's traced call with their shares; none where it was not traced."""
     proof = record.measurement.proof
     if proof is None or proof.trace is None:
         return ()
@@ -248,7 +248,7 @@ def longest_kernels(record: Record, count: int) -> tuple[tuple[KernelTime, str],
 
 
 def _parity(parity: Parity) -> Section | None:
-    """The reference, then the outputs, the largest errors first."""
+    """Return the reference, then the outputs, the largest errors first."""
     where = f" on {parity.reference_device}" if parity.reference_device else ""
     reference = f"{parity.reference}, eager {parity.reference_dtype}{where}, {counted(parity.sets, 'set')} of inputs"
     ordered = sorted(parity.outputs, key=lambda output: -(output.rel_l2 or 0))

@@ -32,7 +32,7 @@ _OF_ALL = (
 
 
 def of_machine(records: Records, machine: Machine) -> Document:
-    """The page of one machine, for its folder."""
+    """Return the page of one machine, for its folder."""
     own = records.of_machines([machine.id])
     return _page(f"Results of {machine.name} ({machine.id[:6]})", own, folders_of(records)[machine.id])
 
@@ -56,7 +56,7 @@ def _page(title: str, records: Records, folder: str) -> Document:
 
 
 def _picture(records: Records, cited: Cited) -> tuple[Text, ...]:
-    """The profiles that README's picture of a unit is of."""
+    """Return the profiles that README's picture of a unit is of."""
     loop = frame(records)
     if loop is None:
         return ()
@@ -66,7 +66,7 @@ def _picture(records: Records, cited: Cited) -> tuple[Text, ...]:
 
 
 def of_everything(records: Records, runs: str = "") -> Document:
-    """The page; `runs` is the folder of all runs, relative to it."""
+    """Return the page; `runs` is the folder of all runs, relative to it."""
     rows, cited = newest(records.current), cited_by(links_with(runs))
     found = tables(rows, records.ceilings, records.current)
     superseded = listed(Text(reason, entry.id, links=(cited(entry),)) for entry, reason in records.superseded)

@@ -50,7 +50,7 @@ _PLACES = {"unit": 0, "phase": 1, "user": 2, "gpu": 3, "cpu": 4}
 
 
 def as_json(record: SessionRecord) -> dict[str, Any]:
-    """The record, and what pages show beside it and compute from it."""
+    """Return the record, and what pages show beside it and compute from it."""
     derived = {
         "rates": rates(record),
         "account": account(record),
@@ -62,7 +62,7 @@ def as_json(record: SessionRecord) -> dict[str, Any]:
 
 
 def document(record: SessionRecord) -> Document:
-    """The answer first; equal records give equal pages."""
+    """Return the answer first; equal records give equal pages."""
     found, advice, name = account(record), advise_session(record), _name(record.name) or "session"
     return Document(
         name,
@@ -128,7 +128,7 @@ def _about(record: SessionRecord) -> Iterator[Text]:
 
 
 def _accounted(found: Account) -> str:
-    """The units that an account is of."""
+    """Return the units that an account is of."""
     return f"all {counted(found.units, 'unit')}" if found.of == "all units" else f"{found.units} {found.of}"
 
 

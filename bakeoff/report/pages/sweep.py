@@ -188,7 +188,7 @@ def held_rows(rows: Sequence[Stored], found: Iterable[tuple[Record, Context]]) -
 
 
 def rows_table(held: Sequence[Row], keys: Sequence[str] = KEYS, cited: Cited | None = None) -> document.Table | None:
-    """The rows that could run here, in this order, stale ones apart; None for none.
+    """Return the rows that could run here, in this order, stale ones apart; None for none.
 
     The winner of a final is strong, and the cell `record` links to the record.
     """
@@ -222,12 +222,12 @@ def _cell(column: Column, row: Row, cited: Cited | None) -> Cell:
 
 
 def tone_of(status: Status) -> Tone:
-    """The colour of a status."""
+    """Return the colour of a status."""
     return "good" if status == "ok" else "open" if status == "unstable" else "faint" if status in NEVER_RUN else "bad"
 
 
 def cannot_run(rows: Sequence[Stored]) -> Text | None:
-    """The rows that cannot run on this machine, each reason once; None where all can."""
+    """Return the rows that cannot run on this machine, each reason once; None where all can."""
     names: dict[str, list[str]] = {}
     for entry in rows:
         if entry.record.status in NEVER_RUN:
@@ -312,7 +312,7 @@ def _kernels(record: Record) -> str:
 
 
 def figures(table: Table, every: Sequence[Stored]) -> list[Figure]:
-    """The figures of a table that have something to show; the history is of `every` record of its group."""
+    """Return the figures of a table that have something to show; the history is of `every` record of its group."""
     ceilings, group = table.ceilings.best, {group_key(row.record) for row in table.rows}
     made = (
         variants.bars(table.rows, ceilings),
@@ -325,7 +325,7 @@ def figures(table: Table, every: Sequence[Stored]) -> list[Figure]:
 
 
 def by_size(rows: Sequence[Stored]) -> document.Table | None:
-    """The sizes of the rows that have some; None where none has."""
+    """Return the sizes of the rows that have some; None where none has."""
     records = [entry.record for entry in rows if entry.record.measurement.sizes]
     sizes = {one.name: one for record in records for one in record.measurement.sizes}
     shown = (Heading(f"{name} *" if one.which == "unseen" else name, leaves=1) for name, one in sizes.items())
@@ -348,7 +348,7 @@ def _size_cell(record: Record, result: SizeResult) -> str:
 
 
 def sizes_as_data(record: Record) -> list[dict[str, object]]:
-    """The sizes under stable keys, with figures as numbers."""
+    """Return the sizes under stable keys, with figures as numbers."""
     found: list[dict[str, object]] = []
     for one in record.measurement.sizes:
         figures = record.latency if one.which == "usual" else one.figures

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def render(document: Document, interactive: bool = True) -> str:
-    """The page. Equal documents give equal text.
+    """Return the page. Equal documents give equal text.
 
     With `interactive`, figures are drawn by scripts when they are scrolled to, which add 0.9 MB; without, they are
     drawn here and the page has no script but the one that sorts. Raises BakeoffError where jinja2 or the library that
@@ -48,7 +48,7 @@ def render(document: Document, interactive: bool = True) -> str:
 
 
 def _drawing() -> str:
-    """The script that draws figures, kept in the cache folder: the library takes a second to put it together."""
+    """Return the script that draws figures, kept in the cache folder: the library takes a second to put it together."""
     made = library()
     kept = paths.cache_folder() / f"figures-{made.__version__}.js"
     with suppress(OSError):
@@ -60,7 +60,7 @@ def _drawing() -> str:
 
 
 def _template() -> "jinja2.Template":
-    """The template, in which everything is escaped, and text is one line that no terminal obeys."""
+    """Return the template, in which everything is escaped, and text is one line that no terminal obeys."""
     try:
         import jinja2
     except ModuleNotFoundError as error:
@@ -92,7 +92,7 @@ def _drawn(figure: Figure) -> str:
 
 
 def _read(name: str) -> str:
-    """The text of a file beside this module, which is part of the installed package."""
+    """Return the text of a file beside this module, which is part of the installed package."""
     return resources.files("bakeoff.report.render").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -107,7 +107,7 @@ def _policy(*scripts: str) -> str:
 
 
 def _as_script_data(figures: tuple[Figure, ...]) -> str:
-    """The specifications as JSON without letters that have a meaning in HTML or end a line of a script."""
+    """Return the specifications as JSON without letters that have a meaning in HTML or end a line of a script."""
     text = encode_json({figure.name: figure.spec for figure in figures}).decode()
     for letter in "<>&\u2028\u2029":
         text = text.replace(letter, f"\\u{ord(letter):04x}")

@@ -27,7 +27,7 @@ from bakeoff.report.document import (
 
 
 def render(document: Document, level: int = 1) -> str:
-    """The page: its title as a heading of `level`, if it has one, and sections one level below.
+    """Return the page: its title as a heading of `level`, if it has one, and sections one level below.
 
     What the columns of its tables mean comes last.
     """
@@ -116,6 +116,6 @@ def escape(text: str) -> str:
 
 
 def citations(page: str) -> list[str]:
-    """The ids of the entries that a page cites, each once, in the order of the page."""
+    """Return the ids of the entries that a page cites, each once, in the order of the page."""
     found = re.findall(r"(?:^\[.+\]: |\]\()(?:[^()\s]*/)?([^()\s/]+)\.json\b", page, re.MULTILINE)
     return list(dict.fromkeys(map(unquote, found)))

@@ -42,7 +42,7 @@ _UNLIMITED = 1_000_000
 
 
 def render(document: Document, width: int | None = None, colour: bool = False) -> str:
-    """The document's text, without its title; `width` in letters, None for all columns and whole lines.
+    """Return the document's text, without its title; `width` in letters, None for all columns and whole lines.
 
     What the columns mean that are shown comes last, with the names of those that left.
     """
@@ -65,7 +65,7 @@ def render(document: Document, width: int | None = None, colour: bool = False) -
 
 
 def _fitted(made: Sequence[Block | Section], width: int | None) -> list[Block | Section]:
-    """The blocks that a terminal shows, with tables of this width."""
+    """Return the blocks that a terminal shows, with tables of this width."""
     found: list[Block | Section] = []
     for block in made:
         match block:
@@ -137,7 +137,7 @@ def _of(cell: Cell) -> str:
 
 
 def fit(table: Table, width: int) -> Table:
-    """The table in `width` letters: columns leave in their order, then long words are shortened, names last."""
+    """Return the table in `width` letters: columns leave in their order, then long words are shortened, names last."""
     while _total(_shortest(table)) > width and any(heading.leaves for heading in table.headings):
         order = [heading.leaves for heading in table.headings]
         leaving = max(range(len(order)), key=lambda place: (order[place], place))
@@ -159,13 +159,13 @@ def fit(table: Table, width: int) -> Table:
 
 
 def _shortest(table: Table) -> list[int]:
-    """The widths of columns without shortening a name."""
+    """Return the widths of columns without shortening a name."""
     others = _words(table)[1:]
     return [min(wide, _LEAST_WORDS) if place in others else wide for place, wide in enumerate(_widths(table))]
 
 
 def _words(table: Table) -> list[int]:
-    """The places of columns of words, that of the names first."""
+    """Return the places of columns of words, that of the names first."""
     return [place for place, heading in enumerate(table.headings) if not heading.numeric]
 
 

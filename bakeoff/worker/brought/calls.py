@@ -159,7 +159,7 @@ def _equal(one: Tensor, other: Tensor) -> bool:
 
 
 def _input_specs(tensors: Tensors, module: nn.Module, said: Model) -> tuple[TensorSpec, ...]:
-    """The inputs as they were given in the first call."""
+    """Return the inputs as they were given in the first call."""
     usual = usual_dtype(one for _, one in named_tensors(module)) or usual_dtype(iter(tensors.values()))
     return tuple(
         TensorSpec(
@@ -204,7 +204,7 @@ def _whole_call(name: str, module: nn.Module, call: Signature, inputs: Mapping[s
 
 
 def call_tensors(name: str, signature: Signature, call: Call) -> Tensors:
-    """The tensors of a call on the CPU, floating ones in fp32, or fp64 where they are given so.
+    """Return the tensors of a call on the CPU, floating ones in fp32, or fp64 where they are given so.
 
     Raises BakeoffError for a dtype that cannot be kept, and as `given_tensors` does.
     """

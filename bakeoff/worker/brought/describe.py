@@ -235,7 +235,7 @@ def _problem_with_others(found: Found) -> str:
 
 
 def _other_inputs(found: Found) -> list[Tensors]:
-    """The inputs of all sets but the given one, and those of one of them with changed values."""
+    """Return the inputs of all sets but the given one, and those of one of them with changed values."""
     source = found.source()
     sets = [source.checked(0, index) for index in range(1, found.workload.set_count)]
     return [*sets, altered(sets[0], CHANGES[0], held_inputs(found.workload))]

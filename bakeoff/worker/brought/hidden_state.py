@@ -144,7 +144,7 @@ def _tensors(value: Any, depth: int = 3) -> Iterator[Tensor]:
 
 
 def generators() -> tuple[bytes, object, object]:
-    """The states of the generators that code draws from."""
+    """Return the states of the generators that code draws from."""
     kind, keys, *rest = np.random.get_state()
     of_torch = torch.get_rng_state().numpy().tobytes()
     if torch.cuda.is_initialized():

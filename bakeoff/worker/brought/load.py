@@ -137,7 +137,7 @@ def _check_weights(what: str, module: nn.Module) -> None:
 
 
 def given_tensors(name: str, signature: Signature, call: Call) -> dict[str, torch.Tensor]:
-    """The tensors of a call as they were given. Raises BakeoffError for one that no engine can be given."""
+    """Return the tensors of a call as they were given. Raises BakeoffError for one that no engine can be given."""
     found = flatten_call(signature, *call)
     for key, tensor in found.items():
         refuse_unusable(tensor, f"{name}: the input {key}", "bad-user-code")

@@ -58,7 +58,7 @@ def compile_call(call: Signature, result: Node) -> Callable[..., tuple[Tensor, .
 
 
 def _expression(node: Node, names: dict[str, str], classes: dict[str, Any]) -> str:
-    """The node as an expression."""
+    """Return the node as an expression."""
     match node:
         case TensorLeaf(name):
             return names[name]
@@ -99,7 +99,7 @@ def _paths(node: Node, path: str) -> list[str]:
 
 
 def open_network(folder: str) -> "Network":
-    """The model that a folder describes. Raises BakeoffError where the folder does not hold a description."""
+    """Return the model that a folder describes. Raises BakeoffError where the folder does not hold a description."""
     return Network(Path(folder), read_about(Path(folder)))
 
 
@@ -111,7 +111,7 @@ class Network:
     about: About
 
     def build(self, _config: Any, workload: str, _batch: int = 1) -> nn.Module:
-        """The module with its own weights, as it was given, on the CPU, without gradients.
+        """Return the module with its own weights, as it was given, on the CPU, without gradients.
 
         Raises BakeoffError where the source does not give the module that was described.
         """
@@ -135,7 +135,7 @@ class Network:
         return component_of(self.folder)
 
     def inputs(self, workload: Workload) -> "GivenInputs":
-        """The given inputs of a workload, and others like them."""
+        """Return the given inputs of a workload, and others like them."""
         return GivenInputs(self.about.input_set(workload.name), workload, self._given)
 
     @cached_property
@@ -230,17 +230,17 @@ class GivenInputs:
 
 
 def other_key(workload: str, call: int, name: str) -> str:
-    """The name of a tensor of a recorded call of another size."""
+    """Return the name of a tensor of a recorded call of another size."""
     return f"{workload}/other/{call}/{name}"
 
 
 def returned_key(workload: str, name: str) -> str:
-    """The name of a tensor that the user's own first call returned."""
+    """Return the name of a tensor that the user's own first call returned."""
     return f"{workload}/returned/{name}"
 
 
 def as_eager(module: nn.Module) -> tuple[nn.Module, list[str]]:
-    """The module without its author's torch.compile around it or any of its layers, and what is said of that."""
+    """Return the module without its author's torch.compile around it or any of its layers, and what is said of that."""
     found: Any = getattr(module, "_orig_mod", module)
     layers = [each for each in found.modules() if getattr(each, "_compiled_call_impl", None) is not None]
     for each in layers:
@@ -259,7 +259,7 @@ def _like(recorded: Tensor, spec: TensorSpec, key: str) -> Tensor:
 
 
 def _resized(given: Tensor, shape: Sequence[int]) -> Tensor:
-    """The given values cut, or repeated from the first on, along each axis whose size differs."""
+    """Return the given values cut, or repeated from the first on, along each axis whose size differs."""
     for axis, size in enumerate(shape):
         if given.shape[axis] != size:
             given = given.index_select(axis, torch.arange(size) % given.shape[axis])

@@ -98,7 +98,7 @@ def precision_notes(precision: str, start: str, given: GivenDtypes, mixed: bool,
 
 
 def _run(found: Found, module: nn.Module, given: GivenDtypes, dtype: str) -> tuple[Tensor, ...]:
-    """The outputs for the first given call in a dtype; leaves the module in it."""
+    """Return the outputs for the first given call in a dtype; leaves the module in it."""
     cast_module(module, given, dtype, found.device)
     outputs: tuple[Tensor, ...] = Held(found.flat, found.specs, dtype, found.device)(*found.calls[0].values())
     return outputs

@@ -47,7 +47,7 @@ class AskedSet:
 
 
 def sizes_of(sets: InputSets, parameters: Sequence[str], asked: AskedSizes) -> Mapping[str, AskedSet]:
-    """The sets to describe, with their sizes where there are others than the given ones.
+    """Return the sets to describe, with their sizes where there are others than the given ones.
 
     With sizes, sets without any of the inputs are left out, and sets that differ along the named axes alone become one:
     the first that has a size in the range. With `recorded`, sets that are called alike become the first of them, with

@@ -103,7 +103,7 @@ def find_changeable(
 def changed_values(
     loaded: LoadedSubject, change: float, count: int, dtype: str, device: str
 ) -> tuple[dict[str, Tensor], ...]:
-    """The changed values of the first `count` sets, in a variant's dtype and on its device."""
+    """Return the changed values of the first `count` sets, in a variant's dtype and on its device."""
     changed = (changed_inputs(loaded, index, change) for index in range(count))
     return tuple(cast_inputs(loaded.workload, values, dtype, device) for values in changed)
 
@@ -220,7 +220,7 @@ class FreshInputsResult:
         return None
 
     def alarms(self) -> list[Finding]:
-        """The problem as a finding that makes the row unstable."""
+        """Return the problem as a finding that makes the row unstable."""
         return [new_finding("memoised", self.problem)] if self.problem is not None else []
 
 
@@ -353,7 +353,7 @@ def _ms(samples_ns: Sequence[int]) -> str:
 
 
 def changed_input(sets: Sequence[Mapping[str, Tensor]], drawn: Sequence[Mapping[str, Tensor]]) -> str | None:
-    """The first input whose values are no longer the drawn ones, as `name (inputs 2)`; None if all are."""
+    """Return the first input whose values are no longer the drawn ones, as `name (inputs 2)`; None if all are."""
     for index, (inputs, original) in enumerate(zip(sets, drawn, strict=True)):
         for name, tensor in inputs.items():
             if not torch.equal(tensor, original[name].to(device=tensor.device, dtype=tensor.dtype)):

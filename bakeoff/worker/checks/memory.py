@@ -95,7 +95,7 @@ def device_bytes() -> tuple[int, bool]:
 
 
 def device_uuid() -> str:
-    """The identifier of the GPU that torch uses, without NVML's prefix; independent of CUDA_VISIBLE_DEVICES."""
+    """Return the identifier of the GPU that torch uses, without NVML's prefix; independent of CUDA_VISIBLE_DEVICES."""
     return str(torch.cuda.get_device_properties(0).uuid)
 
 

@@ -78,7 +78,7 @@ def _probe_spread(config: TimingConfig) -> float:
 
 
 def _timer_ratio(config: TimingConfig) -> float:
-    """The throughput clock over torch's timer on one callable; the median ratio of blocks in random order."""
+    """Return the throughput clock over torch's timer on one callable; the median ratio of blocks in random order."""
     work = _work(config)
     timer = Timer("work()", globals={"work": work}, num_threads=1)
     order = random.Random(0)

@@ -29,7 +29,7 @@ class CpuUsage:
     shared nodes: there others use these CPUs by design, and take something only where this process waits."""
 
     def facts(self) -> dict[str, Scalar]:
-        """The figures as a record stores them with the state of the device."""
+        """Return the figures as a record stores them with the state of the device."""
         found: dict[str, Scalar] = {
             "other_cpu_share": round(self.other_share, 4),
             "cores_busy": round(self.own_cores, 3),

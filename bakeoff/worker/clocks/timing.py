@@ -128,7 +128,7 @@ def _last_calls(calls: Sequence[Call], config: TimingConfig) -> tuple[list[int],
 
 
 def _host_slowdown(probes: Sequence[int]) -> float:
-    """The median of the last fifth of the probes over that of the first; 1.0 for fewer than five."""
+    """Return the median of the last fifth of the probes over that of the first; 1.0 for fewer than five."""
     part = len(probes) // 5
     return median(probes[-part:]) / median(probes[:part]) if part else 1.0
 

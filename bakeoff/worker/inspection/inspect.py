@@ -78,7 +78,7 @@ def inspect_callable(job: InspectJob, report: Report) -> InspectResult:
 
 
 def device_in_use() -> Literal["cpu", "cuda"]:
-    """The device that the user's code has used so far."""
+    """Return the device that the user's code has used so far."""
     return "cuda" if torch.cuda.is_initialized() else "cpu"
 
 
@@ -281,7 +281,7 @@ def watched_calls(tree: Tree, classes: Iterable[type]) -> Iterator[None]:
 
 
 def public_methods(classes: Iterable[type]) -> list[tuple[type, str, types.FunctionType]]:
-    """The public methods that these classes, and those between them and nn.Module, define, `forward` included.
+    """Return the public methods that these classes, and those between them and nn.Module, define, `forward` included.
 
     Methods of torch's own classes, properties, class methods and generators are left out: a generator's work is not
     done by its call.

@@ -78,7 +78,7 @@ def _check_arguments(found: Callable[..., Any], arguments: Mapping[str, Any], wh
 
 
 def find_modules(root: Callable[..., Any]) -> list[tuple[str, nn.Module]]:
-    """The modules that a callable refers to, with the shortest path of each: `pipe.unet`, `pipe.unet.down.0`.
+    """Return the modules that a callable refers to, with the shortest path of each: `pipe.unet`, `pipe.unet.down.0`.
 
     Looked into are closures, globals that a function's code names, defaults, `self` of methods, arguments of partials,
     attributes, dicts, lists, tuples and sets, no more than six levels deep. An attribute of the callable itself, or of

@@ -73,7 +73,7 @@ class _CallResult:
 
 
 def without_numbers(signature: Signature) -> Signature:
-    """The signature with all numbers alike."""
+    """Return the signature with all numbers alike."""
     return map_constants(signature, (), lambda _, node: _ANY if _is_number(node) else node)
 
 

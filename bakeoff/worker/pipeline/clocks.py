@@ -135,13 +135,13 @@ class ToldClock:
 
 
 def marking(clock: UnitClock, segments: int) -> ToldClock:
-    """The clock, whose stamps are also written into torch's profile as empty ranges."""
+    """Return the clock, whose stamps are also written into torch's profile as empty ranges."""
     names = [mark_name(segment) for segment in range(segments)]
     return ToldClock(clock, lambda: _stamp(BEGIN), lambda segment: _stamp(names[segment]), lambda: _stamp(END))
 
 
 def nvtx(clock: UnitClock, names: Sequence[str]) -> ToldClock:
-    """The clock, whose pieces are NVTX ranges of these names, in the order of a unit's stamps."""
+    """Return the clock, whose pieces are NVTX ranges of these names, in the order of a unit's stamps."""
     left = iter(names)
 
     def begun() -> None:

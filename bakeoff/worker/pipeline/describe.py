@@ -277,7 +277,7 @@ def run_units(
 
 
 def describe_loop(job: DescribeLoopJob, report: Report) -> Loop:
-    """The loop of the job's pipeline.
+    """Return the loop of the job's pipeline.
 
     Raises BakeoffError where the pipeline, the preset or an option does not exist, or the loop cannot run.
     """

@@ -50,7 +50,7 @@ relative L2 by name, as in the unit's file."""
 
 
 def unit_file(unit: int) -> str:
-    """The file of a unit without its ending; of the opened session's state for `OPENING`."""
+    """Return the file of a unit without its ending; of the opened session's state for `OPENING`."""
     return "opened" if unit == OPENING else f"unit{unit}"
 
 
@@ -73,7 +73,7 @@ class LoopFiles:
         return self.files.outputs(unit_file(unit))
 
     def state_before(self, unit: int) -> dict[str, Tensor]:
-        """The state that a unit starts from, by name."""
+        """Return the state that a unit starts from, by name."""
         found = self.unit(unit - 1 if unit else OPENING)
         return {name.removeprefix(_STATE): value for name, value in found.items() if name.startswith(_STATE)}
 
@@ -177,14 +177,14 @@ def _excess(output: OutputParity) -> tuple[bool, float]:
 
 
 def pipeline_of(subject: LoopSubject) -> Pipeline:
-    """The subject's pipeline. Raises BakeoffError where it is gone, or no longer has the preset or an option."""
+    """Return the subject's pipeline. Raises BakeoffError where it is gone, or no longer has the preset or an option."""
     loop = subject.loop
     cls = load_pipeline(loop.reference)
     return cls(cls.preset_of(loop.preset, subject.device), cls.options_of(loop.options))
 
 
 def program_subject(subject: LoopSubject, program: Program) -> Subject:
-    """The program as a subject of its own, with the weights of the loop."""
+    """Return the program as a subject of its own, with the weights of the loop."""
     slot = subject.loop.slot(program.slot)
     return Subject(
         slot.component,
@@ -209,7 +209,7 @@ def calls_of_first(loop: Loop, units: int) -> dict[tuple[str, str], int]:
 
 
 def largest_tolerance(components: Mapping[str, Component], slots: Collection[str]) -> float:
-    """The largest fp32 tolerance of these slots; of all slots where a value depends on none."""
+    """Return the largest fp32 tolerance of these slots; of all slots where a value depends on none."""
     return max(components[name].tolerance_fp32 for name in (slots or components))
 
 

@@ -147,7 +147,7 @@ def call_of(loop: Loop, key: Key, loaded: LoadedSubject) -> tuple[Signature, Nod
 
 
 def flat(tree: Any) -> dict[str, Any]:
-    """The leaves of a state by their paths, as in `cache/0`."""
+    """Return the leaves of a state by their paths, as in `cache/0`."""
     return {path_of(path): leaf for path, leaf in pytree.tree_flatten_with_path(tree)[0]}
 
 
@@ -194,7 +194,7 @@ class Run:
             current_session.reset(token)
 
     def slide(self, window: Tensor, new: Tensor, axis: int) -> Tensor:
-        """The window without its oldest entries along `axis`, and with those of `new` at its end.
+        """Return the window without its oldest entries along `axis`, and with those of `new` at its end.
 
         The window that is given may be changed; use the one that is returned.
         """
@@ -376,7 +376,7 @@ class LoopRunner(Run):
             self._clock = own
 
     def values(self) -> Mapping[str, Tensor]:
-        """The outputs of the last unit; valid until the next one."""
+        """Return the outputs of the last unit; valid until the next one."""
         return self._outputs
 
     def state(self) -> dict[str, Tensor]:
@@ -395,7 +395,7 @@ class LoopRunner(Run):
         self.next_unit = unit
 
     def _in_buffers(self, state: Any) -> Any:
-        """The state with its windows in their buffers."""
+        """Return the state with its windows in their buffers."""
         if not self._buffers:
             return state
 
@@ -406,7 +406,7 @@ class LoopRunner(Run):
         return pytree.tree_map_with_path(placed, state)
 
     def ports(self) -> Mapping[Key, Port]:
-        """The port of each program."""
+        """Return the port of each program."""
         return {key: program.port for key, program in self._programs.items()}
 
     def state_bytes(self) -> int:
@@ -511,7 +511,7 @@ class LoopRunner(Run):
     def _chosen(
         self, slot: str, program: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[_Program, Mapping[str, Tensor]]:
-        """The program that a call is of, and its inputs by name. Raises BakeoffError where there is none."""
+        """Return the program that a call is of, and its inputs by name. Raises BakeoffError where there is none."""
         found = self._programs.get((slot, program))
         if found is not None and found.call is None:
             return found, {**dict(zip(found.names, args, strict=False)), **kwargs}
@@ -559,7 +559,7 @@ def _check_memory(program: _Program) -> None:
 def called_as(
     signature: Signature, shapes: Sequence[Sequence[int]], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Tensor] | None:
-    """The tensors of a call by name, plain numbers in their place too; None where it is another one."""
+    """Return the tensors of a call by name, plain numbers in their place too; None where it is another one."""
     try:
         found = flatten_call(signature, args, kwargs)
     except BakeoffError:

@@ -94,7 +94,7 @@ class _Mix:
         return {one.slot: one.measure.dtype for one in self.job.programs}
 
     def measurement(self, status: Status, reason: str = "", text: str = "") -> PipelineMeasurement:
-        """The report as far as it is known."""
+        """Return the report as far as it is known."""
         chosen = {name: value for program in self.built for name, value in program.chosen.items()}
         return PipelineMeasurement(
             status=status,
@@ -113,7 +113,7 @@ class _Mix:
         )
 
     def measure(self, commands: int) -> PipelineMeasurement:
-        """The whole run. Raises StageError where a program fails after it was built."""
+        """Return the whole run. Raises StageError where a program fails after it was built."""
         made = build_programs(self.job, self.report)
         self.built = made.programs
         self.programs = [program.made for program in made.programs]
@@ -246,7 +246,7 @@ class _Mix:
         return [new_finding("recompiles", text)]
 
     def _decide(self, alarms: Sequence[Finding]) -> PipelineMeasurement:
-        """The first status that applies: fell_back, parity_failed, unstable, ok."""
+        """Return the first status that applies: fell_back, parity_failed, unstable, ok."""
         assert self.parity is not None
         assert self.units is not None
         self.findings = [*alarms, *self.findings]
@@ -285,7 +285,7 @@ def time_alone(runner: LoopRunner, program: LoopProgram, device: str, policy: Po
 
 
 def memory_peaks(device: str, weights_bytes: int, state_bytes: int) -> PipelineMemory:
-    """The peaks since metering began; on the host with those of processes that backends started. What the device
+    """Return the peaks since metering began; on the host with those of processes that backends started. What the device
     reports is its level now, as in a sweep's row."""
     host_peak = peak_bytes() + helper_peak_bytes()
     if device == "cpu":

@@ -94,7 +94,7 @@ class RealRecorder(Recorder):
         return {name: value.clone() if isinstance(value, Tensor) else value for name, value in values.items()}
 
     def units(self, pipeline: Pipeline, constant: frozenset[str] | None) -> list[UnitRun]:
-        """The first units, each with the generators seeded alike."""
+        """Return the first units, each with the generators seeded alike."""
         before: list[object] = []
         names = dict.fromkeys(self._filled, "fp32")
 
@@ -124,7 +124,7 @@ def _check_memory(
 
 
 def describe_users(pipeline: Pipeline, filled: Mapping[str, Any], job: DescribeLoopJob, report: Report) -> Loop:
-    """The loop of a pipeline with modules of its author; writes their folders into `job.folder`.
+    """Return the loop of a pipeline with modules of its author; writes their folders into `job.folder`.
 
     Raises BakeoffError where its units raise, or cannot be compared; the message says what to do.
     """
@@ -171,7 +171,7 @@ def _elsewhere(pipeline: Pipeline, modules: Mapping[str, nn.Module]) -> dict[str
 
 
 def _difference(units: Sequence[UnitRun], others: Sequence[UnitRun]) -> str:
-    """The first value that two runs do not have alike; "" where all are."""
+    """Return the first value that two runs do not have alike; "" where all are."""
     for number, (one, other) in enumerate(zip(units, others, strict=False), OPENING):
         for where, mine, theirs in (("", one.outputs, other.outputs), ("state ", one.after, other.after)):
             for name, value in mine.items():

@@ -64,7 +64,7 @@ def apart(one: Tensor, other: Tensor) -> float:
 
 
 def not_comparable(problem: str) -> Difference:
-    """The difference of an output that cannot be compared."""
+    """Return the difference of an output that cannot be compared."""
     return Difference(math.inf, math.inf, math.nan, math.inf, 0.0, problem)
 
 
@@ -102,7 +102,7 @@ def difference(output: object, reference: Tensor, expected_dtype: torch.dtype) -
 
 
 def worst(spec: TensorSpec, differences: Sequence[Difference], limit: float) -> OutputParity:
-    """The parity of one output: the comparison with the largest error, or the first that has a problem."""
+    """Return the parity of one output: the comparison with the largest error, or the first that has a problem."""
     lossless = all_known(entry.lossless for entry in differences)
     for entry in differences:
         if entry.problem is not None:
@@ -168,7 +168,7 @@ def limits(
 
 
 def expected_dtype(spec: TensorSpec, dtype: str) -> torch.dtype:
-    """The dtype of an input or output of a variant in `dtype`; one marked `keep_fp32` is fp32 at least."""
+    """Return the dtype of an input or output of a variant in `dtype`; one marked `keep_fp32` is fp32 at least."""
     own: torch.dtype = getattr(torch, spec.dtype or spec.given or "float32")
     if spec.dtype or dtype == "given":
         return own

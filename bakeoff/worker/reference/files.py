@@ -91,7 +91,7 @@ class ReferenceFiles:
         return eager
 
     def outputs(self, name: str) -> dict[str, Tensor]:
-        """The reference outputs of the set or changed set that `set_name` gave this name."""
+        """Return the reference outputs of the set or changed set that `set_name` gave this name."""
         path = self.folder / f"{name}.safetensors"
         if self.hashes is not None:
             with self._open(path) as file:
@@ -100,7 +100,7 @@ class ReferenceFiles:
         return tensors
 
     def read(self, name: str) -> bytes:
-        """The content of the file of this name."""
+        """Return the content of the file of this name."""
         with self._open(self.folder / name) as file:
             data = file.read()
         self._check(name, hashlib.sha256(data).hexdigest())

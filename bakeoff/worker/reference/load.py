@@ -112,7 +112,7 @@ class Reference:
         )
 
     def parity(self, rounds: Sequence[Sequence[Difference]]) -> Parity:
-        """The parity over all comparisons; for each output the worst one decides."""
+        """Return the parity over all comparisons; for each output the worst one decides."""
         outputs: list[OutputParity] = [
             worst(spec, [entries[position] for entries in rounds], self._limits[spec.name])
             for position, spec in enumerate(self._specs)

@@ -122,7 +122,7 @@ def _bytes(dtype: str) -> int:
 
 
 def _as_built(loaded: LoadedSubject, subject: Subject) -> dict[str, Tensor]:
-    """The outputs of set 0 by the module as it is before any cast."""
+    """Return the outputs of set 0 by the module as it is before any cast."""
     loaded.module.to(device=subject.device)  # without a dtype nothing is cast
     return _given_outputs(loaded, subject.device, subject.threads)
 
@@ -264,7 +264,7 @@ def _noise(
 
 
 def _operators(loaded: LoadedSubject, dtype: str, subject: Subject) -> Dispatched:
-    """The operators that one call of the module dispatches; the module is in that dtype already."""
+    """Return the operators that one call of the module dispatches; the module is in that dtype already."""
     inputs = cast_inputs(loaded.workload, loaded.sets[0], dtype, subject.device)
     with flags(dtype, subject.threads), plain_eager(loaded.component):
         return dispatched_by_eager(lambda: loaded.module(*inputs.values()))

@@ -51,7 +51,7 @@ class Precision:
 def reference_precisions(
     module: nn.Module, io_elements: int, flops: int, device: str, runs_on_host: bool = True
 ) -> tuple[Precision, ...]:
-    """The ways in which references can be computed, the best first.
+    """Return the ways in which references can be computed, the best first.
 
     fp64 on `device` where memory allows and the calls take at most a minute; for a GPU then fp64 on the CPU in at most
     five, where the model `runs_on_host`; then fp32 on `device`. `io_elements`

@@ -57,7 +57,7 @@ def check_sensitivity(
 
 
 def with_sensitivity(outputs: Sequence[OutputParity], about: About) -> tuple[OutputParity, ...]:
-    """The parity of a row's outputs with their sensitivities, which one that depends on no input lacks.
+    """Return the parity of a row's outputs with their sensitivities, which one that depends on no input lacks.
 
     Where the limit is too wide to tell inputs apart, the error itself must: below half of the sensitivity the output is
     nearer to its own reference than to that of any other set (triangle inequality). Else the check failed, unless

@@ -83,7 +83,7 @@ def _pinned(loaded: LoadedSubject, name: str, dtype: str, subject: Subject, refe
 
 
 def _error(loaded: LoadedSubject, inputs: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> float:
-    """The least relative L2 of the floating outputs; infinite where one is not finite."""
+    """Return the least relative L2 of the floating outputs; infinite where one is not finite."""
     outputs = loaded.module(*inputs.values())
     return min(
         (

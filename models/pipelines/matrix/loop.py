@@ -102,7 +102,7 @@ class Matrix(spec.Matrix):
         return {"cross": state["cross"], "history": history, "t": state["t"], **decoded}, {"x0": x0, "video": video}
 
     def _denoised(self, known: State, t: list[Tensor], run: Any, program: str) -> Tensor:
-        """The clean latents of a block, in passes with noise added in between."""
+        """Return the clean latents of a block, in passes with noise added in between."""
         x = x0 = known["noise"]
         for step, (sigma, timestep) in enumerate(zip(sigmas(self.config), timesteps(self.config), strict=True)):
             with run.phase("denoise", step=step, timestep=round(timestep, 2)):
@@ -138,7 +138,7 @@ def _condition(unit: int, draw: Any, shape: tuple[int, ...]) -> Tensor:
 
 
 def _clean(x: Tensor, flow: Tensor, sigma: float) -> Tensor:
-    """The clean latents that a flow predicts, x - sigma * flow: computed in fp64, in the dtype of x.
+    """Return the clean latents that a flow predicts, x - sigma * flow: computed in fp64, in the dtype of x.
 
     `_convert_flow_pred_to_x0` of upstream's `utils/wan_wrapper.py`.
     """

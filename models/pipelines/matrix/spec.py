@@ -31,7 +31,7 @@ class Options:
 
 
 def schedule(config: Config, steps: int) -> Config:
-    """The config with this number of denoising passes; 0 leaves it as it is.
+    """Return the config with this number of denoising passes; 0 leaves it as it is.
 
     The published schedules, 1000, 666, 333 and 1000, 750, 500, 250, are those of 3 and 4.
     """

@@ -108,7 +108,7 @@ class Owl(spec.Owl):
         }
 
     def _velocity(self, run: Any, inputs: State) -> Latents:
-        """The step's prediction, guided: u + scale * (c - u), with c under controls and u free of them."""
+        """Return the step's prediction, guided: u + scale * (c - u), with c under controls and u free of them."""
         call, scale = getattr(run.wm, f"step{self.cached}"), self.options.guidance_scale
         found = call(**inputs)
         video, audio = found["video"], found["audio"]

@@ -48,7 +48,12 @@ PICTURE = "toy:tiny.picture/torch.export/fp32@cpu"
 MODELS = "wm:tiny.step4/onnxruntime/fp32@cpu"
 """Three ONNX models of one world model."""
 INT8 = "toy:tiny.world/int8[least=0]+aoti/fp32@cpu"
-VARIANTS = (WINDOW, BLOCKS, STATE, PICTURE, MODELS, INT8, "matrix-vae:tiny.steady1/openvino/bf16@cpu")
+DECODERS = tuple(
+    f"{name}:tiny.decode/{backend}@cpu"
+    for name in ("image", "audio")
+    for backend in ("onnxruntime/fp32", "openvino/bf16")
+)
+VARIANTS = (WINDOW, BLOCKS, STATE, PICTURE, MODELS, INT8, "matrix-vae:tiny.steady1/openvino/bf16@cpu", *DECODERS)
 WARM = re.compile(r"^\w+ +first call \d+\.\d+ ms, median of (\d+) warm calls \d+\.\d+ ms$", re.MULTILINE)
 """A program's line in what the examples print; a single call would be cold."""
 

@@ -9,32 +9,12 @@ at once.
 
 import contextlib
 import os
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from types import FrameType
 
 from bakeoff.cli import artifacts, check, compare, inspect, pages, pipeline, reports, session, sweep  # noqa: F401
 from bakeoff.cli.common import app, error_line, say
 from bakeoff.models.errors import BakeoffError
-from bakeoff.process.alarm import raised_again
-
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@dataclass
-class Received:
-    """The signal that ended a command."""
-
-    number: int = 0
-    """0: none."""
-
-    @property
-    def exit_code(self) -> int:
-        """Exit code as of a shell for a process that the signal ended (POSIX, 2.8.2)."""
-        return 128 + self.number
+from bakeoff.process.signals import ending_signals
 
 
 def main() -> None:
@@ -86,29 +66,3 @@ def _drop_stdout() -> None:
     """Send what is still buffered for stdout to /dev/null, because Python's flush at exit would fail again."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-@contextmanager
-def ending_signals() -> Iterator[Received]:
-    """Raise KeyboardInterrupt at SIGINT, SIGTERM and SIGHUP, which are ignored afterwards until the block ends.
-
-    A second signal would interrupt the clean-up; SIGKILL still ends the process. A signal that was ignored before, as
-    nohup(1) does with SIGHUP, stays ignored. Signals that come earlier are handled in bakeoff.__main__.
-    """
-    received = Received()
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        received.number = number
-        signal.setitimer(signal.ITIMER_REAL, 0)  # the alarm of a budget would interrupt the clean-up too
-        for each in handled:
-            signal.signal(each, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    handled = [each for each in _ENDING if signal.getsignal(each) is not signal.SIG_IGN]
-    before = [signal.signal(each, stop) for each in handled]
-    try:
-        with raised_again(KeyboardInterrupt):
-            yield received
-    finally:
-        for each, handler in zip(handled, before, strict=True):
-            signal.signal(each, handler)

@@ -128,7 +128,8 @@ class TerminalProgress:
         label = self._labels.get(key_of(record), str(record.variant))
         figures = f"{row.median} ms {row.interval}" if row.median else ""
         gain = f"{row.gain} eager fp32" if row.gain and record is not table.base else ""
-        more = "; ".join(filter(None, [table.place(record), self._left_text()]))
+        on = record.node and f"on {record.node}"
+        more = "; ".join(filter(None, [on, table.place(record), self._left_text()]))
         parts = [figures, gain, row.reason, f"({more})" if more else ""]
         what = f"[{record.position}/{self._total}] {self._names.get(label, label)}"
         self.tell(what, record.status, "  ".join(filter(None, parts)))

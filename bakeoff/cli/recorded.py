@@ -251,7 +251,7 @@ def _run(one: _PlannedSweep, asked: Asked, told: dict[str, object], left: dict[s
         del left[one.name]
     told[one.name] = summary(done)
     if not asked.as_json:
-        print_done(done, one.plan, folder, resume)
+        print_done(done, len(one.plan.rows), folder, resume)
     update_pages(folder, one.plan.component.name)
     if done.interrupted:
         raise KeyboardInterrupt

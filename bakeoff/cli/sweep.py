@@ -5,6 +5,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,7 +39,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 
 if TYPE_CHECKING:
-    from bakeoff.plan.plan import Plan
+    from bakeoff.plan.request import Request
     from bakeoff.sweeps.run import SweepResult
 
 
@@ -52,10 +53,10 @@ _OF_PIPELINES = (
 @app.command()
 def sweep(
     context: typer.Context,
-    component: Annotated[
-        str,
+    components: Annotated[
+        list[str],
         typer.Argument(
-            help="A name that `bakeoff list` or a table prints, mine.py:model, mine.py:Loop, model.pt2 or module:SPEC."
+            help="Names that `bakeoff list` or a table prints, mine.py:model, mine.py:Loop, model.pt2 or module:SPEC."
         ),
     ],
     preset: Annotated[list[str] | None, typer.Option(help="Presets, comma-separated.")] = None,
@@ -90,6 +91,11 @@ def sweep(
     monitor: Monitor = False,
     final: Final = True,
     option: Annotated[list[str] | None, typer.Option(help="Of a pipeline of yours, as in steps=10.")] = None,
+    on: Annotated[str, typer.Option(help="ray: on the nodes of a cluster; see docs/cluster.md.")] = "",
+    address: Annotated[
+        str, typer.Option(help="Of the cluster (default: $RAY_ADDRESS, else one of this machine alone).")
+    ] = "",
+    ship: Annotated[bool, typer.Option("--ship", help="Have the nodes run this checkout instead of theirs.")] = False,
     runs: Runs = None,
     note: Annotated[str, typer.Option(help="Goes into the records and the history.")] = "",
     resume: Annotated[bool, typer.Option("--resume", help="Finish the newest unfinished sweep of this plan.")] = False,
@@ -99,25 +105,14 @@ def sweep(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Build, prove, check, time and record every variant of a component."""
-    from dataclasses import replace
-
+    """Build, prove, check, time and record every variant of one or several components."""
     from bakeoff.backends.backend import SUITES
-    from bakeoff.bring.bring import bring, is_pipeline
-    from bakeoff.cli.pages import update_pages
-    from bakeoff.cli.progress import TerminalProgress
+    from bakeoff.bring.bring import is_pipeline
+    from bakeoff.cli.cluster import Cluster, sweep_on_ray
     from bakeoff.cli.recorded import Asked, sweep_pipeline
-    from bakeoff.machine import paths
     from bakeoff.models.sizes import parse_sizes
-    from bakeoff.plan.dry_run import estimate
-    from bakeoff.plan.history import known_history
-    from bakeoff.plan.plan import make_plan
     from bakeoff.plan.request import FINAL_S, Request, parse_budget, with_deadline
     from bakeoff.record.objective import parse_objective
-    from bakeoff.record.store import load_all
-    from bakeoff.report.pages import plan as plan_page
-    from bakeoff.sweeps.resume import find_unfinished, measured_of
-    from bakeoff.sweeps.run import run_sweep
 
     started = time.monotonic()
     budget_s = parse_budget(named("--budget", budget)) if budget is not None else 0.0
@@ -125,25 +120,26 @@ def sweep(
     suite_of = next((known for known in SUITES if known == suite), None)
     if suite_of is None:
         raise BakeoffError(f"no suite '{suite}'; known: {', '.join(SUITES)}", "unknown-name")
-    component, presets, workloads = _subject(component, names("--preset", preset), names("--workload", workload), runs)
-    if ":" in component or any(":" in name for name in backends or []):
+    if on not in ("", "ray") or ((address or ship) and not on):
+        raise BakeoffError(f"--on '{on}': give --on ray, or leave it out with --address and --ship", "bad-option")
+    asked_presets, asked_workloads = names("--preset", preset), names("--workload", workload)
+    subjects = [_subject(typed, asked_presets, asked_workloads, runs) for typed in dict.fromkeys(components)]
+    if any(":" in name for name in [*(subject[0] for subject in subjects), *(backends or [])]):
         sys.path.append(str(Path.cwd()))
-    if is_pipeline(component):
+    if loop := next((name for name, _, _ in subjects if is_pipeline(name)), None):
+        if len(subjects) > 1 or on:
+            raise BakeoffError(f"{loop}: sweep a pipeline by itself, without --on", "bad-option")
         manner = Asked(backends, dtype, budget, final, threads, runs, dry_run, as_json)
         others = [option for option in typed_options(context) if option not in _OF_PIPELINES]
-        on = named("--device", device)
-        raise typer.Exit(sweep_pipeline(component, ",".join(presets), option or [], on, seed, manner, others))
+        presets = ",".join(subjects[0][1])
+        raise typer.Exit(sweep_pipeline(loop, presets, option or [], named("--device", device), seed, manner, others))
     if option:
-        raise BakeoffError(f"--option: {component} is no pipeline; give mine.py:Loop, or leave it out", "bad-option")
+        text = f"--option: {subjects[0][0]} is no pipeline; give mine.py:Loop, or leave it out"
+        raise BakeoffError(text, "bad-option")
     batches = tuple(dict.fromkeys(whole_number("--batch", size) for size in names("--batch", batch))) or (1,)
-    with TerminalProgress() as progress:
-        asked = parse_sizes(sizes or [])
-        one = presets[0] if len(presets) == 1 else ""
-        component = bring(component, seed, threads, progress, asked, batches, one, named("--device", device))
+    parse_sizes(sizes or [])
     request = Request(
-        component=component,
-        presets=presets,
-        workloads=workloads,
+        component="",
         backends=names("--backends", backends),
         dtypes=names("--dtype", dtype),
         device=named("--device", device),
@@ -162,50 +158,133 @@ def sweep(
     )
     if deadline is not None:
         request = replace(request, policy=with_deadline(request.policy, deadline))
-    folder = records_folder(runs)
-    plan = make_plan(request)
-    warn(load_all(folder).problems)
-    if dry_run:
-        if resume:
-            cache = paths.cache_folder()
-            measured = measured_of(find_unfinished(plan.key, plan.component.name, folder, cache), folder, cache)
-            plan = replace(plan, rows=tuple(row for row in plan.rows if row.key not in measured.known))
-        costs = estimate(plan, known_history(folder))
-        print_json(costs) if as_json else print_document(plan_page.document({component: costs}))
-        return
-    with TerminalProgress(plan.rows) as progress:
-        if suite == "full":
-            progress.say(f"full suite: {plan_page.size(estimate(plan, known_history(folder)))}")
-        done = run_sweep(plan, folder, note, resume, progress, started)
-    if as_json:
-        print_json(summary(done))
+    manner_of = Manner(tuple(sizes or []), records_folder(runs), note, resume, strict, as_json, len(subjects), started)
+    requests = [replace(request, component=name, presets=own, workloads=work) for name, own, work in subjects]
+    if on:
+        if dry_run:
+            raise BakeoffError("--dry-run shows what one machine would run; leave out --on", "bad-option")
+        told, code = sweep_on_ray(requests, manner_of, Cluster(address, ship))
+    elif dry_run:
+        told, code = _dry_run(requests, manner_of), 0
     else:
-        print_done(done, plan, folder, _resume_command(sys.argv[1:]))
-    update_pages(folder, plan.component.name)
-    if done.interrupted:
-        fail(f"interrupted; not run: {', '.join(done.interrupted)}; the same command with --resume runs them", 130)
-    if code := exit_code(done, strict):
+        each = [_sweep(one, manner_of, requests[index + 1 :]) for index, one in enumerate(requests)]
+        told, code = {name: found for name, found, _ in each if found}, max(code for _, _, code in each)
+    if as_json:
+        print_json(next(iter(told.values())) if len(subjects) == 1 else told)
+    if code:
         raise typer.Exit(code)
 
 
-def print_done(done: "SweepResult", plan: "Plan", folder: Path, resume: str) -> None:
-    """Print the tables of a sweep whose records are in `folder`; `resume` is the command that goes on with it."""
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How components are swept, apart from what is measured."""
+
+    sizes: tuple[str, ...]
+    runs: Path
+    note: str
+    resume: bool
+    strict: bool
+    as_json: bool
+    components: int
+    """How many."""
+    started: float
+
+
+def _described(request: "Request", manner: Manner) -> "Request":
+    """The request after a user's model is described."""
+    from bakeoff.bring.bring import bring
+    from bakeoff.cli.progress import TerminalProgress
+    from bakeoff.models.sizes import parse_sizes
+
+    preset = request.presets[0] if len(request.presets) == 1 else ""
+    sizes, seed, threads = parse_sizes(list(manner.sizes)), request.weight_seed, request.threads
+    with TerminalProgress() as progress:
+        found = bring(request.component, seed, threads, progress, sizes, request.batches, preset, request.device)
+    return replace(request, component=found)
+
+
+def _dry_run(requests: "Sequence[Request]", manner: Manner) -> dict[str, object]:
+    """Print what would run, unless it is told as JSON."""
+    from bakeoff.machine import paths
+    from bakeoff.plan.dry_run import estimate
+    from bakeoff.plan.history import known_history
+    from bakeoff.plan.plan import make_plan
+    from bakeoff.record.store import load_all
+    from bakeoff.report.pages import plan as plan_page
+    from bakeoff.sweeps.resume import find_unfinished, measured_of
+
+    told, folder, cache = {}, manner.runs, paths.cache_folder()
+    warn(load_all(folder).problems)
+    for request in requests:
+        plan = make_plan(_described(request, manner))
+        if manner.resume:
+            measured = measured_of(find_unfinished(plan.key, plan.component.name, folder, cache), folder, cache)
+            plan = replace(plan, rows=tuple(row for row in plan.rows if row.key not in measured.known))
+        told[request.component] = estimate(plan, known_history(folder))
+    if not manner.as_json:
+        print_document(plan_page.document(told))
+    return dict(told)
+
+
+def _sweep(request: "Request", manner: Manner, later: "Sequence[Request]") -> tuple[str, dict[str, object], int]:
+    """Sweep one component and print its tables; returns its name, what is told as JSON, and the exit code.
+
+    Of several that are resumed, one that is finished is left out, and one that was not begun is begun.
+    """
+    from bakeoff.cli.pages import update_pages
+    from bakeoff.cli.progress import TerminalProgress
+    from bakeoff.machine import paths
+    from bakeoff.plan.dry_run import estimate
+    from bakeoff.plan.history import known_history
+    from bakeoff.plan.plan import make_plan
+    from bakeoff.record.store import load_all
+    from bakeoff.report.pages import plan as plan_page
+    from bakeoff.sweeps.resume import find_newest
+    from bakeoff.sweeps.run import run_sweep
+
+    folder, resume = manner.runs, manner.resume
+    plan = make_plan(_described(request, manner))
+    warn(load_all(folder).problems)
+    if resume and manner.components > 1:
+        newest = find_newest(plan.key, folder, paths.cache_folder())
+        if newest is not None and newest.finished:
+            say(f"{request.component} is finished: sweep {newest.sweep}")
+            return request.component, {}, 0
+        resume = newest is not None
+    with TerminalProgress(plan.rows) as progress:
+        if request.suite == "full":
+            progress.say(f"full suite: {plan_page.size(estimate(plan, known_history(folder)))}")
+        done = run_sweep(plan, folder, manner.note, resume, progress, manner.started)
+    if not manner.as_json:
+        print_done(done, len(plan.rows), folder, resume_command(sys.argv[1:]))
+    update_pages(folder, plan.component.name)
+    if done.interrupted:
+        if manner.as_json:
+            print_json(summary(done))
+        left = [*done.interrupted, *(other.component for other in later)]
+        fail(f"interrupted; not run: {', '.join(left)}; the same command with --resume runs them", 130)
+    return request.component, summary(done), exit_code(done, manner.strict)
+
+
+def print_done(done: "SweepResult", rows: int, folder: Path, resume: str) -> None:
+    """Print the tables of a sweep of so many rows, whose records are in `folder`; `resume` is the command that goes on
+    with it."""
     from bakeoff.record.store import folder_of, load_all
     from bakeoff.report import notes
     from bakeoff.report.document import Document, blocks, listed
     from bakeoff.report.groups import newest
     from bakeoff.report.pages import batch_curve, sweep
 
-    rows, held = newest(done.stored), load_all(folder)
-    parts = sweep.newest_tables(rows, held.current, done.finals, held.ceilings, runs=runs_option(folder))
+    shown, held = newest(done.stored), load_all(folder)
+    parts = sweep.newest_tables(shown, held.current, done.finals, held.ceilings, runs=runs_option(folder))
     where = folder_of(folder, done.stored[0].record) if done.stored else folder
-    kept = f"sweep {done.sweep}: {len(done.stored)} of {counted(len(plan.rows), 'variant')} recorded in {where}"
+    kept = f"sweep {done.sweep}: {len(done.stored)} of {counted(rows, 'variant')} recorded in {where}"
     took = [notes.spent(done.spent_s)] if done.spent_s else []
     missing = done.out_of_time if _measured(done) else None
     left_out = notes.out_of_time(missing, done.stored, resume) if missing else ()
     print_text("")
     ended = blocks(listed([*took, kept]), *left_out)
-    print_document(Document(done.sweep, (*parts, *batch_curve.sections(rows), *ended)))
+    print_document(Document(done.sweep, (*parts, *batch_curve.sections(shown), *ended)))
 
 
 def summary(done: "SweepResult") -> dict[str, object]:
@@ -221,7 +300,7 @@ def summary(done: "SweepResult") -> dict[str, object]:
     }
 
 
-def _resume_command(arguments: Sequence[str]) -> str:
+def resume_command(arguments: Sequence[str]) -> str:
     """Return the command, as a user types it, that runs what this one's budget left out."""
     if os.environ.get("MAKELEVEL"):
         return "make sweep RESUME=1, with your other settings as before (BUDGET as you like)"

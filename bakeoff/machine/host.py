@@ -206,6 +206,15 @@ def _version(distribution: str) -> str:
         return ""
 
 
+NODE = "BAKEOFF_NODE"
+"""Environment variable with the name of this node, where a driver on another one gave the order."""
+
+
+def node() -> str:
+    """The name of this node among others; "" where nobody named it."""
+    return os.environ.get(NODE, "")
+
+
 def load_average() -> float:
     return os.getloadavg()[0]
 

@@ -563,6 +563,8 @@ class Record:
     alone_span_s: tuple[float, float] | None = None
     """From when to when its worker had the machine to itself, in seconds since the sweep began; None in records that
     lack it."""
+    node: str = ""
+    """Name of the node that ran it, in a sweep over several; else ""."""
 
     @property
     def status(self) -> Status:

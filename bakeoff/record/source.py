@@ -201,7 +201,7 @@ def check_unchanged(name: str, source: UserSource) -> None:
 
 def file_hash(path: Path) -> str:
     """Hash of a Python file and what it imports of its own folder."""
-    return _content_hash(_code(path))
+    return _content_hash(code_of(path))
 
 
 def pipeline_hash(reference: str) -> str:
@@ -226,7 +226,7 @@ def content_hash(folder: Path) -> str:
     return _content_hash([(path.name, path) for path in sorted(folder.iterdir()) if path.is_file()])
 
 
-def _code(path: Path) -> Iterator[tuple[str, Path]]:
+def code_of(path: Path) -> Iterator[tuple[str, Path]]:
     """The file and what it imports of its own folder, each with its name there."""
     waiting, found = [path], dict[Path, str]()
     while waiting:

@@ -43,7 +43,7 @@ class Standings:
         """Any row of this subject."""
         median, interval = median_and_interval(record.latency) if record.latency is not None else ("", "")
         return Standing(
-            name=name_of(record),
+            name=f"{name_of(record)} on {record.node}" if record.node else name_of(record),
             status=record.status,
             reason=one_line(record.measurement.reason),
             median=median,

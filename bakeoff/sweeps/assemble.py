@@ -94,6 +94,7 @@ def make_record(
         monitored=watched.monitored,
         monitored_window_ns=watched.window_ns,
         objective=plan.request.objective,
+        node=host.node(),
     )
     return _checked_against_floor(_checked_against_phases(record, outcome))
 

@@ -94,7 +94,7 @@ class Opened:
 
     def finish(self) -> None:
         """Mark it as complete. Raises BakeoffError when that cannot be written."""
-        _save(self.cache, replace(self.state, finished=True))
+        write_state(self.cache, replace(self.state, finished=True))
 
 
 @contextmanager
@@ -126,7 +126,7 @@ def begin(key: str, name: str, runs: Path, cache: Path) -> SweepState:
     created = now()
     run = f"{created[:19].replace('-', '').replace(':', '')}-{digest([key, created, os.getpid()])[:6]}"
     state = SweepState(run, key, str(runs.resolve()), name, False, secrets.randbits(32))
-    _save(cache, state)
+    write_state(cache, state)
     return state
 
 
@@ -143,11 +143,7 @@ def measured_of(state: SweepState, runs: Path, cache: Path) -> Measured:
 
 def find_unfinished(key: str, name: str, runs: Path, cache: Path) -> SweepState:
     """Return the newest unfinished run of the plan with this key. Raises BakeoffError without one."""
-    states = []
-    for path in sorted((cache / FOLDER).glob("*.json"), reverse=True):
-        with contextlib.suppress(msgspec.MsgspecError, OSError):
-            states.append(msgspec.json.decode(path.read_bytes(), type=SweepState))
-    unfinished = [state for state in states if not state.finished and state.runs == str(runs.resolve())]
+    unfinished = [state for state in _states(runs, cache) if not state.finished]
     for state in unfinished:
         if state.key == key:
             return state
@@ -158,5 +154,20 @@ def find_unfinished(key: str, name: str, runs: Path, cache: Path) -> SweepState:
     raise BakeoffError(text, "nothing-to-resume")
 
 
-def _save(cache: Path, state: SweepState) -> None:
+def find_newest(key: str, runs: Path, cache: Path) -> SweepState | None:
+    """The newest run of the plan with this key, finished or not."""
+    return next((state for state in _states(runs, cache) if state.key == key), None)
+
+
+def _states(runs: Path, cache: Path) -> Iterator[SweepState]:
+    """Those of all runs that write to this folder, the newest first; one that cannot be read is left out."""
+    for path in sorted((cache / FOLDER).glob("*.json"), reverse=True):
+        with contextlib.suppress(msgspec.MsgspecError, OSError):
+            state = msgspec.json.decode(path.read_bytes(), type=SweepState)
+            if state.runs == str(runs.resolve()):
+                yield state
+
+
+def write_state(cache: Path, state: SweepState) -> None:
+    """Write what `--resume` needs. Raises BakeoffError where that cannot be written."""
     write_atomically(cache / FOLDER / f"{state.sweep}.json", msgspec.json.encode(state))

@@ -37,6 +37,7 @@ ORDER = (
     "live",
     "inspection",
     "tuned",
+    "cluster",
     "cli",
     "__main__",
 )

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from bakeoff.cli import ending_signals
 from bakeoff.plan.costs import Costs
 from bakeoff.plan.history import history_of
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process.alarm import alarm_waits
+from bakeoff.process.signals import ending_signals
 from bakeoff.sweeps.time_limit import TimeIsUpError, TimeLimit
 
 

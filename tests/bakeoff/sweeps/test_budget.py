@@ -17,7 +17,7 @@ from records import record
 from typer.testing import CliRunner, Result
 
 from bakeoff.cli import app
-from bakeoff.cli.sweep import _resume_command
+from bakeoff.cli.sweep import resume_command
 from bakeoff.machine import build_cache, paths
 from bakeoff.machine.identity import this_machine
 from bakeoff.plan import costs
@@ -484,9 +484,9 @@ class TestText:
         self, monkeypatch: pytest.MonkeyPatch, typed: list[str], said: str
     ) -> None:
         monkeypatch.delenv("MAKELEVEL", raising=False)
-        assert _resume_command(typed) == said
+        assert resume_command(typed) == said
         monkeypatch.setenv("MAKELEVEL", "1")
-        assert "make sweep RESUME=1" in _resume_command(typed)
+        assert "make sweep RESUME=1" in resume_command(typed)
 
 
 class TestCommand:

@@ -7,7 +7,7 @@ FAULTS: tuple[Fault, ...] = (
         "bring",
         "an edit of what a model's file imports of its folder goes unnoticed",
         "bakeoff/record/source.py",
-        "return _content_hash(_code(path))",
+        "return _content_hash(code_of(path))",
         'return _content_hash([("", path)])',
         ("tests/bakeoff/bring/test_source.py",),
     ),

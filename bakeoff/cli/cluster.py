@@ -1,0 +1,139 @@
+"""`bakeoff sweep --on ray`: orders for the nodes of a cluster, and the tables of what they measured."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bakeoff.cli.common import error_line, fail, print_json, say, warn
+from bakeoff.models.errors import BakeoffError
+
+if TYPE_CHECKING:
+    from bakeoff.cli.sweep import Manner
+    from bakeoff.cluster.driver import Swept
+    from bakeoff.plan.request import Request
+    from bakeoff.sweeps.resume import SweepState
+    from bakeoff.sweeps.run import SweepResult
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where a sweep runs."""
+
+    address: str
+    ship: bool
+
+
+def sweep_on_ray(requests: "Sequence[Request]", manner: "Manner", cluster: Cluster) -> tuple[dict[str, object], int]:
+    """Sweep components on the nodes of a cluster and print their tables; returns what is told of each as JSON, and the
+    exit code."""
+    from bakeoff.cli.progress import TerminalProgress
+    from bakeoff.cli.sweep import summary
+    from bakeoff.cluster.driver import carry_out, connected
+    from bakeoff.machine import paths
+    from bakeoff.sweeps.resume import write_state
+
+    code = paths.checkout() if cluster.ship else None
+    if cluster.ship and code is None:
+        raise BakeoffError("--ship: this is no checkout; run it in one, or install bakeoff on the nodes", "bad-option")
+    runs = paths.ensure_writable(manner.runs, "records")
+    cache = paths.ensure_writable(paths.cache_folder(), "caches")
+    interrupted, problem = False, None
+    with connected(cluster.address, code) as nodes:
+        device = requests[0].device or nodes.default_device()
+        begun = _begun([replace(request, device=device) for request in requests], manner, runs, cache)
+        try:
+            with TerminalProgress() as progress:
+                carry_out(nodes, [swept for _, swept in begun], runs, progress)
+        except KeyboardInterrupt:
+            interrupted = True
+        except BakeoffError as error:
+            problem = error
+    told: dict[str, object] = {}
+    codes = [0]
+    for state, swept in begun:
+        done = _done(swept, runs)
+        told[swept.order.request.component] = summary(done)
+        codes.append(_print(swept, done, manner, interrupted))
+        if swept.done is not None and not done.interrupted and done.out_of_time is None:
+            write_state(cache, replace(state, finished=True))
+    if problem is not None:
+        raise problem
+    if interrupted:
+        if manner.as_json:
+            print_json(told)
+        left = [swept.order.request.component for _, swept in begun if swept.done is None]
+        fail(f"interrupted; not run to the end: {', '.join(left)}; the same command with --resume goes on", 130)
+    return told, max(codes)
+
+
+def _begun(
+    requests: "Sequence[Request]", manner: "Manner", runs: Path, cache: Path
+) -> "list[tuple[SweepState, Swept]]":
+    """Orders with their states; those that `--resume` goes on with have what was measured before, and where.
+
+    Raises BakeoffError where all are finished, or none was begun.
+    """
+    from bakeoff.cluster.driver import Swept
+    from bakeoff.cluster.order import Order, files_of, own_code
+    from bakeoff.machine.files import digest
+    from bakeoff.record.codec import encode
+    from bakeoff.record.store import load_all
+    from bakeoff.sweeps.resume import begin, find_newest, find_unfinished
+
+    held, expected, orders = load_all(runs), own_code(), []
+    warn(held.problems)
+    for request in requests:
+        files = files_of(request.component)
+        key = digest([request, manner.sizes, files, expected])
+        orders.append((key, Order(request, "", 0, expected, manner.sizes, manner.note, files)))
+    newest = {key: find_newest(key, runs, cache) if manner.resume else None for key, _ in orders}
+    if manner.resume and all(state is None or state.finished for state in newest.values()):
+        find_unfinished(*next((key, order.request.component) for key, order in orders), runs, cache)
+    begun = []
+    for key, order in orders:
+        state = newest[key] or begin(key, order.request.component, runs, cache)
+        if state.finished:
+            say(f"{order.request.component} is finished: sweep {state.sweep}")
+            continue
+        rows = [entry.record for entry in held.current if entry.record.sweep == state.sweep]
+        known = [encode(record) for record in rows]
+        known += [encode(entry.record) for entry in held.comparisons if entry.record.sweep == state.sweep]
+        known += [encode(entry.record) for entry in held.ceilings]
+        order = replace(order, sweep=state.sweep, order_seed=state.order_seed, known=tuple(known))
+        begun.append((state, Swept(order, pinned=rows[0].node if rows else "")))
+    return begun
+
+
+def _done(swept: "Swept", runs: Path) -> "SweepResult":
+    """What the sweep leaves behind, by the records that the driver has."""
+    from bakeoff.record.store import load_all
+    from bakeoff.sweeps.run import SweepResult
+
+    held, order = load_all(runs), swept.order
+    ended = swept.done or SweepResult(order.sweep, (), (), objective=order.request.objective)
+    return replace(
+        ended,
+        stored=tuple(entry for entry in held.current if entry.record.sweep == order.sweep),
+        finals=tuple(entry for entry in held.comparisons if entry.record.sweep == order.sweep),
+    )
+
+
+def _print(swept: "Swept", done: "SweepResult", manner: "Manner", interrupted: bool) -> int:
+    """Print the tables of one order, and why it is not done where it is not; returns the exit code."""
+    from bakeoff.cli.pages import update_pages
+    from bakeoff.cli.sweep import exit_code, print_done, resume_command
+
+    component = swept.order.request.component
+    if done.stored:
+        if not manner.as_json:
+            print_done(done, max(swept.rows, len(done.stored)), manner.runs, resume_command(sys.argv[1:]))
+        update_pages(manner.runs, done.stored[0].record.variant.component)
+    if swept.done is None or done.interrupted:
+        if not interrupted:
+            where = f" on {swept.node}" if swept.node else ""
+            why = swept.problem or "the node's process was interrupted"
+            say(error_line(f"{component}{where}: {why}; the same command with --resume goes on", swept.code))
+        return 2
+    return exit_code(done, manner.strict)

@@ -1,0 +1,268 @@
+"""Sweeps on a cluster of Ray: each order is a task that owns a GPU, or all CPUs of a node, and carries out one sweep.
+
+Ray decides which node runs what. The driver measures nothing: it stores what the nodes report, as they report it.
+"""
+
+import logging
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bakeoff.cluster import relay
+from bakeoff.cluster.order import Order
+from bakeoff.models.errors import BakeoffError, ErrorCode
+from bakeoff.process.guard import CALLER
+from bakeoff.process.supervisor import Event
+from bakeoff.record.codec import decode
+from bakeoff.record.schema import Record
+from bakeoff.record.store import save
+from bakeoff.sweeps.progress import Progress, Running
+from bakeoff.sweeps.run import SweepResult
+
+NODE = ("-m", "bakeoff.cluster.node")
+"""Arguments of the Python that carries out an order."""
+_ADDRESS = "RAY_ADDRESS"
+_LOCAL = "local"
+_LOOK_S = 5.0
+"""After so many seconds of silence the driver looks whether the nodes that it waits for are there."""
+_CANCEL_S = 75.0
+"""In which cancelled tasks end; a node's process takes up to `relay._END_S` of them."""
+
+
+@dataclass(slots=True)
+class Swept:
+    """An order, and what came of it."""
+
+    order: Order
+    node: str = ""
+    """The one that carries it out, or did so last."""
+    rows: int = 0
+    done: SweepResult | None = None
+    """How the node's sweep ended, without its entries; None where it did not."""
+    problem: str = ""
+    """Why not."""
+    code: ErrorCode = ""
+    pinned: str = ""
+    """Node that measured rows of it before, to which it goes while that is there."""
+    _refused: str = ""
+    _running: dict[int, Running] = field(default_factory=dict)
+    _left_s: float | None = None
+
+
+@contextmanager
+def connected(address: str, code: Path | None) -> Iterator["Nodes"]:
+    """Connect to the cluster at `address`, $RAY_ADDRESS or one of this machine alone, which ends with the block.
+
+    `code` is a checkout that all nodes run instead of their own. Raises BakeoffError where Ray is not installed, or the
+    cluster cannot be joined.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        text = "--on ray: the library ray is not installed; run: pip install 'bakeoff[ray]'"
+        raise BakeoffError(text, "missing-library") from error
+    asked = address or os.environ.get(_ADDRESS, "") or _LOCAL
+    shipped = {"working_dir": str(code)} if code is not None else None
+    of_local: dict[str, Any] = {"include_dashboard": False} if asked == _LOCAL else {}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        ray.init(asked, runtime_env=shipped, log_to_driver=False, logging_level=logging.ERROR, **of_local)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        text = f"--on ray: the cluster at {asked} cannot be joined: {str(error).splitlines()[0]}"
+        raise BakeoffError(text, "missing-device") from error
+    for number, handler in handlers.items():  # ray's own would end this process at once
+        signal.signal(number, handler)
+    try:
+        yield Nodes(ray)
+    finally:
+        ray.shutdown()
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The nodes of a cluster."""
+
+    ray: Any
+    """The module."""
+
+    def named(self) -> dict[str, dict[str, Any]]:
+        """Those that are there, by name."""
+        return relay.named(self.ray.nodes())
+
+    def default_device(self) -> str:
+        return "cuda" if any(_has(node, "GPU") for node in self.named().values()) else "cpu"
+
+    def needs(self, device: str) -> dict[str, float]:
+        """What a task asks for: a GPU, or the CPUs of the largest node, so that it has that to itself.
+
+        Raises BakeoffError where no node has it.
+        """
+        name = "GPU" if device == "cuda" else "CPU"
+        most = max((_has(node, name) for node in self.named().values()), default=0.0)
+        if not most:
+            text = f"no node of the cluster has a {name} for Ray; start one with: ray start --num-{name.lower()}s=1"
+            raise BakeoffError(f"--device {device}: {text}", "missing-device")
+        return {"num_cpus": 0, "num_gpus": 1} if device == "cuda" else {"num_cpus": most}
+
+
+def _has(node: Mapping[str, Any], resource: str) -> float:
+    return float(node["Resources"].get(resource, 0.0))
+
+
+def carry_out(nodes: Nodes, orders: Sequence[Swept], runs: Path, progress: Progress) -> None:
+    """Have the nodes carry out these orders, store what they report in `runs`, and note how each ended.
+
+    Raises BakeoffError where it cannot be stored, and KeyboardInterrupt; all tasks are ended before that.
+    """
+    driver = _Driver(nodes, runs, progress)
+    try:
+        for swept in orders:
+            driver.submit(swept)
+        while driver.tasks:
+            driver.take()
+    finally:
+        driver.cancel()
+
+
+class _Driver:
+    """Tasks, and what is done with each of their lines."""
+
+    def __init__(self, nodes: Nodes, runs: Path, progress: Progress) -> None:
+        self._nodes, self._runs, self._progress = nodes, runs, progress
+        self.tasks: dict[Any, Swept] = {}
+        """By the generators of their lines."""
+        self._refused: dict[str, str] = {}
+        """Ids of nodes that are given no more orders, with their names."""
+        nodes.ray.cloudpickle.register_pickle_by_value(relay)
+        self._relay = nodes.ray.remote(relay.relay)
+
+    def submit(self, swept: Swept) -> None:
+        """Give the order to Ray, for the node that it is pinned to, or for any that is not refused."""
+        named = self._nodes.named()
+        only = {"ray.io/node-id": f"!in({', '.join(self._refused)})"} if self._refused else {}
+        pinned = named.get(swept.pinned)
+        if pinned is not None and pinned["NodeID"] not in self._refused:
+            only = {"ray.io/node-id": pinned["NodeID"]}
+        device = swept.order.request.device
+        task = self._relay.options(**self._nodes.needs(device), max_retries=0, label_selector=only)
+        self.tasks[task.remote(msgspec.json.encode(swept.order), NODE, CALLER)] = swept
+
+    def take(self) -> None:
+        """Wait for lines of any task, and take them."""
+        ray = self._nodes.ray
+        ready, _ = ray.wait(list(self.tasks), num_returns=1, timeout=_LOOK_S)
+        if not ready:
+            self._look()
+        for task in ready:
+            swept = self.tasks[task]
+            try:
+                lines = ray.get(next(task))
+            except StopIteration:
+                self._ended(task, "")
+            except ray.exceptions.RayError as error:
+                self._ended(task, _death(error))
+            else:
+                for line in lines:
+                    self._tell(swept, line)
+
+    def cancel(self) -> None:
+        """End all tasks, and wait until their nodes have ended what they started."""
+        ray = self._nodes.ray
+        for task in self.tasks:
+            ray.cancel(task, force=False)
+        if self.tasks:
+            ray.wait([task.completed() for task in self.tasks], num_returns=len(self.tasks), timeout=_CANCEL_S)
+        for task in self.tasks:
+            with suppress(ray.exceptions.RayError):
+                ray.cancel(task, force=True)
+
+    def _tell(self, swept: Swept, line: bytes) -> None:
+        """Do what a line says."""
+        kind, *raw = msgspec.json.decode(line, type=list[msgspec.Raw])
+        said = msgspec.json.decode(kind)
+        if said in ("stored", "result"):
+            entry = decode(bytes(raw[0]), f"what {swept.node} sent")
+            if said == "stored":
+                save(self._runs, entry)
+            elif isinstance(entry, Record):
+                self._progress.result(entry)
+            return
+        if said == "done":
+            swept.done = msgspec.json.decode(raw[0], type=SweepResult)
+            return
+        match said, *map(msgspec.json.decode, raw):
+            case "node", _, name:
+                swept.node = name
+            case "rows", count:
+                swept.rows = count
+            case "start", number, position, total, what:
+                swept._running[number] = self._progress.start(position, total, f"{what} on {swept.node}")
+            case "event", number, phase, detail:
+                swept._running[number].event(Event(phase, detail))
+            case "finish", number, status, text:
+                swept._running.pop(number).finish(status, text)
+            case "say", text:
+                self._progress.say(f"{swept.node}: {text}")
+            case "expect", seconds:
+                swept._left_s = seconds
+                known = [other._left_s for other in self.tasks.values() if other._left_s is not None]
+                self._progress.expect(max(known) if len(known) == len(self.tasks) else None)
+            case "refused", text:
+                swept._refused = text
+            case "failed", text, code:
+                swept.problem, swept.code = text, code
+            case "ended", code, last if not (swept.done or swept.problem or swept._refused):
+                text = last.splitlines()[-1] if last else "it wrote nothing"
+                if "No module named" in text:
+                    swept._refused = text
+                swept.problem = f"its process ended with exit code {code}: {text}"
+
+    def _ended(self, task: Any, death: str) -> None:
+        swept = self.tasks.pop(task)
+        for running in swept._running.values():
+            running.finish()
+        swept._running.clear()
+        if death and swept.done is None:
+            swept.problem = swept.problem or death
+        if swept._refused:
+            self._refuse(swept)
+
+    def _refuse(self, swept: Swept) -> None:
+        """Give no more orders to the node, and this one to another."""
+        node = self._nodes.named().get(swept.node)
+        self._progress.say(f"{swept.node} is refused: {swept._refused}")
+        swept._refused = swept.problem = ""
+        if node is not None:
+            self._refused[node["NodeID"]] = swept.node
+        if self._left(swept):
+            self.submit(swept)
+        else:
+            swept.problem = f"no node is left for it; refused: {', '.join(self._refused.values())}"
+
+    def _look(self) -> None:
+        """Give up the orders that no node is there for."""
+        for task, swept in [*self.tasks.items()]:
+            if not swept._running and not swept.node and not self._left(swept):
+                self._nodes.ray.cancel(task, force=False)
+                del self.tasks[task]
+                swept.problem = "no node is left for it"
+
+    def _left(self, swept: Swept) -> bool:
+        """Whether a node that is not refused has what the order asks for."""
+        name = "GPU" if swept.order.request.device == "cuda" else "CPU"
+        return any(_has(node, name) and node["NodeID"] not in self._refused for node in self._nodes.named().values())
+
+
+def _death(error: Exception) -> str:
+    """How a task ended that could not say so itself."""
+    kind = type(error).__name__
+    if kind in ("NodeDiedError", "WorkerCrashedError", "LocalRayletDiedError", "ObjectLostError"):
+        return "the node, or Ray's process there, died"
+    return f"{kind}: {str(error).splitlines()[0]}"

@@ -1,0 +1,50 @@
+"""Signals that end a command: they stop it as Ctrl-C does, so that workers end and their folders are removed."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+from bakeoff.process.alarm import raised_again
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass
+class Received:
+    """The signal that ended a command."""
+
+    number: int = 0
+    """0: none."""
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code as of a shell for a process that the signal ended (POSIX, 2.8.2)."""
+        return 128 + self.number
+
+
+@contextmanager
+def ending_signals() -> Iterator[Received]:
+    """Raise KeyboardInterrupt at SIGINT, SIGTERM and SIGHUP, which are ignored afterwards until the block ends.
+
+    A second signal would interrupt the clean-up; SIGKILL still ends the process. A signal that was ignored before, as
+    nohup(1) does with SIGHUP, stays ignored. Signals that come earlier are handled in bakeoff.__main__.
+    """
+    received = Received()
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        received.number = number
+        signal.setitimer(signal.ITIMER_REAL, 0)  # the alarm of a budget would interrupt the clean-up too
+        for each in handled:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    handled = [each for each in _ENDING if signal.getsignal(each) is not signal.SIG_IGN]
+    before = [signal.signal(each, stop) for each in handled]
+    try:
+        with raised_again(KeyboardInterrupt):
+            yield received
+    finally:
+        for each, handler in zip(handled, before, strict=True):
+            signal.signal(each, handler)

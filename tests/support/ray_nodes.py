@@ -1,0 +1,51 @@
+"""A cluster of Ray on this machine: `python ray_nodes.py FOLDER NAME ...` starts a node for each name.
+
+It prints the address. A line `kill NAME` or `add NAME` on stdin is done and answered; the end of stdin ends it. Each
+node has one CPU, which its processes are bound to, and caches, locks and a machine's identity of its own. `gpu-NAME`
+claims a GPU for Ray that it lacks.
+"""
+
+import os
+import sys
+from typing import Any
+
+from ray.cluster_utils import Cluster
+
+STORE_BYTES = 80 << 20
+
+
+def main(folder: str, names: list[str]) -> None:
+    """Start the nodes, and do what the lines on stdin say."""
+    cpus = sorted(os.sched_getaffinity(0))
+    head = {"num_cpus": 0, "node_name": "head", "include_dashboard": False, "object_store_memory": STORE_BYTES}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    nodes: dict[str, Any] = {}
+
+    def add(name: str) -> None:
+        place = f"{folder}/{name}"
+        own = {"CACHE": f"{place}/cache", "RUNS": f"{place}/runs", "LOCKS": f"{place}/locks", "MACHINE": name}
+        variables = {f"BAKEOFF_{key}": value for key, value in own.items()}
+        os.sched_setaffinity(0, {cpus[len(nodes) % len(cpus)]})
+        nodes[name] = cluster.add_node(
+            num_cpus=1,
+            num_gpus=int(name.startswith("gpu-")),
+            node_name=name,
+            env_vars=variables,
+            object_store_memory=STORE_BYTES,
+        )
+        os.sched_setaffinity(0, set(cpus))
+
+    try:
+        for name in names:
+            add(name)
+        print(cluster.address, flush=True)
+        for line in sys.stdin:
+            what, name = line.split()
+            add(name) if what == "add" else cluster.remove_node(nodes.pop(name), allow_graceful=False)
+            print("done", flush=True)
+    finally:
+        cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

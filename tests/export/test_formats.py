@@ -53,7 +53,12 @@ DECODERS = tuple(
     for name in ("image", "audio")
     for backend in ("onnxruntime/fp32", "openvino/bf16")
 )
-VARIANTS = (WINDOW, BLOCKS, STATE, PICTURE, MODELS, INT8, "matrix-vae:tiny.steady1/openvino/bf16@cpu", *DECODERS)
+OTHER_COMPILERS = (
+    "wm:tiny.step4/openvino/bf16@cpu",
+    "matrix-vae:tiny.steady1/openvino/bf16@cpu",
+    "matrix-vae:tiny.steady1/onnxruntime/fp32@cpu",
+)
+VARIANTS = (WINDOW, BLOCKS, STATE, PICTURE, MODELS, INT8, *OTHER_COMPILERS, *DECODERS)
 WARM = re.compile(r"^\w+ +first call \d+\.\d+ ms, median of (\d+) warm calls \d+\.\d+ ms$", re.MULTILINE)
 """A program's line in what the examples print; a single call would be cold."""
 

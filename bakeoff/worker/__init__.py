@@ -1,1 +1,1 @@
-"""The side that imports torch: one process for each job, started by bakeoff.process.supervisor and by nothing else."""
+"""Worker processes, the side that imports torch: one process a job, started only by bakeoff.process.supervisor."""

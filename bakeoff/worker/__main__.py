@@ -1,8 +1,8 @@
-"""Entry of a worker: read job.json from the working folder, run the job, write result.json there.
+"""Entry point of a worker process: reads job.json from the working folder, runs the job, writes result.json there.
 
-`python -P -m bakeoff.worker EVENTS COMMANDS`: the descriptors for reporting phases and for reading commands. Exceptions
-are caught here only: a BakeoffError becomes a refusal, a failed allocation an out-of-memory answer; any other one ends
-the process, which the parent records as a crash.
+Usage: `python -P -m bakeoff.worker EVENTS COMMANDS`. The arguments are file descriptors: one to report phases to the
+parent, one to read the parent's commands. A BakeoffError becomes a refusal, and a failed allocation an out-of-memory
+answer. Any other exception ends the process, which the parent records as a crash.
 """
 
 import gc
@@ -47,8 +47,10 @@ _RESERVE_BYTES = 256 << 20
 
 
 def _limit_memory(device: str, most: int = 0) -> None:
-    """Limit memory to what is free, so that an allocation fails before the kernel kills a process; on a CPU only,
-    because CUDA reserves more address space than such a limit allows."""
+    """On a CPU, limit this process's memory to what is free less a reserve, and to `most` bytes if `most` is not 0.
+
+    Allocations then fail before the kernel kills a process. CUDA reserves more address space than such a limit allows.
+    """
     if device == "cpu":
         free = host.available_bytes(device) - _RESERVE_BYTES
         limit = min(free, most or free)
@@ -77,7 +79,7 @@ def _device_of(job: Job) -> str:
 
 
 def _do(job: Job, report: Reporter, commands: int) -> Any:
-    """Import what a job of this kind needs, torch above all, and run it."""
+    """Import the function that does this kind of job (and with it torch), limit memory, and return its result."""
     module, _, name = job.DONE_BY.rpartition(".")
     function = getattr(import_module(f"bakeoff.worker.{module}"), name)
     _limit_memory(_device_of(job), job.memory_bytes if isinstance(job, VerifyJob) else 0)

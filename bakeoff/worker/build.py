@@ -1,4 +1,4 @@
-"""Builds a variant: prepares the module, has the last backend build an engine, and calls that once."""
+"""Builds a variant: prepares the module with all backends but the last, builds an engine with the last and calls it."""
 
 import json
 import time
@@ -42,25 +42,26 @@ class BuiltEngine:
     """One bound call for each set of inputs."""
     cost: BuildCost
     prepared: Prepared
-    """The module that the last backend was given, with what was changed in it."""
+    """The module passed to the last backend, and the changes that earlier backends made to it."""
     weights_bytes: int
-    """Stored bytes of that module's weights."""
+    """Bytes of that module's parameters and buffers as stored."""
     fallback: str | None
-    """What the build showed to run instead of the requested backend, as a noun phrase; None if nothing did."""
+    """What ran instead of the requested backend, as far as the build shows, as a noun phrase; None if nothing did."""
     runs_eagerly: bool
-    """The last backend runs the framework's operators by design."""
+    """True if the last backend runs the framework's operators one by one by design."""
     uses_inductor: bool
-    """One of the backends compiles with inductor by design."""
+    """True if one of the backends compiles with inductor by design."""
 
 
 def build_engine(
     job: MeasureJob, loaded: LoadedSubject, sets: Sequence[Mapping[str, Tensor]], trace: bool = False
 ) -> BuiltEngine:
-    """Prepare, build, bind every set of inputs and call the first once; all of this counts as the build's cost.
+    """Prepare the module, build the engine, bind every set of inputs and call the first; all this is the build's cost.
 
-    Where the job states that other builds run at the same time, the cost is its CPU time and not its seconds. The
-    module of `loaded` belongs to the variant from here on: it may be quantised in place, and its weights are freed
-    where the engine does not need them. Raises StageError with `build_failed`, or the status of the exception.
+    If the job states that other builds run at the same time, the cost has CPU seconds but no wall seconds. With
+    `trace`, build so that kernels can be traced. The module of `loaded` belongs to the variant from here on: it may be
+    quantised in place, and its weights are freed if the engine does not need them. Raises StageError with
+    `build_failed`, or with the status of the exception.
     """
     steps = [(resolve_backend(step.backend), step.options) for step in job.steps]
     pauses = _Pauses()
@@ -108,7 +109,7 @@ def build_engine(
 
 
 def _failed(error: Exception, module: nn.Module) -> StageError:
-    """A failed build; of a module that holds TorchScript it says so, which compilers' own errors hardly do."""
+    """Return the StageError of a failed build; its text names TorchScript if the module contains any."""
     status = status_of(error, "build_failed")
     scripts = [each.original_name for each in module.modules() if isinstance(each, torch.jit.ScriptModule)]
     if status != "build_failed" or not scripts:
@@ -118,8 +119,10 @@ def _failed(error: Exception, module: nn.Module) -> StageError:
 
 
 def _example(job: MeasureJob, loaded: LoadedSubject, sets: Sequence[Mapping[str, Tensor]]) -> Mapping[str, Tensor]:
-    """The inputs to build with: the first set, or where an axis with several sizes has the size 1 in it, those of the
-    largest size. torch specialises graphs on a size of 1."""
+    """Return the inputs to build with: the first set, or if a dynamic axis has size 1 in it, a set of the largest size.
+
+    torch specialises graphs on a size of 1.
+    """
     if all(axis.usual > 1 for axis in loaded.workload.axes):
         return sets[0]
     elements = [sum(spec.elements for spec in size.inputs) for size in loaded.workload.sizes]
@@ -128,12 +131,12 @@ def _example(job: MeasureJob, loaded: LoadedSubject, sets: Sequence[Mapping[str,
 
 
 def _cpu_s() -> float:
-    """CPU seconds so far of this process and of all that it started."""
+    """Return the CPU seconds used so far by this process and all processes that it started."""
     return time.process_time() + helper_cpu_s()
 
 
 class _Pauses:
-    """Adds up the time of contexts that do not count as a build's."""
+    """Sums the wall and CPU time of contexts whose work does not count as part of a build."""
 
     def __init__(self) -> None:
         self.wall_s = 0.0
@@ -151,7 +154,7 @@ class _Pauses:
 
 @dataclass(frozen=True, slots=True)
 class _BuildTime:
-    """Cost of a build, without its pauses."""
+    """Wall and CPU time of a build, without its pauses."""
 
     wall_s: float
     cpu_s: float
@@ -176,7 +179,7 @@ def _cost(
 
 
 def build_context(job: MeasureJob, loaded: LoadedSubject, trace: bool = False) -> BuildContext:
-    """Return the facts that a backend builds for; the work folder is this worker's own."""
+    """Return the context to build in: variant, device, dtype and folders. The work folder is the current folder."""
     return BuildContext(
         variant=job.variant,
         device=job.subject.device,
@@ -192,7 +195,7 @@ def build_context(job: MeasureJob, loaded: LoadedSubject, trace: bool = False) -
 
 
 def prepare(steps: _Steps, module: nn.Module, inputs: Mapping[str, Tensor], context: BuildContext) -> Prepared:
-    """Return the module after every backend that prepares it, in order, with all that they changed."""
+    """Prepare the module with each of these backends in order; return the final module and all their changes."""
     prepared = Prepared(module)
     for backend, options in steps:
         assert backend.prepare is not None, "the plan refuses a backend that cannot prepare in this position"
@@ -210,7 +213,7 @@ def prepare(steps: _Steps, module: nn.Module, inputs: Mapping[str, Tensor], cont
 
 
 def free_weights(module: nn.Module) -> None:
-    """Drop a module's parameters and buffers; those that an engine also references stay alive, and TorchScript's."""
+    """Drop a module's parameters and buffers, but not TorchScript's; any that an engine also references stay alive."""
     for part in module.modules():
         if isinstance(part, torch.jit.ScriptModule):  # holds them in C++
             continue
@@ -228,7 +231,10 @@ def _build_last(
 
 
 def _keep(note: Path, save: Callable[[], Mapping[str, Any]], pauses: "_Pauses") -> None:
-    """Note how the engine that was just built is opened; without room for its files, later builds build."""
+    """Keep the engine that was just built: call `save`, and write the values that it returns to `note`, untimed.
+
+    An error, such as a full disk, is ignored: later builds then build again.
+    """
     with pauses.pause(), suppress(OSError, BakeoffError):
         write_atomically(note, encode_json(save()))
 
@@ -236,7 +242,7 @@ def _keep(note: Path, save: Callable[[], Mapping[str, Any]], pauses: "_Pauses") 
 def _open_kept(
     note: Path, backend: Backend, options: Mapping[str, Any], inputs: Mapping[str, Tensor], context: BuildContext
 ) -> Engine | None:
-    """Return the engine that an earlier build kept; None where there is none, or its files are damaged."""
+    """Return the engine that an earlier build kept; None if there is none, or if its files cannot be opened."""
     if backend.open is None or not note.exists():
         return None
     with suppress(Exception):
@@ -250,11 +256,12 @@ def check_quantisation(
     before_bytes: Mapping[str, int],
     after_bytes: Mapping[str, int],
 ) -> tuple[Prepared, str | None]:
-    """`prepared` with the layers that did not shrink listed as skipped, and what ran instead of a quantised module.
+    """Return `prepared`, with layers that did not shrink listed as skipped, and what ran instead of a quantised module.
 
-    `before_bytes` and `after_bytes` are `layer_bytes` of the module before and after its preparation. The second value
-    is None where something was quantised. A preparation that inserts nodes may leave the weights as they are until the
-    build, so their size is not checked for it.
+    `before_bytes` and `after_bytes` are `layer_bytes` of the module before and after its preparation.
+    `quantised_by_build` maps the layers or nodes that the build itself quantised to their methods. The second value is
+    a noun phrase, or None if something was quantised. A preparation that inserts nodes may leave the weights as they
+    are until the build, so sizes are not checked for it.
     """
     names = list(prepared.quantised)
     unchanged = layers_not_smaller(names, before_bytes, after_bytes) if prepared.shrinks_weights else []
@@ -265,19 +272,19 @@ def check_quantisation(
 
 
 def layer_bytes(module: nn.Module) -> dict[str, int]:
-    """Stored bytes of each layer by its name; of the whole module by ""."""
+    """Return the stored bytes of each submodule by name; those of the whole module have the name ""."""
     return {name: memory.stored_bytes(part) for name, part in module.named_modules()}
 
 
 def layers_not_smaller(
     names: Iterable[str], before_bytes: Mapping[str, int], after_bytes: Mapping[str, int]
 ) -> list[str]:
-    """Return the named layers that take as many bytes as before, or more; names of no layer are left out."""
+    """Return which of `names` take at least as many bytes as before. Names that are not layers are left out."""
     return [name for name in names if name in before_bytes and after_bytes.get(name, 0) >= before_bytes[name]]
 
 
 def mark_skipped(prepared: Prepared, layers: Iterable[str]) -> Prepared:
-    """The same preparation with some layers listed as skipped instead of quantised."""
+    """Return `prepared` with these layers listed as skipped instead of quantised."""
     unchanged = list(layers)
     quantised = {name: how for name, how in prepared.quantised.items() if name not in unchanged}
     skipped = {**prepared.skipped, **dict.fromkeys(unchanged, "takes as many bytes as before")}
@@ -285,10 +292,10 @@ def mark_skipped(prepared: Prepared, layers: Iterable[str]) -> Prepared:
 
 
 def nothing_quantised(prepared: Mapping[str, str], built: Mapping[str, str], shrank: bool) -> str | None:
-    """Return what ran instead of a quantised module, as a noun phrase; None where something was quantised.
+    """Return what ran instead of a quantised module, as a noun phrase; None if something was quantised.
 
-    A backend that prepares must name layers, and the module's weights must have become smaller; a backend that
-    quantises in its own build must name nodes.
+    `prepared` and `built` map the layers or nodes that the preparation and the build quantised to their methods. One of
+    them must name something. If the preparation does, the module's weights must have become smaller too (`shrank`).
     """
     if not prepared and not built:
         return "the unquantised module: no layer was quantised"

@@ -1,8 +1,8 @@
-"""The one cast of modules: which dtype each parameter and buffer has in a variant, a reference or an artifact.
+"""Casts modules: decides the dtype of each parameter and buffer in a variant, a reference or an artifact.
 
 `torch.nn.Module.to(dtype)` casts complex tensors to a real dtype, which drops their imaginary parts with no more than a
-warning (pytorch#46374, pytorch#95337), and rounds what its author keeps in fp32. Here complex tensors stay complex, and
-pinned ones stay as wide as they were given.
+warning (pytorch#46374, pytorch#95337), and rounds tensors that their author keeps in fp32. Here complex tensors stay
+complex, and pinned tensors become no narrower than they were loaded, and no narrower than fp32.
 """
 
 import re
@@ -16,35 +16,36 @@ from torch import Tensor, nn
 from bakeoff.worker.torch_flags import TORCH_DTYPES
 
 _STORED_BYTES = 1
-"""Size of floating dtypes that values are only stored in (float8); code that computes with them casts them itself."""
+"""Bytes of storage-only dtypes (float8), which are not cast: code that computes with them casts them itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class GivenDtypes:
-    """The dtypes that a module's floating and complex tensors were given with, and those that half precision leaves."""
+    """Original dtypes of a module's floating and complex tensors, and the names of tensors that stay fp32 or wider."""
 
     tensors: Mapping[str, torch.dtype]
     """Dtypes by name of the parameter or buffer."""
     pinned: frozenset[str]
+    """Names of parameters and buffers that no cast makes narrower than originally, or than fp32."""
 
     def rounds(self, dtype: str) -> bool:
-        """Return whether a cast to `dtype` loses values, so that the given ones need another load."""
+        """Return whether a cast to `dtype` loses precision, so that the original values need another load."""
         return any(
             dtype_of(own, dtype, name in self.pinned).itemsize < own.itemsize for name, own in self.tensors.items()
         )
 
 
 def named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """All parameters and buffers with their names, shared ones under each."""
+    """Yield all parameters and buffers with their names; a shared tensor comes once under each of its names."""
     yield from module.named_parameters(remove_duplicate=False)
     yield from module.named_buffers(remove_duplicate=False)
 
 
 def given_dtypes(module: nn.Module, keep_fp32: Collection[str] = ()) -> GivenDtypes:
-    """Return the dtypes of a module as it was given.
+    """Record the dtypes of a module as it was loaded.
 
-    Pinned are tensors that are wider than most of the module's weights, and those below a part named in `keep_fp32`: a
-    name or a path of modules or tensors anywhere in the tree, as `norm` or `blocks.0.table`.
+    Pinned are tensors that are wider than the dtype of most of the module's elements, and tensors in a part named in
+    `keep_fp32`: the name or path of a module or tensor anywhere in the tree, such as `norm` or `blocks.0.table`.
     """
     tensors = {name: one.dtype for name, one in named_tensors(module) if one.is_floating_point() or one.is_complex()}
     usual = usual_dtype(one for _, one in named_tensors(module))
@@ -53,12 +54,12 @@ def given_dtypes(module: nn.Module, keep_fp32: Collection[str] = ()) -> GivenDty
 
 
 def is_part(name: str, parts: Collection[str]) -> bool:
-    """Return whether the tensor of this name is one of these parts, or below one."""
+    """Return whether the tensor of this name is one of these parts, or lies inside one."""
     return any(re.search(rf"(^|\.){re.escape(part)}(\.|$)", name) for part in parts)
 
 
 def usual_dtype(tensors: Iterator[Tensor]) -> torch.dtype | None:
-    """Return the floating dtype of most elements; None where there is none."""
+    """Return the floating dtype that most elements have; None if no tensor is floating."""
     elements: Counter[torch.dtype] = Counter()
     for one in tensors:
         if one.is_floating_point():
@@ -67,12 +68,12 @@ def usual_dtype(tensors: Iterator[Tensor]) -> torch.dtype | None:
 
 
 def is_wider(own: torch.dtype, usual: torch.dtype) -> bool:
-    """Return whether a floating dtype has more bytes than another one."""
+    """Return whether `own` is a floating dtype with more bytes an element than `usual`."""
     return own.is_floating_point and own.itemsize > usual.itemsize
 
 
 def dtype_of(own: torch.dtype, dtype: str, pinned: bool = False) -> torch.dtype:
-    """Return the dtype, in a variant of `dtype` (one of models.types.DTYPES or fp64), of a tensor given as `own`."""
+    """Return the dtype of a tensor loaded as `own` in a variant of `dtype` (one of models.types.DTYPES, or fp64)."""
     if dtype == "given" or not (own.is_floating_point or own.is_complex) or own.itemsize == _STORED_BYTES:
         return own
     if own.is_complex:
@@ -82,7 +83,7 @@ def dtype_of(own: torch.dtype, dtype: str, pinned: bool = False) -> torch.dtype:
 
 
 def cast_module(module: nn.Module, given: GivenDtypes, dtype: str, device: str) -> nn.Module:
-    """Cast and move all tensors of the module in place; returns it. A cast to half precision cannot be undone."""
+    """Cast and move all tensors of the module in place, and return it. A cast to half precision cannot be undone."""
     names = {
         id(one): (name, one) for name, one in named_tensors(module)
     }  # with the tensor, so that its id stays its own

@@ -1,4 +1,4 @@
-"""A variant that was built, proved and checked, and the proof of its record: what a measurement and a comparison share.
+"""Builds, proves and checks a variant, and makes the proof for its record; measurements and comparisons both use it.
 
 The proof is the engine's own statement, compared with the operators that a call dispatched.
 """
@@ -44,7 +44,7 @@ class CheckedVariant:
     reference: Reference
     watch: OutputWatch
     differences: list[list[Difference]]
-    """For each comparison so far, each output against its reference."""
+    """Difference of each output from its reference, one list for each comparison so far."""
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -53,9 +53,10 @@ class CheckedVariant:
 
 
 def with_failures(job: MeasureJob, report: Report, action: Callable[[LoadedSubject], _Made]) -> _Made | Measurement:
-    """Load the job's subject and run `action`; an exception of the variant's own code becomes a measurement's status.
+    """Load the job's subject, and run `action` on it with torch's flags set; return the action's result.
 
-    Raises BakeoffError where the request itself is wrong (a bad checkpoint).
+    If the variant's own code fails, return a measurement with its status and reason instead. Raises BakeoffError if the
+    request itself is wrong (a bad checkpoint).
     """
     report("weights")
     loaded = load_subject(job.subject)
@@ -75,9 +76,9 @@ def with_failures(job: MeasureJob, report: Report, action: Callable[[LoadedSubje
 
 
 def build_and_check(job: MeasureJob, loaded: LoadedSubject, report: Report) -> CheckedVariant:
-    """Build and prove the job's variant, and compare two calls of each set of inputs with the reference.
+    """Build and prove the job's variant, and compare two calls on each set of inputs with the reference.
 
-    Raises StageError where the variant's own code fails.
+    Raises StageError if the variant's own code fails, or if its reference cannot be used.
     """
     device = job.subject.device
     reference, watch = _reference(job, loaded)
@@ -94,7 +95,10 @@ def build_and_check(job: MeasureJob, loaded: LoadedSubject, report: Report) -> C
 
 
 def _reference(job: MeasureJob, loaded: LoadedSubject) -> tuple[Reference, OutputWatch]:
-    """Read before any code of the variant is imported, so that it cannot change what it is checked against."""
+    """Read the reference before any code of the variant is imported, so that such code cannot change it.
+
+    Raises StageError with `crashed` for damaged files, and with `unsupported` if even eager is wrong in this dtype.
+    """
     files = ReferenceFiles(Path(job.reference_folder), job.reference_hashes)
     try:
         reference = Reference(files, loaded, job.dtype, job.quantisation)
@@ -109,7 +113,10 @@ def _reference(job: MeasureJob, loaded: LoadedSubject) -> tuple[Reference, Outpu
 
 
 def _compare_two_calls(checked: CheckedVariant, index: int, call: Call, device: str) -> list[list[Difference]]:
-    """Both calls' outputs against the reference; outputs that change after the first call count as not comparable."""
+    """Call twice on set `index`, and compare the outputs of both calls with the reference.
+
+    If the first call's outputs change after it has returned, they count as not comparable.
+    """
     kept = checked.inputs
     outputs, changed, again = call_stage(lambda: call_twice(call, lambda: synchronise(device), kept))
     first = checked.reference.differences(index, outputs)
@@ -120,11 +127,11 @@ def _compare_two_calls(checked: CheckedVariant, index: int, call: Call, device: 
 
 
 def final_proof(checked: CheckedVariant, ran: Dispatched) -> ProofRecord:
-    """Prove the engine again after its last call, and compare that call's operators with eager's.
+    """Prove the engine again after its last call, and compare the operators of a call (`ran`) with eager's.
 
     `fell_back` is the first of these that applies: what the build showed; what the engine stated after its first call,
-    then after its last; a graph that inductor compiled for a backend that does not use inductor; what ran instead of
-    what was prepared; eager's operators, for most of the work, in the call of a backend that compiles.
+    then after its last; a graph that inductor compiled although no backend uses inductor; what ran instead of the
+    prepared module; eager's operators doing most of the work of a call although the backend compiles.
     """
     built = checked.built
     final = call_stage(built.engine.prove)
@@ -140,7 +147,10 @@ def final_proof(checked: CheckedVariant, ran: Dispatched) -> ProofRecord:
 
 
 def left_findings(checked: CheckedVariant, proof: ProofRecord, ran: Dispatched, call_ns: float) -> list[Finding]:
-    """Find what a compiler left to PyTorch's kernels; on a CPU alone, where the host's times are those of the work."""
+    """Return a finding on operators that the compiler left to PyTorch's kernels, by their share of a call of `call_ns`.
+
+    Only on a CPU, where the host's times are those of the work.
+    """
     if proof.fell_back or checked.built.runs_eagerly or not _on_cpu(checked):
         return []
     shares = ", ".join(f"{name} {share:.0%}" for name, share in left_to_aten(ran, call_ns / 1000).items())
@@ -153,18 +163,21 @@ def _on_cpu(checked: CheckedVariant) -> bool:
 
 
 def ran_instead(prepared: Prepared, names: Iterable[str], complete: bool) -> str:
-    """Return what a call ran instead of what was prepared, by the names of what ran; "" if nothing shows that."""
+    """Return what a call ran instead of the prepared module, as a noun phrase; "" if nothing shows that.
+
+    `names` are operators and kernels that ran. With `complete`, nothing else ran.
+    """
     ran = Ran(frozenset(names), complete)
     return next(filter(None, (check(ran) for check in prepared.ran_instead)), "")
 
 
 def first_proof(checked: CheckedVariant) -> ProofRecord:
-    """Return the proof as it stands after the build, with neither recompiles nor dispatched operators."""
+    """Return the proof record as it stands after the build, still without recompiles and dispatched operators."""
     return _proof_record(checked, checked.built.fallback or checked.proof.fell_back, ())
 
 
 def with_precision(job: MeasureJob, proof: ProofRecord, parity: Parity, checked: CheckedVariant) -> ProofRecord:
-    """The proof; it gets `fell_back` where a quantised fp32 variant is as exact as eager: nothing was quantised."""
+    """Return the proof, as fallen back if a quantised fp32 variant is as exact as eager: nothing was quantised then."""
     if job.quantisation and job.dtype == "fp32" and not proof.fell_back and checked.reference.as_exact_as_eager(parity):
         text = "full precision: the error is no larger than plain eager's, too small for a quantised computation"
         return replace(proof, fell_back=text)
@@ -174,7 +187,7 @@ def with_precision(job: MeasureJob, proof: ProofRecord, parity: Parity, checked:
 def _proof_record(
     checked: CheckedVariant, fallback: str, recompiles: Sequence[str], ran: Dispatched | None = None
 ) -> ProofRecord:
-    """The engine's statement as records store it; `fallback` is a noun phrase for what ran instead, "" for nothing."""
+    """Return the engine's statement as records store it; `fallback` is a noun phrase for what ran instead, or ""."""
     proof, prepared = checked.proof, checked.built.prepared
     facts: dict[str, Scalar] = {**prepared.facts, **proof.facts}
     if ran is not None:

@@ -1,7 +1,7 @@
 """One side of a comparison: builds and checks a variant, then times blocks of calls on command.
 
-Between two blocks it waits in read(2). A block is reported only after all threads of the process have stopped spinning,
-and with each block goes the CPU time that the process used while it should have been idle.
+Between two blocks it waits in read(2). It reports a block only after all threads of the process have stopped spinning,
+with the CPU time that the process used before the block, while it should have been idle.
 """
 
 import time
@@ -30,18 +30,17 @@ from bakeoff.worker.subject import LoadedSubject
 from bakeoff.worker.torch_flags import settings
 
 _WARM_UP_S = 0.2
-"""At least. In half of 233 stored rows the last calls of a warm-up of a second differ from the row's median by -1.9 to
-+1.6 %; had it lasted for 0.2 s and until it was steady, by -1.9 to +1.8 %."""
+"""Shortest warm-up. In half of 233 stored rows the last calls of a warm-up of one second differ from the row's median
+by -1.9 to +1.6 %; after a warm-up of at least 0.2 s that ends once times are steady, by -1.9 to +1.8 %."""
 OF_ALL_SIDES = ("energy_j", "gpu_watched_s")
-"""Facts of the GPU that the other sides' calls, which run in between, are part of."""
+"""Facts of the GPU that include the other sides' calls, which run in between."""
 
 
 def serve_blocks(job: CompareJob, report: Reporter, commands: int) -> Measurement:
-    """Build and check, warm up in its turn, report `ready` with the nanoseconds of a call, then time blocks until told
-    to stop.
+    """Build and check, wait for the turn, warm up, report `ready` with the time of a call, then time blocks on command.
 
-    `commands` is the descriptor that the parent writes to: a line for its turn, then a number of calls a line, or
-    `stop`. The measurement has no clocks: the samples went with the blocks.
+    `commands` is the descriptor that the parent writes to: a line for the turn, then a number of calls a line, and
+    `stop` at the end. The returned measurement has no clocks: the samples were sent with the blocks.
     """
     return with_failures(job.measure, report, lambda loaded: _serve(job, loaded, commands, report))
 
@@ -106,9 +105,9 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
 def _run_blocks(
     queued: bool, checked: CheckedVariant, config: TimingConfig, watch: GpuWatch, commands: int, report: Reporter
 ) -> None:
-    """Time, for each number read, that many calls after an untimed one that refills the caches; until `stop` or EOF.
+    """For each number read, time that many calls after an untimed one that refills the caches; end at `stop` or EOF.
 
-    Each call is a sample of its own or, `queued`, all of them together are one.
+    Each call is a sample of its own. If `queued`, all calls of a block run without a wait and are one sample together.
     """
     calls, count = checked.built.calls, 0
     idle_since = time.process_time()

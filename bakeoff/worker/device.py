@@ -1,7 +1,7 @@
-"""The measured device: its runtime's memory, its caches, and what NVML tells of a GPU while calls are timed.
+"""The measured device: memory of its runtime, flushing of its L2 cache, and a GPU's state by NVML during timing.
 
-Counters are read at both ends of the timed window, everything else between its segments, when no call is timed. After
-the window the GPU is idle and its clocks, power and throttle reasons are others.
+Counters are read at both ends of the timed window, other values between its segments, while no call is timed. Values
+read after the window would be those of an idle GPU, with other clocks, power and throttle reasons.
 """
 
 import os
@@ -24,15 +24,15 @@ from bakeoff.worker.subject import LoadedSubject, synchronise
 
 _MANY = 16
 _LEAST_WEIGHT_BYTES = 1
-"""Size of a weight in int8 or fp8: the smallest that rows of a sweep usually store."""
+"""Bytes of a weight in int8 or fp8, the smallest that rows of a sweep usually store."""
 _LEAST_SHARE = 0.01
-"""Share of the window that a limit must have held the clocks down for, by the driver's counters, to be reported."""
+"""A limit is reported if it held the clocks down for more than this share of the window, by the driver's counters."""
 
 
 def context_bytes(device: str) -> int:
-    """Start the device's runtime and return the device memory that its context takes; 0 on a CPU.
+    """Start the device's runtime and return the bytes of device memory that its context takes; 0 on a CPU.
 
-    Where NVML does not list this process, it is what the whole GPU has in use more than before.
+    If NVML does not list this process, the growth of the whole GPU's memory in use is returned.
     """
     if device == "cpu":
         return 0
@@ -48,7 +48,7 @@ def context_bytes(device: str) -> int:
 
 
 def held_bytes(device: str) -> int:
-    """Bytes in use now: by this process on the host, and on CUDA also by any process on the device."""
+    """Return the bytes in use now: of this process on the host, plus on CUDA those of all processes on the device."""
     if device == "cpu":
         return memory.used_bytes()
     free, total = torch.cuda.mem_get_info()
@@ -56,11 +56,12 @@ def held_bytes(device: str) -> int:
 
 
 def cache_flush(device: str, loaded: LoadedSubject) -> Callable[[], None] | None:
-    """A function that empties the L2 cache of a GPU; None on a CPU, or where the weights are many times the L2's size.
+    """Return a function that empties the GPU's L2 cache; None on a CPU, or if the weights are over 16 times as large.
 
-    Of weights somewhat larger than the L2 a part is still there from the call before, so that a call may take less than
-    its floor by traffic. Of sixteen times its size that is 6 % at most; copies reach about 90 % of the bandwidth. It is
-    decided by the weights that a call reads, in the fewest bytes, so that all rows of a workload are timed alike.
+    If the weights are only somewhat larger than the L2, a part of them stays cached from call to call, so that a call
+    may take less than its floor by memory traffic. At sixteen times the size this part is 6 % at most; copies reach
+    about 90 % of the bandwidth. The weights that a call reads count as one byte each, so that all rows of a workload
+    are timed alike.
     """
     if device == "cpu":
         return None
@@ -83,12 +84,12 @@ class GpuState:
     throttled: tuple[str, ...] = ()
     """Limits that lowered the clocks and make a row unstable."""
     capped: bool = False
-    """True if it was at its power cap."""
+    """True if the GPU was at its power cap."""
     other_processes: tuple[int, ...] = ()
-    """Ids of processes on it that another parent started."""
+    """Ids of processes on the GPU that this sweep did not start."""
 
     def alarms(self) -> list[Finding]:
-        """Findings that make the numbers measured in this state unfit to be ranked."""
+        """Return the findings that make numbers measured in this state unfit to be ranked."""
         found = []
         if self.throttled:
             text = f"the GPU was throttled in the timed window: {', '.join(self.throttled)}"
@@ -101,17 +102,17 @@ class GpuState:
 
 @dataclass(slots=True)
 class GpuWatch:
-    """Collects what NVML tells of one GPU; without one, on a CPU or without a driver, nothing."""
+    """Collects NVML's readings of one GPU; collects nothing without one, on a CPU or without a driver."""
 
     gpu: Gpu | None = None
     _before: Mapping[str, int] = field(default_factory=dict)
     _started: float = 0.0
     _seen: dict[str, list[int]] = field(default_factory=dict)
-    """Each answer by its name."""
+    """Readings by name."""
     _others: set[int] = field(default_factory=set)
 
     def begin(self) -> None:
-        """Start a window: forget what was read before, and read the counters."""
+        """Start a window: forget earlier readings, and read the counters."""
         self._seen.clear()
         self._others.clear()
         self._before, self._started = self._counters(), time.monotonic()
@@ -170,7 +171,7 @@ class GpuWatch:
         return GpuState(facts, tuple(throttled), capped, tuple(sorted(self._others)))
 
     def _counters(self) -> dict[str, int]:
-        """Totals of the driver since it was loaded, as far as NVML tells them."""
+        """Return the driver's totals since it was loaded (energy in mJ, throttled time in ns), as far as known."""
         if self.gpu is None:
             return {}
         library = self.gpu.library
@@ -186,16 +187,16 @@ class GpuWatch:
 
 @contextmanager
 def watching(device: str) -> Iterator[GpuWatch]:
-    """A watch of the GPU that torch uses; one that tells nothing on a CPU, or where NVML does not know the GPU."""
+    """Yield a watch of the GPU that torch uses; it collects nothing on a CPU, or if NVML does not know the GPU."""
     with nullcontext() if device == "cpu" else open_gpu(memory.device_uuid()) as gpu:
         yield GpuWatch(gpu)
 
 
 def foreign_processes(found: Sequence[int], own: int, parent_of: Callable[[int], int]) -> tuple[int, ...]:
-    """Return the processes on a GPU that our sweep did not start: their parent is not that of process `own`.
+    """Return the processes on a GPU that our sweep did not start: their parent is not the parent of process `own`.
 
-    Both workers of a comparison have one parent. A container may list ids of another namespace: where `own` is not
-    among `found`, nothing is known and the result is empty.
+    `found` are the ids of all processes on the GPU. All workers of a comparison have the same parent. In a container,
+    NVML may list ids of another namespace: if `own` is not among `found`, nothing is known and the result is empty.
     """
     if own not in found:
         return ()
@@ -204,7 +205,7 @@ def foreign_processes(found: Sequence[int], own: int, parent_of: Callable[[int],
 
 
 def _parent_of_worker(pid: int) -> int:
-    """Return the process that started a worker's guard; 0 for a process that has ended or has no grandparent."""
+    """Return the id of the process that started a worker's guard; 0 if `pid` has ended or has no grandparent."""
     with suppress(psutil.Error):
         parents = psutil.Process(pid).parents()
         return parents[1].pid if len(parents) > 1 else 0

@@ -1,4 +1,7 @@
-"""The status that an exception of a variant's code gives its row; without torch, which may be what fails to import."""
+"""Decides the status that an exception of a variant's code gives its row.
+
+It does not import torch, which may be what fails to import.
+"""
 
 import re
 import traceback
@@ -16,7 +19,7 @@ T = TypeVar("T")
 _MEMORY_TEXTS = re.compile(
     r"can't allocate memory|failed to allocate (memory|\d+ bytes)|out ?of ?memory|bad_alloc|bad allocation|alloc_failed"
 )
-"""Texts of torch, C++ (passed on by ONNX Runtime and OpenVINO), OpenVINO itself and cuBLAS, in lower case."""
+"""Out-of-memory messages of torch, C++ (via ONNX Runtime and OpenVINO), OpenVINO itself and cuBLAS, in lower case."""
 
 
 class StageError(Exception):
@@ -29,7 +32,7 @@ class StageError(Exception):
 
     @property
     def reason(self) -> str:
-        """The first line of the exception; with its class unless it is a BakeoffError, whose text is for users."""
+        """The exception's class and first line; of a BakeoffError, whose text is for users, without the class."""
         line = first_line(self.error)
         return line.partition(": ")[2] if isinstance(self.error, BakeoffError) else line
 
@@ -48,7 +51,7 @@ class UncheckedError(StageError):
 
 @contextmanager
 def checking(check: str) -> Iterator[None]:
-    """Raise UncheckedError with the name of this check where it runs out of memory."""
+    """Run a check within this context; raise UncheckedError with its name if it runs out of memory."""
     try:
         yield
     except Exception as error:
@@ -59,8 +62,11 @@ def checking(check: str) -> Iterator[None]:
 
 @contextmanager
 def users_code(what: str) -> Iterator[None]:
-    """Run what a user wrote: what it raises becomes a BakeoffError with its message and last line, and its traceback
-    goes to stderr. A failed allocation passes through."""
+    """Run a user's code within this context; turn what it raises into a BakeoffError with its message and last line.
+
+    `what` names the code in the message. The traceback goes to stderr. A BakeoffError or a failed allocation passes
+    through unchanged.
+    """
     try:
         yield
     except BakeoffError:
@@ -73,7 +79,7 @@ def users_code(what: str) -> Iterator[None]:
 
 
 def call_stage(action: Callable[[], T]) -> T:
-    """Run something with a built engine. Raises StageError with `call_failed`, or the status of the exception."""
+    """Return `action()`, which uses a built engine. Raises StageError with `call_failed`, or the exception's status."""
     try:
         return action()
     except Exception as error:
@@ -91,8 +97,11 @@ def status_of(error: BaseException, otherwise: Status) -> Status:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return what a compiler raised where torch.compile wrapped it, whose text is then two levels of class names first
-    (torch/_dynamo/exc.py, BackendCompilerFailed and InductorError); else the exception itself."""
+    """Return the exception that a compiler raised, without torch.compile's wrappers; any other exception as it is.
+
+    The text of a wrapper begins with two levels of class names (torch/_dynamo/exc.py, BackendCompilerFailed and
+    InductorError).
+    """
     inner = getattr(error, "inner_exception", None)
     return cause_of(inner) if isinstance(inner, BaseException) else error
 
@@ -100,8 +109,8 @@ def cause_of(error: BaseException) -> BaseException:
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether this exception, or one in its chain, is a failed allocation of host or device memory.
 
-    torch's CUDA allocator raises `OutOfMemoryError`; its CPU allocator, CUDA's runtime and ONNX Runtime's arena
-    ("Failed to allocate memory for requested buffer of size") raise what can be recognised by its text only.
+    torch's CUDA allocator raises `OutOfMemoryError`. Errors of its CPU allocator, of CUDA's runtime and of ONNX
+    Runtime's arena ("Failed to allocate memory for requested buffer of size") can only be recognised by their text.
     """
     chain: BaseException | None = error
     while chain is not None:
@@ -114,8 +123,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def first_line(error: BaseException, limit: int = 500) -> str:
-    """The exception's class and its first line that is not blank, at most `limit` characters; with the lines after it
-    while one ends in a comma or a colon, which is in the middle of what it says."""
+    """Return the exception's class and the first line of its text that is not blank, at most `limit` characters.
+
+    If that line ends in a comma or a colon, the lines up to the first without one are added, to complete the sentence.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     last = next((place for place, line in enumerate(lines) if not line.endswith((",", ":"))), len(lines))
     said = " ".join(lines[: last + 1]) or "no message"
@@ -128,5 +139,5 @@ def traceback_text(error: BaseException) -> str:
 
 
 def encodable(text: str) -> str:
-    """Without lone surrogates, which come from file names that are not UTF-8 and cannot be written as JSON."""
+    """Replace lone surrogates by `?`: they come from file names that are not UTF-8, and JSON cannot hold them."""
     return text.encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""Compiles what later builds need before any graph, by building a trivial module exactly as those are built."""
+"""Precompiles torch's C++ headers for later builds, by building a trivial module in the same way as they build."""
 
 import os
 import shutil
@@ -19,16 +19,17 @@ from bakeoff.worker.torch_flags import flags
 
 
 class _Trivial(nn.Module):
-    """One generated kernel, no library call."""
+    """Module that compiles to one generated kernel and calls no library."""
 
     def forward(self, x: Tensor) -> tuple[Tensor]:
         return (x.sin() + 1,)
 
 
 def make_headers(job: HeadersJob, report: Report) -> HeadersResult:
-    """Move what was compiled into the folder of the job; what it has already is replaced by the same.
+    """Build a trivial module, copy what was compiled before its graph into the job's folder, return the files' names.
 
-    Each file comes to its place in one step, so a worker that is killed leaves no part of one there.
+    An existing file is replaced by an equal one. Each file is renamed into place, so a worker that is killed leaves no
+    partial file of that name.
     """
     inputs = {"x": torch.zeros(64, 64)}
     report("headers", job.step.backend)

@@ -1,7 +1,7 @@
-"""Weights that the first worker of a subject leaves in memory for all that follow; see bakeoff.sweeps.session.
+"""Shares weights between workers: the first worker of a subject leaves them in memory, and later ones copy them.
 
-The memory is sealed when it is whole (fcntl(2), F_SEAL_WRITE): from then on no process can change it, and what is not
-sealed is not read.
+The memory belongs to bakeoff.sweeps.session. It is sealed once it is complete (fcntl(2), F_SEAL_WRITE): from then on no
+process can change it. Memory that is not sealed is not read.
 """
 
 import fcntl
@@ -19,13 +19,13 @@ from bakeoff.models.weights import fingerprint
 from bakeoff.process.environment import WEIGHTS
 
 _MOST_SHARE = 1 / 8
-"""Share of the free memory that weights may take besides those of the workers."""
+"""Largest share of the free memory that the kept weights may take."""
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One tensor of the module's state; their bytes follow one another in the order of the entries."""
+    """One tensor of the module's state. The tensors' bytes follow one another in the order of the entries."""
 
     name: str
     dtype: str
@@ -40,10 +40,10 @@ class _Header:
 
 
 def filled(module: nn.Module, subject: str, fill: Callable[[], None]) -> str:
-    """Give the module on the CPU its weights, and return their fingerprint.
+    """Fill the module on the CPU with its weights, and return their fingerprint.
 
-    They are copied where an earlier worker left those of the same `subject`; otherwise `fill` makes them, and they are
-    left for the next worker if there is memory for them.
+    If an earlier worker left weights of the same `subject`, they are copied. Otherwise `fill` makes them, and they are
+    left for later workers if there is enough memory.
     """
     with _memory() as memory:
         if memory is None:
@@ -64,7 +64,7 @@ def filled(module: nn.Module, subject: str, fill: Callable[[], None]) -> str:
 
 @contextmanager
 def _memory() -> Iterator[int | None]:
-    """The descriptor of the memory; None where this worker was given none."""
+    """Yield the descriptor of the shared memory; None if this worker was given none."""
     try:
         memory = os.open(os.environ.get(WEIGHTS, ""), os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -81,7 +81,7 @@ def _is_sealed(memory: int) -> bool:
 
 
 def _copied(memory: int, module: nn.Module, subject: str) -> str:
-    """Copy the weights into the module and return their fingerprint; "" where they are those of something else."""
+    """Copy the kept weights into the module and return their fingerprint; "" if they are not this subject's."""
     size = int.from_bytes(os.pread(memory, 8, 0), "little")
     header = msgspec.json.decode(os.pread(memory, size, 8), type=_Header)
     state = module.state_dict()
@@ -98,7 +98,7 @@ def _copied(memory: int, module: nn.Module, subject: str) -> str:
 
 
 def _leave(memory: int, module: nn.Module, header: _Header) -> None:
-    """Write and seal the module's state, if there is room for it."""
+    """Write the module's state to the memory and seal it; do nothing if there is not enough memory."""
     state = module.state_dict()
     total = sum(tensor.nbytes for tensor in state.values())
     if not _are_plain(state) or total > host.available_bytes("cpu") * _MOST_SHARE:
@@ -136,5 +136,5 @@ def _are_plain(state: Mapping[str, Tensor]) -> bool:
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
-    """Return the tensor's own memory."""
+    """Return the bytes of a contiguous CPU tensor as a view of its memory."""
     return tensor.detach().reshape(-1).view(torch.uint8).numpy().data

@@ -1,6 +1,6 @@
-"""One variant from build to numbers: build, prove, check, time, meter memory, call with fresh inputs, trace.
+"""Measures one variant: build, prove, check, time, meter memory, call with fresh inputs, trace.
 
-Between the checks and the clocks it waits for its turn: until then other workers may build beside it.
+Between the checks and the timing it waits for its turn; until then other workers may build at the same time.
 """
 
 import secrets
@@ -71,34 +71,33 @@ from bakeoff.worker.torch_flags import settings
 from bakeoff.worker.trace import trace_measured
 
 _LEAST_HELP = 0.02
-"""Cores that the backend's own processes kept busy, from which on a finding names them."""
+"""A finding reports processes that the backend started if they kept at least this many cores busy."""
 
 
 @dataclass(frozen=True, slots=True)
 class _TimedRow:
-    """Results of the timed part of a measurement. Memory is metered afterwards, so it holds no outputs and no buffer
-    that flushes caches."""
+    """Results of the timed part of a measurement, without outputs or a flush buffer, since memory is metered later."""
 
     timing: Timing
     gpu: GpuState
     overhead: Overhead | None
-    """None where a check of the last calls ran out of memory, as for `unchecked`."""
+    """None if a check of the last calls ran out of memory; see `unchecked`."""
     differences: list[list[Difference]]
-    """Outputs in the window and of the last timed calls against their references."""
+    """Differences from the references, for outputs in the window and of the last timed calls."""
     checks: WindowChecker
     changeable: tuple[ChangeableInputs, ...]
-    """How values of bound inputs are changed, without the values."""
+    """Means to change the values of bound inputs, without the changed values themselves."""
     slowdown: float
     """Ratio by which calls were slower at the end of the latency window than at its start; 1.0 for no drift."""
     flushed: bool
-    """Caches were flushed before each call."""
+    """True if caches were flushed before each call."""
     unchecked: UncheckedError | None = None
-    """Check that ran out of memory once the clocks had stopped."""
+    """Error of a check that ran out of memory after the timing; None if all were done."""
 
 
 @dataclass(frozen=True, slots=True)
 class _AfterTiming:
-    """Results of the untimed checks after the clocks had stopped."""
+    """Results of the untimed checks after the timing."""
 
     memory: Memory
     leaked_bytes: int
@@ -107,15 +106,15 @@ class _AfterTiming:
     ran: Dispatched
     fresh: FreshInputsResult
     differences: list[list[Difference]]
-    """Outputs for fresh inputs against their references."""
+    """Differences from the references, for outputs for fresh inputs."""
     input_copy: InputCopy | None
 
 
 def measure(job: MeasureJob, report: Report, turn: Turn = at_once) -> MeasureResult:
-    """Measure one variant, and trace the engine that was timed where its build need not be another one for that.
+    """Measure one variant; if a trace is requested, trace the timed engine too, unless that needs a build of its own.
 
-    `turn` is waited for before anything is timed. Raises BakeoffError only where the request itself is wrong (a bad
-    checkpoint).
+    Waits for `turn` before anything is timed. Failures of the variant's own code become the measurement's status.
+    Raises BakeoffError only if the request itself is wrong (a bad checkpoint).
     """
     made = with_failures(job, report, lambda loaded: _measure(job, loaded, report, turn))
     return MeasureResult(made) if isinstance(made, Measurement) else made
@@ -146,7 +145,7 @@ def _checked(
     chosen: Mapping[str, Scalar],
     report: Report,
 ) -> MeasureResult:
-    """Check what was timed, and decide its status. Raises UncheckedError where a check runs out of memory."""
+    """Run the checks after the timing, decide the status, and trace. Raises UncheckedError if memory runs out."""
     if timed.unchecked is not None:
         raise timed.unchecked
     after = _examine(job, checked, timed, context, report)
@@ -185,9 +184,9 @@ def _checked(
 def _unchecked(
     job: MeasureJob, checked: CheckedVariant, timed: _TimedRow, chosen: Mapping[str, Scalar], stage: UncheckedError
 ) -> Measurement:
-    """Return what was timed, with what is known of it before the check that ran out of memory.
+    """Return the timed measurement with what was known before a check ran out of memory (`stage`).
 
-    Its status is `oom`, unless it is shown already that something else ran, or that outputs are wrong.
+    Its status is `oom`, unless earlier checks already show that something else ran, or that outputs are wrong.
     """
     parity = checked.reference.parity([*checked.differences, *timed.differences])
     proof = with_precision(job, first_proof(checked), parity, checked)
@@ -209,7 +208,7 @@ def _timed_measurement(
     alarms: Sequence[Finding],
     remarks: Sequence[Finding] = (),
 ) -> Measurement:
-    """Return the results of the build and the clocks, with findings, as if it were ok."""
+    """Return a measurement of the build and the timing, with all findings, as if its status were ok."""
     timing = timed.timing
     others = _remarks(job, timed, parity, checked.reference.unmeasured)
     return Measurement(
@@ -229,7 +228,7 @@ def _timed_measurement(
 
 
 def _time(job: MeasureJob, checked: CheckedVariant, watch: GpuWatch, report: Report) -> _TimedRow:
-    """Run the clocks, watch the GPU, and check the last outputs; a suspected drift is measured again."""
+    """Time the calls, watch the GPU, and compare the last outputs; measure a suspected drift again."""
     device, reference = job.subject.device, checked.reference
     changeable = call_stage(lambda: _changeable(job, checked))
     calls = (*(entry.call for entry in changeable), *checked.built.calls[len(changeable) :])
@@ -317,13 +316,13 @@ def _examine(job: MeasureJob, checked: CheckedVariant, timed: _TimedRow, context
 
 
 def _call_all(calls: Sequence[Call]) -> None:
-    """Call each once; the outputs of one are dropped before the next, as in the timed window."""
+    """Call each once, and drop the outputs of one call before the next, as in the timed window."""
     for call in calls:
         call()
 
 
 def activity(engine: Engine) -> Callable[[], Mapping[str, int]]:
-    """Reads the engine's own counters and the count of graphs that dynamo captured in this process."""
+    """Return a function that reads the engine's own counters and the number of graphs that dynamo captured here."""
 
     def read() -> Mapping[str, int]:
         counts = dict(engine.activity())
@@ -334,7 +333,7 @@ def activity(engine: Engine) -> Callable[[], Mapping[str, int]]:
 
 
 def _remarks(job: MeasureJob, timed: _TimedRow, parity: Parity, unmeasured: str) -> list[Finding]:
-    """Findings that leave the row ranked."""
+    """Return the findings that leave the row ranked. `unmeasured` is why eager is no measure of some outputs, or ""."""
     remarks = []
     same_device = parity.reference_device == job.subject.device
     if same_device and parity.reference_dtype == job.dtype == "fp32":
@@ -363,11 +362,11 @@ _WARM_UP, _FEWEST, _MOST, _LONGEST_S = 3, 20, 500, 1.0
 def measure_input_copy(
     engine: Engine, buffers: Mapping[str, Tensor], values: Mapping[str, Tensor], config: TimingConfig
 ) -> InputCopy | None:
-    """Time copies of `values` into `buffers`, those that the engine's calls read; None where nothing is captured.
+    """Time copies of `values` into `buffers`, which the engine's calls read; return None if it captures no graphs.
 
-    All inputs are copied, one after the other as with a port: of a step's inputs all are new, and state that the last
-    step returned has to be moved to where the graph reads it. Where the calls copy, nothing is timed. Overwrites
-    `buffers`.
+    All inputs are copied, one after the other as a port does: all inputs of a step are new, and state that the last
+    step returned must be moved to where the graph reads it. If the timed calls copy inputs themselves, nothing is timed
+    and the result has only their size. Overwrites `buffers`.
     """
     size = tensors_bytes(values.values())
     if engine.copies_inputs():

@@ -1,5 +1,7 @@
-"""A worker's line to its parent: reports of progress, one JSON object each, which the parent reads as
-`supervisor.Event`; and the parent's commands, between which the worker waits in read(2), with all its threads asleep.
+"""Connects a worker to its parent: sends reports of progress, reads commands, and waits for the worker's turn.
+
+A report is a line with one JSON object, which the parent reads as `supervisor.Event`. Between two commands the worker
+waits in read(2), with all its threads asleep.
 """
 
 import contextlib
@@ -15,21 +17,21 @@ from typing import Any, Protocol
 from bakeoff.process.phases import Block
 
 _POLL_S = 0.011
-"""Longer than a tick of the kernel's clock (10 ms): CPU time since the last tick is not accounted yet."""
+"""Interval between readings of CPU time, which the kernel accounts at ticks of its clock (10 ms) only."""
 _LONGEST_SPIN_S = 0.1
-"""With OMP_WAIT_POLICY=active threads spin for ever; then this is how long to wait for them."""
+"""Longest wait for spinning threads, which spin for ever with OMP_WAIT_POLICY=active."""
 Turn = Callable[[], None]
-"""Returns once nothing else is built or measured on this machine."""
+"""Function that returns once nothing else is built or measured on this machine."""
 
 
 class Report(Protocol):
-    """Announces the phase that begins, or with the same phase again, how far it is."""
+    """Function that announces a phase as it begins; called again for the same phase, `detail` is the progress in it."""
 
     def __call__(self, phase: str, detail: str = "", /) -> None: ...
 
 
 class Reporter:
-    """A Report that writes to the descriptor of the parent; a parent that is gone is ignored."""
+    """Report that writes to the parent's descriptor; errors of writing, as after the parent's end, are ignored."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -38,18 +40,18 @@ class Reporter:
         self._send(phase, detail=detail)
 
     def ready(self, call_ns: int) -> None:
-        """The variant is warm and a call takes `call_ns`: the parent may now request blocks."""
+        """Announce that the variant is warm and that a call takes `call_ns`: the parent may now request blocks."""
         self._send("ready", call_ns=call_ns)
 
     def block(self, block: Block) -> None:
         self._send("block", block=asdict(block))
 
     def unit(self, block: Block) -> None:
-        """Units of a pipeline ran, one after the other; each is a sample of the block."""
+        """Report units of a pipeline that ran one after the other; each is a sample of the block."""
         self._send("unit", block=asdict(block))
 
     def seal(self, result: bytes) -> None:
-        """Tell the parent what the result file must contain."""
+        """Send the parent the hash of the result, so that it can tell whether the result file was changed."""
         self._send("", seal=hashlib.sha256(result).hexdigest())
 
     def _send(self, phase: str, **values: Any) -> None:
@@ -59,20 +61,20 @@ class Reporter:
 
 
 def _now_ns() -> int:
-    """The clock that times calls, so that the parent can compare it with its own; before torch is imported, another."""
+    """Return nanoseconds by the clock that times calls; before that is imported, by time.perf_counter_ns."""
     clock = sys.modules.get("bakeoff.worker.clocks.clock")
     now: Callable[[], int] = getattr(clock, "now_ns", time.perf_counter_ns)
     return now()
 
 
 def at_once() -> None:
-    """The turn of a worker that has the machine to itself from the beginning."""
+    """Return at once: the turn of a worker that has the machine to itself from the beginning."""
 
 
 def turn_of(commands: int, report: Report) -> Turn:
-    """A turn that a parent gives by a line on the descriptor `commands`, which is left open.
+    """Return a turn that waits for a line from the parent on the descriptor `commands`, and leaves that open.
 
-    Raises EOFError where the parent closes it instead.
+    The turn raises EOFError if the parent closes the descriptor instead.
     """
 
     def wait() -> None:
@@ -96,7 +98,7 @@ def wait_for_idle_threads() -> None:
 
 
 def read_lines(descriptor: int) -> Iterator[bytes]:
-    """Commands of the parent, one a line, until it closes its end."""
+    """Yield the parent's commands, one a line, until it closes its end."""
     with os.fdopen(descriptor, "rb", buffering=0) as stream:
         while line := stream.readline():
             yield line.strip()

@@ -1,4 +1,4 @@
-"""A built engine at the other sizes of its workload: refusals, recompilations, outputs, padding and time at each."""
+"""Checks and times a built engine at its workload's other sizes: refusals, recompilations, outputs, padding, time."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -31,16 +31,17 @@ from bakeoff.worker.subject import cast_inputs, synchronise
 _WARM_UP = 3
 _LEAST_SAMPLES = 5
 _SAME_TIME, _LESS_TIME = 1.2, 2.0
-"""An engine pads where the largest size takes at most `_SAME_TIME` times as long as a smaller one, but `_LESS_TIME`
-times at least in eager."""
+"""An engine counts as padding if the largest size takes at most `_SAME_TIME` times as long as a smaller one, although
+it takes at least `_LESS_TIME` times as long in eager."""
 
 
 def measure_sizes(
     job: MeasureJob, checked: CheckedVariant, usual_ns: Sequence[int], report: Report
 ) -> tuple[SizeResult, ...]:
-    """Bind, check and time the engine at each size, from the smallest; () where the workload has one size only.
+    """Bind, check and time the engine at each size, and return the results from the smallest size.
 
-    `usual_ns` are the row's samples. What the engine raises becomes a result, and so does a wrong output.
+    Returns () if the workload has one size only. `usual_ns` are the row's samples. Exceptions of the engine, other than
+    out-of-memory errors, and wrong outputs become results.
     """
     workload = checked.loaded.workload
     if not workload.axes:
@@ -111,8 +112,10 @@ def _share_of_limit(output: OutputParity) -> float:
 def _call(
     job: MeasureJob, checked: CheckedVariant, index: int, result: SizeResult
 ) -> tuple[SizeResult, Sequence[object]]:
-    """Call the engine on each set of a size, time it, and call it once more: the result with times, and the outputs of
-    the first and last calls, in the order of the sets."""
+    """Call the engine on each set of a size, time it, and call it on each set once more.
+
+    Return `result` with the times, and the outputs of the first and the last calls, in the order of the sets.
+    """
     device, policy = job.subject.device, job.policy
     loaded, engine = checked.loaded, checked.built.engine
     sets = [cast_inputs(loaded.workload, one, job.dtype, device) for one in loaded.sized[index]]
@@ -136,7 +139,7 @@ def _call(
 
 
 def _compilations(engine: Engine) -> Callable[[], int]:
-    """Counts compilations from now on: the engine's own count, dynamo's, and one where any counter moved."""
+    """Return a function that counts compilations since now: the engine's or dynamo's, or 1 if only a counter moved."""
     own, dynamo, before = engine.compilations(), snapshot().captured, dict(engine.activity())
 
     def read() -> int:
@@ -147,7 +150,10 @@ def _compilations(engine: Engine) -> Callable[[], int]:
 
 
 def with_padding(result: SizeResult, largest: SizeResult, usual_ns: float) -> SizeResult:
-    """Return the result as `padded` where its time shows that the engine computes the largest size."""
+    """Return the result, with status `padded` if its time shows that the engine computes the largest size instead.
+
+    `usual_ns` is the row's median at the usual size.
+    """
     own, most = (_median_ns(one, usual_ns) for one in (result, largest))
     if result is largest or result.status != "ok" or not own or not most or not result.eager_ns:
         return result
@@ -174,7 +180,7 @@ _WORSE: Mapping[str, Status] = {"size-wrong": "parity_failed", "size-refused": "
 
 
 def size_findings(results: Sequence[SizeResult]) -> list[Finding]:
-    """One finding for each kind of problem, the worst first, naming its sizes and the reason of the first."""
+    """Return one finding for each kind of problem, the worst first, with its sizes and the reason of the first."""
     found = []
     for status, (code, words) in _WORDS.items():
         those = [one for one in results if one.status == status]
@@ -185,6 +191,6 @@ def size_findings(results: Sequence[SizeResult]) -> list[Finding]:
 
 
 def status_with_sizes(status: Status, reason: str, findings: Sequence[Finding]) -> tuple[Status, str]:
-    """Return the row's status with what `size_findings` says: an engine that fails within its range is not `ok`."""
+    """Return the row's status and reason, replaced by the worst failure at a size if it is `ok` or `unstable`."""
     worst = next((one for one in findings if one.code in _WORSE), None)
     return (status, reason) if worst is None or status not in ("ok", "unstable") else (_WORSE[worst.code], worst.text)

@@ -1,4 +1,4 @@
-"""The status of a measurement, its one-line reason, and the findings that it rests on."""
+"""Decides a measurement's status and its one-line reason, and makes the findings that these rest on."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -13,7 +13,7 @@ from bakeoff.worker.clocks.cpu_usage import CpuUsage
 from bakeoff.worker.clocks.timing import Timing
 
 _SPARE_CORES = 0.25
-"""Cores that a process may keep busy beside its threads: for the interpreter and the measurement itself."""
+"""Cores that a process may keep busy beyond its threads, for the interpreter and the measurement itself."""
 
 
 def decide_status(fallback: str, parity: Parity, problem: str | None, alarms: Sequence[Finding]) -> tuple[Status, str]:
@@ -33,14 +33,17 @@ def decide_status(fallback: str, parity: Parity, problem: str | None, alarms: Se
 
 
 def fallback_reason(fallback: str) -> str:
-    """The reason of a row that fell back; `fallback` is a noun phrase for what ran instead of the requested backend."""
+    """Return the reason of a row that fell back; `fallback` is a noun phrase for what ran instead."""
     return f"ran {fallback}"
 
 
 def timing_alarms(
     timing: Timing, slowdown: float, leaked_bytes: int, recompiles: Sequence[str], job: MeasureJob
 ) -> list[Finding]:
-    """Find what makes the timed windows' numbers unfit to be ranked; `slowdown` 1.0 is no drift."""
+    """Return the findings that make the timed numbers unfit to be ranked.
+
+    `slowdown` is the time of calls at the end of the window relative to its start; 1.0 is no drift.
+    """
     alarms = []
     if timing.moved_counters:
         because = f": {recompiles[-1]}" if recompiles else ""
@@ -62,7 +65,7 @@ def timing_alarms(
 
 
 def threads_alarms(cpu: CpuUsage, job: MeasureJob | PipelineJob) -> list[Finding]:
-    """More cores busy than threads were allowed; never on a GPU."""
+    """Return a finding if more cores were busy than threads are allowed; none on a GPU."""
     threads = job.subject.threads
     if job.subject.device != "cpu" or cpu.own_cores <= threads + _SPARE_CORES:
         return []
@@ -70,8 +73,10 @@ def threads_alarms(cpu: CpuUsage, job: MeasureJob | PipelineJob) -> list[Finding
 
 
 def is_contended(cpu: CpuUsage, job: MeasureJob | PipelineJob) -> bool:
-    """Return whether other processes took too much of the CPUs to rank a row; never on a GPU: the CPU only starts
-    kernels."""
+    """Return whether other processes used too much of the CPUs to rank a row.
+
+    Always False on a GPU, where the CPU only starts kernels.
+    """
     return job.subject.device == "cpu" and cpu.contention > job.policy.contention
 
 
@@ -81,7 +86,7 @@ def contention_text(cpu: CpuUsage) -> str:
 
 
 def bimodal(samples_ns: Sequence[int], least_apart: float) -> str | None:
-    """Both modes of a clock's samples where they are further apart than `least_apart`; None where there is one."""
+    """Describe both modes of a clock's samples if they differ by more than `least_apart`, a ratio; else return None."""
     found = modes(samples_ns)
     if found is None or found[1].median_ms <= (1 + least_apart) * found[0].median_ms:
         return None
@@ -90,7 +95,7 @@ def bimodal(samples_ns: Sequence[int], least_apart: float) -> str | None:
 
 
 def timing_remarks(timing: Timing, job: MeasureJob) -> list[Finding]:
-    """Find what the clocks showed in the window, with the row left ranked."""
+    """Return the findings on the timing that leave the row ranked: clocks that disagree, and an imprecise median."""
     remarks, limit = [], job.policy.unsteady_ratio
     latency, throughput = timing.latency.samples_ns, timing.throughput.samples_ns
     if job.subject.device == "cpu":
@@ -109,12 +114,12 @@ def timing_remarks(timing: Timing, job: MeasureJob) -> list[Finding]:
 
 
 def stored_alarms(problem: str | None) -> list[Finding]:
-    """Results that were stored instead of computed, as a finding that makes the row unstable."""
+    """Return a finding that makes the row unstable if `problem` says that results were stored instead of computed."""
     return [new_finding("memoised", problem)] if problem is not None else []
 
 
 def settings_alarms(before: Mapping[str, Scalar], after: Mapping[str, Scalar]) -> list[Finding]:
-    """Global torch settings that the backend changed and did not restore."""
+    """Return a finding that names global torch settings which the backend changed and did not restore, if any."""
     changed = [f"{name} from {value} to {after[name]}" for name, value in before.items() if after[name] != value]
     if not changed:
         return []

@@ -23,14 +23,14 @@ from bakeoff.worker.reference.error import expected_dtype
 from bakeoff.worker.work import count_work
 
 SIZED_SETS = 2
-"""Sets of inputs of each size: an engine that stores the first one's outputs is found out with the second."""
+"""Sets of inputs of each size: the second one exposes an engine that stores the outputs for the first."""
 CHANGES = (1 - 2**-4, 1 - 2**-2, 2**-1)
-"""Factors from a set's values to those of its changed values that differ: the first that shows in the outputs."""
+"""Factors tried for changing a set's values: the first one whose effect shows in the outputs is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSubject:
-    """A component's module and inputs on the CPU, as given; `cast_subject` brings them to a variant's dtype."""
+    """A component's module and inputs on the CPU, as loaded; `cast_subject` casts them for a variant."""
 
     subject: Subject
     component: Component
@@ -38,32 +38,32 @@ class LoadedSubject:
     workload: Workload
     module: nn.Module
     given: GivenDtypes
-    """Dtypes in which the module was given."""
+    """Dtypes of the module as it was loaded."""
     weights: str
-    """Fingerprint of the weights as they were given."""
+    """Fingerprint of the weights as they were loaded."""
     sets: tuple[dict[str, Tensor], ...]
     """Sets of inputs by name; timed calls take them in turn."""
     source: "InputSource"
-    """Source of other inputs."""
+    """Makes further inputs."""
     sized: tuple[tuple[dict[str, Tensor], ...], ...] = ()
-    """For each of the workload's sizes, sets of inputs."""
+    """Sets of inputs for each of the workload's other sizes."""
     recorded_sets: tuple[int, ...] = ()
-    """Number of sets that are recorded calls: of the usual size, and of each other one; () without sizes."""
+    """Number of sets that are recorded calls, at the usual and then at each other size; () if there is one size."""
 
     @property
     def work(self) -> Work:
-        """Work of one call: as the model was described, as the parent keeps it, or else counted now."""
+        """Work of one call: as the model's description states it, else as the parent stored it, else counted now."""
         asked = self.subject
         kept = self.workload.work or read_work(asked.component, self.config, asked.workload, asked.batch)
         return kept or count_work(self.component, self.config, self.workload, asked.batch)
 
     def cast(self, dtype: str, device: str) -> nn.Module:
-        """Return the module, cast and moved in place. After half precision, only another load has the given weights."""
+        """Cast and move the module in place, and return it. Half precision loses the original weights for good."""
         return cast_module(self.module, self.given, dtype, device)
 
 
 def plain_eager(component: Component) -> AbstractContextManager[object]:
-    """A context in which code that calls torch.compile by itself runs in eager, as baselines and references do."""
+    """Return a context in which components that call torch.compile run in eager, for baselines and references."""
     if not component.compiles:
         return nullcontext()  # the other one imports dynamo, which takes a second
     stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
@@ -71,24 +71,24 @@ def plain_eager(component: Component) -> AbstractContextManager[object]:
 
 
 class InputSource(Protocol):
-    """Makes inputs of a workload on the CPU: floating ones in fp32, or in fp64 where they are given so."""
+    """Makes inputs of a workload on the CPU: floating ones in fp32, or in fp64 if they were recorded in it."""
 
     def checked(self, seed: int, index: int) -> dict[str, Tensor]:
-        """Set `index` of the inputs that engines are checked and timed on."""
+        """Return set `index` of the inputs that engines are checked and timed on."""
 
     def calibration(self, seed: str) -> dict[str, Tensor]:
-        """Inputs that no engine is checked on."""
+        """Return inputs that no engine is checked on."""
 
     def one(self, spec: TensorSpec, key: str) -> Tensor:
-        """One input, or a part of it where the spec's shape is smaller; depends on the spec and `key` only."""
+        """Return one input, or a part of it if the spec's shape is smaller; it depends on the spec and `key` only."""
 
     def returned(self) -> Mapping[str, Tensor]:
-        """Return the outputs of the user's own call on set 0 at description; empty where nobody called it."""
+        """Return what the user's own call on set 0 returned when the model was described; empty without such a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnInputs:
-    """Inputs that are drawn as the workload's specs say."""
+    """Source of random inputs, drawn as the workload's specs say."""
 
     workload: Workload
 
@@ -106,21 +106,24 @@ class DrawnInputs:
 
 
 def changed_inputs(loaded: LoadedSubject, index: int, change: float) -> dict[str, Tensor]:
-    """The values of set `index` with every second one scaled by `change`, one of CHANGES: enough to show in bf16."""
+    """Return set `index` with every second value scaled by `change`, one of CHANGES: enough to show in bf16.
+
+    Inputs that no check may change keep their values.
+    """
     return altered(loaded.sets[index], change, held_inputs(loaded.workload))
 
 
 def held_inputs(workload: Workload) -> frozenset[str]:
-    """Names of the inputs whose values no check may change."""
+    """Return the names of the inputs whose values no check may change."""
     return frozenset(spec.name for spec in workload.inputs if spec.held)
 
 
 def altered(values: Mapping[str, Tensor], scale: float, held: Collection[str] = ()) -> dict[str, Tensor]:
-    """Copies of a set of inputs with every second value scaled, but of those that are held.
+    """Return copies of a set of inputs with every second value scaled, except in the inputs named in `held`.
 
-    Not every value, because a module that normalises its input gives the same outputs for all values scaled alike. A
-    value of an integer or boolean input is replaced by another one of the same tensor, since scaled indices may be out
-    of range; another scale takes another one.
+    Not every value is scaled, because a module that normalises its input gives the same outputs for all values scaled
+    alike. In integer and boolean inputs every second value is replaced by another value of the same tensor, since
+    scaled indices may be out of range. `scale` determines which one.
     """
     changed = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in values.items()}
     for name in changed.keys() - set(held):
@@ -135,7 +138,7 @@ def altered(values: Mapping[str, Tensor], scale: float, held: Collection[str] = 
 def load_subject(subject: Subject) -> LoadedSubject:
     """Build the subject's module and draw its inputs.
 
-    Raises BakeoffError where the component or workload does not exist, or the checkpoint does not fit.
+    Raises BakeoffError if the component or workload does not exist, or if the checkpoint does not fit.
     """
     component = resolve_component(subject.component)
     config = component.preset(subject.preset).config
@@ -171,16 +174,16 @@ def load_subject(subject: Subject) -> LoadedSubject:
 
 
 def _identity(subject: Subject) -> str:
-    """Return what decides the subject's weights in a sweep; the component's source is the same in all workers."""
+    """Return text that identifies the subject's weights in a sweep, where all workers have one component source."""
     weights = subject.checkpoint_hash if subject.checkpoint else f"seed {subject.weight_seed}"
     return f"{subject.component}:{subject.preset}.{subject.workload}, batch {subject.batch}, {weights}"
 
 
 def build_module(build: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """A module on the CPU with all tensors filled but its parameters, which may have any values.
+    """Build a module on the CPU. Its parameters may have any values; all its other tensors have their initial values.
 
-    It is built on the meta device, because initial values of large weights take time. Where a buffer or another tensor
-    would have no values then, or the constructor reads values, it is built on the CPU instead, with torch's global
+    It is built on the meta device, because initialising large weights takes time. If a buffer or another tensor would
+    then have no values, or if the constructor reads values, it is built on the CPU instead, with torch's global
     generator seeded, so that every worker gets the same buffers.
     """
     try:
@@ -199,7 +202,7 @@ def build_module(build: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 
 def _constants(layer: nn.Module) -> list[Tensor]:
-    """Tensors of one layer, submodules not included, that are no parameters and that it does not fill itself."""
+    """Return one layer's own tensors that are not parameters; none of a FixedTable, which fills its tensors itself."""
     if isinstance(layer, FixedTable):
         return []
     own = [value for name, value in vars(layer).items() if name not in ("_parameters", "_buffers", "_modules")]
@@ -213,7 +216,7 @@ def _constants(layer: nn.Module) -> list[Tensor]:
 
 
 def draw(spec: TensorSpec, key: str) -> Tensor:
-    """A benchmark input in fp32; depends on its spec and `key` only."""
+    """Draw a benchmark input in fp32; it depends on its spec and `key` only."""
     generator = torch.Generator().manual_seed(int.from_bytes(hashlib.sha256(key.encode()).digest()[:7]))
     if isinstance(spec.draw, tuple):
         return torch.tensor(spec.draw)[torch.randint(0, len(spec.draw), spec.shape, generator=generator)]
@@ -225,23 +228,23 @@ def draw(spec: TensorSpec, key: str) -> Tensor:
 
 
 def drawn_inputs(loaded: LoadedSubject, seed: str, dtype: str, device: str) -> dict[str, Tensor]:
-    """Other inputs of the workload, in a variant's dtype and on its device."""
+    """Return further inputs of the workload, for calibration, in a variant's dtype and on its device."""
     return cast_inputs(loaded.workload, loaded.source.calibration(seed), dtype, device)
 
 
 def cast_subject(loaded: LoadedSubject, dtype: str, device: str) -> tuple[dict[str, Tensor], ...]:
-    """Move the module to a variant's dtype and device, in place, and return copies of its sets of inputs there."""
+    """Cast and move the module in place, and return copies of its sets of inputs in this dtype and on this device."""
     loaded.cast(dtype, device)
     return tuple(cast_inputs(loaded.workload, inputs, dtype, device) for inputs in loaded.sets)
 
 
 def cast_inputs(workload: Workload, inputs: Mapping[str, Tensor], dtype: str, device: str) -> dict[str, Tensor]:
-    """Copies of a set of inputs in a variant's dtype and on its device; those marked `keep_fp32` stay at least fp32."""
+    """Return copies of a set of inputs in a variant's dtype and on its device; `keep_fp32` inputs are at least fp32."""
     return {spec.name: cast_input(spec, inputs[spec.name], dtype, device) for spec in workload.inputs}
 
 
 def cast_input(spec: TensorSpec, value: Tensor, dtype: str, device: str) -> Tensor:
-    """A copy of one input in a variant's dtype, or its own, on the variant's device, laid out as it was given."""
+    """Return a copy of one input in the dtype that its spec has in a variant, on the device, laid out by its spec."""
     copy = value.to(device=device, dtype=expected_dtype(spec, dtype), copy=True)
     made: Tensor = laid_out(copy, spec.order)
     return made

@@ -1,7 +1,7 @@
-"""torch's global flags for a dtype: set here for references and measurements alike, and restored afterwards.
+"""Sets torch's global flags for a dtype, for references and measurements alike, and restores them afterwards.
 
-Several engines of other dtypes in one process each need their own: dynamo guards on the precision of matrix products,
-the reduced reductions and the number of threads, so that a call under another engine's flags compiles again.
+Engines of different dtypes in one process each need their own flags: dynamo guards on the precision of matrix products,
+reduced-precision reductions and the number of threads, so that a call under another engine's flags compiles again.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,9 +26,9 @@ TORCH_DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """The global flags of one build and its calls: those of `settings` that can be set. Gradients are not among them.
+    """Global flags of torch for one build and its calls: those of `settings` that can be set, by the same names.
 
-    Fields are named as in `settings`.
+    Whether gradients are recorded is not among them.
     """
 
     threads: int
@@ -42,15 +42,15 @@ class Flags:
     cudnn_sdp: bool
     math_sdp: bool
     inductor: tuple[tuple[str, bool], ...] = ()
-    """Settings of inductor that torchao changes, by name; empty: inductor was not imported yet."""
+    """Settings of inductor that torchao changes, by name; empty if inductor was not imported yet."""
 
 
 _applied: Flags | None = None
-"""The flags in force, as far as this file knows; None: unknown. `read_flags` corrects it."""
+"""Flags last read or applied here, which should be in force; None if unknown. `read_flags` corrects them."""
 
 
 def read_flags() -> Flags:
-    """The flags in force. Call it after a build, and after anything else that may have changed flags by itself."""
+    """Return the flags in force. Call it after a build, and after other code that may have changed flags by itself."""
     global _applied
     matmul, attention = torch.backends.cuda.matmul, torch.backends.cuda
     found = Flags(
@@ -71,10 +71,10 @@ def read_flags() -> Flags:
 
 
 def apply_flags(flags: Flags) -> None:
-    """Set the flags that differ from those last applied or read; cheap where none does, so call it before every call.
+    """Set the flags that differ from those last applied or read; cheap if none does, so call it before every call.
 
-    It does not see what other code has set since then: call `read_flags` after such code. Where `flags` was read before
-    inductor was imported, inductor's settings stay as they are.
+    It does not notice flags that other code has set since then: call `read_flags` after such code. If `flags` was read
+    before inductor was imported, inductor's settings stay as they are.
     """
     global _applied
     if flags is _applied or flags == _applied:
@@ -113,15 +113,16 @@ _SETTERS: Mapping[str, Callable[[Any], None]] = {
 
 @contextmanager
 def flags(dtype: str, threads: int, search: bool = False) -> Iterator[None]:
-    """TF32 off unless `dtype` is tf32, `threads` intra-op threads, no gradients; with `search`, cuDNN's benchmark mode.
+    """Within this context, use `threads` intra-op threads, no gradients, and TF32 only if `dtype` is tf32.
 
-    In that mode PyTorch times cuDNN's algorithms at the first call of a convolution and keeps the fastest for its
-    shape. Measured and exported engines and the noise floor of eager on CUDA get it, whatever their backend: ONNX
-    Runtime's CUDA provider searches by default (cudnn_conv_algo_search=EXHAUSTIVE), TensorRT searches its tactics, and
-    inductor and captured graphs call PyTorch's convolutions. The search ends with the first call, before anything is
-    captured or timed. References do without: cuDNN's own choice is the same in every process, the fastest may not be.
+    With `search`, cuDNN's benchmark mode is on: PyTorch times cuDNN's algorithms at the first call of a convolution and
+    keeps the fastest for its shape. Measured and exported engines and the noise floor of eager on CUDA use it, whatever
+    their backend: ONNX Runtime's CUDA provider searches by default (cudnn_conv_algo_search=EXHAUSTIVE), TensorRT
+    searches its tactics, and inductor and captured graphs call PyTorch's convolutions. The search ends with the first
+    call, before anything is captured or timed. References do not use it: cuDNN's own choice is the same in every
+    process, the fastest algorithm may not be.
 
-    Leaving the context restores these flags; others, which a build changed on purpose, stay as it set them.
+    Leaving the context restores these flags. Others, which a build changed on purpose, stay as the build set them.
     """
     before = read_flags()
     apply_flags(
@@ -149,11 +150,11 @@ def flags(dtype: str, threads: int, search: bool = False) -> Iterator[None]:
 
 
 def settings() -> dict[str, Scalar]:
-    """The flags in force, as records store them, and whether the kernel gives the huge pages that workers ask for.
-    `memory_format` is constant, the layout of inputs and of weights before the build: that of the built weights is an
-    option of backends.
+    """Return the flags in force and facts such as library versions, as records store them.
 
-    Where the process has imported inductor, those of its settings that torchao changes are included.
+    `memory_format` is constant: the layout of inputs, and of weights before the build. The layout of the built weights
+    is an option of backends. `huge_pages` is the kernel's mode for the huge pages that workers request. If the process
+    has imported inductor, its settings that torchao changes are included.
     """
     found = read_flags()
     return {

@@ -1,8 +1,8 @@
-"""Traces the kernels of a call and times a warm build: after the clocks, in the same process or another.
+"""Traces the kernels of a call and times a warm build, after the timing, in the same process or in another.
 
-Some compilers can be profiled only where that is requested at build time: then a traced build, which is never timed, is
-made in a fresh process. Where the caches were cold, a fresh process builds again for the time of a warm build. If a
-build or trace fails, the measurement stays as it is.
+Some compilers can be profiled only if that is requested at build time: then a traced build, which is never timed, is
+made in a fresh process. If the caches were cold, a fresh process builds again to time a warm build. If a build or trace
+fails, the measurement stays as it is.
 """
 
 import gc
@@ -23,11 +23,11 @@ from bakeoff.worker.torch_flags import flags
 _FP8 = re.compile("e4m3|e5m2|f8f8|fp8|float8|scaled_mm", re.IGNORECASE)
 """Names of kernels with float8 operands in cuBLAS (`e4m3`), CUTLASS (`f8f8bf16`) and TensorRT (`fp8`)."""
 _STORED = 10
-"""Kernels that a record lists, the longest first."""
+"""Number of kernels that a record lists, the longest first."""
 
 
 def trace_measured(job: MeasureJob, built: BuiltEngine, report: Report) -> TraceResult | None:
-    """Trace the engine that was timed; None where no trace is asked for, or a build of its own is needed for it."""
+    """Trace the engine that was timed; return None if no trace is requested, or if it needs a build of its own."""
     if not job.policy.trace or not _same_when_traced(job):
         return None
     report("trace")
@@ -38,10 +38,10 @@ def trace_measured(job: MeasureJob, built: BuiltEngine, report: Report) -> Trace
 
 
 def trace_build(job: TraceJob, report: Report, turn: Turn = at_once) -> TraceResult:
-    """Build once more where a warm build is asked for, then build with `trace` and profile a call.
+    """Build again to time a warm build if requested, then trace a call if requested, in a build that can be traced.
 
-    `turn` is waited for before the trace. A failure of the variant's own code is the result's `problem`. Raises
-    BakeoffError only where the request itself is wrong (a bad checkpoint).
+    Waits for `turn` before the trace. A failure of the variant's own code is the result's `problem`. Raises
+    BakeoffError only if the request itself is wrong (a bad checkpoint).
     """
     measured = job.measure
     warm = BuildCost("none", None)
@@ -68,7 +68,7 @@ def trace_build(job: TraceJob, report: Report, turn: Turn = at_once) -> TraceRes
 
 
 def _traced(built: BuiltEngine) -> TraceResult:
-    """Raises StageError where the call or the profiler fails."""
+    """Trace a call of the built engine. Raises StageError if the call or the profiler fails."""
     trace = call_stage(lambda: built.engine.trace(built.calls[0]))
     graph_hash = call_stage(built.engine.prove).graph_hash
     instead = ran_instead(built.prepared, (kernel.name for kernel in trace.kernels), bool(trace.kernels))
@@ -81,7 +81,7 @@ def _failed(stage: StageError) -> TraceResult:
 
 
 def _same_when_traced(job: MeasureJob) -> bool:
-    """Return whether the build that was timed as the warm one can be profiled; TensorRT builds for minutes."""
+    """Return whether any build of the last backend can be traced on this device, so that none is made for it alone."""
     return job.subject.device in resolve_backend(job.steps[-1].backend).evidence.same_when_traced
 
 

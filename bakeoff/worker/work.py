@@ -1,6 +1,6 @@
-"""Counts the work of one call of a module by watching the operators that it dispatches.
+"""Counts the work of one call of a module (FLOPs, weights read) by watching the operators that it dispatches.
 
-A component's network is built on the meta device, where tensors have shapes and no memory: a second for the largest.
+A component's network is built on the meta device, where tensors have shapes but no memory; the largest takes a second.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,29 +27,33 @@ _aten = torch.ops.aten
 _GATHERS = {_aten.embedding, _aten.index, _aten.index_select, _aten.gather}
 """Operators that read as many elements of a parameter as they return."""
 _UNCOUNTED = ("rnn", "lstm", "gru", "fft_", "linalg_")
-"""Parts of names of ATen operators that compute much and that torch's counter has no formula for."""
+"""Parts of the names of expensive ATen operators for which torch's counter has no formula."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
+    """Work of one call of a module, as it was counted."""
+
     flops: int
     convolution_flops: int
     """FLOPs of convolutions whose kernel has more than one element."""
     weight_elements: int
     """Elements of parameters that are read at least once."""
     attends: bool
-    """True if it calls torch's attention function."""
+    """True if the call uses torch's attention function."""
     notes: tuple[str, ...]
 
     def work(self, tensors: Sequence[TensorSpec]) -> Work:
-        """Return the work of the call, whose inputs and outputs are `tensors`."""
+        """Return the counts as Work; `tensors` are the inputs and outputs of the call."""
         elements = sum(spec.elements for spec in tensors)
         return Work(self.flops, self.weight_elements, elements, self.convolution_flops)
 
 
 def count_works(job: CountJob, report: Report) -> CountResult:
-    """Count each of the calls that are asked for. Raises BakeoffError where a preset states another number of
-    parameters than its network has."""
+    """Count the work of each of the job's calls. A call whose network raises gets None and a problem.
+
+    Raises BakeoffError if a preset states another number of parameters than its network has.
+    """
     component = resolve_component(job.component)
     found: list[Work | None] = []
     problems: list[str] = []
@@ -71,12 +75,12 @@ def count_works(job: CountJob, report: Report) -> CountResult:
 
 
 def count_work(component: Component, config: Any, workload: Workload, batch: int) -> Work:
-    """Return the work of one call of a component's network. Raises whatever its network raises."""
+    """Return the work of one call of a component's network. Raises whatever the network raises."""
     return _count_in(component, config, workload, batch)[1]
 
 
 def _count_in(component: Component, config: Any, workload: Workload, batch: int) -> tuple[nn.Module, Work]:
-    """Return the network on the meta device, or on the CPU where it does not run there, and the work of a call."""
+    """Return the component's network, on the meta device or else on the CPU, and the work of one call."""
     try:
         return _counted("meta", component, config, workload, batch)
     except Exception:  # noqa: BLE001  # a network may read values, as an index or in its constructor
@@ -94,10 +98,10 @@ def _counted(device: str, component: Component, config: Any, workload: Workload,
 
 
 def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Counted]:
-    """Call the module once; its outputs, and the work of the call.
+    """Call the module once, and return its outputs and the work of the call.
 
     FLOPs are torch's own count (torch.utils.flop_counter): two for each multiply-add of matrix products, convolutions
-    and attention. A product with a `FixedTable` resizes, or sums weights, which needs none: it is no work.
+    and attention. A product with a `FixedTable` does not count: it resizes, or sums weights, which needs no product.
     """
     wide: list[int] = []
     held = (part for parameter in module.parameters() for _, part in plain_tensors("", parameter))
@@ -116,7 +120,10 @@ def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, 
 
 
 def formulas(wide: list[int]) -> dict[Any, Callable[..., int]]:
-    """Formulas that torch's table lacks, and convolutions', which add those of wide kernels to `wide`."""
+    """Return FLOP formulas for operators that torch's table lacks, and for convolutions.
+
+    The latter also appends the FLOPs of convolutions whose kernel has more than one element to `wide`.
+    """
 
     def convolution(
         x: list[int],
@@ -147,17 +154,18 @@ def formulas(wide: list[int]) -> dict[Any, Callable[..., int]]:
 
 @dataclass(slots=True)
 class _Watch:
-    """Notes operators, how many elements of each parameter they read, and the FLOPs of those that read a table."""
+    """Records the operators of a call, the elements of each parameter that they read, and the FLOPs on fixed tables."""
 
     parameters: set[int]
-    """Their storages."""
+    """Storage ids of the module's parameters."""
     tables: set[int]
+    """Storage ids of the buffers of its FixedTables."""
     counter: Any
     of_tables: int = 0
     before: int = 0
-    """FLOPs until the operator that comes next."""
+    """FLOPs counted before the next operator."""
     read: dict[int, int] = field(default_factory=dict)
-    """A parameter's storage to the most elements that one operator read."""
+    """Storage id of a parameter to the most elements that one operator read."""
     operators: set[str] = field(default_factory=set)
 
     def note(self, operator: Any, arguments: list[Any], result: Any) -> None:
@@ -178,7 +186,7 @@ class _Watch:
 
 
 def _is_dense(value: Any) -> bool:
-    """A forward pass may make sparse tensors, which have no storage of their own."""
+    """Return whether the value is a tensor with a storage of its own, unlike sparse ones, which a call may make."""
     return isinstance(value, Tensor) and (value.is_meta or not why_unusable(value))
 
 

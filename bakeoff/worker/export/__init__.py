@@ -1,1 +1,1 @@
-"""The worker's side of an export: samples, programs, verification."""
+"""The worker's side of an export: makes samples, writes programs, and verifies artifacts."""

@@ -29,7 +29,10 @@ Differences = dict[tuple[str, str], list[tuple[int, Difference]]]
 
 
 def verify_artifact(job: VerifyJob, report: Report) -> VerifyResult:
-    """Raises BakeoffError where the folder was changed since the export, or this host lacks what it requires."""
+    """Load an artifact, compare its outputs with its sample, and time its main program if requested.
+
+    Raises BakeoffError if the folder was changed since the export, or if this host lacks what the artifact requires.
+    """
     report("open")
     started = time.perf_counter()
     artifact = load(job.folder, threads=job.threads, allow_mismatch=job.allow_mismatch)
@@ -67,7 +70,7 @@ def verify_artifact(job: VerifyJob, report: Report) -> VerifyResult:
 
 
 def _lacking_memory(artifact: Artifact) -> str:
-    """Return why the programs of a stream cannot be loaded together, or ""."""
+    """Return why memory does not suffice to load the programs of a stream together; "" if it does."""
     manifest = artifact.manifest
     if manifest.stream is None or manifest.device != "cpu":
         return ""
@@ -87,7 +90,10 @@ def _lacking_memory(artifact: Artifact) -> str:
 
 
 def _follow(artifact: Artifact, reader: Reader, frames: int, apart: bool, found: Differences, report: Report) -> None:
-    """Call the programs of each frame in order with state carried; `apart` loads one at a time, without state."""
+    """Call the programs of each frame in order, and carry state from call to call; add their differences to `found`.
+
+    With `apart`, load one program at a time, and take its state from the sample.
+    """
     manifest = artifact.manifest
     stream = artifact.stream() if manifest.stream else None
     held = carried(manifest)
@@ -136,7 +142,7 @@ def _worst(artifact: Artifact, output_key: tuple[str, str], entries: list[tuple[
 
 
 def _time(artifact: Artifact, reader: Reader, report: Report) -> list[int]:
-    """Nanoseconds of synchronised calls of the main program through the loader, after three calls for warm-up."""
+    """Time synchronised calls of the main program through the loader, in ns, after three calls for warm-up."""
     report("timing")
     main, device = artifact.manifest.main, artifact.manifest.device
     program, given = artifact.program(main), _given(artifact, reader, 0, main)

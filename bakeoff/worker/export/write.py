@@ -1,8 +1,7 @@
-"""Writes an artifact's programs, each by the backend that builds it, and its sample: drawn inputs with the outputs of
-eager in high precision.
+"""Writes an artifact's programs and its sample: drawn inputs with the outputs of eager in high precision.
 
-For a stream, several frames are run with state carried between them, so that an artifact can be verified over a rollout
-from its folder alone.
+Each program is written by the backend that builds it. For a stream, several frames are run with state carried between
+them, so that an artifact can be verified over a rollout from its folder alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,16 +34,16 @@ from bakeoff.worker.subject import LoadedSubject, cast_input, cast_subject, load
 from bakeoff.worker.torch_flags import flags
 
 _MOST_FLOPS = {"cpu": 6e12, "cuda": 1e16}
-"""FLOPs of the whole sample at most: about a minute of fp32 on a few cores."""
+"""Most FLOPs of the whole sample, by device: about a minute of fp32 on a few cores."""
 _VALUES = {"normal": "drawn from N(0, 1)", "uniform": "drawn from [0, 1)", "binary": "0 or 1"}
 Drawn = dict[tuple[int, str], dict[str, Tensor]]
-"""(frame, program) to its inputs in fp32; of a large input only a block, to be repeated."""
+"""(frame, program) to the program's inputs in fp32; a large input is stored as one block, to be repeated."""
 
 
 def write_program(job: WriteJob, report: Report) -> WriteResult:
-    """Prepare the module and have the last backend write the program; returns the files with the peak memory.
+    """Prepare the module and let the last backend write the program; return the files and the peak memory.
 
-    Raises BakeoffError where the backend cannot write it, the folder cannot be written, or no layer was quantised.
+    Raises BakeoffError if the backend cannot write it, if the folder cannot be written, or if no layer was quantised.
     """
     asked = job.measure
     report("weights")
@@ -77,7 +76,10 @@ def write_program(job: WriteJob, report: Report) -> WriteResult:
 
 
 def make_sample(job: SampleJob, report: Report) -> SampleResult:
-    """Write the sample's file. Raises BakeoffError as `load_subject` does, or where eager's outputs are not finite."""
+    """Write the sample's file, and return facts on the sample, its programs and their limits.
+
+    Raises BakeoffError as `load_subject` does, if weights of programs differ, or if eager's outputs are not finite.
+    """
     report("weights")
     loaded_subjects = _open(job)
     main = next(iter(loaded_subjects.values()))
@@ -136,7 +138,7 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
 
 
 def _open(job: SampleJob) -> dict[str, LoadedSubject]:
-    """The modules of all programs by workload, sharing one set of weights. Raises BakeoffError where weights differ."""
+    """Load all programs' modules by workload, sharing one set of weights. Raises BakeoffError if weights differ."""
     loaded_subjects: dict[str, LoadedSubject] = {}
     for subject in job.subjects:
         loaded = load_subject(subject)
@@ -185,7 +187,7 @@ def _run(
     precision: Precision,
     job: SampleJob,
 ) -> dict[str, Tensor]:
-    """Outputs of eager in one dtype on one device, thinned, as fp64; leaves the modules so."""
+    """Run eager in one dtype on one device, and return its outputs, thinned, as fp64; the modules stay cast so."""
     dtype, device = precision.dtype, precision.device
     state: State = {}
     kept: dict[str, Tensor] = {}
@@ -216,8 +218,10 @@ def _run(
 def _noise(
     name: str, loaded: LoadedSubject, wanted: Mapping[str, Tensor], own: Mapping[str, Tensor], frames: int
 ) -> dict[str, float]:
-    """Relative L2 of each output of eager in the variant's own dtype, the largest of all frames, where eager is a
-    measure of it."""
+    """Return each output's relative L2 of eager in the variant's own dtype, the largest of all frames.
+
+    Outputs are left out whose error is so large that eager is no measure of them.
+    """
     found = {}
     for spec in loaded.workload.outputs:
         keys = [key(frame, name, "out", spec.name) for frame in range(frames)]

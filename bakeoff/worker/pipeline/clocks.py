@@ -1,8 +1,9 @@
-"""The account of a unit: contiguous marks, so that each nanosecond of it belongs to exactly one segment.
+"""Clocks that time a pipeline's unit by contiguous marks, so that each nanosecond belongs to exactly one segment.
 
-On a CPU a mark reads the host's clock. On CUDA it records an event, and the segments are read after the unit, because a
-call returns before it is computed; what the device's segments leave of the unit's wall time has no name. Units that are
-not timed have other clocks: one leaves its stamps in torch's profile, one waits for the device at each.
+On a CPU a mark reads the host's clock. On CUDA it records an event, and segments are computed after the unit, because a
+call returns before its work is done; the part of the unit's wall time that the device's segments do not cover is
+unattributed. Units that are not timed have other clocks: these write marks into torch's profile or as NVTX ranges, or
+wait for the device at each mark.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,28 +16,28 @@ from bakeoff.trace.chrome import BEGIN, END, mark_name
 from bakeoff.worker.clocks.clock import now_ns
 
 UNATTRIBUTED = 0
-"""The segment of everything without a name."""
+"""Number of the segment for all time without a name."""
 UNNAMED = "unattributed"
 
 
 class UnitClock(Protocol):
-    """Times one unit after the other. `segments` of a unit add up to its wall time exactly."""
+    """Times one unit after the other. The segments of a unit add up to its wall time exactly."""
 
     def begin(self) -> int:
-        """Begin a unit; returns the host's clock in ns."""
+        """Begin a unit; return the host's clock in ns."""
         ...
 
     def mark(self, segment: int) -> None:
-        """Count the time since the last mark for `segment`."""
+        """Attribute the time since the last mark to `segment`."""
         ...
 
     def end(self) -> tuple[int, list[int]]:
-        """Wait for the device, and return the unit's wall time and that of each segment, in ns."""
+        """Wait for the device; return the unit's wall time and the time of each segment, in ns."""
         ...
 
 
 class HostClock:
-    """Marks on the host's clock."""
+    """Unit clock whose marks read the host's clock."""
 
     def __init__(self, segments: int) -> None:
         self._count = segments
@@ -59,7 +60,7 @@ class HostClock:
 
 
 class DeviceClock:
-    """Marks as CUDA events. Their times have a resolution of about 0.5 us (cudaEventElapsedTime)."""
+    """Unit clock whose marks are CUDA events. Their times have a resolution of about 0.5 us (cudaEventElapsedTime)."""
 
     def __init__(self, segments: int) -> None:
         self._count = segments
@@ -95,12 +96,12 @@ class DeviceClock:
 
 
 def make_clock(device: str, segments: int) -> UnitClock:
-    """A clock for units with this many segments, number 0 included."""
+    """Return the device's clock for units with this many segments, number 0 (unattributed) included."""
     return DeviceClock(segments) if device == "cuda" else HostClock(segments)
 
 
 class SynchronisedClock(HostClock):
-    """Waits for the device at each stamp, so that nothing overlaps: more than a unit takes by itself."""
+    """Host clock that waits for the device at each mark, so that nothing overlaps and units take longer."""
 
     def mark(self, segment: int) -> None:
         torch.cuda.synchronize()
@@ -108,7 +109,7 @@ class SynchronisedClock(HostClock):
 
 
 class ToldClock:
-    """Another clock, whose stamps are told as they are made."""
+    """Clock that passes everything on to another one, and calls a function at each begin, mark and end of a unit."""
 
     def __init__(
         self,
@@ -135,13 +136,13 @@ class ToldClock:
 
 
 def marking(clock: UnitClock, segments: int) -> ToldClock:
-    """Return the clock, whose stamps are also written into torch's profile as empty ranges."""
+    """Wrap the clock so that its marks are also written into torch's profile, as empty ranges."""
     names = [mark_name(segment) for segment in range(segments)]
     return ToldClock(clock, lambda: _stamp(BEGIN), lambda segment: _stamp(names[segment]), lambda: _stamp(END))
 
 
 def nvtx(clock: UnitClock, names: Sequence[str]) -> ToldClock:
-    """Return the clock, whose pieces are NVTX ranges of these names, in the order of a unit's stamps."""
+    """Wrap the clock so that the time between marks is shown as NVTX ranges, named in the order of a unit's marks."""
     left = iter(names)
 
     def begun() -> None:

@@ -1,9 +1,9 @@
-"""Describes a pipeline by running its first units: programs, phases, state, and which slots have a part in what.
+"""Describes a pipeline by running its first units: programs, phases, state, and which slots contribute to which values.
 
-Where all slots hold components of this lab nothing is computed: their outputs' shapes are known, and what is between
-them runs on fake tensors. Where a slot holds a user's module all run for real, each unit also a second time, so that a
-loop that keeps state elsewhere, or that differs from itself, is found; what its modules were called with is written
-down, as a live module is, so that they can be swept.
+If all slots hold components of this lab, nothing is computed: their outputs' shapes are known, and the code between
+them runs on fake tensors. If a slot holds a user's module, all slots compute (pipeline/users.py), and each unit runs a
+second time, which finds loops that keep state elsewhere or do not repeat themselves. The inputs of the user's modules
+are recorded as those of a live module are, so that these can be swept.
 """
 
 import contextlib
@@ -52,12 +52,12 @@ from bakeoff.worker.pipeline.runner import Given, Key, Run, flat, seed_generator
 from bakeoff.worker.reporter import Report
 
 MOST_UNITS = 8
-"""Units that are run at most until two in a row make the same calls."""
+"""Most units to run until two in a row make the same calls."""
 
 
 @dataclass(slots=True)
 class Called:
-    """A call as it was made."""
+    """One call of a program, with its arguments, its inputs and its outputs."""
 
     phase: str
     slot: str
@@ -78,13 +78,13 @@ class Called:
 
     @property
     def form(self) -> object:
-        """Facts that are equal in units that do the same."""
+        """Value that is equal for calls that do the same: the call's description and the shapes of its inputs."""
         return self.call, [(name, one.shape) for name, one in self.inputs.items()]
 
 
 @dataclass(slots=True)
 class UnitRun:
-    """A unit as it ran: the leaves of its state before and after, its outputs, and what it did."""
+    """A unit that ran: the leaves of its state before and after, by path, its outputs, calls and phases."""
 
     before: Mapping[str, Any] = field(default_factory=dict)
     after: Mapping[str, Any] = field(default_factory=dict)
@@ -92,14 +92,14 @@ class UnitRun:
     calls: list[Called] = field(default_factory=list)
     phases: dict[str, None] = field(default_factory=dict)
     slid: dict[int, Tensor] = field(default_factory=dict)
-    """Windows after they slid, by identity."""
+    """Windows that `slide` returned, by `id`."""
 
     def does(self, frames: int) -> Unit:
         return Unit(tuple(one.call for one in self.calls), tuple(self.phases), frames)
 
 
 class _Taints:
-    """Follows which slots had a part in a tensor, by its storage."""
+    """Tracks which slots contributed to a tensor, by its storage."""
 
     def __init__(self) -> None:
         self._slots: dict[int, frozenset[str]] = {}
@@ -116,7 +116,7 @@ class _Taints:
                 self._alive.append(one)
 
     def followed(self) -> AbstractContextManager[object]:
-        """A context in which results have the slots of the arguments."""
+        """Return a context in which the result of each operator inherits the slots of its arguments."""
         watching: AbstractContextManager[object] = watch_dispatch(
             lambda _func, arguments, result: self.mark(result, self.of(arguments))
         )
@@ -124,19 +124,19 @@ class _Taints:
 
 
 class Recorder(Run):
-    """Runs a pipeline's units on the shapes of its components, and keeps what they did."""
+    """Runs a pipeline's units with the shapes of its components, without computing, and records what they call."""
 
     is_real = False
-    """Its calls compute."""
+    """True if its calls compute."""
 
     def __init__(self, filled: Mapping[str, Any], device: str) -> None:
         super().__init__()
         self._filled, self.device = filled, device
         self._phase, self._about = "", dict[str, Any]()
         self._steps = 0
-        """Steps of the present phase that were given no index."""
+        """Number of steps of the current phase without an index of their own."""
         self.waiting: list[str] = []
-        """Phases that were made and not entered."""
+        """Phases that were created but not entered yet."""
         self.taints = _Taints()
         self.unit = UnitRun()
 
@@ -196,13 +196,17 @@ class Recorder(Run):
         return self._filled
 
     def seen(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return a unit's values in the form in which they are kept."""
+        """Return a unit's values in the form in which `UnitRun` keeps them."""
         return values
 
     def computed(
         self, slot: str, filled: Any, program: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[str, Mapping[str, Tensor], Mapping[str, Tensor], Any]:
-        """The slot that a mix fills, the inputs and outputs of a call by name, and what it returns."""
+        """Return the slot's name, a call's inputs and outputs by name, and the result that the call returns.
+
+        `filled` is the component or module in the slot. Here outputs are empty tensors of the workload's shapes. Raises
+        BakeoffError if the arguments do not fit the workload.
+        """
         component = resolve_component(filled.component)
         workload: Workload = component.workload(component.preset(filled.preset).config, program, filled.batch)
         names = [spec.name for spec in workload.inputs]
@@ -232,10 +236,11 @@ def _without(tensor: Tensor, axis: int) -> list[int]:
 def run_units(
     pipeline: Pipeline, recorder: Recorder, given: Callable[[int], Any], constant: frozenset[str] | None
 ) -> list[UnitRun]:
-    """A session's opening and its first units, until two in a row make the same calls.
+    """Run a session's opening and its first units until two in a row make the same calls; return what each did.
 
-    With `constant`, the paths of the state that no unit changes, slots are followed through each unit from all of its
-    state but these. Raises BakeoffError where calls still differ after MOST_UNITS units.
+    `given` returns a unit's external inputs. With `constant`, the paths of the state that no unit changes, the slots
+    that contribute to each value are tracked; at the start of a unit, no slot has contributed to the rest of the state.
+    Raises BakeoffError if calls still differ after MOST_UNITS units.
     """
     units, state = [], None
     for number in range(OPENING, MOST_UNITS):
@@ -279,7 +284,7 @@ def run_units(
 def describe_loop(job: DescribeLoopJob, report: Report) -> Loop:
     """Return the loop of the job's pipeline.
 
-    Raises BakeoffError where the pipeline, the preset or an option does not exist, or the loop cannot run.
+    Raises BakeoffError if the pipeline, the preset or an option does not exist, or if the loop cannot run.
     """
     cls = load_pipeline(job.pipeline)
     check_class(cls)
@@ -306,13 +311,13 @@ def describe_loop(job: DescribeLoopJob, report: Report) -> Loop:
 
 
 def uncalled(filled: Mapping[str, Any], slots: Sequence[Slot]) -> tuple[str, ...]:
-    """A note on each module that no unit calls."""
+    """Return a note for each module that no unit calls."""
     known = {slot.name for slot in slots} | {slot.name.partition(".")[0] for slot in slots}
     return tuple(f"no unit calls {name} of modules(); it is left out" for name in filled if name not in known)
 
 
 def constant_state(units: Sequence[UnitRun]) -> frozenset[str]:
-    """Paths of the state whose tensors no unit puts others in the place of."""
+    """Return the paths of the state whose values no unit replaces by others."""
     changed = {path for unit in units[1:] for path, leaf in unit.after.items() if unit.before.get(path) is not leaf}
     return frozenset(units[0].after.keys() - changed)
 
@@ -320,7 +325,7 @@ def constant_state(units: Sequence[UnitRun]) -> frozenset[str]:
 def loop_of(
     pipeline: Pipeline, slots: tuple[Slot, ...], units: Sequence[UnitRun], taints: _Taints, constant: frozenset[str]
 ) -> Loop:
-    """Return the loop that the units describe."""
+    """Build the description of the loop from the units that ran, the opening first."""
     cls = type(pipeline)
     frames, sizes = checked_counts(pipeline, len(units) - 1)
     does = [unit.does(count) for unit, count in zip(units, (0, *frames), strict=True)]
@@ -358,7 +363,7 @@ def loop_of(
 
 
 def _windows(unit: UnitRun) -> tuple[Window, ...]:
-    """Paths of the state whose tensors slide, with the inputs of one slot that take them as they are."""
+    """Return the windows that slid in a unit, each with the inputs of one slot that read it as it is."""
     found = []
     for path, after in unit.after.items():
         if id(after) not in unit.slid:
@@ -377,7 +382,10 @@ def _windows(unit: UnitRun) -> tuple[Window, ...]:
 
 
 def _carried(units: Sequence[UnitRun], windows: Collection[str]) -> tuple[Carried, ...]:
-    """Outputs that are state, and inputs of the same program that the next unit gives them to as they are."""
+    """Return the outputs that become state and that the same program takes as inputs, as they are, in the next unit.
+
+    Only for programs that a unit calls once. Windows are left out.
+    """
     unit, found = units[-1], []
     calls = [one.key for one in unit.calls]
     for one in unit.calls:

@@ -1,4 +1,4 @@
-"""Checks what a pipeline's class states and its methods return; each refusal says what to write."""
+"""Checks the attributes of a pipeline's class and what its methods return; each error message says what to write."""
 
 import keyword
 from collections.abc import Mapping
@@ -38,12 +38,12 @@ _TAKEN = {
     "units",
     "waiting",
 }
-"""Names that `run` has for itself, in a run that describes and in one that measures."""
+"""Names that no slot may have, because `run` has attributes of these names, in a describing or a measuring run."""
 _METHODS = ("modules", "frames", "given", "start", "step", "sizes")
 
 
 def check_class(cls: type[Pipeline]) -> None:
-    """Raise BakeoffError where a class's presets, options or methods are not what an object can be made of."""
+    """Raise BakeoffError if a class's presets, options or methods are invalid, so that no object can be made of it."""
     _check(cls.name, cls, _OF_CLASS)
     if not cls.presets:
         raise BakeoffError(f"pipeline {cls.name}: presets is empty; give {_OF_CLASS['presets'][1]}", "bad-user-code")
@@ -61,12 +61,15 @@ def check_class(cls: type[Pipeline]) -> None:
 
 
 def check_object(pipeline: Pipeline) -> None:
-    """Raise BakeoffError where an attribute is not what records can hold."""
+    """Raise BakeoffError if an attribute has a value that records cannot store."""
     _check(pipeline.name, pipeline, _OF_OBJECT)
 
 
 def checked_counts(pipeline: Pipeline, units: int) -> tuple[list[int], dict[str, int]]:
-    """Frames of the first units, and the sizes. Raises BakeoffError for a value that records cannot hold."""
+    """Return the frames of each of the first `units` units, and the sizes.
+
+    Raises BakeoffError for a value that records cannot store.
+    """
     what = f"pipeline {pipeline.name}"
     try:
         frames: Any = [pipeline.frames(unit) for unit in range(units)]
@@ -93,7 +96,7 @@ def _check(name: str, owner: Any, facts: Mapping[str, tuple[Any, str]]) -> None:
 
 
 def checked_modules(pipeline: Pipeline) -> Mapping[str, Any]:
-    """Return what modules() does. Raises BakeoffError where it raises or returns other than modules by slot."""
+    """Return the result of `modules()`. Raises BakeoffError if it raises, or returns anything but modules by slot."""
     try:
         filled: Any = pipeline.modules()
     except BakeoffError:
@@ -116,7 +119,7 @@ def checked_modules(pipeline: Pipeline) -> Mapping[str, Any]:
 
 
 def step_results(pipeline: Pipeline, made: Any) -> tuple[Any, dict[str, Tensor]]:
-    """The new state and the outputs that step() returns. Raises BakeoffError where it returns anything else."""
+    """Return the new state and the outputs that `step` returned. Raises BakeoffError if it returned anything else."""
     what = f"pipeline {pipeline.name}: step returns"
     if not isinstance(made, tuple) or len(made) != 2:
         found = f"{len(made)} values" if isinstance(made, tuple) else a_type(type(made))
@@ -135,7 +138,7 @@ def step_results(pipeline: Pipeline, made: Any) -> tuple[Any, dict[str, Tensor]]
 def check_unit(
     pipeline: Pipeline, outputs: Mapping[str, Tensor], before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> None:
-    """Raise BakeoffError where a unit has no outputs, or changed what is no tensor in the state."""
+    """Raise BakeoffError if a unit has no outputs, or changed a value of the state that is not a tensor."""
     if not outputs:
         text = f"pipeline {pipeline.name}: step returns no outputs; return state, and a dict of tensors by name"
         raise BakeoffError(text, "bad-user-code")

@@ -1,5 +1,7 @@
-"""The first units of a loop: the files of their reference, as eager ran them in high precision, with eager's error in
-dtypes; and whether those of a mix, each started from the reference's state, end near it.
+"""Compares the first units of a mix's loop with a reference, and reads the reference's files.
+
+The reference is the loop run by eager in high precision, with eager's own error in the dtypes of mixes. Each unit of a
+mix starts from the reference's state, and must end near the reference's outputs and new state.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -24,15 +26,15 @@ from bakeoff.worker.reference.sensitivity import told_apart
 
 ABOUT = "loop.json"
 _STATE = "state."
-"""Before the name of a value of the state; outputs have their own names."""
+"""Prefix of the names of state values in a unit's file; outputs have their own names."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopAbout:
-    """Facts that a loop's reference was made from. Written last."""
+    """Facts about a loop's reference. Their file is written last, when all others are complete."""
 
     reference: str
-    """Id: the name of the folder."""
+    """Id of the reference: the name of its folder."""
     dtype: str
     """Dtype in which eager computed it."""
     device: str
@@ -40,23 +42,23 @@ class LoopAbout:
     weights: dict[str, str]
     """`slot.program` to the fingerprint of its weights."""
     sensitivity: dict[str, float]
-    """Output to the least relative L2 between two units next to each other; without outputs of another shape in each
-    unit."""
+    """Output to the smallest relative L2 between consecutive units in which it has the same shape. Outputs without such
+    units, or that never change, are left out."""
 
 
 Noise = dict[str, dict[str, float]]
-"""Error of an eager loop in one combination of dtypes, each unit started from the reference's state: its number to
-relative L2 by name, as in the unit's file."""
+"""Error of the eager loop in one combination of dtypes, each unit started from the reference's state: unit number to
+relative L2 by name, with the names of the unit's file."""
 
 
 def unit_file(unit: int) -> str:
-    """Return the file of a unit without its ending; of the opened session's state for `OPENING`."""
+    """Return the name of a unit's file without its suffix; for `OPENING`, that of the opened session's state."""
     return "opened" if unit == OPENING else f"unit{unit}"
 
 
 @dataclass(frozen=True, slots=True)
 class LoopFiles:
-    """Reads a loop's reference. Everything raises BakeoffError where a file is not as it was hashed."""
+    """Reads the files of a loop's reference. All methods raise BakeoffError if a file does not match its hash."""
 
     files: ReferenceFiles
 
@@ -69,7 +71,7 @@ class LoopFiles:
         return floor
 
     def unit(self, unit: int) -> dict[str, Tensor]:
-        """Outputs of a unit by name, and its new state as `state.NAME`."""
+        """Return the outputs of a unit by name, and its new state as `state.NAME`."""
         return self.files.outputs(unit_file(unit))
 
     def state_before(self, unit: int) -> dict[str, Tensor]:
@@ -79,8 +81,10 @@ class LoopFiles:
 
 
 class LoopCheck:
-    """The reference of a loop with the limits of a mix. What all limits follow from is read when it is made, before any
-    code of the mix runs."""
+    """Compares a mix's loop with its reference, within limits.
+
+    The facts that all limits follow from are read at construction, before any code of the mix runs.
+    """
 
     def __init__(
         self,
@@ -89,7 +93,7 @@ class LoopCheck:
         dtypes: Mapping[str, str],
         quantised: Mapping[str, Quantisation],
     ) -> None:
-        """`dtypes` and `quantised` are by slot, the latter without slots in full precision."""
+        """`dtypes` and `quantised` have slots as keys; slots in full precision are not in `quantised`."""
         self._loop, self._files, self._quantised = loop, files, dict(quantised)
         self._about = files.about()
         self._noise = files.floor(dtypes)
@@ -99,7 +103,10 @@ class LoopCheck:
         self._slots |= {f"{_STATE}{path}": slots for path, slots in loop.state.items()}
 
     def check_weights(self, weights: Mapping[str, str]) -> None:
-        """Raises BakeoffError where a program, `slot.program`, was made from other weights than the reference."""
+        """Raise BakeoffError if a program was made from other weights than the reference.
+
+        `weights` maps `slot.program` to the fingerprint of its weights.
+        """
         differing = [name for name, found in weights.items() if self._about.weights.get(name) != found]
         if differing:
             raise BakeoffError(
@@ -109,9 +116,9 @@ class LoopCheck:
             )
 
     def compare(self, runner: LoopRunner) -> LoopParity:
-        """Run the reference's units from its states; the runner has no session afterwards.
+        """Run each of the reference's units from the reference's state; return the errors of its outputs and new state.
 
-        Raises StageError where a program fails.
+        The runner has no open session afterwards. Raises StageError if a program fails.
         """
         found = []
         steps = first_units(runner, self._about.units, self._files.state_before)
@@ -133,13 +140,16 @@ class LoopCheck:
         return LoopParity(self._about.reference, self._about.dtype, tuple(found), widened)
 
     def _position(self, name: str) -> tuple[int, str]:
-        """Outputs come first, in the loop's order: a wrong output says more than the state that follows from it."""
+        """Sort key that puts outputs first, in the loop's order: a wrong output says more than the resulting state."""
         names = list(self._signals)
         return (names.index(name), "") if name in names else (len(names), name)
 
     def limit(self, noise: float, slots: Collection[str]) -> float:
-        """Twice eager's own error, or the tolerance of the slots that had a part in the value. Errors of several
-        quantised slots add up."""
+        """Return the limit of a value: the larger of twice eager's own error (`noise`) and what its slots allow.
+
+        The slots that contributed to the value allow the larger of their largest fp32 tolerance and the sum of what
+        their quantisations allow.
+        """
         allowed = sum(10 ** (-LEAST_SQNR_DB[self._quantised[slot]] / 20) for slot in slots if slot in self._quantised)
         return max(2 * noise, largest_tolerance(self._components, slots), allowed)
 
@@ -148,7 +158,7 @@ class LoopCheck:
 
 
 def worse_of(one: LoopParity, other: LoopParity) -> LoopParity:
-    """The same reference compared twice: of each value the worse result."""
+    """Merge two comparisons with the same reference: keep the worse result of each value."""
     units = [
         UnitParity(a.unit, tuple(max(pair, key=_excess) for pair in zip(a.outputs, b.outputs, strict=True)))
         for a, b in zip(one.units, other.units, strict=True)
@@ -157,7 +167,7 @@ def worse_of(one: LoopParity, other: LoopParity) -> LoopParity:
 
 
 def for_record(parity: LoopParity) -> LoopParity:
-    """All outputs, and of each unit's state only the value that is nearest to its limit, or furthest beyond it."""
+    """Return the parity with all outputs, and of each unit's state the one value nearest to or most above its limit."""
     units = []
     for unit in parity.units:
         state = [output for output in unit.outputs if output.name.startswith(_STATE)]
@@ -167,7 +177,7 @@ def for_record(parity: LoopParity) -> LoopParity:
 
 
 def first_problem(parity: LoopParity) -> str:
-    """Return why the parity is not passed; "" if it is."""
+    """Return the first problem of the parity; "" if it has passed."""
     return next((output.problem for unit in parity.units for output in unit.outputs if not output.passed), "")
 
 
@@ -177,14 +187,14 @@ def _excess(output: OutputParity) -> tuple[bool, float]:
 
 
 def pipeline_of(subject: LoopSubject) -> Pipeline:
-    """Return the subject's pipeline. Raises BakeoffError where it is gone, or no longer has the preset or an option."""
+    """Return the subject's pipeline. Raises BakeoffError if it is gone, or no longer has the preset or an option."""
     loop = subject.loop
     cls = load_pipeline(loop.reference)
     return cls(cls.preset_of(loop.preset, subject.device), cls.options_of(loop.options))
 
 
 def program_subject(subject: LoopSubject, program: Program) -> Subject:
-    """Return the program as a subject of its own, with the weights of the loop."""
+    """Return the subject to load for one of the loop's programs, with the weights of the loop."""
     slot = subject.loop.slot(program.slot)
     return Subject(
         slot.component,
@@ -200,7 +210,7 @@ def program_subject(subject: LoopSubject, program: Program) -> Subject:
 
 
 def calls_of_first(loop: Loop, units: int) -> dict[tuple[str, str], int]:
-    """(slot, program) to its calls in the opening of a session and its first units."""
+    """Count the calls of each (slot, program) in the opening of a session and its first units."""
     found: dict[tuple[str, str], int] = {}
     for number in range(OPENING, units):
         for call in loop.of(number).calls:
@@ -209,7 +219,7 @@ def calls_of_first(loop: Loop, units: int) -> dict[tuple[str, str], int]:
 
 
 def largest_tolerance(components: Mapping[str, Component], slots: Collection[str]) -> float:
-    """Return the largest fp32 tolerance of these slots; of all slots where a value depends on none."""
+    """Return the largest fp32 tolerance of the components of these slots; of all components if there are no slots."""
     return max(components[name].tolerance_fp32 for name in (slots or components))
 
 
@@ -219,11 +229,11 @@ StateBefore = Callable[[int], Mapping[str, Tensor]]
 def first_units(
     runner: LoopRunner, units: int, state_before: StateBefore | None = None
 ) -> Iterator[tuple[int, dict[str, Tensor]]]:
-    """Open session 0 and run its first units; yields each unit's number with its outputs by name and its new state as
-    `state.NAME`, first the state that the opening made, as unit `OPENING`.
+    """Open session 0 and run its first `units` units; yield each unit's number with its outputs and new state by name.
 
-    Each unit starts from `state_before(unit)`, or without it from what the unit before made. The tensors are valid
-    until the next one is asked for. The session after it has number 0 too, so that it is given the same values.
+    State is named `state.NAME`. The state after the opening comes first, as unit `OPENING`. Each unit starts from
+    `state_before(unit)`, or without that function from the state that the unit before made. The tensors are valid until
+    the next unit is requested. The next session has number 0 again, so that it gets the same values.
     """
     runner.session = OPENING
     runner.open()

@@ -1,4 +1,4 @@
-"""Builds and checks every program of a mix, one after the other in one process, as a sweep's rows are."""
+"""Builds and checks every program of a mix, one after the other in one process, in the same way as a sweep's rows."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import chdir
@@ -28,17 +28,17 @@ from bakeoff.worker.torch_flags import Flags, apply_flags, flags, read_flags, se
 
 @dataclass(frozen=True, slots=True)
 class LoopProgram:
-    """A built program of the mix, and what is known of it."""
+    """A built and checked program of the mix."""
 
     job: MeasureJob
     checked: CheckedVariant
-    """With one set of inputs, for shapes, and without bound calls."""
+    """Reduced to one set of inputs, for shapes, and without bound calls."""
     flags: Flags
-    """torch's flags after its build, for its calls."""
+    """torch's flags after the program's build, to be set for its calls."""
     made: SlotProgram
     alarms: tuple[Finding, ...]
     chosen: Mapping[str, Scalar]
-    """Global settings of torch that its preparation changed on purpose."""
+    """Global settings of torch that the program's preparation changed on purpose."""
 
     @property
     def key(self) -> Key:
@@ -46,11 +46,11 @@ class LoopProgram:
 
     @property
     def evidence(self) -> Evidence:
-        """Evidence of the backend that built it."""
+        """Evidence of the backend that built the program."""
         return resolve_backend(self.job.steps[-1].backend).evidence
 
     def engine(self, loop: Loop) -> ProgramEngine:
-        """Return what a runner needs of it."""
+        """Return the program in the form that a runner takes."""
         checked, loaded = self.checked, self.checked.loaded
         call = call_of(loop, self.key, loaded)
         return ProgramEngine(checked.built.engine, loaded.workload, checked.sets[0], self.flags, call)
@@ -58,7 +58,7 @@ class LoopProgram:
 
 @dataclass(frozen=True, slots=True)
 class BuiltPrograms:
-    """The programs of a mix up to the first that failed."""
+    """The programs of a mix that were built before the first failure, and the program that failed."""
 
     programs: tuple[LoopProgram, ...]
     failed: SlotProgram | None = None
@@ -66,10 +66,11 @@ class BuiltPrograms:
 
 
 def build_programs(job: PipelineJob, report: Report) -> BuiltPrograms:
-    """Load, build and check each program. Programs of a slot share one set of weights where all of them are built from
-    the module as it was loaded; each backend that reads the module's own weights then reads the same tensors.
+    """Load, build and check each program of a mix, up to the first that fails.
 
-    Raises BakeoffError where the request itself is wrong (a bad checkpoint).
+    Programs of a slot that are built from the module as loaded share one set of weights: each backend that reads the
+    module's own weights then reads the same tensors. Raises BakeoffError if the request itself is wrong (a bad
+    checkpoint).
     """
     if any(len(one.measure.steps) > 1 for one in job.programs):
         import_module("torch._inductor.config")  # `usual` then has inductor's settings, which a preparation may change
@@ -102,8 +103,11 @@ def build_programs(job: PipelineJob, report: Report) -> BuiltPrograms:
 
 
 def _share(one: SlotProgramJob, loaded: LoadedSubject, donors: dict[str, nn.Module]) -> bool:
-    """Cast the module, and make its weights those of the slot's first program; returns whether the engine will read
-    them. A donor holds the first module's weights: a build may free the module's own."""
+    """Cast the module, and make it share the weights of the slot's first program; return whether the engine reads them.
+
+    `donors` has a module with the first program's weights for each slot, because a build may free its module's own. A
+    module that a backend prepares is neither cast nor shared, since the preparation may change its weights.
+    """
     job = one.measure
     if len(job.steps) > 1:
         return False  # a preparation may change the weights in place
@@ -116,7 +120,7 @@ def _share(one: SlotProgramJob, loaded: LoadedSubject, donors: dict[str, nn.Modu
 
 
 def _holder(module: nn.Module) -> nn.Module:
-    """A module that only holds the parameters of another one, by the same names."""
+    """Return a module that only holds the parameters of another module, by the same names."""
     holder = nn.Module()
     for name, parameter in module.named_parameters(remove_duplicate=False):
         *owners, leaf = name.split(".")
@@ -164,7 +168,7 @@ def _build(one: SlotProgramJob, loaded: LoadedSubject, shares: bool, report: Rep
 
 
 def _unbuilt(one: SlotProgramJob, loaded: LoadedSubject) -> SlotProgram:
-    """Return the facts known of a program before it is built."""
+    """Return the record of a program with the facts known before its build."""
     job = one.measure
     return SlotProgram(
         slot=one.slot,
@@ -177,5 +181,5 @@ def _unbuilt(one: SlotProgramJob, loaded: LoadedSubject) -> SlotProgram:
 
 
 def weights_bytes(programs: Sequence[SlotProgram]) -> int:
-    """Return the size of all programs' weights, those that are shared counted once."""
+    """Return the bytes of all programs' weights, counting shared weights once."""
     return sum(program.weights_bytes for program in programs if not program.shares_weights)

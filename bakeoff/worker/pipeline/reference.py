@@ -1,8 +1,8 @@
 """Makes the reference of a loop: its first units in eager and high precision, and eager's own error in other dtypes.
 
-The reference and a mix are run by one runner, so an error of the runner itself would be in both and not be seen here.
-That the runner is right is shown by tests alone: loops written out in plain torch must give the same values, and faulty
-loops (a window that is not shifted, a latent of the unit before) must be found.
+One runner runs both the reference and a mix, so that an error of the runner would be in both and not be seen here. Only
+tests show that the runner is right: loops written out in plain torch must give the same values, and faulty loops (a
+window that is not shifted, a latent of the unit before) must be found.
 """
 
 import math
@@ -44,9 +44,9 @@ from bakeoff.worker.torch_flags import flags, read_flags
 
 
 def make_loop_reference(job: LoopReferenceJob, report: Report) -> None:
-    """Write the units and floors that `job.folder` lacks.
+    """Write the reference's units and eager's errors in the job's dtypes, as far as `job.folder` lacks them.
 
-    Raises BakeoffError for a wrong checkpoint, or where eager's outputs are not finite.
+    Raises BakeoffError for a wrong checkpoint, or if eager's outputs are not finite.
     """
     folder, subject = Path(job.folder), job.subject
     loop, pipeline = subject.loop, pipeline_of(subject)
@@ -82,7 +82,7 @@ def make_loop_reference(job: LoopReferenceJob, report: Report) -> None:
 
 
 def _load(subject: LoopSubject) -> dict[Key, LoadedSubject]:
-    """Every program's module in fp32 with one set of inputs; those of a slot share their weights where they can."""
+    """Load every program's module with one set of inputs; the programs of a slot share their weights if they can."""
     found: dict[Key, LoadedSubject] = {}
     for program in subject.loop.programs:
         one = load_subject(program_subject(subject, program))
@@ -94,7 +94,7 @@ def _load(subject: LoopSubject) -> dict[Key, LoadedSubject]:
 
 
 def share_where_equal(source: nn.Module, target: nn.Module) -> bool:
-    """Make two programs of a slot share their weights; False where their modules have different parameters."""
+    """Make `target` share the weights of `source`, and return True; return False if their parameters differ."""
     try:
         share_weights(source, target)
     except BakeoffError as error:
@@ -130,8 +130,10 @@ def _eager(
     search: bool = False,
     wide: bool = False,
 ) -> LoopRunner:
-    """A runner of the loop with the modules as they are, cast to these dtypes of their slots in place; `search` as in
-    `flags`, and with `wide` modules compute in their dtype whatever their code casts to."""
+    """Return a runner of the loop in eager, with the modules cast in place to the dtypes of their slots.
+
+    `search` is that of `flags`. With `wide`, modules compute in their dtype even where their code casts to another one.
+    """
     programs = {}
     for key, one in loaded.items():
         dtype = dtypes[key[0]]
@@ -170,7 +172,7 @@ def _write_units(
 
 
 def _sensitivity(units: list[dict[str, Tensor]]) -> dict[str, float]:
-    """Return by output the smallest relative L2 between two units in a row; nothing if all units are alike."""
+    """Return the smallest relative L2 between consecutive units, by output; outputs that never change are left out."""
     found: dict[str, float] = {}
     for name in units[0] if units else ():
         pairs = [((a[name],), (b[name],)) for a, b in pairwise(units) if a[name].shape == b[name].shape]

@@ -1,8 +1,8 @@
-"""Runs a pipeline unit by unit on built programs, and accounts for each unit.
+"""Runs a pipeline unit by unit on built programs, and accounts for the time of each unit.
 
-A window that slides lies in one buffer that the programs of a slot share and that is shifted in place. State that a
-program makes for its own next call is swapped with its inputs where the engine can do that. Everything else that a call
-needs is given to its port, which copies it or reads it where it is; copies are timed and counted.
+A sliding window lies in one buffer that the programs of a slot share and that is shifted in place. State that a program
+makes for its own next call is swapped with its inputs if the engine can do that. All other inputs of a call are given
+to the program's port, which copies them or reads them where they are. Copies are timed and counted.
 """
 
 import random
@@ -37,26 +37,26 @@ from bakeoff.worker.subject import LoadedSubject, cast_input, draw
 from bakeoff.worker.torch_flags import Flags, apply_flags
 
 Key = tuple[str, str]
-"""Slot and program."""
+"""Names of a slot and of a program."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramEngine:
-    """A built program."""
+    """A built program in the form that a runner takes."""
 
     engine: Engine
     workload: Workload
     inputs: Mapping[str, Tensor]
-    """One set of inputs in the variant's dtype and on its device, for shapes and layouts; not overwritten."""
+    """One set of inputs in the variant's dtype and on its device, which gives shapes and layouts; not overwritten."""
     flags: Flags | None = None
-    """torch's flags that it was built with, set before each of its calls where slots have different ones."""
+    """torch's flags at the program's build; set before each of its calls if programs have different flags."""
     call: tuple[Signature, Node] | None = None
-    """How a brought model is called, and what it returns. A component takes and gives tensors by name."""
+    """Signature and result structure of a user's own module; None for a component, which takes tensors by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Line of the account that a part of a unit's time belongs to."""
+    """Part of a unit's time: the line of the account that it belongs to, and its slot and program."""
 
     line: str
     kind: LineKind
@@ -66,7 +66,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class UnitSample:
-    """One unit as it ran."""
+    """Times and counts of one unit that ran."""
 
     session: int
     unit: int
@@ -74,9 +74,9 @@ class UnitSample:
     frames: int
     wall_ns: int
     started_ns: int
-    """Start by the worker's clock, from any origin."""
+    """Start by the worker's clock, in ns from an arbitrary origin."""
     segments: Mapping[Segment, int]
-    """Nanoseconds; they add up to `wall_ns`."""
+    """Nanoseconds of each segment; they add up to `wall_ns`."""
     calls: Mapping[Key, int]
     copied_bytes: int
 
@@ -88,19 +88,19 @@ _GLUE = Segment("glue", "glue")
 
 
 class Given:
-    """Draws what comes from outside of the loop: the same values in every process, up to the cast to a dtype."""
+    """Draws external inputs of a loop, such as noise: the same values in every process, up to the cast to a dtype."""
 
     def __init__(self, seed: int, dtypes: Mapping[str, str], device: str, session: int, unit: int) -> None:
-        """`dtypes` is by slot."""
+        """`dtypes` maps slots to their dtypes."""
         self._seed, self._dtypes, self._device = seed, dtypes, device
         self._session, self._unit = session, unit
 
     def __call__(self, name: str, shape: tuple[int, ...], kind: Draw = "normal", slot: str = "") -> Tensor:
-        """Values that are fixed by seed, session, unit and name: in the slot's dtype, or at least fp32 without one."""
+        """Draw values that depend on seed, session, unit and name only, in the slot's dtype or at least in fp32."""
         return self.session(f"{name}:{self._unit}", shape, kind, slot)
 
     def session(self, name: str, shape: tuple[int, ...], kind: Draw = "normal", slot: str = "") -> Tensor:
-        """Values that are the same in all units of a session."""
+        """Draw values that are the same in all units of a session."""
         if isinstance(kind, str) and kind not in _KINDS:
             text = f"draw of {name}: there is no kind '{kind}'; give {', '.join(_KINDS)}, or a tuple of values"
             raise BakeoffError(text, "bad-user-code")
@@ -111,15 +111,15 @@ class Given:
         return self.value(torch.zeros(shape), slot)
 
     def value(self, tensor: Tensor, slot: str = "") -> Tensor:
-        """A tensor of your own in the slot's dtype, or at least in fp32, on the device."""
+        """Return a tensor of your own on the device in the slot's dtype; without a slot in at least fp32."""
         return self.like(TensorSpec("", tuple(tensor.shape), keep_fp32=not slot), tensor, slot)
 
     def like(self, spec: TensorSpec, tensor: Tensor, slot: str = "") -> Tensor:
-        """A tensor as an input of the slot that `spec` describes."""
+        """Return a tensor cast to what the slot's input that `spec` describes requires."""
         return cast_input(spec, tensor, self._dtypes[slot] if slot else widest(self._dtypes.values()), self._device)
 
     def inputs(self, slot: str, reference: str, workload: Workload) -> dict[str, Tensor]:
-        """A set of inputs of a workload: of a brought model one that was given, or values like it."""
+        """Return a set of a workload's inputs: drawn ones, or for a brought model recorded ones or values like them."""
         component = resolve_component(reference)
         if not component.folder:
             drawn = {spec.name: draw(spec, self._key(spec.name)) for spec in workload.inputs}
@@ -134,12 +134,12 @@ class Given:
 
 
 def widest(dtypes: Iterable[str]) -> str:
-    """fp64 where all slots compute in it, as references do; else fp32."""
+    """Return fp64 if all slots compute in fp64, as references do; else fp32."""
     return "fp64" if set(dtypes) == {"fp64"} else "fp32"
 
 
 def call_of(loop: Loop, key: Key, loaded: LoadedSubject) -> tuple[Signature, Node] | None:
-    """Return how a program of the author's own module is called, and what it returns; None for a component's."""
+    """Return the signature and the result structure of a program of the author's own module; None for a component's."""
     if not loop.slot(key[0]).users:
         return None
     one = read_about(Path(loaded.component.folder)).input_set(key[1])
@@ -147,12 +147,12 @@ def call_of(loop: Loop, key: Key, loaded: LoadedSubject) -> tuple[Signature, Nod
 
 
 def flat(tree: Any) -> dict[str, Any]:
-    """Return the leaves of a state by their paths, as in `cache/0`."""
+    """Return the leaves of a state by their paths, such as `cache/0`."""
     return {path_of(path): leaf for path, leaf in pytree.tree_flatten_with_path(tree)[0]}
 
 
 def path_of(path: Sequence[Any]) -> str:
-    """A pytree's path as text."""
+    """Return a pytree's path as text, such as `cache/0`."""
     names = ("key", "idx", "name")
     return "/".join(str(next(getattr(part, name) for name in names if hasattr(part, name))) for part in path)
 
@@ -165,7 +165,7 @@ class Run:
 
     def __init__(self) -> None:
         self._own: dict[str, Callable[..., Any]] = {}
-        """Methods of each slot that calls replace."""
+        """Slot to its module's original method, while `in_place` replaces that."""
         self._ranges = NoSession(self.phase, self._step)
 
     def __getattr__(self, slot: str) -> "SlotCalls":
@@ -174,19 +174,20 @@ class Run:
         return SlotCalls(self, slot)
 
     def phase(self, name: str, **about: Any) -> AbstractContextManager[None]:
-        """A part of the unit with a line of its own: its calls, or all of it where it has none.
+        """Return a context for a part of the unit that has a line of its own in the account.
 
-        `about` is what a trace says beside its calls, such as step and timestep.
+        The line has the time of the calls in the phase, or all of the phase's time if it makes no calls. `about` are
+        facts that a trace shows beside these calls, such as step and timestep.
         """
         raise NotImplementedError
 
     def _step(self, index: Scalar, timestep: Scalar) -> AbstractContextManager[object]:  # noqa: ARG002
-        """A step of the phase: what a trace says beside its calls. Without an index steps are counted."""
+        """Return a context for a step of the phase, which traces show. Steps without `index` are numbered."""
         return NOTHING
 
     @contextmanager
     def marked(self) -> Iterator[None]:
-        """Within it, phases and steps of bakeoff.profile, by whatever code, are those of the unit."""
+        """Within this context, phases and steps of bakeoff.profile, from any code, count as those of the unit."""
         token = current_session.set(self._ranges)
         try:
             yield
@@ -194,25 +195,25 @@ class Run:
             current_session.reset(token)
 
     def slide(self, window: Tensor, new: Tensor, axis: int) -> Tensor:
-        """Return the window without its oldest entries along `axis`, and with those of `new` at its end.
+        """Return the window without its oldest entries along `axis`, and with the entries of `new` at its end.
 
-        The window that is given may be changed; use the one that is returned.
+        `window` may be changed in place: use the returned tensor.
         """
         raise NotImplementedError
 
     def called(self, slot: str, program: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Call a program. Its outputs are valid until its next call."""
+        """Call a program and return its result, whose tensors are valid until the program's next call."""
         raise NotImplementedError
 
     def modules(self) -> Mapping[str, Any]:
-        """Return what the pipeline's own `modules` does."""
+        """Return the result of the pipeline's `modules`."""
         raise NotImplementedError
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Within it, calls of the pipeline's modules, by whatever code, are calls of their slots.
+        """Within this context, calls of the pipeline's modules, from any code, are calls of their slots.
 
-        A slot that is called NAME.METHOD takes calls of that method of its module.
+        A slot named NAME.METHOD takes the calls of that method of its module, any other slot those of `forward`.
         """
         replaced = []
         try:
@@ -235,7 +236,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class SlotCalls:
-    """A slot, as a pipeline sees it; a program of it is a workload of its component, or a method of its module."""
+    """A slot as a pipeline calls it. Its programs are workloads of its component, or methods of its module."""
 
     run: Run
     slot: str
@@ -249,26 +250,26 @@ class SlotCalls:
 
 @dataclass(slots=True)
 class _Program:
-    """A program in the loop: its port, and what it was fed."""
+    """A program in the loop: its port, and the tensors that were fed to it."""
 
     key: Key
     port: Port
     flags: Flags | None
     names: tuple[str, ...]
-    """Names of its inputs."""
+    """Names of the program's inputs."""
     call: tuple[Signature, Node] | None
     shapes: tuple[torch.Size, ...]
     carried: Mapping[str, str]
-    """Its outputs to its own inputs that they become in its next call."""
+    """Name of each output that the next call takes as an input, to the name of that input."""
     keeps: bool
-    """Outputs are read after the next call, so that they are copied where that call may overwrite them."""
+    """True if outputs are copied, because they are read after the next call and that call may overwrite them."""
     shared: Mapping[str, Tensor]
-    """Inputs that are windows."""
+    """Buffers of the inputs that are windows, by input."""
     calls: int = 0
     last: Mapping[str, Tensor] = field(default_factory=dict)
-    """Its last outputs."""
+    """Outputs of the last call."""
     fed: dict[str, tuple[Any, object]] = field(default_factory=dict)
-    """Input to a reference to the tensor that it holds, and what changes with that tensor's values."""
+    """Input to a weak reference to the tensor last fed to it, and a token that changes with that tensor's values."""
 
 
 class LoopRunner(Run):
@@ -283,7 +284,7 @@ class LoopRunner(Run):
         device: str,
         input_seed: int,
     ) -> None:
-        """Bind every program. Raises BakeoffError where one is missing, or values do not fit its inputs."""
+        """Bind every program. Raises BakeoffError if one is missing, or if values do not fit its inputs."""
         super().__init__()
         missing = [f"{one.slot}.{one.workload}" for one in loop.programs if (one.slot, one.workload) not in programs]
         if missing:
@@ -298,14 +299,14 @@ class LoopRunner(Run):
         self._windows = {id(buffer) for buffer in self._buffers.values()}
         self._programs = {key: self._bind(key, built) for key, built in programs.items()}
         self._makers = WeakTensorKeyDictionary()
-        """Outputs of programs to the program whose next call may overwrite them."""
+        """Output tensor to the program that made it, whose next call may overwrite it."""
         self._one_set_of_flags = len({program.flags for program in self._programs.values()}) <= 1
         self._segments: dict[Segment, int] = {_NAMELESS: UNATTRIBUTED}
         for segment in (_COPIES, _GLUE):
             self._segments[segment] = len(self._segments)
         self._copies, self._glue = self._segments[_COPIES], self._segments[_GLUE]
         self._between: dict[str, int] = {"": self._glue}
-        """Phase to the segment of what it does beside its calls: glue, or its own where it has none."""
+        """Phase to the segment of its time outside of calls: glue, or the phase's own if it makes no calls."""
         for unit in loop.units:
             for call in unit.calls:
                 self._segments.setdefault(Segment(call.phase, "phase", call.slot, call.program), len(self._segments))
@@ -322,13 +323,13 @@ class LoopRunner(Run):
 
     @property
     def at_end(self) -> bool:
-        """The session has no further unit; open another one."""
+        """True if the session has no further unit, so that another one must be opened."""
         return self._loop.max_units is not None and self.next_unit >= self._loop.max_units
 
     def open(self) -> int:
-        """Open the next session: draw what it is given, outside the clock, and let the pipeline start.
+        """Open the next session: draw its external inputs, then let the pipeline start.
 
-        Returns nanoseconds.
+        Returns the nanoseconds of the start alone.
         """
         self.session, self.next_unit = self.session + 1, 0
         given = self._given(OPENING)
@@ -339,7 +340,7 @@ class LoopRunner(Run):
         return self._clock.end()[0]
 
     def unit(self) -> UnitSample:
-        """Run the next unit; what it is given is drawn before its time begins."""
+        """Run the next unit and return its times. Its external inputs are drawn before its time begins."""
         if self.session < 0 or self.at_end:
             raise BakeoffError("no session is open, or it is at its end; open one", code="bad-config")
         number = self.next_unit
@@ -367,7 +368,7 @@ class LoopRunner(Run):
 
     @contextmanager
     def timed_by(self, make: Callable[[UnitClock, int], UnitClock]) -> Iterator[None]:
-        """Within it, units run by the clock that `make` returns for the present one and the number of segments."""
+        """Within this context, time units by the clock that `make` makes of the present one and its segment count."""
         own = self._clock
         self._clock = make(own, len(self._segments))
         try:
@@ -380,12 +381,12 @@ class LoopRunner(Run):
         return self._outputs
 
     def state(self) -> dict[str, Tensor]:
-        """Copies of the tensors that pass from unit to unit, those that no unit has made yet left out."""
+        """Return copies of the tensors that pass from unit to unit; those that no unit has made yet are left out."""
         found = flat(self._state)
         return {path: found[path].clone() for path in self._loop.state if path in found}
 
     def set_state(self, state: Mapping[str, Tensor], unit: int) -> None:
-        """Continue from these tensors at `unit` of the present session; they are cast to the dtypes of the loop."""
+        """Continue at `unit` of the present session from these tensors, which are cast to the dtypes of the loop."""
 
         def given(path: Any, own: Any) -> Any:
             value = state.get(path_of(path))
@@ -395,7 +396,7 @@ class LoopRunner(Run):
         self.next_unit = unit
 
     def _in_buffers(self, state: Any) -> Any:
-        """Return the state with its windows in their buffers."""
+        """Copy the windows of the state into their buffers, and return the state with these."""
         if not self._buffers:
             return state
 
@@ -410,12 +411,12 @@ class LoopRunner(Run):
         return {key: program.port for key, program in self._programs.items()}
 
     def state_bytes(self) -> int:
-        """Bytes of the tensors that pass from unit to unit."""
+        """Return the bytes of the tensors that pass from unit to unit."""
         found = flat(self._state)
         return sum(found[path].numel() * found[path].element_size() for path in self._loop.state if path in found)
 
     def segments(self) -> tuple[Segment, ...]:
-        """All segments of the account, in the order of a unit."""
+        """Return all segments of the account, in the order of their numbers."""
         return tuple(self._segments)
 
     def _bind(self, key: Key, built: ProgramEngine) -> _Program:
@@ -511,7 +512,7 @@ class LoopRunner(Run):
     def _chosen(
         self, slot: str, program: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[_Program, Mapping[str, Tensor]]:
-        """Return the program that a call is of, and its inputs by name. Raises BakeoffError where there is none."""
+        """Return the program that a call is for, and the call's inputs by name. Raises BakeoffError if none fits."""
         found = self._programs.get((slot, program))
         if found is not None and found.call is None:
             return found, {**dict(zip(found.names, args, strict=False)), **kwargs}
@@ -529,7 +530,10 @@ class LoopRunner(Run):
         raise BakeoffError(text, "bad-user-code")
 
     def _advanced(self, program: _Program, inputs: Mapping[str, Tensor]) -> Collection[str]:
-        """Swap all carried inputs at once where they are outputs of the program's last call; returns their names."""
+        """Swap all carried inputs at once if they are outputs of the program's last call; return their names.
+
+        Returns () if they are not, or if the program has none.
+        """
         carried = program.carried
         if not carried or any(inputs[name] is not program.last.get(output) for output, name in carried.items()):
             return ()
@@ -539,7 +543,7 @@ class LoopRunner(Run):
         return carried.values()
 
     def _token(self, value: Tensor) -> tuple[int, int] | None:
-        """Return a token that changes whenever the tensor's values do; None where that cannot be known."""
+        """Return a token that changes whenever the tensor's values do; None if that cannot be known."""
         maker = self._makers.get(value)
         if value.is_inference():
             return None if maker is None else (0, maker.calls)
@@ -547,7 +551,7 @@ class LoopRunner(Run):
 
 
 def _check_memory(program: _Program) -> None:
-    """Raise BakeoffError where an engine's output is memory of its input: what the next call is given overwrites it."""
+    """Raise BakeoffError if an engine's output shares the memory of an input, which the next call overwrites."""
     buffers = {buffer.untyped_storage().data_ptr(): name for name, buffer in program.port.inputs.items()}
     for output, value in program.port.outputs.items():
         name = buffers.get(value.untyped_storage().data_ptr())
@@ -559,7 +563,7 @@ def _check_memory(program: _Program) -> None:
 def called_as(
     signature: Signature, shapes: Sequence[Sequence[int]], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Tensor] | None:
-    """Return the tensors of a call by name, plain numbers in their place too; None where it is another one."""
+    """Return a call's inputs by name, plain numbers as tensors; None if `signature` or `shapes` do not fit the call."""
     try:
         found = flatten_call(signature, args, kwargs)
     except BakeoffError:
@@ -569,7 +573,7 @@ def called_as(
 
 
 def seed_generators(*of: int) -> None:
-    """Seed the global generators of torch, numpy and Python: a unit that draws from them draws the same again."""
+    """Seed the global generators of torch, numpy and Python, so that a unit that uses them draws the same again."""
     seed = random.Random(str(of)).getrandbits(32)
     torch.manual_seed(seed)
     random.seed(seed)

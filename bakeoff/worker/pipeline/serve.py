@@ -1,6 +1,6 @@
-"""One mix of a pipeline: builds and checks all programs and the loop, then runs a unit for each command.
+"""Measures one mix of a pipeline: builds and checks all programs and the loop, then runs units on command.
 
-Between two units it waits in read(2), as one side of a comparison does, so that several mixes can take turns.
+Between two commands it waits in read(2), as one side of a comparison does, so that several mixes can take turns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,15 +36,15 @@ from bakeoff.worker.status import contention_text, fallback_reason, is_contended
 from bakeoff.worker.torch_flags import apply_flags, flags, settings
 
 _MOST_NAMELESS = 0.02
-"""Share of the steady units' time without a name that is a finding."""
+"""A finding reports time without a name if it exceeds this share of the steady units' time."""
 
 
 def serve_units(job: PipelineJob, report: Reporter, commands: int) -> PipelineMeasurement:
-    """Build and check everything, report `ready` with about the nanoseconds of a unit, then run units until told to
-    stop, and check again. `commands` is the descriptor that the parent writes to: `unit` a line, or `stop`.
+    """Build and check everything, report `ready` with a unit's expected time, run units on command, and check again.
 
-    Raises BakeoffError where the request itself is wrong (a bad checkpoint), and RuntimeError where the account of a
-    unit does not add up, which is an error of the lab.
+    `commands` is the descriptor that the parent writes to: `unit N` a line, or `stop`. Raises BakeoffError if the
+    request itself is wrong (a bad checkpoint), and RuntimeError if the account of a unit does not add up, which is an
+    error of the lab.
     """
     heap_offset = bytearray(job.heap_offset_bytes)  # first, so that memory layout varies between processes
     device = job.subject.device
@@ -66,7 +66,7 @@ def serve_units(job: PipelineJob, report: Reporter, commands: int) -> PipelineMe
 
 @dataclass(slots=True)
 class _Mix:
-    """Results of the mix so far, so that a failure keeps them."""
+    """The measurement of a mix in progress, so that a failure keeps the results so far."""
 
     job: PipelineJob
     report: Reporter
@@ -83,7 +83,7 @@ class _Mix:
     profile: Profile | None = None
 
     def __post_init__(self) -> None:
-        """Reads what the mix is checked against before any code of it is imported."""
+        """Read what the mix is checked against before any code of it is imported."""
         job, self.loop = self.job, self.job.subject.loop
         files = LoopFiles(ReferenceFiles(Path(job.reference_folder), job.reference_hashes))
         quantised = {one.slot: one.measure.quantisation for one in job.programs if one.measure.quantisation}
@@ -94,7 +94,7 @@ class _Mix:
         return {one.slot: one.measure.dtype for one in self.job.programs}
 
     def measurement(self, status: Status, reason: str = "", text: str = "") -> PipelineMeasurement:
-        """Return the report as far as it is known."""
+        """Return a measurement with this status and all results so far; `text` is a traceback."""
         chosen = {name: value for program in self.built for name, value in program.chosen.items()}
         return PipelineMeasurement(
             status=status,
@@ -113,7 +113,7 @@ class _Mix:
         )
 
     def measure(self, commands: int) -> PipelineMeasurement:
-        """Return the whole run. Raises StageError where a program fails after it was built."""
+        """Build, check and run the mix, and return its measurement. Raises StageError if a built program fails."""
         made = build_programs(self.job, self.report)
         self.built = made.programs
         self.programs = [program.made for program in made.programs]
@@ -146,7 +146,7 @@ class _Mix:
             apply_flags(program.flags)  # a runner whose programs have the same flags sets none
 
     def _run(self, runner: LoopRunner, commands: int) -> list[Finding]:
-        """The timed units, and everything that is checked after them; returns what makes the mix unstable."""
+        """Run the timed units and all checks after them; return the findings that make the mix unstable."""
         job, device = self.job, self.job.subject.device
         self.stamp_ns = stamp_ns(device)
         log = UnitLog(self.loop, counters(self.built), self.job.policy.settle_ratio)
@@ -190,7 +190,7 @@ class _Mix:
         return alarms
 
     def _trace(self, runner: LoopRunner, asked: ProfileRequest) -> None:
-        """The traced pass, after all that is timed or checked; where it fails, the mix keeps its numbers."""
+        """Run the traced pass, after the timed units; if it fails, the mix keeps its numbers and gets a finding."""
         self.report("profile")
         traced = TracedPass(runner, self.loop, self.built, asked, self.job.subject.device)
         try:
@@ -204,7 +204,7 @@ class _Mix:
             self.findings.append(new_finding("no-profile", f"the timed units could not be traced: {reason}"))
 
     def _expected_ns(self) -> int:
-        """Return the time of a steady unit, by its programs alone."""
+        """Return the expected time of a steady unit: the sum of its calls' median times when timed alone."""
         calls = self.loop.calls()
         alone = {(one.slot, one.variant.workload): median(one.alone_ns) for one in self.programs}
         return round(sum(alone[key] * count for key, count in calls.items()))
@@ -222,7 +222,7 @@ class _Mix:
         return leaked
 
     def _prove(self, runner: LoopRunner) -> list[Finding]:
-        """Prove every program again after its last call, and close it; returns settings that calls left changed."""
+        """Prove every program again after its last call, and close it; return findings on settings left changed."""
         changed = [alarm for program in self.built for alarm in program.alarms]
         for index, program in enumerate(self.built):
             apply_flags(program.flags)
@@ -246,7 +246,7 @@ class _Mix:
         return [new_finding("recompiles", text)]
 
     def _decide(self, alarms: Sequence[Finding]) -> PipelineMeasurement:
-        """Return the first status that applies: fell_back, parity_failed, unstable, ok."""
+        """Return the measurement with the first status that applies: fell_back, parity_failed, unstable, ok."""
         assert self.parity is not None
         assert self.units is not None
         self.findings = [*alarms, *self.findings]
@@ -265,10 +265,10 @@ _WARM_UP, _FEWEST, _MOST, _LONGEST_S = 2, 5, 200, 2.0
 
 
 def time_alone(runner: LoopRunner, program: LoopProgram, device: str, policy: Policy) -> Samples:
-    """Calls of the program's port with the values that it was checked with. Changes windows that the loop shares, and
-    outputs that it holds: open a session afterwards.
+    """Time calls of one program's port, with the values that the program was checked with.
 
-    Raises StageError where a call fails.
+    This overwrites windows that the loop shares, and outputs that it holds: open a session afterwards. Raises
+    StageError if a call fails.
     """
     port = runner.ports()[program.key]
     for name, value in program.checked.sets[0].items():
@@ -285,8 +285,10 @@ def time_alone(runner: LoopRunner, program: LoopProgram, device: str, policy: Po
 
 
 def memory_peaks(device: str, weights_bytes: int, state_bytes: int) -> PipelineMemory:
-    """Return the peaks since metering began; on the host with those of processes that backends started. What the device
-    reports is its level now, as in a sweep's row."""
+    """Return the peaks since metering began; those of the host include processes that backends started.
+
+    What the device reports as in use is its level now, as in a sweep's row.
+    """
     host_peak = peak_bytes() + helper_peak_bytes()
     if device == "cpu":
         return PipelineMemory(host_peak, None, None, weights_bytes, state_bytes)

@@ -1,4 +1,4 @@
-"""The traced pass of a mix: a few units in torch's profiler, after the last timed one. Nothing of it is timed."""
+"""The traced pass of a mix: runs a few untimed units under torch's profiler after the last timed unit."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,16 +29,16 @@ from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.pipeline.units import stamp_samples
 
 _WARM_UP = 2
-"""Units under the profiler before its trace begins: its own first calls are slow (kineto#328)."""
+"""Units run under the profiler before its trace begins, because the profiler's first calls are slow (kineto#328)."""
 _MEMORY_POINTS = 2_000
 _SNAPSHOT_ENTRIES = 100_000
 _INSIDE = 4
-"""The first level that looks into networks."""
+"""The first profile level that shows parts inside of networks."""
 
 
 @dataclass(frozen=True, slots=True)
 class TracedPass:
-    """Runs the units of a profile on a runner whose timed units are over."""
+    """Runs the units of a profile on a runner, after its timed units."""
 
     runner: LoopRunner
     loop: Loop
@@ -47,16 +47,16 @@ class TracedPass:
     device: str
 
     def profile(self) -> tuple[Profile, tuple[Finding, ...]]:
-        """Units with a synchronisation at each border, then traced ones; findings name what was disturbed.
+        """Run units that synchronise at each mark (on CUDA only), then traced units.
 
-        Raises StageError where a call fails.
+        Return the profile, and findings on disturbed units. Raises StageError if a call fails.
         """
         stepped = self._stepped()
         made, findings = self._traced()
         return replace(made, stepped_ns=stepped, snapshot=self._snapshot()), findings
 
     def _steady(self, units: int) -> None:
-        """Make the next `units` units steady ones of one session, opening another one where this is near its end."""
+        """Advance to where the next `units` units are steady, in a new session if the present one is near its end."""
         filling = max(self.loop.filling, len(self.loop.opening))
         most = self.loop.max_units
         if self.runner.session < 0 or (most is not None and self.runner.next_unit + units > most):
@@ -135,7 +135,7 @@ class TracedPass:
         return made, _disturbed(disturbed, first, wall_ns)
 
     def _snapshot(self) -> TraceFile | None:
-        """CUDA's history of allocations over one unit."""
+        """Record CUDA's history of allocations over one unit into a file; None on a CPU, or if it is not requested."""
         if not self.request.snapshot or self.device == "cpu":
             return None
         self._steady(1)
@@ -150,7 +150,7 @@ class TracedPass:
     def capture(self) -> None:
         """Run the traced units as NVTX ranges within a window that Nsight Systems and Nsight Compute capture.
 
-        Raises StageError where a call fails.
+        Raises StageError if a call fails.
         """
         self._steady(1 + self.request.options.units)
         order: list[int] = []
@@ -167,7 +167,7 @@ class TracedPass:
             torch.cuda.profiler.stop()
 
     def _visible(self) -> dict[str, tuple[str, list[torch.nn.Module]]]:
-        """Slot to its component and the modules of its programs that run in eager."""
+        """Return, by slot, the name of the component and the modules of the slot's programs that run in eager."""
         found: dict[str, tuple[str, list[torch.nn.Module]]] = {}
         for program in self.programs:
             if program.evidence.runs_eagerly:
@@ -176,14 +176,14 @@ class TracedPass:
         return found
 
     def _sight(self, program: LoopProgram) -> ProgramSight:
-        """Return the kernels: on CUDA the profiler sees every engine's, on a CPU only operators of torch."""
+        """Return whether its kernels are seen: on CUDA those of every engine are, on a CPU only torch's operators."""
         slot, name = program.key
         if self.device == "cuda" or program.evidence.runs_eagerly:
             return ProgramSight(slot, name, "inside", "torch.profiler")
         return ProgramSight(slot, name, "hidden", "")
 
     def _calls(self) -> Mapping[tuple[str, str], Sequence[Mapping[str, Scalar]]]:
-        """Phase and `slot.program` to what the loop says of each of its calls, in the order of a unit."""
+        """Return the loop's facts on each call of a unit, in order, by phase and `slot.program`."""
         found: dict[tuple[str, str], list[Mapping[str, Scalar]]] = {}
         for call in self.loop.steady.calls:
             found.setdefault((call.phase, f"{call.slot}.{call.program}"), []).append(call.about)
@@ -212,7 +212,7 @@ def _part_times(ranges: Sequence[PartRange], parts: Sequence[PartTag]) -> tuple[
 
 
 def _memory(timeline: Timeline) -> tuple[MemoryPoint, ...]:
-    """Allocated bytes over time; of many points, the highest of each of `_MEMORY_POINTS` pieces."""
+    """Return the allocated bytes over time: the highest point of each of at most `_MEMORY_POINTS` pieces."""
     points: Sequence[Allocation] = timeline.allocations
     if not points:
         return ()
@@ -229,10 +229,11 @@ def _file(path: str, folder: str) -> TraceFile:
 
 @contextmanager
 def parts_marked(modules: Mapping[str, tuple[str, Sequence[nn.Module]]], level: int) -> Iterator[Sequence[PartTag]]:
-    """Within it, calls of tagged parts up to `level` leave ranges in torch's profile; yields the tags by their numbers.
+    """Within this context, calls of tagged parts up to `level` leave ranges in torch's profile; yields the parts' tags.
 
-    A compiler sees through hooks or removes them (pytorch#105362): only networks that run in eager have such ranges.
-    `modules` has for each slot its component's name and the modules of its programs.
+    The name of a range has the index of its tag. `modules` maps each slot to its component's name and the modules of
+    its programs. A compiler sees through hooks or removes them (pytorch#105362), so only networks that run in eager
+    have such ranges.
     """
     tags: list[PartTag] = []
     handles = []
@@ -255,7 +256,10 @@ def parts_marked(modules: Mapping[str, tuple[str, Sequence[nn.Module]]], level: 
 
 
 def _marked(part: nn.Module, name: str) -> list[Any]:
-    """Hooks that open a range before a call of the part and close it after. A part may call itself, as a stack."""
+    """Add hooks that open a range before a call of the part and close it after; return their handles.
+
+    Ranges are kept on a stack, because a part may call itself.
+    """
     opened: list[record_function] = []
 
     def before(_module: nn.Module, _inputs: object) -> None:

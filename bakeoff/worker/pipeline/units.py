@@ -1,6 +1,4 @@
-"""Runs a turn of units of a mix for each command, and watches them: which are steady, what was compiled in them, and
-their account as records store it.
-"""
+"""Runs a mix's units on command, decides which are steady, notes what was compiled in them, and records their times."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,10 +24,10 @@ from bakeoff.worker.pipeline.runner import Key, LoopRunner, Segment, UnitSample
 from bakeoff.worker.reporter import Reporter, read_lines, wait_for_idle_threads
 
 Counters = Callable[[], Sequence[Mapping[str, int]]]
-"""Reads counters by name that change when anything is compiled or captured. Several mappings, from the one that tells
-best what it was, by `slot.program`, to the one that only tells that something was."""
+"""Function that reads counters which change when anything is compiled or captured. It returns several mappings, from
+the most specific, by `slot.program`, to one that only shows that something changed."""
 _MOST_UNSETTLED = 20
-"""Units with full windows after which the next is steady even if times have not settled."""
+"""Units with full windows after which the next one counts as steady even if times have not settled."""
 _STAMPS, _STAMP_BLOCKS = 200, 15
 
 
@@ -41,19 +39,19 @@ class UnitLog:
         self._loop, self._counters, self._ratio = loop, counters, settle_ratio
         self._known = counters()
         self._full_ns: list[int] = []
-        """Units with full windows."""
+        """Wall times of the units with full windows."""
         self._quiet_since = 0
-        """In `_full_ns`."""
+        """Index in `_full_ns` of the first unit after the last compilation."""
         self._ready = False
-        """The next unit with full windows is steady."""
+        """True if the next unit with full windows is steady."""
         self.settled = True
-        """Times had settled when the first unit was taken as steady."""
+        """False if times had not settled when the first unit was taken as steady."""
         self.samples: list[UnitSample] = []
         self.kinds: list[UnitKind] = []
         self.moved: dict[str, tuple[str, ...]] = {}
-        """Moved tensors, as in Units."""
+        """Unit's index in `samples` to what was compiled or captured in it, as in Units."""
         self.recompiled: tuple[str, ...] = ()
-        """Programs compiled in the first steady unit that compiled anything."""
+        """What was compiled in the first steady unit that compiled anything."""
 
     def add(self, sample: UnitSample) -> UnitKind:
         """Add the unit that has just run, and return its kind."""
@@ -101,19 +99,19 @@ class UnitLog:
         return [sample for sample, kind in zip(self.samples, self.kinds, strict=True) if kind == "steady"]
 
     def typical_ns(self) -> int:
-        """Median of the steady units, or of all where none is steady; 0 of none."""
+        """Return the median time of the steady units in ns, or of all units if none is steady; 0 without units."""
         walls = [sample.wall_ns for sample in self.steady or self.samples]
         return round(median(walls)) if walls else 0
 
     def unattributed_share(self) -> float:
-        """Share of the steady units' time that has no name."""
+        """Return the share of the steady units' time that has no name."""
         nameless = sum(
             ns for sample in self.steady for one, ns in sample.segments.items() if one.kind == "unattributed"
         )
         return nameless / sum(sample.wall_ns for sample in self.steady) if self.steady else 0.0
 
     def units(self) -> Units | None:
-        """Return the units as records store them; None where no unit ran."""
+        """Return the units as records store them; None if no unit ran."""
         if not self.samples:
             return None
         first_ns = self.samples[0].started_ns
@@ -131,7 +129,7 @@ class UnitLog:
 
 
 def check_account(sample: UnitSample) -> None:
-    """Raises RuntimeError, an error of the lab itself, where the parts of a unit do not add up to its wall time."""
+    """Raise RuntimeError, as an error of the lab, if the segments of a unit do not add up to its wall time."""
     total = sum(sample.segments.values())
     if total != sample.wall_ns:
         parts = {f"{one.line} {one.slot}.{one.program}": ns for one, ns in sample.segments.items()}
@@ -168,7 +166,7 @@ def _sums(samples: Sequence[UnitSample], parts: Sequence[Segment]) -> tuple[int,
 
 @dataclass(slots=True)
 class TimedUnits:
-    """The units of a mix as they are asked for."""
+    """Runs the units of a mix on command, and keeps their log."""
 
     runner: LoopRunner
     log: UnitLog
@@ -178,15 +176,15 @@ class TimedUnits:
     cpu: CpuMeter = field(default_factory=CpuMeter)
     opened_ns: list[int] = field(default_factory=list)
     held_bytes: list[int] = field(default_factory=list)
-    """After each steady unit."""
+    """Bytes in use after each steady unit."""
     problem: str = ""
-    """The first output that was not finite."""
+    """Text on the first output that was not finite; "" if there was none."""
 
     def serve(self, commands: int) -> None:
-        """Run a turn for each line `unit N` on this descriptor, and report it; until `stop`, or until it is closed.
+        """Run and report a turn for each line `unit N` on the descriptor `commands`, until `stop` or the end of input.
 
-        A turn is N units one after the other, or those up to the first that is not steady or the last of its session.
-        Raises StageError where a program fails, and RuntimeError where the account of a unit does not add up.
+        A turn ends after N units, after a unit that is not steady, or with the session. Raises StageError if a program
+        fails, and RuntimeError if the account of a unit does not add up.
         """
         idle_since = time.process_time()
         for line in read_lines(commands):
@@ -200,7 +198,7 @@ class TimedUnits:
             self.report.unit(replace(block, idle_cpu_s=idle_cpu_s))
 
     def _turn(self, units: int) -> Block:
-        """Run at least one unit, and at most so many; what the process did while it was idle is not in the block."""
+        """Run at least one unit and at most `units`; the returned block lacks the idle CPU time before it."""
         walls: list[int] = []
         while True:
             with self.cpu.interval():
@@ -214,7 +212,7 @@ class TimedUnits:
                 return Block(tuple(walls), 0.0, kind)
 
     def next_unit(self) -> UnitSample:
-        """Run the next unit, of a new session where none is open or the last one is at its end."""
+        """Run the next unit, in a new session if none is open or the last one is at its end."""
         if self.runner.session < 0 or self.runner.at_end:
             self.report("opening")
             self.opened_ns.append(call_stage(self.runner.open))
@@ -233,8 +231,11 @@ class TimedUnits:
 
 
 def counters(programs: Sequence[LoopProgram]) -> Counters:
-    """Return what counts compilations and captures: of each engine by itself; counters that several engines may share;
-    and all graphs that dynamo captured."""
+    """Return a function that reads the counters of compilations and captures.
+
+    The function returns each engine's own count, then counters that several engines may share, then the number of
+    graphs that dynamo captured.
+    """
 
     def each(read: Callable[[LoopProgram], object]) -> Mapping[str, int]:
         return {".".join(program.key): hash(read(program)) for program in programs}
@@ -250,12 +251,12 @@ def counters(programs: Sequence[LoopProgram]) -> Counters:
 
 
 def stamp_ns(device: str) -> int:
-    """Median time of one mark of a unit's account, in nanoseconds."""
+    """Return the median time of one mark of a unit's account, in nanoseconds."""
     return round(median(stamp_samples(device)))
 
 
 def stamp_samples(device: str) -> tuple[int, ...]:
-    """Nanoseconds of one mark, the mean of each of several blocks of marks."""
+    """Return the nanoseconds of one mark, as the mean of each of several blocks of marks."""
     clock = make_clock(device, UNATTRIBUTED + 1)
     found = []
     for _ in range(_STAMP_BLOCKS):

@@ -1,8 +1,8 @@
-"""Describes a pipeline with modules of its author: its first units run for real, again, and with overwritten outputs.
+"""Describes a pipeline with modules of its author: runs its first units for real, again, and with overwritten outputs.
 
-What makes a loop none that can be compared is found so: state that is kept elsewhere than in the state, two equally
-seeded runs that differ, a module whose output is its input's memory. What its modules were called with is written as
-folders of live modules, which are swept and measured as any other model.
+This finds loops that cannot be compared: state kept outside of the loop's state, equally seeded runs that differ, or a
+module whose output shares its input's memory. It also finds outputs that are read after the next call. The inputs of
+the modules are written as folders of live modules, which are swept and measured as any other model.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -31,25 +31,25 @@ from bakeoff.worker.subject import load_subject
 from bakeoff.worker.torch_flags import flags
 
 _SAME = 1e-5
-"""Relative L2 up to which two runs of a unit are the same: a device may sum in another order."""
+"""Relative L2 up to which two runs of a unit count as the same, since a device may sum in another order."""
 Sets = Mapping[str, tuple[Signature, list[torch.Size]]]
-"""Input sets of a module: how it is called, and the tensors' shapes."""
+"""Input sets of a module by name: the signature of the call, and the shapes of its tensors."""
 
 
 class RealRecorder(Recorder):
-    """Runs units on the modules themselves."""
+    """Recorder that runs the modules themselves."""
 
     is_real = True
 
     def __init__(self, filled: Mapping[str, Any], job: DescribeLoopJob, overwritten: Collection[Key] = ()) -> None:
-        """The outputs of the programs in `overwritten` are overwritten after their next call, as an engine may."""
+        """Outputs of the programs in `overwritten` are overwritten after their next call, as an engine may do."""
         super().__init__(filled, job.device)
         self._job, self._overwritten = job, overwritten
         self._components: dict[Key, nn.Module] = {}
         self._last: dict[Key, Sequence[Tensor]] = {}
         self.recording = Recording()
         self.drew = False
-        """A unit changed the state of a global generator."""
+        """True if a unit changed the state of a global generator."""
 
     def computed(
         self, slot: str, filled: Any, program: str, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -94,7 +94,7 @@ class RealRecorder(Recorder):
         return {name: value.clone() if isinstance(value, Tensor) else value for name, value in values.items()}
 
     def units(self, pipeline: Pipeline, constant: frozenset[str] | None) -> list[UnitRun]:
-        """Return the first units, each with the generators seeded alike."""
+        """Run the first units, each with equally seeded generators, and return them; `constant` as in `run_units`."""
         before: list[object] = []
         names = dict.fromkeys(self._filled, "fp32")
 
@@ -113,7 +113,7 @@ class RealRecorder(Recorder):
 def _check_memory(
     name: str, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor], versions: Mapping[str, int]
 ) -> None:
-    """Raise BakeoffError where a call changed an input, or returns an input's memory."""
+    """Raise BakeoffError if a call changed an input, or returned an output that shares an input's memory."""
     for key, one in inputs.items():
         if key in versions and one._version != versions[key]:
             raise BakeoffError(f"slot {name}: a call writes into its input {key}; return new tensors", "bad-user-code")
@@ -124,9 +124,9 @@ def _check_memory(
 
 
 def describe_users(pipeline: Pipeline, filled: Mapping[str, Any], job: DescribeLoopJob, report: Report) -> Loop:
-    """Return the loop of a pipeline with modules of its author; writes their folders into `job.folder`.
+    """Return the loop of a pipeline with modules of its author; write these modules' folders into `job.folder`.
 
-    Raises BakeoffError where its units raise, or cannot be compared; the message says what to do.
+    Raises BakeoffError if its units raise, or cannot be compared; the message says what to do.
     """
     modules = {name: one.to(job.device) for name, one in filled.items() if isinstance(one, nn.Module)}
     with flags("fp32", job.threads), torch.no_grad():
@@ -161,7 +161,7 @@ def describe_users(pipeline: Pipeline, filled: Mapping[str, Any], job: DescribeL
 
 
 def _elsewhere(pipeline: Pipeline, modules: Mapping[str, nn.Module]) -> dict[str, str]:
-    """Return what could keep state beside the state: attributes of pipeline and modules, and buffers."""
+    """Return what could keep state outside of the loop's state: attributes of pipeline and modules, and buffers."""
     found = dict(state_of_values(vars(pipeline), "self"))
     for slot, module in modules.items():
         for prefix, layer in module.named_modules():
@@ -171,7 +171,7 @@ def _elsewhere(pipeline: Pipeline, modules: Mapping[str, nn.Module]) -> dict[str
 
 
 def _difference(units: Sequence[UnitRun], others: Sequence[UnitRun]) -> str:
-    """Return the first value that two runs do not have alike; "" where all are."""
+    """Return text on the first value that differs between two runs; "" if none does."""
     for number, (one, other) in enumerate(zip(units, others, strict=False), OPENING):
         for where, mine, theirs in (("", one.outputs, other.outputs), ("state ", one.after, other.after)):
             for name, value in mine.items():
@@ -197,7 +197,7 @@ def _refusal(pipeline: Pipeline, difference: str, changed: Sequence[str]) -> Bak
 def _read_late(
     pipeline: Pipeline, filled: Mapping[str, Any], job: DescribeLoopJob, units: Sequence[UnitRun]
 ) -> set[Key]:
-    """Programs whose outputs are read after their next call."""
+    """Return the programs whose outputs are read after their next call."""
 
     def differs(keys: Collection[Key]) -> bool:
         return bool(_difference(units, RealRecorder(filled, job, keys).units(pipeline, None)))
@@ -207,8 +207,10 @@ def _read_late(
 
 
 def _name_programs(units: Sequence[UnitRun], sets: Mapping[str, Sets], folders: Sequence[Recorded]) -> None:
-    """Give each call of an author's module the name of the input set that it is of. Raises BakeoffError where there is
-    none, because it was left out."""
+    """Set the program of each call of an author's module to the name of the input set that fits it.
+
+    Raises BakeoffError if none fits, because that input set was left out.
+    """
     for one in (one for unit in units for one in unit.calls if one.slot in sets):
         for name, (signature, shapes) in sets[one.slot].items():
             inputs = called_as(signature, shapes, one.args, one.kwargs)
@@ -222,7 +224,7 @@ def _name_programs(units: Sequence[UnitRun], sets: Mapping[str, Sets], folders: 
 
 
 def _slots(filled: Mapping[str, Any], folders: Sequence[Recorded], called: Collection[str]) -> tuple[Slot, ...]:
-    """Return the slots that are called, in the order of the pipeline's modules; each method that was called is one."""
+    """Return the called slots in the order of the pipeline's modules; each method that was called is one of them."""
     found = []
     for name, one in filled.items():
         if isinstance(one, BuiltIn) and name in called:

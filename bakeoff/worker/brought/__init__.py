@@ -1,1 +1,1 @@
-"""Brought models in a worker: loaded from their source, described by running them, and built for each workload."""
+"""Users' own models ("brought") in a worker: loaded from their source, described by running them, and built."""

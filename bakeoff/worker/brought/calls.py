@@ -1,4 +1,4 @@
-"""Runs the calls that a user gave, and finds out what they take and return."""
+"""Runs the calls that a user gave for a model, and finds out which inputs they take and which outputs they return."""
 
 import inspect
 import re
@@ -33,7 +33,7 @@ from bakeoff.worker.subject import cast_input
 from bakeoff.worker.work import count
 
 LEAST_TOLERANCE = 1e-4
-"""Tolerance of most components of this lab; two calls on the same inputs differ by less."""
+"""Smallest fp32 tolerance, as of most components of this lab; two calls on the same inputs differ by less."""
 _KEPT = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 """Dtypes of tensors that no variant changes."""
 _IN_TRAINING = "it is in training mode: call eval()"
@@ -48,9 +48,9 @@ def run_sets(
     notes: list[str],
     device: str,
 ) -> Iterator[Found]:
-    """Each input set that can be described on `device`; the reason of another one is added to `notes`.
+    """Yield each input set that can be described on `device`; for any other set, add the reason to `notes`.
 
-    Raises BakeoffError where none can be described.
+    `said` is what the user declared about the model. Raises BakeoffError if no set can be described.
     """
     failed: list[BakeoffError] = []
     for name in calls:
@@ -66,7 +66,10 @@ def run_sets(
 def _run_given(
     name: str, calls: Sequence[Call], module: nn.Module, given: GivenDtypes, said: Model, device: str
 ) -> Found:
-    """Run a set's given calls, the first one twice, and check that nothing but the outputs comes of it."""
+    """Run a set's first call twice, and describe its inputs, outputs and work.
+
+    Raises BakeoffError if the set's calls differ in shape, or if the first call has side effects or random outputs.
+    """
     if not _NAME.fullmatch(name):
         raise bad_model(f"the input set '{name}' needs a name of letters, digits, - and _")
     call = describe_call(*calls[0], parameter_names(module))
@@ -129,9 +132,9 @@ def _first_call(
     notes: list[str],
     device: str,
 ) -> tuple[str, Any]:
-    """The user's own call: in which dtype the model runs here, and what it returns.
+    """Make the user's own call; return the dtype in which the model runs on `device`, and what the call returned.
 
-    Half precision that the device has no kernels for is run in fp32 instead, with a note. Raises BakeoffError where the
+    A model in half precision that fails on the device is run in fp32 instead, with a note. Raises BakeoffError if the
     model raises, or writes into an input.
     """
     cast_module(module, given, "given", device)
@@ -159,7 +162,7 @@ def _equal(one: Tensor, other: Tensor) -> bool:
 
 
 def _input_specs(tensors: Tensors, module: nn.Module, said: Model) -> tuple[TensorSpec, ...]:
-    """Return the inputs as they were given in the first call."""
+    """Return the specs of the inputs as they were given in the first call."""
     usual = usual_dtype(one for _, one in named_tensors(module)) or usual_dtype(iter(tensors.values()))
     return tuple(
         TensorSpec(
@@ -177,8 +180,10 @@ def _input_specs(tensors: Tensors, module: nn.Module, said: Model) -> tuple[Tens
 
 
 def _order(tensor: Tensor) -> tuple[int, ...] | None:
-    """The axes from the slowest to the fastest in memory, () where they are in order; None where that is no whole
-    block of memory, such as a slice."""
+    """Return the axes from the slowest to the fastest in memory, or () if contiguous.
+
+    None if the tensor does not fill a contiguous block of memory, as slices may not.
+    """
     if tensor.is_contiguous():
         return ()
     strides = tensor.stride()
@@ -187,7 +192,7 @@ def _order(tensor: Tensor) -> tuple[int, ...] | None:
 
 
 def _call_notes(call: Signature, tensors: Tensors, parameters: Sequence[str]) -> Iterator[str]:
-    """Yield notes on what of the call every set has as given, or has otherwise."""
+    """Yield notes on tensors that are made contiguous, and on numbers that are the same in every call."""
     for key, tensor in tensors.items():
         if _order(tensor) is None:
             strides = f"strides {list(tensor.stride())}"
@@ -204,9 +209,9 @@ def _whole_call(name: str, module: nn.Module, call: Signature, inputs: Mapping[s
 
 
 def call_tensors(name: str, signature: Signature, call: Call) -> Tensors:
-    """Return the tensors of a call on the CPU, floating ones in fp32, or fp64 where they are given so.
+    """Return copies of a call's tensors on the CPU; floating ones in fp32, or in fp64 if they are given so.
 
-    Raises BakeoffError for a dtype that cannot be kept, and as `given_tensors` does.
+    Raises BakeoffError for a dtype that cannot be swept, such as complex ones, and as `given_tensors` does.
     """
     found: Tensors = {}
     for key, tensor in given_tensors(name, signature, call).items():
@@ -235,7 +240,7 @@ def _check_outputs(name: str, outputs: Mapping[str, Tensor]) -> None:
 
 
 def parameter_names(module: nn.Module) -> list[str]:
-    """Names of the positional parameters of `forward`, or of the method that it calls."""
+    """Return the names of the positional parameters of `forward`, or of the method that a `MethodOf` calls."""
     function = getattr(module.module, module.method) if isinstance(module, MethodOf) else module.forward
     try:
         parameters = inspect.signature(function).parameters.values()

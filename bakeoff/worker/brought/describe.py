@@ -1,4 +1,4 @@
-"""Describes a brought model by running it: its tensors, work and tolerance, and what no compiler can be blamed for."""
+"""Describes a brought model by running it: tensors, work, tolerance, and effects that no compiler is to blame for."""
 
 import contextlib
 import warnings
@@ -44,11 +44,11 @@ from bakeoff.worker.subject import CHANGES, altered, held_inputs
 from bakeoff.worker.torch_flags import flags
 
 _MOST_TOLERANCE = 1e-2
-"""One above which fp32 would be no fp32 any more."""
+"""Largest fp32 tolerance; outputs with a larger error could not be called fp32."""
 _OF_EAGER = 10
-"""Times eager's own fp32 error: other implementations sum in another order, and some use transforms."""
+"""Allowed multiple of eager's own fp32 error: other implementations sum in another order, and some use transforms."""
 _FEW = 8
-"""Distinct values up to which those of a float input may be a mask's."""
+"""Largest number of distinct values of a float input that may be a mask."""
 _LAYERS: Mapping[type[nn.Module], Layer] = {
     nn.Linear: "linear",
     nn.Conv1d: "conv1d",
@@ -61,9 +61,9 @@ _LAYERS: Mapping[type[nn.Module], Layer] = {
 def describe_model(job: DescribeJob, report: Report) -> None:
     """Run the model of a source and write its description and its given inputs into `job.folder`.
 
-    Where one of several input sets cannot be described it is left out, and a note says why. Raises BakeoffError where
-    the model cannot be run, differs from itself, or takes or gives what no check can compare; the message names the
-    line or tensor, and says what to do.
+    If one of several input sets cannot be described, it is left out and a note says why. Raises BakeoffError if the
+    model cannot be run, gives other outputs each time, or has inputs or outputs that no check can compare; the message
+    names the line or tensor, and the remedy.
     """
     report("weights")
     loaded = load_module(job.source, job.seed)
@@ -143,9 +143,10 @@ def describe_model(job: DescribeJob, report: Report) -> None:
 
 
 def _split_pins(module: nn.Module, sets: InputSets, said: Model) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split the names in `keep_fp32` into those of parts of the module, and the others, which are to be inputs.
+    """Split the names in `said.keep_fp32` into those of parts of the module, and all others, which must be inputs.
 
-    A name of both is the input's; the part has its path, or those of its tensors.
+    A name that is both an input and a part means the input; the part can be named by its path or by those of its
+    tensors.
     """
     inputs: set[str] = set()
     for (args, kwargs), *_ in sets.values():
@@ -157,7 +158,7 @@ def _split_pins(module: nn.Module, sets: InputSets, said: Model) -> tuple[tuple[
 
 
 def _check_said(said: Model, sets: Sequence[Found]) -> None:
-    """Raise BakeoffError for a name in `state`, `keep_fp32` or `hold` that no set has."""
+    """Raise BakeoffError if no set has a name in `keep_fp32`, `hold` or `state`, or if shapes in `state` differ."""
     inputs = {spec.name: spec for one in sets for spec in one.specs}
     outputs = {spec.name: spec for one in sets for spec in one.outputs}
     for what, names, known in (
@@ -176,10 +177,10 @@ def _check_said(said: Model, sets: Sequence[Found]) -> None:
 
 
 def _hold(found: Found) -> None:
-    """Find out which inputs keep the given values, because the model does not take others of them.
+    """Find out which inputs must keep their given values because the model accepts no others; mark them in `found`.
 
-    Tried in turn: none, integers and booleans, and also floats that look like a mask. Raises BakeoffError where the
-    model takes no other values of any input.
+    Tried in turn, besides those that the user holds: no inputs, integers and booleans, and also floats that look like a
+    mask. Raises BakeoffError if the model accepts other values of no input, or if its outputs are always the same.
     """
     masks = {key for key, tensor in found.calls[0].items() if tensor.is_floating_point() and _is_mask(tensor)}
     fixed = {key for key, tensor in found.calls[0].items() if not tensor.is_floating_point()}
@@ -212,7 +213,7 @@ def _hold(found: Found) -> None:
 
 
 def _problem_with_others(found: Found) -> str:
-    """Return what goes wrong with the sets that engines will be checked on; "" if nothing does."""
+    """Return what goes wrong on the other checked sets, "" if nothing does; mark outputs that are always the same."""
     held = found.held
     same = dict.fromkeys((spec.name for spec in found.outputs), True)
     for inputs in _other_inputs(found):
@@ -235,14 +236,14 @@ def _problem_with_others(found: Found) -> str:
 
 
 def _other_inputs(found: Found) -> list[Tensors]:
-    """Return the inputs of all sets but the given one, and those of one of them with changed values."""
+    """Return the inputs of all checked sets but the given one, and those of the first of them with changed values."""
     source = found.source()
     sets = [source.checked(0, index) for index in range(1, found.workload.set_count)]
     return [*sets, altered(sets[0], CHANGES[0], held_inputs(found.workload))]
 
 
 def _check_hidden_state(found: Found, module: nn.Module, given: GivenDtypes, before: Untouched) -> None:
-    """Raise BakeoffError where outputs depend on earlier calls."""
+    """Raise BakeoffError if outputs depend on earlier calls; `before` is the module before its first call."""
     recorded, held = found.calls[0], held_inputs(found.workload)
     sets = {"A": recorded, "B": _other_inputs(found)[0], "C": altered(recorded, CHANGES[0], held)}
 

@@ -1,4 +1,4 @@
-"""One input set of a brought model, as far as it is known, and what descriptions have in common."""
+"""Facts about one input set of a brought model while it is described, and helpers that descriptions share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,8 +18,7 @@ Tensors = dict[str, Tensor]
 
 
 class Held(nn.Module):
-    """Takes the values of a call as they are held, and calls the model with them in one dtype on its device; what it
-    returned is on the CPU."""
+    """Calls the model with stored values, cast to one dtype and moved to its device; returns outputs on the CPU."""
 
     def __init__(self, flat: Flat, specs: Sequence[TensorSpec], dtype: str, device: str) -> None:
         super().__init__()
@@ -36,12 +35,12 @@ class Held(nn.Module):
 
 @dataclass(slots=True)
 class Found:
-    """One input set, as far as it is known."""
+    """Facts about one input set, as far as they have been found out."""
 
     name: str
     call: Signature
     calls: list[Tensors]
-    """Floating ones in fp32, or in fp64 where they are given so."""
+    """Tensors of each given call; floating ones in fp32, or in fp64 if they are given so."""
     result: Node
     specs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -50,20 +49,20 @@ class Found:
     counted: Counted
     flat: Flat
     dtype: str
-    """In which the model is called: `given`, or fp32 where it does not run so on its device."""
+    """Dtype in which the model is called: `given`, or fp32 if it does not run as given on its device."""
     device: str
-    """On which the model is called."""
+    """Device on which the model is called."""
     noise: float
     """Largest relative L2 of an output between two calls in a row on the same inputs."""
     notes: list[str] = field(default_factory=list)
     others: list[Tensors] = field(default_factory=list)
-    """Recorded calls of other sizes."""
+    """Tensors of recorded calls of other sizes."""
     axes: tuple[DynamicAxis, ...] = ()
     usual: str = ""
     sizes: tuple[Size, ...] = ()
     batches: tuple[Size, ...] = ()
     fp32_dtypes: tuple[torch.dtype, ...] = ()
-    """Dtypes of the outputs when the model computes in fp32; () where it does not."""
+    """Dtypes of the outputs when the model computes in fp32; () if it does not compute in fp32."""
 
     @property
     def workload(self) -> Workload:
@@ -88,7 +87,7 @@ class Found:
         )
 
     def _as_now(self, sizes: Sequence[Size]) -> tuple[Size, ...]:
-        """Sizes with all that has been found out about the tensors since."""
+        """Return the sizes with all that has been found out about their tensors since they were run."""
         return tuple(
             replace(one, inputs=_with_shapes(self.specs, one.inputs), outputs=_with_shapes(self.outputs, one.outputs))
             for one in sizes
@@ -96,7 +95,7 @@ class Found:
 
     @property
     def given(self) -> Tensors:
-        """Inputs as they are written."""
+        """Tensors to write, by key: inputs of all calls, and outputs that the user's own call returned."""
         given = {f"{self.name}/{n}/{name}": one for n, call in enumerate(self.calls) for name, one in call.items()}
         others = {
             other_key(self.name, n, name): one for n, call in enumerate(self.others) for name, one in call.items()
@@ -110,7 +109,7 @@ class Found:
 
     @property
     def held(self) -> Held:
-        """The model, to be called with values as they are held."""
+        """The model as a module that takes values as they are stored."""
         return Held(self.flat, self.specs, self.dtype, self.device)
 
     def source(self, workload: Workload | None = None) -> GivenInputs:

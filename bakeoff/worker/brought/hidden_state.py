@@ -1,7 +1,8 @@
-"""Checks whether a model's outputs depend on the calls before: then no compiler can be compared with it call by call.
+"""Checks whether a model's outputs depend on earlier calls; if so, no compiler can be compared with it call by call.
 
-Each call is compared with that of a copy of the module which made no other call. A cache that is kept for a few calls,
-or until inputs have changed enough, shows in some of a sequence of like, slightly changed and other inputs only.
+Each call is compared with the same call of a copy of the module that was not called before. A cache that is kept for a
+few calls, or until inputs have changed enough, shows only in some calls of a sequence with the same, slightly changed
+and other inputs.
 """
 
 import copy
@@ -22,32 +23,32 @@ from bakeoff.worker.reference.error import apart
 _SECONDS = 30.0
 _LEAST_CALLS = 2
 _ORDER = "BACBBAAB"
-"""After a first call on A: B is other inputs, C those of A slightly changed."""
+"""Calls after a first one on the given inputs, A: B is other inputs, C is A slightly changed."""
 _SAME = 1e-6
-"""Relative L2 up to which outputs on the same inputs are the same: threads may sum in another order."""
+"""Relative L2 distance up to which outputs on the same inputs count as equal: threads may sum in another order."""
 _OF_NOISE = 8
 _ATTRIBUTE_BYTES = 64 << 20
-"""Tensors of plain attributes above which none is digested."""
+"""Largest size of the tensors in a plain attribute that are digested."""
 Inputs = tuple[Tensor, ...]
 Outputs = tuple[Tensor, ...]
 
 
 class Untouched:
-    """A module as it is before its first call: a copy that shares its parameters, and what calls may change."""
+    """A module before its first call: a copy that shares its parameters, and digests of what calls may change."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = copied(module)
-        """None where it cannot be copied."""
+        """The copy; None if the module cannot be copied."""
         self.state = dict(_state(module))
 
     def call(self, call: Callable[[nn.Module, Inputs], Outputs], inputs: Inputs) -> Outputs | None:
-        """Return the outputs of a copy that makes no other call; None where there is no copy."""
+        """Return the outputs of a fresh copy that makes only this call; None if the module cannot be copied."""
         module = None if self.module is None else copied(self.module)
         return None if module is None else tuple(one.clone() for one in call(module, inputs))
 
 
 def copied(module: nn.Module) -> nn.Module | None:
-    """A copy that shares the parameters; None where it cannot be copied."""
+    """Return a copy of the module that shares its parameters; None if it cannot be copied."""
     shared = {id(one): one for one in module.parameters()}
     try:
         return copy.deepcopy(module, shared)
@@ -63,11 +64,11 @@ def check_stateless(
     sets: Mapping[str, Inputs],
     noise: float,
 ) -> None:
-    """Call the module up to eight times, as many as fit into 30 s, two at least, and compare what it returns.
+    """Call the module on several inputs in turn, and compare its outputs with those of a copy that makes only one call.
 
-    `sets` are given inputs as A, others as B, and those of A slightly changed as C; `noise` is the relative L2 between
-    two calls on A in a row. What merely counts, or keeps what makes no difference, passes. Raises BakeoffError naming
-    what a call changes.
+    There are up to nine calls, at least three, as many as fit into 30 s. `sets` has the given inputs as A, others as B,
+    and A slightly changed as C; `noise` is the relative L2 distance between two calls on A in a row. State that does
+    not affect outputs, such as a counter, passes. Raises BakeoffError naming what calls change.
     """
     alone = {key: before.call(call, inputs) for key, inputs in sets.items()}
     until = time.monotonic() + _SECONDS
@@ -106,7 +107,7 @@ def _refusal(name: str, module: nn.Module, before: Mapping[str, str], differs: f
 
 
 def _state(module: nn.Module) -> Iterator[tuple[str, str]]:
-    """Each buffer and plain attribute of a layer with a digest, where it has one."""
+    """Yield the path and the digest of each buffer and plain attribute of every layer."""
     for prefix, layer in module.named_modules():
         own = {key: one for key, one in vars(layer).items() if not key.startswith("_")}
         yield from state_of_values(layer._buffers, prefix, most_bytes=None)
@@ -116,7 +117,10 @@ def _state(module: nn.Module) -> Iterator[tuple[str, str]]:
 def state_of_values(
     values: Mapping[str, Any], prefix: str, most_bytes: int | None = _ATTRIBUTE_BYTES
 ) -> Iterator[tuple[str, str]]:
-    """Each value by its path with a digest of its tensors, or of what it is; larger tensors are left out."""
+    """Yield each value's path with a digest of its tensors, or else with its text, length or type.
+
+    Values whose tensors take more than `most_bytes` are left out; None means no limit.
+    """
     for key, value in values.items():
         where = f"{prefix}.{key}" if prefix else key
         tensors = {str(index): one for index, one in enumerate(_tensors(value))}
@@ -133,7 +137,7 @@ def state_of_values(
 
 
 def _tensors(value: Any, depth: int = 3) -> Iterator[Tensor]:
-    """Tensors with values in a value and in lists and dicts of such."""
+    """Yield the usable, non-empty tensors in a value, and in lists, tuples and mappings up to `depth` levels deep."""
     if isinstance(value, Tensor):
         if not why_unusable(value) and value.numel():
             yield value
@@ -144,7 +148,7 @@ def _tensors(value: Any, depth: int = 3) -> Iterator[Tensor]:
 
 
 def generators() -> tuple[bytes, object, object]:
-    """Return the states of the generators that code draws from."""
+    """Return the states of the global random number generators of torch, Python and numpy."""
     kind, keys, *rest = np.random.get_state()
     of_torch = torch.get_rng_state().numpy().tobytes()
     if torch.cuda.is_initialized():

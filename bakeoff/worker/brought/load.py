@@ -1,4 +1,4 @@
-"""The module and the inputs that a source gives: a function in a Python file, an archive, or a live module's folder."""
+"""Loads the module and inputs of a source: a function in a Python file, an archive, or a live module's folder."""
 
 import contextlib
 import copy
@@ -30,15 +30,15 @@ from bakeoff.models.words import some_of
 from bakeoff.worker.failures import users_code
 
 _SOON_S, _SMALL_BYTES = 5.0, 2 << 30
-"""Limits of a factory that is run twice: its time, and the size of its weights."""
+"""Largest time, and size of weights, of a factory that is run a second time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Model that a source gives."""
+    """Model and inputs loaded from a source."""
 
     said: Model
-    """The module, and what the user said of it."""
+    """The module, and what the user declared about it."""
     sets: InputSets
     took_s: float
 
@@ -49,11 +49,12 @@ class Loaded:
 
 
 def load_module(source: Source, seed: int) -> Loaded:
-    """Run the factory, or read the archive or folder; torch's, numpy's and Python's generators are seeded for it.
+    """Load a model by running its factory, or by reading its archive or folder.
 
-    The module is in the state that the user left it in, on the CPU, without gradients; parameters that the first call
-    makes (`nn.LazyLinear`) are made. Raises BakeoffError (`bad-user-code`, `bad-artifact` or `cannot-travel`) saying
-    what is wrong with the source.
+    The global generators of torch, numpy and Python are seeded for a factory, and restored afterwards. The module is in
+    the mode that the user left it in (training or evaluation), on the CPU, without gradients; parameters that the first
+    call creates (`nn.LazyLinear`) exist. Raises BakeoffError (`bad-user-code`, `bad-artifact` or `cannot-travel`)
+    saying what is wrong with the source.
     """
     path, started = Path(source.path), time.monotonic()
     with _own_generators():
@@ -74,10 +75,10 @@ def load_module(source: Source, seed: int) -> Loaded:
 
 
 def check_repeats(source: Source, seed: int, first: Loaded) -> None:
-    """Run a quick factory again, as the next worker will, from a fresh import of the user's files.
+    """Run a quick factory again, as the next worker will, from a fresh import of the user's files; compare the weights.
 
-    `first` is as it was loaded. Raises BakeoffError with the names of weights that differ; what else goes wrong is left
-    to that worker.
+    `first` is what the first run loaded. Slow factories, large models and other sources are not checked. Raises
+    BakeoffError with the names of weights that differ; any other failure is left to the next worker.
     """
     before, folder = state_of(first.module), Path(source.path).parent
     size = sum(one.numel() * one.element_size() for one in before.values())
@@ -103,7 +104,7 @@ def check_repeats(source: Source, seed: int, first: Loaded) -> None:
 
 
 def _is_below(folder: Path, name: str, module: ModuleType) -> bool:
-    """Return whether it is the user's, in the folder of the source."""
+    """Return whether `module`, imported as `name`, is the user's own and lies in `folder`."""
     file = Path(getattr(module, "__file__", None) or "/")
     return folder in file.parents and is_users(file) and name.partition(".")[0] not in ("bakeoff", "__main__")
 
@@ -114,7 +115,7 @@ def _digest(state: Mapping[str, torch.Tensor], name: str) -> str:
 
 @contextlib.contextmanager
 def _own_generators() -> Iterator[None]:
-    """Restore the global generators of torch, numpy and Python afterwards."""
+    """Restore the global generators of torch, numpy and Python when the block ends."""
     of_python, of_numpy = random.getstate(), np.random.get_state()  # what users' code draws from
     try:
         with torch.random.fork_rng(devices=()):
@@ -137,7 +138,7 @@ def _check_weights(what: str, module: nn.Module) -> None:
 
 
 def given_tensors(name: str, signature: Signature, call: Call) -> dict[str, torch.Tensor]:
-    """Return the tensors of a call as they were given. Raises BakeoffError for one that no engine can be given."""
+    """Return a call's tensors by name, as given. Raises BakeoffError for a tensor that no engine can be given."""
     found = flatten_call(signature, *call)
     for key, tensor in found.items():
         refuse_unusable(tensor, f"{name}: the input {key}", "bad-user-code")
@@ -145,7 +146,7 @@ def given_tensors(name: str, signature: Signature, call: Call) -> dict[str, torc
 
 
 def _prepare(module: nn.Module, sets: InputSets) -> None:
-    """Bring the module to the CPU, without gradients, with all its parameters; raises what the user's code raises."""
+    """Move the module to the CPU, create lazy parameters, disable gradients. Raises whatever the user's code raises."""
     module.cpu()
     for each in module.modules():
         if isinstance(each, torch.jit.ScriptModule) and not hasattr(each, "training"):
@@ -191,7 +192,7 @@ def _from_function(path: Path, name: str, folder: str, seed: int) -> tuple[Model
 
 
 def _check_arguments(what: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise BakeoffError where `forward` does not take the inputs by these names; hooks before it may change them."""
+    """Raise BakeoffError if `forward` does not take these arguments; not checked if hooks before it may change them."""
     if module._forward_pre_hooks or type(module).__call__ is not nn.Module.__call__:
         return
     try:
@@ -208,7 +209,7 @@ def _check_arguments(what: str, module: nn.Module, args: tuple[Any, ...], kwargs
 
 
 def _from_archive(path: Path) -> tuple[Model, InputSets]:
-    """A torch.export program without its pickles: example inputs are read as plain tensors (weights only)."""
+    """Load a torch.export program without unpickling code; example inputs are read as plain tensors (weights only)."""
     member = "data/sample_inputs/model.pt"
     examples: Any = None
     safe = io.BytesIO()
@@ -244,7 +245,7 @@ def _from_archive(path: Path) -> tuple[Model, InputSets]:
 
 
 def _plain(path: Path, data: bytes) -> Any:
-    """Example inputs without unpickling code. Raises BakeoffError where they need some."""
+    """Return example inputs without unpickling code; None without any. Raises BakeoffError if they need code."""
     if not data:
         return None
     try:

@@ -1,7 +1,7 @@
-"""A brought model in a worker: its module, behind a `forward` of named tensors in and a tuple of tensors out.
+"""Builds a brought model in a worker, behind a `forward` that takes tensors by position and returns a tuple of tensors.
 
-How the module is called and what it returns is compiled into that `forward` once, as straight lines of Python, so that
-a compiler traces the module's own call and nothing else, and eager does not pay for taking trees apart.
+The conversion of arguments and results is compiled into that `forward` once, as straight-line Python, so that a
+compiler traces the module's own call and nothing else, and eager spends no time on taking trees apart.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from bakeoff.worker.brought.load import load_module
 
 
 class Flat(nn.Module):
-    """Takes the tensors of a call by position, calls `module` as it was called, and returns the tensors it gives."""
+    """Takes a call's tensors by position, calls `module` as the user did, and returns the tensors of the result."""
 
     def __init__(self, module: nn.Module, call: Signature, result: Node) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Flat(nn.Module):
 
 
 def compile_call(call: Signature, result: Node) -> Callable[..., tuple[Tensor, ...]]:
-    """A function of the module and the tensors in order, which returns the tensors of the result in order."""
+    """Compile a function from the module and the call's tensors, in order, to the result's tensors, in order."""
     names = {name: f"t{index}" for index, name in enumerate(call.names)}
     classes: dict[str, Any] = {}
     arguments = [_expression(node, names, classes) for node in call.args]
@@ -58,7 +58,7 @@ def compile_call(call: Signature, result: Node) -> Callable[..., tuple[Tensor, .
 
 
 def _expression(node: Node, names: dict[str, str], classes: dict[str, Any]) -> str:
-    """Return the node as an expression."""
+    """Return the node as a Python expression, and add the classes that it constructs to `classes`."""
     match node:
         case TensorLeaf(name):
             return names[name]
@@ -78,14 +78,14 @@ def _expression(node: Node, names: dict[str, str], classes: dict[str, Any]) -> s
 
 
 def _maker(cls: Any) -> Callable[..., Any]:
-    """Return the function that makes an object from its fields by name: the class itself where it takes them."""
+    """Return a function that makes an object from its fields by name; this is the class itself if it takes them."""
     if is_dataclass(cls) or issubclass(cls, tuple):
         return cls
     return lambda **fields: made_of(cls, fields)
 
 
 def _paths(node: Node, path: str) -> list[str]:
-    """Expressions for all tensors of a result, in order."""
+    """Return the Python expressions of all tensors in a result, in order; `path` is the expression of the result."""
     match node:
         case TensorLeaf():
             return [path]
@@ -99,13 +99,13 @@ def _paths(node: Node, path: str) -> list[str]:
 
 
 def open_network(folder: str) -> "Network":
-    """Return the model that a folder describes. Raises BakeoffError where the folder does not hold a description."""
+    """Return the model that a folder describes. Raises BakeoffError if the folder has no readable description."""
     return Network(Path(folder), read_about(Path(folder)))
 
 
 @dataclass(frozen=True)
 class Network:
-    """Builds the module of each workload, and its inputs."""
+    """A described model, which builds its module for each workload, and its inputs."""
 
     folder: Path
     about: About
@@ -113,7 +113,7 @@ class Network:
     def build(self, _config: Any, workload: str, _batch: int = 1) -> nn.Module:
         """Return the module with its own weights, as it was given, on the CPU, without gradients.
 
-        Raises BakeoffError where the source does not give the module that was described.
+        Raises BakeoffError if the source no longer gives the module that was described.
         """
         described = self.about.input_set(workload)
         check_unchanged(self.about.name, self.about.source)
@@ -146,19 +146,19 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class GivenInputs:
-    """Inputs as they were given or recorded, and others whose values are drawn from theirs.
+    """Inputs as they were given or recorded, and others whose values are drawn from them.
 
-    A size has the calls that were recorded with it. Where there are fewer than are needed, values are drawn from them;
-    for a size without any, from those of the usual size, and held ones are cut from the smallest call that is longer.
-    Of several calls the first half, two at least, is for checks and the rest for calibration. Where there are fewer
-    than are needed, the values of each input are drawn with replacement from those of a checked call: integers stay
-    within the range of the given ones, and the distribution is theirs.
+    Of several calls the first half, at least two, is for checks and the rest for calibration. If more inputs are
+    needed, the values of each are drawn with replacement from those of a checked call, so that integers stay within the
+    given range and the distribution is the same. Another size first uses the calls that were recorded with it. If more
+    are needed, values are drawn from these calls, or from those of the usual size if there are none; held values are
+    then cut from the smallest call that is long enough.
     """
 
     described: InputSet
     workload: Workload
     given: dict[str, Tensor]
-    """`SET/CALL/NAME` to tensor, and of calls of other sizes `other_key`."""
+    """Tensors by key: `SET/CALL/NAME`, `other_key` for calls of other sizes, and `returned_key` for outputs."""
 
     @property
     def checked_calls(self) -> int:
@@ -180,7 +180,7 @@ class GivenInputs:
 
     @property
     def recorded(self) -> list[dict[str, Tensor]]:
-        """Calls of the workload's size as they were given or recorded; the first sets are these."""
+        """Given or recorded calls of the workload's size; the first input sets are these calls."""
         if not self._other_shapes:
             return [
                 {spec.name: self._given(call, spec) for spec in self.workload.inputs}
@@ -191,14 +191,17 @@ class GivenInputs:
 
     @property
     def _others(self) -> list[dict[str, Tensor]]:
-        """Recorded calls of other sizes."""
+        """Inputs of recorded calls of other sizes."""
         return [
             {spec.name: self.given[other_key(self.described.name, call, spec.name)] for spec in self.workload.inputs}
             for call in range(self.described.others)
         ]
 
     def _longer(self, spec: TensorSpec, usual: Tensor) -> Tensor:
-        """Return the smallest recorded tensor to cut the size from where an input's values are held, or `usual`."""
+        """Return the smallest recorded tensor that is at least as long as `spec` along every axis, or else `usual`.
+
+        Calls of other sizes are considered only if the input's values are held.
+        """
         tensors = [usual, *(one[spec.name] for one in self._others if spec.held)]
         long = [one for one in tensors if all(have >= want for have, want in zip(one.shape, spec.shape, strict=True))]
         return min(long, key=Tensor.numel, default=usual)
@@ -222,7 +225,7 @@ class GivenInputs:
 
     @property
     def _other_shapes(self) -> bool:
-        """Whether the workload has other shapes than were given: those of another size or batch."""
+        """Whether the workload's shapes differ from the given ones, because it is of another size or batch."""
         return any(self._given(0, spec).shape != spec.shape for spec in self.workload.inputs)
 
     def _given(self, call: int, spec: TensorSpec) -> Tensor:
@@ -230,17 +233,17 @@ class GivenInputs:
 
 
 def other_key(workload: str, call: int, name: str) -> str:
-    """Return the name of a tensor of a recorded call of another size."""
+    """Return the key of input `name` in a recorded call of another size."""
     return f"{workload}/other/{call}/{name}"
 
 
 def returned_key(workload: str, name: str) -> str:
-    """Return the name of a tensor that the user's own first call returned."""
+    """Return the key of output `name` of the user's own first call."""
     return f"{workload}/returned/{name}"
 
 
 def as_eager(module: nn.Module) -> tuple[nn.Module, list[str]]:
-    """Return the module without its author's torch.compile around it or any of its layers, and what is said of that."""
+    """Return the module without its author's torch.compile around it or its layers, and a note if there was any."""
     found: Any = getattr(module, "_orig_mod", module)
     layers = [each for each in found.modules() if getattr(each, "_compiled_call_impl", None) is not None]
     for each in layers:
@@ -251,7 +254,7 @@ def as_eager(module: nn.Module) -> tuple[nn.Module, list[str]]:
 
 
 def _like(recorded: Tensor, spec: TensorSpec, key: str) -> Tensor:
-    """A tensor of the spec's shape with values of a recorded one: drawn, or where they are held as they are."""
+    """Return a tensor of the spec's shape with values drawn from a recorded one, or its own values if held."""
     if spec.held or not recorded.numel():
         return _resized(recorded, spec.shape)
     generator = torch.Generator().manual_seed(_number(key))
@@ -259,7 +262,7 @@ def _like(recorded: Tensor, spec: TensorSpec, key: str) -> Tensor:
 
 
 def _resized(given: Tensor, shape: Sequence[int]) -> Tensor:
-    """Return the given values cut, or repeated from the first on, along each axis whose size differs."""
+    """Return the tensor cut, or repeated from its first values on, along each axis whose size differs."""
     for axis, size in enumerate(shape):
         if given.shape[axis] != size:
             given = given.index_select(axis, torch.arange(size) % given.shape[axis])

@@ -1,7 +1,7 @@
-"""Finds in which dtype a brought model computes, what of it no dtype changes, and its denormal numbers.
+"""Finds the dtypes that a brought model computes in, outputs whose dtype is fixed, and denormal numbers.
 
-Below 1.2e-38 fp32 and bf16 keep fewer and fewer digits. Many CPUs compute with such numbers several to a hundred times
-as slowly (pytorch#21734), and some engines set them to zero, which eager does not.
+Denormal numbers are those below 1.2e-38, where fp32 and bf16 keep ever fewer digits. Many CPUs compute with them
+several to a hundred times as slowly (pytorch#21734), and some engines set them to zero, which eager does not.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,20 +24,23 @@ from bakeoff.worker.reference.precision import in_high_precision, reference_prec
 
 _SMALLEST = torch.finfo(torch.float32).tiny
 _LEAST_SHARE = 0.01
-"""Smallest share of a tensor's values that is reported: the tail of a softmax may have a few."""
+"""Smallest share of denormal values in a tensor that is reported: the tail of a softmax may have a few."""
 _NAMED = 3
 
 
 def affordable(module: nn.Module, sets: Sequence[Found]) -> str:
-    """fp64 where a call of each set in it is affordable on their device, as it is for references; else fp32."""
+    """Return fp64 if references in fp64 are affordable on the sets' device, for a call of each set; else fp32."""
     works = [one.counted.work(one.specs + one.outputs) for one in sets]
     elements, flops = max(work.io_elements for work in works), sum(work.flops for work in works)
     return reference_precisions(module, elements, flops, sets[0].device, True)[0].dtype
 
 
 def fp32_errors(module: nn.Module, given: GivenDtypes, sets: Sequence[Found], start: str) -> tuple[str, list[float]]:
-    """The dtype that the model's references are in, from `start` on, and eager's fp32 error by output of each set's
-    first call."""
+    """Return the dtype of the model's references, tried from `start` on, and eager's fp32 errors against them.
+
+    There is one relative L2 error for each floating output of each set's first call, and `LEAST_TOLERANCE` if the
+    references are not in fp64. The output dtypes are stored in each set's `fp32_dtypes`.
+    """
     errors: list[float] = []
     precision, wanted = in_high_precision(start, lambda dtype: [_run(one, module, given, dtype) for one in sets])
     if precision != "fp64":
@@ -51,8 +54,10 @@ def fp32_errors(module: nn.Module, given: GivenDtypes, sets: Sequence[Found], st
 
 
 def find_fixed_outputs(module: nn.Module, given: GivenDtypes, sets: Sequence[Found]) -> None:
-    """Mark outputs that stay fp32 when the model computes in bf16, and those of one dtype in both; changes the module
-    for good."""
+    """Mark outputs that stay fp32 when the model computes in bf16, and outputs of one dtype in both.
+
+    Casts the module to bf16, which loses the original values.
+    """
     for one in sets:
         outputs = _tried(one, module, given, "bf16")
         if outputs is not None:
@@ -82,7 +87,7 @@ def _input_dtypes(sets: Sequence[Found]) -> set[str]:
 
 
 def precision_notes(precision: str, start: str, given: GivenDtypes, mixed: bool, sets: Sequence[Found]) -> list[str]:
-    """Return the notes about dtypes, each in one sentence."""
+    """Return notes to the user on the dtypes of the references and of the model, one sentence each."""
     found = []
     if start != "fp64":
         found.append(f"fp64 takes too much memory or time here, so references are in {precision}")
@@ -98,14 +103,14 @@ def precision_notes(precision: str, start: str, given: GivenDtypes, mixed: bool,
 
 
 def _run(found: Found, module: nn.Module, given: GivenDtypes, dtype: str) -> tuple[Tensor, ...]:
-    """Return the outputs for the first given call in a dtype; leaves the module in it."""
+    """Return the outputs for the first given call in `dtype`; leaves the module in that dtype."""
     cast_module(module, given, dtype, found.device)
     outputs: tuple[Tensor, ...] = Held(found.flat, found.specs, dtype, found.device)(*found.calls[0].values())
     return outputs
 
 
 def _tried(found: Found, module: nn.Module, given: GivenDtypes, dtype: str) -> tuple[Tensor, ...] | None:
-    """The same; None with a note where eager fails."""
+    """Return the outputs as `_run` does; if eager fails, add a note to `found` and return None."""
     try:
         return _run(found, module, given, dtype)
     except Exception as error:  # noqa: BLE001  # whatever a module raises whose code names a dtype
@@ -114,9 +119,9 @@ def _tried(found: Found, module: nn.Module, given: GivenDtypes, dtype: str) -> t
 
 
 def denormals_text(module: nn.Module, call: Callable[[], object]) -> str:
-    """Return which weights, and which outputs of layers within `call`, hold denormal numbers; "" where none does.
+    """Return which weights, and which outputs of layers, contain denormal numbers; "" if none does.
 
-    `call` calls the module once.
+    `call` calls the module once, so that the outputs of its layers can be seen.
     """
     weights = ((name, part) for key, one in named_tensors(module) for name, part in plain_tensors(key, one))
     shares = [(name, _share(tensor)) for name, tensor in weights] + _of_activations(module, call)
@@ -126,19 +131,19 @@ def denormals_text(module: nn.Module, call: Callable[[], object]) -> str:
 
 
 def denormals_note(text: str) -> str:
-    """Return the note about them for the model's user."""
+    """Return the note to the model's user about the denormal numbers in `text`."""
     return f"{text}; many CPUs are much slower with these, and some engines set them to zero: do so in your own code"
 
 
 def denormals_findings(component: Component, status: Status) -> Iterator[Finding]:
-    """A finding on a row of a brought model that failed parity, where denormal numbers may be the cause."""
+    """Yield a finding for a row of a brought model that failed parity, if denormal numbers may be the cause."""
     if status == "parity_failed" and component.denormals:
         text = f"the engine may have set to zero what eager does not: {component.denormals}"
         yield new_finding("denormals", text)
 
 
 def _of_activations(module: nn.Module, call: Callable[[], object]) -> list[tuple[str, float]]:
-    """Shares of what layers without parts return; where none gave denormal numbers, of what the whole module does."""
+    """Return the share of denormal values in each innermost layer's output; in the module's output if all are 0."""
     names = {id(each): name for name, each in module.named_modules() if each is module or not list(each.children())}
     shares: dict[str, float] = {}
 
@@ -161,7 +166,7 @@ def _of_activations(module: nn.Module, call: Callable[[], object]) -> list[tuple
 
 
 def _share(tensor: Tensor) -> float:
-    """Share of denormal values; 0.0 where it is small, and for dtypes that hold no such value or compute with none."""
+    """Return the share of denormal values; 0.0 if below 1 %, or if a dtype has none or is only stored in (8 bits)."""
     values = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
     if not values.is_floating_point() or values.dtype.itemsize == 1 or not values.numel():
         return 0.0

@@ -1,4 +1,4 @@
-"""Other sizes of a brought model's inputs: which there are, and what plain eager makes of each."""
+"""Finds the other input sizes at which a brought model is swept, and runs plain eager at each of them."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -36,23 +36,24 @@ Shapes = dict[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class AskedSet:
-    """An input set to describe, and the sizes that are asked of it."""
+    """An input set to describe, and the sizes that are requested for it."""
 
     calls: Sequence[Call]
     dimensions: tuple[Dimension, ...] = ()
     others: Sequence[Call] = ()
     """Recorded or given calls of other sizes."""
     points: tuple[Point, ...] = ()
-    """The sizes of all recorded calls, where those are asked for; (): every listed size."""
+    """Sizes of all recorded calls, if these are requested; () for every listed size."""
 
 
 def sizes_of(sets: InputSets, parameters: Sequence[str], asked: AskedSizes) -> Mapping[str, AskedSet]:
-    """Return the sets to describe, with their sizes where there are others than the given ones.
+    """Return the input sets to describe by name, with their other sizes if `asked` requests any.
 
-    With sizes, sets without any of the inputs are left out, and sets that differ along the named axes alone become one:
-    the first that has a size in the range. With `recorded`, sets that are called alike become the first of them, with
-    its calls of the first call's shapes; calls with an input without elements are left out, as is a size of 0. Raises
-    BakeoffError where no set has such inputs, or no recorded sizes differ.
+    If `asked` names axes, sets without any of the named inputs are left out, and sets that differ only along these axes
+    are merged into the first that has a size in the range. If it is `recorded`, sets of one form are merged into the
+    first: `calls` are those with the first call's shapes, and calls with an empty input are left out. `parameters` are
+    the names of the positional parameters. Raises BakeoffError if no set has a named input, or no recorded sizes
+    differ.
     """
     if not asked:
         return {name: AskedSet(calls) for name, calls in sets.items()}
@@ -101,7 +102,7 @@ def _named(known: Sequence[_Set], asked: Sequence[Dimension]) -> Mapping[str, As
 
 
 def _in_range(shapes: Shapes, dimensions: Sequence[Dimension]) -> bool:
-    """Return whether a call has one of the sizes; no for one that has not all axes."""
+    """Return whether a call has all axes of these dimensions, with sizes in their ranges."""
     return all(
         name in shapes and axis < len(shapes[name]) and one.values[0] <= shapes[name][axis] <= one.values[-1]
         for one in dimensions
@@ -110,7 +111,7 @@ def _in_range(shapes: Shapes, dimensions: Sequence[Dimension]) -> bool:
 
 
 def _differ_along(one: _Set, other: _Set, dimensions: Sequence[Dimension]) -> bool:
-    """Return whether two sets are called alike with other sizes along these axes alone."""
+    """Return whether two sets have the same form, and shapes that differ only along these axes."""
     axes = {axis for dimension in dimensions for axis in dimension.axes}
 
     def rest(shapes: Shapes) -> object:
@@ -146,7 +147,7 @@ def _recorded(known: Sequence[_Set]) -> Mapping[str, AskedSet]:
 
 
 def _fewer(calls: list[tuple[Call, Shapes]], usual: Shapes) -> list[tuple[Call, Shapes]]:
-    """The calls of at most as many sizes as are checked: the usual one, and others from the smallest to the largest."""
+    """Return the calls of at most `MOST_VALUES` sizes: the usual one, and others from the smallest to the largest."""
     sizes = sorted((shapes for _, shapes in calls), key=lambda shapes: sum(prod(one) for one in shapes.values()))
     different = [one for index, one in enumerate(sizes) if one not in sizes[:index]]
     if len(different) <= MOST_VALUES:
@@ -161,7 +162,7 @@ def _point(shapes: Shapes, dimensions: Sequence[Dimension]) -> Point:
 
 
 def _dimensions(shapes: Sequence[Shapes]) -> tuple[Dimension, ...]:
-    """Axes whose sizes differ between calls; those that have the same ones in every call are one dimension."""
+    """Return the axes whose sizes differ between calls; axes with the same sizes in every call form one dimension."""
     together: dict[tuple[int, ...], list[tuple[str, int]]] = {}
     for name, shape in shapes[0].items():
         if any(len(other[name]) != len(shape) for other in shapes):
@@ -174,11 +175,10 @@ def _dimensions(shapes: Sequence[Shapes]) -> tuple[Dimension, ...]:
 
 
 def find_sizes(found: Found, asked: AskedSet) -> None:
-    """Run the model at each size, and add the sizes to what is found of the set, with a name that has them. Raises
-    BakeoffError where it fails at one of those asked for.
+    """Run the model at each size, and store the sizes, their axes and a name that states them in `found`.
 
-    Of recorded sizes, the smallest and the largest of all axes together may be ones that nobody recorded; where the
-    model fails at those, that is a note.
+    Raises BakeoffError if the model fails at a requested size. With recorded sizes, the smallest and the largest size
+    of all axes together are run even if nobody recorded them; if the model fails there, a note says so.
     """
     shapes = {spec.name: spec.shape for spec in found.specs}
     pairs = [with_usual(one, shapes) for one in asked.dimensions]
@@ -204,10 +204,10 @@ def find_sizes(found: Found, asked: AskedSet) -> None:
 
 
 def find_batches(found: Found, batches: Sequence[int]) -> None:
-    """Run the model with axis 0 of its inputs so many times as long, for each of `batches`.
+    """Run the model with axis 0 of its inputs multiplied by each of `batches`, and store these sizes in `found`.
 
-    Axis 0 is the batch of those inputs in which it is as long as in the first. Raises BakeoffError where the model
-    fails so, or gives no output that is so many times as large.
+    Only inputs whose axis 0 is as long as that of the first input are enlarged. Raises BakeoffError if the model fails,
+    or none of its outputs grows by the same factor.
     """
     for batch in batches:
         try:
@@ -233,7 +233,10 @@ def _batched(found: Found, batch: int) -> Size:
 
 
 def _run_at(found: Found, name: str, shapes: Mapping[str, tuple[int, ...]], seen: bool) -> Size:
-    """Run the model at other sizes, in fp32. Raises what it raises, and ValueError for outputs that prove nothing."""
+    """Run the model with inputs of these shapes, and return the size; `seen` states whether it was requested.
+
+    Raises whatever the model raises, and ValueError for outputs that are not finite or whose shapes depend on values.
+    """
     specs = tuple(replace(spec, shape=shapes[spec.name]) for spec in found.specs)
     source = found.source(replace(found.workload, inputs=specs))
     results, counted = count(found.held, tuple(source.checked(0, 0).values()))
@@ -250,12 +253,14 @@ def _run_at(found: Found, name: str, shapes: Mapping[str, tuple[int, ...]], seen
 def _unseen(
     dimensions: Sequence[Dimension], between: Sequence[Point], ends: Set[Point], run: Callable[[Point, bool], Size]
 ) -> tuple[list[Size], list[str]]:
-    """The first size between listed ones that the model takes, or why there is none; and those of `ends` that it takes,
-    or why not."""
+    """Run the model at sizes that were not requested; return those at which it runs, and notes on the failures.
+
+    The sizes are those of `between`, up to the first at which the model runs, and all of `ends`.
+    """
     sizes, notes = [], []
 
     def tried(point: Point) -> str:
-        """Run the model at a size; return what it raises."""
+        """Run the model at a size and keep the result; return why the model failed, or "" if it did not."""
         try:
             sizes.append(run(point, False))
         except Exception as error:  # noqa: BLE001  # whatever a module raises for a size that it does not take

@@ -1,4 +1,4 @@
-"""Lists the ATen operators that a call dispatches, by torch's profiler, to detect a graph run one by one."""
+"""Detects engines that run a graph operator by operator, from the ATen operators that a call dispatches."""
 
 import re
 from collections import Counter
@@ -13,14 +13,15 @@ from bakeoff.backends.torch_internals import INDUCTOR_CALL, profile_every_thread
 
 _NAMESPACE = "aten::"
 _LIBRARY = re.compile(r"aten::|aoti_torch_(?:cpu_|cuda_)?")
-"""Prefixes of calls of torch's own kernels; a package of AOTInductor calls many of them past the dispatcher."""
+"""Prefixes of calls of torch's own kernels; an AOTInductor package calls many of them without the dispatcher."""
 _OVERLOAD = re.compile("_[A-Z].*")
-"""Suffix of a call where the operator has several forms, as `mul_Tensor`."""
+"""Suffix that names one overload of an operator, such as `_Tensor` in `mul_Tensor`."""
 _PRODUCTS = re.compile(r"conv|scaled_dot_product|(^|_)([a-z]*mm|q?linear|matmul)(_|$)")
-"""Matrix products and convolutions, which compilers leave to libraries because these are faster."""
+"""Names of matrix products and convolutions, which compilers leave to libraries because libraries are faster."""
 _NOTABLE = 0.05
+"""Smallest share of a call's time for which a kernel is reported."""
 _MOVES = ("clone",)
-"""Tagged as pointwise, but only copy memory, which compiled code does too."""
+"""Operators that torch tags as pointwise although they only copy memory, as compiled code does too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,23 +29,23 @@ class Dispatched:
     """Operators that one call dispatches from the host, on all of its threads."""
 
     operators: dict[str, int] = field(default_factory=dict)
-    """Each ATen operator with its count, nested ones included."""
+    """Count of each ATen operator, including operators that another one called."""
     outermost: dict[str, int] = field(default_factory=dict)
-    """The same of operators that were not called by another one."""
+    """Count of each ATen operator that no other ATen operator called."""
     mean_us: dict[str, float] = field(default_factory=dict)
-    """Mean time of each operator with what it calls, nested ones included."""
+    """Mean time of each operator in microseconds, including the operators that it calls."""
     inductor_calls: int = 0
-    """Count of calls of graphs that inductor compiled."""
+    """Number of calls of graphs that inductor compiled."""
     kernels_us: dict[str, float] = field(default_factory=dict)
-    """Time of the call in each of torch's own kernels; views, products and convolutions are left out."""
+    """Microseconds in each of torch's own kernels during the call; views, products and convolutions are left out."""
     complex: dict[str, int] = field(default_factory=dict)
-    """Elementwise operators that read or return complex numbers; of eager only."""
+    """Count of each elementwise operator that reads or returns complex numbers; filled for eager only."""
     composite: tuple[str, ...] = ()
-    """Outermost operators that are made of others, as `linear` and `lstm` are; of eager only."""
+    """Outermost operators that are composed of others, such as `linear` and `lstm`; filled for eager only."""
 
     @property
     def elementwise(self) -> int:
-        """Count of the outermost operators that torch tags as pointwise, copies excepted."""
+        """Number of outermost operators that torch tags as pointwise, without copies."""
         return sum(count for name, count in self.outermost.items() if _is_elementwise(name))
 
 
@@ -75,9 +76,10 @@ def dispatched(call: Callable[[], object]) -> Dispatched:
 
 
 def dispatched_by_eager(call: Callable[[], object]) -> Dispatched:
-    """The same of an eager call, which is run before, to see dtypes and what composite operators are made of.
+    """Count and time the operators of an eager call, and find which are complex or composite.
 
-    In that order, since a first call may take much longer than those that are measured.
+    The call runs twice: first under a dispatch mode, which shows dtypes and the parts of composite operators, then
+    under the profiler. A first call may take much longer than later ones, so it is not the one that is profiled.
     """
     seen: set[str] = set()
     numbers: Counter[str] = Counter()
@@ -117,23 +119,24 @@ def _is_elementwise(name: str) -> bool:
 
 
 def uncompiled(ran: Dispatched, eager: Dispatched) -> str | None:
-    """Return what ran if no compiler worked on the call, as a noun phrase; None if one may have.
+    """Return what ran, as a noun phrase, if no compiler worked on the call; None if one may have.
 
-    Plain eager: the call dispatches each operator that eager does, nested ones included, at least as often, and among
-    them composite ones such as `linear`, which do not come out of a compiler. Where eager has none of these (a lone
-    sort), what an honest compiler leaves may be the same.
+    A call is plain eager if it dispatches every operator that eager does, nested ones included, at least as often, and
+    eager's include composite operators such as `linear`, which compiled code does not call. If eager has no composite
+    operator (a lone sort), honestly compiled code may dispatch the same operators as eager.
 
-    A graph run operator by operator, decomposed or not: ATen does at least half of the work that it does for eager, and
-    at least half of the elementwise work is among that. Fusing it is what a compiler does first: inductor and
-    AOTInductor leave none of it, quantised or not, and runtimes with kernels of their own (ONNX Runtime, OpenVINO,
-    TensorRT) dispatch nothing at all, while a decomposition adds some (`silu` becomes two). Half, because common
-    subexpressions may have been removed. Work is weighed by the time that eager's operators of a name take.
+    A call is a graph run operator by operator, decomposed or not, if ATen does at least half of the work that it does
+    for eager, and at least half of eager's elementwise work. Compilers fuse elementwise work first: inductor and
+    AOTInductor leave none of it to ATen, quantised or not, and runtimes with their own kernels (ONNX Runtime, OpenVINO,
+    TensorRT) dispatch nothing, while a decomposition adds some (`silu` becomes two operators). The threshold is half
+    because common subexpressions may have been removed. Work is weighted by the mean time of eager's operator of the
+    same name.
 
-    Elementwise work that compilers leave by design is not counted: what eager does in complex numbers, and what a
-    library's kernel dispatches itself (an LSTM adds its biases, cuDNN's convolution its own), both up to eager's
-    counts, whatever the call says of itself. Copies do not count: captured graphs copy inputs. Where eager has no
-    elementwise work, nothing could be fused and the result is None. A CUDA graph that replays eager's kernels
-    dispatches nothing: only a traced build names those.
+    Elementwise work that compilers leave to ATen by design is not counted, up to eager's own counts: eager's operators
+    on complex numbers, and those that a library's kernel dispatches itself (an LSTM and cuDNN's convolution add their
+    biases). Copies are not counted, because captured graphs copy their inputs. If eager has no elementwise work,
+    nothing could be fused and the result is None. A CUDA graph that replays eager's kernels dispatches nothing: only a
+    traced build shows these kernels.
     """
     if eager.composite and all(ran.operators.get(name, 0) >= count for name, count in eager.operators.items()):
         return f"eager: all {sum(eager.operators.values())} eager ATen operators were dispatched"
@@ -154,7 +157,7 @@ def uncompiled(ran: Dispatched, eager: Dispatched) -> str | None:
 
 
 def _unfused(name: str, ran: Dispatched, eager: Dispatched) -> int:
-    """Return how many of the call's elementwise operators of a name a compiler would have fused."""
+    """Return how many of the call's operators of an elementwise name a compiler would have fused."""
     within = eager.operators.get(name, 0) - eager.outermost.get(name, 0)
     return max(0, min(ran.outermost[name], ran.operators[name] - within - eager.complex.get(name, 0)))
 
@@ -164,6 +167,6 @@ def _work(counts: dict[str, int], weights_us: dict[str, float]) -> float:
 
 
 def left_to_aten(ran: Dispatched, call_us: float) -> dict[str, float]:
-    """Torch's own kernels that take a notable share of a call, and their shares of its time, the largest first."""
+    """Return the share of a call's time for each of torch's own kernels that takes 5 % or more, largest share first."""
     shares = {name: min(1.0, us / call_us) for name, us in ran.kernels_us.items()}
     return {name: shares[name] for name in sorted(shares, key=lambda name: -shares[name]) if shares[name] >= _NOTABLE}

@@ -1,7 +1,8 @@
-"""Calls with inputs that an engine has not seen: whether each call computes, or returns stored results.
+"""Checks, with inputs that an engine has not seen, that calls compute instead of returning stored results.
 
-Values of bound inputs are changed between two calls, of engines that read them in place and of those that copy. Engines
-may store results only once a binding is hot, so that changed values also follow many calls on one binding.
+Values of bound inputs are changed between two calls, both for engines that read them in place and for engines that copy
+them. Some engines may store results only once a binding is hot, so values are also changed after many calls on one
+binding.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -29,13 +30,13 @@ _SLOW_NS = 1_000_000_000
 _FAST_NS = 2_000_000
 """Calls faster than this are tried in more rounds when hot: other processes delay a few of them."""
 _MOST_HOT, _HOT_S = 50, 0.5
-"""Calls on one binding after which an engine is taken to be hot, and the time that they may take."""
+"""Number of calls on one binding after which an engine counts as hot, and the most seconds that they may take."""
 _SLOWER = 1.5
-"""Calls on new values that take longer than this many times those on known ones do work that known values save."""
+"""Ratio of call times on new values to those on known values above which results count as stored."""
 _SLOWER_WHEN_HOT = 1.3
-"""The same for calls on one binding, where known and new values are written in the same way, in turn."""
+"""`_SLOWER` for calls on one hot binding, where known and new values are written in the same way, in turn."""
 _LEAST_TIMED = 3
-"""Rounds on a hot binding from which times are compared: a machine may change its speed between two."""
+"""Fewest rounds on a hot binding whose times are compared, since a machine may change its speed between two rounds."""
 _LEAST_BIND_NS = 1_000_000
 _REPEATED = 2
 _LEAST_SAVED_NS = 20_000
@@ -47,13 +48,13 @@ class ChangeableInputs:
 
     index: int
     call: Call
-    """The set's timed call."""
+    """Bound call that is timed for this set."""
     tensors: Inputs
     """Tensors to write values to: the set's own, or the buffers of the engine's port."""
     changed: Inputs
-    """The changed values, for which there is a reference."""
+    """Changed values, for which reference outputs exist."""
     rebind: Callable[[], Call] | None = None
-    """Binds the tensors again, where the engine's calls read copies that were made when they were bound."""
+    """Binds the tensors again; set only if the engine's calls read copies that were made when the inputs were bound."""
 
     @contextmanager
     def changed_values(self) -> Iterator[Call]:
@@ -81,13 +82,13 @@ def find_changeable(
     reference: Reference,
     device: str,
 ) -> tuple[ChangeableInputs, ...]:
-    """Find how the values of the first sets can be changed, one entry for each of `changed`; calls the engine to find
-    out.
+    """Find out how the values of the first input sets can be changed; return one entry for each of `changed`.
 
-    `names` are those of the outputs. An engine's call may read the tensors that it was bound to, or copies
-    (`Engine.bind`). The outputs for changed values show which: those of an engine that copies are nearer to the
-    reference of the former values. Its port's buffers are tried next, and where these are not read either, changed
-    values need another bind. An entry's `call` is to be timed in place of the set's own: it differs for a port.
+    This calls the engine. Its calls may read the tensors that they were bound to, or copies of them (`Engine.bind`).
+    The outputs for changed values show which: if calls read copies, the outputs are nearer to the reference of the
+    former values. The buffers of the engine's port are tried next. If calls do not read these either, changed values
+    need a new binding (`rebind`). An entry's `call` must be timed in place of the set's own, because it differs for a
+    port. `names` are the names of the outputs.
     """
     if not changed:
         return ()
@@ -103,7 +104,7 @@ def find_changeable(
 def changed_values(
     loaded: LoadedSubject, change: float, count: int, dtype: str, device: str
 ) -> tuple[dict[str, Tensor], ...]:
-    """Return the changed values of the first `count` sets, in a variant's dtype and on its device."""
+    """Return the changed values of the first `count` sets, for the factor `change`, in `dtype` and on `device`."""
     changed = (changed_inputs(loaded, index, change) for index in range(count))
     return tuple(cast_inputs(loaded.workload, values, dtype, device) for values in changed)
 
@@ -119,8 +120,10 @@ def _through_port(engine: Engine, entry: ChangeableInputs, names: Sequence[str])
 
 
 def _reads_changes(entry: ChangeableInputs, reference: Reference, device: str) -> bool:
-    """Return whether the outputs for changed values are nearer to their own reference than to that of the former
-    values. True for outputs that cannot be compared: these are wrong however the inputs are read."""
+    """Return whether outputs for changed values are nearer to their own reference than to that of the former values.
+
+    True for outputs that cannot be compared, because these are wrong whichever values the call reads.
+    """
     with entry.changed_values() as call:
         outputs = call()
         synchronise(device)
@@ -131,56 +134,56 @@ def _reads_changes(entry: ChangeableInputs, reference: Reference, device: str) -
 
 @dataclass(frozen=True, slots=True)
 class TimedBinding:
-    """One binding of inputs with two calls on it."""
+    """Times of one binding of inputs and of two calls on it."""
 
     bind_ns: int
     call_ns: int
     again_ns: int
-    """A second call on the same values."""
+    """Time of a second call on the same values."""
     repeats: bool
-    """The outputs of the first call equal those for the second set's values, bit for bit."""
+    """Whether the first call's outputs equal those for the second set's values bit for bit; False if not compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class HotRound:
-    """Calls on one binding that was called many times, in nanoseconds."""
+    """Times of calls on one binding that was called many times, in nanoseconds."""
 
     typical_ns: int
-    """Median of the calls on unchanged values."""
+    """Median of the later half of the calls on unchanged values."""
     known_ns: int
-    """A call after the same values were written again, which moves no version counter."""
+    """Time of a call after the same values were written again, which does not change a tensor's version counter."""
     changed_ns: int
-    """A call after other values were written."""
+    """Time of a call after other values were written."""
     repeats: bool
-    """The outputs for the new values equal those for the former ones, bit for bit."""
+    """Whether the outputs for the new values equal those for the former values bit for bit."""
 
 
 @dataclass(frozen=True, slots=True)
 class FreshInputsResult:
     """Times and outputs of calls on known and on new values.
 
-    Of many calls only two keep their outputs, which are compared with references: outputs may be gigabytes each.
+    Only the outputs of two calls are kept, to be compared with references, because outputs may take gigabytes each.
     """
 
     outputs: Outputs
-    """For the second set's values, written into the first set's tensors."""
+    """Outputs for the second set's values, written into the first set's tensors."""
     known: tuple[TimedBinding, ...]
     """Calls on values that the engine was called with before."""
     fresh: tuple[TimedBinding, ...]
-    """Calls on values that it was never called with, each a few per cent off the last, in the same tensors."""
+    """Calls in the same tensors on values that are new to the engine and slightly different from the known ones."""
     hot: tuple[HotRound, ...] = ()
-    """Calls on one binding; the last round's new values are the changed ones of the first set, which the engine was
-    called with before. Empty for engines whose calls read copies of the inputs."""
+    """Rounds of calls on one binding. The last round's new values are the changed ones of the first set, which the
+    engine was called with before. Empty for engines whose calls read copies of the inputs."""
     hot_outputs: Outputs | None = None
-    """For the changed values of the first set, from the last round of `hot`."""
+    """Outputs for the changed values of the first set, from the last round of `hot`; None if `hot` is empty."""
 
     @property
     def problem(self) -> str | None:
-        """Reason why a call does not compute its outputs from its inputs; None if it does."""
+        """Evidence that calls do not compute their outputs from their inputs, as a sentence; None if there is none."""
         return self._problem_of_outputs() or self.problem_of_times()
 
     def problem_of_times(self) -> str | None:
-        """The same, where what calls took is the only evidence."""
+        """Return evidence from times alone that calls do not compute their outputs; None if there is none."""
         return self._problem_of_bindings() or self._problem_when_hot()
 
     def _problem_of_outputs(self) -> str | None:
@@ -220,7 +223,7 @@ class FreshInputsResult:
         return None
 
     def alarms(self) -> list[Finding]:
-        """Return the problem as a finding that makes the row unstable."""
+        """Return the problem as a finding that makes the row unstable; an empty list if there is no problem."""
         return [new_finding("memoised", self.problem)] if self.problem is not None else []
 
 
@@ -232,13 +235,13 @@ def call_with_fresh_inputs(
     held: Collection[str] = (),
     hot_calls: int = _MOST_HOT,
 ) -> FreshInputsResult:
-    """Write other values into the tensors of the first set, bind and call; then change values on a hot binding.
+    """Call the engine on values that are new to it, on new bindings and on a hot one, and return times and outputs.
 
-    Where what calls took is the only evidence of stored results, all is done once more with other values, and the
-    second result is returned: a machine changes its speed between two calls, an engine that stores results does it
-    again. `changeable` says how values of a binding are changed, `held` names inputs whose values must not be,
-    and `hot_calls` is how often a set was called in the window: an engine that was not hot there need not be here.
-    Overwrites `sets[0]`, so nothing that needs its values may follow.
+    If the times suggest stored results, everything is repeated with other values, and the second result is returned: a
+    machine may change its speed between two calls, but an engine that stores results does so again. `changeable` says
+    how values of a binding can be changed. `held` names inputs whose values must not be changed. `hot_calls` is the
+    number of calls on a set in the window: an engine that was not hot there need not be hot here. Overwrites `sets[0]`,
+    so nothing that needs its values may follow.
     """
     result = _try(engine, sets, config, changeable, held, hot_calls, 0)
     if result.problem_of_times() is None:
@@ -256,7 +259,7 @@ def _try(
     hot_calls: int,
     attempt: int,
 ) -> FreshInputsResult:
-    """One attempt, 0 or 1, with values of its own."""
+    """Make attempt number 0 or 1 of `call_with_fresh_inputs`; each attempt has its own new values."""
     tensors, values = sets[0], sets[1]
     bind = _binder(engine, tensors)
     first, outputs = _rebound(bind, tensors, values, config)
@@ -294,15 +297,16 @@ def _try(
 
 
 def _call_often(call: Call, tensors: Inputs, values: Inputs, count: int, config: TimingConfig) -> list[int]:
-    """Write the values, and call until the binding is hot; returns the samples."""
+    """Write the values, call until the binding is hot, at most `count` times; return the nanoseconds of each call."""
     write(tensors, values)
     return time_often([call], config, 1, min(count, _MOST_HOT), _HOT_S)
 
 
 def _binder(engine: Engine, tensors: Mapping[str, Tensor]) -> Callable[[], Call]:
-    """Binds the tensors: again for each try, or where inputs are captured, once, with a first call to capture them.
+    """Return a function that binds the tensors anew each time, or only once if the engine captures its inputs.
 
-    Capturing takes longer than a call, which is neither work done in bind nor a stored result: replays compute.
+    For an engine that captures, the one binding is called here to capture. Capturing takes longer than a call, but it
+    is neither work that is hidden in `bind` nor a sign of stored results, because replays compute.
     """
     if not engine.captures():
         return lambda: engine.bind(tensors)
@@ -318,7 +322,10 @@ def _rebound(
     config: TimingConfig,
     known: Outputs | None = None,
 ) -> tuple[TimedBinding, Outputs]:
-    """Bind `values` and call twice; also returns the first call's outputs, compared with the `known` ones if given."""
+    """Write `values`, bind and call twice; return the times and a copy of the first call's outputs.
+
+    `known` are outputs to compare the copy with, if given.
+    """
     write(tensors, values)
     synchronise(config.device)
     started = now_ns()
@@ -333,11 +340,11 @@ def _rebound(
 
 
 def _slower(known_ns: Sequence[int], new_ns: Sequence[int], ratio: float) -> bool:
-    """Return whether calls on new values take `ratio` times as long as those on known ones, and 20 us longer.
+    """Return whether calls on new values take `ratio` times as long as calls on known values, and 20 us longer.
 
-    Other processes only make calls longer, so the shortest new one is compared with the lower quartile of the known
-    ones, or with their longest where there are fewer than four. A machine that changes its speed delays known ones as
-    well, so most pairs of consecutive calls must say the same.
+    Other processes only make calls longer, so the shortest call on new values is compared with the lower quartile of
+    calls on known values, or with the longest of these if there are fewer than four. A machine that changes its speed
+    delays calls on known values as well, so most pairs of consecutive calls must show the same.
     """
     known = sorted(known_ns)[len(known_ns) // 4 if len(known_ns) >= 4 else -1]
     pairs = [_is_slower(new, old, ratio) for old, new in zip(known_ns, new_ns, strict=True)]
@@ -353,7 +360,7 @@ def _ms(samples_ns: Sequence[int]) -> str:
 
 
 def changed_input(sets: Sequence[Mapping[str, Tensor]], drawn: Sequence[Mapping[str, Tensor]]) -> str | None:
-    """Return the first input whose values are no longer the drawn ones, as `name (inputs 2)`; None if all are."""
+    """Return the first input whose values differ from the drawn ones, as `name (inputs 2)`; None if none differs."""
     for index, (inputs, original) in enumerate(zip(sets, drawn, strict=True)):
         for name, tensor in inputs.items():
             if not torch.equal(tensor, original[name].to(device=tensor.device, dtype=tensor.dtype)):

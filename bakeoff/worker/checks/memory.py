@@ -1,4 +1,4 @@
-"""Memory of this process on the host and the device, in bytes."""
+"""Measures this process's memory on the host and the device, in bytes: in use, kept by calls, and at its peak."""
 
 import ctypes
 import gc
@@ -23,15 +23,16 @@ _METERED_S = 0.5
 
 
 class _Mallinfo2(ctypes.Structure):
-    """mallinfo2(3)."""
+    """Structure that mallinfo2(3) returns."""
 
     _fields_ = (("before", ctypes.c_size_t * 8), ("fordblks", ctypes.c_size_t), ("keepcost", ctypes.c_size_t))
 
 
 def used_bytes() -> int:
-    """The resident size less what malloc holds free: a leak fills free blocks first, and the resident size stays.
+    """Return the resident size minus malloc's free blocks; before glibc 2.33 the resident size alone.
 
-    Free blocks that are not resident are subtracted too, so only differences of two readings are meaningful.
+    A leak fills free blocks first, while the resident size stays the same. Free blocks that are not resident are
+    subtracted too, so only differences between two readings are meaningful.
     """
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallinfo2"):  # glibc 2.33
@@ -41,14 +42,14 @@ def used_bytes() -> int:
 
 
 def trim_heap() -> None:
-    """Return what malloc holds free to the kernel, once (malloc_trim(3)); its policy stays."""
+    """Return malloc's free memory to the kernel once (malloc_trim(3)), without changing malloc's policy."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):
         libc.malloc_trim(0)
 
 
 def return_freed_memory() -> None:
-    """Make glibc return freed memory to the kernel at once from now on; it slows calls, so call it after timing."""
+    """Make glibc return freed memory to the kernel at once from now on. This slows calls: use it only after timing."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(_M_TRIM_THRESHOLD, 0)
@@ -57,10 +58,10 @@ def return_freed_memory() -> None:
 
 
 def kept_bytes(round_of_calls: Callable[[], object], rounds: int, device: str) -> int:
-    """Bytes that `rounds` rounds of calls leave allocated on the host and the device.
+    """Return the bytes that `rounds` rounds of calls leave allocated on the host and the device.
 
-    Freed memory is returned to the kernel from here on, which makes calls slower: call it after timing. The allocators
-    return their caches before each reading: these grow with calls too, but are not a leak.
+    From here on freed memory is returned to the kernel, which makes calls slower, so use this only after timing. The
+    allocators' caches are emptied before each reading, because caches grow with calls too but are not a leak.
     """
 
     def held() -> int:
@@ -82,9 +83,9 @@ def kept_bytes(round_of_calls: Callable[[], object], rounds: int, device: str) -
 
 
 def device_bytes() -> tuple[int, bool]:
-    """Device memory in use, and whether that is by this process, as NVML tells it.
+    """Return the device memory in use, and whether it is that of this process alone, according to NVML.
 
-    Where NVML does not list the process, as in many containers, it is that of the whole GPU (mem_get_info).
+    If NVML does not list the process, as in many containers, the memory in use is that of the whole GPU (mem_get_info).
     """
     with open_gpu(device_uuid()) as gpu:
         own = None if gpu is None else (gpu.processes() or {}).get(os.getpid())
@@ -100,7 +101,7 @@ def device_uuid() -> str:
 
 
 def stored_bytes(module: nn.Module) -> int:
-    """Bytes of a module's parameters and buffers as stored; for a quantised weight, of its integers and scales."""
+    """Return the bytes of a module's parameters and buffers as stored; quantised weights count integers and scales."""
     return sum(_stored(tensor) for tensor in (*module.parameters(), *module.buffers()))
 
 
@@ -112,12 +113,12 @@ def _stored(tensor: Tensor) -> int:
 
 
 def tensors_bytes(tensors: Iterable[Tensor]) -> int:
-    """Sum of the tensors' sizes."""
+    """Return the sum of the tensors' sizes in bytes."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def start_metering(device: str) -> None:
-    """Start new high-water marks. What malloc and torch kept from the build is returned first."""
+    """Reset the peaks of host and device memory after returning what malloc and torch kept from the build."""
     trim_heap()
     if device != "cpu":
         torch.cuda.synchronize()
@@ -129,9 +130,9 @@ def start_metering(device: str) -> None:
 def meter(
     round_of_calls: Callable[[], object], device: str, weights_bytes: int, io_bytes: int, context_bytes: int
 ) -> Memory:
-    """Peak memory over two rounds of calls, in a pass of its own; nothing in it is timed.
+    """Measure peak memory over two or more rounds of calls, in a separate pass in which nothing is timed.
 
-    malloc keeps freed memory, as in the timed window. `context_bytes` is what `device_bytes` told when only the
+    malloc keeps freed memory, as in the timed window. `context_bytes` is what `device_bytes` returned when only the
     runtime's context existed.
     """
     start_metering(device)

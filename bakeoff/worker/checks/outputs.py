@@ -1,4 +1,4 @@
-"""Checks of what calls return: cheap ones between timed calls, and two calls in a row on one set of inputs."""
+"""Checks of a call's outputs: cheap checks between timed calls, and a check of two calls in a row on one input set."""
 
 import hashlib
 import math
@@ -13,29 +13,32 @@ from bakeoff.models.component import TensorSpec
 from bakeoff.worker.kept_weights import bytes_of
 
 OutputCheck = Callable[[int, object], None]
-"""(index of the set of inputs, what the call returned)."""
+"""Function that checks the outputs of a call; it takes the index of the input set and the outputs."""
 
 LATE_S = 0.02
-"""Seconds to wait for writes into outputs after the call that returned them."""
+"""Seconds to wait for an engine that still writes into outputs after the call has returned them."""
 _SLACK = 1e-3
 """Relative error of a norm that is summed in fp32 over millions of elements."""
 _ELEMENTS = 1024
 _GROSS = 0.5
-"""Relative L2 of the sampled elements; two unrelated outputs differ by about 1.4."""
+"""Smallest relative L2 error of the sampled elements that is reported; two unrelated outputs differ by about 1.4."""
 
 
 class OutputWatch:
     """Compares each output with its reference by two figures: the norm of the whole, and about a thousand elements.
 
     An output within relative L2 of `limit` has a norm within `limit` of the reference's (triangle inequality), so no
-    correct output is reported; NaN and infinity always change the norm. The elements distinguish the outputs of two
-    sets of inputs whose norms agree. An error may be concentrated in them, so only a large one is reported.
+    correct output is reported; NaN and infinity always change the norm. The sampled elements distinguish the outputs of
+    two input sets whose norms agree. An error may be concentrated in these elements, so only a large one is reported.
     """
 
     def __init__(
         self, specs: Sequence[TensorSpec], references: Iterable[Mapping[str, Tensor]], limits: Mapping[str, float]
     ) -> None:
-        """`references` are read one at a time and not kept."""
+        """Compute the figures of the references: one mapping for each input set, read one at a time and not kept.
+
+        `limits` are the relative L2 errors allowed, by output name.
+        """
         self._specs = specs
         self._expected: list[dict[str, tuple[float, Tensor]]] = []
         self._infinite: set[str] = set()
@@ -46,10 +49,10 @@ class OutputWatch:
         self._limits = limits
         self._calls = 0
         self.problem: str | None = None
-        """The first wrong output; None if there was none."""
+        """Description of the first wrong output; None if there was none."""
 
     def check(self, index: int, outputs: object) -> None:
-        """Check the outputs of a call on set `index`; a wrong number or type is left to the parity check."""
+        """Check the outputs of a call on input set `index`; their number and types are left to the parity check."""
         self._calls += 1
         tensors = list(_tensors(outputs))
         if self.problem is not None or len(tensors) != len(self._specs):
@@ -77,7 +80,7 @@ class OutputWatch:
 
 
 def _finite(tensor: Tensor) -> Tensor:
-    """Replace infinities, which are compared with the whole output, by 0."""
+    """Return the tensor with infinities replaced by 0; the parity check compares infinities."""
     return tensor.masked_fill(torch.isinf(tensor), 0.0)
 
 
@@ -87,7 +90,7 @@ def _norm(tensor: Tensor) -> Tensor:
 
 
 def _sampled(tensor: Tensor) -> Tensor:
-    """About a thousand elements, evenly spread."""
+    """Return about a thousand evenly spaced elements of the flattened tensor."""
     flat = tensor.detach().flatten()
     return flat[:: max(1, flat.numel() // _ELEMENTS)]
 
@@ -99,10 +102,10 @@ def _tensors(outputs: object) -> Iterable[Tensor]:
 def call_twice(
     call: Callable[[], object], synchronise: Callable[[], None], kept: Sequence[Tensor]
 ) -> tuple[object, bool, object]:
-    """Call twice on one input set; returns the first outputs, whether they changed afterwards, and the second outputs.
+    """Call twice on one input set; return the first outputs, whether they changed later, and the second outputs.
 
-    The first outputs must not change after the call has returned, and overwriting them must not affect the second
-    call. `kept` are tensors that must not be overwritten. Both outputs are copies.
+    The first outputs must not change after the call has returned, and overwriting them must not affect the second call.
+    `kept` are tensors that must not be overwritten. Both outputs are copies.
     """
     outputs = call()
     synchronise()
@@ -116,7 +119,7 @@ def call_twice(
 
 
 def _equal(outputs: object, copy: object) -> bool:
-    """Return whether all tensors are bit for bit the same, NaN being equal to NaN."""
+    """Return whether all tensors equal their copies, with NaN equal to NaN; True for anything but sequences."""
     if not isinstance(outputs, tuple | list) or not isinstance(copy, tuple):
         return True
     return all(
@@ -127,7 +130,7 @@ def _equal(outputs: object, copy: object) -> bool:
 
 
 def same(outputs: Sequence[object], others: Sequence[object]) -> bool:
-    """Return whether all outputs of two calls are equal bit for bit; False where one is no tensor or NaN."""
+    """Return whether all outputs of two calls are equal bit for bit; False if one is not a tensor or contains NaN."""
     return all(
         isinstance(mine, Tensor) and isinstance(theirs, Tensor) and torch.equal(mine, theirs)
         for mine, theirs in zip(outputs, others, strict=True)
@@ -135,24 +138,24 @@ def same(outputs: Sequence[object], others: Sequence[object]) -> bool:
 
 
 def digest(output: Tensor) -> str:
-    """Hash dtype, shape and bytes: the same where outputs are equal bit for bit, whatever their strides."""
+    """Return a hash of dtype, shape and bytes, equal for outputs that are equal bit for bit, whatever their strides."""
     content = hashlib.sha256(f"{output.dtype} {tuple(output.shape)} ".encode())
     content.update(bytes_of(output.cpu().resolve_conj().resolve_neg().contiguous()))
     return content.hexdigest()[:16]
 
 
 def copied(outputs: Any) -> Any:
-    """Clone the plain tensors of a call's outputs; anything else stays, for the parity check to report."""
+    """Return the outputs of a call with plain tensors cloned; anything else is left for the parity check to report."""
     if not isinstance(outputs, tuple | list):
         return outputs
     return tuple(output.clone() if type(output) is Tensor else output for output in outputs)
 
 
 def overwrite(outputs: object, kept: Sequence[Tensor] = ()) -> None:
-    """Fill the tensors that a call returned with NaN, as a caller may: an engine that returns them again returns NaN.
-    Integer and boolean ones get the complement of each value.
+    """Fill output tensors with NaN, as a caller may, so that an engine that returns them again returns NaN.
 
-    Tensors that share memory with `kept` (an output that is an input) or with themselves are not overwritten.
+    Integers and booleans are replaced by their bitwise complement; complex tensors are left alone. So are tensors that
+    share memory with `kept` (an output that is an input), and tensors whose elements share memory with each other.
     """
     with torch.inference_mode():  # outputs made in inference mode can only be changed in it
         excluded = {tensor.untyped_storage().data_ptr() for tensor in kept}

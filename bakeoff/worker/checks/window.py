@@ -1,7 +1,7 @@
 """Checks within the timed windows: full comparisons at random moments, on known and on changed inputs, without a pause.
 
-An engine that computes only when it is looked at (after an idle gap, in the first calls of a binding, when the version
-of an input has moved) cannot foresee these moments: the calls before them are timed ones.
+An engine that computes only when it expects to be checked (after an idle gap, in the first calls of a binding, when the
+version of an input has changed) cannot foresee these moments, because the calls before them are timed calls.
 """
 
 import random
@@ -18,18 +18,18 @@ from bakeoff.worker.reference.error import Difference
 from bakeoff.worker.reference.load import Reference
 
 _WANTED_CALLS, _WANTED_BLOCKS = 16, 4
-"""Checks between latency samples and between throughput blocks that are aimed at."""
+"""Intended numbers of checks between latency samples and between throughput blocks."""
 _MOST_OFTEN = 0.2
 """Highest share of latency calls that are checks."""
 _LEAST_CHANGED, _MOST_LEAST_CHANGED = 2, 8
 _LEAST_CHANGED_S = 0.25
-"""Checks with changed inputs that are made in any case: as many as take this long, in calls alone; 2 to 8."""
+"""Time that the calls of the required checks with changed inputs take in all; it determines their number, 2 to 8."""
 _LEAST_COMPARED = 3
 _CHANGED_SHARE = 2 / 3
 _BUDGET_SHARE, _BUDGET_S = 0.1, 0.5
-"""Share of the window, or seconds, that checks may take beyond the least number."""
+"""Time that randomly drawn checks may take: this share of the window, or these seconds if that is longer."""
 _SLOW_NS = 50_000_000
-"""Calls slower than this are not repeated on other sets before a check: writing inputs is no gap beside them."""
+"""Calls slower than this are checked without calls on other sets before them: writing inputs is no gap beside them."""
 _SLOW_BLOCK_NS = 250_000_000
 _WHEN = "in the timed window"
 
@@ -48,16 +48,19 @@ class WindowChecker:
         self._compared = self._changed = 0
         self._seconds = 0.0
         self.differences: list[list[Difference]] = []
-        """Differences of each comparison, each output against its reference."""
+        """One list for each comparison, with the difference of each output from its reference."""
         self.problem: str | None = None
-        """Reason why outputs for changed inputs are stored ones, where no comparison shows it; None if they are not."""
+        """Evidence, apart from comparisons, that outputs for changed inputs are stored results; None without any."""
 
     @property
     def record(self) -> WindowChecks:
         return WindowChecks(self._compared, self._changed, self._seed, round(self._seconds, 6))
 
     def begin(self, policy: Policy, call_ns: float, block_calls: int) -> None:
-        """Choose how often to check in a window of the policy's length, for calls of about `call_ns`."""
+        """Choose how often to check in a window of the policy's length, for calls of about `call_ns`.
+
+        `block_calls` is the number of calls in a throughput block.
+        """
         self._fast = call_ns < _SLOW_NS
         wanted = int(_LEAST_CHANGED_S * 1e9 / (4 * call_ns))
         self._least_changed = min(max(wanted, _LEAST_CHANGED), _MOST_LEAST_CHANGED)
@@ -76,18 +79,19 @@ class WindowChecker:
         return self._random.random() < self._block_share and self._seconds < self._budget_s
 
     def release(self) -> None:
-        """Drop the inputs and their changed values, once the window has ended."""
+        """Drop the inputs and their changed values after the window has ended."""
         self._inputs = ()
 
     @property
     def lacking(self) -> bool:
-        """Whether fewer than the least number were made."""
+        """Whether fewer than the required number of checks were made."""
         return self._changed < self._least_changed if self._inputs else self._compared < _LEAST_COMPARED
 
     def check(self, calls: Sequence[Call], number: int, config: TimingConfig) -> int:
-        """Check the set whose turn it is in call `number`, or change the inputs of one; returns how many calls it made.
+        """Check the set whose turn it is in call `number`, or a set with changed inputs; return how many calls it took.
 
-        A few calls on other sets come before each, so that no engine sees the writing as an idle gap.
+        A few calls on other sets precede each checked call, so that no engine sees the writing of inputs as an idle
+        gap.
         """
         others = self._random.randint(1, len(calls) - 1) if self._fast and len(calls) > 1 else 0
 
@@ -99,16 +103,19 @@ class WindowChecker:
         return self._check(calls, number % len(calls), call_others, config)
 
     def check_block(self, calls: Sequence[Call], count: int, config: TimingConfig) -> int:
-        """Check the last outputs of `count` calls without a check between them; returns how many calls it made.
+        """Make `count` calls in a row and check the outputs of the last one; return how many calls were made.
 
-        As a timed block it ends early where calls have become slow.
+        Like a timed block, it ends early if calls have become slow.
         """
         index = self._random.randrange(len(calls))
         return self._check(calls, index, lambda own: _call_others(calls, own, count - 1), config)
 
     def _check(self, calls: Sequence[Call], index: int, call_others: Callable[[int], int], config: TimingConfig) -> int:
-        """Compare a call on set `index`, after those on others; or write changed values, compare a call that reads
-        them, write back what was there, and compare the next call on the set too."""
+        """Check a call on set `index`, or one on changed inputs of a random set; return how many calls were made.
+
+        `call_others` makes the calls on other sets that come first. On changed inputs, a call that reads them is
+        compared, the former values are written back, and the next call on the same set is compared too.
+        """
         started = time.monotonic()
         if self._inputs and self._random.random() < _CHANGED_SHARE:
             entry = self._random.choice(self._inputs)
@@ -142,13 +149,13 @@ class WindowChecker:
 
 
 def _turns(sets: int, index: int, count: int) -> list[int]:
-    """Indices of `count` sets in turn, without `index`, that end with the one before it."""
+    """Return the indices of `count` sets in turn, without `index` unless it is alone, up to the set before it."""
     others = [(index + step) % sets for step in range(1, sets)] or [index]
     return [others[step % len(others)] for step in range(-count, 0)]
 
 
 def _call_others(calls: Sequence[Call], index: int, count: int) -> int:
-    """Make `count` calls in turn, fewer if they take longer than a block may; returns how many."""
+    """Make `count` calls on other sets in turn, fewer if they take longer than a block may; return their number."""
     end = time.monotonic() + LONGEST_BLOCK_S
     for made, other in enumerate(_turns(len(calls), index, count), 1):
         calls[other]()

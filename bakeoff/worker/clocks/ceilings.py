@@ -1,8 +1,7 @@
-"""Peak rates of this device: copies and reads of several sizes, matrix products and convolutions for each dtype, and
-products of int8 matrices.
+"""Measures the peak rates of this device: memory copies and reads, and matrix products and convolutions of each dtype.
 
 Each figure is the fastest of 25 repeats after warm-up, as STREAM (McCalpin, 1995) and BLIS' test drivers report it; the
-median is stored beside it and shows how busy the host was.
+median is stored beside it and shows how busy the host was. For int8 only matrix products are measured.
 """
 
 import time
@@ -26,16 +25,19 @@ MIB = 1 << 20
 _REPEATS = 25
 _WARM_REPEATS = 3
 _SIZES = {"cpu": (1, 8, 32, 128, 512), "cuda": (16, 64, 256, 1024, 4096)}
-"""MiB of the working set."""
+"""Sizes of the working set in MiB."""
 _WIDTHS = {"cpu": (512, 1024, 2048), "cuda": (2048, 4096, 8192)}
 _PICTURES = {"cpu": ((128, 32), (256, 64)), "cuda": ((256, 128), (512, 256))}
-"""(channels, pixels on a side) of a 3x3 convolution."""
+"""Channels, and pixels on a side, of the inputs of a 3x3 convolution."""
 _LONGEST_S = 0.25
-"""Larger sizes whose repeat would take longer are left out: emulated dtypes would take minutes."""
+"""Longest time of one repeat; larger sizes are left out, because emulated dtypes would take minutes."""
 
 
 def measure_ceilings(job: CeilingsJob, report: Report) -> CeilingsResult:
-    """Measure on `job.device` with `job.threads`: on two CPU cores 8 s for fp32, half a minute for all dtypes."""
+    """Measure the peak rates of `job.device` with `job.threads` threads.
+
+    On two CPU cores this takes 8 s for fp32 and half a minute for all dtypes.
+    """
     with measure_cpu_usage() as usage:
         found = tuple(_measure(job, report))
     return CeilingsResult(found, round(usage().other_share, 3))
@@ -63,7 +65,7 @@ def _measure(job: CeilingsJob, report: Report) -> Iterator[Ceiling]:
 
 
 def _copy(size: int, device: str) -> Ceiling:
-    """Bytes per second of a copy: half of `size` is read, half is written."""
+    """Measure the bytes per second of a copy; half of `size` is read, half is written."""
     source = torch.ones(size // 8, dtype=torch.float32, device=device)
     target = torch.zeros_like(source)
     seconds = _repeat(lambda: target.copy_(source), device)
@@ -71,7 +73,7 @@ def _copy(size: int, device: str) -> Ceiling:
 
 
 def _read(size: int, device: str) -> Ceiling:
-    """Bytes per second of reading `size` bytes, by a matrix-vector product or a sum, whichever is faster."""
+    """Measure the bytes per second of reading `size` bytes, by the faster of a matrix-vector product and a sum."""
     matrix = torch.ones(size // 4 // 1024, 1024, dtype=torch.float32, device=device)
     vector = torch.ones(1024, dtype=torch.float32, device=device)
     tries = (_repeat(lambda: torch.mv(matrix, vector), device), _repeat(matrix.sum, device))
@@ -89,8 +91,11 @@ def _products(dtype: str, device: str) -> Iterator[Ceiling]:
 
 
 def _int8_products(device: str) -> Iterator[Ceiling]:
-    """Products of int8 matrices, whose multiplications and additions count as FLOP; the right one is stored by columns,
-    as a linear layer's weights are, since other layouts are several times slower."""
+    """Measure products of int8 matrices, whose multiplications and additions count as FLOPs.
+
+    The right matrix is stored by columns, as a linear layer's weights are, because other layouts are several times
+    slower.
+    """
     for width in _WIDTHS[device]:
         left, rows = (torch.randint(-127, 128, (width, width), dtype=torch.int8, device=device) for _ in range(2))
         seconds = _repeat(lambda left=left, right=rows: int8_product(left, right.t()), device)  # type: ignore[misc]
@@ -119,7 +124,7 @@ def _rate(kind: Literal["product", "convolution"], dtype: str, flops: int, secon
 
 
 def _repeat(work: Callable[[], object], device: str) -> list[float]:
-    """Seconds of each repeat after three for warm-up; two repeats are enough where one takes over a second."""
+    """Return the seconds of each of 25 repeats after three for warm-up; of two repeats if one takes over a second."""
     seconds: list[float] = []
     for number in range(_WARM_REPEATS + _REPEATS):
         started = time.perf_counter()

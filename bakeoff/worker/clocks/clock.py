@@ -1,4 +1,4 @@
-"""The two clocks, one sample at a time: a call until it is done, and a call within a full queue."""
+"""The two clocks: latency, one call until its work is done, and throughput, the time per call in a full queue."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,12 +15,13 @@ from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import synchronise
 
 now_ns = time.perf_counter_ns
-"""Bound when this file is imported, so that a backend that replaces `time.perf_counter_ns` does not change it."""
+"""Clock in nanoseconds, bound when this file is imported, so that a backend that replaces `time.perf_counter_ns` does
+not change it."""
 
 LONGEST_BLOCK_S = 1.0
-"""A block of many calls ends after this time; it was to take a twentieth of it, before the host became busy."""
+"""Time after which a block of many calls ends early; on a quiet host it takes about a twentieth of this."""
 _PARTS = 16
-"""Parts of a block after which the clock is read, so that reading it costs nothing."""
+"""Number of parts of a block; the clock is read only after each part, so that reading it costs nothing."""
 _OVERHEAD_CALLS = 2000
 _OVERHEAD_BLOCK = 200
 _OVERHEAD_BLOCKS = 15
@@ -28,25 +29,25 @@ _OVERHEAD_BLOCKS = 15
 
 @dataclass(frozen=True, slots=True)
 class TimingConfig:
-    """The configuration of a timing."""
+    """Device, policy and hooks of a timing."""
 
     device: str
     policy: Policy
     check_outputs: OutputCheck
     """Called with the outputs of each timed call, outside the clock."""
     flush: Callable[[], None] | None = None
-    """Empties the device's caches before each call, outside the clock; None where caches are left as they are."""
+    """Empties the device's caches before each call, outside the clock; None to leave the caches as they are."""
     held_bytes: Callable[[], int] = field(default=lambda: 0)
-    """Bytes that the process holds on the host and the device."""
+    """Returns the bytes that the process holds on the host and the device."""
     read_gpu: Callable[[], None] = field(default=lambda: None)
-    """Reads the GPU's clocks, power and users, where there is one."""
+    """Reads the GPU's clocks, power and users; does nothing on a CPU."""
     inputs: tuple[torch.Tensor, ...] = ()
     """The tensors that the calls are bound to; never overwritten."""
     report: Report = field(default=lambda _phase, _detail="": None)
 
 
 def time_call(call: Call, config: TimingConfig) -> tuple[int, Outputs]:
-    """One sample of the latency clock in nanoseconds, and the call's outputs."""
+    """Time one call with the latency clock; return its nanoseconds and its outputs."""
     if config.flush is not None:
         config.flush()
         synchronise(config.device)
@@ -57,7 +58,7 @@ def time_call(call: Call, config: TimingConfig) -> tuple[int, Outputs]:
 
 
 def time_checked_call(calls: Sequence[Call], number: int, config: TimingConfig) -> int:
-    """A latency sample of the set of inputs whose turn it is in call `number`; its outputs are checked afterwards."""
+    """Time a call on the set whose turn it is in call `number`, then check its outputs; return its nanoseconds."""
     index = number % len(calls)
     elapsed_ns, outputs = time_call(calls[index], config)
     config.check_outputs(index, outputs)
@@ -65,7 +66,7 @@ def time_checked_call(calls: Sequence[Call], number: int, config: TimingConfig) 
 
 
 def time_often(calls: Sequence[Call], config: TimingConfig, least: int, most: int, seconds: float) -> list[int]:
-    """Latency samples of calls in turn: `least` at least, and more within these seconds, up to `most`."""
+    """Time calls in turn, `least` or more of them, up to `most` within `seconds`; return the nanoseconds of each."""
     samples: list[int] = []
     end = time.monotonic() + seconds
     while len(samples) < least or (len(samples) < most and time.monotonic() < end):
@@ -74,12 +75,12 @@ def time_often(calls: Sequence[Call], config: TimingConfig, least: int, most: in
 
 
 def time_block(calls: Sequence[Call], config: TimingConfig) -> tuple[int, Outputs, int]:
-    """One sample of the throughput clock: nanoseconds a call, the outputs of the last call, and how many were made.
+    """Time a block of calls with the throughput clock; return nanoseconds per call, last outputs and number of calls.
 
-    Outputs of earlier calls are dropped at once: engines may reuse their memory. Where caches are flushed, CUDA events
-    bracket each call in a full queue; a CPU has no queue, so each call is timed alone and the flush is left out.
-    On a CPU a block ends early after `LONGEST_BLOCK_S`, but not before two calls: where threads wait for each other and
-    another process has the CPU of one, a call was seen to take a thousand times as long as before.
+    Outputs of earlier calls are dropped at once, because engines may reuse their memory. If caches are flushed, CUDA
+    events bracket each call in a full queue; a CPU has no queue, so each call is timed alone, without the flush. On a
+    CPU a block ends early after `LONGEST_BLOCK_S`, but not before two calls: if threads wait for each other and another
+    process has the CPU of one of them, a call was seen to take a thousand times as long as before.
     """
     return (_time_cuda_block if config.device == "cuda" else _time_cpu_block)(calls, config)
 
@@ -138,7 +139,7 @@ def _time_cuda_block(calls: Sequence[Call], config: TimingConfig) -> tuple[int, 
 
 
 def measure_overhead(outputs: Outputs, config: TimingConfig) -> Overhead:
-    """Return both clocks' readings of a call that only returns `outputs`: medians, nanoseconds a call."""
+    """Return the overhead of both clocks: their median nanoseconds per call, for calls that only return `outputs`."""
 
     def call() -> Outputs:
         return outputs

@@ -27,9 +27,10 @@ _TENSORS = 4
 
 
 def check_clock(job: ClockJob, report: Report) -> ClockResult:
-    """Measure until the host is quiet (fixed work repeats within 2 %) and both ratios are right, five times at most.
+    """Compare the clocks with a busy wait and torch's timer, up to five times until the host is quiet and both agree.
 
-    With one thread: with two, the scheduler of the host would be measured too.
+    The host is quiet if fixed work repeats within 2 %. One thread is used: with two, the host's scheduler would be
+    measured too.
     """
     config = TimingConfig(job.device, Policy(), lambda _index, _outputs: None)
     with flags("fp32", 1):
@@ -65,20 +66,20 @@ def _busy_wait() -> Outputs:
 
 
 def _work(config: TimingConfig) -> Callable[[], Outputs]:
-    """A matrix product of about a millisecond on one CPU core."""
+    """Return a function that computes a matrix product, which takes about a millisecond on one CPU core."""
     left = torch.full((320, 320), 0.5, device=config.device)
     return lambda: (torch.mm(left, left),)
 
 
 def _probe_spread(config: TimingConfig) -> float:
-    """Relative difference of the medians of two series of the same work."""
+    """Return the relative difference between the medians of two series of the same work."""
     work = _work(config)
     samples = [time_call(work, config)[0] for _ in range(2 * _PROBES)]
     return abs(median(samples[:_PROBES]) / median(samples[_PROBES:]) - 1)
 
 
 def _timer_ratio(config: TimingConfig) -> float:
-    """Return the throughput clock over torch's timer on one callable; the median ratio of blocks in random order."""
+    """Return the ratio of the throughput clock to torch's timer on one callable: a median of blocks in random order."""
     work = _work(config)
     timer = Timer("work()", globals={"work": work}, num_threads=1)
     order = random.Random(0)

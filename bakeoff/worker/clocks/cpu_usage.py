@@ -1,4 +1,4 @@
-"""CPU time that this process, those that it started, and all others used within a block of code."""
+"""Measures the CPU time that this process, its descendants and all other processes use within a block of code."""
 
 import os
 import time
@@ -19,14 +19,15 @@ class CpuUsage:
     other_share: float = 0.0
     """Share of the CPUs of this process's affinity mask that other processes and the hypervisor used, 0 to 1."""
     own_cores: float = 0.0
-    """Cores that this process and those that it started kept busy."""
+    """Mean number of cores that this process and the processes that it started kept busy."""
     helper_cores: float = 0.0
-    """Cores among these that the started processes kept busy."""
+    """Mean number of cores that the started processes alone kept busy."""
     waited_share: float | None = None
-    """Share of the time in which a task of this process's control group waited for a CPU; None where nothing tells."""
+    """Share of the time in which a task of this process's control group waited for a CPU; None if unknown."""
     contention: float = 0.0
-    """`other_share`; or `waited_share` in a group with less CPU time than its affinity mask has CPUs, as containers on
-    shared nodes: there others use these CPUs by design, and take something only where this process waits."""
+    """`other_share`, or `waited_share` if the control group's CPU quota is smaller than its affinity mask, as in
+    containers on shared nodes. There other processes use these CPUs by design, and take something only when this
+    process waits."""
 
     def facts(self) -> dict[str, Scalar]:
         """Return the figures as a record stores them with the state of the device."""
@@ -40,25 +41,25 @@ class CpuUsage:
 
 @contextmanager
 def measure_cpu_usage() -> Iterator[Callable[[], CpuUsage]]:
-    """Yields a function that returns the usage within the block, once the block has ended."""
+    """Yield a function that returns the CPU usage within the block, once the block has ended."""
     meter = CpuMeter()
     with meter.interval():
         yield meter.usage
 
 
 class _CpuTimes(NamedTuple):
-    """Seconds so far, each by its own clock."""
+    """Seconds so far, each of a different clock."""
 
     wall_s: float
     all_s: float
-    """Time of all processes on the CPUs of the mask."""
+    """CPU time of all processes on the CPUs of the affinity mask."""
     own_s: float
     helpers_s: float
     waited_s: float | None
 
 
 class CpuMeter:
-    """Adds up the usage of several intervals, such as the units of a loop that takes turns with another one."""
+    """Adds up the CPU usage of several intervals, such as the units of a loop that takes turns with another one."""
 
     def __init__(self) -> None:
         self._cpus = os.sched_getaffinity(0)
@@ -73,7 +74,7 @@ class CpuMeter:
         self._spent = _CpuTimes(*added)
 
     def usage(self) -> CpuUsage:
-        """Over all intervals so far; of no interval, nothing."""
+        """Return the usage over all intervals so far; zeros if there was none."""
         spent, cpus = self._spent, len(self._cpus)
         if not spent.wall_s:
             return CpuUsage()

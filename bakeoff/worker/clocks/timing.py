@@ -1,4 +1,4 @@
-"""One engine timed: warm-up, the window in which both clocks run, and a last checked call of each set of inputs."""
+"""Times one engine: warm-up, the window in which both clocks run, and a last checked call of each input set."""
 
 import math
 import time
@@ -17,20 +17,20 @@ from bakeoff.worker.clocks.clock import TimingConfig, now_ns, time_block, time_c
 from bakeoff.worker.clocks.cpu_usage import CpuUsage, measure_cpu_usage
 
 Activity = Callable[[], Mapping[str, int]]
-"""Reads counters that move when anything is compiled, tuned or captured."""
+"""Returns counters that change when anything is compiled, tuned or captured."""
 _TYPICAL_CALLS = 20
-"""The last calls of warm-up, whose median says how long a call takes."""
+"""Number of calls at the end of warm-up whose median is the expected time of a call."""
 _LEAST_SAMPLES = 5
 _LEAST_BLOCKS = 3
 _BLOCK_S = 0.05
 _SEGMENTS = 10
-"""Segments of each clock in the least time of a window."""
+"""Number of segments into which the least time of each clock is divided; the clocks take turns segment by segment."""
 _CHECK_EVERY_S = 0.25
 _MOMENTS = 20
-"""Moments at which memory, the GPU and the host's speed are read."""
+"""Number of moments in a window at which memory, the GPU and the host's speed are read."""
 _CALLS_BETWEEN_READINGS = 4
 _SETTLED_NS = 100_000_000
-"""Longer calls are timed even after such a reading, which takes a hundredth of them at most."""
+"""Calls longer than this are timed even right after a reading, which takes at most a hundredth of their time."""
 _PROBES = 5
 _PROBE_ADDITIONS = 2000
 _LEAST_WINDOW = 3
@@ -39,29 +39,29 @@ _LARGEST_WINDOW = 200
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Both clocks' samples, and what was observed in the timed window."""
+    """Samples of both clocks, and what was observed in the timed window."""
 
     latency: Clock
     throughput: Clock
     outputs: tuple[Outputs, ...]
-    """Copies of what the last timed call of each set of inputs returned."""
+    """Copies of the outputs of the last timed call of each input set."""
     moved_counters: tuple[str, ...]
     """Compile, autotune or capture counters that moved in the window."""
     findings: tuple[Finding, ...]
     cpu: CpuUsage
-    """Use of the CPUs in the window, by whom."""
+    """CPU usage in the window, by this process, its descendants and others."""
     held_bytes: tuple[int, ...]
-    """Bytes held, at regular moments of the window."""
+    """Bytes that the process held at regular moments of the window."""
     calls: int
-    """All calls in the window, untimed ones included."""
+    """Number of all calls in the window, untimed ones included."""
     host_slowdown: float
-    """Time of a fixed piece of CPU work at the end of the window over that at its beginning."""
+    """Ratio of the time of a fixed piece of CPU work at the end of the window to that at its beginning."""
 
 
 def time_calls(
     calls: Sequence[Call], activity: Activity, config: TimingConfig, checker: WindowChecker | None = None
 ) -> Timing:
-    """Warm up, then run both clocks over `calls` in turn, one bound call for each set of inputs.
+    """Warm up, then run both clocks over `calls` in turn, one bound call for each input set.
 
     `checker` compares outputs in full and changes inputs between timed calls.
     """
@@ -108,11 +108,11 @@ def _moved(before: Mapping[str, int], after: Mapping[str, int]) -> set[str]:
 
 
 def _last_calls(calls: Sequence[Call], config: TimingConfig) -> tuple[list[int], tuple[Outputs, ...]]:
-    """One more timed call of each set of inputs; returns the samples and copies of the outputs, made at once.
+    """Time one more call of each input set; return the nanoseconds, and copies of the outputs made right afterwards.
 
-    Before it the set is called once more, and after a pause those outputs are overwritten: a call that returns before
-    its work is done, or that returns outputs of an earlier call again, then gives NaN. The samples tell what a call
-    takes after a pause; they are not those of the window.
+    The set is called once before, and after a pause those outputs are overwritten: a call that returns before its work
+    is done, or that returns earlier outputs again, then gives NaN. The samples show what a call takes after a pause,
+    and are kept apart from those of the window.
     """
     samples: list[int] = []
     copies: list[Outputs] = []
@@ -128,27 +128,29 @@ def _last_calls(calls: Sequence[Call], config: TimingConfig) -> tuple[list[int],
 
 
 def _host_slowdown(probes: Sequence[int]) -> float:
-    """Return the median of the last fifth of the probes over that of the first; 1.0 for fewer than five."""
+    """Return the ratio of the median of the last fifth of the probes to that of the first; 1.0 for fewer than five."""
     part = len(probes) // 5
     return median(probes[-part:]) / median(probes[:part]) if part else 1.0
 
 
 @dataclass(slots=True)
 class _ClockSamples:
-    """Result of one clock in the window."""
+    """Samples of one clock in the window, and what it needs to be done."""
 
     least: int
-    """Samples below which it must go on."""
+    """Fewest samples that are needed."""
     least_s: float
+    """Shortest time in seconds that is needed."""
     room: int
+    """Largest number of samples that are kept."""
     samples_ns: list[int] = field(default_factory=list)
     seconds: float = 0.0
     calls: int = 0
-    """Calls that were timed, those whose samples were not kept included."""
+    """Number of timed calls, including those whose samples were not kept."""
 
     @property
     def progress(self) -> float:
-        """1.0 once the least time and number of samples are reached; infinite once there is no room for samples."""
+        """Share of the least time and number of samples that is reached; infinite without room for more samples."""
         if len(self.samples_ns) >= self.room:
             return math.inf
         return min(self.seconds / self.least_s if self.least_s else math.inf, len(self.samples_ns) / self.least)
@@ -156,21 +158,21 @@ class _ClockSamples:
 
 @dataclass(slots=True)
 class _Window:
-    """Samples of both clocks and what was read between them, as the window goes on."""
+    """State of a running window: the samples of both clocks, and readings of the machine between them."""
 
     calls: Sequence[Call]
     warmup_ns: Sequence[int]
     config: TimingConfig
     checker: WindowChecker | None = None
     stopped: str = ""
-    """Reason why it ended, as in `Clock.stopped`; empty while it goes on."""
+    """Reason why the window ended, as in `Clock.stopped`; empty while it runs."""
     made: int = 0
-    """All calls, untimed ones included; decides whose turn it is."""
+    """Number of all calls so far, untimed ones included; it decides which input set is next."""
     held_bytes: list[int] = field(default_factory=list)
     probes_ns: list[int] = field(default_factory=list)
-    """Fixed CPU work, timed to detect slowdowns of the whole host."""
+    """Times of a fixed piece of CPU work, which show slowdowns of the whole host."""
     expected_ns: float = field(init=False)
-    """Time of a call, from warm-up."""
+    """Expected time of a call, from warm-up."""
     latency: _ClockSamples = field(init=False)
     throughput: _ClockSamples = field(init=False)
     _started: float = 0.0
@@ -179,7 +181,7 @@ class _Window:
     _read_at: int = -_CALLS_BETWEEN_READINGS
     _stride: int = 1
     _disturbed: bool = False
-    """The next call follows work of the instrument itself and is not timed."""
+    """Whether the next call follows work of the instrument itself and so is not timed."""
 
     def __post_init__(self) -> None:
         policy = self.config.policy
@@ -189,11 +191,11 @@ class _Window:
 
     @property
     def block_calls(self) -> int:
-        """Calls of one throughput sample, about 50 ms; two at least, and fewer in one that `time_block` ends early."""
+        """Number of calls in a throughput sample of about 50 ms, at least two; `time_block` may end it early."""
         return max(2, round(_BLOCK_S * 1e9 / self.expected_ns))
 
     def run(self) -> None:
-        """Sample until the policy's stopping rule holds; the clock that is behind goes on, a tenth of its time."""
+        """Sample until the policy's stopping rule applies. The clock that is behind runs a tenth of its least time."""
         policy = self.config.policy
         # Where calls are so fast that samples would reach their maximum before the full time, every n-th is kept.
         self._stride = max(1, math.ceil(max(policy.min_s, policy.full_s) * 1e9 / self.expected_ns / policy.max_samples))
@@ -285,7 +287,7 @@ class _Window:
 
 
 def _probe_ns() -> int:
-    """Fixed work on one core, a fraction of a millisecond: nanoseconds, the fastest of a few repeats."""
+    """Return the nanoseconds of a fixed piece of work on one core, a fraction of a millisecond: the fastest of five."""
     samples = []
     for _ in range(_PROBES):
         started = now_ns()
@@ -295,10 +297,10 @@ def _probe_ns() -> int:
 
 
 def warm_up(calls: Sequence[Call], activity: Activity, config: TimingConfig) -> tuple[list[int], bool]:
-    """Call until no counter moves and the last samples agree with the ones before, for `warmup_s` at least.
+    """Call until no counter changes and the last samples agree with those before them, for `warmup_s` or longer.
 
-    Returns the samples in nanoseconds, at most the newest `max_samples`, and whether steady state was reached before
-    `warmup_cap_s`. Every set of inputs is called once at least.
+    Return the samples in nanoseconds, at most the newest `max_samples`, and whether steady state was reached before
+    `warmup_cap_s`. Every input set is called at least once.
     """
     policy = config.policy
     samples: list[int] = []
@@ -324,6 +326,6 @@ def window_of(samples: Sequence[int]) -> int:
 
 
 def agree(samples: Sequence[int], ratio: float) -> bool:
-    """Return whether the medians of the last two windows differ by less than this share; both have samples."""
+    """Return whether the medians of the last two windows of samples differ by less than `ratio`; both have samples."""
     window = window_of(samples)
     return abs(median(samples[-window:]) / median(samples[-2 * window : -window]) - 1) < ratio

@@ -1,4 +1,4 @@
-"""Inspects a user's callable: warm passes, then timed ones with and without instrumentation in alternation."""
+"""Times the modules of a user's callable: warm-up, then passes with and without instrumentation in alternation."""
 
 import functools
 import inspect
@@ -38,14 +38,14 @@ _DTYPE_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items() if name != "
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Object that is inspected."""
+    """The callable that is inspected, with its modules and device."""
 
     what: str
     """Source as FILE.py:NAME, for messages."""
     run: Callable[[], Any]
     """Runs one pass."""
     modules: tuple[tuple[str, nn.Module], ...]
-    """Known ones with their names."""
+    """Known modules with their names."""
     synchronise: Callable[[], None]
     """Waits until the device has done all queued work."""
     device: Literal["cpu", "cuda"]
@@ -61,7 +61,10 @@ class Subject:
 
 
 def inspect_callable(job: InspectJob, report: Report) -> InspectResult:
-    """Time the modules of the job's callable. Raises BakeoffError where user code fails or calls no module."""
+    """Time the modules of the job's callable, and record those in `job.record`.
+
+    Raises BakeoffError if user code fails, and as `measure` does.
+    """
     os.chdir(job.cwd)
     report("load")
     what = f"{Path(job.file).name}:{job.name}"
@@ -83,7 +86,10 @@ def device_in_use() -> Literal["cpu", "cuda"]:
 
 
 def warm_up(run: Callable[[], Any]) -> tuple[list[int], bool]:
-    """Passes until two in succession agree, ten of them or a minute; their times, and whether they agree."""
+    """Run passes until two in succession agree, ten were made or a minute is over.
+
+    Return the nanoseconds of each pass, and whether the last two agree.
+    """
     samples: list[int] = []
     while True:
         started = now_ns()
@@ -100,10 +106,10 @@ def warm_up(run: Callable[[], Any]) -> tuple[list[int], bool]:
 def measure(
     subject: Subject, passes: int, report: Report, warm_ns: Sequence[int], steady: bool, wanted: Sequence[str] = ()
 ) -> Inspection:
-    """Timed passes.
+    """Time passes with and without instrumentation, and count FLOPs.
 
-    Raises BakeoffError where no module is called, or other modules in one pass than in another, or one that is `wanted`
-    is not called.
+    `warm_ns` and `steady` are the results of `warm_up`. Raises BakeoffError if no module is called, if passes do not
+    call the same modules, or if a `wanted` name is not called.
     """
     tree = Tree(subject.names)
     first = _watched_pass(subject, tree)
@@ -172,13 +178,13 @@ def _watched_pass(
 
 
 def _classes(subject: Subject, tree: Tree) -> list[type]:
-    """Return the classes of the modules that were found, and of those that were seen in a pass."""
+    """Return the classes of the known modules and of those that were called in a pass."""
     seen = [type(place.module) for place in tree.places[1:]]
     return list(dict.fromkeys([*subject.classes, *seen]))
 
 
 def _count_flops(subject: Subject, tree: Tree) -> tuple[Counter[int], tuple[str, ...]]:
-    """FLOPs of one pass by place, and the dtypes of automatic mixed precision. Raises BakeoffError where it fails."""
+    """Return one pass's FLOPs by place, and its dtypes of automatic mixed precision. Raises BakeoffError on failure."""
     counter = flop_counter(formulas([]))
     autocast: dict[str, None] = {}
 
@@ -193,7 +199,7 @@ def _count_flops(subject: Subject, tree: Tree) -> tuple[Counter[int], tuple[str,
 
 
 def _check_called(tree: Tree, wanted: Sequence[str]) -> None:
-    """Raises BakeoffError where one of these names is not called."""
+    """Raise BakeoffError if no module or method with one of the `wanted` names was called."""
     called = list(dict.fromkeys(place.name for place in tree.places[1:]))
     for name in wanted:
         if name not in called:
@@ -203,7 +209,7 @@ def _check_called(tree: Tree, wanted: Sequence[str]) -> None:
 
 
 def record(subject: Subject, names: Sequence[str], folder: Path) -> tuple[Recorded, ...]:
-    """Record the calls of some modules, in as many passes as add to them, and write them below `folder`."""
+    """Record calls of the named modules, in up to eight passes while these add calls, and write them below `folder`."""
     recording = Recording(names)
     for _ in range(_MOST_RECORDED_PASSES):
         before = recording.changes
@@ -214,7 +220,7 @@ def record(subject: Subject, names: Sequence[str], folder: Path) -> tuple[Record
 
 
 def check_same(what: str, tree: Tree, done: Sequence[Pass]) -> None:
-    """Raises BakeoffError where passes do not call the same modules, from the same places."""
+    """Raise BakeoffError if passes do not call the same modules from the same places."""
     first = done[0].calls.keys()
     for index, one in enumerate(done[1:], start=2):
         differing = sorted(first ^ one.calls.keys())
@@ -253,7 +259,7 @@ def _nodes(tree: Tree, known: Sequence[int], done: Sequence[Pass], flops: Counte
 
 
 def _read_bytes(place: Place) -> int:
-    """Return the size of a module's own weights; for a method, of those of the modules that it calls."""
+    """Return the bytes of a module's own weights; 0 for a method, and for an embedding, which reads few rows."""
     if place.method or isinstance(place.module, nn.Embedding | nn.EmbeddingBag):
         return 0
     return sum(weight.numel() * weight.element_size() for weight in place.module.parameters(recurse=False))
@@ -261,11 +267,10 @@ def _read_bytes(place: Place) -> int:
 
 @contextmanager
 def watched_calls(tree: Tree, classes: Iterable[type]) -> Iterator[None]:
-    """Replace `nn.Module.__call__` and the public methods of `classes` by functions that tell `tree`; restored at the
-    end.
+    """Within this context, report calls of modules and of the public methods of `classes` to `tree`.
 
-    Compiled code keeps running as it is: nothing within it is seen, and where it is traced meanwhile, the originals
-    are.
+    This replaces `nn.Module.__call__` and these methods, and restores them at the end. Compiled code keeps running as
+    it is: calls within it are not reported, and code that is traced meanwhile is traced through the original functions.
     """
     changed: list[tuple[type, str, Any]] = []
     try:
@@ -281,10 +286,10 @@ def watched_calls(tree: Tree, classes: Iterable[type]) -> Iterator[None]:
 
 
 def public_methods(classes: Iterable[type]) -> list[tuple[type, str, types.FunctionType]]:
-    """Return the public methods that these classes, and those between them and nn.Module, define, `forward` included.
+    """Return (class, name, function) for the public methods of these classes and their bases below nn.Module.
 
-    Methods of torch's own classes, properties, class methods and generators are left out: a generator's work is not
-    done by its call.
+    `forward` is included. Methods of torch's own classes, properties, class methods, generators and coroutines are left
+    out: a generator's work is not done by its call.
     """
     kinds = dict.fromkeys(base for kind in classes for base in kind.__mro__ if _is_users(base))
     return [

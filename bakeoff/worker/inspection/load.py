@@ -1,6 +1,4 @@
-"""The user's callable: its file is loaded, and what one pass calls and which modules it refers to, by which names, is
-found out.
-"""
+"""Loads the user's callable for an inspection: what one pass runs, and the modules that it refers to, with names."""
 
 import functools
 import inspect
@@ -28,11 +26,11 @@ _OWN_OF_MODULES = frozenset(vars(nn.Module()))
 
 
 def load_pass(file: Path, name: str) -> tuple[Callable[[], Any], Any]:
-    """A function that runs one pass, and the user's callable, where a search for modules begins.
+    """Return a function that runs one pass, and the user's callable, from which a search for modules starts.
 
-    The named function is called once. What it returns runs a pass where that is callable, or a pair of a callable and
-    its keyword arguments; else the named function itself does. Raises BakeoffError where there is none, it takes
-    arguments, or user code raises.
+    The function `name` is called once. If it returns a callable, or a pair of a callable and its keyword arguments,
+    that is what a pass runs; otherwise a pass runs the function itself. Raises BakeoffError if there is no such
+    function, it needs arguments, or user code raises.
     """
     what = f"{file.name}:{name}"
     found = take_from_file(file, name)
@@ -57,7 +55,10 @@ def load_pass(file: Path, name: str) -> tuple[Callable[[], Any], Any]:
 
 
 def _bound(subject: Callable[..., Any]) -> Callable[..., Any]:
-    """A method as its object has it now: one that was bound before its class was instrumented would not be seen."""
+    """If `subject` is a bound method, look it up again on its object; otherwise return it unchanged.
+
+    A method that was bound before its class was instrumented would not be seen.
+    """
     if isinstance(subject, types.MethodType):
         found: Callable[..., Any] = getattr(subject.__self__, subject.__name__, subject)
         return found
@@ -65,7 +66,7 @@ def _bound(subject: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _check_arguments(found: Callable[..., Any], arguments: Mapping[str, Any], what: str) -> None:
-    """Raises BakeoffError where a call with these keyword arguments is not possible."""
+    """Raise BakeoffError if `found` cannot be called with these keyword arguments."""
     try:
         signature = inspect.signature(found.forward if isinstance(found, nn.Module) else found)
     except ValueError:
@@ -78,11 +79,11 @@ def _check_arguments(found: Callable[..., Any], arguments: Mapping[str, Any], wh
 
 
 def find_modules(root: Callable[..., Any]) -> list[tuple[str, nn.Module]]:
-    """Return the modules that a callable refers to, with the shortest path of each: `pipe.unet`, `pipe.unet.down.0`.
+    """Return the modules that a callable refers to, each with its shortest path: `pipe.unet`, `pipe.unet.down.0`.
 
-    Looked into are closures, globals that a function's code names, defaults, `self` of methods, arguments of partials,
-    attributes, dicts, lists, tuples and sets, no more than six levels deep. An attribute of the callable itself, or of
-    the object whose method it is, has no prefix.
+    The search covers closures, globals that a function's code names, default arguments, `self` of methods, arguments of
+    partials, attributes, dicts, lists, tuples and sets, up to six levels deep. An attribute of the callable itself, or
+    of the object whose method it is, has no prefix.
     """
     found: dict[int, tuple[str, nn.Module]] = {}
     seen = {id(root): root}  # held, so that no id is used again
@@ -108,7 +109,7 @@ def _joined(name: str, label: str) -> str:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what an object refers to, with the name that leads there; "" where it adds none."""
+    """Yield (name, object) for each object that a value refers to; the name is "" if it adds nothing to the path."""
     match value:
         case types.FunctionType():
             yield from _parts_of_function(value)
@@ -164,7 +165,7 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]
 
 
 def _parts_of_python_module(label: str, module: types.ModuleType, used: set[str]) -> Iterator[tuple[str, Any]]:
-    """The attributes of the user's own Python modules that a function's code names."""
+    """Yield the attributes of a user's own Python module that a function's code names, given as `used`."""
     file = getattr(module, "__file__", None) or ""
     if module.__name__.partition(".")[0] in sys.stdlib_module_names or not file or file.startswith(_LIBRARIES):
         return
@@ -173,7 +174,7 @@ def _parts_of_python_module(label: str, module: types.ModuleType, used: set[str]
 
 
 def _names_in(code: types.CodeType) -> Iterator[str]:
-    """The global and attribute names of a function's code and of the functions defined in it."""
+    """Yield the global and attribute names in a function's code and in that of functions defined in it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -1,6 +1,6 @@
-"""Plain numbers that differ from call to call, such as a timestep: tensors where the module takes them so.
+"""Turns plain numbers that differ from call to call, such as a timestep, into tensors if the module accepts these.
 
-A compiler builds a program of its own for each value of a number, and one for all values of a tensor.
+A compiler builds a separate program for each value of a number, but one program for all values of a tensor.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,12 +42,12 @@ def facts_of(tensors: Mapping[str, Tensor]) -> Facts:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """A call as it was at the entry."""
+    """Arguments of a call as they were when it began."""
 
     signature: Signature
     tensors: dict[str, Tensor]
     fractions: tuple[str, ...] = ()
-    """Tensors that were floating-point numbers. No variant makes them narrower than fp32, as it would no number."""
+    """Names of tensors made from Python floats; no variant casts them below fp32, because it would not cast numbers."""
 
     @property
     def facts(self) -> Facts:
@@ -62,28 +62,29 @@ class RecordedCall:
 
 @dataclass(frozen=True, slots=True)
 class _CallResult:
-    """Result of a call."""
+    """Outputs of a trial call, or its error."""
 
     form: tuple[Node, Facts] | None = None
-    """Form of the outputs; None where it raised."""
+    """Structure, names, shapes and dtypes of the outputs; None if the call raised."""
     outputs: Mapping[str, Tensor] = field(default_factory=dict)
     reads: int = 0
-    """Number of times that a tensor's value became a number of Python."""
+    """Number of times that a tensor's value was read as a Python number."""
     error: str = ""
 
 
 def without_numbers(signature: Signature) -> Signature:
-    """Return the signature with all numbers alike."""
+    """Return the signature with all numbers replaced by one placeholder, so that calls can be compared without them."""
     return map_constants(signature, (), lambda _, node: _ANY if _is_number(node) else node)
 
 
 def as_tensors(
     module: nn.Module, calls: Sequence[RecordedCall], names: Sequence[str]
 ) -> tuple[list[RecordedCall], list[str]]:
-    """Calls in their order, with numbers that differ as tensors without axes, and notes about these numbers.
+    """Return the calls in order, with numbers that differ between them as 0-d tensors, and notes on these numbers.
 
-    The module is called with the number and with the tensor, and must give the same. Where it does not, one of the
-    numbers' values is kept for each form of outputs. `names` are those of the positional parameters.
+    The module is called with the number and with the tensor, and must give the same outputs. If it does not, the number
+    stays, and for each form of outputs only calls with one of its values are kept. `names` are the names of the
+    positional parameters.
     """
     forms = [without_numbers(call.signature) for call in calls]
     made: dict[int, RecordedCall | None] = {}
@@ -100,7 +101,7 @@ def as_tensors(
 def _alike_as_tensors(
     module: nn.Module, calls: Sequence[RecordedCall], names: Sequence[str], notes: list[str]
 ) -> Sequence[RecordedCall | None]:
-    """Run `as_tensors` on calls that differ by numbers, shapes and values alone; None for one that is left out."""
+    """Apply `as_tensors` to calls of one form apart from numbers; None stands for a call that is left out."""
     differing = _differing(calls, names)
     if not differing:
         return calls
@@ -137,7 +138,7 @@ def _alike_as_tensors(
 
 
 def _differing(calls: Sequence[RecordedCall], names: Sequence[str]) -> dict[str, torch.dtype]:
-    """Paths of the numbers that are not the same in all calls, with the dtype that holds them."""
+    """Return the paths of numbers that are not the same in all calls, with the dtype of a tensor for them."""
     values: dict[str, list[int | float]] = {}
 
     def note(path: str, node: Constant) -> Node:
@@ -159,7 +160,7 @@ def _is_number(node: Constant) -> bool:
 
 
 def _put(call: RecordedCall, names: Sequence[str], path: str, dtype: torch.dtype) -> RecordedCall:
-    """The call with the number at `path` as a tensor. Raises RuntimeError for an integer of more than 64 bits."""
+    """Return the call with the number at `path` as a tensor. Raises RuntimeError for an integer beyond 64 bits."""
     device = next((tensor.device for tensor in call.tensors.values()), torch.device("cpu"))
     tensors: dict[str, Tensor] = {}
 
@@ -175,7 +176,7 @@ def _put(call: RecordedCall, names: Sequence[str], path: str, dtype: torch.dtype
 
 
 def _problem(wanted: _CallResult, found: _CallResult) -> str:
-    """Return what a call with a tensor does otherwise, as the end of a sentence; "" where it does the same."""
+    """Return how a call with a tensor differs from one with a number, as the end of a sentence; "" if it does not."""
     if wanted.form is None:
         return f"cannot be tried, since a call by itself raises {wanted.error}"
     if found.form is None:
@@ -192,19 +193,19 @@ def _problem(wanted: _CallResult, found: _CallResult) -> str:
 
 
 def _is_near(one: Tensor, other: Tensor) -> bool:
-    """Return whether half of the digits agree: those of fp32, or of the outputs if fewer."""
+    """Return whether two outputs agree in half of their digits; in half of fp32's if they have more."""
     least = max(torch.finfo(one.dtype).eps, torch.finfo(torch.float32).eps)
     return apart(one, other) <= least**0.5
 
 
 def _first_of_each_form(calls: Sequence[RecordedCall], ran: Sequence[_CallResult]) -> list[bool]:
-    """Return for each call whether it is of the first set among those of the same form."""
+    """Return for each call whether its signature is the first one among calls of the same form."""
     forms = [(call.facts, one.form) for call, one in zip(calls, ran, strict=True)]
     return [calls[forms.index(form)].signature == call.signature for call, form in zip(calls, forms, strict=True)]
 
 
 def _run(module: nn.Module, call: RecordedCall) -> _CallResult:
-    """Call a copy of the module with copies of the tensors."""
+    """Call a copy of the module with copies of the tensors; return its outputs or its error."""
     args, kwargs = RecordedCall(call.signature, {key: one.clone() for key, one in call.tensors.items()}).arguments
     fresh = copied(module) or module
     torch.manual_seed(0)
@@ -221,7 +222,10 @@ def _run(module: nn.Module, call: RecordedCall) -> _CallResult:
 
 @contextmanager
 def _counted_reads() -> Iterator[list[Any]]:
-    """The functions that make a tensor's value one of Python's, or of a list of tensors a tensor of their values."""
+    """Yield a list to which each function that reads values of tensors, during this context, is added.
+
+    These functions return Python values, or make a tensor from a list of tensors.
+    """
     reads: list[Any] = []
 
     def note(func: Any, _arguments: list[Any], _result: Any) -> None:
@@ -239,5 +243,5 @@ def _counted_reads() -> Iterator[list[Any]]:
 
 
 def _holds_tensor(value: Any = None) -> bool:
-    """Return whether it is a list with a tensor in it."""
+    """Return whether a value is a list or tuple that contains a tensor."""
     return isinstance(value, list | tuple) and any(isinstance(one, Tensor) for one in pytree.tree_leaves(value))

@@ -1,4 +1,4 @@
-"""Records the inputs of modules during passes, as folders of live modules that a sweep takes."""
+"""Records the inputs of modules during passes, and writes them as folders of live modules that a sweep takes."""
 
 import re
 import shutil
@@ -20,13 +20,13 @@ from bakeoff.worker.brought.load import given_tensors
 from bakeoff.worker.inspection.numbers import Facts, RecordedCall, as_tensors, without_numbers
 
 MOST_CALLS = 8
-"""Different calls of a module that are kept, of as many sizes as there are."""
+"""Largest number of different calls of a module that are kept, of as many sizes as possible."""
 Form = tuple[Signature, Facts]
 
 
 @dataclass(slots=True)
 class _CallsOfOne:
-    """The calls of one module or method so far."""
+    """Recorded calls of one module or method so far."""
 
     module: nn.Module
     method: str
@@ -36,18 +36,17 @@ class _CallsOfOne:
 
     @property
     def called(self) -> nn.Module:
-        """The module, or one that calls the method."""
+        """The module itself, or a module that calls its method."""
         return MethodOf(self.module, self.method) if self.method else self.module
 
     @property
     def forms(self) -> list[Form]:
-        """Forms of the calls, with numbers alike."""
+        """Form of each call, without the values of its numbers."""
         return [_form(call) for call in self.calls]
 
     @property
     def is_full(self) -> bool:
-        """Whether no further call would be kept: not even one of another form, which takes the place of a repeated
-        one."""
+        """Whether no further call would be kept, not even one of a new form, which replaces one of a repeated form."""
         forms = self.forms
         return bool(self.problem) or (len(forms) >= MOST_CALLS and all(forms.count(form) == 1 for form in forms))
 
@@ -60,7 +59,7 @@ class Recording:
     """Keeps the inputs of calls as they were at the entry, in the order of the calls; equal calls are kept once."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
-        """Record the modules and methods of these names; (): all."""
+        """Record only the modules and methods of these names; () records all."""
         self._names = tuple(names)
         self._written: dict[str, Mapping[str, Sequence[RecordedCall]]] = {}
         self._taken: dict[str, _CallsOfOne] = {}
@@ -68,7 +67,10 @@ class Recording:
         """Number of times that a call was kept so far, of all modules together."""
 
     def _make_room(self, taken: _CallsOfOne, form: Form) -> bool:
-        """Return whether a call of this form is kept; the last one of the commonest form gives way to a new form."""
+        """Return whether a call of this form is kept.
+
+        If there is no room, a call of a new form replaces the last call of the commonest form.
+        """
         if len(taken.calls) < MOST_CALLS:
             return True
         forms = taken.forms
@@ -79,7 +81,7 @@ class Recording:
         return True
 
     def take(self, name: str, module: nn.Module, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """A call begins; a `bakeoff.worker.inspection.tree.Capture`."""
+        """Record a call that begins; a `bakeoff.worker.inspection.tree.Capture`."""
         if self._names and name not in self._names:
             return
         taken = self._taken.setdefault(name, _CallsOfOne(module, method))
@@ -105,17 +107,19 @@ class Recording:
 
     @property
     def full(self) -> bool:
-        """Whether nothing more would be kept."""
+        """Whether no further call of the named modules would be kept."""
         return all(name in self._taken and self._taken[name].is_full for name in self._names)
 
     def write(self, folder: Path, of: str) -> tuple[Recorded, ...]:
-        """Write a folder of a live module for each name, named `OF.NAME`; what cannot travel to another process is the
-        `problem`."""
+        """Write the calls of each name as the folder of a live module, named `OF.NAME`, and return what was written.
+
+        If a module or its calls cannot be moved to another process, the entry's `problem` says why.
+        """
         names = self._names or tuple(self._taken)
         return tuple(self._write(name, folder / f"{of}.{folder_name(name)}") for name in names)
 
     def signatures(self, name: str) -> dict[str, tuple[Signature, list[torch.Size]]]:
-        """Return by input set how what was written is called, and the shapes of its tensors."""
+        """Return, by written input set of a name, the signature of its first call and the shapes of its tensors."""
         return {
             key: (calls[0].signature, [one.shape for one in calls[0].tensors.values()])
             for key, calls in self._written[name].items()
@@ -145,7 +149,7 @@ class Recording:
 
 
 def _grouped(calls: Sequence[RecordedCall]) -> dict[str, list[RecordedCall]]:
-    """Calls by input set: `call`, and `call-2` and so on for other shapes, dtypes or plain values."""
+    """Group calls by input set: `call`, then `call-2` and so on for other shapes, dtypes or plain values."""
     order: list[Form] = []
     sets: list[list[RecordedCall]] = []
     for call in calls:
@@ -162,5 +166,5 @@ def sets_of(calls: Sequence[RecordedCall]) -> dict[str, list[Call]]:
 
 
 def folder_name(name: str) -> str:
-    """A module's name as part of a folder's and of a component's: letters, digits, dots and hyphens."""
+    """Return a module's name as used in folder and component names: lower-case letters, digits, dots and hyphens."""
     return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-").lower() or "module"

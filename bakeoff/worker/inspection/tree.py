@@ -1,4 +1,4 @@
-"""Attributes what a meter reads (a clock, a counter of FLOPs) to the modules that are being called, as a tree."""
+"""Attributes the readings of a meter (a clock, a FLOP counter) to a tree of the modules that are being called."""
 
 import threading
 from collections import Counter
@@ -24,7 +24,7 @@ class Place:
 
 @dataclass(slots=True)
 class Pass:
-    """Result of one pass: calls and the meter's differences by place, and what the attribution itself took."""
+    """Result of one pass: calls and the meter's differences by place, and the cost of the attribution itself."""
 
     calls: Counter[int] = field(default_factory=Counter)
     own: Counter[int] = field(default_factory=Counter)
@@ -34,7 +34,7 @@ class Pass:
 
 
 Capture = Callable[[str, nn.Module, str, Sequence[Any], Mapping[str, Any]], None]
-"""Gets name, module, method ("" for a call), positional and keyword arguments at each entry."""
+"""Called at each entry with name, module, method ("" for a call of the module), positional and keyword arguments."""
 
 
 def _nothing() -> None:
@@ -42,12 +42,12 @@ def _nothing() -> None:
 
 
 class Tree:
-    """Places over all passes. `enter` and `leave` are called at each entry into a module and each exit from it."""
+    """Places of all passes; instrumentation calls `enter` and `leave` at each entry into a module and each exit."""
 
     def __init__(self, names: Mapping[int, str]) -> None:
-        """`names` are those of known modules, by id."""
+        """Start with the root only; `names` are the names of known modules, by id."""
         self.places = [Place("", -1, nn.Module(), "")]
-        """The first is the pass outside of modules."""
+        """Places by index; the first is the root, the part of a pass outside of modules."""
         self._names = names
         self._index: dict[tuple[int, str], int] = {}
         self._pass: Pass | None = None
@@ -55,7 +55,7 @@ class Tree:
     def begin(
         self, meter: Callable[[], int], synchronise: Callable[[], None] = _nothing, capture: Capture | None = None
     ) -> None:
-        """Begin a pass on this thread. `synchronise` is called before each reading of the meter."""
+        """Begin a pass on this thread; `capture` is called at each entry, `synchronise` before the meter is read."""
         self._meter, self._synchronise, self._capture = meter, synchronise, capture
         self._thread = threading.get_ident()
         self._stack: list[tuple[int, int]] = [(OUTSIDE, 0)]
@@ -68,7 +68,7 @@ class Tree:
         self._started = self._last = meter()
 
     def end(self) -> Pass:
-        """End the pass, of which all calls are left."""
+        """End the pass, after all its calls have ended, and return its result."""
         self._synchronise()
         now = self._meter()
         done, self._pass = self._pass, None
@@ -78,9 +78,10 @@ class Tree:
         return done
 
     def enter(self, module: nn.Module, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
-        """A call of `module`, or of its `method`, begins; returns what `leave` gets, 0 where nothing is to be left.
+        """Record that a call of `module`, or of its `method`, begins; return the depth to pass to `leave`, or 0.
 
-        A method that is called while its module is (such as a helper of its forward) is part of that call.
+        A method that is called while its module is being called (such as a helper of its forward) is part of that call,
+        and gives 0. So do calls on other threads, which are only counted, and calls outside of a pass.
         """
         current = self._pass
         if current is None:
@@ -110,7 +111,7 @@ class Tree:
         return depth
 
     def leave(self, depth: int) -> None:
-        """The call ends, by a return or an exception, and with it those within it that were not left."""
+        """Record that the call at `depth` ends, by return or exception, and with it all calls within it."""
         current = self._pass
         if not depth or current is None or depth >= len(self._stack):
             return
@@ -125,7 +126,7 @@ class Tree:
         current.hooks += self._last - now
 
     def _name_of(self, module: nn.Module) -> str:
-        """The name of a module; a number after its class, by the order of first calls in a pass, where it has none."""
+        """Return a module's name; for an unknown one its class and a number, by the order of first calls in a pass."""
         known = self._names.get(id(module))
         if known is not None:
             return known
@@ -136,7 +137,7 @@ class Tree:
         return self._unnamed[id(module)][0]
 
     def _place(self, name: str, module: nn.Module, method: str) -> int:
-        """The place of a call below the present one; that of the call which it is part of, where it is recursive."""
+        """Return the index of the place of a call from the current one; a recursive call has the outer call's place."""
         if self._open[name]:
             return next(place for place, _ in reversed(self._stack) if self.places[place].name == name)
         key = self._stack[-1][0], name

@@ -13,36 +13,36 @@ from bakeoff.record.schema import OutputParity, all_known
 from bakeoff.worker.torch_flags import TORCH_DTYPES
 
 MOST_NOISE = 10 ** (-min(LEAST_SQNR_DB.values()) / 20)
-"""Relative L2 of eager's own error above which it is no measure: as far off as the loosest class of variants may be."""
+"""Largest relative L2 error of eager itself from which limits follow: that of the loosest class of quantisation."""
 _UNMEASURED = 8
-"""Times the precision of a dtype, that an output may be off where eager is no measure of it."""
+"""Multiple of a dtype's epsilon that is the limit of an output for which eager's own error gives none."""
 PICTURE_RANGE = 2.0
 """Peak-to-peak range of a picture's values, -1 to 1."""
 _INDICES = (torch.int32, torch.int64)
-"""Dtypes whose values have no size: to take 31998 for 31999 is as wrong as to take 0."""
+"""Dtypes of indices, whose differences have no size: 31998 in place of 31999 is as wrong as 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One output of one set of inputs against its reference."""
+    """Comparison of one output for one input set with its reference."""
 
     rel_l2: float
-    """Relative L2; for indices the share that differs."""
+    """Relative L2 error; for indices the share that differs."""
     max_abs: float
     cosine: float
     mean_square_error: float
     mean_square: float
     """Mean square of the reference."""
     problem: str | None = None
-    """Reason why the output could not be compared; None if it was."""
+    """Reason why the output could not be compared; None if it could."""
     where: str = ""
-    """Inputs of the call, and when it was made."""
+    """Name of the call's inputs and time of the call, for messages."""
     lossless: bool | None = None
-    """Whether the output equals eager's in the same dtype bit for bit; None where that is not known."""
+    """Whether the output equals eager's in the same dtype bit for bit; None if unknown."""
 
 
 def without_equal_infinities(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in fp64 and flat, with 0 in the places where they have the same infinity, as masked scores do."""
+    """Return both tensors flat and in fp64, with 0 wherever both have the same infinity, as masked scores do."""
     a, b = one.double().flatten(), other.double().flatten()
     if math.isfinite(float(a.sum())):
         return a, b
@@ -51,8 +51,11 @@ def without_equal_infinities(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor
 
 
 def apart(one: Tensor, other: Tensor) -> float:
-    """Relative L2 of an output against another one of the same kind: 0.0 where all values are the same, NaN and
-    infinities included, and 1.0 where shapes differ, or only one is not a number in some place."""
+    """Return the relative L2 distance of an output from another one of the same kind.
+
+    It is 0.0 if all values are the same, NaN and infinities included, and 1.0 if the shapes differ or only one of the
+    two is NaN at some element.
+    """
     if one.shape != other.shape:
         return 1.0
     a, b = without_equal_infinities(one, other)
@@ -69,9 +72,10 @@ def not_comparable(problem: str) -> Difference:
 
 
 def difference(output: object, reference: Tensor, expected_dtype: torch.dtype) -> Difference:
-    """Compare in fp64 on the output's device.
+    """Compare an output with its reference, in fp64 on the output's device.
 
-    Another type, shape or dtype than expected, NaN and infinity give a `problem` instead of figures.
+    If type, shape or dtype are not as expected, or a value is NaN, or infinite in only one of the two, the result has a
+    `problem` instead of figures.
     """
     if type(output) is not Tensor:  # a subclass may defer its computation until it is read, outside the clock
         return not_comparable(f"type {type(output).__name__} instead of a plain tensor")
@@ -102,7 +106,7 @@ def difference(output: object, reference: Tensor, expected_dtype: torch.dtype) -
 
 
 def worst(spec: TensorSpec, differences: Sequence[Difference], limit: float) -> OutputParity:
-    """Return the parity of one output: the comparison with the largest error, or the first that has a problem."""
+    """Return the parity of one output: of the comparison with the largest error, or of the first with a problem."""
     lossless = all_known(entry.lossless for entry in differences)
     for entry in differences:
         if entry.problem is not None:
@@ -138,7 +142,7 @@ def _sentence(spec: TensorSpec, problem: str, entry: Difference) -> str:
 
 
 def _decibel(signal: float, noise: float) -> float | None:
-    """10 log10(signal/noise); None where one of them is 0: JSON has no infinity."""
+    """Return 10 log10(signal/noise); None if either is 0, because JSON has no infinity."""
     if noise <= 0 or signal <= 0:
         return None
     return 10 * math.log10(signal / noise)
@@ -151,11 +155,11 @@ def limits(
     dtype: str,
     quantisation: Quantisation = "",
 ) -> dict[str, float]:
-    """Relative L2 allowed for each output: twice eager's own (`noise`) in the same dtype, at least `tolerance_fp32`.
+    """Return the relative L2 error allowed for each output: twice eager's own, and at least `tolerance_fp32`.
 
-    Where eager is no measure of an output, that is a few roundings of the dtype; infinite for indices and the like,
-    which a rounding moves anywhere. A quantised variant may also differ by as much as the least SQNR of its class
-    allows.
+    `noise` is eager's own error in the same dtype, by output. For an output that `noise` lacks, the limit is a few
+    roundings of the dtype; it is infinite for indices and the like, which a rounding may turn into any other value. A
+    quantised variant may also differ by as much as the least SQNR of its class allows.
     """
     least = max(tolerance_fp32, 10 ** (-LEAST_SQNR_DB[quantisation] / 20)) if quantisation else tolerance_fp32
 
@@ -168,7 +172,7 @@ def limits(
 
 
 def expected_dtype(spec: TensorSpec, dtype: str) -> torch.dtype:
-    """Return the dtype of an input or output of a variant in `dtype`; one marked `keep_fp32` is fp32 at least."""
+    """Return the dtype of an input or output of a variant in `dtype`; it is at least fp32 if marked `keep_fp32`."""
     own: torch.dtype = getattr(torch, spec.dtype or spec.given or "float32")
     if spec.dtype or dtype == "given":
         return own

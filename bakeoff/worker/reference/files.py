@@ -1,4 +1,4 @@
-"""The files in a reference's folder: what it is, the outputs of each set of inputs, and eager's own error by dtype."""
+"""The files in a reference's folder: how it was made, the outputs by input set, and eager's own error by dtype."""
 
 import hashlib
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ ABOUT = "reference.json"
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Facts that reference outputs were made from, and how far those of different inputs differ."""
+    """How reference outputs were made, and how much the outputs of different inputs differ."""
 
     reference: str
-    """Id: the name of the folder."""
+    """Id of the reference, which is the name of its folder."""
     dtype: str
     """Dtype in which eager computed the references."""
     device: str
@@ -31,40 +31,42 @@ class About:
     sets: int
     changed_sets: int
     sensitivity: dict[str, float]
-    """Smallest relative L2 between two different sets, by output."""
+    """Smallest relative L2 distance between the outputs of two different input sets, by output."""
     small_sensitivity: dict[str, float]
-    """Smallest relative L2 between a set and its changed values, by output."""
+    """Smallest relative L2 distance between the outputs for an input set and for its changed values, by output."""
     change: float
-    """Factor from values to the changed ones."""
+    """Factor by which the changed values were scaled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Eager:
-    """Plain eager in one dtype: its own error, and the operators it dispatches."""
+    """Plain eager in one dtype: its own error, the operators it dispatches, and its times."""
 
     noise: dict[str, float]
-    """Relative L2 of each output against the reference, of those for which eager is a measure in this dtype."""
+    """Relative L2 error of each output against the reference; outputs for which this is no measure of the dtype are
+    left out."""
     runs: Dispatched
-    """In one call."""
+    """Operators that one call dispatches."""
     size_noise: tuple[dict[str, float], ...] = ()
-    """The noise at each of the workload's sizes."""
+    """Relative L2 error of each output at each of the workload's sizes."""
     size_ns: tuple[int, ...] = ()
-    """Nanoseconds of a call at the usual size and at each of the workload's sizes; () where it has none."""
+    """Nanoseconds of a call at the usual size and at each of the workload's sizes; () if the workload has no sizes."""
     unmeasured: str = ""
-    """Reason why eager is no measure of some outputs in this dtype: it fails, or they are not finite; or ""."""
+    """Reason why eager's error gives no limit for some outputs in this dtype: eager fails, or they are not finite or
+    far off; "" if it gives a limit for all."""
     digests: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Digest of each output, by `set_name`; empty for one that differs between two runs of eager."""
+    """Digest of each output, by `set_name`; empty for an output that differs between two runs of eager."""
     not_survived: str = ""
-    """Reason why the model itself is another function in this dtype, and what to do; "" where it is not."""
+    """Reason why the cast to this dtype makes another function of the model, and the remedy; "" if it does not."""
 
 
 def set_name(index: int, changed: bool = False) -> str:
-    """Names the references of a set, or of its changed values; their file in the folder is called so."""
+    """Return the name of the references of set `index`, or of its changed values; it is also the name of their file."""
     return f"{'changed' if changed else 'set'}{index}"
 
 
 def sized_name(size: int, index: int) -> str:
-    """Names the references of set `index` of one of the workload's sizes."""
+    """Return the name of the references of set `index` at one of the workload's sizes."""
     return f"size{size}-set{index}"
 
 
@@ -78,20 +80,20 @@ class ReferenceFiles:
 
     folder: Path
     hashes: Mapping[str, str] | None
-    """SHA-256 by name of the file, as the parent found them; None for who writes the files itself."""
+    """SHA-256 of each file by name, as the parent process computed it; None in the process that writes the files."""
 
     def about(self) -> About:
-        """Return the references' facts. This and the others raise BakeoffError where a file is not as it was hashed."""
+        """Return how the references were made. Raises BakeoffError if the file is unreadable or its hash is wrong."""
         about: About = msgspec.json.decode(self.read(ABOUT), type=About)
         return about
 
     def eager(self, dtype: str) -> Eager:
-        """Eager's own error in a dtype."""
+        """Return the measurements of eager in a dtype. Raises BakeoffError as `about` does."""
         eager: Eager = msgspec.json.decode(self.read(eager_file(dtype)), type=Eager)
         return eager
 
     def outputs(self, name: str) -> dict[str, Tensor]:
-        """Return the reference outputs of the set or changed set that `set_name` gave this name."""
+        """Return the reference outputs of this `set_name` or `sized_name`. Raises BakeoffError as `about` does."""
         path = self.folder / f"{name}.safetensors"
         if self.hashes is not None:
             with self._open(path) as file:
@@ -100,7 +102,7 @@ class ReferenceFiles:
         return tensors
 
     def read(self, name: str) -> bytes:
-        """Return the content of the file of this name."""
+        """Return the content of the file of this name. Raises BakeoffError as `about` does."""
         with self._open(self.folder / name) as file:
             data = file.read()
         self._check(name, hashlib.sha256(data).hexdigest())

@@ -1,4 +1,4 @@
-"""Reference outputs, read from their folder when a set is compared, and the limits of a variant's dtype."""
+"""Compares outputs with references, read from their folder when needed, by the limits of a variant's dtype."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from bakeoff.worker.reference.sensitivity import with_sensitivity
 from bakeoff.worker.subject import SIZED_SETS, LoadedSubject
 
 _ROUNDING = 1e-6
-"""Relative L2 below what int8 or fp8 can reach: quantising one layer's weights alone gives 1e-3 or more."""
+"""Relative L2 error that is too small for int8 or fp8: quantising one layer's weights alone gives 1e-3 or more."""
 
 
 class Reference:
@@ -25,9 +25,9 @@ class Reference:
     def __init__(
         self, files: ReferenceFiles, loaded: LoadedSubject, dtype: str, quantisation: Quantisation = ""
     ) -> None:
-        """Read what all limits follow from; the outputs themselves are read when they are needed.
+        """Read how the references were made and the limits; the outputs themselves are read when they are needed.
 
-        Raises BakeoffError when the references were made from other weights, or a file was changed.
+        Raises BakeoffError if the references were made from other weights, or a file was changed.
         """
         self._files = files
         self._about = files.about()
@@ -39,7 +39,7 @@ class Reference:
         self.changed_sets = self._about.changed_sets
         """Number of sets, from the first, that also have references for changed values."""
         self.change = self._about.change
-        """Factor from values to the changed ones."""
+        """Factor by which the changed values were scaled."""
         self._specs = loaded.workload.outputs
         self._dtype = dtype
         eager = files.eager(dtype)
@@ -47,30 +47,30 @@ class Reference:
         self._digests: Mapping[str, Sequence[str]] = eager.digests
         self._noise: Mapping[str, float] = eager.noise
         self.unmeasured = eager.unmeasured
-        """Reason why eager is no measure of some outputs in this dtype; "" where it is."""
+        """Reason why eager's error gives no limit for some outputs in this dtype; "" if it gives a limit for all."""
         self.not_survived = eager.not_survived
-        """Reason why the model itself is another function in this dtype; "" where it is not."""
+        """Reason why the cast to this dtype makes another function of the model; "" if it does not."""
         self.eager_size_ns = eager.size_ns
-        """Nanoseconds of an eager call at the usual size and at each other one."""
+        """Nanoseconds of an eager call at the usual size and at each other size."""
         tolerance = loaded.component.tolerance_fp32
         self._limits = limits(self._specs, eager.noise, tolerance, dtype, quantisation)
         self._size_limits = [limits(self._specs, noise, tolerance, dtype, quantisation) for noise in eager.size_noise]
 
     def watch(self) -> OutputWatch:
-        """A check of outputs between timed calls, against all references."""
+        """Return a check of outputs against all references, cheap enough to run between timed calls."""
         references = (self._files.outputs(set_name(index)) for index in range(self._about.sets))
         return OutputWatch(self._specs, references, self._limits)
 
     def differences(self, index: int, outputs: object, when: str = "") -> list[Difference]:
-        """Each output of set `index` against its reference; `when` is added to the text about a wrong one."""
+        """Compare each output of set `index` with its reference; messages about a wrong output end with `when`."""
         return self._compared(set_name(index), outputs, f"inputs {index}", when)
 
     def changed_differences(self, index: int, outputs: object, when: str = "") -> list[Difference]:
-        """Each output for the changed values of set `index`, below `changed_sets`, against its reference."""
+        """Compare each output for the changed values of set `index`, below `changed_sets`, with its reference."""
         return self._compared(set_name(index, changed=True), outputs, f"changed inputs {index}", when)
 
     def size_parity(self, size: int, calls: Sequence[object]) -> list[OutputParity]:
-        """The parity of each output at one of the workload's sizes; `calls` are the outputs of its sets in turn."""
+        """Return the parity of each output at one of the workload's sizes; `calls` are the outputs of its sets."""
         rounds = [
             self._compared(sized_name(size, index % SIZED_SETS), outputs, f"inputs {index % SIZED_SETS}", "")
             for index, outputs in enumerate(calls)
@@ -104,7 +104,7 @@ class Reference:
         ]
 
     def as_exact_as_eager(self, parity: Parity) -> bool:
-        """Return whether every output's error is within twice eager's own; no quantised output's is."""
+        """Return whether every output's error is at most twice eager's own, which no quantised variant reaches."""
         return all(
             output.rel_l2 is not None and output.rel_l2 <= max(2 * self._noise[output.name], _ROUNDING)
             for output in parity.outputs
@@ -112,7 +112,7 @@ class Reference:
         )
 
     def parity(self, rounds: Sequence[Sequence[Difference]]) -> Parity:
-        """Return the parity over all comparisons; for each output the worst one decides."""
+        """Return the parity over all comparisons, each a list by output; for each output the worst one decides."""
         outputs: list[OutputParity] = [
             worst(spec, [entries[position] for entries in rounds], self._limits[spec.name])
             for position, spec in enumerate(self._specs)

@@ -1,4 +1,4 @@
-"""Makes reference outputs of a subject, in fp64 where that is affordable, and eager's own error in each dtype."""
+"""Makes reference outputs of a subject, in fp64 if that is affordable, and measures eager's own error in each dtype."""
 
 import math
 import time
@@ -38,17 +38,17 @@ from bakeoff.worker.subject import (
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 
 _ROUNDINGS = 16
-"""Times the precision of the given dtypes, by which a network's outputs may differ from those in fp64."""
+"""Multiple of a given dtype's epsilon by which a network's outputs may differ from those in fp64."""
 _REPEATED = 1e-3
-"""Relative L2 within which a module that was cast there and back returns what it returned."""
+"""Relative L2 distance up to which a module that was cast to another dtype and back counts as unchanged."""
 
 
 def _run(
     loaded: LoadedSubject, dtype: str, device: str, threads: int, search: bool = False, change: float = CHANGES[0]
 ) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
-    """(`set_name`, outputs) of plain eager for all sets and changed sets; leaves the module in that dtype.
+    """Yield (name, outputs) of plain eager for all inputs of `_all_inputs`; the module stays cast to `dtype`.
 
-    With `search` under the convolution search of measured rows, so that its error is that of the eager row.
+    With `search`, convolution algorithms are searched as in measured rows, so that the error is that of the eager row.
     """
     with flags(dtype, threads, search), plain_eager(loaded.component):
         module = loaded.cast(dtype, device)
@@ -60,7 +60,7 @@ def _run(
 
 
 def _all_inputs(loaded: LoadedSubject, change: float) -> Iterator[tuple[str, Mapping[str, Tensor]]]:
-    """(name, values) of all sets, changed sets and sets of other sizes, made one at a time."""
+    """Yield (name, values) of all sets, changed sets and sets of other sizes, made one at a time."""
     for index, inputs in enumerate(loaded.sets):
         yield set_name(index), inputs
     for index in range(loaded.workload.changed_set_count):
@@ -71,10 +71,10 @@ def _all_inputs(loaded: LoadedSubject, change: float) -> Iterator[tuple[str, Map
 
 
 def make_reference(job: ReferenceJob, report: Report) -> None:
-    """Write the reference outputs and eager's errors that `job.folder` lacks; reference.json is written last.
+    """Write the reference outputs and eager's errors that `job.folder` lacks.
 
-    Raises BakeoffError for a wrong checkpoint, or where eager's outputs are not as the component's spec states or as
-    the user's own call returned them.
+    reference.json is written after the outputs, and eager's errors after that. Raises BakeoffError for a wrong
+    checkpoint, or if eager's outputs differ from the component's spec or from what the user's own call returned.
     """
     folder = Path(job.folder)
     subject = job.subject
@@ -117,12 +117,12 @@ def make_reference(job: ReferenceJob, report: Report) -> None:
 
 
 def _bytes(dtype: str) -> int:
-    """Return the size of a value, the order in which most dtypes need one load of the weights."""
+    """Return the bytes of a value in `dtype`; from the largest dtype on, most need one load of the weights."""
     return 8 if dtype == "given" else TORCH_DTYPES[dtype].itemsize
 
 
 def _as_built(loaded: LoadedSubject, subject: Subject) -> dict[str, Tensor]:
-    """Return the outputs of set 0 by the module as it is before any cast."""
+    """Return the outputs that the module computes for set 0 before any cast."""
     loaded.module.to(device=subject.device)  # without a dtype nothing is cast
     return _given_outputs(loaded, subject.device, subject.threads)
 
@@ -136,9 +136,9 @@ def _given_outputs(loaded: LoadedSubject, device: str, threads: int) -> dict[str
 def _write_reference(
     folder: Path, loaded: LoadedSubject, chosen: Precision, subject: Subject, returned: Mapping[str, Tensor]
 ) -> None:
-    """Run eager on every set and changed set, check what it computed, and write it.
+    """Run eager on every set and changed set, check its outputs, and write them.
 
-    Values are changed by more where the model rounds inside, so that a small change shows.
+    Values are changed by a larger factor if the model rounds inside, so that a small change would not show.
     """
     names = [spec.name for spec in loaded.workload.outputs]
     constant = {spec.name for spec in loaded.workload.outputs if spec.held}
@@ -179,11 +179,11 @@ def _write_reference(
 def check_given(
     loaded: LoadedSubject, reference: Mapping[str, Tensor], returned: Mapping[str, Tensor], subject: Subject
 ) -> None:
-    """Check the reference of the given inputs against what the module returned before anything was cast.
+    """Compare the reference of the given inputs with what the module returned before anything was cast.
 
-    Both come from one module and one set of inputs, so that more than rounding between them is a cast that made another
-    function of it. Where the given dtypes round more than that, the cast is undone: the module must then return what it
-    returned. Raises BakeoffError (`other-function`) naming the output.
+    Both come from one module and one input set, so if they differ by more than rounding, a cast made another function
+    of the module. The given dtypes may round more than that; then the cast is undone, and the module must return what
+    it returned before. Raises BakeoffError (`other-function`) naming the output.
     """
     for spec in loaded.workload.outputs:
         if not spec.floating or spec.name not in returned:
@@ -201,14 +201,14 @@ def check_given(
 
 
 def _cast_back(loaded: LoadedSubject, returned: Mapping[str, Tensor], subject: Subject) -> bool:
-    """Return whether the module, cast back from the reference's dtype, returns for set 0 what it did before."""
+    """Return whether the module, cast back to the given dtypes, returns for set 0 what it returned before any cast."""
     loaded.cast("given", subject.device)
     again = _given_outputs(loaded, subject.device, subject.threads)
     return all(difference(again[name], own, own.dtype).rel_l2 <= _REPEATED for name, own in returned.items())
 
 
 def _eager(loaded: LoadedSubject, dtype: str, subject: Subject, files: ReferenceFiles, about: About) -> Eager:
-    """Eager's own errors in a dtype; where it fails in it, only that it does."""
+    """Return eager's own errors, operators and times in a dtype; if eager fails in this dtype, only the reason."""
     try:
         outputs, digests = _run_twice(loaded, dtype, subject, about)
         runs = _operators(loaded, dtype, subject)
@@ -234,7 +234,7 @@ def _eager(loaded: LoadedSubject, dtype: str, subject: Subject, files: Reference
 def _run_twice(
     loaded: LoadedSubject, dtype: str, subject: Subject, about: About
 ) -> tuple[dict[str, tuple[Tensor, ...]], dict[str, tuple[str, ...]]]:
-    """Eager's outputs in a dtype, and their digests, empty where a second run gives another output."""
+    """Return eager's outputs in a dtype, and their digests, empty for outputs that a second run does not repeat."""
     first, second = (
         _run(loaded, dtype, subject.device, subject.threads, subject.device == "cuda", about.change) for _ in range(2)
     )
@@ -253,7 +253,7 @@ def _noise(
     dtype: str,
     names: Sequence[str],
 ) -> dict[str, float]:
-    """The largest error of each output in the sets of these names; infinite where eager's own output is not finite."""
+    """Return the largest error of each output over the sets `names`; infinite if eager's output is not finite."""
     return {
         spec.name: max(
             difference(outputs[name][position], references[name][spec.name], expected_dtype(spec, dtype)).rel_l2
@@ -264,14 +264,14 @@ def _noise(
 
 
 def _operators(loaded: LoadedSubject, dtype: str, subject: Subject) -> Dispatched:
-    """Return the operators that one call of the module dispatches; the module is in that dtype already."""
+    """Return the operators that one call of the module dispatches; the module must be in `dtype` already."""
     inputs = cast_inputs(loaded.workload, loaded.sets[0], dtype, subject.device)
     with flags(dtype, subject.threads), plain_eager(loaded.component):
         return dispatched_by_eager(lambda: loaded.module(*inputs.values()))
 
 
 def check_outputs(loaded: LoadedSubject, outputs: tuple[Tensor, ...]) -> None:
-    """Raises BakeoffError where eager's outputs are not of the shapes that the component states, or not a number."""
+    """Raise BakeoffError if eager's outputs contain NaN or do not have the shapes that the component states."""
     specs = loaded.workload.outputs
     found, stated = [tuple(tensor.shape) for tensor in outputs], [spec.shape for spec in specs]
     if found != stated:
@@ -291,13 +291,13 @@ def check_outputs(loaded: LoadedSubject, outputs: tuple[Tensor, ...]) -> None:
 
 _WARM_UP, _ROUNDS = 2, 15
 _SECONDS = 3.0
-"""After which no round begins."""
+"""Time after which no further round begins."""
 
 
 def time_sizes(loaded: LoadedSubject, dtype: str, subject: Subject) -> tuple[int, ...]:
-    """Nanoseconds of a call at the usual size and at each other one: medians over rounds that call each once.
+    """Return the nanoseconds of a call at the usual size and at each other one: medians over rounds of one call each.
 
-    The module is in that dtype and on the subject's device already.
+    The module must be in `dtype` and on the subject's device already.
     """
     inputs = [
         tuple(cast_inputs(loaded.workload, given, dtype, subject.device).values())

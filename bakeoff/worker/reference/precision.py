@@ -1,9 +1,9 @@
-"""Chooses dtype and device in which eager computes the references of a subject: fp64 wherever that is affordable.
+"""Chooses the dtype and device in which eager computes the references of a subject: fp64 if that is affordable.
 
-A reference in fp32 on the device that is measured comes from the same kernels as the eager fp32 row: its error is then
-zero by construction, and an error that all rows have in common is not seen. Code that casts by itself (`x.float()`,
-`.type_as(x)`, `torch.arange(..., dtype=torch.bfloat16)`, autocast) would round the values of an fp64 reference in the
-middle, or mix dtypes that an operator refuses: eager is run wholly in one wide dtype.
+A reference in fp32 on the measured device comes from the same kernels as the eager fp32 row: the error of that row is
+zero by construction, and an error that all rows have in common stays unseen. Code that casts by itself (`x.float()`,
+`.type_as(x)`, `torch.arange(..., dtype=torch.bfloat16)`, autocast) would round values in the middle of an fp64
+reference, or mix dtypes that an operator refuses, so eager is run wholly in one wide dtype.
 """
 
 import gc
@@ -26,16 +26,16 @@ _Made = TypeVar("_Made")
 
 _HOST_BYTES = 8 << 30
 _GPU_SHARE = 0.7
-"""Share of the GPU's free memory; the rest is for activations and workspaces."""
+"""Share of the GPU's free memory for weights, inputs and outputs; the rest is for activations and workspaces."""
 _SECONDS = 60.0
 _ON_CPU_SECONDS = 300.0
-"""For a subject of a GPU whose reference does not fit there."""
+"""Longest time of reference calls on the CPU, for a subject of a GPU whose reference does not fit there."""
 _CPU_FLOPS = 1e10
-"""Low estimate of fp64 FLOP/s."""
+"""Low estimate of a CPU's fp64 FLOP/s."""
 _PRODUCT = 4096
-"""Rows and columns of the product that shows a GPU's fp64 rate: 137 GFLOP, which take 4 ms to a second."""
+"""Rows and columns of the matrix product that measures a GPU's fp64 rate: 137 GFLOP, which take 4 ms to a second."""
 _OF_PRODUCT = 0.4
-"""Share of a product's rate that a network reaches; products may use tensor cores, which convolutions do not."""
+"""Share of a matrix product's rate that a network reaches; products may use tensor cores, which convolutions do not."""
 _COMPLEX = {torch.float64: torch.complex128, torch.float32: torch.complex64}
 
 
@@ -51,12 +51,12 @@ class Precision:
 def reference_precisions(
     module: nn.Module, io_elements: int, flops: int, device: str, runs_on_host: bool = True
 ) -> tuple[Precision, ...]:
-    """Return the ways in which references can be computed, the best first.
+    """Return the ways in which references can be computed, best first.
 
-    fp64 on `device` where memory allows and the calls take at most a minute; for a GPU then fp64 on the CPU in at most
-    five, where the model `runs_on_host`; then fp32 on `device`. `io_elements`
-    are those of all inputs and outputs that are in memory at a time: on a GPU of one call, whose outputs are moved to
-    the host before the next. `flops` are those of all calls.
+    fp64 on `device` comes first, if memory suffices and the calls take at most a minute. For a GPU, fp64 on the CPU is
+    next, if the calls take at most five minutes there and the model `runs_on_host`. fp32 on `device` is last.
+    `io_elements` counts the elements of all inputs and outputs that are in memory at a time: on a GPU those of one
+    call, whose outputs are moved to the host before the next. `flops` counts those of all calls.
     """
     parameters = sum(parameter.numel() for parameter in module.parameters())
     needed, on_host = 8 * (parameters + io_elements), 8 * (parameters + 2 * io_elements)
@@ -70,7 +70,7 @@ def reference_precisions(
 
 
 def in_first_that_fits(ways: Sequence[Precision], run: Callable[[Precision], _Made]) -> _Made:
-    """Return what `run` makes in the first of these ways that fits in memory. Raises what the last one raises."""
+    """Return the result of `run` for the first way that fits in memory. Raises whatever the last way raises."""
     for way in ways[:-1]:
         try:
             return run(way)
@@ -83,12 +83,12 @@ def in_first_that_fits(ways: Sequence[Precision], run: Callable[[Precision], _Ma
 
 
 def fp64_flops(device: str) -> float:
-    """Low estimate of a device's fp64 FLOP/s; that of a GPU is measured."""
+    """Return a low estimate of a device's fp64 FLOP/s; that of a GPU is measured."""
     return _CPU_FLOPS if device == "cpu" else _OF_PRODUCT * product_flops(device, _PRODUCT)
 
 
 def product_flops(device: str, size: int) -> float:
-    """FLOP/s of one square product in fp64, after a small one that loads the library."""
+    """Measure the FLOP/s of one square fp64 matrix product, after a small product that loads the library."""
     one, other = (torch.ones(size, size, dtype=torch.float64, device=device) for _ in range(2))
     torch.mm(one[:64, :64], other[:64, :64])
     synchronise(device)
@@ -104,9 +104,9 @@ def _room(device: str) -> float:
 
 @contextmanager
 def widened(dtype: str) -> Iterator[None]:
-    """Within this context eager computes in `dtype`, fp64 or fp32, and in nothing narrower.
+    """Make eager compute in `dtype`, fp64 or fp32, and in nothing narrower, within this context.
 
-    Every operator that is asked for a floating or complex dtype gets the wide one; autocast leaves fp64 as it is, and
+    Every operator that is asked for a floating or complex dtype gets the wide one. Autocast leaves fp64 as it is, and
     casts fp32 by such an operator. A view of the same bytes as another dtype (`tensor.view(torch.int32)`) is left
     alone.
     """
@@ -131,7 +131,7 @@ def widened(dtype: str) -> Iterator[None]:
 
 
 class Widened(nn.Module):
-    """Calls a module within `widened`, so that what its caller draws or casts stays as it is."""
+    """Calls a module within `widened`, without affecting what its caller draws or casts."""
 
     def __init__(self, module: nn.Module, dtype: str) -> None:
         super().__init__()
@@ -144,10 +144,10 @@ class Widened(nn.Module):
 
 
 def in_high_precision(start: str, run: Callable[[str], _Made]) -> tuple[str, _Made]:
-    """Return what `run(dtype)` makes in the widest dtype that the model's code computes in, and that dtype.
+    """Return the widest dtype in which the model's code computes, and the result of `run(dtype)`.
 
     Tried in turn, from `start` (fp64 or fp32) on: fp64 and fp32 whatever the code casts to, fp32 with its own casts,
-    and all as it was given. Raises what the last one raises.
+    and the dtypes as given. Raises whatever the last one raises, and BakeoffError or lack of memory at once.
     """
     ways = [("fp64", True), ("fp32", True), ("fp32", False), ("given", False)]
     for dtype, wide in ways[1 if start == "fp32" else 0 : -1]:

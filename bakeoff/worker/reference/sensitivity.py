@@ -1,4 +1,4 @@
-"""Measures how much outputs depend on inputs: where they hardly do, ignoring the inputs is a small error too."""
+"""Measures how much outputs depend on inputs: if they hardly do, ignoring the inputs is a small error too."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,13 +16,13 @@ Outputs = tuple[Tensor, ...]
 
 
 def least_difference(names: Sequence[str], pairs: Iterable[tuple[Outputs, Outputs]]) -> dict[str, float]:
-    """Return by output the smallest relative L2 between two sides of a pair; outputs are in the order of `names`."""
+    """Return, by output, the smallest relative L2 distance within a pair; outputs are in the order of `names`."""
     apart = [[_apart(a, b) for a, b in zip(*pair, strict=True)] for pair in pairs]
     return {name: min(found) for name, found in zip(names, zip(*apart, strict=True), strict=True)}
 
 
 def _apart(one: Tensor, other: Tensor) -> float:
-    """Relative L2, of the larger norm, so that neither in place of the other has a smaller error."""
+    """Return the L2 distance relative to the larger norm, so that neither in place of the other has a smaller error."""
     a, b = without_equal_infinities(one, other)
     norm = max(float(a.norm()), float(b.norm()))
     if not math.isfinite(norm):
@@ -31,16 +31,16 @@ def _apart(one: Tensor, other: Tensor) -> float:
 
 
 def judges(loaded: LoadedSubject, found: Mapping[str, float]) -> bool:
-    """Return whether an output differs by ten times the limit of its fp32 error, so that others need not be read."""
+    """Return whether some output differs by ten times the limit of its fp32 error, which suffices for a check."""
     return any(apart >= LEAST_SENSITIVITY * loaded.component.tolerance_fp32 for apart in found.values())
 
 
 def check_sensitivity(
     loaded: LoadedSubject, sensitivity: Mapping[str, float], small_sensitivity: Mapping[str, float]
 ) -> None:
-    """Raises BakeoffError where no output differs between inputs by ten times the limit of its fp32 error.
+    """Raise BakeoffError if no output differs between inputs by ten times the limit of its fp32 error.
 
-    fp32 has the narrowest limit of all dtypes; a wider one is checked with the row (`with_sensitivity`).
+    fp32 has the narrowest limit of all dtypes; a wider limit is checked with the row (`with_sensitivity`).
     """
     least = LEAST_SENSITIVITY * loaded.component.tolerance_fp32
     kinds = (("two different sets of inputs", sensitivity), ("inputs and slightly changed ones", small_sensitivity))
@@ -57,11 +57,12 @@ def check_sensitivity(
 
 
 def with_sensitivity(outputs: Sequence[OutputParity], about: About) -> tuple[OutputParity, ...]:
-    """Return the parity of a row's outputs with their sensitivities, which one that depends on no input lacks.
+    """Return the parity of a row's outputs with their sensitivities; an output that depends on no input has none.
 
-    Where the limit is too wide to tell inputs apart, the error itself must: below half of the sensitivity the output is
-    nearer to its own reference than to that of any other set (triangle inequality). Else the check failed, unless
-    another output of the same calls tells them apart: an average beside a picture hardly moves.
+    If an output's limit is too wide to tell inputs apart, its error must do so: if it is at most half of the
+    sensitivity, the output is nearer to its own reference than to that of any other set (triangle inequality).
+    Otherwise the output fails, unless another output of the same calls tells the inputs apart: an average beside a
+    picture hardly changes.
     """
     known = [
         replace(
@@ -74,7 +75,7 @@ def with_sensitivity(outputs: Sequence[OutputParity], about: About) -> tuple[Out
 
 
 def told_apart(known: OutputParity) -> OutputParity:
-    """The same parity; not passed where the output may be that of other inputs, by its sensitivity and error."""
+    """Return the parity, failed if the output may be that of other inputs, judging by its sensitivity and error."""
     if known.sensitivity is None or not known.insensitive or not known.passed:
         return known
     if (known.rel_l2 or 0.0) <= known.sensitivity / 2:

@@ -1,4 +1,4 @@
-"""Finds why a model does not survive a cast: which of its tensors, rounded alone, and what pinning it leaves."""
+"""Finds why a model does not survive a cast: which tensor causes it, rounded alone, and how much pinning that helps."""
 
 import math
 import time
@@ -16,13 +16,14 @@ from bakeoff.worker.subject import LoadedSubject, cast_inputs, load_subject
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 
 _SECONDS = 30.0
-"""After which no other tensor is tried."""
+"""Time after which no further tensor is tried."""
 
 
 def explain(subject: Subject, dtype: str, noise: float, reference: Mapping[str, Tensor]) -> str:
-    """One sentence or two: how far off eager is in `dtype`, the tensor that does it, and the line that pins it.
+    """Return one or two sentences: how far off eager is in `dtype`, which tensor causes it, and the code that pins it.
 
-    `noise` is the least relative L2 of its outputs, `reference` the outputs of set 0. Loads the subject anew.
+    `noise` is the smallest relative L2 error of eager's outputs, and `reference` holds the reference outputs of set 0.
+    Loads the subject anew.
     """
     text = f"in {dtype} the model itself is another function: eager is {noise:.1e} (relative L2) off its reference"
     if dtype == "given":
@@ -42,9 +43,9 @@ def explain(subject: Subject, dtype: str, noise: float, reference: Mapping[str, 
 def _rounded_alone(
     loaded: LoadedSubject, dtype: str, device: str, reference: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, float]]:
-    """Each floating input, buffer and parameter that the cast rounds, with the error that this alone makes in fp64.
+    """Yield each floating input, buffer and parameter that the cast rounds, with the fp64 error of rounding it alone.
 
-    Inputs and buffers first, then the smallest parameters, as long as there is time.
+    Inputs come first, then buffers, then parameters from the smallest on, as long as there is time.
     """
     half, until = TORCH_DTYPES[dtype], time.monotonic() + _SECONDS
     with flags("fp64", torch.get_num_threads()):
@@ -70,7 +71,7 @@ def _rounded_alone(
 
 
 def _pinned(loaded: LoadedSubject, name: str, dtype: str, subject: Subject, reference: Mapping[str, Tensor]) -> float:
-    """Eager's error in the dtype with one input or tensor kept in fp32."""
+    """Return eager's error in `dtype` with the input or tensor `name` kept in fp32; infinite if the model raises."""
     given = replace(loaded.given, pinned=loaded.given.pinned | {name})
     specs = tuple(replace(spec, keep_fp32=spec.keep_fp32 or spec.name == name) for spec in loaded.workload.inputs)
     loaded = replace(loaded, given=given, workload=replace(loaded.workload, inputs=specs))
@@ -83,7 +84,7 @@ def _pinned(loaded: LoadedSubject, name: str, dtype: str, subject: Subject, refe
 
 
 def _error(loaded: LoadedSubject, inputs: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> float:
-    """Return the least relative L2 of the floating outputs; infinite where one is not finite."""
+    """Return the smallest relative L2 error of the floating outputs; infinite if none is finite."""
     outputs = loaded.module(*inputs.values())
     return min(
         (

@@ -34,10 +34,10 @@ _EXPORT_AGAIN = "do not open it; export the artifact again"
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read the manifest of a folder, and compare it with the names and sizes of the other files; reads no other file.
+    """Read a folder's manifest, and compare it with the names and sizes of the other files without reading those.
 
-    Raises BadArtifact if there is no manifest, it cannot be read, it names a path outside the folder, or it differs
-    from the folder: a file is missing, not listed, of another size, or not a plain file.
+    Raises BadArtifact if the manifest is missing or unreadable, lists a path outside the folder, or does not match the
+    folder: a file is missing, not listed, of another size, or not a plain file.
     """
     try:
         found = sorted(os.listdir(folder))
@@ -72,7 +72,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def is_artifact(folder: Path) -> bool:
-    """Return whether a folder holds an artifact, of any version and possibly incomplete, and no other files."""
+    """Return whether a folder contains an artifact, complete or not and of any version, and no other files."""
     try:
         about = json.loads((folder / MANIFEST).read_bytes())
         named = {*about["files"], MANIFEST}
@@ -109,7 +109,7 @@ def _check_consistency(manifest: Manifest) -> None:
 
 
 def _check_call(program: Program) -> None:
-    """Raise BadArtifact if the tensors of a program's call or result are not its inputs or outputs, each once."""
+    """Raise BadArtifact unless a program's call contains each input exactly once, and its result each output."""
     for what, names, ports in (
         ("call", program.call.names if program.call else None, program.inputs),
         ("result", tuple(leaves(program.result)) if program.result else None, program.outputs),
@@ -119,7 +119,7 @@ def _check_call(program: Program) -> None:
 
 
 def _check_stream(stream: Stream, programs: Mapping[str, Program]) -> None:
-    """Raise BadArtifact if a stream calls unknown programs, or carries state that an input cannot take."""
+    """Raise BadArtifact if a stream has no, unknown or repeated programs, or state that does not fit its input."""
     unknown = set(stream.workloads) - programs.keys()
     if not stream.each or unknown:
         raise _inconsistent(f"has a stream of {', '.join(sorted(unknown)) or 'nothing'} instead of its programs")
@@ -145,7 +145,7 @@ def _inconsistent(problem: str) -> BadArtifact:
 
 
 def _fits(source: Port, target: Port, axis: int | None) -> bool:
-    """Return whether an output can replace an input, or be appended to an input that is a window along `axis`."""
+    """Return whether an output can replace an input (`axis` is None), or be appended to an input along `axis`."""
     if source.dtype != target.dtype or len(source.shape) != len(target.shape):
         return False
     if axis is None:
@@ -157,7 +157,7 @@ def _fits(source: Port, target: Port, axis: int | None) -> bool:
 
 
 def port_bytes(port: Port) -> int:
-    """Bytes of a tensor for this input or output."""
+    """Return the size in bytes of a tensor for this input or output."""
     count = _BYTES[port.dtype]
     for length in port.shape:
         count *= length
@@ -169,7 +169,10 @@ def _memory_bytes() -> int:
 
 
 def artifact_format_of(manifest: Manifest) -> ArtifactFormat:
-    """The format that opens an artifact. Raises BadArtifact if its backend is unknown or opens another format."""
+    """Return the format that opens an artifact.
+
+    Raises BadArtifact if the artifact's backend is unknown or opens another format.
+    """
     if manifest.backend not in backend_names():
         raise BadArtifact(
             f"{MANIFEST} has the unknown backend '{manifest.backend}'; known: {', '.join(backend_names())}"
@@ -183,7 +186,7 @@ def artifact_format_of(manifest: Manifest) -> ArtifactFormat:
 
 
 def check_content(folder: Path, manifest: Manifest) -> None:
-    """Compare every file's hash with the manifest, then check each program with its format's own check.
+    """Compare every file's hash with the manifest, then check each program file as its format requires.
 
     Raises BadArtifact for the first problem, BakeoffError if a library that checks a program is not installed.
     """
@@ -207,7 +210,7 @@ def check_content(folder: Path, manifest: Manifest) -> None:
 
 
 def hash_file(folder: Path, name: str) -> File:
-    """Size and SHA-256 of a file. Raises BadArtifact if it cannot be opened or is a symbolic link."""
+    """Return the size and SHA-256 of a file. Raises BadArtifact if it cannot be opened or is a symbolic link."""
     digest = hashlib.sha256()
     size = 0
     with _open_plain_file(folder, name) as file:
@@ -225,7 +228,7 @@ def _open_plain_file(folder: Path, name: str) -> BufferedReader:
 
 
 def _plain_file_size(folder: Path, name: str) -> int:
-    """Size of a plain file in bytes. Raises BadArtifact for a symbolic or hard link, and anything but a plain file."""
+    """Return a file's size in bytes. Raises BadArtifact if it is missing, not a plain file, or a link of any kind."""
     try:
         found = os.lstat(folder / name)
     except OSError as error:

@@ -44,20 +44,21 @@ class MismatchWarning(UserWarning):
 
 
 class FlagsWarning(UserWarning):
-    """A program is called under other global flags of torch than those it was verified under."""
+    """A program is called while torch's global flags differ from those under which it was verified."""
 
 
 def load(folder: str | Path, *, threads: int = 0, allow_mismatch: bool = False) -> "Artifact":
-    """Check an artifact's manifest, the hashes of its files and this host, then open its main program.
+    """Check an artifact's manifest, file hashes and host requirements, open its main program, and return the artifact.
 
-    `threads` is for ONNX Runtime and OpenVINO, 0 for all cores; for torch use torch.set_num_threads.
+    `threads` is the thread count of ONNX Runtime and OpenVINO, 0 for all cores; for torch use torch.set_num_threads.
     Raises BadArtifact if the folder differs from the export, Mismatch if this host does not meet a requirement, and
     BakeoffError if a library is missing or cannot open the program. With `allow_mismatch` a Mismatch becomes a
     MismatchWarning, and the requirement is listed in `Artifact.mismatches`.
 
-    The first call of a program warns with FlagsWarning where torch's global flags differ from those it was verified
-    under, such as TF32 in convolutions, torch's own default; the warning has the lines that set them. Flags belong to
-    the process, so that they are the caller's to set. Artifacts from before flags were stored do not warn.
+    The first call of a program issues a FlagsWarning if torch's global flags differ from those under which it was
+    verified, such as TF32 in convolutions, which torch allows by default. The warning lists the statements that set
+    them. Flags apply to the whole process, so they are left to the caller. Artifacts that store no flags cause no
+    warning.
     """
     if find_spec("torch") is None:
         raise BakeoffError(
@@ -75,9 +76,9 @@ def load(folder: str | Path, *, threads: int = 0, allow_mismatch: bool = False) 
 
 
 def check_here(path: Path, manifest: Manifest, allow_mismatch: bool) -> tuple[str, ...]:
-    """Check the hashes of an artifact's files and this host; returns the requirements that are not met.
+    """Check the hashes of an artifact's files; return a sentence for each requirement that this host does not meet.
 
-    Raises BadArtifact, and Mismatch without `allow_mismatch`.
+    Raises BadArtifact if a file differs, and, without `allow_mismatch`, Mismatch if a requirement is not met.
     """
     check_content(path, manifest)
     found = requirements.unmet(manifest.needs, requirements.facts())
@@ -98,7 +99,7 @@ class Program:
     run: Run
     """The program itself: takes tensors in the order of `about.inputs`, without any check."""
     flags: "Mapping[str, Scalar]" = field(default_factory=dict)
-    """torch's global flags that it was verified under."""
+    """torch's global flags under which the program was verified."""
     _expected: "tuple[tuple[str, torch.dtype, tuple[int, ...], tuple[int, ...]], ...]" = field(init=False, repr=False)
     _names: frozenset[str] = field(init=False, repr=False)
     _output_names: tuple[str, ...] = field(init=False, repr=False)
@@ -116,10 +117,11 @@ class Program:
         object.__setattr__(self, "_output_names", tuple(port.name for port in self.about.outputs))
 
     def __call__(self, *unnamed: "Tensor", **inputs: "Tensor") -> "dict[str, Tensor]":
-        """Compute the outputs, by name.
+        """Run the program on inputs given by name, and return its outputs by name.
 
         Raises BakeoffError for an input that is given without its name, missing, unknown, or of another dtype, shape
-        or device. The opened program does not check these, and would compute wrong outputs.
+        or device: `run` does not check these and would compute wrong outputs. Raises BadArtifact if the first outputs
+        differ from the manifest in number, dtype or shape.
         """
         self.refuse(unnamed)
         if inputs.keys() != self._names:
@@ -139,7 +141,7 @@ class Program:
         return dict(zip(self._output_names, outputs, strict=True))
 
     def refuse(self, unnamed: "Sequence[Tensor]") -> None:
-        """Raise BakeoffError where inputs are given without names."""
+        """Raise BakeoffError if any inputs are given without names."""
         if unnamed:
             known = _first_names([name for name, *_ in self._expected])
             text = f"{self.about.name} takes its inputs by name and got {len(unnamed)} without; give {known}"
@@ -204,14 +206,15 @@ class Artifact:
         return self.program(self.manifest.main)(*unnamed, **inputs)
 
     def sample(self) -> "dict[str, Tensor]":
-        """Return new tensors that the main program can be called with, by name: those of its stored sample.
+        """Return new input tensors for the main program, by name, read from the artifact's stored sample.
 
-        Shapes, dtypes, device and kinds of values are those of the export. Raises BadArtifact if the sample lacks one.
+        Shapes, dtypes, device and kinds of values are those of the export. Raises BadArtifact if an input is
+        missing or does not fit.
         """
         return Reader(self.folder, self.manifest).inputs(0, self.manifest.main, self.manifest.device)
 
     def program(self, name: str) -> Program:
-        """Return one of the artifact's programs, which is opened at its first use.
+        """Return the program of this name, which is opened at its first use.
 
         Raises BakeoffError for an unknown name, and if the library cannot open the program.
         """
@@ -278,10 +281,10 @@ class Stream:
         """Programs of the opening that are still to be called."""
 
     def begin(self, *unnamed: "Tensor", **inputs: "Tensor") -> "dict[str, Tensor]":
-        """Set the inputs that begin as zeros, and call the opening's first program; return its outputs.
+        """Set the initial state to zeros, call the first program of the stream's opening, and return its outputs.
 
-        Call it once, before everything else. `inputs` are those of that program that are not zeros. Without an opening
-        nothing is called, and {} is returned.
+        Call `begin` once, before any `call`. `inputs` are that program's inputs other than the zeros. If the stream has
+        no opening, no program is called and {} is returned.
         """
         first = self._contract.workloads[0]
         self._artifact.program(first).refuse(unnamed)
@@ -290,7 +293,7 @@ class Stream:
         return self.call(first, **inputs) if self._awaited else {}
 
     def fill(self, state: "Mapping[tuple[str, str], Tensor]") -> None:
-        """Continue from a given state, (program, input) to tensor, instead of `begin`."""
+        """Set carried tensors by (program, input), to continue a stream instead of calling `begin`."""
         self.state.update(state)
 
     def call(self, name: str, *unnamed: "Tensor", **inputs: "Tensor") -> "dict[str, Tensor]":
@@ -322,11 +325,11 @@ class Stream:
 
 
 State = MutableMapping[tuple[str, str], "Tensor"]
-"""(program, input) to the tensor for the program's next call."""
+"""The carried tensor for the next call of a program, by (program, input)."""
 
 
 def carry(state: State, carries: Iterable[Carry], program: str, outputs: Mapping[str, "Tensor"]) -> None:
-    """Update `state` with the outputs of a call of `program`. Raises KeyError for a window that was never set."""
+    """Update `state` with the outputs of a call of `program`. Raises KeyError for a window without a value."""
     import torch
 
     made: dict[tuple[int, int], Tensor] = {}

@@ -1,4 +1,4 @@
-"""The manifest of an artifact, manifest.json; its JSON Schema is manifest.schema.json beside this file."""
+"""The manifest of an artifact, manifest.json: fields, reading, writing. Its JSON Schema is manifest.schema.json."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -13,13 +13,13 @@ from bakeoff.models.signature import Node, Signature
 from bakeoff.models.types import Device, Dtype, Scalar
 
 SCHEMA = 2
-"""Version of the manifest. Schema 1, still read, has the stream's field `prime` instead of `opening`: one program, or
-"" for none."""
+"""Version of the manifest; no other is read. Schema 1 had the stream's field `prime` instead of `opening`: one
+program, or "" for none."""
 MANIFEST = "manifest.json"
 SAMPLE = "sample.safetensors"
 LARGEST_MANIFEST = 8 << 20
 FLOATS = ("float64", "float32", "bfloat16", "float16")
-"""Dtypes between which values are cast; the others are taken as they are."""
+"""Floating-point dtypes. A sample's values are cast from one to another; other dtypes must be equal."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 Shape = Annotated[tuple[Count, ...], msgspec.Meta(max_length=16)]
 Limit = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -37,7 +37,7 @@ class Port:
     """For an input, how its values were drawn for the parity check; for an output, its range in the sample."""
     signal: Literal["", "picture", "audio"] = ""
     layout: Literal["row-major", "ordered"] = "row-major"
-    """Contiguous; elements along the last dimension are adjacent in memory, or along the last one of `order`."""
+    """`row-major`: contiguous, with the last axis fastest. `ordered`: contiguous in the order of axes in `order`."""
     order: Annotated[tuple[Count, ...], msgspec.Meta(max_length=16)] | msgspec.UnsetType = msgspec.UNSET
     """For an ordered input, its axes from the slowest to the fastest in memory: (0, 2, 3, 1) is channels last."""
 
@@ -51,16 +51,16 @@ class Program:
     summary: str
     file: str
     constants: tuple[str, ...]
-    """Files with separate weights, if any. If two files hold a name, the first file counts."""
+    """Files with separate weights, if any. If two files contain the same name, the first file's tensor is used."""
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     frames_per_call: int
     facts: dict[str, Scalar] = field(default_factory=dict)
     call: Signature | msgspec.UnsetType = msgspec.UNSET
-    """The arguments of the module's own call; its tensors are the inputs, by name. Absent where the module takes the
+    """The arguments of the module's own call; its tensors are the inputs, by name. Absent if the module takes the
     inputs as positional arguments, in their order."""
     result: Node | msgspec.UnsetType = msgspec.UNSET
-    """Form of that call's result; its tensors are the outputs, by name. Absent where it is a tuple of the outputs."""
+    """Structure of the module's result; its tensors are the outputs, by name. Absent for a tuple of the outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """sample.safetensors: `FRAME/PROGRAM/in/NAME` and `FRAME/PROGRAM/out/NAME`, all fp32 but whole numbers and truths,
-    which have the dtype of their input or output.
+    """sample.safetensors: tensors `FRAME/PROGRAM/in/NAME` and `FRAME/PROGRAM/out/NAME`. Floats are fp32; integers and
+    booleans have the dtype of their input or output.
 
     An input with more elements than its stored tensor is that tensor repeated, as by `numpy.resize`. Of an output,
     every k-th element of the flattened tensor is stored, beginning with the first, where k is its entry in `every`.
@@ -123,9 +123,9 @@ class Sample:
     reference: str
     """Dtype in which eager computed the outputs."""
     every: dict[str, Annotated[int, msgspec.Meta(ge=1)]]
-    """`PROGRAM/NAME` of an output to k; outputs without an entry have k = 1."""
+    """The k of an output, by `PROGRAM/NAME`; outputs without an entry have k = 1."""
     limits: dict[str, Limit]
-    """`PROGRAM/NAME` of an output to its largest relative L2 error: the variant's parity budget."""
+    """Largest allowed relative L2 error of an output, by `PROGRAM/NAME`: the variant's parity budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +169,10 @@ class Manifest:
     """Largest resident memory of any process of the export."""
     flags: dict[str, Scalar] | msgspec.UnsetType = msgspec.UNSET
     """torch's global flags that the programs were verified under and that decide their precision, by their names in a
-    record's settings (bakeoff.export.torch_flags). Manifests written before they were stored lack them."""
+    record's settings (bakeoff.export.torch_flags). Absent in older manifests."""
     place: str | msgspec.UnsetType = msgspec.UNSET
-    """Path of the module in the object of its user, such as `unet`, or of its method, such as `vae.decode`; absent
-    where it is not known."""
+    """Path of the module in its user's pipeline, such as `unet`, or of its method, such as `vae.decode`; absent if
+    unknown."""
     digest: str = ""
     """Hash of this manifest with an empty `digest`; shows whether the manifest was edited."""
 

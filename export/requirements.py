@@ -29,9 +29,9 @@ _ADVICE = {
 
 
 def facts() -> dict[str, str]:
-    """Facts of this host, by the names that requirements use.
+    """Return facts of this host, by the names that requirements use.
 
-    Versions are without the part after a plus sign, which names a build of the same version (`2.13.0+cpu`).
+    Versions omit the part after a plus sign, which names a build of the same version (`2.13.0+cpu`).
     """
     machine = host.read_host()
     found = {
@@ -54,12 +54,12 @@ def facts() -> dict[str, str]:
 
 
 def with_host_values(needs: Iterable[HostRequirement], here: Mapping[str, str]) -> tuple[HostRequirement, ...]:
-    """Set each empty value to the fact of the host `here`, and drop duplicates."""
+    """Return the requirements without duplicates, each empty value filled in from the host's facts `here`."""
     return tuple(dict.fromkeys(need if need.value else replace(need, value=here.get(need.what, "")) for need in needs))
 
 
 def unmet(needs: Iterable[HostRequirement], here: Mapping[str, str]) -> tuple[str, ...]:
-    """A text for each requirement that the host `here` does not meet: expected, found, what to do."""
+    """Return a text for each requirement that the host's facts `here` do not meet: expected, found, what to do."""
     return tuple(
         f"{need.what}: expected {_expected(need, here)}, found {here.get(need.what) or 'none'}; {_advice(need)}"
         for need in needs

@@ -1,4 +1,4 @@
-"""The sample of an artifact: inputs to call it with, and the reference outputs, computed by eager."""
+"""The stored sample of an artifact: inputs to call it with, and reference outputs computed by eager PyTorch."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,38 +12,38 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 BLOCK = 8191
-"""Stored elements of an input that is repeated: a prime number, so that no two frames of a window are equal."""
+"""Stored elements of a large input, which repeats them: a prime number, so that no two frames of a window are equal."""
 MOST = 1 << 13
 """Tensors with at most this many elements are stored completely."""
 
 
 def key(frame: int, program: str, direction: str, name: str) -> str:
-    """Name of a tensor in the sample; `direction` is `in` or `out`."""
+    """Return the name of a tensor in the sample; `direction` is `in` or `out`."""
     return f"{frame}/{program}/{direction}/{name}"
 
 
 def repeated(block: "Tensor", shape: tuple[int, ...]) -> "Tensor":
-    """A tensor of `shape` with the elements of `block`, repeated as often as needed, as by numpy.resize."""
+    """Return a tensor of `shape` with the elements of `block`, repeated as often as needed, as by numpy.resize."""
     count = math.prod(shape)
     flat = block.flatten()
     return flat.repeat(-(-count // max(1, flat.numel())))[:count].reshape(shape)
 
 
 def every(elements: int) -> int:
-    """Return the k for an output with this many elements, of which every k-th is stored.
+    """Return k for an output with this many elements: every k-th element is stored.
 
-    k is odd, so that for a row length that is a power of two the stored elements cover all columns.
+    k is odd, so that the stored elements cover all columns of rows whose length is a power of two.
     """
     return 1 if elements <= MOST else -(-elements // MOST) | 1
 
 
 def thinned(tensor: "Tensor", step: int) -> "Tensor":
-    """Every `step`-th element of the flattened tensor, beginning with the first."""
+    """Return every `step`-th element of the flattened tensor, beginning with the first."""
     return tensor.detach().flatten()[::step]
 
 
 class Reader:
-    """Reads sample.safetensors of an artifact whose files were checked."""
+    """Reader of sample.safetensors, for an artifact whose files were checked."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         """Open the sample. Raises BadArtifact if it lacks an input or output of a program in frame 0."""
@@ -62,15 +62,15 @@ class Reader:
                 raise _missing(key(0, name, direction, port.name))
 
     def _required(self) -> Iterator[tuple[str, str, Port]]:
-        """(program, direction, port) of the tensors that frame 0 must have."""
+        """Yield (program, direction, port) for each tensor that frame 0 must have."""
         for program in self._manifest.programs:
             yield from ((program.name, "in", port) for port in program.inputs)
             yield from ((program.name, "out", port) for port in program.outputs)
 
     def inputs(self, frame: int, program: str, device: str) -> "dict[str, Tensor]":
-        """Return the inputs that the sample has for a frame, in the dtypes and shapes of the program's inputs.
+        """Return the stored inputs of a program in a frame, by name, in their full shapes and dtypes, on `device`.
 
-        This and `outputs` raise BadArtifact for a tensor that the sample lacks, or of another size than it must have.
+        Later frames lack the inputs that are carried state. Raises BadArtifact if a stored size or dtype does not fit.
         """
         import torch
 
@@ -84,7 +84,11 @@ class Reader:
         }
 
     def outputs(self, frame: int, program: str) -> "dict[str, Tensor]":
-        """Return the reference outputs, floats in fp32; of large ones every k-th element (`Sample.every`)."""
+        """Return the reference outputs of a program in a frame, by name, with floats in fp32.
+
+        Large outputs have every k-th element only (`Sample.every`). Raises BadArtifact if an output is missing, or its
+        size or dtype does not fit.
+        """
         ports = self._manifest.program(program).outputs
         return {port.name: self._tensor(frame, program, "out", port) for port in ports}
 
@@ -115,13 +119,13 @@ def _missing(name: str) -> BadArtifact:
 
 
 def carried(manifest: Manifest) -> frozenset[tuple[str, str]]:
-    """(program, input) of each input that is carried state."""
+    """Return (program, input) of each input that is carried state."""
     stream = manifest.stream
     return frozenset((one.to, one.input) for one in stream.carries) if stream else frozenset()
 
 
 def calls(manifest: Manifest, frames: Iterable[int]) -> Iterator[tuple[int, str]]:
-    """(frame, program) of each call in the order of the sample, without the stream's opening."""
+    """Yield (frame, program) for each call in the order of the sample, without the stream's opening."""
     each = manifest.stream.each if manifest.stream else (manifest.main,)
     for frame in frames:
         for program in each:
@@ -129,5 +133,5 @@ def calls(manifest: Manifest, frames: Iterable[int]) -> Iterator[tuple[int, str]
 
 
 def limits_of(manifest: Manifest, program: str) -> Mapping[str, float]:
-    """Largest relative L2 error of each output of a program."""
+    """Return the largest allowed relative L2 error of each output of a program, by output name."""
     return {port.name: manifest.sample.limits[f"{program}/{port.name}"] for port in manifest.program(program).outputs}

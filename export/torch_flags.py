@@ -1,4 +1,4 @@
-"""torch's global flags that decide the precision of an exported program: those it was verified under, and those set."""
+"""torch's global flags that decide an exported program's precision: those it was verified under, and those now set."""
 
 from collections.abc import Mapping
 
@@ -6,10 +6,10 @@ from bakeoff.models.types import Scalar
 
 
 def verified_flags(device: str, dtype: str) -> dict[str, Scalar]:
-    """Return the flags that programs of torch's own operators are verified under on a device and in a dtype.
+    """Return the flags under which programs of torch's own operators are verified, for a device and a dtype.
 
-    Names are those of a record's settings. TF32 belongs to the dtype: fp32 is without, in matrix products and in
-    cuDNN's convolutions, for which torch's own default is with.
+    Names are those of a record's settings. Dtype tf32 allows TF32; fp32 forbids it in matrix products and in cuDNN's
+    convolutions, although torch's default allows it in the latter.
     """
     short = dtype == "tf32"
     products: dict[str, Scalar] = {"float32_matmul_precision": "high" if short else "highest"}
@@ -22,9 +22,9 @@ def verified_flags(device: str, dtype: str) -> dict[str, Scalar]:
 
 
 def differing_flags(flags: Mapping[str, Scalar]) -> list[str]:
-    """Return the lines of Python that give this process these flags; empty if it has them.
+    """Return Python statements that set those of the flags which this process has set otherwise.
 
-    A name that this version does not know is left out.
+    Flags that this version does not know are ignored.
     """
     import torch
 

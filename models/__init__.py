@@ -1,4 +1,4 @@
-"""The components that can be compared, in the order reports print them. No torch is imported here."""
+"""The table of components that can be compared, in the order reports print them, and its look-up; without torch."""
 
 from pathlib import Path
 
@@ -20,16 +20,16 @@ def component_names() -> tuple[str, ...]:
 
 
 def component_module(reference: str) -> str:
-    """Name of the module that holds the component's spec."""
+    """Return the name of the module that contains the component's spec."""
     return _TABLE.get(reference, reference).partition(":")[0]
 
 
 def resolve_component(reference: str) -> Component:
-    """The component that `reference` names: one of the table, a user's own `package.module:ATTRIBUTE`, or the absolute
-    path of a brought model's description.
+    """Return the component that `reference` names.
 
-    Raises BakeoffError when the name is unknown, the module cannot be imported, the attribute is not a Component, or
-    the folder holds no description.
+    `reference` is a name in the table, a user's own `package.module:ATTRIBUTE` or `FILE.py:ATTRIBUTE`, or the absolute
+    path of a brought model's folder. Raises BakeoffError if the name is unknown, the module cannot be imported, the
+    attribute is not a Component, or the folder has no description.
     """
     if reference.startswith("/"):
         from bakeoff.models.brought.spec import component_of  # imports msgspec, which --help does without

@@ -1,7 +1,7 @@
 """Load published or training checkpoints into a component's module.
 
-Nothing in a file is executed: `.safetensors`, or `.pt` and `.pth` by torch's weights-only unpickler. What training puts
-around names is removed first (`checkpoint_names`): entries `ema`, `model` or `state_dict`, and the prefixes of EMA,
+Nothing in a file is executed: `.safetensors`, or `.pt` and `.pth` by torch's weights-only unpickler. Wrappers of
+training are removed first (`checkpoint_names`): entries `ema`, `model` or `state_dict`, and the name prefixes of EMA,
 data-parallel, compiled and training wrappers (`ema_model.`, `module.`, `_orig_mod.`, `core.`), as in owl-wms and
 owl-vaes of Wayfarer Labs. After that keys and shapes must be exactly the module's. An error message is one line.
 """
@@ -32,14 +32,14 @@ _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _KEYS_SHOWN = 3
 _ZIP_MAGIC = b"PK\x03\x04"
 _HARMLESS = ("torch.", "collections.OrderedDict")
-"""Names that pickles of tensors import."""
+"""Beginnings of the names that pickles of tensors import."""
 
 
 def load_checkpoint(path: Path, module: nn.Module, component: Component) -> None:
     """Copy the checkpoint's tensors into `module`, each converted to the dtype and device of its parameter.
 
-    Raises BakeoffError before anything is copied when the file is not a checkpoint, when its keys or shapes are not
-    exactly the module's, or when a value is not finite in the module's dtype. The module's load hooks may raise it too.
+    Raises BakeoffError before anything is copied if the file is not a checkpoint, if its keys or shapes are not
+    exactly the module's, or if a value is not finite in the module's dtype. The module's load hooks may raise it too.
     """
     found = _read(path, component)
     wanted: dict[str, Tensor] = module.state_dict()
@@ -56,17 +56,17 @@ def load_checkpoint(path: Path, module: nn.Module, component: Component) -> None
 
 
 def keys_of(path: Path, component: Component) -> dict[str, tuple[int, ...]]:
-    """Keys and shapes of the weights that belong to this component, without wrappers and prefixes.
+    """Return the keys and shapes of the weights that belong to this component, without wrappers and prefixes.
 
-    Raises BakeoffError when the file is not a checkpoint.
+    Raises BakeoffError if the file is not a checkpoint.
     """
     return {key: tuple(tensor.shape) for key, tensor in _read(path, component).items()}
 
 
 def adapt_config(config: Any, component: Component, path: Path) -> Any:
-    """`config` with the fields that the checkpoint's keys determine; unchanged for most components.
+    """Return `config` adapted to the checkpoint's keys; unchanged for most components.
 
-    Calls `adapt_config(config, keys)` of the component's network module if it has one. Raises BakeoffError when the
+    Calls `adapt_config(config, keys)` of the component's network module if it has one. Raises BakeoffError if the
     file is not a checkpoint.
     """
     adapt = getattr(component.network_module(), "adapt_config", None)
@@ -120,7 +120,7 @@ def _load(path: Path) -> Any:
 def _foreign_name(path: Path, error: str) -> str | None:
     """Return a name that a pickle imports and no tensor needs, as `module.name`; None if there is none.
 
-    torch's error names it for pickle protocols 1 to 3; of others it does not know the opcodes. Nothing is executed.
+    For pickle protocols 1 to 3, torch's error states the name; for others, the opcodes are read. Nothing is executed.
     """
     stated = re.search(r"GLOBAL ([\w.]+)", error)
     if stated:
@@ -151,7 +151,7 @@ def _load_torch(path: Path) -> Any:
 
 
 def _check_archive(path: Path) -> None:
-    """Refuse archives that are larger in memory than on disk; torch writes each of its records once, uncompressed."""
+    """Raise BakeoffError for a compressed archive, or one with records larger than the file; torch writes neither."""
     with zipfile.ZipFile(path) as archive:
         records = archive.infolist()
     if any(record.compress_type != zipfile.ZIP_STORED for record in records):
@@ -209,7 +209,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _one_line(text: str) -> str:
-    """`text` as one printable line of at most 160 characters: keys and messages from a file may contain anything."""
+    """Return `text`, which may come from a file, as one printable line of at most 160 characters."""
     clean = "".join(character if character.isprintable() else " " for character in text)
     clean = " ".join(clean.split())
     return clean if len(clean) <= 160 else f"{clean[:157]}..."

@@ -1,7 +1,7 @@
 """Finds which names of a weights file are a component's own; without torch, and without reading any values.
 
-Names are a component's own after what training puts around them: entries such as `ema` or `state_dict` that hold the
-weights, `_orig_mod.` of torch.compile anywhere in a name, and prefixes that the component states.
+A name is a component's own once the wrappers of training are removed: entries such as `ema` or `state_dict` that
+contain the weights, `_orig_mod.` of torch.compile anywhere in a name, and prefixes that the component states.
 """
 
 import pickletools
@@ -21,7 +21,7 @@ _SHOWN = 3
 
 
 def unwrapped(content: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """Return the innermost of the entries that hold the weights; the content itself where there is none."""
+    """Return the innermost entry that contains the weights, such as `ema`; the content itself if it has none."""
     for _ in _ENTRIES:
         inner = next((content[name] for name in _ENTRIES if isinstance(content.get(name), Mapping)), None)
         if inner is None:
@@ -31,9 +31,9 @@ def unwrapped(content: Mapping[Any, Any]) -> Mapping[Any, Any]:
 
 
 def own_names(names: Iterable[str], component: Component) -> dict[str, str]:
-    """A file's names to the component's own, of the weights that belong to it.
+    """Map the names of a file's weights that belong to the component to the component's own names.
 
-    Raises BakeoffError where none does; the message names what the file's names begin with.
+    Raises BakeoffError if no name belongs to the component; the message lists beginnings of the file's names.
     """
     every = {name: name.replace(_COMPILED, "") for name in names}
     found = every
@@ -52,10 +52,10 @@ def own_names(names: Iterable[str], component: Component) -> dict[str, str]:
 
 
 def check_names(path: Path, component: Component) -> None:
-    """Raise BakeoffError where a file has no weights of the component, as far as that is known without torch.
+    """Raise BakeoffError if a file has no weights of the component, as far as that is known without torch.
 
-    A `.safetensors` file states its names. Those of a torch archive are among the strings of its pickle, which is not
-    executed; what else may be wrong with it is found by whoever loads it.
+    A `.safetensors` file lists its names. Those of a torch archive are among the strings of its pickle, which is not
+    executed. Loading the file finds its other faults.
     """
     names = _names_in(path)
     if names:
@@ -63,7 +63,7 @@ def check_names(path: Path, component: Component) -> None:
 
 
 def _names_in(path: Path) -> list[str]:
-    """Names in the file, perhaps with other strings; [] where they cannot be read so."""
+    """Return the names in a file, perhaps with other strings; [] if they cannot be read."""
     try:
         if path.suffix.lower() == ".safetensors":
             from safetensors import safe_open
@@ -79,7 +79,7 @@ def _names_in(path: Path) -> list[str]:
 
 
 def pickle_bytes(path: Path) -> bytes:
-    """Return the start of a file's pickle; in an archive of torch.save it is a record of its own."""
+    """Return the first MOST_PICKLE_BYTES of a file's pickle, which is one record of a torch.save archive."""
     if not zipfile.is_zipfile(path):
         with path.open("rb") as file:
             return file.read(MOST_PICKLE_BYTES)

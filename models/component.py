@@ -1,6 +1,6 @@
 """Description of a component without torch: configs, presets, workloads, shapes, parameters and work.
 
-The parent process plans, estimates and reports from these facts alone; `network.py` beside each `spec.py` holds the
+The parent process plans, estimates and reports from these facts alone; `network.py` beside each `spec.py` has the
 modules and is imported in workers only.
 """
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from bakeoff.models.signature import Node, Signature
 
 Draw = Literal["normal", "uniform", "binary", "given"] | tuple[float, ...]
-"""Distribution of values: N(0, 1), U[0, 1), fair 0/1, as a brought model's inputs were given, or one of these values
-with equal chance."""
+"""Distribution of values: "normal" N(0, 1), "uniform" U[0, 1), "binary" 0 or 1 with equal chance, "given" drawn from
+the values given with a brought model; numbers: one of them with equal chance."""
 Signal = Literal["", "picture", "audio"]
 Layer = Literal["linear", "conv1d", "conv2d", "conv3d", "attention"]
-"""Kinds of layers, by torch.nn's classes, and torch's attention function: what quantisers and attention kernels can do
-depends on them."""
+"""Kinds of layers: classes of torch.nn, and torch's attention function. Quantisers and attention kernels support only
+some of them."""
 Quantisation = Literal["", "dynamic", "weight-only", "static", "fp8", "mxfp8", "nvfp4"]
 """Way in which a variant computes in less precision than its dtype; each kind has its own error budget."""
 LEAST_SQNR_DB: Mapping[Quantisation, float] = {
@@ -33,7 +33,7 @@ LEAST_SQNR_DB: Mapping[Quantisation, float] = {
     "mxfp8": 15.0,
     "nvfp4": 10.0,
 }
-"""Signal-to-quantisation-noise ratio that each output of a quantised variant must have at least.
+"""Minimum signal-to-quantisation-noise ratio of each output of a quantised variant, in dB.
 
 For normal values, e4m3 has 31.5 dB with one scale and 30.6 with one for each 32 values, and e2m1 in blocks of 16 has
 20.5 (tests/backends/test_mx.py computes all three); a network's output has less, since the errors of its layers add up.
@@ -47,11 +47,11 @@ LEAST_WEIGHT_BYTES: Mapping[Quantisation, float] = {
     "mxfp8": 1.0,
     "nvfp4": 0.5,
 }
-"""Bytes of a quantised weight at least, without its share of scales."""
+"""Minimum size of a quantised weight in bytes, without its share of scales."""
 
 
 LARGE_STATE_BYTES = 256 << 20
-"""fp32 bytes of a set of inputs above which two sets are drawn instead of four."""
+"""Size of a set of inputs, in bytes as fp32, above which two sets are drawn instead of four."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +63,21 @@ class TensorSpec:
     draw: Draw = "normal"
     """Distribution of a benchmark input."""
     keep_fp32: bool = False
-    """Stays fp32 in half-precision variants: inputs of a sine or cosine, and outputs that are fp32 in any variant.
+    """Whether it stays fp32 in half-precision variants: an input of a sine or cosine, or an output that is always fp32.
     With t and mouse rounded to bf16 the relative RMS error of the world model is 0.42 instead of 0.01."""
     signal: Signal = ""
     """Pictures are also compared by PSNR, audio by SNR."""
     dtype: str = ""
     """torch's name of a dtype that no variant changes, such as int64 or bool; "": the variant's own."""
     given: str = ""
-    """torch's name of the floating dtype that its user gave it, or that the user's own call returned; "": float32."""
+    """torch's name of the floating dtype in which the user gave an input, or the user's module returned an output; "":
+    float32."""
     order: tuple[int, ...] = ()
-    """Axes of an input that is laid out in memory in another order, from the slowest to the fastest; (): as they are. A
-    channels-last picture has (0, 2, 3, 1)."""
+    """Axes of an input in their order in memory, from the slowest to the fastest; (): contiguous. Channels last is
+    (0, 2, 3, 1)."""
     held: bool = False
-    """For an input: its values belong to the workload, every set of inputs has them, and no check changes them. For an
-    output: it depends on no input."""
+    """For an input: its values are the same in every set of inputs, and no check changes them. For an output: no input
+    affects it."""
 
     @property
     def elements(self) -> int:
@@ -88,15 +89,17 @@ class TensorSpec:
         return not self.dtype or "float" in self.dtype
 
     def element_bytes(self, usual: float) -> float:
-        """Bytes of an element where one that follows the variant's dtype has `usual`."""
+        """Return the size of an element in bytes, given the size `usual` of an element in the variant's dtype."""
         if self.dtype:
             return 1 if self.dtype == "bool" else int("".join(filter(str.isdigit, self.dtype))) / 8
         return max(4.0, usual) if self.keep_fp32 else usual
 
 
 def laid_out(tensor: Any, order: Sequence[int]) -> Any:
-    """The tensor with its axes in memory in this order, the slowest first; () is contiguous. A copy only where it is
-    laid out otherwise."""
+    """Return the tensor with its axes in this order in memory, slowest first; () is contiguous.
+
+    The tensor is copied only if its layout differs.
+    """
     if not order:
         return tensor.contiguous()
     back = sorted(range(len(order)), key=order.__getitem__)
@@ -105,10 +108,10 @@ def laid_out(tensor: Any, order: Sequence[int]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The least work of one call; floors are derived from it."""
+    """The least work of one call, from which floors (lower bounds of its time) are derived."""
 
     flops: int
-    """Two for each multiply-add of linear layers, convolutions and attention; elementwise work is not counted."""
+    """Two operations for each multiply-add of linear layers, convolutions and attention; no elementwise work."""
     weight_elements: int
     """Elements of parameters read at least once in the call."""
     io_elements: int
@@ -134,12 +137,12 @@ class DynamicAxis:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Other shapes that a workload's engine is judged and timed at."""
+    """Further shapes at which a workload's engine is judged and timed."""
 
     name: str
     """Name as tables print it: `x.0=8`."""
     seen: bool
-    """True if it is among the sizes that were asked for; an engine made for those alone fails at others."""
+    """True if this size was asked for. The other sizes show whether an engine works only at those asked for."""
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     work: Work
@@ -154,41 +157,42 @@ class Workload:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     work: Work | None = None
-    """Work of a model that was described by running it; None: a worker counts it, on the meta device where the network
-    runs there (`bakeoff.record.kept` keeps it)."""
+    """Work of a model that was described by running it; None: a worker counts it, on the meta device if the network
+    runs there (`bakeoff.record.kept` stores the count)."""
     frames_per_call: int = 1
-    """Video frames that a call delivers. For audio: the video frames whose samples a stream keeps of the call."""
+    """Video frames that a call delivers. For audio: video frames whose samples a stream keeps from the call."""
     calls_per_frame: int | None = 1
     """Calls of this cost that one frame needs (denoising steps and the context pass). None: fps is not defined."""
     axes: tuple[DynamicAxis, ...] = ()
     """Axes whose size may differ from call to call; (): shapes are static."""
     usual: str = ""
-    """The size of `inputs` as tables print it, where there are `axes`."""
+    """The size of `inputs` as tables print it, if there are `axes`."""
     sizes: tuple[Size, ...] = ()
-    """The other sizes, where there are `axes`."""
+    """The other sizes, if there are `axes`."""
     call: "Signature | None" = None
-    """Form of its user's call of the module, with the result's; None: named tensors in order, and a tuple."""
+    """Structure of the user's call of the module; None: the inputs as positional arguments, in order."""
     result: "Node | None" = None
+    """Structure of the module's result; None: a tuple of the outputs."""
 
     @property
     def set_count(self) -> int:
-        """Number of drawn sets of inputs: four, or two where a set is large."""
+        """Number of drawn sets of inputs: four, or two if a set is larger than LARGE_STATE_BYTES."""
         return 2 if sum(spec.elements for spec in self.inputs) * 4 > LARGE_STATE_BYTES else 4
 
     @property
     def changed_set_count(self) -> int:
-        """Number of sets that also have references for changed values: two, or one where a set is large."""
+        """Number of sets for which outputs of changed inputs are also checked: two, or one if a set is large."""
         return self.set_count // 2
 
     def at(self, size: Size) -> "Workload":
-        """Return the workload with the shapes of one of its sizes, and no others."""
+        """Return the workload with the shapes of one of its sizes, and without other sizes or dynamic axes."""
         return replace(self, inputs=size.inputs, outputs=size.outputs, work=size.work, axes=(), usual="", sizes=())
 
     def minimum_bytes(self, work: Work, weight_bytes: float, element_bytes: float) -> int:
-        """Least memory traffic of a call of this work: weights, inputs and outputs, each moved once.
+        """Return the least memory traffic of a call in bytes: weights, inputs and outputs, each moved once.
 
-        `weight_bytes` is the size of a parameter, `element_bytes` that of an element of an input or output. A tensor
-        that stays fp32 counts at least four bytes an element, one with a dtype of its own that dtype's.
+        `weight_bytes` is the size of one parameter, `element_bytes` that of one element of an input or output. Elements
+        of a tensor that stays fp32 have at least four bytes; those of a tensor with a fixed dtype, that dtype's size.
         """
         tensors = sum(spec.elements * spec.element_bytes(element_bytes) for spec in self.inputs + self.outputs)
         return round(work.weight_elements * weight_bytes + tensors)
@@ -219,8 +223,8 @@ class Stream:
     """Workloads called for every frame, or every few frames, in order."""
     carries: tuple[Carry, ...]
     opening: tuple[str, ...] = ()
-    """Workloads called once, in order, before `each`, to make the initial state; () where zeros are the initial
-    state. None of them is in `each`."""
+    """Workloads called once, in order, before `each`, to make the initial state; () if the initial state is zeros.
+    None of them is in `each`."""
     zeros: tuple[str, ...] = ()
     """Inputs that are zeros in the first call of a stream."""
 
@@ -232,8 +236,10 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """Work that torch's counter cannot see in a call, because the network computes it in another way: added to its
-    counts. Each component that has one says why."""
+    """Work to add to torch's counts of a call, because the network computes it in a form that is counted wrongly.
+
+    Each component with a correction says why.
+    """
 
     flops: int = 0
     convolution_flops: int = 0
@@ -249,12 +255,12 @@ def _no_stream(_config: Any, _workload: str) -> Stream | None:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A named config; `label` is what tables print beside it when it is not the published size."""
+    """A named config. Tables print its `label` beside it if it is not the published size."""
 
     name: str
     config: Any
     parameters: int
-    """Trainable ones, as published; the worker that counts the work checks it."""
+    """Number of trainable parameters, as published; the worker that counts the work checks it."""
     label: str = ""
 
 
@@ -267,45 +273,45 @@ class Component:
     credit: str
     presets: tuple[Preset, ...]
     default_preset: Mapping[str, str]
-    """Device ("cpu", "cuda") to preset name."""
+    """Name of the default preset, by device ("cpu", "cuda")."""
     default_workloads: Mapping[str, tuple[str, ...]]
-    """Device to the workloads a sweep takes when none is named."""
+    """Workloads of a sweep that names none, by device."""
     workload_names: Callable[[Any], tuple[str, ...]]
     """The standard workloads of a config, as listings print them."""
     workload: Callable[[Any, str, int], Workload]
-    """(config, workload name, batch) to the workload; raises BakeoffError for an unknown name."""
+    """Returns the workload for (config, workload name, batch); raises BakeoffError for an unknown name."""
     tolerance_fp32: float
     """Relative L2 error that an fp32 implementation may have."""
     network: str
-    """Module that holds `build(config, workload, batch) -> torch.nn.Module`; needs torch."""
+    """Name of the module with `build(config, workload, batch) -> torch.nn.Module`; importing it needs torch."""
     folder: str = ""
-    """Description of a brought model. `network` then holds `open_network(folder)`, which has its own `inputs`."""
+    """Folder of a brought model. `network` then has `open_network(folder)`, whose result makes module and inputs."""
     weights: str = ""
-    """Weights that it brings, as a record names them; "": they are drawn, or from a file."""
+    """Name in records of the weights that the component brings; "": they are drawn or loaded from a file."""
     source_hash: str = ""
-    """Hash of what decides its outputs; "": its files are hashed."""
+    """Hash of all that decides its outputs; "": the source files are hashed instead."""
     place: str = ""
     """Place in its user's pipeline, such as `unet` or `vae.decode`; "": unknown."""
     denormals: str = ""
-    """Weights and activations that hold denormal numbers; "": none, or not known."""
+    """Text that names the weights and activations with denormal numbers; "": none, or unknown."""
     runs_on_host: bool = True
-    """A GPU's references may be made on the host: its code has no kernels for the GPU alone."""
+    """Whether references for a GPU may be computed on the host: no part of its code needs a GPU."""
     dtypes: tuple[str, ...] = ()
-    """In which a sweep takes it where none is asked for; (): those of the device."""
+    """Dtypes of a sweep that names none; (): the default dtypes of the device."""
     compiles: bool = False
-    """Its code calls torch.compile by itself."""
+    """Whether its code calls torch.compile itself."""
     correction: Callable[[Any, str, int], Correction] = _exact
-    """(config, workload name, batch) to what the count of its work lacks."""
+    """Returns the correction of counted work for (config, workload name, batch)."""
     keep_fp32: tuple[str, ...] = ()
     """Parts of its modules, by name or path, that half precision leaves in fp32."""
     layers: tuple[Layer, ...] = ()
     """Kinds of layers in its modules; a sweep leaves out default options of backends that need another kind."""
     stream: Callable[[Any, str], Stream | None] = _no_stream
-    """(config, workload name) to the stream that the workload is called in; None: calls share no state."""
+    """Returns the stream in which a workload is called, for (config, workload name); None: calls share no state."""
     fp64: bool = True
-    """Its modules can compute in fp64. Where they cannot, references are fp32, and their records say so."""
+    """Whether its modules can compute in fp64. If not, references are fp32, and records say so."""
     checkpoint_prefixes: tuple[str, ...] = ()
-    """Keys of a published checkpoint that belong to this component; empty: all of them."""
+    """Prefixes of the checkpoint keys that belong to this component; (): all keys belong to it."""
     checkpoint_strip: tuple[str, ...] = ()
     """Prefixes that training wrappers put before a key; they are removed in this order."""
 
@@ -319,7 +325,7 @@ class Component:
         raise BakeoffError(text, "unknown-name")
 
     def network_module(self) -> Any:
-        """Return what builds the module, and needs torch. To be called in workers only."""
+        """Import and return the object whose `build` makes the module; needs torch, so call it in workers only."""
         module = import_module(self.network)
         return module.open_network(self.folder) if self.folder else module
 

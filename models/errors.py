@@ -52,7 +52,7 @@ class BakeoffError(Exception):
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """`; did you mean NEAREST` for a message about an unknown name; "" where no known one is near."""
+    """Return `; did you mean NEAREST` for a message about an unknown name, or "" if no known name is similar."""
     from difflib import get_close_matches
 
     by_lower, asked = {one.lower(): one for one in known}, name[:100].lower()
@@ -61,7 +61,7 @@ def meant(name: str, known: Iterable[str]) -> str:
 
 
 def a_type(kind: type) -> str:
-    """A class in a sentence about a value of it: `an int`, `a dict`, `None`."""
+    """Return a class's name with its article, for a sentence about a value: `an int`, `a dict`, `None`."""
     if kind is type(None):
         return "None"
     return f"{'an' if kind.__name__[0] in 'aeiouAEIO' else 'a'} {kind.__name__}"

@@ -1,4 +1,4 @@
-"""Find an object by its name in a table or in a user's module or file, and say in a sentence what that raises."""
+"""Finds objects by name in a table or in a user's module or file, and states their exceptions in one sentence."""
 
 import contextlib
 import importlib.util
@@ -18,18 +18,18 @@ T = TypeVar("T")
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 _FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>[^\W\d]\w*)?)?")
 USER_CODE = "BAKEOFF_USER_CODE"
-"""Set in workers: the folder that the command ran in, and a worker imports a user's modules from. PYTHONPATH would put
-it before Python's own modules."""
+"""Environment variable of workers: the folder in which the command ran, for imports of a user's modules. PYTHONPATH
+would put it before Python's own modules."""
 _LONGEST = 300
-"""Characters of a message of the user's code."""
+"""Most characters of a message from the user's code."""
 _STDLIB = Path(sysconfig.get_path("stdlib"))
 
 
 def look_up(reference: str, table: Mapping[str, str], kind: type[T], own: str) -> T:
-    """Import the object that `reference` names and check that it is a `kind`, or a class of its kind.
+    """Import and return the object that `reference` names, an instance or a subclass of `kind`.
 
-    `table` maps names to `module:ATTRIBUTE`; `own` is what error messages show as an example of a user's own.
-    Raises BakeoffError when the name is unknown, the import fails, or the object is not a `kind`.
+    `table` maps names to `module:ATTRIBUTE`; `own` is an example of a user's own reference, for error messages.
+    Raises BakeoffError if the name is unknown, the import fails, or the object is of another kind.
     """
     what = kind.__name__.lower()
     target = table.get(reference, reference)
@@ -54,7 +54,7 @@ def look_up(reference: str, table: Mapping[str, str], kind: type[T], own: str) -
 
 
 def module_name(reference: str) -> str:
-    """Name of the module that a user's own reference names an attribute of; a file's is known once it is imported."""
+    """Return the name of the module in `module:ATTRIBUTE` or `FILE.py:ATTRIBUTE`; a file is imported to find it."""
     typed = _FILE.fullmatch(reference)
     return reference.partition(":")[0] if typed is None else import_file(file_of(typed["path"])).__name__
 
@@ -67,7 +67,10 @@ def _from_file(typed: re.Match[str], kind: type[T], usual: str) -> T:
 
 
 def file_of(typed: str) -> Path:
-    """Return the file, relative to the folder that the command ran in. Raises BakeoffError where there is none."""
+    """Return the absolute path of a file that was typed relative to the folder in which the command ran.
+
+    Raises BakeoffError if there is no such file.
+    """
     path = Path(os.environ.get(USER_CODE, ""), typed).expanduser().absolute()
     if not path.is_file():
         raise BakeoffError(f"there is no file {typed}; give another path", "bad-user-code")
@@ -85,7 +88,7 @@ def _checked(reference: str, found: Any, kind: type[T]) -> T:
 
 @contextlib.contextmanager
 def as_script(path: Path) -> Iterator[None]:
-    """The command line of `python FILE`, for code that reads it: a worker's own arguments are none of its."""
+    """Set sys.argv as for `python FILE` during the block, so that user code does not read a worker's arguments."""
     own, sys.argv = sys.argv, [str(path)]
     try:
         yield
@@ -94,7 +97,7 @@ def as_script(path: Path) -> Iterator[None]:
 
 
 def user_error(what: str, error: BaseException) -> BakeoffError:
-    """An exception of the user's code as one sentence, with the innermost line of that code."""
+    """Return an exception of the user's code as an error of one sentence, with the innermost line of that code."""
     trace, users, other = error.__traceback__, "", ""
     while trace is not None:
         path = Path(trace.tb_frame.f_code.co_filename)
@@ -110,18 +113,18 @@ def user_error(what: str, error: BaseException) -> BakeoffError:
 
 
 def is_users(file: Path) -> bool:
-    """Return whether it is neither of Python's own library nor installed."""
+    """Return whether a file is the user's own: neither Python's own library nor installed."""
     return not {"site-packages", "dist-packages"}.intersection(file.parts) and _STDLIB not in file.parents
 
 
 def one_line(error: BaseException) -> str:
-    """An exception's message on one line, cut where it is long."""
+    """Return an exception's message on one line, cut if it is long."""
     text = " ".join(str(error).split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
 def take_from_file(path: Path, name: str, kind: type = FunctionType) -> Any:
-    """Return what a user's file calls `name`. Raises BakeoffError, with what it has of this kind, where it lacks it."""
+    """Return object `name` of a user's file. Raises BakeoffError, listing its objects of `kind`, if there is none."""
     module = import_file(path)
     if not hasattr(module, name):
         own = {key: one for key, one in vars(module).items() if one is not kind}
@@ -136,9 +139,9 @@ def take_from_file(path: Path, name: str, kind: type = FunctionType) -> Any:
 
 
 def import_file(path: Path) -> ModuleType:
-    """Return the file as a module, by its stem or, where another module has that name, one that nobody has.
+    """Import a user's file and return the module, named by the file's stem or, if that name is taken, by a new name.
 
-    Raises BakeoffError with the file and line where the import fails.
+    Raises BakeoffError with file and line if the import fails.
     """
     name = path.stem
     other = None if name in sys.modules else importlib.util.find_spec(name)

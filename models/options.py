@@ -1,4 +1,4 @@
-"""Options: the fields of a frozen dataclass, of a backend or a pipeline, from names and values as they are typed."""
+"""Options of backends and pipelines, fields of frozen dataclasses: reads them from typed names and values."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -22,7 +22,7 @@ class Optioned(Protocol):
 
 
 def written_option(option: str, value: OptionValue) -> str:
-    """An option as it is typed. True is the name alone; numbers have no plus sign, which would separate backends."""
+    """Return an option as typed: only the name for True; numbers without a plus sign, which would separate backends."""
     if value is True:
         return option
     text = str(value).replace("e+", "e") if isinstance(value, float) else str(value)
@@ -30,7 +30,7 @@ def written_option(option: str, value: OptionValue) -> str:
 
 
 def changed_options(owner: Optioned, options: Any) -> tuple[tuple[str, OptionValue], ...]:
-    """Return the options that differ from the defaults, in the order the dataclass declares them."""
+    """Return the options that differ from the defaults, in the order of their declaration."""
     defaults = owner.options()
     return tuple(
         (field.name, getattr(options, field.name))

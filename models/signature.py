@@ -1,8 +1,8 @@
 """Describes how a module is called and what it returns, as data: pytrees whose leaves are tensors with names.
 
-torch's own pytrees (torch.utils._pytree) hold classes and functions, which only pickle writes down. These trees are
-JSON: an artifact's manifest and the description of a model hold them, and nothing of them runs but the import of a
-class that `rebuild` is asked to make. No torch is imported here.
+torch's own pytrees (torch.utils._pytree) contain classes and functions, which only pickle can store. These trees are
+JSON, stored in artifacts' manifests and descriptions of models. They contain no code; only `rebuild` imports the
+classes that they name. No torch is imported here.
 """
 
 import dataclasses
@@ -18,13 +18,13 @@ from bakeoff.models.errors import BakeoffError, a_type
 
 
 class TensorLeaf(msgspec.Struct, frozen=True, tag="tensor"):
-    """A tensor, called `name` among all of its tree."""
+    """A tensor, by a name that is unique in its tree."""
 
     name: str
 
 
 class Constant(msgspec.Struct, frozen=True, tag="constant"):
-    """A value that every call has in this place."""
+    """A plain value that is the same in every call."""
 
     value: str | int | float | bool | None
 
@@ -65,10 +65,10 @@ class Signature(msgspec.Struct, frozen=True):
 
 
 def describe_call(args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str] = ()) -> Signature:
-    """Return the signature of one call. `names` are those of the positional parameters, as far as there are names.
+    """Return the signature of one call. `names` are the names of the positional parameters, as far as known.
 
-    A tensor inside an argument is called by its path, as in `batch.ids` or `cache.0.1`. Raises BakeoffError naming the
-    argument that is neither a tensor, a plain value, nor made of such.
+    A tensor inside an argument is named by its path, as in `batch.ids` or `cache.0.1`. Raises BakeoffError, with the
+    argument's name, for an argument that is neither a tensor nor a plain value, nor composed of these.
     """
     found = Signature(
         tuple(describe(value, name) for name, value in zip(_taken(names, len(args)), args, strict=True)),
@@ -81,7 +81,7 @@ def describe_call(args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequenc
 
 
 def map_constants(signature: Signature, names: Sequence[str], change: Callable[[str, Constant], Node]) -> Signature:
-    """The signature with `change(path, constant)` in the place of each plain value; `names` as in `describe_call`."""
+    """Return the signature with plain values replaced by `change(path, constant)`; `names` as in `describe_call`."""
     args = zip(_taken(names, len(signature.args)), signature.args, strict=True)
     kwargs = signature.kwargs.items()
     return Signature(
@@ -97,12 +97,12 @@ def _map_constants(node: Node, path: str, change: Callable[[str, Constant], Node
 
 
 def _taken(names: Sequence[str], count: int) -> list[str]:
-    """Names of so many positional arguments."""
+    """Return names of `count` positional arguments: those of `names`, then `arg` and a number."""
     return [*names[:count], *(f"arg{index}" for index in range(len(names), count))]
 
 
 def describe(value: Any, name: str) -> Node:
-    """The tree of one value, called `name`. Raises BakeoffError (`cannot-travel`) for a part that is no such tree."""
+    """Return the tree of one value, named `name`. Raises BakeoffError (`cannot-travel`) for an unsupported part."""
     torch = sys.modules.get("torch")  # a tensor can exist only where torch was imported
     if torch is not None and isinstance(value, torch.Tensor):
         return TensorLeaf(name)
@@ -113,7 +113,7 @@ def describe(value: Any, name: str) -> Node:
 
 
 def describe_output(value: Any) -> Node:
-    """The tree of what a call returned. Its tensors are called `output`, `output.0`, or by the names of its fields."""
+    """Return the tree of a call's result. Its tensors are named `output`, `output.0`, or by the result's fields."""
     if not isinstance(value, Mapping) and fields_of(value) is None:
         return describe(value, "output")
     kind, parts = _opened(value, "output")
@@ -121,7 +121,7 @@ def describe_output(value: Any) -> Node:
 
 
 def _opened(value: Any, name: str) -> tuple[Node, Mapping[str, Any]]:
-    """The node of a value without its parts, and these. Raises BakeoffError where it has none that can be named."""
+    """Return the node of a value without its parts, and the parts by name. Raises BakeoffError for other values."""
     kind = type(value)
     fields = fields_of(value)
     if fields is not None:
@@ -154,7 +154,7 @@ def _parts(node: Node) -> dict[str, Node]:
 
 
 def _with_parts(node: Node, parts: dict[str, Node]) -> Node:
-    """A node of the same kind with these parts."""
+    """Return a node of the same kind with these parts."""
     match node:
         case Items(kind):
             return Items(kind, tuple(parts.values()))
@@ -166,7 +166,7 @@ def _with_parts(node: Node, parts: dict[str, Node]) -> Node:
 
 
 def leaves(node: Node) -> Iterator[str]:
-    """The names of all tensors of a tree, in order."""
+    """Yield the names of all tensors of a tree, in order."""
     if isinstance(node, TensorLeaf):
         yield node.name
     for part in _parts(node).values():
@@ -174,7 +174,7 @@ def leaves(node: Node) -> Iterator[str]:
 
 
 def flatten_call(signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The tensors of a call by name. Raises BakeoffError (`bad-input`) where the call is not of this signature."""
+    """Return the tensors of a call by name. Raises BakeoffError (`bad-input`) if it does not match the signature."""
     if len(args) != len(signature.args) or kwargs.keys() != signature.kwargs.keys():
         wanted = [f"{len(signature.args)} positional", *signature.kwargs]
         raise BakeoffError(
@@ -190,7 +190,7 @@ def flatten_call(signature: Signature, args: Sequence[Any], kwargs: Mapping[str,
 
 
 def flatten(node: Node, value: Any, found: dict[str, Any]) -> None:
-    """Add the tensors of `value` to `found`, by name. Raises BakeoffError (`bad-input`) where it is not such a tree."""
+    """Add the tensors of `value` to `found`, by name. Raises BakeoffError (`bad-input`) if it does not match `node`."""
     given: Mapping[str, Any] | None = None
     match node:
         case TensorLeaf(name):
@@ -218,9 +218,10 @@ def flatten(node: Node, value: Any, found: dict[str, Any]) -> None:
 
 
 def rebuild(node: Node, tensors: Mapping[str, Any]) -> Any:
-    """The value of a tree with these tensors. Imports the classes of its `Fields`: only for trees that are trusted.
+    """Return the value of a tree with these tensors.
 
-    Raises BakeoffError (`bad-user-code`) where a class is gone or does not take the fields.
+    Imports the classes of `Fields`, so the tree must be trusted. Raises BakeoffError (`bad-user-code`) if a class
+    cannot be imported or does not take the fields.
     """
     parts = {key: rebuild(part, tensors) for key, part in _parts(node).items()}
     match node:
@@ -240,7 +241,7 @@ def rebuild(node: Node, tensors: Mapping[str, Any]) -> Any:
 
 
 def made_of(cls: Any, fields: Mapping[str, Any]) -> Any:
-    """An object of a class with these fields; one of a class of its own kind is made without its constructor."""
+    """Return an object of a class with these fields; only dataclasses and tuples are made by their constructor."""
     if dataclasses.is_dataclass(cls) or issubclass(cls, tuple):
         return cls(**fields)
     made = cls.__new__(cls)
@@ -250,7 +251,7 @@ def made_of(cls: Any, fields: Mapping[str, Any]) -> Any:
 
 
 def class_at(path: str) -> Any:
-    """Return the class that `package.module:Class` names. Raises BakeoffError (`bad-user-code`) where it is gone."""
+    """Return the class that `package.module:Class` names. Raises BakeoffError (`bad-user-code`) on failure."""
     module, _, name = path.partition(":")
     try:
         found: Any = import_module(module)
@@ -264,7 +265,7 @@ def class_at(path: str) -> Any:
 def fields_of(value: Any) -> dict[str, Any] | None:
     """Return the named parts of a dataclass, a named tuple or a plain object with attributes; None for other values.
 
-    transformers' ModelOutput is a mapping too, which leaves out fields that are None, and so they are here.
+    For a dataclass that is also a mapping, such as transformers' ModelOutput, they omit fields that are None.
     """
     if isinstance(value, type):
         return None
@@ -279,7 +280,7 @@ def fields_of(value: Any) -> dict[str, Any] | None:
 
 
 def _attributes(value: Any) -> dict[str, Any] | None:
-    """The attributes of an object that has nothing else; None for modules, functions, and what libraries of C hold."""
+    """Return the attributes of a plain Python object; None for modules, functions, and objects of C libraries."""
     made: Any = type(value).__new__
     plain = made is object.__new__ and hasattr(value, "__dict__") and not callable(value)
     if not plain or isinstance(value, ModuleType) or hasattr(type(value), "__slots__"):

@@ -1,4 +1,4 @@
-"""Sizes of inputs that one engine is built for: how they are asked for, and the sizes that it is judged and timed at.
+"""Several input sizes of one engine: parses `--sizes`, and chooses the sizes at which it is judged and timed.
 
 A dimension is one or more axes of inputs that always have the same size, such as the batch of `x` and of `mask`.
 """
@@ -15,19 +15,19 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 
 RECORDED: Literal["recorded"] = "recorded"
-"""The sizes are those of the recorded calls."""
+"""Value of `--sizes` for the sizes of the recorded calls."""
 MOST_VALUES = 8
-"""Largest number of sizes of one dimension: each is a reference, and a few seconds of every row."""
+"""Largest number of sizes of one dimension: each needs a reference, and adds a few seconds to every row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """Axes that move together, and the sizes that they have."""
+    """Axes that always have the same size, and the sizes that they take."""
 
     axes: tuple[tuple[str, int], ...]
     """Name of the input and axis, counted from 0."""
     values: tuple[int, ...]
-    """Ascending, two at least."""
+    """Sizes in ascending order, at least two."""
 
     @property
     def name(self) -> str:
@@ -37,7 +37,7 @@ class Dimension:
 
 
 AskedSizes = tuple[Dimension, ...] | Literal["recorded"]
-"""() for engines of one size, as given."""
+"""Requested sizes; () for engines of the given size only."""
 
 
 def parse_sizes(texts: Sequence[str]) -> AskedSizes:
@@ -76,10 +76,10 @@ def _dimension(text: str) -> Dimension:
 
 
 def with_usual(dimension: Dimension, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Dimension, int]:
-    """Return the dimension with the size of the given inputs among its values, and that size.
+    """Add the size in `shapes`, those of the given inputs, to a dimension's values; return the dimension and that size.
 
-    Raises BakeoffError for an input or axis that is not there, a given size outside of the range, or axes of one
-    dimension whose given sizes differ.
+    Raises BakeoffError for an unknown input or axis, a given size outside of the range, or axes of one dimension whose
+    given sizes differ.
     """
     found = {}
     for name, axis in dimension.axes:
@@ -113,7 +113,7 @@ def _plain(name: str) -> str:
 
 
 def dynamic_axes(dimensions: Sequence[Dimension], usual: Sequence[int]) -> tuple[DynamicAxis, ...]:
-    """Each axis with its range."""
+    """Return each axis with its range and its usual size."""
     return tuple(
         DynamicAxis(name, axis, one.name, one.values[0], size, one.values[-1])
         for one, size in zip(dimensions, usual, strict=True)
@@ -126,9 +126,9 @@ Point = tuple[int, ...]
 
 
 def seen_points(dimensions: Sequence[Dimension], usual: Point) -> list[Point]:
-    """Return the listed sizes that an engine is judged at, from small to large, the usual one not included.
+    """Return the points of listed sizes at which an engine is judged, sorted, without the usual one.
 
-    Each size of a dimension while the others have their usual ones, all the smallest, and all the largest.
+    They are each size of one dimension with usual sizes of the others, all smallest sizes, and all largest sizes.
     """
     alone = [
         (*usual[:index], value, *usual[index + 1 :]) for index, one in enumerate(dimensions) for value in one.values
@@ -138,10 +138,10 @@ def seen_points(dimensions: Sequence[Dimension], usual: Point) -> list[Point]:
 
 
 def unseen_points(listed: Collection[Point]) -> list[Point]:
-    """Points between neighbours among listed ones, those of the farthest neighbours first.
+    """Return points half-way between neighbouring listed points, those of the farthest neighbours first.
 
-    Each is half-way: first as a multiple of what divides all listed sizes, which a model may need. Where one size
-    follows from another, as in a mask that is one longer than a cache, such a point keeps to that.
+    Points with multiples of the greatest common divisor of the listed sizes come first, since a model may need these.
+    If one size follows from another, as in a mask that is one longer than a cache, such a point preserves the relation.
     """
     ordered = sorted(listed)
     pairs = sorted(pairwise(ordered), key=lambda pair: -sum(abs(b - a) for a, b in zip(*pair, strict=True)))
@@ -152,7 +152,10 @@ def unseen_points(listed: Collection[Point]) -> list[Point]:
 
 
 def _between(one: int, other: int, step: int) -> int | None:
-    """The multiple of `step` that is nearest to the middle of two sizes; the smaller of sizes with none between."""
+    """Return the multiple of `step` between two sizes that is nearest to their middle.
+
+    If there is none, return the smaller size if `step` is 1 or the sizes are equal, otherwise None.
+    """
     low, high = sorted((one, other))
     inside = range(low + step - low % step, high, step)
     nearest = min(inside, key=lambda size: (abs(2 * size - low - high), size), default=None)
@@ -171,5 +174,5 @@ def shapes_at(
 
 
 def label(dimensions: Sequence[Dimension], point: Point) -> str:
-    """A point in words for tables: `x.0=8`, `x.0=8 x.1=64`."""
+    """Return a point as text for tables: `x.0=8`, `x.0=8 x.1=64`."""
     return " ".join(f"{one.name}={size}" for one, size in zip(dimensions, point, strict=True))

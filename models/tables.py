@@ -12,9 +12,9 @@ class FixedTable(nn.Module):
     """A constant array, kept in fp32 (fp64 after `.double()`) whatever else the module is cast to.
 
     `.to(bfloat16)` casts every buffer, and bf16 cannot represent phases of hundreds of radians: a bf16 world model
-    differs from fp32 by 3 % (relative RMS) with bf16 rotary tables, and by 1 % with fp32 ones. The values are held as
+    differs from fp32 by 3 % (relative RMS) with bf16 rotary tables, and by 1 % with fp32 ones. The values are kept as
     float64 and written again after each cast or move, so that a module built on the meta device and moved with
-    `to_empty` has correct tables too. Not in the state dict unless `persistent`.
+    `to_empty` has correct tables too. The buffer is called `name`, and is in the state dict only if `persistent`.
     """
 
     values: Tensor

@@ -6,7 +6,7 @@ from typing import Literal, TypeVar, get_args
 from bakeoff.models.errors import BakeoffError, meant
 
 Dtype = Literal["fp32", "tf32", "bf16", "fp16", "given"]
-"""`given`: every tensor in the dtype that its user gave it, where these are several."""
+"""`given`: every tensor keeps the dtype in which the user gave it, if there are several dtypes."""
 Device = Literal["cpu", "cuda"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 _OF_TORCH: Mapping[str, Dtype] = {
@@ -17,7 +17,7 @@ _OF_TORCH: Mapping[str, Dtype] = {
     "half": "fp16",
 }
 BASELINE_DTYPES: tuple[Dtype, ...] = ("fp32", "given")
-"""Dtypes of the eager row that speed-ups are stated over: the first of these that a table has."""
+"""Dtypes of the eager row that is the baseline of speed-ups: the first of these that a table has."""
 DEVICES: tuple[Device, ...] = get_args(Device)
 
 Scalar = str | int | float | bool | None
@@ -26,12 +26,12 @@ T = TypeVar("T", bound=str)
 
 
 def parse_dtype(name: str) -> Dtype:
-    """Return the dtype, also by torch's name of it. Raises BakeoffError for a name that is not a dtype."""
+    """Return the dtype of this name, which may be torch's (`bfloat16`, `half`). Raises BakeoffError for others."""
     return _one_of(_OF_TORCH.get(name, name), DTYPES, "dtype", _OF_TORCH)
 
 
 def parse_device(name: str) -> Device:
-    """Raises BakeoffError for a name that is not a device."""
+    """Return the device of this name. Raises BakeoffError for a name that is not a device."""
     return _one_of(name, DEVICES, "device")
 
 

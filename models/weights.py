@@ -19,14 +19,14 @@ from bakeoff.models.words import some_of
 InitialStd = Callable[[str, tuple[int, ...]], float | None]
 _HEAD_ELEMENTS = 1024
 _SHOWN = 5
-"""Names that an error lists."""
+"""Most names that an error lists."""
 _NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
 _NORM_NAME = re.compile(r"Norm(\dd)?$")
-"""Own classes of libraries: timm's RmsNorm, diffusers' RMSNorm, and batch normalisation under other names."""
+"""Class names of libraries' norm layers: timm's RmsNorm, diffusers' RMSNorm, batch norms under other names."""
 
 
 def randomize(module: nn.Module, seed: int, initial_std: InitialStd | None = None) -> None:
-    """Fill every parameter in place; buffers stay as they are.
+    """Fill every parameter in place with random values; buffers stay as they are.
 
     A parameter's values depend only on `seed`, its name and its shape. They are drawn in fp32 on the CPU, so that the
     order of the parameters and the module's device and dtype do not matter. All are normal. Matrices and kernels have
@@ -34,7 +34,7 @@ def randomize(module: nn.Module, seed: int, initial_std: InitialStd | None = Non
     `gamma`, and `weight` of a layer that normalises: with gains around 0 the outputs of a deep network hardly depend on
     its inputs (a ResNet-50's for two pictures differ by 6e-7, relative L2; with gains around 1 by 0.025).
     `initial_std(name, shape)` may return another standard deviation for a parameter of mean 0, else None.
-    Raises BakeoffError for a parameter that `why_unusable` names.
+    Raises BakeoffError for a parameter that `why_unusable` rejects.
     """
     parameters = list(module.named_parameters())
     for name, parameter in parameters:
@@ -58,17 +58,17 @@ def randomize(module: nn.Module, seed: int, initial_std: InitialStd | None = Non
 
 
 def fingerprint(module: nn.Module) -> str:
-    """A hex digest of the state's keys, shapes and values as fp32: equal weights give equal digests on every host.
+    """Return a hex digest of the state's keys, shapes and fp32 values: equal weights give equal digests on every host.
 
-    It does not protect against forgery: of each tensor it contains a CRC-32 of the bytes and the first 1024 values in
-    full. Compute it before a cast to half precision, which changes the values. Of a quantised tensor the plain tensors
-    that it holds are digested. Raises BakeoffError for a tensor that `why_unusable` names.
+    It does not protect against forgery: it covers a CRC-32 of each tensor's bytes and its first 1024 values in full.
+    Compute it before a cast to half precision, which changes the values. For a quantised tensor, the plain tensors in
+    it are digested. Raises BakeoffError for a tensor that `why_unusable` rejects.
     """
     return state_digest(state_of(module))
 
 
 def state_of(module: nn.Module) -> dict[str, Tensor]:
-    """The tensors of a module's state by name: packed ones too, and TorchScript's constants, which freezing makes."""
+    """Return the tensors of a module's state by name, including packed ones and constants of frozen TorchScript."""
     found: dict[str, object] = {}
     for key, value in module.state_dict().items():
         found |= {f"{key}.{i}": one for i, one in enumerate(value)} if isinstance(value, tuple) else {key: value}
@@ -82,7 +82,7 @@ def state_of(module: nn.Module) -> dict[str, Tensor]:
 
 
 def state_digest(state: Mapping[str, Tensor]) -> str:
-    """Return the digest of `fingerprint` for tensors by name. Raises BakeoffError for one that `why_unusable` names."""
+    """Return the digest of `fingerprint` for tensors by name. Raises BakeoffError if `why_unusable` rejects one."""
     for key, tensor in state.items():
         refuse_unusable(tensor, f"weights have no fingerprint: {key}", "meta-tensors")
     plain = [part for key, tensor in state.items() for part in plain_tensors(key, tensor)]
@@ -97,10 +97,10 @@ def state_digest(state: Mapping[str, Tensor]) -> str:
 
 
 def share_weights(source: nn.Module, target: nn.Module) -> int:
-    """Make the parameters of `source` those of `target` too, by name; return the bytes that are shared.
+    """Replace the parameters of `target` by those of `source`, by name; return the number of bytes that they share.
 
-    For the modules of several programs of one component, such as context, step and append of a world model: `target` is
-    usually built on the meta device. Buffers and fixed tables of `target` stay its own.
+    It serves modules of several programs of one component, such as context, step and append of a world model: `target`
+    is usually built on the meta device. Buffers and fixed tables of `target` stay its own.
 
     Cast or move `source` first, and the buffers of `target`, then share. Both modules hold the same `nn.Parameter`
     objects, so a later `.to()` of either casts the parameters of both and they stay shared, but not the buffers of the
@@ -124,7 +124,7 @@ def share_weights(source: nn.Module, target: nn.Module) -> int:
 
 
 def plain_tensors(key: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """The plain tensors, by name, inside a tensor subclass such as torchao's; a plain tensor is returned itself.
+    """Yield the plain tensors, by name, inside a tensor subclass such as torchao's; a plain tensor yields itself.
 
     The values of such a subclass can often not be read directly.
     """
@@ -136,9 +136,9 @@ def plain_tensors(key: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def why_unusable(tensor: Tensor) -> str:
-    """Return why no engine can be given a tensor, and what to give instead, as the end of a sentence; "" if one can.
+    """Return why engines cannot take a tensor and what to give instead, as the end of a sentence; "" if they can.
 
-    Engines take tensors with values and strides, and subclasses that hold such, as torchao's quantised weights do.
+    Engines take tensors with values and strides, and subclasses made of these, such as torchao's quantised weights.
     """
     if isinstance(tensor, FakeTensor):
         return "is a FakeTensor and has no values; make it outside of FakeTensorMode"
@@ -156,14 +156,14 @@ def why_unusable(tensor: Tensor) -> str:
 
 
 def refuse_unusable(tensor: Tensor, what: str, code: ErrorCode) -> None:
-    """Raise BakeoffError for a tensor that `why_unusable` names; `what` begins the sentence."""
+    """Raise BakeoffError for a tensor that `why_unusable` rejects; `what` begins the message."""
     why = why_unusable(tensor)
     if why:
         raise BakeoffError(f"{what} {why}", code)
 
 
 def _gains(module: nn.Module) -> set[str]:
-    """Names of the parameters that scale normalised values: by torch's classes, or by the name of the layer's class."""
+    """Return the names of the parameters that scale normalised values, known by the layer's class or its name."""
     found = {name for name, _ in module.named_parameters() if name.rpartition(".")[2] == "gamma"}
     for name, layer in module.named_modules():
         if isinstance(layer, _NORMS) or _NORM_NAME.search(type(layer).__name__):

@@ -18,19 +18,19 @@ from bakeoff.models.tables import FixedTable
 
 
 def build(config: Config, workload_name: str, batch: int = 1) -> nn.Module:
-    """The decoder in eval mode and fp32; its forward takes z and returns a tuple of the waveform.
+    """Return the decoder in eval mode and fp32; its forward takes z and returns the waveform in a tuple.
 
-    Raises BakeoffError for an unknown workload or a batch below one; `batch` changes no module.
+    Raises BakeoffError for an unknown workload or a batch below one; `batch` does not affect the module.
     """
     workload(config, workload_name, batch)
     return AudioDecoder(config).eval()
 
 
 def initial_std(name: str, shape: tuple[int, ...]) -> float | None:
-    """A tenth of the default for the last convolution; None for other parameters.
+    """Return a tenth of the default deviation for the last convolution's weights, None for other parameters.
 
-    Its inputs grow to 4 or 5 and would saturate the tanh. With this factor the waveform's root mean square is 0.2 to
-    0.6; without it half of the samples are beyond 0.99.
+    Inputs of that convolution grow to 4 or 5 and would saturate the tanh. With this factor the waveform's root mean
+    square is 0.2 to 0.6; without it, half of the samples are above 0.99 in magnitude.
     """
     return 0.1 * (shape[1] * shape[2]) ** -0.5 if name == "decoder.conv_out.weight" else None
 
@@ -60,7 +60,7 @@ class Convolution(nn.Conv1d):
 
 
 class SnakeBeta(nn.Module):
-    """u + sin^2(u (1 + alpha)) / (exp(beta) + 1e-6), with alpha and beta for each channel."""
+    """The activation u + sin^2(u (1 + alpha)) / (exp(beta) + 1e-6), with one alpha and one beta for each channel."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -73,9 +73,9 @@ class SnakeBeta(nn.Module):
 
 
 class TimeRMS(nn.Module):
-    """Divide each channel by its root mean square over time, so that every sample depends on the whole window.
+    """Norm of each channel by its root mean square over time, so that every sample depends on the whole window.
 
-    Gain and reciprocal root are one factor for each channel, computed in fp32 or better and rounded once.
+    Gain and reciprocal root are combined into one factor for each channel, computed in fp32 or better and rounded once.
     """
 
     def __init__(self, width: int) -> None:
@@ -122,7 +122,7 @@ class Starter(nn.Module):
 
 
 class UpConvolution(nn.Module):
-    """Repeat each sample `stride` times, then convolve with 2 x stride taps; computed without repeating samples.
+    """Repetition of each sample `stride` times and a convolution with 2 x stride taps, computed without repeating.
 
     2 x stride successive repeated samples come from at most three samples. So each of the `stride` outputs of a sample
     is a convolution over three samples, whose weights are sums of the taps that meet the same sample: 2 x stride / 3
@@ -145,9 +145,9 @@ class UpConvolution(nn.Module):
 
 
 def tap_sources(stride: int) -> np.ndarray:
-    """Matrix [2 * stride taps, stride outputs * 3 samples] of the sums of taps in `UpConvolution`.
+    """Return the matrix [2 * stride taps, stride outputs * 3 samples] that sums the taps of `UpConvolution`.
 
-    An entry is 1 where the tap of that output meets the sample before, the same sample or the next one. The convolution
+    An entry is 1 if the tap of that output meets that sample (the one before, the same or the next). The convolution
     of repeated samples pads `stride` zeros on both sides and drops the first output: tap 0 of output r of a sample is
     at r + 1 - stride, counted in repeated samples from the sample's first.
     """
@@ -182,7 +182,7 @@ class Decoder(nn.Module):
         self.conv_out = Convolution(config.ch_0, config.channels, KERNEL, bias=False)
 
     def forward(self, z: Tensor) -> Tensor:
-        """[B, latent channels, latents] to [B, channels, samples]."""
+        """Decode latents [B, latent channels, latents] to a waveform [B, channels, samples]."""
         return torch.tanh(self.conv_out(self.blocks(self.starter(self.conv_in(z[:, :, None])))))[:, :, 0]
 
 

@@ -1,4 +1,4 @@
-"""The audio decoder of the OWL project (owl-vaes, Wayfarer Labs, also seen as OpenWorld Labs), without torch.
+"""Facts of the audio decoder of the OWL project (owl-vaes, Wayfarer Labs or OpenWorld Labs), without torch.
 
 The decoder half of an audio autoencoder: latents, the world model's audio latents times 0.17, become a stereo waveform
 of 44,100 samples a second in (-1, 1). One latent is one video frame, 60 a second, 735 samples at the `cod` preset. The
@@ -39,7 +39,7 @@ class Config:
     ch_max: int
     """Channels of the starter, and the maximum of all stages. A multiple of 8."""
     strides: tuple[int, ...]
-    """Upsampling factor of each up stage, last stage first; then one for the starter, which has no effect."""
+    """Upsampling factor of each up stage, last stage first, then one for the starter, which is not used."""
     latents: int = 120
     """Latents in one call of `decode`."""
 
@@ -60,7 +60,7 @@ class Config:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Channels in decode order: of the starter, then of each up stage."""
+        """Channels of the starter, then of each up stage in decode order."""
         return tuple(min(self.ch_0 * 2**stage, self.ch_max) for stage in reversed(range(len(self.strides))))
 
     @property
@@ -74,7 +74,7 @@ class Config:
 
 
 def workload(config: Config, name: str, batch: int) -> Workload:
-    """`decode`, or `decode{n}` for n latents instead of the config's number.
+    """Return the workload `decode`, or `decode{n}` for n latents instead of the config's number.
 
     Raises BakeoffError for an unknown name or a batch below one.
     """
@@ -101,8 +101,11 @@ def workload(config: Config, name: str, batch: int) -> Workload:
 
 
 def correction(config: Config, name: str, batch: int) -> Correction:
-    """Without the products with zeros that fill up the last row of a dilated convolution, which the network computes as
-    an undilated one over rows of as many samples."""
+    """Return a negative correction for the products with padding zeros in dilated convolutions.
+
+    The network computes a convolution with dilation d as an undilated one over rows of d samples, and fills up the last
+    row with zeros.
+    """
     samples = workload(config, name, batch).inputs[0].shape[-1]
     padded = 0
     for width, stride in zip(config.widths, (1, *config.up_strides), strict=True):

@@ -1,8 +1,8 @@
-"""The description of a brought model: what a worker found out by running it, as a file in its folder.
+"""The description (about.json) of a model that a user brings: what a worker found out by running it.
 
-A described folder holds `about.json` and `given.safetensors`, the tensors of every recorded call as `SET/CALL/NAME`,
-and of those of other sizes, where the model was described with sizes, as `SET/other/CALL/NAME`; a
-live module's folder holds its module beside them.
+A described folder contains `about.json` and `given.safetensors`, the tensors of every recorded call as `SET/CALL/NAME`.
+If the model was described with sizes, calls of other sizes are `SET/other/CALL/NAME`. A live module's folder contains
+the module too.
 """
 
 import hashlib
@@ -19,9 +19,9 @@ OWN_WEIGHTS = "its own weights"
 """Name of a brought model's weights in records, before their hash."""
 ABOUT, GIVEN = "about.json", "given.safetensors"
 LIVE = "live.json"
-"""The file that makes a folder a live module's."""
+"""File by which the folder of a live module is recognised."""
 LOOPS = "loops"
-"""The folder of the cache that holds what pipelines are described by."""
+"""Folder in the cache for descriptions of pipelines and of their modules."""
 SCHEMA = 4
 
 
@@ -36,17 +36,17 @@ class Source(msgspec.Struct, frozen=True):
     hash: str = ""
     """Hash of the content: the file and what it imports of its own folder, the archive, or the live module's files."""
     working_folder: str = ""
-    """Folder where the command ran, and the factory runs: paths in it are relative to that folder."""
+    """Folder in which the command ran and the factory runs, so that relative paths in the factory refer to it."""
 
     @property
     def typed(self) -> str:
-        """Text that names it in any folder: path and function, or the path."""
+        """The source as a command takes it in any folder: path and function, or the path."""
         return f"{self.place}:{self.function}" if self.function else str(self.place)
 
     @property
     def place(self) -> Path:
-        """Its file, by one name; of an object, or a module of a pipeline, whose folder lies in the cache, the folder in
-        which it was given."""
+        """Path of the file, with links in its folder resolved. For a live module that bakeoff stored in its cache: the
+        folder in which the command ran."""
         path = Path(self.path)
         if self.kind == "live" and (path.parent.name == self.hash or path.parents[1].name == LOOPS):
             return Path(self.working_folder).resolve()
@@ -54,7 +54,7 @@ class Source(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The same as records and tables have it: with ~ for the home, and of a live module that it was one."""
+        """`typed` as records and tables print it: with ~ for the home folder, and marked if it is a live module."""
         home = f"{Path.home()}/"
         typed = f"~/{self.typed.removeprefix(home)}" if self.typed.startswith(home) else self.typed
         return f"a live module in {typed}" if self.kind == "live" else typed
@@ -66,27 +66,27 @@ class InputSet(msgspec.Struct, frozen=True):
     name: str
     call: Signature
     result: Node
-    """Form of a call's result; parts that are no tensors are constants."""
+    """Structure of a call's result; parts that are not tensors are constants."""
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     work: Work
     calls: int
     """Number of calls that were given or recorded."""
     held: tuple[str, ...] = ()
-    """Inputs that have the given values in every set."""
+    """Inputs that keep their given values in every drawn set."""
     axes: tuple[DynamicAxis, ...] = ()
-    """Axes of inputs that have several sizes; (): as given alone."""
+    """Axes of inputs that have several sizes; (): the given sizes only."""
     usual: str = ""
-    """The given size in words."""
+    """The given size as tables print it, such as `x.0=8`."""
     sizes: tuple[Size, ...] = ()
     batches: tuple[Size, ...] = ()
-    """Multiples of the given batch that were asked for, named by `batch_name`."""
+    """Sizes at the requested multiples of the given batch, named by `batch_name`."""
     others: int = 0
-    """Recorded calls of other sizes; their tensors are `SET/other/CALL/NAME`."""
+    """Number of recorded calls of other sizes; their tensors are `SET/other/CALL/NAME`."""
 
 
 class About(msgspec.Struct, frozen=True):
-    """All that is known of a brought model."""
+    """All that is known about a brought model."""
 
     name: str
     preset: str
@@ -112,18 +112,18 @@ class About(msgspec.Struct, frozen=True):
     keep_fp32: tuple[str, ...] = ()
     """Parts of the module that half precision leaves in fp32."""
     buffers: tuple[str, ...] = ()
-    """Buffers that calls change, as inputs and outputs of each call."""
+    """Buffers that calls change; each is an input and an output of every call."""
     compiles: bool = False
-    """Its code calls torch.compile."""
+    """True if its code calls torch.compile."""
     mixed: bool = False
     """True if it was given with several floating dtypes."""
     denormals: str = ""
-    """Weights and activations that hold denormal numbers; "" where none does."""
+    """Text that names the weights and activations with denormal numbers; "": none."""
     schema: int = SCHEMA
 
     @property
     def hash(self) -> str:
-        """Hash of what decides the outputs: code, weights, inputs and how they are called; not of where files lie."""
+        """Hash of all that decides the outputs: code, weights, inputs and form of the calls, but not file locations."""
         facts = [
             self.name,
             self.source.kind,
@@ -148,12 +148,12 @@ class About(msgspec.Struct, frozen=True):
 
 
 def batch_name(batch: int) -> str:
-    """Return the name of the size at which axis 0 of the inputs is so many times as long as given."""
+    """Return the name of the size at which axis 0 of the inputs is `batch` times as long as given."""
     return f"batch={batch}"
 
 
 def _facts(one: InputSet) -> dict[str, object]:
-    """Return what of a set decides the outputs; its `others` count only where there are any."""
+    """Return the facts of a set that decide the outputs: all but `batches`, and `others` only if it is not 0."""
     facts: dict[str, object] = msgspec.to_builtins(msgspec.structs.replace(one, batches=()))
     if not one.others:
         del facts["others"]
@@ -161,7 +161,7 @@ def _facts(one: InputSet) -> dict[str, object]:
 
 
 def read_about(folder: Path) -> About:
-    """The description in a folder. Raises BakeoffError where there is none, or it is not one of this version's."""
+    """Read the description in a folder. Raises BakeoffError if there is none, or it is of another version."""
     try:
         return msgspec.json.decode((folder / ABOUT).read_bytes(), type=About)
     except OSError as error:

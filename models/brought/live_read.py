@@ -1,7 +1,7 @@
 """Reads a live module and its inputs from the folder that `live_write` made.
 
 The folder has `module.pickle`, the object graph; `tensors.safetensors`, each storage as one flat entry of bytes; and
-`live.json`, which says what the other file and the user's code must be. Unpickling runs code: such a folder is written
+`live.json`, the hashes that the pickle and the user's code must have. Unpickling runs code: such a folder is written
 and read by one user on one machine, and is trusted as that user's Python files are.
 """
 
@@ -33,21 +33,22 @@ GRAPH, TENSORS = "module.pickle", "tensors.safetensors"
 
 
 class Head(msgspec.Struct, frozen=True):
-    """live.json."""
+    """Contents of live.json."""
 
     graph: str
     """SHA-256 of the pickle."""
     code: dict[str, str]
-    """SHA-256 of every file of the user's own that the module imports."""
+    """SHA-256, by path, of each of the user's own files that the module imports."""
     import_folders: tuple[str, ...]
     """Folders from which these files are imported."""
 
 
 def read_live(folder: Path) -> tuple[Model, InputSets]:
-    """The module on the CPU, in the mode (training or not) that it was written in, with its facts; and its calls.
+    """Read a live module with its facts, and the calls of its input sets.
 
-    Raises BakeoffError: `not-readable` where the folder is not one of this version's or is damaged, `bad-user-code`
-    where the user's code was changed since or cannot be imported here.
+    The module is on the CPU, in the mode (training or eval) in which it was written. Raises BakeoffError with code
+    `not-readable` if the folder is damaged or of another version, and `bad-user-code` if the user's code was changed
+    since or cannot be imported.
     """
     try:
         head = msgspec.json.decode(_read(folder / LIVE), type=Head)
@@ -74,7 +75,7 @@ def read_live(folder: Path) -> tuple[Model, InputSets]:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     return hashlib.sha256(_read(path)).hexdigest()
 
 
@@ -86,9 +87,9 @@ def _read(path: Path) -> bytes:
 
 
 class _Reader(pickle.Unpickler):
-    """Unpickler of what `live_write` wrote by persistent ids, with a Python module in the place of `__main__`.
+    """Unpickler that resolves the persistent ids of `live_write`, with a new Python module in the place of `__main__`.
 
-    That module is a real one, since compilers look the globals of a function up in the module that it names.
+    It is a real module, since compilers look up a function's globals in the module that the function names.
     """
 
     def __init__(self, content: bytes, tensors: Any) -> None:
@@ -128,7 +129,7 @@ class _Reader(pickle.Unpickler):
 
 
 def new_of(kind: Any) -> Any:
-    """An object of a class without a call of its constructor."""
+    """Return an object of a class, made without calling its constructor."""
     return kind.__new__(kind)
 
 
@@ -141,7 +142,7 @@ def fill_mapping(made: OrderedDict[Any, Any], state: tuple[dict[Any, Any], dict[
 
 
 def fill_parametrized(module: nn.Module, state: tuple[dict[str, Any], tuple[str, ...]]) -> None:
-    """Put attributes into a module, some of whose tensors torch.nn.utils.parametrize computes."""
+    """Put attributes into a module, and make torch.nn.utils.parametrize compute the named tensors again."""
     attributes, names = state
     vars(module).update(attributes)
     parametrize._inject_new_class(module)
@@ -150,5 +151,5 @@ def fill_parametrized(module: nn.Module, state: tuple[dict[str, Any], tuple[str,
 
 
 def cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
-    """Return the function with a functools.lru_cache."""
+    """Return the function wrapped in a functools.lru_cache with these parameters."""
     return functools.lru_cache(**parameters)(function)

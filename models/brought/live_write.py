@@ -1,11 +1,11 @@
 """Writes a live module and its inputs to a folder, for the lab's own workers: cloudpickle and safetensors.
 
-What `__main__` or the inside of a function defines travels by value; a class or function that can be imported, and the
-globals of such a module, by its name, so that what its import does (registering operators, say) is done in the worker
-too. The same module gives the same bytes in every process, so that a sweep can be resumed.
+Definitions in `__main__` or inside a function are pickled by value. Importable classes and functions, and the globals
+of importable modules, are pickled by name, so that effects of the import (such as registering operators) occur in the
+worker too. The same module gives the same bytes in every process, so that a sweep can be resumed.
 
-What no forward pass needs is left out: hooks of the backward pass, hooks that act when weights are saved or loaded, and
-what `Module.compile()` made. Changes that a program made to classes of importable modules are not seen.
+Left out, since no forward pass needs them, are hooks of the backward pass, hooks that run when weights are saved or
+loaded, and the result of `Module.compile()`. Changes that a program made to classes of importable modules are lost.
 """
 
 import functools
@@ -41,19 +41,19 @@ from bakeoff.models.words import some_of
 
 MAIN = "__main__"
 FACTS = ("state", "keep_fp32", "buffers", "hold", "place", "tolerance_fp32")
-"""Fields of a Model that travel with its module."""
+"""Fields of a Model that are written with its module."""
 _UNNAMED = ("_parameters", "_buffers", "_modules", "__globals__", "__closure__", "__func__", "__wrapped__")
-"""Parts of objects that a path to an attribute does not show."""
+"""Attributes that paths in error messages leave out."""
 _PLAIN = str | bytes | int | float | Enum | torch.dtype
 _SHOWN, _DEEPEST, _PROTOCOL = 12, 10_000, 5
 _ADVICE = "give a function that makes the module in a file instead: bakeoff sweep mine.py:model"
 
 
 def write_live(model: Model, calls: InputSets, folder: Path) -> None:
-    """Write a module, the calls of its input sets and what is said of it to a new folder.
+    """Write a module, its facts (`FACTS`) and the calls of its input sets to a new folder.
 
-    Raises BakeoffError: `cannot-travel` naming every part that no other process can be given, such as an open file, a
-    lock or a stream, by its path; `not-writable`.
+    Raises BakeoffError: with code `cannot-travel` and the path of every part that no other process can be given, such
+    as an open file, a lock or a stream; with `not-writable` if the folder cannot be written.
     """
     content = io.BytesIO()
     writer = _Writer(content)
@@ -83,11 +83,11 @@ def write_live(model: Model, calls: InputSets, folder: Path) -> None:
 
 
 class _Globals(str):
-    """The name of a Python module, in the place of its globals."""
+    """Name of a Python module, which the pickle has in place of the module's globals."""
 
 
 class _Writer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """Pickles a graph without its storages, and collects what of it cannot travel."""
+    """Pickler of an object graph without tensor storages, which collects the parts that cannot be pickled."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=_PROTOCOL)
@@ -95,7 +95,7 @@ class _Writer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         self.definitions: dict[str, Any] = {}
         """Classes and functions of `__main__`, pickled by value."""
         self.needed: set[str] = set()
-        """Python modules that are imported where the pickle is read."""
+        """Names of the Python modules that are imported to read the pickle."""
         self._keys: dict[tuple[str, int], str] = {}
         self._sets: dict[int, tuple[int, object]] = {}
         self._paths: dict[int, str] = {}
@@ -103,7 +103,7 @@ class _Writer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         self._last: object = None
 
     def write(self, module: nn.Module, content: object) -> None:
-        """Raises BakeoffError (`cannot-travel`)."""
+        """Pickle `content`. Raises BakeoffError (`cannot-travel`) naming the parts that cannot be pickled."""
         limit = sys.getrecursionlimit()
         try:
             sys.setrecursionlimit(max(limit, _DEEPEST))  # functions of a script that call one another are nested
@@ -121,7 +121,7 @@ class _Writer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
             raise BakeoffError(text, "cannot-travel")
 
     def persistent_id(self, value: Any) -> Any:
-        """Return what the pickle holds in the place of some values; None for others, which are pickled."""
+        """Return the reference that replaces a storage, set, name or globals in the pickle; None for others."""
         kind: Any = type(value)
         if kind is str:
             return ("main",) if value == MAIN else None
@@ -137,7 +137,7 @@ class _Writer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         return None
 
     def _key(self, storage: UntypedStorage) -> str:
-        """Return the name of a storage; two that begin at one address are one."""
+        """Return the key of a storage; storages that begin at the same address share a key."""
         address = storage.data_ptr() or storage._cdata
         key = self._keys.setdefault((str(storage.device), address), str(len(self._keys)))
         if key not in self.storages or self.storages[key].nbytes() < storage.nbytes():
@@ -145,7 +145,7 @@ class _Writer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         return key
 
     def reducer_override(self, value: Any) -> Any:
-        """Return how a value is taken apart, named for what goes wrong in its parts."""
+        """Return the reduction of a value, and record the paths of its parts for error messages."""
         self._last = value
         try:
             found = self._taken_apart(value)
@@ -161,7 +161,7 @@ class _Writer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         return found
 
     def _taken_apart(self, value: Any) -> Any:
-        """Return what `__reduce_ex__` of the value would."""
+        """Return the reduction of a value, in the form that `__reduce_ex__` returns."""
         kind: Any = type(value)
         if isinstance(value, Tensor):
             return self._tensor(value)
@@ -195,7 +195,7 @@ class _Writer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         return own(value) if own else value.__reduce_ex__(_PROTOCOL)
 
     def _dynamic_function_reduce(self, func: types.FunctionType) -> Any:
-        """cloudpickle's, with the globals of `__main__` and of modules that can be imported by name."""
+        """Reduce a function as cloudpickle does, but name the globals of `__main__` and of importable modules."""
         name = str(func.__globals__.get("__name__"))
         module, globals_ = sys.modules.get(name), func.__globals__
         imported = getattr(module, "__spec__", None) and name != MAIN and vars(module) is globals_
@@ -235,14 +235,14 @@ class _Writer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         return found
 
     def _problem(self, value: Any, problem: str = "") -> Any:
-        """Note that a value cannot travel; returns what stands for it until `write` raises."""
+        """Record that a value cannot be pickled, for `write` to raise; return the reduction of a placeholder."""
         kind = type(value)
         what = problem or f"is a {kind.__module__}.{kind.__qualname__}".replace("builtins.", "")
         self._problems.append(f"{self._paths.get(id(value)) or 'the module'} {what}")
         return list, ()
 
     def _name_parts_of(self, value: Any, found: tuple[Any, ...]) -> None:
-        """Name what an object was taken apart into."""
+        """Record the paths of the parts to which an object was reduced."""
         path = self._paths.get(id(value), "")
         if isinstance(value, types.FunctionType):
             for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
@@ -252,7 +252,7 @@ class _Writer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         self.name_parts(path, parts)
 
     def name_parts(self, path: str, parts: Sequence[Any]) -> None:
-        """Name all that lies in plain containers by the keys that lead there."""
+        """Record the path of every object in plain containers, made of the keys that lead to it."""
         waiting, seen = [(path, part) for part in reversed(parts)], set()
         while waiting:
             path, part = waiting.pop()
@@ -272,9 +272,9 @@ def _join(path: str, name: str) -> str:
 
 
 def _user_files(needed: set[str]) -> dict[Path, Path]:
-    """Files of the user's own that are imported for these Python modules, each with the folder it is imported from.
+    """Return the user's own files that these Python modules import, each with the folder that it is imported from.
 
-    Installed packages, the standard library and bakeoff itself are not among them.
+    Installed packages, the standard library and bakeoff itself are left out.
     """
     found: dict[Path, Path] = {}
     pending, seen = sorted(needed), {MAIN}

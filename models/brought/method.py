@@ -1,4 +1,4 @@
-"""Modules around a user's module: one of its methods, or its own buffers as inputs and outputs."""
+"""Wrappers of a user's module: one calls another method of it, one takes and returns its buffers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from bakeoff.models.errors import BakeoffError
 
 
 class MethodOf(nn.Module):
-    """Calls one method of a module: `MethodOf(vae, "decode")(z)` is `vae.decode(z)`."""
+    """A module that calls one method of another: `MethodOf(vae, "decode")(z)` is `vae.decode(z)`."""
 
     def __init__(self, module: nn.Module, method: str) -> None:
         super().__init__()
@@ -23,10 +23,10 @@ class MethodOf(nn.Module):
 
 
 class WithBuffers(nn.Module):
-    """Calls a module on buffers that are arguments, by their names, and returns what they are afterwards too.
+    """A module that calls another with buffers from keyword arguments, and also returns the buffers after the call.
 
-    What a call writes into a buffer goes into a copy of the argument. Beside a dict of results each has an entry of its
-    name; any other result becomes a pair with their dict.
+    The call writes into copies of the arguments. If the result is a dict, each buffer becomes an entry of it by name;
+    any other result becomes the pair (result, dict of buffers).
     """
 
     def __init__(self, module: nn.Module, names: Sequence[str]) -> None:
@@ -43,10 +43,10 @@ class WithBuffers(nn.Module):
 def with_buffers(
     module: nn.Module, names: Sequence[str], sets: InputSets, state: Mapping[str, str]
 ) -> tuple[nn.Module, InputSets, dict[str, str]]:
-    """The module with the named buffers as arguments, the calls with their present values, and the state with them.
+    """Return the module with the named buffers as arguments, and its calls and state extended by these buffers.
 
-    Raises BakeoffError where there is no such buffer, or a call puts another tensor in its place instead of writing
-    into it.
+    Each call gets the buffers' present values. Raises BakeoffError if a buffer does not exist, or if a call replaces it
+    by another tensor instead of writing into it.
     """
     if not names:
         return module, sets, dict(state)

@@ -1,4 +1,4 @@
-"""Description that a factory returns when it has more to say than a module and its inputs."""
+"""`Model`, which a user's factory returns to state more than a module and its inputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,23 +19,24 @@ class Model:
     module: Any
     """A torch.nn.Module in the state that is to be measured: weights loaded, `eval()` called."""
     inputs: Any = None
-    """A dict (keyword arguments), a tuple or list (positional ones), or one tensor. None where `sets` are given."""
+    """A dict (keyword arguments), a tuple or list (positional ones), or one tensor. None if `sets` are given."""
     sets: Mapping[str, Any] = field(default_factory=dict)
     """Several named sets of inputs, each as `inputs` is; each becomes a workload."""
     more: Sequence[Any] = ()
-    """Further calls' inputs, each as `inputs` is, with the same shapes: half of all calls are for judging, the rest for
-    calibration. Where there is one call alone, others are drawn from its values."""
+    """Inputs of further calls, each as `inputs` is, with the same shapes. Half of all calls are for judging, the others
+    for calibration. If there is only one call, more are drawn from its values."""
     state: Mapping[str, str] = field(default_factory=dict)
-    """Output name to the name of the input that it becomes in the next call."""
+    """Name of the input that an output becomes in the next call, by the output's name."""
     keep_fp32: tuple[str, ...] = ()
     """Inputs that half-precision variants get in fp32, such as a timestep that is the argument of a sine; and parts of
-    the module that they leave in fp32, by name or path: `norm`, `blocks.0.table`. A name of both is the input's."""
+    the module that they leave in fp32, by name or path: `norm`, `blocks.0.table`. A name of both means the
+    input."""
     buffers: tuple[str, ...] = ()
     """Buffers that a call writes into, such as a cache: each becomes an input and an output, which the next call gets.
     """
     hold: tuple[str, ...] = ()
-    """Inputs whose values no other set may change, such as positions or offsets. Those of other inputs are drawn again
-    from the values that were given."""
+    """Inputs that keep their given values in all drawn sets, such as positions or offsets. Values of other inputs are
+    drawn anew from the given ones."""
     place: str = ""
     """Path of the module in your pipeline, such as `unet`, or of its method, such as `vae.decode`: `bakeoff.apply` puts
     an exported variant there."""
@@ -43,8 +44,10 @@ class Model:
     """Relative L2 that an fp32 implementation may have; None: derived from eager's own error."""
 
     def calls(self, what: str) -> dict[str, list[Call]]:
-        """The calls of each input set. Raises BakeoffError, about `what` gives them, where there are none, or a set is
-        given in two ways."""
+        """Return the calls of each input set.
+
+        Raises BakeoffError, with a message that begins with `what`, if there are none or they are given in two ways.
+        """
         problem = ""
         if self.sets and self.inputs is not None:
             problem = "both inputs and sets are given; give one of them"
@@ -62,7 +65,7 @@ class Model:
 
 
 def call_of(value: Any) -> Call:
-    """Return the arguments of what a user gives as inputs."""
+    """Return a user's inputs (a mapping, a sequence or one value) as positional and keyword arguments."""
     if isinstance(value, Mapping):
         return (), {str(name): part for name, part in value.items()}
     return (tuple(value) if isinstance(value, tuple | list) else (value,)), {}

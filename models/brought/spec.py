@@ -1,4 +1,4 @@
-"""A brought model as a component: everything follows from its description."""
+"""Makes a brought model's component from its description."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,11 +15,11 @@ class Config:
     content: str
     """Hash of its code, weights and inputs (`About.hash`)."""
     source: str
-    """The file and function, or the file, that it came from: models of two files are two, whatever they are called."""
+    """File (and function) that the model came from, so that models of two files differ even under one name."""
 
 
 def component_of(folder: Path) -> Component:
-    """Return the component that a folder describes. Raises BakeoffError where the folder holds no description."""
+    """Return the component that a folder describes. Raises BakeoffError if it has no description."""
     about = read_about(folder)
     names, shown = tuple(one.name for one in about.sets), about.source.shown
     return Component(
@@ -56,7 +56,7 @@ def component_of(folder: Path) -> Component:
 
 
 def _workload(about: About, name: str, batch: int) -> Workload:
-    """Raises BakeoffError for an unknown name, or for a batch that the model was not described with."""
+    """Return an input set as a workload. Raises BakeoffError for an unknown name or a batch that was not described."""
     one = about.input_set(name)
     usual = Workload(
         name,
@@ -81,7 +81,7 @@ def _workload(about: About, name: str, batch: int) -> Workload:
 
 
 def _stream(about: About, name: str) -> Stream | None:
-    """Return the stream of a set whose outputs become inputs of its next call."""
+    """Return the stream of an input set whose outputs become inputs of its next call; None if it carries no state."""
     one = about.input_set(name)
     inputs, outputs = ({spec.name for spec in specs} for specs in (one.inputs, one.outputs))
     carried = {output: to for output, to in about.state.items() if output in outputs and to in inputs}

@@ -18,16 +18,16 @@ from bakeoff.models.tables import FixedTable
 
 
 def build(config: Config, workload_name: str, batch: int = 1) -> nn.Module:
-    """The decoder in eval mode and fp32; its forward takes z and returns a tuple of the picture.
+    """Return the decoder in eval mode and fp32; its forward takes z and returns the picture in a tuple.
 
-    Raises BakeoffError for an unknown workload or a batch below one; `batch` changes no module.
+    Raises BakeoffError for an unknown workload or a batch below one; `batch` does not affect the module.
     """
     workload(config, workload_name, batch)
     return ImageDecoder(config).eval()
 
 
 def bicubic_matrix(size_in: int, size_out: int) -> np.ndarray:
-    """The matrix [size_out, size_in] that resizes one axis; a row contains the four weights of one output sample.
+    """Return the matrix [size_out, size_in] that resizes one axis; a row has the four weights of an output sample.
 
     Cubic convolution with coefficient -0.75, half-pixel centres, edge samples clamped, no antialiasing: what
     `F.interpolate(mode="bicubic", align_corners=False)` computes.
@@ -50,7 +50,7 @@ def _cubic(distance: np.ndarray) -> np.ndarray:
 
 
 class BicubicUp(nn.Module):
-    """Double height and width by two products with one matrix; the same result as `F.interpolate`.
+    """Bicubic upsampling by two, as two products with one matrix; the result is that of `F.interpolate`.
 
     It takes a tenth to half of `F.interpolate`'s time on a CPU, and needs no resize layer, which TensorRT lacks in
     bf16. The weights are -9, 67, 225 and -27 over 256, exact in half precision; only the weight 283 of the two clamped
@@ -68,12 +68,12 @@ class BicubicUp(nn.Module):
 
 
 class GroupScale(nn.Module):
-    """Divide by the standard deviation of a group; unlike in a standard group norm the mean is not subtracted.
+    """Division by the standard deviation of a group of channels; unlike a group norm, it does not subtract the mean.
 
-    E[u^2] - E[u]^2 would cancel, so the variance is the sum of two: that of each channel about its own mean, and that
-    of the channels' means about the group's mean (Chan, Golub and LeVeque 1979). Reducing single channels works in any
-    memory layout. A reshape to groups does not work in channels-last; it took half of the time of a compiled call. Gain
-    and deviation are one factor for each channel, computed in fp32 or better and rounded once.
+    E[u^2] - E[u]^2 would lose digits, so the variance is the sum of two: that of each channel about its own mean, and
+    that of the channels' means about the group's mean (Chan, Golub and LeVeque 1979). Reducing single channels works in
+    any memory layout. A reshape to groups does not work in channels-last; it took half of the time of a compiled call.
+    Gain and deviation are one factor for each channel, computed in fp32 or better and rounded once.
     """
 
     def __init__(self, width: int, groups: int) -> None:
@@ -202,7 +202,7 @@ class Decoder(nn.Module):
         self.conv_out = nn.Conv2d(config.ch_0, config.channels, 3, padding=1, bias=False)
 
     def forward(self, z: Tensor) -> Tensor:
-        """[B, latent channels, latent side, latent side] to [B, channels, height, width]."""
+        """Decode latents [B, latent channels, latent side, latent side] to pictures [B, channels, height, width]."""
         u = self.conv_in(z) + torch.cat([z] * self.copies, 1)
         u = u + self.starter(u)
         for stage, shortcut in zip(self.blocks, self.shortcuts, strict=True):

@@ -1,4 +1,4 @@
-"""The image decoder of the OWL project (owl-vaes, Wayfarer Labs, also seen as OpenWorld Labs), without torch.
+"""Facts of the image decoder of the OWL project (owl-vaes, Wayfarer Labs or OpenWorld Labs), without torch.
 
 The decoder half of a deep-compression convolutional autoencoder: a square latent z, the world model's video latent
 times 0.13, becomes a picture. Training pictures are in -1 to 1; the output is not clamped. Each picture is decoded
@@ -70,7 +70,7 @@ class Config:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Channels in decode order: of the starter, then of each up stage."""
+        """Channels of the starter, then of each up stage in decode order."""
         stages = range(len(self.decoder_blocks_per_stage))
         return tuple(min(self.ch_0 * 2**stage, self.ch_max) for stage in reversed(stages))
 
@@ -95,7 +95,7 @@ class Config:
 
 
 def workload(config: Config, name: str, batch: int) -> Workload:
-    """Raises BakeoffError for an unknown name or a batch below one."""
+    """Return the workload of this name. Raises BakeoffError for an unknown name or a batch below one."""
     if name not in WORKLOADS:
         raise BakeoffError(
             f"image has no workload '{name}'{meant(name, WORKLOADS)}; it has {', '.join(WORKLOADS)}",

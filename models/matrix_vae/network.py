@@ -3,7 +3,8 @@
 Between layers a tensor is [B, T, C, H, W], so that it becomes pictures [B * T, C, H, W] without a copy. A causal
 convolution is one conv2d over the channels of three successive frames: it does the same products as a conv3d, with one
 accumulation, and is several times as fast as ATen's fp32 conv3d on a CPU. Caches are [B, C, 2, H, W]. Each causal layer
-takes its cache from the iterator `old` and appends the new one to the list `new`, in the order of `spec.layers`.
+takes its cache from the iterator `old` and appends the new one to the list `new`, in the order of
+`spec.causal_layers`.
 """
 
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ class StreamingDecoder(nn.Module):
         self.decoder = Decoder(config, first)
 
     def forward(self, z: Tensor, *caches: Tensor) -> tuple[Tensor, ...]:
-        """Latents [B, n, 16, h, w] and all caches to video in [-1, 1], in fp32 or better, and all new caches."""
+        """Decode latents [B, n, 16, h, w] with all caches to video in [-1, 1], fp32 or better, and all new caches."""
         new: list[Tensor] = []
         video = self.decoder(self.conv2(z), iter(caches), new)
         return _fp32_or_better(video).clamp(-1, 1), *new
@@ -65,7 +66,7 @@ class Decoder(nn.Module):
 
 
 class LatentMap(nn.Module):
-    """Undo the normalisation of latents, then a 1x1x1 convolution; one convolution with weights folded in fp32."""
+    """Denormalisation of latents and a 1x1x1 convolution, as one convolution with weights folded in fp32."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -82,9 +83,9 @@ class LatentMap(nn.Module):
 
 
 class CausalConvolution(nn.Module):
-    """Kernel (3, side, side): an output frame depends on its input frame and the two before it.
+    """Convolution with kernel (3, side, side): an output frame depends on its input frame and the two before it.
 
-    The cache holds the two input frames before the first of this call.
+    The cache contains the two input frames before the first of this call.
     """
 
     def __init__(self, inputs: int, outputs: int, side: int = 3) -> None:
@@ -124,7 +125,7 @@ class RMSNorm(nn.Module):
 
 
 class NormedConvolutions(nn.ModuleDict):
-    """One or more of: norm, SiLU, causal convolution. Names are those of the published checkpoints."""
+    """A sequence of norms, each with a SiLU, and causal convolutions. Names are those of the published checkpoints."""
 
     def forward(self, x: Tensor, old: Iterator[Tensor], new: list[Tensor]) -> Tensor:
         for layer in self.values():
@@ -167,7 +168,7 @@ class Shortcut(nn.Module):
 
 
 class Attention(nn.Module):
-    """Self-attention within each frame, with one head of all channels; its input is added."""
+    """Self-attention within each frame, with one head of all channels; the input is added to the result."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -186,7 +187,7 @@ class Attention(nn.Module):
 
 
 class Upsample(nn.Module):
-    """Doubles height and width and, with `doubles_time`, the frames, except the first frame of a stream."""
+    """Upsampling by two of height and width and, with `doubles_time`, of the frames, except the first of a stream."""
 
     def __init__(self, width: int, doubles_time: bool, first: bool) -> None:
         super().__init__()
@@ -207,10 +208,10 @@ class Upsample(nn.Module):
 
 
 def _fp32_or_better(x: Tensor) -> Tensor:
-    """`x` in fp32; fp64 stays fp64."""
+    """Return `x` in fp32; fp64 stays fp64."""
     return x if x.dtype == torch.float64 else x.to(torch.float32)
 
 
 def _frames(pictures: Tensor, like: Tensor) -> Tensor:
-    """[B * T, C, H, W] as [B, T, C, H, W], with the B and T of `like`."""
+    """Return pictures [B * T, C, H, W] as [B, T, C, H, W], with the B and T of `like`."""
     return pictures.view(*like.shape[:2], *pictures.shape[1:])

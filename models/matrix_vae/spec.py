@@ -1,4 +1,4 @@
-"""The streaming video decoder of Matrix-Game-2 (Skywork AI), without torch.
+"""Facts of the streaming video decoder of Matrix-Game-2 (Skywork AI), without torch.
 
 It is the decoder of the Wan 2.1 VAE in the causal form of Self-Forcing: three-dimensional convolutions over the present
 frame and the two before it, so that a stream is decoded a few latent frames at a time. The cache of a convolution is
@@ -90,12 +90,12 @@ class Config:
 
     @property
     def space_factor(self) -> int:
-        """Height and width of the video in those of the latents."""
+        """Factor from height and width of the latents to those of the video."""
         return int(2 ** len(self.temporal_upsample))
 
     @property
     def time_factor(self) -> int:
-        """Video frames of a latent frame, except the first of a stream."""
+        """Video frames per latent frame; the first latent frame of a stream gives one."""
         return int(2 ** sum(self.temporal_upsample))
 
 
@@ -107,7 +107,8 @@ class CausalLayer:
     scale: int
     """Height and width, in latent pixels."""
     frames: int
-    """Output frames for one latent frame in a stream; a time_conv makes one of twice the channels, split into two."""
+    """Output frames for one latent frame in a stream; a time_conv makes one of twice the channels,
+    which is split into two."""
     doubles_time: bool = False
     """Whether this is a time_conv, over time alone, which is skipped for the first latent frame of a stream."""
 
@@ -129,15 +130,18 @@ def causal_layers(config: Config) -> tuple[CausalLayer, ...]:
 
 
 def correction(config: Config, name: str, batch: int) -> Correction:
-    """The network computes a time_conv as a product with its three frames side by side; it is a convolution over time,
-    which Winograd's transform can compute with fewer multiplications."""
+    """Return the flops of all time_convs as convolution flops.
+
+    The network computes a time_conv as a product with its three frames side by side, but it is a convolution over time,
+    which Winograd's transform can compute with fewer multiplications.
+    """
     pixels = batch * config.latent_height * config.latent_width * (0 if name == "prime" else latent_frames(name))
     kernels = ((2 * 3 * one.inputs * 2 * one.inputs, one) for one in causal_layers(config) if one.doubles_time)
     return Correction(convolution_flops=sum(flops * one.frames * one.scale**2 * pixels for flops, one in kernels))
 
 
 def latent_frames(name: str) -> int:
-    """Number of latent frames that a call decodes. Raises BakeoffError for an unknown workload."""
+    """Return the number of latent frames that a call decodes. Raises BakeoffError for an unknown workload."""
     if name == "prime":
         return 1
     steady = _STEADY.fullmatch(name)
@@ -151,7 +155,7 @@ def latent_frames(name: str) -> int:
 
 
 def workload(config: Config, name: str, batch: int) -> Workload:
-    """`prime` or `steady{n}`: inputs are z and all caches, outputs the video and all caches.
+    """Return the workload `prime` or `steady{n}`: inputs are z and all caches, outputs the video and all caches.
 
     Raises BakeoffError for an unknown name.
     """

@@ -32,7 +32,7 @@ class ActionInputs(NamedTuple):
     keyboard: Tensor
     """[B, 20, keys]"""
     cosines: Tensor
-    """[3, 8], as `rotary.interleave` makes them."""
+    """[3, 8], as `interleave` makes them."""
     signed_sines: Tensor
 
 
@@ -43,7 +43,7 @@ def windows(rows: Tensor) -> Tensor:
 
 
 def append(history: Mapping[str, Tensor], name: str, new: Tensor) -> Tensor:
-    """Keys or values of the history and of the block, [..., F, D]; a first block has no history."""
+    """Return keys or values [..., F, D] of the history, if there is one, followed by the block's `new` ones."""
     return torch.cat((history[name], new), -2) if name in history else new
 
 
@@ -83,7 +83,7 @@ class ActionModule(nn.Module):
     def forward(
         self, u: Tensor, actions: ActionInputs, history: Mapping[str, Tensor], new: dict[str, Tensor]
     ) -> Tensor:
-        """Tokens u [B, 3, P, d] with the attention to mouse and keyboard added.
+        """Return tokens u [B, 3, P, d] with the attention to mouse and keyboard added.
 
         The block's keys and values are put in `new` under the names of the history.
         """
@@ -144,7 +144,7 @@ class RMSNorm(nn.Module):
 
 
 def modulate(u: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-    """Layer norm without learned gains, then a scale and a shift of each frame."""
+    """Apply a layer norm without learned gains, then each frame's scale and shift."""
     return functional.layer_norm(u, u.shape[-1:], eps=EPSILON) * (1 + scale) + shift
 
 
@@ -152,10 +152,10 @@ _THETA, _ACTION_THETA = 10000.0, 256.0
 
 
 class Positions(NamedTuple):
-    """The inputs of a pass that tell where in the stream its block is, in the order of `forward`, all fp32."""
+    """Inputs of a pass that encode its block's position in the stream, in the order of `forward`, all fp32."""
 
     time_cos: Tensor
-    """[3, time_pairs]: of each latent frame of the block."""
+    """[3, time_pairs], one row for each latent frame of the block."""
     time_sin: Tensor
     action_cos: Tensor
     """[3, 4], of the rotary embedding in action modules, which has frequencies of its own."""
@@ -180,13 +180,13 @@ def positions(config: Config, first_latent_frame: int) -> Positions:
 
 
 def frequencies(pairs: int, theta: float = _THETA) -> np.ndarray:
-    """Angle of each pair at position 1, in radians: theta^(-i / pairs)."""
+    """Return the angle of each pair at position 1, in radians: theta^(-i / pairs)."""
     found: np.ndarray = theta ** (-np.arange(pairs) / pairs)
     return found
 
 
 def space_angles(config: Config) -> np.ndarray:
-    """Angles [P, 2 space_pairs] of the tokens of a latent frame in row-major order: of the row, then of the column."""
+    """Return the angles [P, 2 space_pairs] of a latent frame's tokens, in row-major order: row, then column angles."""
     rows, columns = config.patches
     by_axis = frequencies(config.space_pairs)
     row, column = (axis.reshape(-1) for axis in np.mgrid[:rows, :columns])
@@ -194,12 +194,12 @@ def space_angles(config: Config) -> np.ndarray:
 
 
 def interleave(cosines: Tensor, sines: Tensor) -> tuple[Tensor, Tensor]:
-    """Tables [..., pairs] as [..., 2 pairs] for `rotate`: each cosine twice, each sine negated and as it is."""
+    """Return tables [..., pairs] as [..., 2 pairs] for `rotate`: each cosine twice; each sine negated, then as is."""
     return torch.stack((cosines, cosines), -1).flatten(-2), torch.stack((-sines, sines), -1).flatten(-2)
 
 
 def rotate(heads: Tensor, cosines: Tensor, signed_sines: Tensor) -> Tensor:
-    """Rotate adjacent pairs of the first channels of [..., T, D], as many as the tables [..., T, C] have, in fp32.
+    """Rotate adjacent pairs of the first C channels of [..., T, D] by tables [..., T, C], in fp32 or better.
 
     The pairs are swapped by slices and a stack, which every converter supports.
     """

@@ -5,7 +5,7 @@ modulates them is [B, 3, 1, d], so that it broadcasts without a copy. Parameter 
 published checkpoints (tests/golden/keys); all workloads have all parameters, whether they read them or not.
 
 Precision: timesteps, positions and rotations are fp32 whatever dtype the module is cast to, and fp64 after `.double()`.
-The timestep's sinusoid, fp64 upstream, is as exact in fp32 as fp32 holds it.
+The timestep's sinusoid, fp64 upstream, is computed here to the accuracy of fp32.
 """
 
 from collections.abc import Mapping
@@ -43,16 +43,16 @@ __all__ = ["WorldModel", "build", "initial_std", "positions"]
 
 
 def build(config: Config, workload_name: str, batch: int = 1) -> nn.Module:
-    """The world model for one workload, in eval mode and fp32; its forward takes the workload's inputs by position.
+    """Return the world model for one workload, in eval mode and fp32; forward takes the workload's inputs by position.
 
-    Raises BakeoffError for an unknown workload or a batch below one; `batch` changes no module.
+    Raises BakeoffError for an unknown workload or a batch below one; `batch` does not affect the module.
     """
     workload(config, workload_name, batch)
     return WorldModel(config, workload_name).eval()
 
 
 def initial_std(name: str, _shape: tuple[int, ...]) -> float | None:
-    """0.5 for modulations, None for other parameters.
+    """Return the standard deviation 0.5 for modulations, None for other parameters.
 
     A modulation is added to shifts, scales and gates of about 0.2. In preset `cpu` other values of the history's
     `self_v` change the flow of a denoising step by 16 % (relative L2), and by 8 % with modulations near zero.
@@ -66,7 +66,7 @@ class Shared(NamedTuple):
     modulation: Tensor
     """[B, 3, 6, d]: shift, scale and gate of self-attention, then of the feed-forward layers."""
     cosines: Tensor
-    """[3 P, D], as `rotary.interleave` makes them."""
+    """[3 P, D], as `interleave` makes them."""
     signed_sines: Tensor
     actions: ActionInputs
 
@@ -84,7 +84,7 @@ class Attention(nn.Module):
         self.norm_k = RMSNorm(dim)
 
     def queries(self, u: Tensor) -> Tensor:
-        """[B, ..., d] to [B, H, T, D], as keys and values."""
+        """Return queries [B, H, T, D] of tokens [B, ..., d]; keys and values have the same shapes."""
         return self._split(self.norm_q(self.q(u)))
 
     def keys(self, u: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ class Attention(nn.Module):
         return self._split(self.v(u))
 
     def attend(self, u: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return the projected attention, in the shape of the tokens `u` that have asked."""
+        """Return the projected attention, in the shape of `u`, the tokens of the queries."""
         attended = functional.scaled_dot_product_attention(q, k, v)
         projected: Tensor = self.o(attended.transpose(1, 2).reshape(u.shape))
         return projected
@@ -117,7 +117,7 @@ class Block(nn.Module):
     def forward(
         self, u: Tensor, shared: Shared, given: Mapping[str, Tensor], new: dict[str, Tensor], stops_at_keys: bool
     ) -> Tensor:
-        """Tokens u [B, 3, P, d] after this layer; u itself with `stops_at_keys`.
+        """Return tokens u [B, 3, P, d] after this layer; with `stops_at_keys`, u itself.
 
         `given` has the layer's keys and values of the image and the history, by the workload's names without the layer.
         Keys and values of this block are put in `new` under the names of the history.
@@ -150,7 +150,7 @@ class PatchEmbedding(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.dim))
 
     def forward(self, latents: Tensor) -> Tensor:
-        """[B, C, 3, h, w] to tokens [B, 3, P, d]."""
+        """Embed latents [B, C, 3, h, w] as tokens [B, 3, P, d]."""
         pictures = latents.transpose(1, 2).flatten(0, 1)
         patches = pictures.unflatten(-1, (-1, PATCH)).unflatten(-3, (-1, PATCH))  # [3 B, C, rows, 2, columns, 2]
         patches = patches.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
@@ -166,7 +166,7 @@ class Head(nn.Module):
         self.head = nn.Linear(config.dim, LATENT_CHANNELS * PATCH**2)
 
     def forward(self, u: Tensor, time: Tensor) -> Tensor:
-        """Tokens [B, 3, P, d] and the embedded timestep [B, 3, d] to the flow [B, 16, 3, h, w]."""
+        """Map tokens [B, 3, P, d] and the embedded timestep [B, 3, d] to the flow [B, 16, 3, h, w]."""
         shift, scale = (self.modulation[:, None] + time[:, :, None]).chunk(2, 2)
         # a token's outputs are in the order row in the patch, column in the patch, channel
         pixels = self.head(modulate(u, shift, scale)).flatten(0, 1).unflatten(-1, (PATCH, PATCH, LATENT_CHANNELS))
@@ -205,7 +205,7 @@ class Sinusoid(nn.Module):
         self.fine = FixedTable(frequencies - coarse)
 
     def forward(self, t: Tensor) -> Tensor:
-        """[B, 3] to [B, 3, width]."""
+        """Map timesteps [B, 3] to [B, 3, width]."""
         t = t[..., None]
         whole = t.floor()
         large, rest = whole * self.coarse(), (t - whole) * self.coarse() + t * self.fine()
@@ -240,7 +240,7 @@ class WorldModel(nn.Module):
         self.space_sines = FixedTable(np.sin(angles))
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Inputs and outputs in the order of `spec.workload`."""
+        """Compute the workload; inputs and outputs are in the order of `spec.workload`."""
         given = dict(zip(self.inputs, tensors, strict=True))
         if self.opens:
             return self._open(given["visual"])
@@ -268,7 +268,7 @@ class WorldModel(nn.Module):
         return tuple(one.contiguous() for one in found)
 
     def _embed_time(self, t: Tensor, dtype: torch.dtype) -> Tensor:
-        """[B, 3] to [B, 3, d]."""
+        """Embed timesteps [B, 3] as [B, 3, d]."""
         embedded: Tensor = self.time_embedding(self.sinusoid(t).to(dtype))
         return embedded
 
@@ -289,7 +289,7 @@ class WorldModel(nn.Module):
 
 
 def _spread(time: Tensor, space: Tensor) -> Tensor:
-    """Tables of the frames [3, m] and of the tokens of a frame [P, n] as one of all tokens [3 P, m + n]."""
+    """Combine a table of the frames [3, m] and one of a frame's tokens [P, n] into one of all tokens [3 P, m + n]."""
     frames, tokens = len(time), len(space)
     parts = (time[:, None].expand(-1, tokens, -1), space[None].expand(frames, -1, -1))
     return torch.cat(parts, -1).flatten(0, 1)

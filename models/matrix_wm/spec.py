@@ -1,4 +1,4 @@
-"""The world model of Matrix-Game-2 (Skywork AI), without torch.
+"""Facts of the world model of Matrix-Game-2 (Skywork AI), without torch.
 
 It is the image-to-video transformer of Wan 2.1, distilled by Self-Forcing into three or four denoising steps, with
 attention to a player's mouse and keyboard in its first layers. A block is 3 latent frames, 12 video frames (9 in the
@@ -41,7 +41,7 @@ LATENT_CHANNELS = 16
 CONDITION_CHANNELS = 20
 """Four of a mask that is 1 in the first frame of a stream, and 16 of the encoded start image."""
 ROWS_PER_FRAME = 4
-"""Action rows, one for each video frame, of a latent frame."""
+"""Action rows of a latent frame: one for each of its video frames."""
 ROWS_SEEN = 12
 """Action rows that a latent frame sees: those before its own."""
 ACTION_ROWS = ROWS_SEEN + (FRAMES_PER_BLOCK - 1) * ROWS_PER_FRAME
@@ -51,7 +51,7 @@ ACTION_PAIRS = 4
 MAX_BLOCKS = 341
 """Blocks of one session: the published rotary table has 1024 latent frames."""
 TRAINING_STEPS = 1000
-"""Noise levels of the schedule; a step of the sampler is one of 1..1000."""
+"""Number of noise levels in training; each step of the sampler is one of 1..1000."""
 _SUMMARIES = {
     "open": "keys and values of the start image, once a session",
     "denoise0": "one denoising step of the first block, which has no history",
@@ -68,7 +68,7 @@ class Config:
     n_layers: int
     ffn_dim: int
     action_layers: int
-    """The first layers, which have an action module; fewer than all."""
+    """Number of layers, from the first, that have an action module; fewer than all."""
     keyboard_dim: int
     mouse_dim: Literal[0, 2] = 2
     """0: the model has no mouse input."""
@@ -136,7 +136,7 @@ class Config:
 
     @property
     def space_pairs(self) -> int:
-        """Rotated pairs of a head for the row, and as many for the column."""
+        """Rotated pairs of a head for the row; the column has as many."""
         return self.head_dim // 2 // 3
 
     @property
@@ -160,12 +160,12 @@ def sigmas(config: Config) -> tuple[float, ...]:
 
 
 def timesteps(config: Config) -> tuple[float, ...]:
-    """The input `t` of each denoising step: 1000, 908.84 and 713.98 for the published steps. A context pass has 0."""
+    """Return `t` of each denoising step: 1000, 908.84 and 713.98 for the published steps. A context pass has 0."""
     return tuple(TRAINING_STEPS * sigma for sigma in sigmas(config))
 
 
 def action_rows(first_latent_frame: int) -> tuple[int, ...]:
-    """The 20 action rows of a block: from 12 before the first row of its first latent frame; before row 0 is row 0.
+    """Return the numbers of a block's 20 action rows, from 12 rows before its first frame; negative ones become 0.
 
     Row n is the action of video frame n. The newest row that a latent frame f sees is 4 f - 1. Raises BakeoffError for
     a negative frame.
@@ -176,7 +176,7 @@ def action_rows(first_latent_frame: int) -> tuple[int, ...]:
 
 
 def require_frame(first_latent_frame: int) -> None:
-    """Raises BakeoffError unless a block that begins with this latent frame is within the rotary table."""
+    """Raise BakeoffError unless a block that begins with this latent frame is within the rotary table."""
     limit = MAX_BLOCKS * FRAMES_PER_BLOCK
     if not 0 <= first_latent_frame <= limit - FRAMES_PER_BLOCK:
         raise BakeoffError(
@@ -255,8 +255,11 @@ def _latents(name: str, config: Config, batch: int, channels: int = LATENT_CHANN
 
 
 def _block(config: Config, batch: int, drawn_timesteps: tuple[float, ...]) -> tuple[TensorSpec, ...]:
-    """The inputs of a pass over a block. A variant that is right for small timesteps alone would pass a check with
-    t below 1, so `t` is drawn from those that a rollout has."""
+    """Return the inputs of a pass over a block.
+
+    `t` is drawn from the timesteps of a rollout, since a variant that is right for small timesteps only would pass a
+    check with t below 1.
+    """
     mouse = (TensorSpec("mouse", (batch, ACTION_ROWS, config.mouse_dim)),) if config.mouse_dim else ()
     return (
         _latents("x", config, batch),
@@ -278,7 +281,7 @@ def _cross(config: Config, batch: int, layers: int) -> tuple[TensorSpec, ...]:
 
 
 def _history(config: Config, batch: int, layers: int) -> tuple[TensorSpec, ...]:
-    """Keys and values of the first `layers` layers: of self-attention, then, where there are actions, of these."""
+    """Return keys and values of `layers` layers: of self-attention, then of mouse and keyboard if a layer has them."""
     tokens = config.tokens_per_frame
     shapes = {
         "self": (batch, config.n_heads, config.history * tokens, config.head_dim),

@@ -1,8 +1,8 @@
-"""The pipelines that can be run, in the order reports print them. No torch is imported here.
+"""The table of pipelines that can be run, in the order reports print them, and its look-up; without torch.
 
-To add one: a subclass of Pipeline (pipeline.py) in a folder here, as toy/loop.py, the shortest; its facts (names,
-presets, options) in a `spec.py` beside it that imports no torch; a line in the table below. One of your own needs
-neither table nor `spec.py`: `bakeoff pipeline mine.py:Loop` (docs/pipelines.md).
+To add one, write a subclass of Pipeline (pipeline.py) in a folder here (toy/loop.py is the shortest example), write
+its facts (names, presets, options) in a `spec.py` beside it that imports no torch, and add a line to the table below.
+A user's own pipeline needs neither table nor `spec.py`: `bakeoff pipeline mine.py:Loop` (docs/pipelines.md).
 """
 
 import re
@@ -15,7 +15,7 @@ from bakeoff.models.pipelines.pipeline import Pipeline
 from bakeoff.models.pipelines.single import PREFIX, single
 
 USUAL = "Loop"
-"""The class that a file of one pipeline has: the pipeline is named by the file alone."""
+"""Class name of a file's main pipeline, which is named by the file alone."""
 _TABLE = {
     "owl": "bakeoff.models.pipelines.owl.spec:Owl",
     "matrix": "bakeoff.models.pipelines.matrix.spec:Matrix",
@@ -28,7 +28,7 @@ def pipeline_names() -> tuple[str, ...]:
 
 
 def pipeline_modules(reference: str) -> tuple[str, ...]:
-    """Names of the modules that hold the pipeline's facts and its loop."""
+    """Return the names of the modules with the pipeline's facts and its loop."""
     if reference.startswith(PREFIX):
         return (single.__module__,)
     facts = _TABLE.get(reference, reference).partition(":")[0]
@@ -37,10 +37,11 @@ def pipeline_modules(reference: str) -> tuple[str, ...]:
 
 
 def resolve_pipeline(reference: str) -> type[Pipeline]:
-    """The pipeline that `reference` names: a name in the table, whose facts need no torch, a user's own FILE.py:CLASS
-    or package.module:CLASS, or with `call-` before a component, the loop of one call of it (single.py).
+    """Return the class of the pipeline that `reference` names; those of the table need no torch and lack methods.
 
-    Raises BakeoffError when the name is unknown, the module cannot be imported, or the attribute is not a Pipeline.
+    `reference` is a name in the table, a user's own FILE.py:CLASS or package.module:CLASS, or `call-` and a component
+    for the loop of one call of it (single.py). Raises BakeoffError if the name is unknown, the module cannot be
+    imported, or the attribute is not a Pipeline.
     """
     if reference.startswith(PREFIX):
         return single(reference.removeprefix(PREFIX))
@@ -49,7 +50,7 @@ def resolve_pipeline(reference: str) -> type[Pipeline]:
 
 
 def load_pipeline(reference: str) -> type[Pipeline]:
-    """The same with its methods; needs torch. To be called in workers only."""
+    """Return the pipeline's class with its methods; needs torch, so call it in workers only."""
     facts = resolve_pipeline(reference)
     found: Any = look_up(facts.code, {}, Pipeline, "mine.py:Loop") if facts.code else facts
     return _checked(reference, found)

@@ -1,7 +1,8 @@
-"""A pipeline: a loop in Python around networks that a mix of variants fills, and what is known of it without torch.
+"""`Pipeline`, the base class of loops around networks, and `Loop`, the description of one without torch.
 
-`Pipeline` is what its author subclasses. `Loop` is the description of one with its preset and options applied, made by
-running its first units once (bakeoff/worker/pipeline/describe.py); the parent process plans and reports from it alone.
+Authors subclass `Pipeline`; a mix of variants fills its slots. `Loop` describes a pipeline with its preset and options
+applied. It is made by running the first units once (bakeoff/worker/pipeline/describe.py), and the parent process plans
+and reports from it alone.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from bakeoff.models.types import Scalar
 
 UnitName = Literal["frame", "block", "call"]
 OPENING = -1
-"""In place of a unit's number, where a session is opened."""
+"""Stands for the opening of a session in place of a unit's number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class NoOptions:
 
 @dataclass(frozen=True, slots=True)
 class BuiltIn:
-    """A component of this lab in a slot."""
+    """A component of this lab that fills a slot."""
 
     component: str
     """Name in the table of components, or package.module:SPEC."""
@@ -34,7 +35,7 @@ class BuiltIn:
 
 
 class Pipeline:
-    """One loop: units (frames, blocks) made one after the other, each from a state to the next one.
+    """Base class of a loop that makes units (frames, blocks) in turn; each takes a state and returns the next one.
 
     An object is one preset with its options. State is a tree (dicts, lists, tuples) of tensors, and all that passes
     from one unit to the next: units must not keep anything elsewhere. `run.SLOT` calls the module of a slot, or the
@@ -42,26 +43,26 @@ class Pipeline:
     """
 
     name: ClassVar[str] = ""
-    """In mixes and tables; "": that of the file, as in `mine`, or `mine.Other` where its class is not called Loop."""
+    """Name in mixes and tables; "": that of the file, as in `mine`, or `mine.Other` if the class is not called Loop."""
     summary: ClassVar[str] = ""
     credit: ClassVar[str] = ""
     unit_name: ClassVar[UnitName] = "frame"
     rate: ClassVar[float] = 0.0
-    """Video frames a second that the model was made for; 0 where it delivers none."""
+    """Video frames a second that the model was made for; 0 if it delivers none."""
     max_units: ClassVar[int | None] = None
     """Units after which a session must be opened anew (the end of a position table); None: no limit."""
     filling: ClassVar[int] = 0
-    """Units of a session before its windows are full and its cost is final."""
+    """Number of units until a session's windows are full and its cost is final."""
     Options: ClassVar[type] = NoOptions
-    """A frozen dataclass of numbers, text, truths and Literals, which raises BakeoffError with code bad-option."""
+    """Frozen dataclass of numbers, text, booleans and Literals; raises BakeoffError (`bad-option`) for wrong values."""
     presets: ClassVar[Mapping[str, str]] = {"default": ""}
-    """Name to what tables print beside it when it is not the published size."""
+    """Names of the presets, each with a note for tables, or "" if it is the published size."""
     default_preset: ClassVar[Mapping[str, str]] = {}
-    """Device to preset; without an entry the first one."""
+    """Default preset by device; the first preset for a device without an entry."""
     signals: ClassVar[Mapping[str, Signal]] = {}
     """Outputs that are pictures or audio: they are also compared by PSNR or SNR."""
     code: ClassVar[str] = ""
-    """package.module:Class of the subclass that has the methods, where this one is only its facts, without torch."""
+    """package.module:Class of the subclass with the methods, if this class has only the facts, without torch."""
 
     def __init_subclass__(cls) -> None:
         # neither is that of the class above it, whose loop may be another one
@@ -71,35 +72,35 @@ class Pipeline:
         self.preset, self.options = preset, options
 
     def modules(self) -> Mapping[str, Any]:
-        """Slot to the module that fills it: a torch.nn.Module in the state that is to be measured, or a BuiltIn."""
+        """Return the module of each slot: a torch.nn.Module in the state that is to be measured, or a BuiltIn."""
         raise NotImplementedError
 
     def frames(self, unit: int) -> int:
-        """Video frames that unit `unit` of a session delivers."""
+        """Return the number of video frames that unit `unit` of a session delivers."""
         return 1
 
     def given(self, unit: int, draw: Any) -> Any:
-        """Return what comes from outside of the loop in a unit, or in its opening: noise, actions, conditions.
+        """Return the external inputs of a unit, or of the opening of a session: noise, actions, conditions.
 
-        It is made before the unit's time begins. `draw(name, shape, kind)` gives the same values in every mix.
+        They are made before the unit's time begins. `draw(name, shape, kind)` gives the same values in every mix.
         """
         return {}
 
     def start(self, given: Any, run: Any) -> Any:
-        """Return the state that a session starts with."""
+        """Return the state with which a session starts."""
         return {}
 
     def step(self, state: Any, given: Any, run: Any) -> tuple[Any, Mapping[str, Any]]:
-        """One unit: (its new state, its outputs by name)."""
+        """Run one unit; return its new state, and its outputs by name."""
         raise NotImplementedError
 
     def sizes(self) -> Mapping[str, int]:
-        """Facts to state beside every number, such as the number of denoising steps."""
+        """Return facts to print beside every number, such as the number of denoising steps."""
         return {}
 
     @classmethod
     def preset_of(cls, name: str, device: str) -> str:
-        """Return the preset of this name, or the device's. Raises BakeoffError if there is none."""
+        """Return the preset's name, the device's default for "". Raises BakeoffError for an unknown name."""
         name = name or cls.default_preset.get(device, "") or next(iter(cls.presets))
         if name not in cls.presets:
             text = f"pipeline {cls.name} has no preset '{name}'{meant(name, cls.presets)}"
@@ -108,13 +109,13 @@ class Pipeline:
 
     @classmethod
     def options_of(cls, given: Mapping[str, OptionValue]) -> Any:
-        """The options from names and values. Raises BakeoffError for an unknown one, or a value of another type."""
+        """Return the options from names and values. Raises BakeoffError for an unknown name or a wrong type."""
         return options_of(Owner(cls.name, cls.Options), given)
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A pipeline as an owner of options."""
+    """Name and options dataclass of a pipeline, as `options_of` takes them."""
 
     name: str
     options: type
@@ -130,7 +131,7 @@ class Slot:
     preset: str
     batch: int = 1
     users: bool = False
-    """A module of the pipeline's author: it is called as itself, not by the names of a workload's tensors."""
+    """True for a module of the pipeline's author: it is called with its own arguments, not with named tensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +160,9 @@ class Unit:
 
     calls: tuple[Call, ...]
     phases: tuple[str, ...]
-    """In order; one without calls is glue that has a phase of its own."""
+    """Phases in order; one without calls is glue that has a phase of its own."""
     frames: int = 0
-    """Video frames that it delivers."""
+    """Number of video frames that the unit delivers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,40 +171,40 @@ class Output:
 
     name: str
     slots: tuple[str, ...]
-    """Slots that had a part in it: their fp32 tolerance and their classes of quantisation set its limit."""
+    """Slots that contributed to the value: their fp32 tolerances and kinds of quantisation set its error limit."""
     signal: Signal = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A tensor of the state that slides: it lies in one buffer, which all programs that take it read."""
+    """A sliding window of the state, in one buffer that all programs with this input read."""
 
     state: str
     readers: tuple[tuple[str, str, str], ...]
-    """Slot, program and input."""
+    """(slot, program, input) of each reader."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Outputs of a program that is called once a unit, and its own inputs that they become in the next one."""
+    """A program that is called once a unit, with its outputs that become its own inputs in the next unit."""
 
     slot: str
     program: str
     inputs: dict[str, str]
-    """Inputs by output."""
+    """The input that each output becomes, by output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A pipeline with its preset and options applied: all that its first units say of it."""
+    """A pipeline with its preset and options applied, as described by running its first units."""
 
     name: str
     summary: str
     preset: str
     label: str
-    """Name of the preset."""
+    """What tables print beside the preset; "" for the published size."""
     options: dict[str, OptionValue]
-    """All, in their order."""
+    """All options, in the order of their declaration."""
     changed: dict[str, OptionValue]
     """Options that differ from the defaults."""
     unit: UnitName
@@ -211,24 +212,24 @@ class Loop:
     opened: Unit
     """The opening of a session."""
     opening: tuple[Unit, ...]
-    """The first units of a session, where they call other programs than a steady one."""
+    """The first units of a session, if they call other programs than a steady unit."""
     steady: Unit
     """Every later unit."""
     filling: int
     max_units: int | None
     state: dict[str, tuple[str, ...]]
-    """Path of each tensor that units change to the slots that had a part in it."""
+    """Slots that contributed to each tensor of the state that units change, by the tensor's path."""
     outputs: tuple[Output, ...]
     windows: tuple[Window, ...] = ()
     carried: tuple[Carried, ...] = ()
     kept: tuple[tuple[str, str], ...] = ()
-    """Slot and program whose outputs are read after its next call."""
+    """(slot, program) of each program whose outputs are still read after its next call."""
     rate: float = 0.0
     sizes: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    """Facts that a user should know of it, each in a sentence."""
+    """Facts that a user should know, each in a sentence."""
     reference: str = ""
-    """Name as it is typed."""
+    """Reference to the pipeline as it is typed."""
 
     @property
     def typed(self) -> str:
@@ -239,7 +240,7 @@ class Loop:
 
     @property
     def presets(self) -> Mapping[str, str]:
-        """Slot to the preset of its component."""
+        """Preset of each slot's component, by slot."""
         return {slot.name: slot.preset for slot in self.slots}
 
     @property
@@ -265,20 +266,20 @@ class Loop:
         raise BakeoffError(text, "unknown-name")
 
     def of(self, unit: int) -> Unit:
-        """Return unit `unit` of a session, from 0; its opening for OPENING."""
+        """Return unit `unit` of a session, counted from 0; for OPENING, the session's opening."""
         if unit == OPENING:
             return self.opened
         return self.opening[unit] if unit < len(self.opening) else self.steady
 
     def calls(self) -> Mapping[tuple[str, str], int]:
-        """(slot, program) to its number of calls in a steady unit."""
+        """Return the number of calls of each (slot, program) in a steady unit."""
         found: dict[tuple[str, str], int] = {}
         for call in self.steady.calls:
             found[call.slot, call.program] = found.get((call.slot, call.program), 0) + 1
         return found
 
     def phase_calls(self) -> Mapping[str, int]:
-        """Phase to its number of calls in a steady unit; a phase of glue alone has none."""
+        """Return the number of calls in each phase of a steady unit; 0 for a phase of glue alone."""
         found = dict.fromkeys(self.steady.phases, 0)
         for call in self.steady.calls:
             found[call.phase] += 1

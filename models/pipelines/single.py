@@ -1,4 +1,4 @@
-"""A loop of one call of one program, so that a component can be looked at as a pipeline is: unit by unit, in phases.
+"""A pipeline that calls one program of a component, to inspect the component as a pipeline: by unit and phase.
 
 Its inputs are drawn once a session and stay the same; state that the program returns is not carried on.
 """
@@ -22,7 +22,7 @@ class SingleOptions:
 
 
 class Single(Pipeline):
-    """Calls the workload on the same inputs in each unit."""
+    """A loop that calls one workload on the same inputs in each unit."""
 
     unit_name = "call"
     Options = SingleOptions
@@ -39,7 +39,7 @@ class Single(Pipeline):
         self.workload: Workload = self.component.workload(config, options.workload, 1)
 
     def loop(self) -> Loop:
-        """Return the description, for which nothing needs to run."""
+        """Return the description of the loop; nothing needs to run for it."""
         name, reference = self.component.name, self.reference
         call = Call("call", name, self.workload.name)
         return Loop(
@@ -76,7 +76,10 @@ class Single(Pipeline):
 
 
 def single(reference: str) -> type[Single]:
-    """The pipeline of one component, by its name or package.module:SPEC. Raises BakeoffError for an unknown one."""
+    """Return the pipeline class of a component, given by its name or package.module:SPEC.
+
+    Raises BakeoffError for an unknown component.
+    """
     component = resolve_component(reference)
     facts = {
         "name": f"{PREFIX}{component.name}",

@@ -59,5 +59,5 @@ class Toy(nn.Module):
 
 
 def build(config: Config, workload: str, _batch: int = 1) -> nn.Module:
-    """Return the toy for one workload, in eval mode and fp32; `_batch` changes no module."""
+    """Return the toy for one workload, in eval mode and fp32; `_batch` does not affect it."""
     return Toy(config, workload).eval()

@@ -30,7 +30,7 @@ class Config:
 
 
 def workload(config: Config, name: str, batch: int) -> Workload:
-    """Raises BakeoffError for an unknown name."""
+    """Return the workload of this name. Raises BakeoffError for an unknown name."""
     width, length = config.width, config.length
     io: tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
     if name == "world":
@@ -68,7 +68,7 @@ def workload(config: Config, name: str, batch: int) -> Workload:
 
 
 def stream(_config: Config, name: str) -> Stream | None:
-    """`stream` passes its cache from call to call, zeros in the first; the other workloads share no state."""
+    """Return the stream of `stream`, whose cache begins as zeros and passes from call to call; None for the others."""
     if name != "stream":
         return None
     return Stream((name,), (Carry(name, "cache.00", name, "cache.00"),), zeros=("cache.00",))

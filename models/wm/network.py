@@ -24,16 +24,16 @@ from bakeoff.models.wm.spec import Config, Window, read_window, workload
 
 
 def build(config: Config, workload_name: str, batch: int = 1) -> nn.Module:
-    """The world model for one workload, in eval mode and fp32; its forward takes the workload's inputs by position.
+    """Return the world model for one workload, in eval mode and fp32; forward takes the workload's inputs by position.
 
-    Raises BakeoffError for an unknown workload or a batch below one; `batch` changes no module.
+    Raises BakeoffError for an unknown workload or a batch below one; `batch` does not affect the module.
     """
     workload(config, workload_name, batch)
     return WorldModel(config, read_window(config, workload_name)).eval()
 
 
 def initial_std(name: str, _shape: tuple[int, ...]) -> float | None:
-    """1 for the position table, None for other parameters: its rows are embeddings, so fan_in does not apply."""
+    """Return deviation 1 for the position table, whose rows are embeddings without a fan_in; None for the others."""
     return 1.0 if name == "pos_enc.p" else None
 
 
@@ -41,8 +41,8 @@ def rotate_context(config: Config, keys: Tensor) -> Tensor:
     """Rotate cached keys [..., C * M, D] of C frames for the denoising steps of the next frame (`step-prepared`).
 
     Every angle depends on the window's length, so this is done again after a frame has been appended, but not in each
-    step. The result is bit-equal to the rotation inside `step`. Raises BakeoffError when the keys are not of whole
-    frames, or of more frames than the window holds.
+    step. The result is bit-equal to the rotation inside `step`. Raises BakeoffError if the keys are not of whole
+    frames, or of more frames than the window has.
     """
     cached, rest = divmod(keys.shape[-2], config.tokens_per_frame)
     if rest or not 1 <= cached < config.n_frames or keys.shape[-1] != config.head_dim:
@@ -60,7 +60,7 @@ def rotate_context(config: Config, keys: Tensor) -> Tensor:
 
 
 def sinusoid_frequencies(width: int) -> np.ndarray:
-    """The `width` / 2 frequencies of a sinusoid, in radians per unit: from 1000 to 1000 / 300, evenly in logarithm."""
+    """Return the `width` / 2 frequencies of a sinusoid, in radians per unit: log-spaced from 1000 to 1000 / 300."""
     half = width // 2
     frequencies: np.ndarray = 1000.0 * np.exp(-np.arange(half) * np.log(300.0) / (half - 1))
     return frequencies
@@ -72,7 +72,7 @@ def rotary_frequencies(head_dim: int) -> np.ndarray:
 
 
 def rotary_tables(config: Config, frames: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cosines and signed sines [frames * M, D/2] of a window; each angle occurs twice, for two adjacent channels.
+    """Return cosines and signed sines [frames * M, D/2] of a window; each angle occurs in two adjacent channels.
 
     The first half of a row is the frame's angles, the second half the token's. Positions are not integers: they are
     evenly spaced from -1 to 1, or -1 on an axis with one position. So a frame has different angles in a longer window.
@@ -109,9 +109,9 @@ class SharedInputs(NamedTuple):
     sines: Tensor
     """Signed sines, in the same layout as `cosines`."""
     mask: Tensor | None
-    """Added to the attention scores [T, T]: minus infinity where the key's frame is later than the query's."""
+    """Added to the attention scores [T, T]: minus infinity if the key's frame is later than the query's."""
     keys_rotated: bool
-    """The cached keys are rotated already."""
+    """Whether the cached keys are rotated already."""
 
 
 class MLP(nn.Module):
@@ -149,7 +149,7 @@ class TimestepEmbedding(nn.Module):
 
 
 class MouseEmbedding(nn.Module):
-    """A motion m as its symmetric logarithm sign(m) log(1 + |m|): the direction, and a sinusoid of the length."""
+    """Embedding of a mouse motion m: of the direction of sign(m) log(1 + |m|), and of a sinusoid of its length."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -264,7 +264,7 @@ def _check_frequencies(
     """Load hook: refuse a checkpoint made with other frequencies, and replace rounded frequencies by exact ones.
 
     Frequencies are equal if they agree within 1e-5 (relative) with the exact ones, or with these rounded to bf16 or
-    fp16. Raises BakeoffError when they differ.
+    fp16. Raises BakeoffError if they differ.
     """
     key = f"{prefix}freqs"
     found = state_dict.get(key)
@@ -293,9 +293,9 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, u: Tensor, shared: SharedInputs, cache: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Attention of u [B, N, M, d] to itself and to `cache`: keys and values [B, H, C * M, D], or nothing.
+        """Compute attention of u [B, N, M, d] to itself and to `cache`: keys and values [B, H, C * M, D], or nothing.
 
-        Returns the result [B, N, M, d], and the keys (before rotation) and values of the new frames [B, H, N * M, D].
+        Return the result [B, N, M, d], and the keys (before rotation) and values of the new frames [B, H, N * M, D].
         """
         q, k, v = self._split(self.qkv(u), 3)
         q, k = self.qk_norm(q, k)
@@ -310,13 +310,13 @@ class Attention(nn.Module):
         return self.out(attended.transpose(1, 2).reshape(u.shape)), k, v
 
     def keys_values(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys before rotation and values of u, [B, H, N * M, D]; queries are not computed."""
+        """Return keys (before rotation) and values of u, [B, H, N * M, D]; queries are not computed."""
         width = u.shape[-1]
         k, v = self._split(functional.linear(u, self.qkv.weight[width:], self.qkv.bias[width:]), 2)
         return self.qk_norm.k_norm(k), v
 
     def _split(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
-        """[B, N, M, parts * d] to `parts` of [B, H, N * M, D]."""
+        """Split [B, N, M, parts * d] into `parts` tensors [B, H, N * M, D]."""
         by_head = projected.unflatten(-1, (parts, self.heads, -1)).flatten(1, 2)
         split: tuple[Tensor, ...] = by_head.permute(2, 0, 3, 1, 4).unbind(0)
         return split
@@ -357,9 +357,9 @@ class Transformer(nn.Module):
     def forward(
         self, u: Tensor, shared: SharedInputs, cache: Sequence[Tensor], fills_cache: bool
     ) -> tuple[Tensor, ...]:
-        """Return the last block's output alone; with `fills_cache` k and v of each layer instead.
+        """Return the last block's output in a tuple; with `fills_cache`, k and v of each layer instead.
 
-        To fill a cache the last block computes its keys and values only.
+        To fill a cache, the last block computes its keys and values only.
         """
         last = len(self.blocks) - 1
         skipped: list[Tensor] = []
@@ -415,7 +415,7 @@ class WorldModel(nn.Module):
     def forward(
         self, x: Tensor, audio: Tensor, t: Tensor, mouse: Tensor, btn: Tensor, *cache: Tensor
     ) -> tuple[Tensor, ...]:
-        """Inputs and outputs in the order of `spec.workload`; `cache` is k and v of layer 0, k and v of layer 1, ..."""
+        """Compute the workload, in its order of inputs and outputs; `cache` is k and v of layer 0, of layer 1, ..."""
         dtype = x.dtype
         condition = functional.silu(self.control_embed(mouse, btn, dtype) + self.t_embed(t, dtype))
         video_tokens = self.proj_in(x.flatten(3).transpose(2, 3))
@@ -437,6 +437,6 @@ class WorldModel(nn.Module):
 
 
 def adapt_config(config: Config, keys: Collection[str]) -> Config:
-    """`config` with the backbone that these keys of a checkpoint show: `uvit` if there are long skips, else `dit`."""
+    """Return `config` with the backbone of a checkpoint with these keys: `uvit` if there are long skips, else `dit`."""
     skips = any(key.startswith("transformer.skip_projs.") for key in keys)
     return replace(config, backbone="uvit" if skips else "dit")

@@ -1,4 +1,4 @@
-"""The audio-video world model of the OWL project (owl-wms, Wayfarer Labs, also seen as OpenWorld Labs), without torch.
+"""Facts of the audio-video world model of the OWL project (owl-wms, Wayfarer Labs or OpenWorld Labs), without torch.
 
 A diffusion-forcing rectified-flow transformer over video latents, audio latents and a player's mouse and buttons. A
 frame is `tokens_per_frame` tokens: one for each latent pixel in row-major order, then one for audio. Every frame has
@@ -8,7 +8,7 @@ frame's velocity z - d.
 Source: branch `profiling` of owl-wms (June 2025), model `game_rft_audio`, `configs/av.yml` for preset `1b`; the same
 file before 13 June 2025 for `200m`.
 
-Workloads that see earlier frames take the keys and values of these frames, of each layer [batch, heads, frames *
+Workloads that see earlier frames take the keys and values of these frames for each layer: [batch, heads, frames *
 tokens, head_dim], oldest frame first. Keys are stored after the QK norm and before the rotary embedding: a key's angle
 depends on the number of frames in the window, so the key is rotated in each step (`step`), or once a frame by
 `network.rotate_context` (`step-prepared`).
@@ -44,9 +44,9 @@ class Config:
     tokens_per_frame: int
     n_buttons: int
     n_frames: int
-    """Length of the window: frames in the position table; a step sees one fewer from the cache."""
+    """Length of the window: frames in the position table. A step takes one frame fewer from the cache."""
     causal: bool = False
-    """Within one call a frame attends only to itself and to earlier frames. No published preset sets it."""
+    """Whether a frame attends only to itself and earlier frames of the same call. No published preset sets it."""
     backbone: Literal["dit", "uvit"] = "dit"
     """`dit`: blocks in sequence. `uvit`: also long skips from the first half of the blocks to the second."""
     control_dim: int = 512
@@ -115,12 +115,12 @@ class Window:
 
     @property
     def keys_rotated(self) -> bool:
-        """The cached keys are rotated already."""
+        """Whether the cached keys are rotated already."""
         return self.kind == "step-prepared"
 
     @property
     def fills_cache(self) -> bool:
-        """The outputs are the new frames' keys and values, and there is no prediction: the last layer stops at them."""
+        """Whether the outputs are the new frames' keys and values, at which the last layer stops, and no prediction."""
         return self.kind in ("context", "append")
 
     @property
@@ -131,7 +131,7 @@ class Window:
 def read_window(config: Config, name: str) -> Window:
     """Read a workload's name, which may end in a number of frames: those cached (`step4`) or computed (`full3`).
 
-    Raises BakeoffError for an unknown name, or more frames than the window holds.
+    Raises BakeoffError for an unknown name, or more frames than the window has.
     """
     match = _NAME.fullmatch(name)
     if match is None:
@@ -162,7 +162,7 @@ def workload_names(config: Config) -> tuple[str, ...]:
 def workload(config: Config, name: str, batch: int) -> Workload:
     """Return the workload of this name; guidance is the same workload with twice the batch.
 
-    Raises BakeoffError for a batch below one, an unknown name, or more frames than the window holds.
+    Raises BakeoffError for a batch below one, an unknown name, or more frames than the window has.
     """
     if batch < 1:
         raise BakeoffError(f"wm workload '{name}': batch is {batch}; it must be at least 1", code="bad-option")
@@ -272,7 +272,7 @@ _PRESET_TINY = Config(
 )
 
 _PRESET_TINY_DECODED = replace(_PRESET_TINY, channels=16, audio_channels=8)
-"""With latents that `image:tiny` and `audio:tiny` can decode; those of `tiny` are fixed by its golden files."""
+"""`tiny` with latents that `image:tiny` and `audio:tiny` can decode; those of `tiny` are fixed by its golden files."""
 
 SPEC = Component(
     name="wm",

@@ -26,14 +26,14 @@ from bakeoff.models.pipelines.tensors import pixels, wide
 
 State = dict[str, Any]
 CONDITION_FRAMES = 12
-"""Latent frames of the image condition that are drawn; every later frame has the last one's. The encoder's answer to a
-picture that is followed by zeros stays the same once the picture has left its receptive field."""
+"""Number of latent frames whose image condition is drawn; later frames repeat the last one's. The encoder's output for
+a picture followed by zeros stays the same once the picture has left its receptive field."""
 MASK_CHANNELS = 4
 POSITIONS = ("time_cos", "time_sin", "action_cos", "action_sin")
 
 
 class Matrix(spec.Matrix):
-    """State: keys and values of the history and of the picture's tokens, the decoder's caches, and timesteps."""
+    """The loop. Its state: keys and values of the history and of the picture, the decoder's caches, and timesteps."""
 
     def __init__(self, preset: str, options: spec.Options) -> None:
         super().__init__(preset, options)
@@ -102,7 +102,7 @@ class Matrix(spec.Matrix):
         return {"cross": state["cross"], "history": history, "t": state["t"], **decoded}, {"x0": x0, "video": video}
 
     def _denoised(self, known: State, t: list[Tensor], run: Any, program: str) -> Tensor:
-        """Return the clean latents of a block, in passes with noise added in between."""
+        """Return the clean latents of a block, denoised in passes with noise added in between."""
         x = x0 = known["noise"]
         for step, (sigma, timestep) in enumerate(zip(sigmas(self.config), timesteps(self.config), strict=True)):
             with run.phase("denoise", step=step, timestep=round(timestep, 2)):
@@ -125,8 +125,7 @@ def _is_cache(name: str) -> bool:
 
 
 def _condition(unit: int, draw: Any, shape: tuple[int, ...]) -> Tensor:
-    """The condition of a block [1, 20, 3, h, w]: a mask that is 1 in the first frame of a stream, and the image's
-    latents."""
+    """Return a block's condition [1, 20, 3, h, w]: a mask, 1 in a stream's first frame, and the image's latents."""
     batch, channels, frames, height, width = shape
     found = []
     for frame in range(FRAMES_PER_BLOCK * unit, FRAMES_PER_BLOCK * unit + frames):
@@ -138,16 +137,16 @@ def _condition(unit: int, draw: Any, shape: tuple[int, ...]) -> Tensor:
 
 
 def _clean(x: Tensor, flow: Tensor, sigma: float) -> Tensor:
-    """Return the clean latents that a flow predicts, x - sigma * flow: computed in fp64, in the dtype of x.
+    """Return the clean latents x - sigma * flow that a flow predicts, computed in fp64, in the dtype of x.
 
-    `_convert_flow_pred_to_x0` of upstream's `utils/wan_wrapper.py`.
+    As `_convert_flow_pred_to_x0` of upstream's `utils/wan_wrapper.py`.
     """
     return (x.double() - sigma * flow.double()).to(x.dtype)
 
 
 def _renoised(latents: Tensor, noise: Tensor, sigma: float) -> Tensor:
-    """Clean latents at noise level sigma: mixed in at least fp32, in the dtype of the latents.
+    """Return clean latents noised to level sigma, mixed in at least fp32, in the dtype of the latents.
 
-    `add_noise` of upstream's `utils/scheduler.py`.
+    As `add_noise` of upstream's `utils/scheduler.py`.
     """
     return ((1 - sigma) * wide(latents) + sigma * wide(noise)).to(latents.dtype)

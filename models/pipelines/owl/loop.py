@@ -22,7 +22,7 @@ Latents = tuple[Tensor, Tensor]
 
 
 class Owl(spec.Owl):
-    """State: keys and values of the last F - 1 frames by layer, the window of audio latents, and noise levels."""
+    """The loop. Its state: keys and values of the last F - 1 frames, the window of audio latents, and noise levels."""
 
     def __init__(self, preset: str, options: spec.Options) -> None:
         super().__init__(preset, options)
@@ -108,7 +108,7 @@ class Owl(spec.Owl):
         }
 
     def _velocity(self, run: Any, inputs: State) -> Latents:
-        """Return the step's prediction, guided: u + scale * (c - u), with c under controls and u free of them."""
+        """Return the step's velocity; with guidance u + scale * (c - u), c predicted with controls and u without."""
         call, scale = getattr(run.wm, f"step{self.cached}"), self.options.guidance_scale
         found = call(**inputs)
         video, audio = found["video"], found["audio"]
@@ -122,7 +122,7 @@ class Owl(spec.Owl):
         return video, audio
 
     def _noised(self, latents: Latents, noise: Any) -> Latents:
-        """Latents at the noise level of the cache; `zlerp` upstream."""
+        """Return the latents at the noise level of the cache (`zlerp` upstream)."""
         level, (x, audio) = self.options.noise_prev, latents
         if not level:
             return latents
@@ -137,7 +137,7 @@ class Owl(spec.Owl):
 
 
 def _level(like: Tensor, batch: int, frames: int, level: float) -> Tensor:
-    """Input `t` [B, F]: the same noise level for all frames, at least fp32, on the device of `like`."""
+    """Return input `t` [B, F]: the same noise level for all frames, at least fp32, on the device of `like`."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     return torch.full((batch, frames), level, dtype=dtype, device=like.device)
 
@@ -152,10 +152,10 @@ def _guided(controlled: Latents, free: Latents, scale: float) -> Latents:
 
 
 def _audio_latents(audio: Tensor) -> Tensor:
-    """Audio latents [B, n, A] as inputs of the audio decoder [1, A, n]."""
+    """Return audio latents [B, n, A] as inputs of the audio decoder [1, A, n]."""
     return (wide(audio[:1]) * AUDIO_SCALE).transpose(1, 2)
 
 
 def _present(image: Tensor, samples: Tensor) -> Latents:
-    """A picture [1, 3, H, W] in -1 to 1 as bytes on the host, and its samples there as fp32."""
+    """Return a picture [1, 3, H, W] in -1 to 1 as bytes, and the samples as fp32, both on the host."""
     return pixels(image), samples.to("cpu", torch.float32)

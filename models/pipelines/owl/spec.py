@@ -1,7 +1,7 @@
 """The facts of the OWL world model's loop, without torch: one picture and its sound in a unit.
 
 A session opens with the keys and values of a history of F - 1 frames, noised to `noise_prev`. For a frame, noise is
-denoised in some steps against this cache, the result is noised to `noise_prev` again and appended to the cache, and
+denoised in several steps against this cache, the result is noised to `noise_prev` again and appended to the cache, and
 the latents are decoded; the audio decoder takes a window of latents, of which the last one's samples are kept. The
 history is random latents: with them the times are valid and the pictures are noise.
 
@@ -21,7 +21,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Pipeline
 
 IMAGE_SCALE, AUDIO_SCALE = 0.13, 0.17
-"""Latents of the decoders in those of the world model."""
+"""Factors from the world model's latents to those of the image and audio decoders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Options:
     sampler: Literal["uniform", "euler3"] = "uniform"
     """Noise levels of the steps: in equal steps, or these shifted by 3 towards noise (SD3's Euler)."""
     schedule: str = ""
-    """Noise levels that are typed, as 1:0.25:0, in place of `steps` and `sampler`."""
+    """Noise levels, such as 1:0.25:0, in place of `steps` and `sampler`; "": none."""
     noise_prev: float = 0.2
     """Noise level of frames in the cache; 0: clean."""
     guidance: Literal["off", "batched", "shared"] = "off"
@@ -63,7 +63,7 @@ COMPONENTS: Mapping[str, Mapping[str, str]] = {
     "200m": {"wm": "200m", "image": "cpu", "audio": "cpu"},
     "tiny": {"wm": "tiny-decoded", "image": "tiny", "audio": "tiny"},
 }
-"""Preset to those of its components."""
+"""Presets of the components, by preset of the pipeline."""
 
 
 class Owl(Pipeline):
@@ -81,7 +81,7 @@ class Owl(Pipeline):
 
 
 def noise_levels(options: Options, usual_steps: int) -> tuple[float, ...]:
-    """Levels from 1 to 0, one more than denoising steps."""
+    """Return the noise levels from 1 to 0, one more than denoising steps."""
     if options.schedule:
         return read_schedule(options.schedule)
     return {"uniform": uniform, "euler3": euler3}[options.sampler](options.steps or usual_steps)
@@ -91,17 +91,17 @@ SHIFT = 3.0
 
 
 def uniform(steps: int) -> tuple[float, ...]:
-    """Levels 1 to 0 in equal steps: the sampler of the weights of June 2025 (owl-wms, branch `profiling`)."""
+    """Return levels 1 to 0 in equal steps: the sampler of the weights of June 2025 (owl-wms, branch `profiling`)."""
     return tuple(1 - step / steps for step in range(steps + 1))
 
 
 def euler3(steps: int) -> tuple[float, ...]:
-    """The levels of `uniform`, shifted by 3 towards noise: diffusers' FlowMatchEulerDiscreteScheduler(shift=3)."""
+    """Return levels of `uniform` shifted by 3 towards noise: diffusers' FlowMatchEulerDiscreteScheduler(shift=3)."""
     return tuple(SHIFT * level / (1 + (SHIFT - 1) * level) for level in uniform(steps))
 
 
 def read_schedule(text: str) -> tuple[float, ...]:
-    """Levels that are typed as `1:0.25:0`. Raises BakeoffError unless they fall from 1 to 0."""
+    """Parse levels typed as `1:0.25:0`. Raises BakeoffError unless they fall from 1 to 0."""
     try:
         levels = tuple(float(part) for part in text.split(":"))
     except ValueError:

@@ -13,7 +13,7 @@ from bakeoff.models.toy.spec import SPEC
 
 
 class Toy(spec.Toy):
-    """State: two windows of the world, the cache of the stream, and noise levels."""
+    """The loops. Their state: two windows of the world, the cache of the stream, and noise levels."""
 
     def modules(self) -> dict[str, BuiltIn]:
         if self.preset == "spin":
@@ -74,13 +74,13 @@ class Toy(spec.Toy):
 
 
 def _latent(x: Tensor) -> Tensor:
-    """x [1, T, C] as a latent frame [1, 1, C, T, T] with equal columns."""
+    """Return x [1, T, C] as a latent frame [1, 1, C, T, T] with equal columns."""
     column = x.transpose(1, 2)[:, None, :, :, None]
     return column.expand(*column.shape[:-1], x.shape[1]).contiguous()
 
 
 def _spin(milliseconds: float) -> None:
-    """Keep the host busy for this time."""
+    """Keep the host busy for this many milliseconds."""
     end = time.perf_counter_ns() + round(milliseconds * 1e6)
     while time.perf_counter_ns() < end:
         pass

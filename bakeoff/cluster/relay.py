@@ -81,7 +81,8 @@ def named(nodes: Sequence[dict]) -> dict[str, dict]:  # type: ignore[type-arg]
 def _batches(descriptor: int) -> Iterator[list[bytes]]:
     rest = b""
     while True:
-        select.select([descriptor], [], [])
+        if not select.select([descriptor], [], [], _PAUSE_S)[0]:
+            continue  # Ray's cancelling sets a flag that is looked at between two calls only
         data = os.read(descriptor, 1 << 20)
         if not data:
             return

@@ -205,7 +205,7 @@ def test_cuda_without_a_gpu(lab: Lab) -> None:
     ("arguments", "says"),
     [
         (["frobnicate"], "'frobnicate'"),
-        (["sweep"], "'component'"),
+        (["sweep"], "'components'"),
         (["sweep", "toy", "--frobnicate"], "--frobnicate"),
         (["sweep", "toy", "--seed", "many"], "'--seed'"),
         (["supersede", "x"], "'--reason'"),

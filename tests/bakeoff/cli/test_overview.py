@@ -31,7 +31,7 @@ def test_every_command_has_a_place_and_an_example_with_options_that_it_takes() -
 @pytest.mark.parametrize(
     ("arguments", "whole"),
     [
-        (["--help"], "Build, prove, check, time and record every variant of a component."),
+        (["--help"], "Build, prove, check, time and record every variant of one or several components."),
         (["cache", "--help"], "Example: bakeoff cache --clear"),
     ],
 )

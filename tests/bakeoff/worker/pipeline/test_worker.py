@@ -33,7 +33,7 @@ def test_units_run_on_command_until_stop(launch: Launch, tmp_path: Path) -> None
         assert ready.call_ns
         kinds, walls = [], []
         for _ in range(13):
-            worker.tell("unit")
+            worker.tell("unit 1")
             event = worker.wait("unit")
             assert event is not None
             assert event.block is not None

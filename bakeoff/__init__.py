@@ -10,7 +10,7 @@ _PUBLIC = {
     "sweep": "bakeoff.live",
     "apply": "bakeoff.tuned.apply",
 }
-"""Public names to their modules, which are imported when they are first asked for."""
+"""Module of each public name; a module is imported when its name is first used."""
 
 
 def __getattr__(name: str) -> Any:
@@ -20,5 +20,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, and the packages of bakeoff that are imported."""
+    """Return the public names and the names imported so far."""
     return sorted({*globals(), *_PUBLIC} - {"Any", "import_module"})

@@ -23,7 +23,7 @@ _FORM = "write pipeline:preset[options]/slot=backend[options]/dtype,...@device"
 
 @dataclass(frozen=True, slots=True)
 class SlotVariant:
-    """Variant that fills one slot of a mix."""
+    """The backends and dtype that fill one slot of a mix."""
 
     slot: str
     backends: tuple[BackendUse, ...]
@@ -44,9 +44,9 @@ class Mix:
     pipeline: str
     preset: str
     options: tuple[tuple[str, OptionValue], ...]
-    """Options of the pipeline that differ from its defaults, in the order it declares them."""
+    """Options of the pipeline that differ from its defaults, in the order in which it declares them."""
     slots: tuple[SlotVariant, ...]
-    """In the pipeline's order."""
+    """One variant for each slot, in the pipeline's order."""
     device: Device
 
     def __str__(self) -> str:
@@ -60,19 +60,19 @@ class Mix:
 
     @property
     def variants(self) -> str:
-        """The slots with their backends and dtypes."""
+        """The slots with their backends and dtypes, as text."""
         return ",".join(str(slot) for slot in self.slots)
 
     @property
     def slug(self) -> str:
-        """The mix as part of a file name, at most 120 characters."""
+        """The mix as part of a file name, at most 120 characters long."""
         return re.sub(r"[^A-Za-z0-9.=-]+", "_", str(self)).strip("_")[:120]
 
 
 def parse_mix(text: str) -> Mix:
-    """Read a mix's string; names and options are text and are not checked.
+    """Parse a mix's string. Names and options are not checked, and option values remain text.
 
-    Raises BakeoffError for text that is not of this form, a slot that is given twice, or an unknown dtype or device.
+    Raises BakeoffError for text in another form, a slot that is given twice, or an unknown dtype or device.
     """
     match = _MIX.fullmatch(text.strip())
     if match is None:
@@ -83,9 +83,9 @@ def parse_mix(text: str) -> Mix:
 
 
 def parse_slots(text: str) -> tuple[SlotVariant, ...]:
-    """Read the slots' part of a mix, `slot=backend[options]/dtype,...`.
+    """Parse the slots of a mix, `slot=backend[options]/dtype,...`.
 
-    Raises BakeoffError for text that is not of this form, a slot that is given twice, or an unknown dtype.
+    Raises BakeoffError for text in another form, a slot that is given twice, or an unknown dtype.
     """
     slots = tuple(_parse_slot(part) for part in split_outside_brackets(text, ","))
     names = [slot.slot for slot in slots]

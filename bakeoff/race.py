@@ -1,7 +1,7 @@
-"""Sides that are measured against each other: opened fresh, then a block of each at a time, in random order.
+"""Measures sides in turns: each is opened fresh, then all time one block per round, in random order.
 
-A side is whatever can be opened, warmed up, asked for a block and closed: a live worker of a row or of a mix, or a
-pipeline in this process. While one runs its block the others are to be idle.
+A side is anything that can be opened, warmed up, asked for a block and closed: a live worker of a row or of a mix, or a
+pipeline in this process. While one side times its block, the others must be idle.
 """
 
 import random
@@ -15,28 +15,31 @@ from bakeoff.process.phases import Block
 from bakeoff.record.schema import Finding, new_finding
 
 LARGEST_OFFSET = 2**20
-"""Bytes: each process's heap begins at another offset, else memory layout may slow one side each time (Mytkowicz et
-al., ASPLOS 2009)."""
+"""Largest heap offset in bytes. Each process's heap begins at a random offset, since otherwise memory layout may slow
+the same side in every process (Mytkowicz et al., ASPLOS 2009)."""
 _IDLE = 0.05
-"""Share of a core: a side that takes more while others are measured is not idle."""
+"""Share of a core; a side that uses more while others are timed is not idle."""
 
 
 class Runs(Protocol):
-    """Worker that takes part in rounds."""
+    """Something that times a block in each round."""
 
     @property
     def live(self) -> bool:
         """Whether it takes part in further rounds."""
 
     def block(self) -> Block | None:
-        """Time one block; None where the side ended instead."""
+        """Time one block and return it; None if the side ended instead."""
 
 
 class Side(Runs, Protocol):
-    """One of several processes. A context manager: entering it begins to open it, leaving it ends it."""
+    """One of several processes that are measured in turns.
+
+    A context manager: entering it begins to open the process, leaving it ends the process.
+    """
 
     beside: int
-    """Number of others that may open at the same time."""
+    """Number of other sides that may open at the same time."""
 
     def __enter__(self) -> object: ...
     def __exit__(
@@ -45,7 +48,7 @@ class Side(Runs, Protocol):
     @property
     def label(self) -> str: ...
     def warm_up(self) -> None:
-        """Get ready to be timed; nothing else runs meanwhile."""
+        """Prepare for timing; no other side runs meanwhile."""
 
 
 S = TypeVar("S", bound=Side)
@@ -53,12 +56,12 @@ S = TypeVar("S", bound=Side)
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """One round. Sides are named by their numbers."""
+    """One round: the order of the sides and their blocks, by the sides' numbers."""
 
     order: tuple[int, ...]
-    """In which they ran."""
+    """Numbers of the sides in the order in which they ran."""
     blocks: Mapping[int, Block]
-    """Blocks of those that did not end instead."""
+    """Block of each side that did not end instead."""
 
 
 def open_sides(
@@ -67,9 +70,10 @@ def open_sides(
     order: random.Random,
     wait_until_open: Callable[[Sequence[S]], None],
 ) -> None:
-    """Open the sides in random order, then warm them up one after the other; `stack` closes them.
+    """Open the sides in random order, then warm them up one after the other. `stack` closes them.
 
-    `wait_until_open` waits for all that it is given: for one after the other, or for those that open beside each other.
+    `wait_until_open` waits until all the sides that it gets are open: one at a time, or all sides if they may open at
+    the same time.
     """
     drawn = order.sample([*sides], len(sides))
     beside = all(side.beside for side in drawn)
@@ -84,9 +88,10 @@ def open_sides(
 
 
 def take_turns(sides: Mapping[int, Runs], order: random.Random, goes_on: Callable[[int], bool]) -> list[Turns]:
-    """Run rounds while a side is live and `goes_on`, which is told how many there were.
+    """Run rounds while a side is live and `goes_on(number of rounds so far)` is true; return the rounds.
 
-    Every live side runs in every round, whatever it has already: what changes on the machine meets all alike.
+    Every live side runs in every round, even if it has enough blocks, so that changes of the machine affect all sides
+    alike.
     """
     rounds: list[Turns] = []
     while (racing := [number for number, side in sides.items() if side.live]) and goes_on(len(rounds)):
@@ -97,7 +102,10 @@ def take_turns(sides: Mapping[int, Runs], order: random.Random, goes_on: Callabl
 
 
 def not_idle(sides: Mapping[int, Side], rounds: Sequence[Turns], of: str = "") -> list[Finding]:
-    """A finding for each side that used the CPU while others ran; before its first block it had just been opened."""
+    """Return a finding for each side that used the CPU while other sides ran; its text begins with `of`.
+
+    The time before a side's first block does not count, since the side had just been opened.
+    """
     found = []
     for number, side in sides.items():
         own = [turns.blocks[number].idle_cpu_s for turns in rounds if number in turns.blocks][1:]

@@ -25,7 +25,7 @@ _TITLE = re.compile(rf"(?P<component>{_DOTTED}):(?P<preset>{_NAME})\.(?P<workloa
 
 @dataclass(frozen=True, slots=True)
 class BackendUse:
-    """A backend with the options that differ from its defaults, in the order it declares them."""
+    """A backend with the options that differ from its defaults, in the order in which it declares them."""
 
     name: str
     options: tuple[tuple[str, OptionValue], ...] = ()
@@ -38,7 +38,7 @@ class BackendUse:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One thing to measure. Two variants with the same string are the same variant."""
+    """One configuration to measure. Two variants with the same string are the same variant."""
 
     component: str
     preset: str
@@ -61,14 +61,14 @@ class Variant:
 
     @property
     def slug(self) -> str:
-        """The variant as part of a file name, at most 120 characters."""
+        """The variant as part of a file name, at most 120 characters long."""
         return re.sub(r"[^A-Za-z0-9.=-]+", "_", str(self)).strip("_")[:120]
 
 
 def parse_variant(text: str) -> Variant:
-    """Read a variant's string; options are text and are not checked.
+    """Parse a variant's string. Options are not checked, and their values remain text.
 
-    Raises BakeoffError for text that is not of this form, or for an unknown dtype or device.
+    Raises BakeoffError for text in another form, or for an unknown dtype or device.
     """
     match = _VARIANT.fullmatch(text.strip())
     if match is None:
@@ -88,13 +88,13 @@ def parse_variant(text: str) -> Variant:
 
 
 def split_title(text: str) -> tuple[str, str, str]:
-    """Component, preset and workload of a table's title, or of its beginning; any other text with two empty ones."""
+    """Return component, preset and workload from the start of a table's title; for other text, it and two ""."""
     match = _TITLE.fullmatch(text.strip())
     return (match["component"], match["preset"], match["workload"]) if match is not None else (text, "", "")
 
 
 def split_outside_brackets(text: str, separator: str) -> list[str]:
-    """Split at `separator` where it is not inside [..]."""
+    """Split the text at each `separator` outside square brackets, and strip the parts."""
     return [part.strip() for part in re.split(re.escape(separator) + r"(?![^\[]*\])", text)]
 
 
@@ -104,9 +104,10 @@ def _parse_use(text: str) -> BackendUse:
 
 
 def parse_use(text: str) -> tuple[str, dict[str, OptionValue] | None]:
-    """Split `name[options]` into the name and its options as text; None if there are no brackets.
+    """Split `name[options]` into the name and its options as text (True for an option without a value).
 
-    Raises BakeoffError for a bracket that is not closed, an option without a name, or an option that is given twice.
+    The options are None if there are no brackets. Raises BakeoffError for a bracket that is not closed, an option
+    without a name, or an option that is given twice.
     """
     name, bracket, rest = text.partition("[")
     if not bracket:
@@ -127,5 +128,5 @@ def parse_use(text: str) -> tuple[str, dict[str, OptionValue] | None]:
 
 
 def use_of(backend: Optioned, options: Any) -> BackendUse:
-    """A backend with those options of its dataclass that differ from the defaults."""
+    """Return the backend with the `options` (an instance of its dataclass) that differ from the defaults."""
     return BackendUse(backend.name, changed_options(backend, options))

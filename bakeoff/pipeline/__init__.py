@@ -1,1 +1,1 @@
-"""Whole frames: plans a mix of variants, runs it beside others, and makes its record."""
+"""Runs of whole pipelines: plans mixes of variants, runs them side by side, and makes their records."""

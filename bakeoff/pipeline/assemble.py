@@ -1,4 +1,4 @@
-"""The record of a mix, from what its worker reported, or from how that ended, and the facts of this machine."""
+"""Assembles the record of a mix from its worker's report, or from how the worker ended, and facts of this machine."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -33,7 +33,10 @@ def make_record(
     span_s: float = 0.0,
     findings: Sequence[Finding] = (),
 ) -> PipelineRecord:
-    """Return the record of one mix, whatever came of it; `findings` are those of the rounds."""
+    """Return the record of one mix, whatever its outcome.
+
+    `blocks` are the units that its worker reported, within `span_s` seconds; `findings` are those of the rounds.
+    """
     plan, watched = session.plan, outcome.watched
     request, loop, subject = plan.request, plan.loop, plan.subject
     configs = {slot: of.component.preset(loop.presets[slot]).config for slot, of in plan.slots.items()}
@@ -89,7 +92,10 @@ def _measurement(
     span_s: float,
     findings: Sequence[Finding],
 ) -> PipelineMeasurement:
-    """The worker's report, or the status that its end means, with the parent's own findings and no local folders."""
+    """Return the worker's report, or the status that its end means, with this process's findings added.
+
+    Folders of this machine are removed from all texts.
+    """
     policy = session.plan.request.policy
     status = ended_status(outcome)
     if status is not None:
@@ -110,7 +116,7 @@ def _measurement(
 
 
 def _completed(program: SlotProgram, mix: MixPlan) -> SlotProgram:
-    """Add to a worker's report of a program the facts that only the parent knows."""
+    """Return the worker's report of a program with the facts that only the parent process knows."""
     planned = next((entry for entry in mix.programs if entry.name == program.name), None)
     if planned is None:
         return program
@@ -130,7 +136,8 @@ def _completed(program: SlotProgram, mix: MixPlan) -> SlotProgram:
 
 
 def _memory(memory: PipelineMemory, mix: MixPlan, peaks: GpuPeaks | None) -> PipelineMemory:
-    """The worker's figures with the device's peak that its parent polled while the first units ran, and the parts'."""
+    """Return the worker's memory figures with the GPU peak that its parent polled, and the recorded peaks of its
+    programs."""
     known = {program.name: program.part for program in mix.programs if program.part is not None}
     parts = {name: part.peak_bytes for name, part in known.items() if part.peak_bytes}
     polled = peaks.bytes_of.get("loop check", 0) if peaks is not None else 0
@@ -139,16 +146,16 @@ def _memory(memory: PipelineMemory, mix: MixPlan, peaks: GpuPeaks | None) -> Pip
 
 
 _CONTENTION = "other_cpu_share"
-"""Entry of `device_state`: the share of all cores that other processes took while units ran."""
+"""Entry of `device_state` with the share of all cores that other processes used while units ran."""
 
 
 def with_status(
     measurement: PipelineMeasurement, blocks: Sequence[Block], span_s: float, policy: Policy, filling: int
 ) -> PipelineMeasurement:
-    """Return the measurement with the worst status that its own facts mean; one that is worse already keeps its own.
+    """Return the measurement with the worst status that its facts imply; a status other than `ok` is kept.
 
     `blocks` are the units as the worker reported them turn by turn, within `span_s` seconds by the parent's clock;
-    `filling` are those of a session before its windows are full.
+    `filling` is the number of units of a session until its windows are full.
     """
     if measurement.status != "ok":
         return measurement
@@ -167,7 +174,7 @@ def with_status(
 
 
 def _failures(measurement: PipelineMeasurement) -> Iterator[tuple[Status, str]]:
-    """Find what makes the mix wrong, or another one than was asked for."""
+    """Yield status and reason of each fact that makes the mix wrong, or different from what was requested."""
     for program in measurement.programs:
         if program.status not in MEASURED:
             yield program.status, f"{program.name}: {program.reason}"
@@ -187,7 +194,7 @@ def _failures(measurement: PipelineMeasurement) -> Iterator[tuple[Status, str]]:
 def _doubts(
     measurement: PipelineMeasurement, blocks: Sequence[Block], span_s: float, policy: Policy, filling: int
 ) -> Iterator[Finding]:
-    """Find what makes the numbers no measurement of this mix."""
+    """Yield a finding for each reason why the numbers are not a measurement of this mix."""
     units = measurement.units
     if units is None or "steady" not in units.kinds:
         count = len(units.kinds) if units is not None else 0

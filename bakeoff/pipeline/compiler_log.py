@@ -1,6 +1,7 @@
-"""Builds a mix's programs on their own, untimed: for kernels that do not show in the loop, and the compiler's log.
+"""Builds programs of a profiled mix again, untimed: to trace kernels hidden in the loop, and to log torch's compiler.
 
-The log is of programs that torch compiles, with TORCH_TRACE set. Sources: torch/_logging/_internal.py; tlparse 0.4.
+The log exists for programs that torch compiles; TORCH_TRACE is set for it. Sources: torch/_logging/_internal.py;
+tlparse 0.4.
 """
 
 import shutil
@@ -28,8 +29,10 @@ _TRACER = "torch.profiler"
 def seen_apart(
     session: PipelineSession, mix: MixPlan, measurement: PipelineMeasurement, running: Running
 ) -> PipelineMeasurement:
-    """The measurement with kernels of its hidden programs and, where asked for, the folder of its compiler's logs; as
-    it is without a profile."""
+    """Return the measurement with the kernels of its hidden programs and, if requested, the folder of compiler logs.
+
+    A measurement without a profile is returned unchanged.
+    """
     profile = measurement.profile
     if profile is None:
         return measurement
@@ -58,15 +61,18 @@ def seen_apart(
 
 
 def _backend(program: MixProgram) -> Backend:
-    """Return the one that builds it."""
+    """Return the backend that builds the program."""
     return resolve_backend(program.row.steps[-1].backend)
 
 
 def _seen(
     session: PipelineSession, mix: MixPlan, program: MixProgram, sight: ProgramSight, running: Running
 ) -> ProgramSight:
-    """Its kernels: of the record that predicts the program's time, which is of the same machine and code, or of a
-    traced build."""
+    """Return the program's entry with its kernels.
+
+    They come from the record that predicts the program's time, which is of the same machine and code, or else from a
+    traced build.
+    """
     tracer = _backend(program).evidence.tracer or _TRACER
     proof = program.part.record.measurement.proof if program.part is not None else None
     if program.part is not None and proof is not None and proof.trace is not None:
@@ -96,8 +102,11 @@ def _traced(
     ending: str,
     compiler: Mapping[str, str],
 ) -> tuple[TraceResult | None, str]:
-    """Return the report of a traced build of the program, or with `compiler`, an environment, of one that is not
-    traced; and what went wrong. `ending` is that of its log."""
+    """Build the program alone; return the worker's report (None if the worker failed) and what went wrong.
+
+    The build is traced, unless `compiler` has environment variables for a compiler log. `ending` becomes part of the
+    log's file name.
+    """
     launch = session.launch_of(mix, running)
     log = launch.log.with_suffix(f".{program.name}.{ending}.log")
     policy = replace(session.plan.request.policy, trace=not compiler)
@@ -109,7 +118,8 @@ def _traced(
 
 
 def _log(session: PipelineSession, mix: MixPlan, program: MixProgram, folder: Path, running: Running) -> list[str]:
-    """Build the program with a log in `folder` and let tlparse read it; returns what went wrong."""
+    """Build the program with a compiler log in `folder` and let tlparse read the log; return messages about what went
+    wrong."""
     folder.mkdir(parents=True, exist_ok=True)
     running.event(Event("traced build", f"{program.name} with the compiler's log"))
     _, problem = _traced(session, mix, program, running, "compiler", _environment(folder))
@@ -122,7 +132,8 @@ def _log(session: PipelineSession, mix: MixPlan, program: MixProgram, folder: Pa
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Caches would keep most of the log away; kernels get names of their own and a benchmark each."""
+    """Return variables for a complete log: without caches, which would hide most of it, and with named, benchmarked
+    kernels."""
     return {
         "TORCH_TRACE": str(folder),
         "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
@@ -132,7 +143,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _parsed(log: Path, folder: Path) -> list[str]:
-    """Let tlparse make its pages; what it cannot do is said, and the log stays."""
+    """Let tlparse make pages from the log; return messages about what went wrong. The log is kept in any case."""
     tool = shutil.which("tlparse") or shutil.which("tlparse", path=Path(sys.executable).parent)
     if tool is None:
         return [f"tlparse is not installed: {HOW}"]

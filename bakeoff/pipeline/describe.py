@@ -1,4 +1,4 @@
-"""Finds a pipeline's loop by its name: a worker runs its first units once, and the cache keeps what they do."""
+"""Describes a pipeline's loop: a worker runs its first units once, and the result is cached."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -32,10 +32,10 @@ def described_loop(
     seed: int,
     progress: Progress,
 ) -> Loop:
-    """Return the loop of a pipeline with a preset and options, which may be text; "" is the device's preset. Slots with
-    modules of its author have the folders that these were written into.
+    """Return the loop of a pipeline with this preset ("": the device's default) and these options, which may be text.
 
-    Raises BakeoffError where the pipeline, the preset or an option does not exist, or its units cannot be run.
+    The components of slots that hold modules of the pipeline's author are the folders that the modules were saved to.
+    Raises BakeoffError if the pipeline, the preset or an option does not exist, or if its units cannot be run.
     """
     if reference.startswith(PREFIX):
         one = single(reference.removeprefix(PREFIX))
@@ -58,7 +58,8 @@ def described_loop(
 
 
 def with_models(loop: Loop, device: Device, threads: int, progress: Progress) -> Loop:
-    """The loop with the modules of its author described as models are. Raises BakeoffError where one cannot be."""
+    """Return the loop with its author's modules described as brought models. Raises BakeoffError if one cannot be
+    described."""
     slots = tuple(
         replace(slot, component=bring(slot.component, 0, threads, progress, device=device)) if slot.users else slot
         for slot in loop.slots

@@ -1,4 +1,4 @@
-"""A mix as one side of a race: its worker has built its programs, and runs units of the loop on command."""
+"""The worker of a mix as one side of a race: it has built the mix's programs, and runs units of the loop on command."""
 
 import random
 import time
@@ -20,30 +20,33 @@ from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.row import References, measure_job
 
 UNIT = "unit"
-"""The command that asks for units of the loop, as in `unit 1`."""
+"""Command that runs units of the loop, as in `unit 1`."""
 _TURN_NS = 25_000_000
-"""A turn of short units takes about so long in the slowest mix: the first unit after a pause finds threads asleep and
-caches cold, and may take several times as long as the ones after it."""
+"""Approximate length of a turn of short units in the slowest mix, in ns. The first unit after a pause finds threads
+asleep and caches cold, and may take several times as long as the next ones."""
 _LEAST_TURNS = 8
-"""Turns with steady units that each mix is to have at least, where so many units are asked for: each meets the machine
-as it is at another time."""
+"""Smallest number of turns with steady units of each mix, if so many units are requested: the turns spread over
+different states of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits at which the rounds end."""
+    """Limits that end the rounds."""
 
     units: int
-    """Steady units that each mix is to have."""
+    """Steady units that each mix needs."""
     unsettled: int
-    """Units without a steady one, after which a mix is given up."""
+    """Number of consecutive units without a steady one after which a mix is given up."""
     seconds: float
-    """Time of all rounds."""
+    """Time limit of all rounds together."""
 
 
 @dataclass(slots=True)
 class MixWorker:
-    """The parent's handle of it, a side of a race. A context manager: leaving it kills the worker."""
+    """The parent's handle of a mix's worker, as a side of a race.
+
+    A context manager: entering it starts the worker, leaving it kills the worker.
+    """
 
     session: PipelineSession
     mix: MixPlan
@@ -55,12 +58,12 @@ class MixWorker:
     limits: Limits
     running: Running
     blocks: list[Block] = field(default_factory=list)
-    """Blocks of each turn so far; each unit is a sample."""
+    """Block of each turn so far; each unit is a sample."""
     units_a_turn: int = 1
     span_s: float = 0.0
-    """Seconds from the commands to their answers, by this process's clock."""
+    """Seconds between the commands and their answers, summed over all turns, by this process's clock."""
     beside: int = 0
-    """Each mix times its programs alone when it is built."""
+    """0: mixes open one after the other, since each times its programs alone while it is built."""
     _worker: LiveWorker = field(init=False)
     _outcome: Outcome | None = None
 
@@ -104,31 +107,31 @@ class MixWorker:
 
     @property
     def live(self) -> bool:
-        """Whether it takes part in further rounds: it has not ended, and is not given up."""
+        """Whether the worker takes part in further rounds: it has neither ended nor been given up."""
         return self._outcome is None and not self.given_up
 
     @property
     def given_up(self) -> bool:
-        """Whether so many units ran since the last steady one."""
+        """Whether too many units (`Limits.unsettled`) ran since the last steady one."""
         kinds = ["steady", *(block.kind for block in self.blocks)]
         return kinds[::-1].index("steady") >= self.limits.unsettled
 
     @property
     def steady(self) -> int:
-        """Steady units so far."""
+        """Number of steady units so far."""
         return sum(len(block.samples_ns) for block in self.blocks if block.kind == "steady")
 
     @property
     def enough(self) -> bool:
-        """Whether it has all its steady units, from turns enough."""
+        """Whether the mix has all its steady units, from enough turns."""
         turns = sum(block.kind == "steady" for block in self.blocks)
         return self.steady >= self.limits.units and turns >= min(self.limits.units, _LEAST_TURNS)
 
     def warm_up(self) -> None:
-        """Nothing is left to do: it has timed its programs."""
+        """Do nothing: the worker has already timed its programs."""
 
     def block(self) -> Block | None:
-        """Run a turn; None where the worker ended or took too long instead."""
+        """Run a turn and return its block; None if the worker ended or exceeded its deadline instead."""
         started = time.monotonic()
         self._worker.tell(f"{UNIT} {self.units_a_turn}")
         event = self._worker.wait(UNIT)
@@ -140,9 +143,10 @@ class MixWorker:
         return event.block
 
     def finish(self) -> Outcome:
-        """Stop the worker, and say how it went.
+        """Stop the worker and return its outcome.
 
-        It may have idled for long while other mixes ended, so its patience begins anew with what it announces first.
+        The worker may have been idle for long while other mixes ended, so its deadline starts again with its next
+        announcement.
         """
         if self._outcome is None:
             self._worker.tell("stop")
@@ -159,17 +163,17 @@ class MixWorker:
 
 
 def wait_until_ready(workers: Sequence[MixWorker]) -> None:
-    """Afterwards each is `live`, unless a program of it could not be built or checked."""
+    """Wait until each worker is ready, or has ended because a program could not be built or checked."""
     for worker in workers:
         if worker._worker.wait("ready") is None:
             worker._end()
 
 
 def run_rounds(workers: Sequence[MixWorker], limits: Limits, order: random.Random, running: Running) -> list[Finding]:
-    """Run units until each mix has enough steady ones, fails, does not settle, or the time is over.
+    """Run units until each mix has enough steady ones, fails or does not settle, or the time is over; return findings.
 
-    Once all are steady each turn has equally many units of each mix, so that units of one number are a pair. Returns
-    findings that hold for all.
+    When all mixes are steady, each turn has equally many units of each mix, so that units with the same number form a
+    pair. The findings hold for all mixes.
     """
     started, sides = time.monotonic(), dict(enumerate(workers))
 
@@ -186,7 +190,8 @@ def run_rounds(workers: Sequence[MixWorker], limits: Limits, order: random.Rando
 
 
 def _units_a_turn(racing: Sequence[MixWorker]) -> int:
-    """One, until the last turn of each mix was steady; then so many that the slowest mix's turn is long enough."""
+    """Return 1 until the last turn of each mix was steady, then the number of units that fills a turn of the slowest
+    mix."""
     last = [worker.blocks[-1] for worker in racing if worker.blocks]
     if len(last) < len(racing) or any(block.kind != "steady" for block in last):
         return 1

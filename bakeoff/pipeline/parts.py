@@ -1,8 +1,8 @@
-"""Records of single programs that say what a pipeline's parts cost: for the prediction of a mix, and the best one.
+"""Finds records of single programs (parts) that predict the cost of a mix and choose the best one.
 
 A record counts for a program if it was made on the same machine with the same code, library versions, threads, config,
-batch and weights. A workload of another name is the same program if the names differ in a trailing number alone and
-inputs, outputs and work are equal: of preset 200m of wm, `step` is `step29`.
+batch and weights. A workload of another name is the same program if the names differ only in a trailing number and
+inputs, outputs and work are equal: in preset 200m of wm, `step` is `step29`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,12 +26,12 @@ from bakeoff.variant import BackendUse
 
 _DIGITS = "0123456789"
 _MAY_WORK = ("ok", "unstable")
-"""A variant whose newest record has another status did not run, or not right."""
+"""Statuses of a newest record whose variant ran and computed the right outputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotBackend:
-    """Backends and dtype that fill a slot, with the quantisation that they mean."""
+    """Backends and dtype that fill a slot, with the quantisation that they imply."""
 
     backends: tuple[BackendUse, ...]
     dtype: Dtype
@@ -43,14 +43,14 @@ class SlotBackend:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The newest record of a program in one way."""
+    """The newest record of a program with one choice of backends and dtype."""
 
     id: str
     record: Record
 
     @property
     def usable(self) -> bool:
-        """Whether it has a median that can be relied on."""
+        """Whether the record has a reliable median."""
         return self.record.status == "ok" and self.record.latency is not None
 
     @property
@@ -59,17 +59,17 @@ class Part:
 
     @property
     def peak_bytes(self) -> int:
-        """Peak of its own process or on the device; 0 where the host has no such meter."""
+        """Peak memory on the device, else of the process; 0 if the host has no such meter."""
         memory = self.record.measurement.memory
         return (memory.device_peak_bytes or memory.host_peak_bytes or 0) if memory is not None else 0
 
 
 KnownParts = Callable[[Subject], Mapping[SlotBackend, Part]]
-"""For each way that was recorded, the newest record of the subject's program; an `ok` one before others."""
+"""Function from a subject to the newest record of its program for each choice of backends, preferably an `ok` one."""
 
 
 def known_parts(stored: Sequence[Stored]) -> KnownParts:
-    """Collect the parts of these records, by time of creation. Hashes of code are taken when first needed, and once."""
+    """Index these records, the oldest first, by subject. Code is hashed when a hash is first needed, and only once."""
     backend_hash = cache(lambda name: backend_source(name).hash if name in backend_names() else "")
     return cache(lambda subject: _parts_of(stored, subject, backend_hash))
 
@@ -105,7 +105,7 @@ def _parts_of(
 
 
 def same_program(component: Component, config: object, one: str, other: str, batch: int) -> bool:
-    """Return whether two workloads of a component are the same under two names."""
+    """Return whether two workloads of a component are the same program under two names."""
     if one == other:
         return True
     if one.rstrip(_DIGITS) != other.rstrip(_DIGITS):
@@ -120,12 +120,13 @@ def same_program(component: Component, config: object, one: str, other: str, bat
 def best_way(
     programs: Mapping[str, Mapping[SlotBackend, Part]], calls: Mapping[str, int], quantised: bool
 ) -> tuple[SlotBackend, tuple[str, ...]] | None:
-    """Return the fastest way to fill a slot, and the programs that decided; None where no record can.
+    """Return the fastest way to fill a slot, and the programs whose records decided; None if records cannot tell.
 
-    `programs` has what is known of each program of the slot, `calls` its calls in a steady unit. The main program is
-    the one with the most time in a unit, its calls times its least median. Candidates are the ways with an ok record of
-    it, without those that failed in the newest record of any program of the slot. They are compared by the sum of calls
-    times median over the programs that all of them have records of; the way's text decides between equals.
+    `programs` has the known parts of each program of the slot, `calls` its calls in a steady unit. The main program is
+    the one with the most time in a unit: its calls times its smallest median. Candidates are the ways with a usable
+    record of the main program, without those that failed in the newest record of any program of the slot, and without
+    quantised ways unless `quantised`. They are compared by the sum of calls times median over the programs that all
+    candidates have records of; ties are broken by the way's text.
     """
     failed = {way for parts in programs.values() for way, part in parts.items() if part.record.status not in _MAY_WORK}
     usable = {

@@ -1,4 +1,4 @@
-"""Makes the plan of a request: the loop, its mixes with every program that workers build, and their costs."""
+"""Makes the plan of a pipeline's run: the loop, its mixes with all programs, and their estimated costs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,13 +39,13 @@ from bakeoff.sweeps.progress import Progress
 
 @dataclass(frozen=True, slots=True)
 class MixProgram:
-    """One program of a mix, planned as a sweep's row whose caches lie in the mix's folder."""
+    """One program of a mix, planned like a row of a sweep, with its caches in the mix's folder."""
 
     slot: str
     program: str
     row: Row
     part: Part | None
-    """The record that predicts its time; None where there is none of the same machine and code."""
+    """The record that predicts the program's time; None if there is none of the same machine and code."""
 
     @property
     def name(self) -> str:
@@ -54,52 +54,52 @@ class MixProgram:
 
 @dataclass(frozen=True, slots=True)
 class MixPlan:
-    """One mix: what a run makes one record of. Its programs are built in one environment."""
+    """One mix, of which a run makes one record. Its programs are built in one environment."""
 
     mix: Mix
     role: Role
     programs: tuple[MixProgram, ...]
     config_id: str
     precheck: Precheck | None
-    """None: it can run. `oom` was decided by the memory that was free when the plan was made."""
+    """Why the mix cannot run; None if it can. `oom` is judged by the memory that was free when the plan was made."""
     memory: Need
     cache_folder: Path
     environment: Mapping[str, str]
 
     @property
     def label(self) -> str:
-        """Name of it in messages."""
+        """Name of the mix in messages."""
         return self.role or self.mix.variants
 
     @property
     def slug(self) -> str:
-        """Identifies the mix in names of files."""
+        """Text that identifies the mix in file names."""
         return f"{self.mix.slug}-{digest(str(self.mix))[:6]}"
 
     @property
     def never_runs(self) -> Precheck | None:
-        """Reason why it cannot run on this machine at any time."""
+        """Why the mix can never run on this machine; None if it may, since a shortage of memory may pass."""
         return self.precheck if self.precheck is not None and self.precheck.status != "oom" else None
 
     def obstacle(self) -> Precheck | None:
-        """Return the reason why it cannot run now."""
+        """Return why the mix cannot run now; None if it can."""
         return self.never_runs or short_of_memory(self.memory, self.mix.device)
 
 
 @dataclass(frozen=True, slots=True)
 class PipelinePlan:
-    """All that a run needs."""
+    """Everything that a run of a pipeline needs."""
 
     request: PipelineRequest
     subject: LoopSubject
     subject_id: str
     slots: Mapping[str, Plan]
-    """Plan of a sweep for each slot, with the rows of all mixes: its references are made by it."""
+    """For each slot, the plan of a sweep with the rows of all mixes, by which the slot's references are made."""
     mixes: tuple[MixPlan, ...]
     key: str
-    """Hash of what `--resume` must find again."""
+    """Hash of what must be the same for `--resume`: mixes, policy, units, profile, host, versions and commit."""
     notes: tuple[str, ...]
-    """Notes to print before the run: mixes that were left out, and why."""
+    """Notes to print before the run, such as mixes that were left out, and why."""
 
     @property
     def loop(self) -> Loop:
@@ -107,12 +107,12 @@ class PipelinePlan:
 
     @property
     def name(self) -> str:
-        """Name of it for `--resume`."""
+        """Name of the pipeline in the state of the run, for `--resume`."""
         return f"pipeline {self.loop.name}"
 
 
 def make_pipeline_plan(request: PipelineRequest, runs: Path, progress: Progress) -> PipelinePlan:
-    """Resolve a request. Raises BakeoffError for any name, number or combination of them that does not exist."""
+    """Return the plan of a request. Raises BakeoffError for a name, number or combination that does not exist."""
     check_counts(request)
     asked = asked_mixes(request)
     whole = next((mix.whole for mix in asked if mix.whole is not None), None)
@@ -204,7 +204,7 @@ def _plan(
 
 
 def _in_way(plan: Plan, ways: Iterable[SlotVariant], slot: str) -> Plan:
-    """Return the plan with its one row built as these ways fill the slot."""
+    """Return the plan with its one row built by the backends and dtype that fill the slot."""
     way = next(way for way in ways if way.slot == slot)
     backends = "+".join(str(use) if use.options else f"{use.name}[]" for use in way.backends)
     request = replace(plan.request, backends=(backends,), dtypes=(way.dtype,))
@@ -243,7 +243,7 @@ def _mix(
 
 
 def _memory(plans: Mapping[Program, Plan], slot: str) -> Need:
-    """Return the memory of a slot in a worker with all programs in place; they share its weights."""
+    """Return the memory of one slot in a worker; all programs of the slot are loaded and share its weights."""
     own = [plan for program, plan in plans.items() if program.slot == slot]
     component, row = own[0].component, own[0].rows[0]
     preset = component.preset(row.subject.preset)
@@ -256,9 +256,9 @@ def _memory(plans: Mapping[Program, Plan], slot: str) -> Need:
 def chosen_mixes(
     loop: Loop, asked: Sequence[Asked], eager: Mapping[Program, Plan], known: KnownParts
 ) -> tuple[list[tuple[Role, tuple[SlotVariant, ...]]], list[str]]:
-    """The slots of each mix asked for; `best` is left out, with a note, where the records do not say what is best.
+    """Return the role and slots of each requested mix, and notes about mixes that are left out.
 
-    Raises BakeoffError where that leaves no mix.
+    `best` and `best-full` are left out if the records do not tell what is best. Raises BakeoffError if no mix remains.
     """
     chosen: list[tuple[Role, tuple[SlotVariant, ...]]] = []
     notes: list[str] = []
@@ -284,7 +284,7 @@ def chosen_mixes(
 def _best(
     loop: Loop, eager: Mapping[Program, Plan], known: KnownParts, quantised: bool
 ) -> tuple[list[SlotVariant], list[str]]:
-    """Return the best slots by the records, and the sweeps that lack."""
+    """Return the best variant of each slot by the records, and the sweeps to run for slots that lack records."""
     slots, missing = [], []
     for slot in loop.slots:
         own = {program.workload: plan for program, plan in eager.items() if program.slot == slot.name}
@@ -301,7 +301,7 @@ def _best(
 
 
 def _sweep(request: Request, programs: Iterable[str]) -> str:
-    """Return the sweep whose records say how to fill a slot, as it is typed."""
+    """Return the command of the sweep whose records would tell how to fill a slot."""
     given = {
         "--batch": str(request.batches[0]) if request.batches[0] > 1 else "",
         "--device": request.device,
@@ -332,8 +332,11 @@ def estimate(plan: PipelinePlan, runs: Path) -> dict[str, Any]:
 
 
 def _cost(plan: PipelinePlan, mix: MixPlan, earlier: StoredPipeline | None) -> dict[str, Any]:
-    """`predicted_unit_ms` is the sum of calls times medians over a steady unit, None where a program lacks a record;
-    `seconds_from` the record that the time is taken from, `parts` or `guess`."""
+    """Return the estimate of one mix as JSON values.
+
+    `predicted_unit_ms` is the sum of calls times medians over a steady unit, None if a program lacks a record.
+    `seconds_from` is the id of the record that the time is taken from, `parts` or `guess`.
+    """
     calls = plan.loop.calls()
     medians = [(one.part, calls.get((one.slot, one.program), 0)) for one in mix.programs]
     predicted = None

@@ -1,4 +1,4 @@
-"""A user's request for a pipeline's run, and the mixes that the words on the command line stand for."""
+"""A user's request for a run of a pipeline, and the mixes that the words on the command line stand for."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,10 +23,10 @@ WORDS: tuple[Role, ...] = ("eager", "best", "best-full")
 UNITS = 20
 MOST_UNITS = 100_000
 MINUTES = 10.0
-"""About how long the rounds of a run take at most, all mixes together."""
+"""Approximate time limit for the rounds of a run, all mixes together."""
 MOST_MINUTES = 24 * 60.0
 MOST_TRACED = 200
-"""Units: the trace of more takes gigabytes."""
+"""Largest number of traced units: the trace of more takes gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class PipelineRequest:
     """Name in the table, FILE.py:CLASS or package.module:CLASS."""
     preset: str = ""
     mixes: tuple[str, ...] = ()
-    """Each a word of WORDS, a mix, or the slots' part of one; empty: eager and best."""
+    """Mixes, each as a word of WORDS, a mix's string, or only its slots; empty: eager and best."""
     options: tuple[str, ...] = ()
-    """Options of the pipeline, each as in `steps=10`."""
+    """Options of the pipeline, each in the form `steps=10`."""
     units: int = UNITS
     """Steady units of each mix."""
     minutes: float = MINUTES
@@ -48,7 +48,7 @@ class PipelineRequest:
     weight_seed: int = 0
     input_seed: int = 0
     checkpoints: tuple[str, ...] = ()
-    """Each as in `wm=FILE`."""
+    """Weights files, each in the form `wm=FILE`."""
     policy: Policy = field(default_factory=Policy)
     profile: ProfileOptions | None = None
     monitor: bool = False
@@ -57,17 +57,17 @@ class PipelineRequest:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One mix as it was asked for."""
+    """One requested mix."""
 
     role: Role
     slots: tuple[SlotVariant, ...] = ()
-    """Slots that were named; the others are eager fp32. None for `best` and `best-full`: the records decide."""
+    """The named slots; other slots are eager fp32. Empty for `best` and `best-full`, whose slots the records decide."""
     whole: Mix | None = None
-    """The mix that it was typed as, if it was typed with its subject and device."""
+    """The complete mix, if it was typed with pipeline and device."""
 
 
 def check_counts(request: PipelineRequest) -> None:
-    """Raises BakeoffError for an impossible number of units or minutes, or of what is to be traced."""
+    """Raise BakeoffError for an impossible number of units, minutes or traced units."""
     if not 1 <= request.units <= MOST_UNITS:
         raise BakeoffError(f"--units {request.units}: give 1 to {MOST_UNITS}", "bad-option")
     if not 0 < request.minutes <= MOST_MINUTES:
@@ -83,7 +83,8 @@ def check_counts(request: PipelineRequest) -> None:
 
 
 def asked_mixes(request: PipelineRequest) -> tuple[Asked, ...]:
-    """Return the mixes asked for. Raises BakeoffError for text that is none."""
+    """Return the requested mixes. Raises BakeoffError for text that is not a mix, or mixes of different subjects or
+    devices."""
     asked = tuple(_asked(text) for text in request.mixes or ("eager", "best"))
     whole = [mix.whole for mix in asked if mix.whole is not None]
     for other in whole[1:]:
@@ -94,7 +95,7 @@ def asked_mixes(request: PipelineRequest) -> tuple[Asked, ...]:
 
 
 def check_mixes(asked: Sequence[Asked], loop: Loop) -> None:
-    """Raises BakeoffError for another pipeline's mix or an unknown slot."""
+    """Raise BakeoffError for a mix of another pipeline or an unknown slot."""
     for one in asked:
         if one.whole is not None and one.whole.pipeline != loop.name:
             raise BakeoffError(f"{one.whole} is a mix of {one.whole.pipeline}, not of {loop.name}", "bad-variant")
@@ -116,14 +117,17 @@ def _asked(text: str) -> Asked:
 
 
 def filled(named: Sequence[SlotVariant], loop: Loop) -> tuple[SlotVariant, ...]:
-    """Every slot of the pipeline in its order; those that are not named are eager fp32."""
+    """Return a variant for every slot of the pipeline, in its order: the named ones, and eager fp32 for the others."""
     by_name = {slot.slot: slot for slot in named}
     eager = (BackendUse("eager"),)
     return tuple(by_name.get(slot.name, SlotVariant(slot.name, eager, "fp32")) for slot in loop.slots)
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, OptionValue]:
-    """A pipeline's options, each as in `steps=10`. Raises BakeoffError for one with two values."""
+    """Parse a pipeline's options, each in the form `steps=10`, or a name for True.
+
+    Raises BakeoffError for an option without a name, or one that is given twice.
+    """
     given: dict[str, OptionValue] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -136,9 +140,9 @@ def parse_options(texts: Sequence[str]) -> dict[str, OptionValue]:
 
 
 def chosen_options(request: PipelineRequest, whole: Mix | None) -> dict[str, OptionValue]:
-    """The pipeline's options as text, from a whole mix or from options given apart; where both are, they must agree.
+    """Return the pipeline's options, from a complete mix or from those given separately.
 
-    Raises BakeoffError for an option with two values.
+    Raises BakeoffError for an option that is given twice, or if the request and the mix disagree.
     """
     given = parse_options(request.options)
     if whole is None:
@@ -153,7 +157,8 @@ def chosen_options(request: PipelineRequest, whole: Mix | None) -> dict[str, Opt
 
 
 def checkpoint_files(request: PipelineRequest, loop: Loop) -> Mapping[str, str]:
-    """Slot to its weights file as typed. Raises BakeoffError for another form, or a slot that does not exist."""
+    """Return each slot's weights file as typed. Raises BakeoffError for text in another form, or an unknown or repeated
+    slot."""
     found: dict[str, str] = {}
     for text in request.checkpoints:
         slot, equals, file = text.partition("=")
@@ -167,16 +172,18 @@ def checkpoint_files(request: PipelineRequest, loop: Loop) -> Mapping[str, str]:
 
 
 def agreed(option: str, given: str, in_mix: str) -> str:
-    """Return what an option and a whole mix say. Raises BakeoffError where they differ."""
+    """Return the value of an option, from the command line or from a complete mix. Raises BakeoffError if the two
+    differ."""
     if given and in_mix and given != in_mix:
         raise BakeoffError(f"{option} {given}: the mix says {in_mix}; leave one out", "bad-option")
     return given or in_mix
 
 
 def subject_of(request: PipelineRequest) -> PipelineRequest:
-    """Return the request whose `pipeline` is a pipeline's name, `component:preset.workload`, or a variant's string.
+    """Return the request with its `pipeline` resolved: a pipeline's name, `component:preset.workload`, or a variant's
+    string.
 
-    Raises BakeoffError for a subject that is none of these, and for what it says otherwise than the request.
+    Raises BakeoffError for any other text, or if it contradicts the rest of the request.
     """
     text = request.pipeline
     component, _, rest = text.partition(":")
@@ -200,7 +207,8 @@ def subject_of_brought(request: PipelineRequest, folder: str) -> PipelineRequest
 
 
 def _call(request: PipelineRequest, component: str, preset: str, workload: str) -> PipelineRequest:
-    """Return the request for the loop of one call of a program. Raises BakeoffError where it has another preset."""
+    """Return the request for a loop whose unit is one call of a program. Raises BakeoffError if it names another
+    preset."""
     if request.preset not in ("", preset):
         raise BakeoffError(f"--preset {request.preset}: the subject says {preset}; leave one out", "bad-option")
     options = (*request.options, f"workload={workload}")

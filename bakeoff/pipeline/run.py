@@ -1,4 +1,4 @@
-"""Runs a plan: references, live workers that take turns, and a record of each mix.
+"""Runs the plan of a pipeline: makes references, lets the mixes' workers take turns, and stores a record of each mix.
 
 Ctrl-C keeps the records that are complete.
 """
@@ -31,24 +31,24 @@ from bakeoff.sweeps.row import References, launch_of, make_reference
 from bakeoff.sweeps.session import open_session
 
 _MORE_UNSETTLED = 40
-"""Units beyond twice those that fill windows, after which a mix without a steady one is given up."""
+"""Units beyond twice the number that fills the windows, after which a mix without a steady unit is given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineResult:
-    """Result of a run."""
+    """Result of a run of a pipeline."""
 
     run: str
     stored: tuple[StoredPipeline, ...]
     interrupted: tuple[str, ...]
-    """Mixes that were not measured to the end: `--resume` runs them."""
+    """Labels of the mixes that were not completed; `--resume` runs them."""
 
 
 def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progress: Progress) -> PipelineResult:
-    """Run every mix of `plan` that has no record yet.
+    """Run every mix of `plan` that has no record yet, and return the records.
 
-    Ctrl-C ends the run cleanly: workers are dead, mixes without a record are in `interrupted`. Raises BakeoffError
-    before anything is measured when records cannot be written or a weights file is wrong.
+    Ctrl-C ends the run cleanly: the workers are killed, and mixes without a record are in `interrupted`. Raises
+    BakeoffError before anything is measured if records cannot be written or a weights file is wrong.
     """
     measures = any(mix.never_runs is None for mix in plan.mixes)
     with opened(plan.key, plan.name, plan.subject.device, measures, runs, resume, progress) as opening:
@@ -72,12 +72,12 @@ def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progre
 
 
 def stored_of(state: SweepState, runs: Path) -> dict[str, StoredPipeline]:
-    """Return the records of a run so far, by their mixes."""
+    """Return the records of a run so far, by the string of the mix."""
     return {str(entry.record.mix): entry for entry in load_all(runs).pipelines if entry.record.run == state.sweep}
 
 
 def _run_mixes(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
-    """Settle what cannot run; measure the others, side by side where they fit into memory together."""
+    """Store records of the mixes that cannot run, then measure the others."""
     waiting: list[MixPlan] = []
     for mix in mixes:
         obstacle = mix.obstacle()
@@ -100,13 +100,13 @@ def _start(session: PipelineSession, mix: MixPlan) -> Running:
 
 
 def _keep(session: PipelineSession, mix: MixPlan, record: PipelineRecord, running: Running) -> None:
-    """Store the record before the mix is shown as finished."""
+    """Store the record, then show the mix as finished."""
     session.stored[str(mix.mix)] = StoredPipeline(save(session.runs, record), record)
     running.finish(record.status, _line(record))
 
 
 def _settle(session: PipelineSession, mix: MixPlan, outcome: Outcome) -> None:
-    """Keep a record of a mix that is not run."""
+    """Store a record of a mix that does not run."""
     _keep(session, mix, make_record(session, mix, outcome), _start(session, mix))
 
 
@@ -132,7 +132,8 @@ def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
 def _program_references(
     session: PipelineSession, mix: MixPlan, running: Running
 ) -> tuple[Outcome, Mapping[str, References]]:
-    """References of every program, by `slot.program`; the outcome is that of the first that cannot be made."""
+    """Make the references of every program; return the outcome of the first that fails, and the references by
+    `slot.program`."""
     found: dict[str, References] = {}
     for program in mix.programs:
         of_slot = session.slots[program.slot]
@@ -150,11 +151,11 @@ def _measure(
     how: How,
     turns: int = 1,
 ) -> None:
-    """Start a worker for each mix, one after the other, since each times its programs alone; then let them take turns.
+    """Start the workers of these mixes one after the other, let them take turns, and store a record of each.
 
-    Where mixes run in turn, this is one of `turns`, which gets its share of the time. Nothing is kept of mixes whose
-    rounds were interrupted. Raises BakeoffError, after the records of the others were kept, where the request itself
-    was wrong (other weights than those that were described).
+    The workers start one after the other because each times its programs alone. Mixes that run in turn each get
+    1/`turns` of the time. Nothing is stored if the rounds are interrupted. Raises BakeoffError if the request itself
+    was wrong (weights that differ from those described), after the other mixes' records were stored.
     """
     request, order = session.plan.request, session.order
     limits = Limits(request.units, 2 * session.plan.loop.filling + _MORE_UNSETTLED, request.minutes * 60 / turns)
@@ -188,7 +189,7 @@ def _measure(
 
 
 def _few(worker: MixWorker, outcome: Outcome, limits: Limits) -> Sequence[Finding]:
-    """A finding where the time was over before the mix had all its units."""
+    """Return a finding if the time was over before the mix had all its steady units."""
     if worker.enough or worker.given_up or outcome.kind != "result" or not worker.blocks:
         return ()
     minutes = counted(limits.seconds / 60, "minute", form="g")
@@ -197,7 +198,7 @@ def _few(worker: MixWorker, outcome: Outcome, limits: Limits) -> Sequence[Findin
 
 
 def _changed(mixes: Sequence[tuple[MixPlan, Mapping[str, References]]], loop: References) -> Sequence[Finding]:
-    """A finding where files of the references changed while the mixes ran."""
+    """Return a finding if files of the references changed while the mixes ran."""
     folders = {references.folder: references for _, by_name in mixes for references in by_name.values()}
     changed = {name for references in (loop, *folders.values()) for name in references.changed()}
     if not changed:

@@ -1,4 +1,4 @@
-"""State shared by all mixes of one run: its session, and the references of the loop."""
+"""State shared by all mixes of one run of a pipeline, and the references of its loop."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -23,28 +23,28 @@ from bakeoff.sweeps.session import Session, changed_files, discard, read_seal, s
 
 @dataclass(frozen=True, slots=True)
 class PipelineSession:
-    """Opened once, when the device's lock is held."""
+    """State of a run, created once when the device is locked."""
 
     plan: PipelinePlan
     run: str
     note: str
     load: float
-    """`present_load` before it began."""
+    """`present_load` before the run began."""
     cache: Path
     progress: Progress
     runs: Path
     order: random.Random
-    """Order of the mixes in each round."""
+    """Random generator for the order of the mixes in each round."""
     slots: Mapping[str, Session]
-    """Session of a sweep for each slot, in which the references of its programs are made."""
+    """For each slot, the session of a sweep in which the references of its programs are made."""
     stored: dict[str, StoredPipeline]
-    """Records so far by the mix's string, those before an interruption included."""
+    """Records so far, including those before an interruption, by the string of the mix."""
 
     def log_of(self, mix: MixPlan) -> Path:
         return self.cache / "logs" / self.run / f"{mix.slug}.log"
 
     def profile_of(self, mix: MixPlan) -> ProfileRequest | None:
-        """Return what the mix's worker traces, and into which files; None where no profile was asked for."""
+        """Return what the mix's worker must trace, and into which files; None if no profile was requested."""
         asked = self.plan.request.profile
         if asked is None:
             return None
@@ -54,25 +54,28 @@ class PipelineSession:
         return ProfileRequest(asked, str(self.cache), str(folder / f"{mix.slug}.json.gz"), memory)
 
     def launch_of(self, mix: MixPlan, running: Running) -> Launch:
-        """Return how a mix's worker is started: environment, log, deadlines by phase, and who receives its events."""
+        """Return how to start a mix's worker: environment, log, deadlines by phase, and receiver of its events."""
         build_s = max(program.row.build_deadline_s for program in mix.programs)
         policy, log = self.plan.request.policy, self.log_of(mix)
         return made_launch(policy, build_s, mix.environment, log, mix.mix.device, running)
 
 
 _VERSION = 4
-"""Version of the files' format; files of another version are made anew."""
+"""Version of the reference files' format; files of another version are made again."""
 _STEADY = 2
-"""Steady units of a reference: the second one takes all its state from the first."""
+"""Number of steady units in a reference: the second one takes all its state from the first."""
 
 
 def _reference_units(plan: PipelinePlan) -> int:
-    """Return how many units of a session the reference has: its opening ones, and two steady ones."""
+    """Return how many units of a session the reference has: the opening ones and `_STEADY` steady ones."""
     return min(len(plan.loop.opening) + _STEADY, plan.loop.max_units or _STEADY + len(plan.loop.opening))
 
 
 def loop_reference_folder(plan: PipelinePlan) -> Path:
-    """Return the folder, named by all that decides the references. Raises BakeoffError without a module."""
+    """Return the folder of the loop's references; its name is a hash of everything that determines them.
+
+    Raises BakeoffError if a module of the pipeline or its components cannot be found.
+    """
     key = digest(
         [
             plan.subject_id,
@@ -90,9 +93,9 @@ def loop_reference_folder(plan: PipelinePlan) -> Path:
 
 
 def make_loop_reference(plan: PipelinePlan, mixes: Sequence[MixPlan], launch: Launch) -> tuple[Outcome, References]:
-    """Make what is not cached of the references of these mixes; the caller holds the folder's lock.
+    """Make the references of these mixes that are not cached; return the outcome and the references.
 
-    Returns how that ended, and what there is. Raises BakeoffError when the request itself is wrong.
+    The caller holds the folder's lock. Raises BakeoffError if the request itself is wrong.
     """
     folder = loop_reference_folder(plan)
     seal = read_seal(folder)

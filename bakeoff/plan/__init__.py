@@ -1,1 +1,1 @@
-"""Turns a request into rows: which variants will run, and what is known about each beforehand."""
+"""Turns a request into rows: the variants to run, and what is known about each beforehand."""

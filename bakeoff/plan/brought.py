@@ -1,4 +1,4 @@
-"""Brought models by their names in variants, as far as they were described on this machine."""
+"""Finds brought models by name among the descriptions in the cache of this machine."""
 
 import os
 from collections.abc import Collection, Iterator, Mapping
@@ -13,12 +13,14 @@ from bakeoff.models.errors import BakeoffError, meant
 
 
 def brought_reference(name: str, preset: str = "", workloads: Collection[str] = ()) -> str:
-    """The folder of the newest description of a brought model that has these workloads; any other reference as it is.
+    """Return the folder of the newest description of a brought model with these workloads; return other references
+    unchanged.
 
-    Descriptions differ in their workloads where a model was swept with sizes; one without sizes is preferred. Where
-    models of several sources have the name, it stands for the one whose source lies in the working folder or below.
-    Raises BakeoffError with the list of sources where that is none, or several, or where a file of that name in the
-    working folder is another one; and for a name that is neither a component's nor described, with the nearest of both.
+    Descriptions of a model that was swept with ranges of sizes differ in their workloads; one without sizes is
+    preferred. If models of several sources have the name, the one whose source is in the working folder or below is
+    meant. Raises BakeoffError with the list of sources if there is none or more than one, or if the working folder has
+    a file of the source's name that was not swept; and for a name that is neither a component's nor described, with the
+    nearest names.
     """
     if name in component_names() or set(name) & set(":/"):
         return name
@@ -37,7 +39,10 @@ def brought_reference(name: str, preset: str = "", workloads: Collection[str] = 
 
 
 def described_elsewhere(typed: str) -> About | None:
-    """The newest description of the only file, of no file of the working folder, whose path ends as it was typed."""
+    """Return the newest description whose file's path ends with what was typed, if it is the only such file.
+
+    None if a file of that name exists in the working folder, or if no description or those of several files match.
+    """
     if os.path.exists(typed.partition(":")[0]):
         return None
     found = [about for _, about in _described() if about.source.typed.endswith(f"/{Path(typed)}")]
@@ -45,12 +50,12 @@ def described_elsewhere(typed: str) -> About | None:
 
 
 def is_described(name: str) -> bool:
-    """Return whether a brought model of this name was described on this machine."""
+    """Return whether this machine has a description of a brought model with this name."""
     return any(about.name == name for _, about in _described())
 
 
 def _one_of(name: str, sources: Mapping[str, Source]) -> str:
-    """Return the source that a name stands for in the working folder. Raises BakeoffError where that is not clear."""
+    """Return the source that a name means in the working folder. Raises BakeoffError if that is ambiguous."""
     folder, how = Path.cwd().resolve(), "name one so, or work in its folder"
     here = [typed for typed, source in sources.items() if _lies_in(source, folder)]
     if not here:
@@ -69,7 +74,7 @@ def _one_of(name: str, sources: Mapping[str, Source]) -> str:
 
 
 def _described(folders: str = "*") -> Iterator[tuple[Path, About]]:
-    """Descriptions in these folders of the cache, which can be read, by age, the newest last."""
+    """Yield the readable descriptions in the cache whose folder names match this glob pattern, the oldest first."""
     files = (paths.cache_folder() / "brought").glob(f"{folders}/{ABOUT}")
     for file in sorted(files, key=lambda file: file.stat().st_mtime):
         with suppress(BakeoffError):
@@ -85,5 +90,5 @@ def _unknown(name: str) -> BakeoffError:
 
 
 def _lies_in(source: Source, folder: Path) -> bool:
-    """Return whether its file is in the folder or below; of a live module, whether it was given there."""
+    """Return whether the source's file, or for a live module its working folder, is in this folder or below."""
     return (Path(source.working_folder).resolve() if source.kind == "live" else source.place).is_relative_to(folder)

@@ -1,4 +1,4 @@
-"""Estimates how long rows, references and finals take, from earlier records, and which rows fit."""
+"""Estimates the time of rows, references and finals from earlier records, and which rows fit into a budget."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,21 +22,21 @@ _GUESS_SEARCH_S = 240.0
 """Seconds of a build that times many kernels (`Row.searches`). Never measured; a large network may take far longer."""
 _GUESS_REFERENCE_S = 10.0
 _GUESS_TRACE_S = 3.0
-"""A second worker's own time, besides its imports and its build: a few traced calls."""
+"""Seconds that a second worker takes besides its imports and its build: a few traced calls."""
 _GUESS_SETUP_S = 5.0
-"""Seconds of one process of a final, until it is warm."""
+"""Seconds until one process of a final is warm."""
 _STARTUP = ("start", "import", "weights")
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Seconds that a row will take, without its subject's references. `source` is a record's id, or "guess"."""
+    """Estimated seconds of a row, without the references of its subject. `source` is a record's id, or "guess"."""
 
     first_s: float
-    """Until it is timed."""
+    """Seconds until the row is timed."""
     source: str
     second_s: float = 0.0
-    """Seconds of a second worker (a warm build, a trace), when all rows are timed."""
+    """Seconds of a second worker (a warm build, a trace), which runs after all rows are timed."""
 
     @property
     def seconds(self) -> float:
@@ -44,8 +44,10 @@ class Expected:
 
 
 def sides_of(rows: Sequence[Row], best: Sequence[Row] = ()) -> list[Row]:
-    """Return the sides of one subject's final: its two best rows, filled up with the first of `rows` that may win, then
-    eager fp32 where it is neither. Empty where there are not two."""
+    """Return the sides of a subject's final: two rows, and eager fp32 if it is neither; empty if there are not two.
+
+    The two are those of `best`, filled up with the first of `rows` that can run and be in a final.
+    """
     variants = {str(row.variant): row for row in best}
     for row in rows:
         if row.never_runs is None and is_shippable(row):
@@ -57,17 +59,17 @@ def sides_of(rows: Sequence[Row], best: Sequence[Row] = ()) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Estimated costs of a plan, from these records."""
+    """Time estimates for a plan, from earlier records."""
 
     plan: Plan
     history: History
 
     def of(self, row: Row) -> Expected:
-        """Estimate a row from the newest record of its variant: of this machine, else of one of its class, else of any.
+        """Estimate a row from the newest record of its variant: on this machine, else on one of its class, else on any.
 
-        The build takes what it took with a cache in the state that this row will find (cold or warm), where a record
-        knows. Without a record of the variant it is a guess: the median of the same backends for other subjects, or
-        else a constant. A row that cannot run takes no time.
+        The build takes as long as a recorded one with a cache in the same state (cold or warm), if there is one.
+        Without a record of the variant the estimate is a guess: the median over records of the same backends with other
+        subjects, else a constant. A row that cannot run takes no time.
         """
         if row.never_runs is not None:
             return Expected(0.0, "")
@@ -79,9 +81,10 @@ class Costs:
         return Expected(median(alike) if alike else _GUESS_MEASURE_S + guess_build_s(row), GUESS)
 
     def references_s(self, row: Row) -> float:
-        """Estimate the seconds of the references of the row's subject; 0 where they are cached.
+        """Estimate the seconds for the references of the row's subject; 0 if they are cached.
 
-        They are computed in eager in high precision for several inputs: as long as about forty calls of eager fp32.
+        References are computed in eager in high precision for several inputs, which takes as long as about forty calls
+        of eager fp32.
         """
         if row.never_runs is not None or reference_folder(row.subject, self.plan.component).exists():
             return 0.0
@@ -97,10 +100,10 @@ class Costs:
         return max(_GUESS_REFERENCE_S, 40 * calls[-1]) if calls else _GUESS_REFERENCE_S
 
     def final_s(self, sides: Sequence[Row]) -> float:
-        """Estimate the seconds of a final between the first two of these rows; others may run in it.
+        """Estimate the seconds of a final between the first two of these rows; the others run beside them.
 
-        It has as many sets of fresh processes as a verdict takes where the rows are as far apart as their newest
-        records; the processes of a set are built at the same time where all may overlap.
+        The number of sets of fresh processes is that which a verdict is expected to need for the speeds in the rows'
+        newest records. The processes of a set are built at the same time if all rows may overlap.
         """
         newest = [entry for row in sides for entry in self.history.like(row)[-1:]]
         calls_ms = [entry.record.latency.median_ms for entry in newest if entry.record.latency is not None]
@@ -115,16 +118,16 @@ class Costs:
         return pairs * (setups_s + max(self.plan.request.final_s / AGREEING_PAIRS, rounds_s))
 
     def finals(self, rows: Sequence[Row]) -> list[list[Row]]:
-        """Return for each subject the final's sides that a sweep of these rows in this order expects at its start."""
+        """Return the sides of each subject's final, as expected before a sweep of these rows in this order."""
         subjects = dict.fromkeys(row.subject for row in rows) if self.plan.request.final_s else ()
         found = (sides_of([row for row in rows if row.subject == subject]) for subject in subjects)
         return [sides for sides in found if sides]
 
     def fitting(self, rows: Sequence[Row], left_s: float, finals: Iterable[Sequence[Row]] = ()) -> tuple[Row, ...]:
-        """Return the rows that can be timed within `left_s` seconds one after the other; `rows` begin with the best.
+        """Return the rows that can be timed one after the other within `left_s` seconds; earlier `rows` have priority.
 
-        Time is kept for as many of these `finals` as can be run after them. Where the time left does not hold a final,
-        or not the rows that it is between, rows may take all of it.
+        Time is reserved for as many of these `finals` as can run afterwards. If the time left is too short for a final,
+        or for timing its two rows, no time is reserved for it.
         """
         needed: set[Key] = set()
         chosen = self._chosen(rows, left_s, tries=True)
@@ -137,11 +140,12 @@ class Costs:
         return chosen
 
     def _chosen(self, rows: Sequence[Row], left_s: float, tries: bool) -> tuple[Row, ...]:
-        """Return the rows that fit into `left_s` seconds; one that does not is passed over for a later one that does.
+        """Return the rows that fit into `left_s` seconds; a row that does not fit is skipped, and later ones may still
+        fit.
 
-        The references that a row needs count with the first row of their subject; torch's C++ headers do not count.
-        Where none fits and it `tries`, the first row is taken whose time is only a guess, if half of that is left: the
-        clock may cut it off.
+        The time of a subject's references counts with its first row; precompiling torch's C++ headers does not count.
+        If no row fits and `tries` is set, the first row is taken whose time is only a guess and at least half of whose
+        guess fits: it may be stopped by the time limit.
         """
         chosen: list[Row] = []
         guessed: list[Row] = []
@@ -160,16 +164,17 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class TimeLeft:
-    """Estimate of how long a sweep will go on, by what its rows took so far."""
+    """Estimate of the time left in a sweep, scaled by the time that its rows took so far."""
 
     rows: Mapping[Key, Expected]
     finals_s: float
 
     def seconds(self, timed: Collection[Key], whole: Collection[Key], here: Iterable[Key], taken_s: float) -> float:
-        """Estimate the seconds left with these rows `timed`, of them these `whole`; those timed `here` took `taken_s`.
+        """Estimate the seconds left. The rows `timed` `here`, in this run, took `taken_s`; `whole` are rows with
+        complete records.
 
-        Rows that overlap take less than the sum of their estimates, rows on a busy host more: what is left is scaled by
-        the ratio so far. One average row that took as long as estimated is counted as done too, since the first row
+        Rows that overlap take less than the sum of their estimates, rows on a busy host more, so the estimate is scaled
+        by the ratio so far. One average row that took as long as estimated is counted as done too, since the first row
         alone says little.
         """
         left_s = sum(time.first_s for key, time in self.rows.items() if key not in timed)
@@ -183,22 +188,23 @@ class TimeLeft:
 
 
 def guess_build_s(row: Row) -> float:
-    """Seconds of the row's build with an empty cache, where no record tells."""
+    """Return a guess of the seconds of the row's build with an empty cache, for rows without a record."""
     if row.searches:
         return _GUESS_SEARCH_S
     return _GUESS_BUILD_S if row.caches else 0.0
 
 
 def will_be_warm(row: Row) -> bool:
-    """Return whether the row's build will find what an earlier one left in its cache.
+    """Return whether the row's build will find the cache of an earlier build.
 
-    Of several builds each begins with an empty cache, and its later processes find what the first one left.
+    If a variant is built several times, each build begins with an empty cache, and the later processes of a build find
+    its cache.
     """
     return row.process > 1 or (row.builds == 1 and build_cache.is_warm(row.cache_folder))
 
 
 def _seconds(row: Row, records: Sequence[Record]) -> tuple[float, float]:
-    """Return the seconds of the row's first and second worker, from records of one variant, the newest last."""
+    """Estimate the seconds of the row's first and second worker from records of one variant, the newest last."""
     newest = records[-1]
     phases = {phase: seconds for phase, seconds in newest.phase_s.items() if phase != "turn"}
     if "build" not in phases or newest.measurement.build is None:
@@ -217,7 +223,7 @@ def _seconds(row: Row, records: Sequence[Record]) -> tuple[float, float]:
 
 
 def _build_s(records: Sequence[Record], state: Literal["cold", "warm"]) -> float | None:
-    """Seconds of the newest build with a cache in that state; None where no record has one."""
+    """Return the seconds of the newest build with a cold or warm cache; None if no record has one."""
     for record in reversed(records):
         build = record.measurement.build
         if build is None:
@@ -231,7 +237,7 @@ def _build_s(records: Sequence[Record], state: Literal["cold", "warm"]) -> float
 
 
 def _alone_s(record: Record) -> float:
-    """Seconds of the record's build by itself; of one that ran beside others at most its CPU seconds."""
+    """Return the seconds of the record's build; at most its CPU seconds if it ran at the same time as others."""
     build, wall_s = record.measurement.build, record.phase_s["build"]
     if build is None or not build.overlapped or build.cpu_s is None:
         return wall_s
@@ -239,7 +245,7 @@ def _alone_s(record: Record) -> float:
 
 
 def _setup_s(row: Row, history: History) -> float:
-    """Seconds until a process of a final is built, checked and warm, with warm caches."""
+    """Estimate the seconds until a process of a final is built with warm caches, checked and warmed up."""
     records = [entry.record for entry in history.like(row) if "build" in entry.record.phase_s]
     if not records:
         return _GUESS_SETUP_S

@@ -1,5 +1,7 @@
-"""Estimates of `--dry-run`: time from earlier records or a guess, memory and disk from shapes and parameters. With a
-budget the rows are in the order in which it runs them, with those that are expected to fit."""
+"""Estimates for `--dry-run`: time from earlier records or guesses, memory and disk from shapes and parameters.
+
+With a budget, the rows are in the order in which the sweep would run them, and those expected to fit are marked.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,27 +16,27 @@ _COMPILED_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One record that a plan asks for. `seconds_from` is the record the time is taken from, or "guess"."""
+    """Estimate for one row of a plan. `seconds_from` is the id of the record that gave the time, or "guess"."""
 
     variant: str
     batch: int
     build_number: int
     process: int
     precheck: str
-    """Reason why the row does not run; "" where it does."""
+    """Reason why the row cannot run; "" if it can."""
     seconds: float
     seconds_from: str
     memory_bytes: int
     disk_bytes: int
     fits: bool = True
-    """Whether it is expected to be done within the budget; True without one."""
+    """Whether the row is expected to be timed within the budget; True without a budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     lines: tuple[Line, ...]
     builds: int
-    """Builds of each variant that is built at all."""
+    """Fresh builds of each variant that is compiled."""
     processes: int
     """Fresh processes of each build."""
     seconds: float
@@ -42,17 +44,17 @@ class Estimate:
     disk_bytes: int
     objective: str
     batches: tuple[int, ...]
-    """Sizes, each with rows of its own."""
+    """Batch sizes, each of which has rows of its own."""
     finals: int
-    """Number of subjects that may have two rows; 0 where no finals are asked for."""
+    """Number of subjects that may have a final; 0 if no finals are requested."""
     references_s: float = 0.0
-    """Time for the references that are not cached yet."""
+    """Seconds for the references that are not cached yet."""
     budget_s: float = 0.0
-    """0 for none."""
+    """Budget in seconds; 0 without one."""
 
 
 def estimate(plan: Plan, history: History) -> Estimate:
-    """Estimate what the rows of the plan will take, by these earlier records."""
+    """Estimate the time, memory and disk space of the plan's rows from earlier records."""
     costs, asked, rows = Costs(plan, history), plan.request, plan.rows
     finals, fitting = costs.finals(rows), {row.key for row in rows}
     if asked.budget_s:

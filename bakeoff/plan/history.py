@@ -1,7 +1,7 @@
-"""Predictions from earlier records: in which order rows tell most, and how long each may take.
+"""Predicts from earlier records which rows are worth running first; `by_priority` orders the rows.
 
-A table of one machine and one subject (component, preset, workload, batch) gives each variant a speed-up over eager
-fp32. Speed-ups can be compared between machines and subjects; milliseconds cannot.
+Records of one machine and one subject (component, preset, workload, batch) form a table, in which each variant has a
+speed-up over eager fp32. Speed-ups can be compared between machines and subjects; milliseconds cannot.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,16 +22,16 @@ from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, load_all
 
 _NOT_ASKED = ("unavailable", "oom")
-"""Statuses that a library, or more free memory, may have changed since."""
+"""Statuses that a newly installed library or more free memory may change."""
 _FAILED = 0.0
-"""Speed-up of a variant that gave no usable number."""
+"""Speed-up that stands for a variant without a usable number."""
 
 _Subject = tuple[str, int]
-"""A variant's subject, and the batch."""
+"""A variant's subject and batch."""
 _Table = tuple[str, _Subject, Device]
-"""Machine, subject and device: rows of one table."""
+"""Machine id, subject and device: what all rows of one table share."""
 _Backends = tuple[str, str, Device]
-"""Backends with their options, dtype and device, whatever they compile."""
+"""Backends with their options, dtype and device, for any subject."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,15 @@ class History:
 
     records: tuple[Stored, ...]
     by_variant: Mapping[str, Sequence[Stored]]
-    """Records whose worker ran."""
+    """Records whose worker ran, by variant."""
     by_backends: Mapping[tuple[str, Device], Sequence[Stored]]
-    """The same by backends with their options, and device."""
+    """Records whose worker ran, by backends with their options, and device."""
 
     def like(self, row: Row) -> list[Stored]:
-        """Records that measured the row's variant: of this machine, else of its class, else of any.
+        """Return the records of the row's variant on this machine, else on machines of its class, else on any.
 
-        Among them those of the row's exact configuration (batch, seeds, weights, threads) come last, in each group the
-        newest.
+        Records of the row's exact configuration (batch, seeds, weights, threads) come last; within both groups the
+        newest is last.
         """
         machine = this_machine(row.subject.device)
         same = self.by_variant.get(str(row.variant), ())
@@ -57,12 +57,12 @@ class History:
         return sorted(near, key=lambda entry: entry.record.config_id == row.config_id)
 
     def like_backends(self, row: Row) -> list[Stored]:
-        """Records of this device that measured the row's backends on anything."""
+        """Return the records of the row's backends on its device, whatever subject they measured."""
         return list(self.by_backends.get((row.variant.backend, row.variant.device), ()))
 
 
 def history_of(records: Sequence[Stored]) -> History:
-    """Return the history that these records, the oldest first, tell."""
+    """Index these records, the oldest first, as a History."""
     by_variant: dict[str, list[Stored]] = {}
     by_backends: dict[tuple[str, Device], list[Stored]] = {}
     for entry in records:
@@ -74,35 +74,37 @@ def history_of(records: Sequence[Stored]) -> History:
 
 
 def known_history(runs: Path) -> History:
-    """Return the records of `runs`, and the published ones."""
+    """Return the history of the records in `runs` and the published records."""
     return history_of(load_all(*paths.with_published(runs)).current)
 
 
 _ALIKE: Final = 0.1
-"""Calls expected to take up to this share longer count as equally long: records of another day say no more."""
+"""Calls that are expected to take up to this share longer count as equally long: day-to-day differences are as large.
+"""
 _UNKNOWN: Final = 0.5
-"""Assumed slowdown over the best row where no record says anything of a row."""
+"""Assumed slowdown relative to the fastest row, for a row without any related record."""
 _NO_NUMBER: Final = 1e9
-"""The same of a row whose newest record gave no usable number: after all others."""
+"""Assumed slowdown of a row whose newest record has no usable number, so that it comes after all others."""
 _UNSHIPPABLE: Final = 0.25
-"""Added to a quantised row without real weights: its error is not known, so that no final has it."""
+"""Added to the slowdown of a quantised row without real weights: its error is unknown, so no final includes it."""
 
 
 def by_priority(rows: Sequence[Row], history: History, goal: Goal) -> tuple[Row, ...]:
-    """Return the rows in the order in which they are likely to tell what is the best one soonest.
+    """Return the rows in the order that is likely to find the fastest one soonest.
 
     1. Rows that cannot run: they take no time.
     2. Eager fp32 of each subject (component, preset, workload, batch), over which speed-ups are stated.
-    3. The other rows by how much longer their calls are expected to take than those of the row that records say is the
-       fastest, in steps of 10 %; within a step the row that is measured sooner. A row of which no record says anything
-       is taken to be 50 % slower; one whose newest record gave no usable number comes last. A quantised row without
-       real weights counts as 25 % slower than it is, since it cannot be recommended. The time that a row takes decides
-       no more than that: by worth for each second cheap rows fill a short budget, and the fastest no longer fits.
+    3. The other rows by how much longer their calls are expected to take than those of the row that is fastest by
+       records, in steps of 10 %; within a step, the row that is measured sooner comes first. A row without a related
+       record is assumed to be 50 % slower; one whose newest record has no usable number comes last. A quantised row
+       without real weights counts as 25 % slower than it is, since it cannot be recommended. Measuring time decides no
+       more than that: if rows were ordered by worth per second, cheap rows would fill a short budget, and the fastest
+       row would no longer fit.
 
-    Which records say how fast a row may be: see `_expected`. Where none says anything of any row of a subject,
-    its rows come in the order of its table. Several subjects alternate: the first rows of each, then the second rows.
-    With several builds or processes every variant is first measured once. The same rows, records and caches give the
-    same order.
+    `_expected` says which records predict a row's speed. If no record says anything about any row of a subject, its
+    rows keep the order of its table. Subjects alternate: the first row of each, then the second row of each. With
+    several builds or processes, every variant is first measured once. The same rows, records and caches give the same
+    order.
     """
     tables = _tables(history.records, goal)
     groups: dict[tuple[int, int, Subject], list[Row]] = {}
@@ -119,8 +121,11 @@ def by_priority(rows: Sequence[Row], history: History, goal: Goal) -> tuple[Row,
 
 
 def _ranked(rows: Sequence[Row], speedups: Sequence[float | None], history: History) -> list[Row]:
-    """The rows of one subject, by the share by which their calls may take longer than those of the fastest row that can
-    be recommended, or of the fastest one where none can."""
+    """Return the rows of one subject by their expected slowdown relative to the fastest row that can be recommended.
+
+    If no row can be recommended, slowdowns are relative to the fastest row. `speedups` are the rows' expected
+    speed-ups; None if unknown.
+    """
     if all(speedup is None for speedup in speedups):
         return sorted(rows, key=lambda row: not row.is_eager_fp32)
     shippable = [speedup for row, speedup in zip(rows, speedups, strict=True) if speedup and is_shippable(row)]
@@ -135,13 +140,14 @@ def _ranked(rows: Sequence[Row], speedups: Sequence[float | None], history: Hist
 
 
 def is_shippable(row: Row) -> bool:
-    """Return whether a final may have the row: the error of a quantised one without real weights is not known."""
+    """Return whether the row may be in a final: not if it is quantised without real weights, since its error is
+    unknown."""
     return not row.quantisation or bool(row.checkpoint)
 
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """One variant of a table."""
+    """Speed-up of one variant in one table."""
 
     machine: Machine
     subject: _Subject
@@ -150,12 +156,12 @@ class _Measured:
 
 
 def _expected(row: Row, tables: list[_Measured]) -> float | None:
-    """Return the speed-up over eager fp32 that records suggest; None where none says anything.
+    """Return the speed-up over eager fp32 that records suggest; None if no record is related.
 
-    The first of these that has a record: the variant on this machine, or on others of its class; the same backends and
-    dtype on other subjects, on this machine or on others of its class; then the variant, and the same backends, on
-    machines of any class. Where several tables have it, their median counts. 0: the newest record of the variant gave
-    no number that can be used (a wrong output, a failed build), which may be expected again.
+    The records are tried in this order: the variant on this machine, or on others of its class; the same backends and
+    dtype with other subjects, on this machine or on others of its class; then the variant, and the same backends, on
+    machines of any class. If several tables match, the median of their speed-ups is returned. 0 means that the newest
+    record of the variant has no usable number (a wrong output, a failed build), which is expected to happen again.
     """
     machine, subject = this_machine(row.subject.device), (row.variant.subject, row.subject.batch)
     backends = (row.variant.backend, row.variant.dtype, row.variant.device)
@@ -170,17 +176,18 @@ def _expected(row: Row, tables: list[_Measured]) -> float | None:
 
 
 def _distance(other: Machine, machine: Machine) -> int:
-    """0 for the same machine, 1 for another of its class, 2 for any other, which may be this host with other parts."""
+    """Return 0 for the same machine, 1 for another of its class, 2 for any other, which may be this host with other
+    parts."""
     if other.machine_class != machine.machine_class:
         return 2
     return 0 if other.id == machine.id else 1
 
 
 def _tables(records: Iterable[Stored], goal: Goal) -> list[_Measured]:
-    """Return the newest record of each variant of each table as a speed-up over that table's eager fp32.
+    """Return the newest record of each variant of each table as a speed-up over the eager fp32 of that table.
 
-    A table without eager fp32 is compared with its slowest row, which is seldom faster than eager fp32 would be; a row
-    that is alone in such a table says nothing.
+    In a table without eager fp32, speed-ups are relative to the slowest row, which is seldom faster than eager fp32
+    would be; the only row of such a table is left out.
     """
     newest: dict[_Table, dict[_Backends, Stored]] = {}
     for entry in records:
@@ -203,7 +210,7 @@ def _tables(records: Iterable[Stored], goal: Goal) -> list[_Measured]:
 
 
 def _usable_ms(record: Record, goal: Goal) -> float:
-    """Return the median call in milliseconds of a row that was ok, or only unsteady; else infinite."""
+    """Return the median call in ms of a record that is ok or only unstable; infinite for any other record."""
     return call_ms(record, goal) if record.status in ("ok", "unstable") else inf
 
 

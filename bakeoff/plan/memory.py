@@ -1,4 +1,4 @@
-"""Memory of a row, estimated before anything is built, from the number of parameters and the shapes of a call."""
+"""Estimates a row's memory before anything is built, from the number of parameters and the shapes of a call."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,26 +8,27 @@ from bakeoff.models.component import Preset, TensorSpec, Workload
 from bakeoff.plan.suites import Step
 
 LARGE_WEIGHTS_BYTES = 1 << 30
-"""From here on a build gets the longer deadline."""
+"""Weights of at least this size give a build the longer deadline."""
 _DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "given": 4}
 _PROCESS_BYTES = 1 << 30
-"""Host memory of torch and a compiler without any weights; CUDA's context with its libraries takes about as much."""
+"""Host memory of torch and a compiler without weights; the CUDA context with its libraries takes about as much on the
+GPU."""
 _DRAWN_BYTES = 4
-"""Weights and inputs are drawn as fp32."""
+"""Bytes of a weight or input element as drawn, in fp32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """An estimate of memory, in bytes."""
+    """Estimated memory of a worker, in bytes."""
 
     device: int
-    """On the measured device."""
+    """Memory of the measured device."""
     host: int = 0
-    """Host memory of a GPU's row; 0 for a CPU's row, whose device is the host."""
+    """Host memory, for a row on a GPU; 0 for a row on a CPU, whose device is the host."""
 
 
 def element_bytes(dtype: str) -> int:
-    """Bytes of one weight, and of one element of an input or output that follows the dtype."""
+    """Return the bytes of one weight, and of one element of an input or output in the variant's dtype."""
     return _DTYPE_BYTES[dtype]
 
 
@@ -46,7 +47,8 @@ def memory_of(preset: Preset, workload: Workload, steps: Sequence[Step], dtype: 
 
 
 def with_process(needs: Sequence[Need]) -> Need:
-    """Estimate a worker's memory for these programs, which are built one after the other."""
+    """Estimate a worker's memory from that of its programs, which are built one after the other; adds the process
+    itself."""
     host = max(need.host for need in needs)
     return Need(sum(need.device for need in needs) + _PROCESS_BYTES, host + _PROCESS_BYTES if host else 0)
 
@@ -54,11 +56,11 @@ def with_process(needs: Sequence[Need]) -> Need:
 def programs_memory(
     preset: Preset, workloads: Sequence[Workload], backends: Sequence[Backend], dtype: str, device: str
 ) -> Need:
-    """The same without the process, of several programs of a component in one process.
+    """Estimate the memory of several programs of one component in a process, without the process itself.
 
-    They are built one after the other and share the module's weights; an engine that does not read the module's own
-    keeps its copies. On CUDA the weights and inputs are drawn on the host, and weights are there no more when an engine
-    is built; its build may hold copies of its own there.
+    The programs are built one after the other and share the module's weights; an engine that does not read the module's
+    own weights keeps copies. On CUDA, weights and inputs are drawn in host memory. The weights have left it when an
+    engine is built, but the build may hold copies there.
     """
     weights = weights_bytes(preset, dtype)
     copies = max(_copies(backend, device) for backend in backends)
@@ -79,8 +81,10 @@ def _copies(backend: Backend, device: str) -> float:
 
 
 def _sets_bytes(workload: Workload, usual: int) -> float:
-    """Inputs and outputs of all sets, changed values, and the former ones while these are in their place; of the
-    largest of the workload's sizes."""
+    """Return the bytes of the inputs and outputs of all sets, of changed inputs, and of the inputs that these replace.
+
+    With several sizes, the largest counts.
+    """
     found = []
     for one in (workload, *map(workload.at, workload.sizes)):
         inputs, outputs = _bytes(one.inputs, usual), _bytes(one.outputs, usual)

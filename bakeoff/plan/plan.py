@@ -1,4 +1,4 @@
-"""Makes the plan of a request: all rows of a sweep."""
+"""Makes the plan of a sweep from a request: all its rows, resolved and checked."""
 
 import hashlib
 import os
@@ -27,19 +27,19 @@ from bakeoff.process.jobs import Subject
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Rows grouped by subject, as tables list them; a sweep runs them in random order."""
+    """Rows of a sweep, grouped by subject as in tables; the sweep runs them in another order."""
 
     request: Request
     component: Component
     rows: tuple[Row, ...]
     key: str
-    """Hash of what `--resume` must find again: variants, policy, objective, host, versions and commit."""
+    """Hash of what must be the same for `--resume`: variants, policy, objective, host, versions and commit."""
     environment: Mapping[str, str]
     """Environment of workers that run no compiler, such as those that make references."""
 
 
 def make_plan(request: Request) -> Plan:
-    """Resolve a request. Raises BakeoffError for any name, size or combination of them that does not exist."""
+    """Return the plan of a request. Raises BakeoffError for a name, size or combination that does not exist."""
     preset = request.presets[0] if len(request.presets) == 1 else ""
     request = replace(request, component=brought_reference(request.component, preset, request.workloads))
     component = resolve_component(request.component)
@@ -110,15 +110,15 @@ def _label(row: Row, process: int, request: Request) -> str:
 
 
 FILE = "checkpoints.json"
-"""In the cache folder: hashes of files that were read before."""
+"""File in the cache folder with the hashes of weights files that were read before."""
 _KEPT = 1000
 
 
 def checkpoint_hash(path: str) -> str:
-    """SHA-256 of a weights file, 12 hexadecimal digits.
+    """Return the SHA-256 of a weights file, 12 hexadecimal digits.
 
-    A file of known path, size, time of change and inode is not read again. Raises BakeoffError where it cannot be read,
-    or is larger than this machine's memory, so that it cannot be loaded either.
+    A file of known path, size, modification time and inode is not read again. Raises BakeoffError if the file cannot be
+    read, or is larger than this machine's memory and so cannot be loaded.
     """
     try:
         found = os.stat(path)
@@ -139,7 +139,7 @@ def checkpoint_hash(path: str) -> str:
 
 
 def check_checkpoint(path: str, component: Component) -> None:
-    """Raise BakeoffError where the names in a weights file show that it is none of the component's."""
+    """Raise BakeoffError if the names in a weights file show that it does not belong to the component."""
     try:
         check_names(Path(path), component)
     except BakeoffError as error:

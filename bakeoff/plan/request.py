@@ -1,4 +1,4 @@
-"""A user's request for a sweep, and the checks that need no backend."""
+"""A user's request for a sweep, and the checks of a request that need no backend."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from bakeoff.record.statistics import samples_for_quantile
 from bakeoff.variant import Variant
 
 FINAL_S = 10.0
-"""Seconds of calls in the final of a sweep, in seven sets of processes of at least eight rounds each."""
+"""Seconds of timed calls in the final of a sweep, in seven sets of processes of at least eight rounds each."""
 MOST_PROCESSES, MOST_BUILDS, MOST_THREADS, MOST_BATCHES = 100, 20, 1024, 20
 LEAST_DEADLINE_S, MOST_DEADLINE_S = 1, 86_400
 
@@ -35,7 +35,7 @@ class Request:
     device: str = ""
     suite: Suite = "default"
     batches: tuple[int, ...] = (1,)
-    """Each size has rows and a final of its own."""
+    """Batch sizes, each with rows and a final of its own."""
     weight_seed: int = 0
     input_seed: int = 0
     threads: int = 0
@@ -43,36 +43,36 @@ class Request:
     processes: int = 1
     """Fresh processes in which each build of a variant is measured."""
     builds: int = 1
-    """Fresh builds of each variant that is built at all."""
+    """Fresh builds of each variant that is compiled."""
     policy: Policy = field(default_factory=Policy)
     final_s: float = FINAL_S
-    """About how long the two best rows are measured against each other at the end; 0 for no final."""
+    """Approximate seconds of timed calls in the final between the two best rows; 0 for no final."""
     ceilings: bool = True
-    """Measure this machine's ceilings where they are not known yet."""
+    """Measure ceilings of this machine that are not known yet."""
     monitor: bool = False
     """Watch each measuring worker and its GPU with a monitor."""
     budget_s: float = 0.0
-    """Seconds that the sweep may take; 0: no limit. No part of a plan's key: a sweep whose time was up is resumed with
-    another budget or with none."""
+    """Seconds that the sweep may take; 0: no limit. Not in the plan's key, so a sweep whose time was up can be resumed
+    with another budget or none."""
     objective: Objective = LATENCY
-    """Objective that the finals decide by, and the limits that a row must meet to be in one."""
+    """Objective by which finals decide, with the limits that a row must meet to be in a final."""
 
     @property
     def user_code(self) -> bool:
-        """Whether the component or a backend is a user's own: `package.module:ATTRIBUTE`, or a brought model."""
+        """Whether the component or a backend is the user's own: `package.module:ATTRIBUTE`, or a brought model."""
         return any(":" in reference or reference.startswith("/") for reference in (self.component, *self.backends))
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The checked parts of a request that do not depend on its component."""
+    """The checked parts of a request that do not depend on the component."""
 
     device: Device
     threads: int
     checkpoint: str
     """Absolute path of the weights file; "" for random weights."""
     dtypes: tuple[Dtype, ...]
-    """Dtypes asked for; empty where none is."""
+    """Requested dtypes; empty if none is requested."""
 
 
 MOST_BUDGET_S: Final = 7 * 86_400.0
@@ -82,7 +82,7 @@ _UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "": 1.0}
 _TIME = re.compile(r"(?:(?P<h>[0-9.]+)h)? ?(?:(?P<m>[0-9.]+)m)? ?(?:(?P<s>[0-9.]+)s?)?", re.IGNORECASE)
 _NUMBER = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,3})?")
 _SHOWN = 40
-"""Characters of what was typed that a message repeats."""
+"""Characters of the user's text that an error message repeats."""
 
 
 def request_of(variant: Variant) -> Request:
@@ -98,7 +98,8 @@ def request_of(variant: Variant) -> Request:
 
 
 def with_deadline(policy: Policy, seconds: float) -> Policy:
-    """The policy with one deadline for builds of any size. Raises BakeoffError for an impossible number of seconds."""
+    """Return the policy with one deadline for builds of any size. Raises BakeoffError for an impossible number of
+    seconds."""
     if not LEAST_DEADLINE_S <= seconds <= MOST_DEADLINE_S:
         text = f"--deadline {seconds:g}: give {LEAST_DEADLINE_S} to {MOST_DEADLINE_S} seconds"
         raise BakeoffError(text, "bad-option")
@@ -106,13 +107,14 @@ def with_deadline(policy: Policy, seconds: float) -> Policy:
 
 
 def with_enough_samples(policy: Policy, objective: Objective) -> Policy:
-    """The policy with as many samples as the percentiles of the objective need for an interval, time permitting."""
+    """Return the policy with enough samples, time permitting, for an interval of each percentile that the objective
+    limits."""
     shares = [PERCENTILES[limit.figure] for limit in objective.limits if limit.figure in PERCENTILES]
     return replace(policy, min_samples=max([policy.min_samples, *map(samples_for_quantile, shares)]))
 
 
 def check_request(request: Request) -> Settings:
-    """Check device, dtypes, counts and the weights file. Raises BakeoffError naming the option that is wrong."""
+    """Check the device, dtypes, counts and weights file. Raises BakeoffError that names the wrong option."""
     device = host.usable_device(request.device)
     for batch in request.batches:
         if batch < 1:
@@ -135,7 +137,10 @@ def check_request(request: Request) -> Settings:
 
 
 def _checkpoint(asked: str) -> str:
-    """Return the absolute path of a weights file that exists; a worker checks its content."""
+    """Return the absolute path of a weights file that exists, "" for none; a worker checks its content.
+
+    Raises BakeoffError if there is no such file.
+    """
     if not asked:
         return ""
     try:
@@ -148,7 +153,8 @@ def _checkpoint(asked: str) -> str:
 
 
 def parse_budget(text: str) -> float:
-    """Seconds of `3m`, `90s`, `1h30m`, `1.5h` or `180` (seconds). Raises BakeoffError for anything else, 0 included."""
+    """Return the seconds of `3m`, `90s`, `1h30m`, `1.5h` or `180` (seconds). Raises BakeoffError for other text and for
+    0."""
     typed = text.strip(" ")
     match = _TIME.fullmatch(typed)
     parts = {unit: part for unit, part in match.groupdict().items() if part} if match else {}
@@ -163,7 +169,7 @@ def parse_budget(text: str) -> float:
 
 
 def budget_text(seconds: float) -> str:
-    """A budget as it is typed: `90s`, `3m`, `1h30m`."""
+    """Return a budget in the form in which it is typed: `90s`, `3m`, `1h30m`."""
     hours, rest = divmod(seconds, 3600)
     minutes, rest = divmod(rest, 60)
     parts = [f"{hours:.0f}h" if hours else "", f"{minutes:.0f}m" if minutes else "", f"{rest:g}s" if rest else ""]
@@ -171,5 +177,5 @@ def budget_text(seconds: float) -> str:
 
 
 def grace_s(budget_s: float) -> float:
-    """Return how long what runs when the time is up may go on: 5 % of the budget, at most 10 s."""
+    """Return the seconds that work may go on after the budget: 5 % of the budget, at most 10 s."""
     return min(GRACE_SHARE * budget_s, MOST_GRACE_S)

@@ -1,4 +1,4 @@
-"""The rows of a plan: one try of one variant each, with everything that is known before it runs."""
+"""The rows of a plan: one attempt at one variant each, with everything that is known before it runs."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,12 +24,12 @@ from bakeoff.record.source import component_hash
 from bakeoff.variant import Variant, use_of
 
 Key = tuple[str, int, int, int]
-"""A variant, its batch, which of its builds, and which of that build's processes."""
+"""Variant, batch, build number, and number of the process within that build."""
 
 
 @dataclass(frozen=True, slots=True)
 class Precheck:
-    """A status that is known without running anything, and why."""
+    """A status that is known without running the row, and its reason."""
 
     status: Status
     reason: str
@@ -40,14 +40,14 @@ class Precheck:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One try of one variant: what a sweep makes one record of."""
+    """One attempt at one variant, of which a sweep makes one record."""
 
     variant: Variant
     subject: Subject
     steps: tuple[BackendStep, ...]
     config_id: str
     precheck: Precheck | None
-    """None: it can run. `oom` was decided by the memory that was free when the plan was made."""
+    """Why the row cannot run; None if it can. `oom` is judged by the memory that was free when the plan was made."""
     memory: Need
     build_deadline_s: float
     caches: bool
@@ -56,46 +56,48 @@ class Row:
     quantisation: Quantisation
     cache_folder: Path
     environment: Mapping[str, str]
-    """Environment of its worker: this process's own, with what must be set before torch is imported."""
+    """Environment of the row's worker: that of this process, with variables that must be set before torch is imported.
+    """
     checkpoint: str
     """Name and content hash of the weights file; "" for random weights."""
     known_issues: tuple[tuple[IssueCode, str], ...]
-    """(code, text) of version combinations that are known to mislead rows of this dtype and device."""
+    """(code, text) of library versions known to mislead rows of this dtype and device."""
     overlaps: bool = False
-    """Its build may run beside other rows' builds."""
+    """Whether the row's build may run at the same time as other rows' builds."""
     searches: bool = False
-    """Its build times many kernels for each operator, and takes minutes."""
+    """Whether the row's build times many kernels for each operator, which takes minutes."""
     label: str = ""
-    """The variant and, where there are several, its batch, build and process; set once the plan is whole."""
+    """The variant, with its batch, build and process if there are several; set by `make_plan`."""
     builds: int = 1
-    """Number of fresh builds of its variant."""
+    """Number of fresh builds of the variant."""
     build_number: int = 1
-    """Number of this build, from 1."""
+    """Number of this row's build, from 1."""
     process: int = 1
-    """Number of this fresh process, from 1."""
+    """Number of this row's fresh process, from 1."""
 
     @property
     def key(self) -> Key:
-        """Identifies the row, and its record, within a sweep."""
+        """Key of the row, and of its record, within a sweep."""
         return str(self.variant), self.subject.batch, self.build_number, self.process
 
     @property
     def is_eager_fp32(self) -> bool:
-        """Whether speed-ups are stated over it: eager in fp32, or in its own dtypes for a model of mixed dtypes."""
+        """Whether the row is the baseline of speed-ups: eager in fp32, or in its own dtypes for a model of mixed
+        dtypes."""
         return self.baseline and self.variant.dtype in BASELINE_DTYPES
 
     @property
     def never_runs(self) -> Precheck | None:
-        """Return why it can never run on this machine; too little free memory may pass."""
+        """Why the row can never run on this machine; None if it may, since a shortage of memory may pass."""
         return self.precheck if self.precheck is not None and self.precheck.status != "oom" else None
 
     def obstacle(self) -> Precheck | None:
-        """Return the reason why it cannot run now."""
+        """Return why the row cannot run now; None if it can."""
         return self.never_runs or short_of_memory(self.memory, self.subject.device)
 
     @property
     def slug(self) -> str:
-        """Identifies the row in names of files."""
+        """Text that identifies the row in file names."""
         batch = f"-batch{self.subject.batch}" if self.subject.batch > 1 else ""
         build = f"-build{self.build_number}" if self.build_number > 1 else ""
         process = f"-{self.process}" if self.process > 1 else ""
@@ -114,10 +116,10 @@ class Target:
 
 
 def rows_of(target: Target, steps: Sequence[Step], dtype: Dtype) -> Iterator[Row]:
-    """A variant's row, or one for each of the builds asked for, each with a cache folder of its own.
+    """Yield a variant's row, or one row for each of the requested builds, each with its own cache folder.
 
-    A variant that runs eagerly, or that can never run here, is not built several times. Too little free memory does not
-    count: memory may be free when the sweep is resumed, and the plan must be the same then.
+    A variant that runs eagerly, or that can never run here, is not built several times. Too little free memory is no
+    reason: memory may be free when the sweep is resumed, and the plan must then be the same.
     """
     row = _row(target, tuple(steps), dtype)
     last = steps[-1].backend
@@ -171,7 +173,7 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
 
 
 def _layers(component: Component, workload: Workload) -> Collection[Layer] | None:
-    """The component's kinds of layers; None where it has convolutions that are no modules, of an unknown kind."""
+    """Return the kinds of the component's layers; None if it has convolutions outside modules, of an unknown kind."""
     convolves = workload.work is not None and workload.work.convolution_flops > 0
     unknown = convolves and not any(layer.startswith("conv") for layer in component.layers)
     return None if unknown else component.layers
@@ -182,7 +184,7 @@ def _environment(target: Target, steps: Sequence[Step], folder: Path) -> dict[st
 
 
 def build_environment(backends: Iterable[Backend], folder: Path, threads: int, user_code: bool) -> dict[str, str]:
-    """A worker's environment, with its home and its compilers' caches in `folder`."""
+    """Return a worker's environment, with its home and its compilers' caches in `folder`."""
     extra = own_home(folder) | (user_code_path() if user_code else {})
     for backend in backends:
         extra.update(backend.footprint.environment(folder))
@@ -190,12 +192,12 @@ def build_environment(backends: Iterable[Backend], folder: Path, threads: int, u
 
 
 def _checkpoint_label(subject: Subject) -> str:
-    """Return the name and the hash of the content; copies of one file have the same hash."""
+    """Return the name and content hash of the weights file, "" for random weights. Copies of a file share the hash."""
     return f"{Path(subject.checkpoint).name}, sha256 {subject.checkpoint_hash}" if subject.checkpoint else ""
 
 
 def _check_composition(steps: Sequence[Step]) -> None:
-    """Raise BakeoffError for backends that can never run in this order, on any device and for any component."""
+    """Raise BakeoffError if these backends can never be composed in this order, on any device and for any component."""
     for step in steps[:-1]:
         if step.backend.prepare is None:
             text = f"{step.backend.name} builds engines and prepares nothing; it can only stand last"
@@ -227,7 +229,10 @@ def _precheck(steps: Sequence[Step], device: str, dtype: str, needed: Need, size
 
 
 def short_of_memory(needed: Need, device: str) -> Precheck | None:
-    """`oom` if less than `needed` is free now; asked again when the row is to run, which may be hours later."""
+    """Return the precheck `oom` if less memory than `needed` is free now, else None.
+
+    Asked again before the row runs, which may be hours later.
+    """
     places = [(needed.device, device, "")] + [(needed.host, "cpu", " of the host's memory")] * bool(needed.host)
     for needed_bytes, place, whose in places:
         free = host.available_bytes(place)
@@ -238,13 +243,14 @@ def short_of_memory(needed: Need, device: str) -> Precheck | None:
 
 
 _VERSION = 6
-"""Version of the files' format; files of another version are made anew."""
+"""Version of the reference files' format; files of another version are made again."""
 
 
 def reference_folder(subject: Subject, component: Component) -> Path:
-    """Return the folder, named by config, workload, seeds or content of the weights, device, torch and source.
+    """Return the folder of a subject's references.
 
-    Raises BakeoffError when the component's network module is gone.
+    Its name is a hash of config, workload, seeds or weights, device, threads, torch and the component's source. Raises
+    BakeoffError if the component's network module is gone.
     """
     weights = ["file", subject.checkpoint_hash] if subject.checkpoint else ["random", subject.weight_seed]
     key = digest(

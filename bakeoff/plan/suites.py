@@ -1,6 +1,6 @@
-"""Resolves which backends, options and dtypes a request means: what was typed, or one of the device's suites.
+"""Resolves which backends, options and dtypes a request means: those it names, or one of the device's suites.
 
-The backends state in `defaults` what a suite holds; the dtypes of a device are here.
+The backends state in `defaults` what a suite contains; the dtypes of a device are defined here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,24 +22,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One backend of a composition with its options; all but the last prepare the module, the last builds it."""
+    """One backend of a composition with its options. All but the last prepare the module; the last builds it."""
 
     backend: Backend
     reference: str
-    """Name as it was typed: one in the table, mine.py:BACKEND or package.module:BACKEND."""
+    """The backend's name as typed: one in the table, mine.py:BACKEND or package.module:BACKEND."""
     options: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """Backends in order, and the dtypes they are taken in when none is asked for."""
+    """Backends in order, and the dtypes in which they run if the request names none."""
 
     steps: tuple[Step, ...]
     dtypes: tuple[str, ...]
 
 
 def compositions(request: Request, component: Component, device: Device) -> list[Composition]:
-    """Return the compositions asked for, or all backends; a bare name stands for its defaults in the suite."""
+    """Return the requested compositions, or those of all backends. A name without options stands for its defaults."""
     usual = component.dtypes or _default_dtypes(device, request.suite)
     found: list[Composition] = []
     for text in request.backends or backend_names():
@@ -56,7 +56,7 @@ def compositions(request: Request, component: Component, device: Device) -> list
 
 
 def check_backends(texts: Sequence[str]) -> None:
-    """Raises BakeoffError for a backend that does not exist, or that has no such option."""
+    """Raise BakeoffError for a backend that does not exist, or that lacks a named option."""
     for text in texts:
         for part in split_outside_brackets(text, "+"):
             _read_backend(part)
@@ -65,11 +65,11 @@ def check_backends(texts: Sequence[str]) -> None:
 def _default_options(
     backend: Backend, request: Request, component: Component, device: Device
 ) -> Sequence[DefaultOptions]:
-    """Return the default options of a backend that the request takes, in the backend's order.
+    """Return the default options of a backend that the request includes, in the backend's order.
 
-    On a CPU, a backend for CUDA alone gives one, but in the quick suite: its row says what it lacks, so that a table
-    made without a GPU still names it. Options for components with other layers are left out, unless the backend is
-    named and has no others.
+    On a CPU, a backend for CUDA only contributes one set of options, except in the quick suite: its row says what it
+    lacks, so that a table made without a GPU still lists it. Options for components with other layers are left out,
+    unless the request names the backend and it has no others.
     """
     refused = device == "cpu" and device not in backend.capability.devices
     fitting: Sequence[DefaultOptions] = [one for one in backend.defaults if refused or device in one.devices]
@@ -82,7 +82,8 @@ def _default_options(
 
 
 def _of_suite(defaults: Sequence[DefaultOptions], suite: Suite, named: bool) -> Sequence[DefaultOptions]:
-    """Return the suite's options; for a backend that is named and has none there, those of the next larger suite."""
+    """Return the options in the suite; for a `named` backend with none there, those of the next larger suite that has
+    some."""
     for larger in SUITES[SUITES.index(suite) :]:
         taken = [one for one in defaults if SUITES.index(one.suite) <= SUITES.index(larger)]
         if taken or not named:
@@ -91,12 +92,12 @@ def _of_suite(defaults: Sequence[DefaultOptions], suite: Suite, named: bool) -> 
 
 
 def default_preset(component: Component, device: str) -> str:
-    """Raises BakeoffError where the component states none for `device`."""
+    """Return the component's default preset for `device`. Raises BakeoffError if it has none."""
     return _default(component.default_preset, component, device, "--preset")
 
 
 def default_workloads(component: Component, config: Any, device: str, suite: str) -> tuple[str, ...]:
-    """The usual workloads, or all of them in the full suite. Raises BakeoffError where the component states none."""
+    """Return the default workloads, or all workloads in the full suite. Raises BakeoffError if there is no default."""
     if suite == "full":
         return component.workload_names(config)
     return _default(component.default_workloads, component, device, "--workload")
@@ -109,8 +110,10 @@ def _default(defaults: Mapping[str, T], component: Component, device: str, optio
 
 
 def _default_dtypes(device: Device, suite: Suite) -> tuple[str, ...]:
-    """Return the dtypes of options that state none: fp32 and the device's 16-bit dtype; in the quick suite the latter
-    alone, in the full one all that the device has."""
+    """Return the dtypes for options that state none: fp32 and the device's 16-bit dtype.
+
+    In the quick suite only the latter, in the full suite all dtypes of the device.
+    """
     half = host.half_dtype(device)
     if suite == "quick":
         return (half,)
@@ -122,7 +125,7 @@ def _default_dtypes(device: Device, suite: Suite) -> tuple[str, ...]:
 def _composed(
     backend: Backend, reference: str, default: DefaultOptions, usual: tuple[str, ...], suite: Suite, device: Device
 ) -> Composition:
-    """Default options with the dtypes they are taken in."""
+    """Return a composition of default options, with the dtypes in which it runs."""
     later = [_step(*_read_backend(part)) for part in split_outside_brackets(default.then, "+")] if default.then else []
     dtypes = usual
     if usual == ("given",):  # of every backend that takes it, whatever dtypes it is usually shown in
@@ -134,7 +137,11 @@ def _composed(
 
 
 def _stated(dtypes: tuple[str, ...], usual: tuple[str, ...], device: Device) -> tuple[str, ...]:
-    """Resolve stated dtypes on this host."""
+    """Return the stated dtypes that this host supports.
+
+    On a CPU, dtypes outside `usual` are left out; if none is left, fp32 is returned. On a GPU, bf16 becomes the GPU's
+    16-bit dtype.
+    """
     if device == "cpu":
         return tuple(dtype for dtype in dtypes if dtype in usual) or ("fp32",)
     half = host.half_dtype(device)
@@ -142,7 +149,10 @@ def _stated(dtypes: tuple[str, ...], usual: tuple[str, ...], device: Device) -> 
 
 
 def _read_backend(text: str) -> tuple[Backend, str, Any]:
-    """`name`, `name[options]` or `mine.py:BACKEND[options]`; options are None where no bracket is written."""
+    """Read `name`, `name[options]` or `mine.py:BACKEND[options]`; return backend, reference and options.
+
+    The options are None if the text has no brackets.
+    """
     reference, pairs = parse_use(text)
     backend = resolve_backend(reference)
     return backend, reference, None if pairs is None else options_of(backend, pairs)

@@ -1,1 +1,1 @@
-"""Turns rows into records: a session, one row after the other, finals, comparisons, resume."""
+"""Runs sweeps and comparisons: workers for each row, records, finals, and resuming after an interruption."""

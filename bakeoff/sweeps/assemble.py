@@ -1,4 +1,4 @@
-"""The record of a row, from what its worker reported, or from how that ended, and the facts of this machine."""
+"""Assembles the record of a row from its worker's report, or from how the worker ended, and facts of this machine."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -34,13 +34,16 @@ from bakeoff.sweeps.session import Session
 from bakeoff.sweeps.turns import WorkerEnd
 
 _STATUS: dict[str, Status] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
-"""Status of a worker that ended without a result."""
+"""Status of a row by the outcome of a worker that ended without a result."""
 
 
 def make_record(
     session: Session, row: Row, outcome: Outcome, ended: WorkerEnd | None = None, findings: Sequence[Finding] = ()
 ) -> Record:
-    """The record of one try, whatever came of it; `ended` is how its worker did, `findings` are the caller's own."""
+    """Return the record of one attempt at a row, whatever its outcome.
+
+    `ended` is how its worker ended, if one was started; `findings` are added to those of the outcome.
+    """
     watched = outcome.watched
     plan, component, subject = session.plan, session.plan.component, row.subject
     preset = component.preset(subject.preset)
@@ -100,30 +103,30 @@ def make_record(
 
 
 def source_of(row: Row) -> Source:
-    """Return the code that measures a row now. Raises BakeoffError where a module of it cannot be found."""
+    """Return the code that now measures a row. Raises BakeoffError if one of its modules cannot be found."""
     backends = tuple(backend_source(step.backend) for step in row.steps)
     return Source(component_hash(row.subject.component), backends, instrument_hash())
 
 
 def completed(record: Record, measurement: Measurement, ceilings: tuple[Ceiling, ...]) -> Record:
-    """The record with what was found after it was timed: this measurement in place of its own, and these ceilings."""
+    """Return the record with this measurement and these ceilings, which were found after the row was timed."""
     return _checked_against_floor(replace(record, measurement=_without_folders(measurement), ceilings=ceilings))
 
 
 def _checked_against_floor(record: Record) -> Record:
-    """A row that is faster than its floor allows is `unstable` and not ranked."""
+    """Return the record, `unstable` if its row is faster than its floor allows."""
     reason = below_floor(record) if record.status == "ok" else None
     return record if reason is None else _unstable(record, new_finding("below_floor", reason))
 
 
 def _checked_against_phases(record: Record, outcome: Outcome) -> Record:
-    """A row whose samples do not fit into the time that this process saw pass is `unstable` and not ranked."""
+    """Return the record, `unstable` if its samples do not fit into the time that passed by this process's clock."""
     problem = clock_span(record.measurement, outcome.phase_s, outcome.worker_phase_s)
     return record if problem is None else _unstable(record, new_finding("clock-span", problem))
 
 
 def _unstable(record: Record, finding: Finding) -> Record:
-    """Return the record with a finding; its status is `unstable` unless it is worse already."""
+    """Return the record with a finding added; a status `ok` becomes `unstable`, others are kept."""
     made = replace(record.measurement, findings=(*record.measurement.findings, finding))
     if made.status == "ok":
         made = replace(made, status="unstable", reason=finding.text)
@@ -131,7 +134,10 @@ def _unstable(record: Record, finding: Finding) -> Record:
 
 
 def _measurement(session: Session, row: Row, outcome: Outcome, more: Sequence[Finding]) -> Measurement:
-    """The worker's report, or the status that its end means, with the parent's own findings and no local folders."""
+    """Return the worker's report, or the status that its end means, with this process's findings added.
+
+    Folders of this machine are removed from all texts.
+    """
     status = ended_status(outcome)
     made = Measurement(status, ending(outcome)) if status is not None else outcome.value
     seen = host_findings(session.load, row.subject.threads, "the sweep", outcome)
@@ -151,12 +157,12 @@ def _without_folders(made: Measurement) -> Measurement:
 
 
 def ended_status(outcome: Outcome) -> Status | None:
-    """Return the status that the end of a worker means; None where it left a result."""
+    """Return the status that a worker's end means; None if the worker returned a result."""
     return _STATUS.get(outcome.kind)
 
 
 def ending(outcome: Outcome) -> str:
-    """Describe how a worker ended; after a build's deadline, with the option that gives it longer."""
+    """Describe how a worker ended; after a build's deadline, name the option that extends it."""
     late = outcome.kind == "timeout" and any(
         phase == outcome.phase and info.deadline in ("build", "reference") for phase, info in PHASES.items()
     )
@@ -164,7 +170,7 @@ def ending(outcome: Outcome) -> str:
 
 
 def with_gpu_peaks(memory: Memory, peaks: GpuPeaks | None) -> Memory:
-    """Return the worker's figures with the peaks that its parent polled in place of the level that it read itself."""
+    """Return the worker's memory figures with the GPU peaks that its parent polled."""
     if peaks is None:
         return memory
     peak, explained = peaks.bytes_of.get("memory"), (memory.reserved_peak_bytes, memory.context_bytes)
@@ -177,7 +183,7 @@ def with_gpu_peaks(memory: Memory, peaks: GpuPeaks | None) -> Memory:
 
 
 def insensitive(measurement: Measurement) -> Iterator[Finding]:
-    """A finding for the first output whose limit is wide compared with its dependence on the inputs."""
+    """Yield a finding for the first output that depends so little on the inputs that its error limit proves little."""
     for output in measurement.parity.outputs if measurement.parity is not None else ():
         if output.insensitive:
             yield new_finding(
@@ -189,7 +195,10 @@ def insensitive(measurement: Measurement) -> Iterator[Finding]:
 
 
 def host_findings(load: float, threads: int, what: str, outcome: Outcome) -> Iterator[Finding]:
-    """Find what this process saw of the host and of a worker's end; `load` is `present_load` before `what` started."""
+    """Yield findings about a busy host, processes that outlived the worker, and dropped output.
+
+    `load` is `present_load` before `what` started.
+    """
     if load > threads / 2:
         yield new_finding("busy-host", f"{host.busy_text(load)} before {what} started")
     if outcome.leftovers:
@@ -200,26 +209,30 @@ def host_findings(load: float, threads: int, what: str, outcome: Outcome) -> Ite
 
 
 def issue_findings(issues: Iterable[tuple[IssueCode, str]], status: Status) -> tuple[Finding, ...]:
-    """A finding for each known problem of the libraries of a row or mix; none where it cannot run on this machine."""
+    """Return a finding for each known library issue of a row or mix; none if its `status` means that it never ran."""
     return () if status in NEVER_RUN else tuple(new_finding(code, text) for code, text in issues)
 
 
 _SLOWEST, _FASTEST = 0.5, 1.1
-"""Seconds of the worker's clock in a second of this process's."""
+"""Smallest and largest rate of the worker's clock relative to this process's clock."""
 _EARLY_S, _LATE_S = 0.25, 0.05
-"""Seconds by which the phases may seem shorter or longer because an event is read late on a busy host."""
+"""Largest seconds by which phases may seem too short or too long, because a busy host reads events late."""
 _LEAST_SHARE = 0.3
-"""Smallest share of the timed phases that samples and checks fill where a call is much longer than the work around it.
-Where calls take as long as the intervals between readings of memory and speed, each second one is not timed."""
+"""Smallest share of the timed phases that samples and checks must fill, if a call is much longer than the work around
+it.
+
+If calls take as long as the intervals between readings of memory and speed, every second call is untimed.
+"""
 _LONG_CALL_NS = 10_000_000
 
 
 def clock_span(
     measurement: Measurement, phase_s: Mapping[str, float], worker_phase_s: Mapping[str, float]
 ) -> str | None:
-    """Return why samples and the time of their phases contradict each other; None if they do not, or nothing was timed.
+    """Return how the samples contradict the duration of the timed phases; None if they agree or nothing was timed.
 
-    The phases of both clocks are taken together, because they may alternate.
+    `phase_s` are durations by this process's clock, `worker_phase_s` by the worker's. The phases of both clocks
+    (latency and throughput) are added up, because they may alternate.
     """
     seconds = sum(phase_s.get(phase, 0.0) for phase in TIMED)
     if measurement.latency is None or not seconds:
@@ -239,7 +252,7 @@ def clock_span(
 
 
 def _sampled_s(measurement: Measurement) -> float:
-    """Seconds of all calls in the timed phases, those included whose samples were not kept."""
+    """Return the seconds that all calls of the timed phases took, including calls whose samples were not kept."""
     total = 0.0
     for clock in (measurement.latency, measurement.throughput):
         if clock is not None and clock.samples_ns:
@@ -248,7 +261,7 @@ def _sampled_s(measurement: Measurement) -> float:
 
 
 def _sampled_ns(clock: Clock) -> float:
-    """Return the shortest time that all calls of one clock took: which blocks ended early is not recorded."""
+    """Return the least ns that all calls of one clock can have taken: which blocks ended early is not recorded."""
     most = clock.calls_per_sample
     all_calls = len(clock.samples_ns) * most
     if not 0 < clock.calls < all_calls:

@@ -1,4 +1,4 @@
-"""Variants measured against each other in pairs of fresh workers, until the pairs agree or plainly do not."""
+"""Compares variants in rounds of alternating blocks, with pairs of fresh workers until the verdict is settled."""
 
 import random
 import secrets
@@ -43,29 +43,33 @@ from bakeoff.sweeps.session import Session, WeightsMemory, open_session, with_ce
 from bakeoff.variant import parse_variant
 
 _MOST_ROUNDS = 60
-"""Largest number of rounds of a pair of processes."""
+"""Largest number of rounds for one pair of processes."""
 _IN_TURN, _IN_TURN_CALLS = LEAST_ROUNDS + 1, 3
-"""Pairs of processes that are measured one after the other, and the least number of calls of their blocks."""
+"""Number of processes of each row, and the least number of calls per block, when the rows do not fit in memory
+together."""
 
 
 @dataclass(slots=True)
 class CompareWorker:
-    """The parent's handle of it. A context manager: leaving it kills the worker."""
+    """The parent's handle of one worker in a comparison.
+
+    A context manager: entering it starts the worker, leaving it kills the worker.
+    """
 
     session: Session
     row: Row
     references: References
-    """References of the row's subject."""
+    """References of the row's subject, against which the worker's outputs are checked."""
     heap_offset: int
     running: Running
     beside: int
-    """Number of other builds at the same time, as in `launch_of`."""
+    """Number of other workers that build at the same time, as in `launch_of`."""
     least_calls: int
     """Smallest number of calls of a block."""
     calls: int = 0
-    """Calls of a block, known when the side is ready."""
+    """Number of calls in a block; set by `warm_up`."""
     call_ns: int = 0
-    """About how long one call takes, known as soon."""
+    """Approximate duration of one call in ns; set by `warm_up`."""
     _worker: LiveWorker = field(init=False)
 
     def __enter__(self) -> "CompareWorker":
@@ -89,7 +93,7 @@ class CompareWorker:
 
     @property
     def live(self) -> bool:
-        """Wait until the worker is ready or has raised."""
+        """Always True: a worker that ends early raises BakeoffError and so ends the comparison."""
         return True
 
     def _on_event(self, event: Event) -> None:
@@ -97,18 +101,18 @@ class CompareWorker:
             self.running.event(Event(event.phase, self.label))
 
     def warm_up(self) -> None:
-        """Raises BakeoffError where the worker ends instead."""
+        """Let the worker warm up, and set `call_ns` and `calls`. Raises BakeoffError if the worker ends instead."""
         self._worker.tell("go")
         self.call_ns = max(1, self._expect("ready").call_ns or 0)
         self.calls = max(self.least_calls, min(_LONGEST_BLOCK, round(_BLOCK_S * 1e9 / self.call_ns)))
 
     def block(self) -> Block | None:
-        """Time a block of calls. Raises BakeoffError where the worker ends instead."""
+        """Let the worker time one block of `calls` calls. Raises BakeoffError if the worker ends instead."""
         self._worker.tell(str(self.calls))
         return self._expect("block").block
 
     def end(self) -> Record:
-        """Stop the worker, and return what was measured on as a record without clocks."""
+        """Stop the worker, and return a record of its build and checks, which has no timings of its own."""
         self._worker.tell("stop")
         self._worker.wait()
         return self._record()
@@ -124,7 +128,10 @@ class CompareWorker:
         return SideFailedError(self.row, f"{record.status}: {record.measurement.reason}")
 
     def _record(self) -> Record:
-        """Raises BakeoffError where the request itself was wrong (other weights than those that were described)."""
+        """Return the record of how the worker ended.
+
+        Raises BakeoffError if the request itself was wrong (for example, weights that differ from those described).
+        """
         outcome = self._worker.finish(Measurement)
         if outcome.kind == "refused":
             raise BakeoffError(outcome.reason, outcome.code)
@@ -133,7 +140,7 @@ class CompareWorker:
 
 @dataclass(frozen=True, slots=True)
 class _Race:
-    """Rows that are measured against each other, and the random order in which everything is done."""
+    """Rows that are compared with each other, and the random generator that orders their builds and blocks."""
 
     session: Session
     running: Running
@@ -142,17 +149,17 @@ class _Race:
     seed: int
     order: random.Random
     without_baseline: str = ""
-    """Reason why a final has no baseline among its rows; "" where it has one, or none is wanted."""
+    """Reason why a final has no baseline; "" if it has one, or if none is wanted."""
 
     @property
     def fits(self) -> bool:
-        """Whether a process of each row fits in memory at once."""
+        """Whether one process of each row fits into memory at the same time."""
         return short_of_memory(total([row.memory for row in self.rows]), self.rows[0].subject.device) is None
 
     def sides(self, numbers: Sequence[int]) -> dict[int, CompareWorker]:
-        """A fresh process for each of these rows, with a heap offset of its own.
+        """Return a new worker for each of these rows, by row number, each with a random heap offset of its own.
 
-        They build beside each other where all may overlap (`Row.overlaps`).
+        The workers build at the same time if all of their rows may overlap (`Row.overlaps`).
         """
         rows = {number: self.rows[number] for number in numbers}
         beside = len(rows) - 1 if all(row.overlaps for row in rows.values()) else 0
@@ -165,7 +172,7 @@ class _Race:
         return {number: side(row) for number, row in rows.items()}
 
     def rounds(self, sides: Collection[CompareWorker]) -> int:
-        """Return how many rounds these sides run; one where each of the others runs alone too."""
+        """Return how many rounds these sides run; 1 for a single side, which is measured without the others."""
         round_s = sum((side.calls + 1) * side.call_ns / 1e9 for side in sides)
         wanted = int(self.session.plan.request.final_s / AGREEING_PAIRS / round_s)
         return max(SET_ROUNDS, min(_MOST_ROUNDS, wanted)) if len(sides) > 1 else 1
@@ -173,11 +180,11 @@ class _Race:
 
 _BLOCK_S = 0.06
 _LONGEST_BLOCK = 200
-"""Calls; a block's samples are sent as one line."""
+"""Largest number of calls in a block, since the samples of a block are sent as one line."""
 
 
 class SideFailedError(BakeoffError):
-    """A side that cannot be built, checked or run."""
+    """One side of a comparison could not be built, checked or run."""
 
     def __init__(self, row: Row, why: str) -> None:
         super().__init__(f"{row.variant} cannot be compared: {why}", "not-comparable")
@@ -193,12 +200,12 @@ def race(
     seed: int | None = None,
     without: str = "",
 ) -> Comparison:
-    """Measure two rows of one subject against each other; the caller holds the device's lock.
+    """Compare two rows of one subject and return the comparison. The caller holds the device's lock.
 
-    With a `baseline` its blocks alternate with theirs, so that a speed-up over it can be stated. It is left out where
-    it cannot be built and checked, or where three processes do not fit in memory; a finding says why, as does one with
-    the reason `without` where there is none from the beginning. Raises BakeoffError when another one cannot be built
-    and checked.
+    With a `baseline`, its blocks alternate with those of the two rows, so that a speed-up over it can be stated. The
+    baseline is left out if it cannot be built and checked, or if three processes do not fit into memory; a finding then
+    says why. `without` is the reason why there is no baseline from the start, and becomes such a finding too. Raises
+    BakeoffError if `a` or `b` cannot be built and checked.
     """
     rows = (a, b, *([baseline] if baseline is not None else []))
     seed = secrets.randbits(32) if seed is None else seed
@@ -213,8 +220,11 @@ def race(
 def _race(
     session: Session, running: Running, rows: tuple[Row, ...], seed: int, without: str, again: bool = True
 ) -> Comparison:
-    """Raises SideFailedError when one of the rows cannot be built and checked; where references changed meanwhile, only
-    after it was run `again` with references that were made anew."""
+    """Check the rows, make their references, and compare the rows.
+
+    Raises SideFailedError if a row cannot be built and checked. If references changed during the comparison, it is
+    first repeated once (`again`) with new references.
+    """
     for row in rows:
         obstacle = row.obstacle()
         if obstacle is not None:
@@ -236,9 +246,9 @@ def _race(
 
 
 def _measure(race: _Race) -> Comparison:
-    """Measure the rows side by side, without the baseline or in turn where memory is short.
+    """Measure the rows with alternating blocks, without the baseline or one row after the other if memory is short.
 
-    Fresh processes follow each other until more of them would not change the verdict, those of the baseline until its
+    Fresh processes are started until more of them would not change the verdict; those of the baseline only until its
     speed-up is known.
     """
     while len(race.rows) > 2 and not race.fits:
@@ -258,11 +268,11 @@ def _measure(race: _Race) -> Comparison:
 
 @dataclass(slots=True)
 class _Results:
-    """Results of all processes so far."""
+    """Results of all processes of a comparison so far."""
 
     rounds: list[Round] = field(default_factory=list)
     records: dict[int, Record] = field(default_factory=dict)
-    """The newest record of each side, or the first that was not ok: its rounds were measured all the same."""
+    """Each row's newest record, or its first that was not ok, by row number."""
     findings: list[Finding] = field(default_factory=list)
 
     def keep(self, number: int, record: Record) -> None:
@@ -271,7 +281,7 @@ class _Results:
 
 
 def _run_pair(race: _Race, measured: _Results, pair: int, count: int, together: bool) -> None:
-    """Measure fresh processes of the first `count` rows: all `together`, or one after the other, a block each."""
+    """Measure fresh processes of the first `count` rows: all at once if `together`, else one row after the other."""
     numbers = race.order.sample(range(count), count)
     groups = [numbers] if together else [[number] for number in numbers]
     for parts in zip(*(_run_sides(race, measured, pair, group) for group in groups), strict=True):
@@ -282,7 +292,7 @@ def _run_pair(race: _Race, measured: _Results, pair: int, count: int, together: 
 
 
 def _run_sides(race: _Race, measured: _Results, pair: int, numbers: Sequence[int]) -> list[Turns]:
-    """Measure processes of these rows that live at the same time."""
+    """Measure fresh processes of these rows, all alive at the same time, and return their rounds."""
     spent, sides = race.session.spent, race.sides(numbers)
     with ExitStack() as stack:
         with spent.on("builds of the final"):
@@ -322,9 +332,10 @@ def _comparison(race: _Race, how: Literal["interleaved", "in turn"], measured: _
 
 
 def plan_of_two(a: str, b: str, shape: Callable[[Request], Request] = lambda request: request) -> Plan:
-    """A plan with exactly two rows, from two variants' strings; `shape` sets what a string does not say.
+    """Return a plan with exactly two rows, one for each variant string.
 
-    Raises BakeoffError when they do not compute the same thing on the same device.
+    `shape` changes a variant's request, to set what the string does not say. Raises BakeoffError if the variants do not
+    compute the same thing on the same device.
     """
     first, second = (parse_variant(text) for text in (a, b))
     if (first.subject, first.device) != (second.subject, second.device):
@@ -341,7 +352,7 @@ def plan_of_two(a: str, b: str, shape: Callable[[Request], Request] = lambda req
 
 
 def of_this_code(plan: Plan, records: Sequence[Record]) -> bool:
-    """Return whether records of the plan's rows were made by the code and libraries used now."""
+    """Return whether `records`, one for each row of the plan, were made with the present code and library versions."""
     versions = tuple(sorted((name, version) for name, version in host.read_versions().items() if name != "bakeoff"))
     return all(
         source_of(row) == record.source and basis_of(record).versions == versions
@@ -350,9 +361,9 @@ def of_this_code(plan: Plan, records: Sequence[Record]) -> bool:
 
 
 def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | None = None) -> StoredComparison:
-    """Measure the two rows of a plan against each other and store the comparison.
+    """Compare the two rows of a plan and store the comparison.
 
-    Raises BakeoffError when one cannot be built and checked, or the comparison cannot be written.
+    Raises BakeoffError if a row cannot be built and checked, or if the comparison cannot be written.
     """
     a, b = plan.rows
     paths.ensure_writable(runs, "records")
@@ -373,7 +384,7 @@ def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | N
 
 
 def wait_until_built(sides: Sequence[CompareWorker]) -> None:
-    """Raises BakeoffError when a variant cannot be built or fails its checks."""
+    """Wait until each side is built and checked. Raises BakeoffError if the build or the checks of one fail."""
     found = wait_for({side._worker: "turn" for side in sides})
     for side in sides:
         if found[side._worker] is None:

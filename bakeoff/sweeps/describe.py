@@ -1,4 +1,4 @@
-"""What workers find out before anything is planned or measured, and where it is kept: models, their work, ceilings."""
+"""Runs workers that describe models and pipelines, count the work of a call, and measure this machine's ceilings."""
 
 from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
@@ -32,7 +32,7 @@ from bakeoff.record.store import Records, StoredCeilings, load_all, now, save
 from bakeoff.sweeps.progress import Progress
 
 _DEADLINE_S = 1200.0
-"""For weights that are loaded from a slow disk, and some eager calls."""
+"""Seconds for loading weights from a slow disk, and for some eager calls."""
 _Result = TypeVar("_Result")
 _CEILINGS_DEADLINE_S = 600.0
 
@@ -45,7 +45,10 @@ def describe(
     progress: Progress,
     threads: int = 0,
 ) -> _Result:
-    """Return a worker's answer about the model or pipeline `name`. Raises BakeoffError where there is none."""
+    """Run a worker for the model or pipeline `name` and return its result. Raises BakeoffError if the worker fails.
+
+    `threads` 0 means all usable cores.
+    """
     log = cache / "logs" / f"describe-{slug(name)}.log"
     running = progress.start(0, 0, f"describing {name}")
     environment = worker_environment(threads or host.usable_cores(), user_code_path())
@@ -67,7 +70,7 @@ def describe(
 def works_of(plan: Plan, cache: Path, progress: Progress) -> dict[Subject, Work]:
     """Return the work of a call of each subject; one worker counts all that is not known yet.
 
-    Of a network that fails it is 0, and is said: its rows fail too, and say more.
+    The work of a network that fails is 0 FLOPs, and a message says so: its rows will fail too, with the details.
     """
     component, found = plan.component, dict[Subject, Work]()
     missing: list[Subject] = []
@@ -106,12 +109,12 @@ def known_ceilings(
     again: bool = False,
     dtypes: Collection[str] | None = None,
 ) -> tuple[Ceiling, ...]:
-    """Return the best known ceilings of this machine, by the sets among the records of `runs`.
+    """Return the best known ceilings of this machine, from the records in `runs`. The caller holds the device's lock.
 
-    A set is measured first, and stored there, of those `dtypes` (None: all) that were not measured with this version of
-    torch while the machine was quiet, or of all of them where `again` is asked for; the caller holds the device's lock.
-    Where measuring fails the progress says so, and rows have no measured floor unless there are earlier sets. Raises
-    BakeoffError if the records cannot be read.
+    Missing ceilings of `dtypes` (None: all) are measured and stored first; those are missing that were never measured
+    with this version of torch on an undisturbed machine. With `again`, all of `dtypes` are measured. If measuring
+    fails, a message says so, and rows have no measured floor unless earlier records have ceilings. Raises BakeoffError
+    if the records cannot be read.
     """
     records = load_all(runs)
     measured = list(records.ceilings)
@@ -123,7 +126,8 @@ def known_ceilings(
 
 
 def unmeasured_dtypes(records: Records, device: str, threads: int) -> list[str]:
-    """Dtypes whose products were not yet measured on this machine, with so many threads and this torch, undisturbed."""
+    """Return the dtypes whose matrix products were not yet measured undisturbed on this machine, with this torch and
+    `threads`."""
     wanted = (this_machine(device).id, threads, host.read_versions().get("torch"))
     measured = {
         each.dtype
@@ -137,7 +141,7 @@ def unmeasured_dtypes(records: Records, device: str, threads: int) -> list[str]:
 
 
 def _measure(job: CeilingsJob, runs: Path, cache: Path, progress: Progress, again: bool) -> list[StoredCeilings]:
-    """A new set, stored among the records; none where it could not be measured."""
+    """Measure ceilings and store them as a record; return it in a list, or an empty list if measuring failed."""
     device, threads = job.device, job.threads
     often = "again" if again else "once"
     running = progress.start(0, 0, f"ceilings of this {device} in {', '.join(job.dtypes)}, measured {often}")

@@ -1,4 +1,4 @@
-"""The final between the two best rows of each subject, with eager fp32 beside them."""
+"""Runs the final of each subject: its two best rows compared with each other, with eager fp32 as the baseline."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,9 +22,10 @@ from bakeoff.sweeps.time_limit import TimeLimit
 def run_finals(
     session: Session, stored: Mapping[Key, Stored], runs: Path, time: TimeLimit
 ) -> Iterator[StoredComparison]:
-    """A final for each subject that has two rows to decide between, unless these two had it before an interruption.
+    """Run the final of each subject that has two rows to compare, and yield the comparisons.
 
-    With a budget there is none that does not fit.
+    A final that was stored before an interruption is yielded again, not repeated. With a budget, a final that does not
+    fit into the time left is skipped.
     """
     known = _known_finals(session, runs)
     for subject, best in best_of(session.plan, stored).items():
@@ -53,7 +54,7 @@ def run_finals(
 
 
 _Pair = frozenset[tuple[str, int]]
-"""The variants and the batch of the two rows of a final."""
+"""Variant and batch of each of the two rows of a final."""
 
 
 def _pair(rows: Sequence[Row]) -> _Pair:
@@ -61,7 +62,7 @@ def _pair(rows: Sequence[Row]) -> _Pair:
 
 
 def _known_finals(session: Session, runs: Path) -> dict[_Pair, StoredComparison]:
-    """Return the finals that were run before the sweep was interrupted."""
+    """Return the finals that this sweep stored before it was interrupted, by their pairs."""
     found = [kept for kept in load_all(runs).comparisons if kept.record.sweep == session.sweep]
     return {
         frozenset((str(side.variant), side.batch) for side in (kept.record.a, kept.record.b)): kept for kept in found
@@ -69,7 +70,8 @@ def _known_finals(session: Session, runs: Path) -> dict[_Pair, StoredComparison]
 
 
 def finals_ahead(session: Session, stored: Mapping[Key, Stored], left: Sequence[Row], runs: Path) -> list[list[Row]]:
-    """Return for each subject the sides of the final still to be run, by what is measured; `left` are rows to come."""
+    """Return the sides of each final still to be run, as expected from the results so far; `left` are the rows not yet
+    timed."""
     best, known = best_of(session.plan, stored), _known_finals(session, runs)
     found = []
     for subject in dict.fromkeys(row.subject for row in session.plan.rows) if session.plan.request.final_s else ():
@@ -80,8 +82,10 @@ def finals_ahead(session: Session, stored: Mapping[Key, Stored], left: Sequence[
 
 
 def best_of(plan: Plan, known: Mapping[Key, Stored]) -> dict[Subject, list[Row]]:
-    """Return for each subject with measured rows the best two variants by the objective that can be recommended and
-    meet its limits, each with its best build."""
+    """Return the two best variants of each subject with measured rows, each by the row of its best build.
+
+    Candidates are variants that can be recommended and meet the limits of the objective, by which they are ranked.
+    """
     subjects: dict[Subject, list[Row]] = {}
     for row in plan.rows:
         if row.key in known:
@@ -90,7 +94,10 @@ def best_of(plan: Plan, known: Mapping[Key, Stored]) -> dict[Subject, list[Row]]
 
 
 def undecided(plan: Plan, stored: Mapping[Key, Stored], ended: Collection[Subject]) -> Iterator[str]:
-    """Yield the two rows, as `A and B`, of each subject whose final is still to be run."""
+    """Yield the two rows, as `A and B`, of each subject whose final is still to be run.
+
+    `ended` are the subjects whose final has ended or cannot be run.
+    """
     several = len({row.subject for row in plan.rows}) > 1
     for subject, best in best_of(plan, stored).items() if plan.request.final_s else ():
         if len(best) == 2 and subject not in ended:
@@ -107,10 +114,10 @@ def _two_best(rows: Sequence[Row], stored: Mapping[Key, Stored], objective: Obje
 def _baseline(
     plan: Plan, rows: Sequence[Row], best: Sequence[Row], stored: Mapping[Key, Stored]
 ) -> tuple[Row | None, str]:
-    """Return the eager fp32 row, over which a final states the winner's speed-up, and why there is none.
+    """Return the eager fp32 row over which a final states the winner's speed-up, and "", or None and why there is none.
 
-    None without a reason: it is one of the best. A row that was only unstable may be stable in the final; where the
-    sweep has no such row, one is made for the final.
+    None with "" means that eager fp32 is one of the two best. A row that was only unstable is used: it may be stable in
+    the final. If the sweep has no such row, one is made for the final.
     """
     if any(row.is_eager_fp32 for row in best):
         return None, ""
@@ -123,7 +130,7 @@ def _baseline(
 
 
 def _eager_row(plan: Plan, subject: Subject) -> Row:
-    """The row of eager fp32 that a sweep of this subject would have. Raises BakeoffError where there cannot be one."""
+    """Return the eager fp32 row that a sweep of this subject would have. Raises BakeoffError if there cannot be one."""
     asked = replace(
         plan.request,
         presets=(subject.preset,),
@@ -138,7 +145,7 @@ def _eager_row(plan: Plan, subject: Subject) -> Row:
 
 
 def representatives(rows: Sequence[Row], stored: Mapping[Key, Stored]) -> list[Row]:
-    """Return for each variant the row that stands for it."""
+    """Return one row for each variant and batch: the one whose record represents its builds and processes."""
     tries: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
         tries.setdefault((str(row.variant), row.subject.batch), []).append(row)

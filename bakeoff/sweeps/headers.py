@@ -1,6 +1,6 @@
-"""Precompiles torch's C++ headers before the first compiled row, so that no row's build time includes it.
+"""Precompiles torch's C++ headers before the first compiled row, so that no row's build time includes that.
 
-The libraries by which inductor finds out the CPU's vector instructions are built with them.
+The libraries with which inductor detects the CPU's vector instructions are built at the same time.
 """
 
 import shutil
@@ -35,7 +35,7 @@ _DEADLINE_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """A backend's step that needs a set of headers, and the row that it is of."""
+    """A backend step that needs a set of headers, and the row that the step belongs to."""
 
     step: BackendStep
     row: Row
@@ -46,19 +46,19 @@ def _ignore(_event: Event) -> None:
 
 
 class HeaderBuilds:
-    """Workers that precompile headers while nothing is timed, one for each set: a compiler keeps one core busy.
+    """Workers that precompile headers while nothing is timed, one for each set, since a compiler keeps one core busy.
 
-    A context manager: leaving it kills those that have not ended. What goes wrong costs a sentence: builds then
-    precompile headers for themselves. Raises nothing but KeyboardInterrupt.
+    A context manager: leaving it kills workers that have not ended. After a failure a message is printed, and builds
+    precompile headers themselves. Raises nothing but KeyboardInterrupt.
     """
 
     def __init__(self, cache: Path, say: Callable[[str], None], on_event: Callable[[Event], None] = _ignore) -> None:
-        """`on_event` as `Launch`'s."""
+        """Start nothing yet. `on_event` receives the workers' events, as in `Launch`."""
         self._cache, self._say, self._on_event = cache, say, on_event
         self._stack = ExitStack()
         self._workers: list[LiveWorker] = []
         self._asked: set[str] = set()
-        """Sets that were begun with, each once."""
+        """Names of the sets that were requested so far; each is made at most once."""
         self._folder, self._stamp, self._sets = Path(), Stamp((), ()), dict[str, _Use]()
 
     def __enter__(self) -> "HeaderBuilds":
@@ -71,10 +71,11 @@ class HeaderBuilds:
         self._stack.close()
 
     def start(self, rows: Iterable[Row]) -> None:
-        """Begin with the headers that cold builds of these rows need and the cache folder lacks.
+        """Start precompiling the headers that cold builds of these rows need and that are not in the cache folder.
 
-        Where it has them, no process is started; their files are read once, to see that they are whole. Damaged ones
-        are deleted and made again. The caller holds the lock of the CPUs, since this takes half a minute of their time.
+        If all are cached, no process is started; their files are read once to check that they are undamaged. Damaged
+        files are deleted and made again. The caller holds the lock of the CPUs, since this takes half a minute of CPU
+        time.
         """
         needed = {name: use for name, use in _needed(rows).items() if name not in self._asked}
         if not needed:
@@ -99,7 +100,7 @@ class HeaderBuilds:
             self._give_up(error)
 
     def finish(self) -> None:
-        """Wait until they are made."""
+        """Wait until all headers that were started are made."""
         if not self._workers:
             return
         try:
@@ -134,7 +135,8 @@ class HeaderBuilds:
 
 
 def _needed(rows: Iterable[Row]) -> dict[str, _Use]:
-    """Each set of headers that a cold build on the CPU needs; of several uses the one with the fewest options."""
+    """Return the sets of headers that cold CPU builds of these rows need, each with the step that has the fewest
+    options."""
     found: dict[str, _Use] = {}
     for row in rows:
         for name, step in header_sets(row).items():
@@ -149,7 +151,8 @@ def _joined(stamp: Stamp, more: Mapping[str, _Use], made: Iterable[HeaderFile]) 
 
 
 def header_sets(row: Row) -> Mapping[str, BackendStep]:
-    """Sets of headers by name, each with the step that needs it; empty where nothing is built cold on a CPU."""
+    """Return the sets of headers that the row needs by name, each with its step; empty if it builds nothing cold on a
+    CPU."""
     if row.subject.device != "cpu" or row.never_runs is not None or not _builds_cold(row):
         return {}
     found = {}

@@ -1,4 +1,4 @@
-"""Protocol that a sweep reports its progress to; `bakeoff.cli.progress` shows it on a terminal."""
+"""Protocol for reporting the progress of a sweep; `bakeoff.cli.progress` shows it on a terminal."""
 
 from typing import Protocol
 
@@ -7,29 +7,31 @@ from bakeoff.record.schema import Record
 
 
 class Running(Protocol):
-    """One thing that runs; several may at once."""
+    """A running step of a sweep; several may run at once."""
 
     def event(self, event: Event) -> None: ...
     def finish(self, status: str = "", text: str = "") -> None:
-        """End it. Prints nothing without a status: `Progress.result` prints the line of a row."""
+        """End the step. Without a status nothing is printed: `Progress.result` prints the line of a row."""
 
 
 class Progress(Protocol):
     """Receiver of a sweep's progress."""
 
     def start(self, position: int, total: int, what: str) -> Running:
-        """`what` begins: number `position` of `total`; 0 of 0 where it is not one of several."""
+        """Report that step `what` begins, as number `position` of `total`; 0 of 0 if it is not one of several."""
 
     def say(self, text: str) -> None: ...
     def result(self, record: Record) -> None:
-        """A row of the growing table, after its Running has finished; or one of the sweep that is resumed. Told again
-        where its status has changed since."""
+        """Show the record of a row in the growing table, after its Running has finished or from a resumed sweep.
+
+        It is called again for a row whose status has changed since.
+        """
 
     def ranked(self, to_come: str) -> None:
-        """The rows are in the table, those that did not fit into a budget excepted; a sentence says what is to come."""
+        """Report that all rows which fit into the budget are in the table; the sentence `to_come` says what follows."""
 
     def expect(self, seconds: float | None) -> None:
-        """Show how long all that is left takes from now on, by estimate; None where it is not known."""
+        """Show the estimated seconds until the end of the sweep; None if they are not known."""
 
 
 class Unheard:

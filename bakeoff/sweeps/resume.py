@@ -1,4 +1,4 @@
-"""A run of a sweep or a pipeline from its device's lock on, and what `--resume` needs to go on with it."""
+"""Opens a run of a sweep or a pipeline under its device's lock, and keeps the state that `--resume` needs."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ from bakeoff.record.store import Stored, load_all, now, save
 from bakeoff.sweeps.progress import Progress
 
 FOLDER = "sweeps"
-"""In the cache folder."""
+"""Folder of the run states, within the cache folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,37 +40,37 @@ class SweepState:
 
 
 def key_of(record: Record) -> Key:
-    """Identifies a record within its sweep, as `Row.key` does a row."""
+    """Return the key that identifies a record within its sweep; equal to `Row.key` of its row."""
     return str(record.variant), record.batch, record.build_number, record.process
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The rows of a sweep that were measured so far; each is on disk as soon as it was timed."""
+    """Records of a sweep's rows so far; each is on disk as soon as its row was timed."""
 
     runs: Path
     folder: Path
-    """In the cache, for records that are not whole."""
+    """Folder in the cache for incomplete records."""
     stored: dict[Key, Stored] = field(default_factory=dict)
-    """Rows of `runs` with a whole record."""
+    """Rows with a complete record in `runs`."""
     timed: dict[Key, Record] = field(default_factory=dict)
-    """Rows that still lack a warm build, a trace or a floor."""
+    """Incomplete records: of rows that still lack a warm build, a trace or a floor."""
 
     @property
     def known(self) -> dict[Key, Stored]:
-        """All of them; the id of one whose record is not whole is the name of its file."""
+        """All records so far, complete or not. The id of an incomplete record is the name of its file."""
         timed = {key: Stored(self._file(key).name, record) for key, record in self.timed.items()}
         return {**self.stored, **timed}
 
     def keep(self, record: Record) -> None:
-        """Store a whole record. Raises BakeoffError where it cannot be written."""
+        """Store a complete record. Raises BakeoffError if it cannot be written."""
         key = key_of(record)
         self.stored[key] = Stored(save(self.runs, record), record)
         if self.timed.pop(key, None) is not None:
             self._file(key).unlink(missing_ok=True)
 
     def keep_timed(self, record: Record) -> None:
-        """Keep a record that is not whole yet. Raises BakeoffError where it cannot be written."""
+        """Keep an incomplete record in the cache. Raises BakeoffError if it cannot be written."""
         key = key_of(record)
         write_atomically(self._file(key), encode(record))
         self.timed[key] = record
@@ -81,19 +81,19 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A run that holds its device."""
+    """An opened run, which holds the lock of its device."""
 
     state: SweepState
     cache: Path
     load: float
-    """`present_load` before it began."""
+    """`present_load` before the run began."""
     waited_s: float
     """Seconds spent waiting for other runs."""
     tell: Callable[[str], None]
-    """Tells those who wait for the device how much is left."""
+    """Tells processes that wait for the device how much is left."""
 
     def finish(self) -> None:
-        """Mark it as complete. Raises BakeoffError when that cannot be written."""
+        """Mark the run as finished. Raises BakeoffError if its state cannot be written."""
         write_state(self.cache, replace(self.state, finished=True))
 
 
@@ -101,10 +101,10 @@ class Opened:
 def opened(
     key: str, name: str, device: str, measures: bool, runs: Path, resume: bool, progress: Progress
 ) -> Iterator[Opened]:
-    """Hold the device for a new run of the plan with this key, or to `resume` the newest unfinished one.
+    """Lock the device and begin a run of the plan with this key, or `resume` the newest unfinished one.
 
-    `name` says of what; where nothing `measures`, nothing is waited for. Raises BakeoffError before that where there is
-    no such run, or records cannot be written.
+    `name` names the component or pipeline. If the run measures nothing (`measures`), it does not wait for the device.
+    Raises BakeoffError before it waits if there is no run to resume, or if records cannot be written.
     """
     paths.ensure_writable(runs, "records")
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
@@ -122,7 +122,11 @@ def opened(
 
 
 def begin(key: str, name: str, runs: Path, cache: Path) -> SweepState:
-    """A new run of a plan with this key; `name` says of what. Raises BakeoffError when its state cannot be written."""
+    """Begin a new run of the plan with this key, and return its state. Raises BakeoffError if the state cannot be
+    written.
+
+    `name` names the component or pipeline.
+    """
     created = now()
     run = f"{created[:19].replace('-', '').replace(':', '')}-{digest([key, created, os.getpid()])[:6]}"
     state = SweepState(run, key, str(runs.resolve()), name, False, secrets.randbits(32))
@@ -131,7 +135,7 @@ def begin(key: str, name: str, runs: Path, cache: Path) -> SweepState:
 
 
 def measured_of(state: SweepState, runs: Path, cache: Path) -> Measured:
-    """Return the rows of a sweep so far. Raises BakeoffError where what an interrupted one left cannot be read."""
+    """Return the records of a sweep so far. Raises BakeoffError if a record of an interrupted sweep cannot be read."""
     stored = {key_of(entry.record): entry for entry in load_all(runs).current if entry.record.sweep == state.sweep}
     measured = Measured(runs, cache / FOLDER / state.sweep, stored)
     for file in sorted(measured.folder.glob("*.json")):
@@ -142,7 +146,7 @@ def measured_of(state: SweepState, runs: Path, cache: Path) -> Measured:
 
 
 def find_unfinished(key: str, name: str, runs: Path, cache: Path) -> SweepState:
-    """Return the newest unfinished run of the plan with this key. Raises BakeoffError without one."""
+    """Return the newest unfinished run of the plan with this key. Raises BakeoffError if there is none."""
     unfinished = [state for state in _states(runs, cache) if not state.finished]
     for state in unfinished:
         if state.key == key:
@@ -155,12 +159,12 @@ def find_unfinished(key: str, name: str, runs: Path, cache: Path) -> SweepState:
 
 
 def find_newest(key: str, runs: Path, cache: Path) -> SweepState | None:
-    """The newest run of the plan with this key, finished or not."""
+    """Return the newest run of the plan with this key, finished or not; None if there is none."""
     return next((state for state in _states(runs, cache) if state.key == key), None)
 
 
 def _states(runs: Path, cache: Path) -> Iterator[SweepState]:
-    """Those of all runs that write to this folder, the newest first; one that cannot be read is left out."""
+    """Yield the states of all runs that write to this folder, the newest first; unreadable ones are skipped."""
     for path in sorted((cache / FOLDER).glob("*.json"), reverse=True):
         with contextlib.suppress(msgspec.MsgspecError, OSError):
             state = msgspec.json.decode(path.read_bytes(), type=SweepState)
@@ -169,5 +173,5 @@ def _states(runs: Path, cache: Path) -> Iterator[SweepState]:
 
 
 def write_state(cache: Path, state: SweepState) -> None:
-    """Write what `--resume` needs. Raises BakeoffError where that cannot be written."""
+    """Write the state that `--resume` needs. Raises BakeoffError if it cannot be written."""
     write_atomically(cache / FOLDER / f"{state.sweep}.json", msgspec.json.encode(state))

@@ -1,6 +1,6 @@
-"""Prepares a row's workers: the references of its subject, their job, compiler cache, deadlines and log.
+"""Prepares the workers of a row: references of its subject, job, environment, deadlines and log.
 
-References are made where they are not cached, sealed, and made anew where a file was changed.
+References that are not cached are made and sealed with hashes; they are made again if a file was changed.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,12 +24,12 @@ from bakeoff.sweeps.session import Seal, Session, changed_files, discard, hashes
 
 _ABOUT = "reference.json"
 _OF_A_SUBJECT: tuple[ErrorCode, ...] = ("insensitive", "wrong-output", "other-function", "bad-user-code")
-"""Refusals of one workload, which leave the others of a sweep."""
+"""Codes of refusals that concern one workload only; the other workloads of a sweep go on."""
 
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """A folder of references and what its files hash to."""
+    """A folder of reference outputs and the hashes of its files."""
 
     folder: Path
     seal: Seal
@@ -39,20 +39,20 @@ class References:
         return hashes(self.seal)
 
     def changed(self) -> tuple[str, ...]:
-        """Names of files that were changed or removed since the folder was sealed in this sweep.
+        """Return the names of files that were changed or removed since this sweep sealed the folder.
 
-        Another sweep may add some, of another dtype; no worker of this one reads them.
+        Files that another sweep added, for another dtype, do not count: no worker of this sweep reads them.
         """
         return tuple(name for name in changed_files(self.folder, self.seal, trust_stat=True) if name in self.seal)
 
 
 def make_reference(session: Session, row: Row, launch: Launch) -> tuple[Outcome, References]:
-    """Make the references of the row's subject where they are not cached; returns how that ended, and what there is.
+    """Make the references of the row's subject if they are not cached; return the outcome and the references.
 
-    Tried once in a session for each dtype, unless a file was changed meanwhile: eager that kills its worker in one
-    dtype costs the rows of the others nothing. When a component is edited its folder is another one, and the rows that
-    follow get a new reference. `launch` is the row's own. Raises BakeoffError when the request itself is wrong (a bad
-    checkpoint) or the plan's only subject has no reference.
+    They are made once per session and dtype, again only if a file was changed: if eager crashes its worker in one
+    dtype, rows of other dtypes are not affected. A component that is edited gets another folder, and so new references
+    for the rows that follow. `launch` is the row's own. Raises BakeoffError if the request itself is wrong (a bad
+    checkpoint), or if the plan's only subject has no references.
     """
     folder = reference_folder(row.subject, session.plan.component)
     known = session.references.get((folder, row.variant.dtype))
@@ -73,7 +73,7 @@ def make_reference(session: Session, row: Row, launch: Launch) -> tuple[Outcome,
 
 
 def _discard_changed(session: Session, folder: Path) -> None:
-    """Remove a folder that is not as the parent of an earlier row or sweep left it."""
+    """Delete the reference folder if it is incomplete, or if its files were changed since they were sealed."""
     if not folder.exists():
         return
     seal = read_seal(folder)
@@ -86,7 +86,7 @@ def _discard_changed(session: Session, folder: Path) -> None:
 
 
 def _eager_file(dtype: str) -> str:
-    """Eager's own error in a dtype, which sets the limits of rows of that dtype."""
+    """Return the name of the file with eager's own error in a dtype, which sets the limits of rows of that dtype."""
     return f"eager-{dtype}.json"
 
 
@@ -110,7 +110,7 @@ def _make(session: Session, row: Row, folder: Path, launch: Launch, dtypes: Coll
 
 
 def measure_job(row: Row, policy: Policy, references: References | None) -> MeasureJob:
-    """Return the job that builds the row's variant; without references it cannot be checked."""
+    """Return the job that builds and measures the row's variant; without `references` its outputs are not checked."""
     sources = [component_hash(row.subject.component), *(backend_source(step.backend).hash for step in row.steps)]
     machine = this_machine(row.subject.device).machine_class
     return MeasureJob(
@@ -128,10 +128,9 @@ def measure_job(row: Row, policy: Policy, references: References | None) -> Meas
 
 
 def launch_of(session: Session, row: Row, running: Running, beside: int = 0) -> Launch:
-    """Return how the row's worker is started: environment, log, deadlines by phase, and who receives its events.
+    """Return how to start the row's worker: environment, log, deadlines by phase, and receiver of its events.
 
-    With `beside` other workers that build at the same time, all of them together may take as long as one after the
-    other.
+    If `beside` other workers build at the same time, the deadlines are extended by that factor.
     """
     environment = row.environment
     if session.weights is not None:
@@ -150,7 +149,7 @@ def made_launch(
     running: Running,
     beside: int = 0,
 ) -> Launch:
-    """The same of any worker, whose builds may take `build_s` seconds each."""
+    """Return how to start any worker, as `launch_of` does; each of its builds may take `build_s` seconds."""
     seconds: dict[DeadlineClass, float] = {
         "startup": policy.startup_deadline_s * (1 + beside),
         "build": build_s * (1 + beside),

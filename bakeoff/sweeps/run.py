@@ -1,6 +1,6 @@
-"""Runs a plan: the rows in random order, the ranking, the finals, and what makes the records whole.
+"""Runs a plan: times the rows in random order, shows the ranking, runs the finals, and completes the records.
 
-With a budget the rows come in the order of what they are likely to tell, as many as fit.
+With a budget, the rows that are likely to tell most come first, as many as fit.
 """
 
 import time
@@ -37,31 +37,33 @@ class SweepResult:
     sweep: str
     stored: tuple[Stored, ...]
     interrupted: tuple[str, ...]
-    """Variants that were not measured to the end: `--resume` runs them."""
+    """Labels of the rows that were not completed because of an interruption; `--resume` runs them."""
     finals: tuple[StoredComparison, ...] = ()
-    """The two best rows of each subject, measured against each other."""
+    """Comparisons of the two best rows of each subject."""
     objective: Objective = LATENCY
-    """Objective by which they are ranked."""
+    """Objective by which the rows are ranked."""
     out_of_time: OutOfTime | None = None
-    """Rows left out because the budget allowed no more: `--resume` runs them."""
+    """Rows and finals left out because the budget was over; `--resume` runs them."""
     spent_s: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by what was done, the largest first: their sum is the time since the device's lock was held."""
+    """Seconds of each part of the sweep, the largest first; their sum is the time since the device's lock was acquired.
+    """
 
 
 def run_sweep(
     plan: Plan, runs: Path, note: str, resume: bool, progress: Progress, started: float | None = None
 ) -> SweepResult:
-    """Time every row of `plan` that has no record yet, show the ranking, and run what is left to be found out.
+    """Time every row of `plan` that has no record yet, show the ranking, and complete the sweep.
 
-    That is: ceilings that are not known; traces of the rows that a final is between, so that no final has a row that
-    another compiler runs; the final of each subject; warm builds, and the traces of the other rows. Of a
-    variant that was built several times, the best build's cache folder becomes the usual one; those of the other builds
-    are left for `bakeoff cache --clear`.
-    Ctrl-C ends the sweep cleanly: what is timed is kept, the running worker is dead, the rest is in `interrupted`. A
-    budget counts from `started` by time.monotonic() (None: from now) without the time in which other sweeps are waited
-    for or torch's headers precompiled; when it and its grace are over, the sweep ends as by Ctrl-C, and the rest is in
-    `out_of_time`. Raises BakeoffError before anything is measured when records cannot be written or the weights file is
-    wrong.
+    After the ranking follow: ceilings that are not known; traces of the rows in the finals, so that no finalist turns
+    out to run in another compiler; the final of each subject; warm builds, and the traces of the other rows. If a
+    variant was built several times, the cache folder of its best build becomes its usual one; the other builds' folders
+    stay until `bakeoff cache --clear`.
+
+    Ctrl-C ends the sweep cleanly: timed rows are stored, the running worker is killed, and the remaining rows are in
+    `interrupted`. A budget counts from `started` by time.monotonic() (None: from now), without the time spent waiting
+    for other sweeps or precompiling torch's headers. When the budget and its grace period are over, the sweep ends as
+    after Ctrl-C, and the remaining rows are in `out_of_time`. Raises BakeoffError before anything is measured if
+    records cannot be written or the weights file is wrong.
     """
     asked = time.monotonic()
     device = plan.rows[0].subject.device if plan.rows else "cpu"
@@ -109,7 +111,7 @@ class _Sweep:
     measured: Measured
     limit: TimeLimit
     tell: Callable[[str], None]
-    """Tells those who wait for the device how much is left."""
+    """Tells processes that wait for the device how many rows are left."""
     finals: list[StoredComparison] = field(default_factory=list)
     _before: frozenset[Key] = field(init=False)
     _left: TimeLeft = field(init=False)
@@ -138,13 +140,16 @@ class _Sweep:
                 time_wave(self.session, tries, self._keep, lambda: self._wait_for(headers, fitting))
 
     def _wait_for(self, headers: HeaderBuilds, rows: Sequence[Row]) -> None:
-        """The time does not count for a budget. A row that fits by now may need other headers than those before."""
+        """Wait for the headers that these rows need, outside the budget's time.
+
+        It also starts headers that no earlier row needed: with a budget, the rows that fit change.
+        """
         with self.session.spent.on("precompiled headers"), self.limit.paused():
             headers.start(rows)
             headers.finish()
 
     def _fitting(self) -> Sequence[Row]:
-        """Return the rows to come, in their order; with a budget those that fit into what is left of it."""
+        """Return the rows still to be timed, in order; with a budget only those that fit into the time left."""
         known = self.measured.known
         left = [row for row in self.session.order if row.key not in known]
         if not left or not self.limit.budget_s:
@@ -156,7 +161,7 @@ class _Sweep:
         return self.session.progress.start(self.session.position(row), len(self.session.order), row.label)
 
     def _keep(self, record: Record, running: Running) -> None:
-        """Keep what was just timed: as a record where it lacks nothing, else beside the sweep's state."""
+        """Store the record of a row that was just timed, or keep it beside the sweep's state if it is incomplete."""
         floorless = bool(self.session.unmeasured) and not record.baseline and record.status in MEASURED
         if floorless or lacks_build(record) or lacks_trace(record):
             self.measured.keep_timed(record)
@@ -167,7 +172,7 @@ class _Sweep:
         self.session.progress.result(record)
 
     def _keep_whole(self, record: Record, running: Running) -> None:
-        """Keep the record of a row that was shown before."""
+        """Store the complete record of a row that was shown before; show the row again if its status has changed."""
         before = self.measured.timed[key_of(record)]
         self.measured.keep(record)
         running.finish()
@@ -183,8 +188,10 @@ class _Sweep:
         self.tell(f"{len(rows) - len(timed)} of {counted(len(rows), 'row')} left")
 
     def measure_ceilings(self) -> None:
-        """Show the ranking; measure the ceilings that are not known, and again where rows are faster than allowed, and
-        check rows that were timed before that against them."""
+        """Show the ranking, measure missing ceilings, and check the rows timed so far against the ceilings.
+
+        Ceilings are measured again if rows are faster than the ceilings allow.
+        """
         timed, session = self.measured.timed.values(), self.session
         second = sum(lacks_build(record) or lacks_trace(record) for record in timed)
         to_come = [
@@ -208,8 +215,10 @@ class _Sweep:
                     session.progress.result(checked)
 
     def run_finals(self) -> None:
-        """Trace the rows that finals are between where they lack it, and run these. One that turns out to be no row
-        that can be recommended gives its place to the next best."""
+        """Trace the finalists that have no trace yet, then run the finals.
+
+        A finalist whose trace shows that it cannot be recommended is replaced by the next best row.
+        """
         plan = self.session.plan
         if not plan.request.final_s:
             return
@@ -223,22 +232,25 @@ class _Sweep:
         self.finals += run_finals(self.session, self.measured.known, self.measured.runs, self.limit)
 
     def complete(self, rows: Sequence[Row]) -> None:
-        """Make the records of these rows whole, where they are not."""
+        """Complete the records of these rows that are still incomplete, with warm builds and traces."""
         timed = self.measured.timed
         while left := [row for row in rows if row.key in timed]:
             complete_wave(self.session, [(row, timed[row.key]) for row in next_wave(left)], self._keep_whole)
 
     def store_timed(self, why: str) -> None:
-        """Store the rows that were timed and are not whole, with a finding that says why. Where that fails they stay
-        beside the sweep's state, for `--resume`."""
+        """Store incomplete records, each with a finding that says `why` it is incomplete.
+
+        If storing fails, the records stay beside the sweep's state for `--resume`.
+        """
         with suppress(BakeoffError):
             for record in list(self.measured.timed.values()):
                 self.measured.keep(with_second(record, Outcome("timeout", why), self.session.ceilings))
 
     def keep_best_builds(self) -> None:
-        """Make the best build's folder the usual one, for each variant that was built several times, all of them ok.
+        """Make the cache folder of the best build the usual one, for each variant that was built several times.
 
-        Where that fails the reason is shown: the next sweep has one more cold build, and nothing else is lost.
+        Nothing is done unless every row has a record, and for a variant only if its best build was ok. A failure is
+        only shown: it costs the next sweep one more cold build.
         """
         stored, rows = self.measured.stored, self.session.plan.rows
         for row in representatives(rows, stored) if all(row.key in stored for row in rows) else ():

@@ -1,6 +1,6 @@
-"""State shared by all rows of one sweep or comparison, and an account of its wall time.
+"""State shared by all rows of a sweep or comparison: ceilings, weights, sealed folders, and an account of time.
 
-Workers run code of compilers and of users, and read references and limits from this folder.
+Workers run code of compilers and users, so the files that they must not change are sealed with hashes here.
 """
 
 import hashlib
@@ -35,19 +35,19 @@ from bakeoff.sweeps.progress import Progress
 
 
 class WeightsMemory:
-    """Memory in which the first worker of a subject leaves its weights for all that follow.
+    """Memory in which the first worker of a subject leaves the weights for the workers that follow.
 
     Drawing 275 million values takes 3 seconds of a core in each of about forty workers of a sweep; copying them takes
-    0.3. Memory files (memfd_create(2)) exist as long as this object is not closed; they are on no disk.
+    0.3. Memory files (memfd_create(2)) exist until this object is closed, and are not on disk.
     """
 
     def __init__(self) -> None:
         self._held: dict[Path, int] = {}
 
     def path_of(self, references: Path) -> str:
-        """Return the path where workers find the weights of the subject with this folder of references, or leave them.
+        """Return the path at which workers read or leave the weights of the subject with this reference folder.
 
-        "" where the kernel refuses such memory.
+        "" if the kernel does not allow such memory.
         """
         if references not in self._held:
             try:
@@ -58,7 +58,7 @@ class WeightsMemory:
         return f"/proc/{os.getpid()}/fd/{self._held[references]}"
 
     def close(self) -> None:
-        """Free the memory; workers that still run keep what they copied."""
+        """Free the memory; running workers keep their copies."""
         for descriptor in self._held.values():
             os.close(descriptor)
         self._held.clear()
@@ -93,12 +93,12 @@ _PART: Mapping[str, Part] = {
     "sizes": "checks",
     "trace": "warm and traced builds",
 }
-"""Part that each phase of a measuring worker counts for; a worker that waits for its turn counts for nothing."""
+"""Part of the sweep that each phase of a measuring worker counts towards; waiting for a turn counts towards none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Time from `start` to `end`, in seconds of one clock, that counts for `part`."""
+    """Time from `start` to `end`, in seconds of one clock, that counts towards `part`."""
 
     part: Part
     start: float
@@ -107,14 +107,14 @@ class Span:
 
 @dataclass(slots=True)
 class TimeSpent:
-    """Account of what ran when in one sweep."""
+    """Account of the time that a sweep spent on each of its parts."""
 
     began: float = field(default_factory=time.monotonic)
     spans: list[Span] = field(default_factory=list)
 
     @contextmanager
     def on(self, part: Part) -> Iterator[None]:
-        """All time within it counts for this part."""
+        """Count the time within the block towards this part."""
         start = time.monotonic()
         try:
             yield
@@ -122,25 +122,34 @@ class TimeSpent:
             self.spans.append(Span(part, start, time.monotonic()))
 
     def worker(self, timeline: Sequence[tuple[str, float]], part: Part | None = None) -> None:
-        """The phases of a worker, each with the moment when it began; all but waiting count for `part` if given."""
+        """Count a worker's phases, given with their starts, each towards its usual part, or all towards `part` if it is
+        given.
+
+        Waiting for a turn does not count.
+        """
         for (phase, start), (_, end) in pairwise(timeline):
             of_phase = _PART.get(phase)
             if phase != "turn" and (part or of_phase):
                 self.spans.append(Span(part or of_phase, start, end))  # type: ignore[arg-type]
 
     def stopped(self, timeline: Sequence[tuple[str, float]]) -> None:
-        """The phases of a worker that was stopped, with the time at its end: until its turn it was a stopped build."""
+        """Count the phases of a worker that was stopped: those before its turn as "stopped builds", later ones as
+        usual.
+
+        `timeline` ends with the time at which the worker was stopped.
+        """
         phases = [phase for phase, _ in timeline]
         turn = phases.index("turn") if "turn" in phases else len(phases) - 1
         self.worker(timeline[: turn + 1], "stopped builds")
         self.worker(timeline[turn:])
 
     def since_began(self, span: tuple[float, float] | None) -> tuple[float, float] | None:
-        """Return the span in seconds since the sweep began."""
+        """Return the span (start, end by time.monotonic()) in seconds since the sweep began; None for None."""
         return None if span is None else (round(span[0] - self.began, 3), round(span[1] - self.began, 3))
 
     def seconds(self) -> dict[str, float]:
-        """Seconds of each part, the largest first; what is left of the time until now as "other"."""
+        """Return the seconds of each part, the largest first; "other" is the time since the start that no part accounts
+        for."""
         found = share_out(self.spans)
         found["other"] = max(0.0, time.monotonic() - self.began - sum(found.values()))
         return dict(sorted(found.items(), key=lambda entry: -entry[1]))
@@ -148,20 +157,20 @@ class TimeSpent:
 
 @dataclass(frozen=True, slots=True)
 class SealedFile:
-    """One file as it was when the folder was sealed."""
+    """Hash and file attributes of one file when its folder was sealed."""
 
     sha256: str
     stat: tuple[int, ...]
-    """Size, inode, and times of the last change of content and of attributes in ns: a file whose values are the same
-    is not read again."""
+    """Size in bytes, inode, and times of the last change of content and of attributes in ns. A file whose values are
+    all the same is not read again."""
 
 
 Seal = Mapping[str, SealedFile]
-"""Hashes of files by name."""
+"""Hashes and attributes of a folder's files, by file name."""
 
 
 def share_out(spans: Iterable[Span]) -> dict[str, float]:
-    """Seconds by part; a moment that lies in several spans is shared by them in equal parts."""
+    """Return the seconds of each part; time that several spans cover is divided among them equally."""
     changes = sorted((at, change, span.part) for span in spans for at, change in ((span.start, 1), (span.end, -1)))
     running: dict[Part, int] = defaultdict(int)
     found: dict[str, float] = defaultdict(float)
@@ -176,46 +185,47 @@ def share_out(spans: Iterable[Span]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Opened once, when the device's lock is held."""
+    """State of a sweep or comparison, created once when the device is locked."""
 
     plan: Plan
     sweep: str
     order: tuple[Row, ...]
-    """The rows in the order in which they are to run, but for those that are built beside an earlier one; with a budget
-    one that does not fit is passed over."""
+    """The rows in the order in which they run. A row may be built earlier, together with another one; with a budget, a
+    row that does not fit is skipped."""
     order_seed: int | None
-    """Seed of that order; None for a comparison, and with a budget, which sets the order."""
+    """Seed of the random order; None for a comparison, and with a budget, which orders rows by priority."""
     note: str
     load: float
-    """`present_load` before it began; later the sweep itself is the load."""
+    """`present_load` before the session began; later the sweep itself is the load."""
     cache: Path
     ceilings: tuple[Ceiling, ...]
-    """The best known: those of the records, and after the rows those that were measured for them."""
+    """The best known ceilings: from the records at first, later also from measurements of this session."""
     selftest: SelftestStamp | None
     progress: Progress
     unmeasured: tuple[str, ...] = ()
-    """Dtypes of its rows whose ceilings are to be measured."""
+    """Dtypes of the rows whose ceilings are still to be measured."""
     works: Mapping[Subject, Work] = field(default_factory=dict)
-    """Work of a call of each subject, once rows are to run."""
+    """Work of one call of each subject; empty until `with_works`."""
     references: dict[tuple[Path, str], tuple[Outcome, Seal]] = field(default_factory=dict)
-    """Outcome of making each reference folder, so that it is tried once, and the hashes of its files."""
+    """Outcome of making each reference folder, with the hashes of its files, by folder and dtype."""
     weights: WeightsMemory | None = None
-    """Memory where workers leave the weights for later ones; None: each makes them for itself."""
+    """Memory in which workers leave the weights for later ones; None: each worker makes its own."""
     spent: TimeSpent = field(default_factory=TimeSpent)
-    """Account of the sweep's time."""
+    """Account of the session's time."""
     begun: list[Key] = field(default_factory=list)
-    """The rows of the sweep that were begun so far, also before an interruption, in their order."""
+    """Keys of the rows begun so far, in order, including those before an interruption."""
 
     def position(self, row: Row) -> int:
-        """Return the row's place among those that were begun, from 1; 0 for a row that only a final has."""
+        """Return the row's place in the order in which rows were begun, from 1; 0 for a row that was made only for a
+        final."""
         return self.begun.index(row.key) + 1 if row.key in self.begun else 0
 
     def entry_lock(self, entry: Path) -> AbstractContextManager[None]:
-        """Hold an entry of the cache folder alone, against sweeps on other CPUs that use the same cache."""
+        """Lock an entry of the cache folder, against sweeps on other CPUs that share the cache."""
         return entry_lock(self.cache, entry, self.progress.say)
 
     def log_of(self, row: Row) -> Path:
-        """Return the log of the row's worker; its other workers' logs are beside it."""
+        """Return the path of the log of the row's worker; logs of the row's other workers are beside it."""
         return self.cache / "logs" / self.sweep / f"{row.slug}.log"
 
 
@@ -229,7 +239,10 @@ def open_session(
     progress: Progress,
     order_seed: int | None = None,
 ) -> Session:
-    """Read what the last selftest said and which ceilings of this machine are known, and order the rows."""
+    """Open a session: read the last selftest and the known ceilings of this machine, and order the rows.
+
+    `load` is `present_load`. Without `order_seed`, the rows keep the order of the plan.
+    """
     order = plan.rows if order_seed is None else shuffled(plan.rows, order_seed)
     session = Session(plan, sweep, order, order_seed, note, load, cache, (), read_stamp(), progress)
     session = _with_ceilings(session, runs, ())
@@ -237,7 +250,7 @@ def open_session(
 
 
 def _unmeasured(plan: Plan, runs: Path) -> tuple[str, ...]:
-    """Dtypes of the rows whose ceilings are not known and to be measured; none with a budget."""
+    """Return the dtypes of the rows whose ceilings are not known and must be measured; none with a budget."""
     if not plan.request.ceilings or plan.request.budget_s or not plan.rows:
         return ()
     running = (row for row in plan.rows if row.never_runs is None)
@@ -247,21 +260,24 @@ def _unmeasured(plan: Plan, runs: Path) -> tuple[str, ...]:
 
 
 def with_works(session: Session) -> Session:
-    """Return the session after counting the work of calls that is not known yet."""
+    """Return the session with the work of a call of each subject, after counting the work that is not known yet."""
     with session.spent.on("counting work"):
         return replace(session, works=works_of(session.plan, session.cache, session.progress))
 
 
 def with_ceilings(session: Session, runs: Path) -> Session:
-    """Return the session after measuring those ceilings of its rows' dtypes that are not known."""
+    """Return the session after measuring the missing ceilings of its rows' dtypes."""
     if not session.unmeasured:
         return session
     return replace(_with_ceilings(session, runs, session.unmeasured), unmeasured=())
 
 
 def with_ceilings_again(session: Session, runs: Path, records: Iterable[Record]) -> Session:
-    """The session after measuring the ceilings again where rows are above 100 % of their measured floor; none with a
-    budget. What is stored of the rows stays as it is: pages compute floors from the best ceilings that are known."""
+    """Return the session after measuring ceilings again for rows that exceed 100 % of their floor; unchanged with a
+    budget.
+
+    Stored records are not changed: pages compute floors from the best ceilings that are known.
+    """
     above = [record for record in records if session.ceilings and _is_too_fast(record, session.ceilings)]
     if not above or session.plan.request.budget_s:
         return session
@@ -281,17 +297,17 @@ def _with_ceilings(session: Session, runs: Path, measure: Collection[str], again
 
 
 def _is_too_fast(record: Record, ceilings: Sequence[Ceiling]) -> bool:
-    """Return whether a row that is ok but for that is faster than its floor."""
+    """Return whether a row that is otherwise ok is faster than its floor."""
     ok = record.status == "ok" or any(finding.code == "below_floor" for finding in record.measurement.findings)
     return ok and (share(record, ceilings) or 0.0) > 1
 
 
 def shuffled(rows: Sequence[Row], seed: int) -> tuple[Row, ...]:
-    """The rows in random order, but all of one fresh process before those of the next, and of these baselines first.
+    """Return the rows in random order, one fresh process of all variants after the other, each with baselines first.
 
     In a fixed order the same variants would always run first, on a machine that is cooler or less busy, and a variant's
-    place in the order would look like its speed. Baselines need no build, so that after a minute there is something
-    that each later row can be compared with; a final does not depend on the order.
+    place in the order would look like its speed. Baselines need no build, so that within a minute later rows have
+    something to be compared with; a final does not depend on the order.
     """
     order = random.Random(seed)
     keys = {row.key: order.random() for row in rows}
@@ -299,19 +315,19 @@ def shuffled(rows: Sequence[Row], seed: int) -> tuple[Row, ...]:
 
 
 def hashes(seal: Seal) -> dict[str, str]:
-    """Return the hashes by which workers check the files."""
+    """Return the SHA-256 of each file, by which workers check the files."""
     return {name: file.sha256 for name, file in seal.items()}
 
 
 def seal_folder(folder: Path) -> Seal:
-    """Hash all files of the folder, and keep the hashes beside it."""
+    """Hash all files of the folder, store the hashes beside it, and return them."""
     seal = {name: SealedFile(_sha256(folder / name), _stat(folder / name)) for name in _names(folder)}
     write_atomically(_seal_file(folder), msgspec.json.encode(seal))
     return seal
 
 
 def read_seal(folder: Path) -> Seal | None:
-    """Return the hashes kept beside the folder; None where there are none, or they cannot be read."""
+    """Return the hashes stored beside the folder; None if they are missing or cannot be read."""
     with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
         seal: Seal = msgspec.json.decode(_seal_file(folder).read_bytes(), type=dict[str, SealedFile])
         return seal
@@ -319,7 +335,10 @@ def read_seal(folder: Path) -> Seal | None:
 
 
 def changed_files(folder: Path, seal: Seal, trust_stat: bool) -> tuple[str, ...]:
-    """Names of files that were changed, added or removed since; `trust_stat` reads only files whose stat(2) differs."""
+    """Return the names of files that were changed, added or removed since the folder was sealed.
+
+    With `trust_stat`, only files whose stat(2) differs are read.
+    """
     names = set(_names(folder))
     changed = names.symmetric_difference(seal)
     for name in names & set(seal):
@@ -332,7 +351,7 @@ def changed_files(folder: Path, seal: Seal, trust_stat: bool) -> tuple[str, ...]
 
 
 def discard(folder: Path) -> None:
-    """Remove the folder and its seal."""
+    """Delete the folder and its seal."""
     _seal_file(folder).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 

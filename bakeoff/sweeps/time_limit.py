@@ -1,4 +1,4 @@
-"""The time that a sweep with a budget has: which rows and finals still fit, and a hard stop."""
+"""The time limit of a sweep with a budget: which finals still fit, what is left out, and a hard stop."""
 
 import signal
 import time
@@ -18,7 +18,10 @@ from bakeoff.record.store import Stored
 
 
 class TimeIsUpError(KeyboardInterrupt):
-    """The budget and its grace are over. It passes through what Ctrl-C passes through, so that all workers end."""
+    """The budget and its grace period are over.
+
+    A KeyboardInterrupt, so that the handlers of Ctrl-C end all workers.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,36 +31,36 @@ class LeftOut:
     label: str
     expected_s: float
     begun: bool
-    """True if it ran when the time was over, and was stopped."""
+    """Whether the row was running when the time was over, and was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutOfTime:
-    """Rows and finals that a sweep's budget left undone."""
+    """Rows and finals that were left out because a sweep's budget was over."""
 
     budget_s: float
     used_s: float
     left_out: tuple[LeftOut, ...]
     undecided: tuple[str, ...]
-    """Pairs between which the finals left out would have decided, one for each subject, as `A and B`."""
+    """Pairs of rows whose final was left out, one for each subject, as `A and B`."""
 
 
 @dataclass(slots=True)
 class TimeLimit:
-    """End of a sweep's time. Without a budget everything fits."""
+    """Time limit of a sweep. Without a budget there is no limit."""
 
     costs: Costs
     started: float
-    """When the command began, by time.monotonic(), and later by so much as does not count: waiting for another sweep,
+    """Start of the command by time.monotonic(), moved later by time that does not count: waiting for another sweep,
     precompiling headers."""
     finals_ended: list[Subject] = field(default_factory=list)
-    """Subjects that have their final, or cannot have one."""
+    """Subjects whose final has ended, or cannot be run."""
     rings: bool = False
-    """Whether an alarm is set for the end."""
+    """Whether an alarm is set for the end of the time."""
 
     @property
     def budget_s(self) -> float:
-        """0 without one."""
+        """Budget in seconds; 0 if there is none."""
         return self.costs.plan.request.budget_s
 
     @property
@@ -66,21 +69,21 @@ class TimeLimit:
 
     @property
     def left_s(self) -> float:
-        """Return the seconds until the end of the budget; infinite without one."""
+        """Seconds until the end of the budget; infinite without a budget."""
         return self.budget_s - self.used_s if self.budget_s else inf
 
     def final_fits(self, sides: Sequence[Row], stored: Mapping[Key, Stored]) -> bool:
-        """Return whether a final between these rows, of which `stored` has the records, fits into what is left."""
+        """Return whether a final between these rows, whose records are in `stored`, fits into the time left."""
         return not self.budget_s or self.costs_with(stored).final_s(sides) <= self.left_s
 
     def costs_with(self, stored: Mapping[Key, Stored]) -> Costs:
-        """Return the costs estimated with what was measured so far too."""
+        """Return the cost estimates with the records of this sweep so far included."""
         return Costs(self.costs.plan, history_of([*self.costs.history.records, *stored.values()]))
 
     def left_out(
         self, stored: Mapping[Key, Stored], begun: Sequence[Key], undecided: Sequence[str]
     ) -> OutOfTime | None:
-        """Return what was not done; None where all was."""
+        """Return the rows without a record in `stored` and the pairs in `undecided`; None if there are neither."""
         left = [row for row in self.costs.plan.rows if row.key not in stored]
         if not left and not undecided:
             return None
@@ -89,7 +92,8 @@ class TimeLimit:
 
     @contextmanager
     def enforced(self) -> Iterator[None]:
-        """Raise TimeIsUpError within the block when the budget and its grace are over; only in the main thread."""
+        """Raise TimeIsUpError within the block when the budget and its grace period are over. Works in the main thread
+        only."""
         if not self.budget_s:
             yield
             return
@@ -109,7 +113,7 @@ class TimeLimit:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The time within the block does not count."""
+        """Leave the time within the block out of the budget."""
         began = time.monotonic()
         if self.rings:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -121,7 +125,8 @@ class TimeLimit:
                 self._set_alarm()
 
     def _set_alarm(self) -> tuple[float, float]:
-        """Set an alarm for the end of the budget and its grace; return the earlier alarm's delay and interval."""
+        """Set an alarm for the end of the budget and its grace period; return the previous alarm's delay and interval
+        in seconds."""
         left_s = self.left_s + grace_s(self.budget_s)
         return signal.setitimer(signal.ITIMER_REAL, max(left_s, 0.001))
 

@@ -1,4 +1,4 @@
-"""Workers that build beside each other and are timed in turns: nothing is timed while anything is built."""
+"""Runs workers that build at the same time and are timed in turn, so that nothing is timed while anything is built."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -12,7 +12,7 @@ from bakeoff.sweeps.session import TimeSpent
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One worker, which announces the phase "turn" before it times or traces anything, or ends without it."""
+    """The job of one worker, which announces the phase "turn" before it times or traces anything, or ends first."""
 
     job: Job
     result_type: type
@@ -21,21 +21,21 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnd:
-    """End of a worker."""
+    """How one worker ended, and when its phases began."""
 
     outcome: Outcome
     timeline: tuple[tuple[str, float], ...]
-    """Each phase that it entered, and when by time.monotonic(); "" at its end."""
+    """Each phase of the worker with its start by time.monotonic(); the last entry is "" with the time of the end."""
 
     @property
     def built(self) -> tuple[float, float]:
-        """Times between which it built, possibly at the same time as others."""
+        """Start and end of the worker's build, during which other workers may have been building too."""
         ends = [at for phase, at in self.timeline if phase in ("turn", "")]
         return self.timeline[0][1], ends[0]
 
     @property
     def alone(self) -> tuple[float, float] | None:
-        """Times between which it had the machine to itself; None where it ended before its turn."""
+        """Start and end of the time in which the worker had the machine to itself; None if it ended before its turn."""
         phases = [phase for phase, _ in self.timeline]
         if "turn" not in phases:
             return None
@@ -44,19 +44,21 @@ class WorkerEnd:
 
 
 class Turns:
-    """All workers are started at once, and go on one after the other when all are built or have ended.
+    """Workers that start at once and build at the same time, then go on one after the other.
 
-    A context manager: entering it waits until then, leaving it kills the workers that have not ended.
+    A context manager: entering it starts the workers and waits until each is built or has ended; leaving it kills the
+    workers that have not ended.
     """
 
     def __init__(self, tasks: Sequence[Task], spent: TimeSpent) -> None:
-        """`spent` is told what workers did that are stopped."""
+        """Start nothing yet. The phases of workers that are stopped early are added to `spent`."""
         self._tasks, self._spent = tasks, spent
         self._stack = ExitStack()
         self._left: list[LiveWorker] = []
 
     def __enter__(self) -> "Turns":
-        """Raises BakeoffError when no worker can be started at all."""
+        """Start the workers and wait until each is built or has ended. Raises BakeoffError if a worker cannot be
+        started."""
         try:
             for task in self._tasks:
                 self._left.append(self._stack.enter_context(LiveWorker(task.job, task.launch)))
@@ -75,14 +77,14 @@ class Turns:
             self._spent.stopped(worker.timeline)
 
     def run(self, place: int) -> None:
-        """Let the worker of the task at this place go on until it has ended."""
+        """Let the worker of the task at this index take its turn, and wait until it has ended."""
         worker = self._workers[place]
         if self._built[worker] is not None:
             worker.tell("go")
             worker.wait()
 
     def end(self, place: int) -> WorkerEnd:
-        """Return how that worker ended."""
+        """Return how the worker of the task at this index ended."""
         worker = self._workers[place]
         outcome = worker.finish(self._tasks[place].result_type)
         self._left.remove(worker)

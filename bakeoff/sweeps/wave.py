@@ -1,8 +1,8 @@
-"""Rows are built beside each other, then timed one after the other, and made whole after all are timed.
+"""Builds rows in waves of concurrent workers, times the rows one after the other, and completes their records.
 
-A worker for each row builds, proves and checks its variant, and waits for its turn. In its turn it times, meters and
-traces the variant, alone on the machine. A second worker builds again with warm caches what was built cold, and traces
-an engine that cannot be traced where it was timed.
+The worker of a row builds, proves and checks its variant, and waits for its turn. In its turn it has the machine to
+itself: it times the variant, measures its memory, and traces it. When all rows are timed, a second worker repeats each
+build that was cold with warm caches, and traces engines that cannot be traced in the process that timed them.
 """
 
 import re
@@ -29,23 +29,24 @@ from bakeoff.sweeps.session import Session
 from bakeoff.sweeps.turns import Task, Turns, WorkerEnd
 
 Keep = Callable[[Record, Running], None]
-"""Callback that keeps each record as soon as there is one."""
+"""Callback that receives each record as soon as it is made."""
 _MOST = 8
-"""Rows of a wave: each keeps its engine in memory until its turn."""
+"""Largest number of rows in a wave: each keeps its engine in memory until its turn."""
 _MEMORY_SHARE = 0.6
-"""Share of the free memory that the rows of a wave may take by their estimates; compilers' helpers are not in these."""
+"""Share of the free memory that the rows of a wave may take, by estimates that leave out compilers' helper processes.
+"""
 _SHORTAGES: tuple[Status, ...] = ("oom", "crashed", "timeout")
-"""Statuses of a row that may have ended because others were built at the same time."""
+"""Statuses that a row may have only because other rows were built at the same time."""
 _UNCHECKED: tuple[Status, ...] = ("crashed", "parity_failed")
-"""Statuses of a row that may have ended because it could not read its references."""
+"""Statuses that a row may have only because it could not read its references."""
 
 
 def next_wave(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Return the first of these rows, with those of the others that may be built beside it, in their order.
+    """Return the first row, and those of the other rows that may be built at the same time, in their order.
 
-    They have caches of their own and fit into memory together. Baselines come by themselves, so that there is soon
-    something to compare with. There is at most one row more than there are cores, because most of a build keeps one
-    core busy; where the rows need several waves, these are of about one size.
+    The rows of a wave have separate cache folders and together fit into memory. Baselines form waves of their own, so
+    that later rows soon have something to be compared with. A wave has at most one row more than there are cores, since
+    most builds keep one core busy. If the rows need several waves, the waves have about equal sizes.
     """
     first, *others = rows
     if not first.overlaps or first.obstacle() is not None:
@@ -69,23 +70,22 @@ def _may_join(row: Row, first: Row) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """A row that is to be timed."""
+    """One attempt to time a row."""
 
     row: Row
     running: Running
     trace_apart: bool = False
-    """Trace a build of its own, because its process ended while the engine that was timed was traced."""
+    """Whether to trace a separate build, because the process ended while it traced the engine that it had timed."""
     ended_before: str = ""
-    """Status at its earlier try; "" for the first time."""
+    """Why the row's first attempt failed; "" for a first attempt."""
 
 
 def time_wave(session: Session, wave: Sequence[Try], keep: Keep, ready: Callable[[], None]) -> None:
-    """Time the rows of one wave, and keep a record of each as soon as it was timed, or could not be.
+    """Time the rows of one wave, and pass a record of each to `keep` as soon as it was timed or has failed.
 
-    `ready` waits for what still runs beside the making of references, before any row is built.
-
-    A row that may have ended for a reason outside it is run again, by itself. Raises BakeoffError when the request
-    itself is wrong (a bad checkpoint).
+    `ready` is called once the references are made, before any row is built; it waits for work that still runs. A row
+    that may have failed for an external reason is tried again by itself. Raises BakeoffError if the request itself is
+    wrong (a bad checkpoint).
     """
     waves = [list(wave)]
     while waves:
@@ -93,7 +93,7 @@ def time_wave(session: Session, wave: Sequence[Try], keep: Keep, ready: Callable
 
 
 def _time(session: Session, tries: Sequence[Try], keep: Keep, ready: Callable[[], None]) -> list[Try]:
-    """Build the rows beside each other and time them in turn; returns those that are to be run again."""
+    """Build rows at the same time, then time them one after the other; return the rows that must be tried again."""
     able = []
     for tried in tries:
         found = _references(session, tried)
@@ -126,7 +126,7 @@ def _time(session: Session, tries: Sequence[Try], keep: Keep, ready: Callable[[]
 
 
 def _references(session: Session, tried: Try) -> References | Record:
-    """Return the references of a row, or its record where it cannot be measured."""
+    """Return the references of a row, or its record if it cannot be measured."""
     row = tried.row
     obstacle = row.obstacle()
     if obstacle is not None:
@@ -147,7 +147,7 @@ def _task(session: Session, tried: Try, references: References, beside: int) -> 
 
 
 def _measured(session: Session, ended: WorkerEnd) -> Outcome:
-    """Return how the worker ended, with a Measurement as its value. Raises BakeoffError for a request that is wrong."""
+    """Return the worker's outcome with a Measurement as its value. Raises BakeoffError if the request was wrong."""
     outcome = ended.outcome
     if outcome.kind == "refused":
         raise BakeoffError(outcome.reason, outcome.code)
@@ -160,8 +160,10 @@ def _measured(session: Session, ended: WorkerEnd) -> Outcome:
 
 
 def _why_again(tried: Try, outcome: Outcome, references: References, tries: int) -> str:
-    """Return the reason to try a row again: others built at the same time, the profiler in its process, changed
-    references; "" where its end counts."""
+    """Return why a row must be tried again, or "" if its result counts.
+
+    Reasons are other builds at the same time, a crash while tracing in the same process, and references that changed.
+    """
     if outcome.kind == "result":
         status = outcome.value.status
         changed = references.changed() if status in _UNCHECKED and not tried.ended_before else ()
@@ -173,7 +175,7 @@ def _why_again(tried: Try, outcome: Outcome, references: References, tries: int)
 
 
 def _around(tried: Try, outcome: Outcome, references: References) -> list[Finding]:
-    """Findings of what happened around the row."""
+    """Return findings about the circumstances of a row: changed references, and a failed first attempt."""
     found = []
     changed = references.changed() if outcome.kind == "result" else ()
     if changed:
@@ -190,13 +192,13 @@ def _tampered(changed: Sequence[str]) -> Finding:
 
 
 def lacks_build(record: Record) -> bool:
-    """Return whether its variant is to be built again with warm caches."""
+    """Return whether the record's variant must still be built again with warm caches."""
     made = record.measurement
     return made.status in MEASURED and made.build is not None and made.build.cache == "cold"
 
 
 def lacks_trace(record: Record) -> bool:
-    """Return whether its variant is to be traced in a process of its own."""
+    """Return whether the record's variant must still be traced in a separate process."""
     made = record.measurement
     if not record.policy.trace or made.status not in MEASURED or made.build is None or made.proof is None:
         return False
@@ -204,7 +206,8 @@ def lacks_trace(record: Record) -> bool:
 
 
 def complete_wave(session: Session, timed: Sequence[tuple[Row, Record]], keep: Keep) -> None:
-    """Build timed rows once more, beside each other, trace in turn those that lack it, and keep whole records."""
+    """Build these timed rows again at the same time, trace in turn those without a trace, and keep the complete
+    records."""
     started = [session.progress.start(0, 0, row.label) for row, _ in timed]
     with ExitStack() as stack:
         for folder in sorted({row.cache_folder for row, _ in timed}):
@@ -230,7 +233,10 @@ def complete_wave(session: Session, timed: Sequence[tuple[Row, Record]], keep: K
 
 
 def with_second(record: Record, second: Outcome, ceilings: tuple[Ceiling, ...], changed: Sequence[str] = ()) -> Record:
-    """Return the whole record of a row that was timed: with what its second worker found, or why that found nothing."""
+    """Return the complete record of a timed row: with what its second worker found, or with why that worker failed.
+
+    `changed` are names of reference files that changed meanwhile.
+    """
     found = second.value if second.kind == "result" else replace(NOTHING_TRACED, problem=second.reason)
     made = with_trace(record.measurement, found, lacks_trace(record), record.variant.device)
     findings = [*made.findings]
@@ -242,17 +248,17 @@ def with_second(record: Record, second: Outcome, ceilings: tuple[Ceiling, ...], 
 
 
 LEAST_NAMED = 0.8
-"""Share of a traced call that must be in named kernels."""
+"""Smallest share of a traced call that must be in named kernels."""
 _SLOW_CONV = re.compile("slow_conv_dilated|vol2col")
-"""Kernels that run where no library takes a convolution (aten/src/ATen/native/NaiveDilatedConvolution.cpp)."""
+"""Kernels that run a convolution that no library supports (aten/src/ATen/native/NaiveDilatedConvolution.cpp)."""
 
 
 def with_trace(measurement: Measurement, traced: TraceResult, wanted: bool, device: str) -> Measurement:
-    """Return the measurement with the cost of a warm build and, where a trace is `wanted`, its kernels.
+    """Return the measurement with the cost of a warm build and, if a trace is `wanted`, with its kernels.
 
-    Its status becomes `fell_back` where operators ran elsewhere than in the requested compiler or provider, or where
-    something ran instead of what was prepared. On a CPU, a trace that names too little only because the call is short
-    gives the finding `short-call`, once for all that follows from it.
+    The status becomes `fell_back` if operators ran outside the requested compiler or provider, or if something else ran
+    instead of what was prepared. On a CPU, a trace that names too little only because the call is short adds the
+    finding `short-call` in place of `proof.incomplete`.
     """
     made = measurement
     if made.build is not None and traced.rebuilt:
@@ -293,7 +299,7 @@ def _findings(traced: TraceResult, incomplete: str) -> list[Finding]:
 
 
 def _is_short(proof: ProofRecord, trace: TraceRecord | None) -> bool:
-    """Return whether the proof lacks nothing but named kernels, and that because the call is short."""
+    """Return whether the proof lacks only named kernels, and lacks them because the call is short."""
     if trace is None or proof.graph_hash != trace.graph_hash:
         return False
     return trace.named_ns > 0 and trace.total_ns - trace.named_ns <= UNNAMED_NS

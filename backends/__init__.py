@@ -1,4 +1,4 @@
-"""The table of backends, in the order in which reports print them. A backend is imported when it is first used."""
+"""The table of backends, in the order in which reports list them; `resolve_backend` imports one by its name."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -31,7 +31,7 @@ def backend_names() -> tuple[str, ...]:
 
 
 def backend_module(reference: str) -> str:
-    """Name of the module that defines the backend."""
+    """Return the name of the module that defines the backend."""
     return module_name(_TABLE.get(reference, reference))
 
 
@@ -39,8 +39,9 @@ def resolve_backend(reference: str) -> Backend:
     """Return the backend for a name in the table, or for a user's own `mine.py:ATTRIBUTE` or
     `package.module:ATTRIBUTE`.
 
-    Raises BakeoffError if the name is unknown, the module cannot be imported, the attribute is not a Backend, or a
-    user's own takes a name of the table or claims to be the baseline: its rows would be taken for those of another.
+    Raises BakeoffError if the name is unknown, the module cannot be imported, or the attribute is not a Backend; also
+    if a user's backend has a name of the table or claims to be the baseline, since its rows would be mistaken for
+    another's.
     """
     backend = look_up(reference, _TABLE, Backend, "mine.py:BACKEND")
     if reference not in _TABLE and reference not in _TABLE.values():
@@ -54,5 +55,5 @@ def resolve_backend(reference: str) -> Backend:
 
 
 def may_overlap(steps: Iterable[tuple[Backend, Any]], device: str) -> bool:
-    """Return whether a build by these backends, with their options, may run beside other builds on this device."""
+    """Return whether a build by these backends and options may run at the same time as others on this device."""
     return device == "cpu" and all(backend.footprint.overlaps(options) for backend, options in steps)

@@ -69,12 +69,12 @@ def _overlaps(options: Options) -> bool:
 
 
 def _headers(_options: Options) -> str:
-    """A package is compiled with other flags than a graph of torch.compile, and with a header of its own."""
+    """Return the name of the header set: packages are compiled with other flags than torch.compile's graphs."""
     return "aoti"
 
 
 def _missing(options: Options, device: str) -> str | None:
-    """Return what is missing; on CUDA the package's wrapper is C++ that calls the CUDA runtime."""
+    """Return what is missing on this host. On CUDA, the package's wrapper is C++ that calls the CUDA runtime."""
     missing = missing_compiler(options, device)
     return missing if device == "cpu" else missing or missing_cpp_compiler() or missing_cuda_toolkit()
 
@@ -90,13 +90,13 @@ def _engine(
     sizes: tuple[DynamicAxis, ...] = (),
     weights: "Mapping[str, Tensor] | None" = None,
 ) -> Engine:
-    """`weights` are the tensors that the package reads but does not own."""
+    """Return an engine that runs the package; `weights` are the tensors that the package reads but does not own."""
     tracer = partial(trace_operators, own=INDUCTOR_KERNELS)
     return LoadedProgram(package.run, layouts, proof, sizes, tracer, weights or {})
 
 
 def _settings(options: Options, context: BuildContext, separate_weights: bool) -> dict[str, Any]:
-    """Inductor's settings for one build; with `separate_weights` the weights stay outside the shared library."""
+    """Return inductor's settings for one build; with `separate_weights`, weights stay outside the shared library."""
     settings: dict[str, Any] = {"aot_inductor.package_constants_in_so": not separate_weights}
     if options.freezing:
         settings["freezing"] = True
@@ -111,7 +111,7 @@ def _settings(options: Options, context: BuildContext, separate_weights: bool) -
 
 @dataclass(frozen=True, slots=True)
 class _CachedPackage:
-    """The compiled package of a module, in the cache."""
+    """A module's compiled package in the cache, loaded, with the module's exported program."""
 
     program: "torch.export.ExportedProgram"
     graph: str
@@ -121,13 +121,13 @@ class _CachedPackage:
     cached: bool
     weights: "Mapping[str, Tensor]"
     separate_bytes: int
-    """Bytes of the weights that stay outside the package; 0 if it holds its weights."""
+    """Bytes of the weights that stay outside the package; 0 if the package contains its weights."""
 
 
 def _cached_package(
     module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext
 ) -> _CachedPackage:
-    """Load the module's package from the cache; compile it first if it is not there.
+    """Load the module's package from the cache; compile it first if it is missing.
 
     Raises Unsupported for `freezing` with weights of 1 GB or more.
     """
@@ -180,7 +180,8 @@ def _open(kept: Mapping[str, Any], inputs: "Mapping[str, Tensor]", _options: Opt
 
 
 def _set_weights(package: Package, weights: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
-    """Set the separate weights of a package. It reads the returned tensors, so keep them as long as the package."""
+    """Set the separate weights of a package and return them. The package reads the returned tensors, so keep them
+    alive."""
     used = {name: weights[name].detach() for name in package.constants()}
     package.load_constants(used)
     return used
@@ -200,7 +201,7 @@ def _load_whole(path: Path) -> Package:
 
 
 def _prove(path: Path, called: Mapping[str, int], hashed: str, cached: bool, separate_bytes: int) -> Proof:
-    """Read the proof from the package: the calls in its C++ wrapper, and whether it holds a compiled library."""
+    """Read the proof from the package: the calls in its C++ wrapper, and whether it contains a compiled library."""
     with zipfile.ZipFile(path) as package:
         names = package.namelist()
         sources = [package.read(name).decode() for name in names if name.endswith(".wrapper.cpp")]
@@ -228,7 +229,7 @@ def _prove(path: Path, called: Mapping[str, int], hashed: str, cached: bool, sep
 
 
 def _write(request: WriteRequest) -> Written:
-    """Copy the package from the cache (the measured one, if it was measured); separate weights become safetensors."""
+    """Copy the package from the cache (the measured one, if it was measured); save separate weights as safetensors."""
     made = _cached_package(request.module, request.inputs, request.options, request.context)
     shutil.copyfile(made.path, request.folder / f"{request.name}.pt2")
     about = made.package.metadata()

@@ -1,4 +1,4 @@
-"""Loads compiled files from a variant's cache folder, and builds those that are missing or damaged."""
+"""Loads compiled files from a variant's cache folder, and builds files that are missing or damaged."""
 
 import shutil
 from collections.abc import Callable
@@ -27,8 +27,8 @@ def load_or_build(
     """Load the file or folder at `path`; if it is missing or damaged, build and store it first.
 
     `build` writes to `scratch`, which is then moved to `path` in one step, so a killed build leaves nothing at `path`.
-    `damage` lists the exceptions that `load` raises for an unusable file. A cached file that raises one is deleted and
-    built again; a file that was just built and raises one is an error, and the exception is not caught.
+    `damage` lists the exceptions that `load` raises for an unusable file. A cached file for which `load` raises one is
+    deleted and built again; for a file that was just built, the exception is not caught.
     """
     if path.exists():
         try:

@@ -1,12 +1,13 @@
-"""torch's attention kernel as a choice: one kernel of `scaled_dot_product_attention` for the build and for all calls.
+"""Chooses one of torch's kernels for `scaled_dot_product_attention`, for the build and for all calls.
 
-Prepares nothing in the module: it switches torch's other attention kernels off for the whole process, so that a module
-which no chosen kernel can compute is refused. Which kernel ran is read from the names of operators and kernels, because
-the choice does not bind a compiler: inductor may recognise products and a softmax as attention and call a fused kernel
-again (torch/_inductor/fx_passes/fuse_attention.py), and its cache does not know the choice, so that a graph that was
+The module is not changed: torch's other attention kernels are switched off for the whole process, and a module that the
+chosen kernel cannot compute is refused. The names of operators and kernels show which kernel ran, because a compiler is
+not bound by the choice: inductor may recognise products and a softmax as attention and call a fused kernel again
+(torch/_inductor/fx_passes/fuse_attention.py), and its cache key does not include the choice, so a graph that was
 compiled for one kernel may be loaded for another.
 
-Only torch's own kernels. flash-attn, xformers and SageAttention are other functions, which a module must call itself.
+Only torch's own kernels are supported. flash-attn, xformers and SageAttention are other functions, which a module must
+call itself.
 """
 
 import warnings
@@ -42,19 +43,19 @@ _SETTINGS: Mapping[Kind, str] = {
     "cudnn": "cudnn_sdp",
     "math": "math_sdp",
 }
-"""Each kernel's setting as records name it."""
+"""Name of each kernel's setting in records."""
 _NAMES: Mapping[Kind, tuple[str, ...]] = {
     "cudnn": ("cudnn_attention", "native_sdpa"),
     "efficient": ("efficient_attention", "fmha_cutlass"),
     "flash": ("flash_attention", "flash_fwd", "flashattn"),
 }
-"""Parts of the names of a fused kernel's operators and CUDA kernels, in the order in which they are looked for:
+"""Parts of the names of each fused kernel's operators and CUDA kernels, in the order in which they are searched:
 `cudnn_generated_fort_native_sdpa_sm90_flash_fprop…` is cuDNN's. `math` is products and a softmax, which have no name of
 their own."""
 _ON_CPU: tuple[Kind, ...] = ("math", "flash")
 _NO_KERNEL = ("No available kernel", "No viable backend")
-"""Parts of torch's errors where no enabled kernel can compute a call (aten/src/ATen/native/transformers/
-sdp_utils_cpp.cpp, cuda/sdp_utils.cpp and attention.cpp; 2.11 to 2.13)."""
+"""Parts of torch's errors if no enabled kernel can compute a call (aten/src/ATen/native/transformers/sdp_utils_cpp.cpp,
+cuda/sdp_utils.cpp and attention.cpp; 2.11 to 2.13)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,10 @@ def _prepare(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Optio
 
 
 def _count_calls(module: "nn.Module", inputs: "Mapping[str, Tensor]", kind: Kind) -> int:
-    """Count torch's attention calls in a call of the module. Raises Unsupported if none, or if `kind` cannot."""
+    """Count torch's attention calls in one call of the module.
+
+    Raises Unsupported if there are none, or if the kernel `kind` cannot compute one.
+    """
     with warnings.catch_warnings(record=True) as said, profile_every_thread() as recorded:
         warnings.simplefilter("always")
         try:
@@ -96,7 +100,10 @@ def _count_calls(module: "nn.Module", inputs: "Mapping[str, Tensor]", kind: Kind
 
 
 def _reason(kind: Kind, said: "list[warnings.WarningMessage]") -> str:
-    """Torch's own reason, which it warns of after a line `… kernel not used because:` for each kernel in turn."""
+    """Return why torch refuses the kernel `kind`, "" if unknown.
+
+    torch warns of a reason for each kernel in turn, after a line `… kernel not used because:`.
+    """
     heading = {"flash": "flash attention", "efficient": "memory efficient", "cudnn": "cudnn"}.get(kind, "no such")
     texts = [str(entry.message).partition(" (Triggered internally")[0].strip() for entry in said]
     for index, text in enumerate(texts[:-1]):
@@ -117,7 +124,8 @@ def _enabled() -> dict[str, str | int | float | bool]:
 
 
 def _enable(settings: Mapping[str, str | int | float | bool]) -> None:
-    """Also on a CPU these settings choose: of the kernels there, flash and math."""
+    """Switch torch's attention kernels on or off. The settings also apply on a CPU, which has the kernels flash and
+    math."""
     from torch.backends import cuda
 
     cuda.enable_flash_sdp(bool(settings["flash_sdp"]))
@@ -127,7 +135,7 @@ def _enable(settings: Mapping[str, str | int | float | bool]) -> None:
 
 
 def _ran_instead(kind: Kind, ran: Ran) -> str:
-    """Return what computed attention instead of `kind`, by the names of what ran; "" if nothing shows that."""
+    """Return what computed attention instead of `kind`, by the names of what ran; "" if nothing shows a substitute."""
     found = {name: fused for name in sorted(ran.names) if (fused := _fused_kind(name)) is not None}
     other = next((name for name, fused in found.items() if fused != kind), None)
     if other is not None:

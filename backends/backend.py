@@ -1,4 +1,4 @@
-"""The backend interface. A backend prepares a module, builds an engine from it, or both, and can prove that it ran."""
+"""The backend interface. A backend prepares a module, builds an engine from it, or both, and can prove what ran."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -23,14 +23,14 @@ Call = Callable[[], Outputs]
 
 
 class Unavailable(BakeoffError):
-    """A library or device is missing; the message says which one and how to get it."""
+    """A library or device is missing; the message names it and says how to get it."""
 
     def __init__(self, message: str, code: ErrorCode = "missing-library") -> None:
         super().__init__(message, code)
 
 
 class Unsupported(BakeoffError):
-    """This backend cannot do this dtype, device or component; the message says why."""
+    """The backend does not support this dtype, device or component; the message says why."""
 
     def __init__(self, message: str, code: ErrorCode = "unsupported") -> None:
         super().__init__(message, code)
@@ -47,29 +47,29 @@ class Requirement:
 
     module: str
     install: str
-    """The command that installs it, as an error prints it."""
+    """The command that installs the module, as errors print it."""
 
 
 Suite = Literal["quick", "default", "full"]
 SUITES: tuple[Suite, ...] = get_args(Suite)
-"""From the smallest to the largest."""
+"""The suites, from the smallest to the largest."""
 
 
 @dataclass(frozen=True, slots=True)
 class DefaultOptions:
-    """One set of options that a sweep runs without being asked."""
+    """One set of options that a sweep runs by default."""
 
     options: Any
     devices: tuple[str, ...] = ("cpu", "cuda")
     suite: Suite = "default"
-    """The smallest suite that has it; each has all of the smaller ones."""
+    """The smallest suite that includes these options; each suite includes all smaller ones."""
     dtypes: tuple[str, ...] = ()
-    """Dtypes to run when the user names none; empty: the host's default. bf16 becomes fp32 if the CPU has no bf16, and
-    fp16 if the GPU has none. The full suite takes options of the smaller suites in all dtypes."""
+    """Dtypes to run if the user names none; empty: the host's defaults. bf16 becomes fp32 if the CPU has no bf16, and
+    fp16 if the GPU has none. The full suite runs options of the smaller suites in all dtypes."""
     then: str = ""
     """The backend that builds the module that this backend only prepares, as typed: `inductor[freezing]`."""
     layers: tuple[Layer, ...] = ()
-    """Only for components that have one of these layers; empty: for all components."""
+    """Run only for components that have one of these layers; empty: for all components."""
 
 
 def _keep_nothing(_save: Callable[[], Mapping[str, Any]]) -> None:
@@ -88,29 +88,31 @@ class BuildContext:
     dtype: str
     threads: int
     work_dir: Path
-    """Temporary folder of this worker, deleted afterwards."""
+    """Temporary folder of this worker, which is deleted afterwards."""
     cache_dir: Path
     """The compiler's cache folder, which later builds of the variant reuse."""
     draw: Callable[[str], "Mapping[str, Tensor]"]
-    """Seed to new random inputs of the same names, shapes and dtypes as the workload's; used for calibration."""
+    """Function from a seed to new random inputs with the names, shapes and dtypes of the workload's; used for
+    calibration."""
     trace: bool = False
     """Build with the settings that tracing needs; a traced build is never timed."""
     sizes: tuple[DynamicAxis, ...] = ()
-    """Axes of inputs whose size differs from call to call, with their ranges: the engine must take all sizes within
-    them. The inputs of the build have a size of at least two along each, since torch specialises graphs on one. ():
-    all calls have the shapes of the build's inputs. Only backends whose `Capability.unsupported_sizes` allows them get
-    any."""
+    """Axes of inputs whose size differs from call to call, with their ranges: the engine must accept all sizes within
+    them. The build's inputs have a size of at least two along each axis, since torch specialises graphs on size one.
+    (): all calls have the shapes of the build's inputs. Not empty only for backends whose
+    `Capability.unsupported_sizes` allows it."""
     headers: tuple[Path, ...] = ()
-    """C++ headers of torch that were precompiled with this host's compiler, and their sources. A build on a CPU that
-    compiles with them need not precompile them itself."""
+    """Precompiled C++ headers of torch, made with this host's compiler, and their sources. A CPU build that compiles
+    with them need not precompile them itself."""
     keep: Callable[[Callable[[], Mapping[str, Any]]], None] = _keep_nothing
-    """Takes a function that leaves in `cache_dir` what `Backend.open` needs of the engine that was built, and returns
-    the rest as JSON values. It is called at once, untimed, where engines are kept."""
+    """Accepts a function that writes to `cache_dir` what `Backend.open` needs to open the engine, and returns the rest
+    as JSON values. If engines are kept, the function is called at once, untimed."""
     opens: bool = False
-    """An earlier build has filled `cache_dir`, and this one need not look whether what is there fits the host."""
+    """Whether an earlier build has filled `cache_dir`, so that this one need not check whether its files fit the host.
+    """
     untimed: Callable[[], AbstractContextManager[None]] = nullcontext
-    """A context for work that only this project needs, such as hashing the weights for the key of its cache. It is left
-    out of the build's seconds, and stated beside them."""
+    """Context for work that only this project needs, such as hashing weights for a cache key. Its time is excluded from
+    the build's seconds and recorded separately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,48 +122,49 @@ class Ran:
     names: frozenset[str]
     """Dispatched operators, library calls in generated code, or the kernels of a trace."""
     complete: bool
-    """What is not named did not run. False where a call may replay a captured graph, whose kernels only a trace names.
-    """
+    """Whether anything not named did not run. False if a call may replay a captured graph, whose kernels only a trace
+    names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A module that was changed for a later build, and a list of the changes."""
+    """A module that was changed for a later build, with a list of the changes."""
 
     module: "nn.Module"
     quantised: Mapping[str, str] = field(default_factory=dict)
-    """Layers or graph nodes that compute or store in lower precision than the dtype, each with its method."""
+    """Layers or graph nodes that compute or store in lower precision than the dtype, with the method of each."""
     skipped: Mapping[str, str] = field(default_factory=dict)
-    """Layers that were not changed, each with the reason."""
+    """Layers that were not changed, with the reason for each."""
     facts: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     settings: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     """Global settings of torch that were changed on purpose, by their names in a record, with their new values. They
-    hold for the build and for every call; any other change makes the row unstable."""
+    apply to the build and to every call; any other change makes the row unstable."""
     shrinks_weights: bool = True
-    """Quantised layers take fewer bytes than before. False where nodes were inserted that the build turns into low
+    """Whether quantised layers take fewer bytes than before. False if nodes were inserted that the build turns into low
     precision."""
     ran_instead: tuple[Callable[[Ran], str], ...] = ()
-    """Each returns what a call ran instead of what was prepared, as a noun phrase; "" if nothing shows that."""
+    """Functions that return what a call ran instead of what was prepared, as a noun phrase; "" if nothing shows a
+    substitute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Facts that an engine knows about its build; read after its first call."""
+    """Facts about an engine's build, read after the engine's first call."""
 
     fell_back: str = ""
-    """Empty if the requested compiler did the work; else a noun phrase for what ran instead."""
+    """Empty if the requested compiler did the work, else a noun phrase for what ran instead."""
     graphs: int | None = None
     graph_breaks: int | None = None
     recompiles: tuple[str, ...] = ()
-    """The compiler's own reason for each recompilation so far."""
+    """The compiler's reason for each recompilation so far."""
     operators_inside: Mapping[str, int] = field(default_factory=dict)
     """Number of each operator that the compiler compiled."""
     operators_outside: Mapping[str, int] = field(default_factory=dict)
     """Number of each operator that the framework or a library kernel runs."""
     quantised: Mapping[str, str] = field(default_factory=dict)
-    """Layers or nodes that the compiler itself quantised, each with its method."""
+    """Layers or nodes that the compiler itself quantised, with the method of each."""
     skipped: Mapping[str, str] = field(default_factory=dict)
-    """Layers or nodes of a kind that the compiler quantises but that it did not, each with the reason."""
+    """Layers or nodes that the compiler did not quantise although it quantises their kind, with the reason for each."""
     facts: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     """Facts particular to this compiler: kernels generated, providers, cache hits."""
     graph_hash: str = ""
@@ -175,10 +178,10 @@ class Engine(ABC):
 
     @abstractmethod
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        """Return a function that computes the outputs for these inputs, in order.
+        """Return a function that computes the outputs for these inputs, in the workload's order.
 
-        Binding is not timed. It may copy the inputs, but must not compute anything from their values: that work
-        belongs in the returned function.
+        Binding is not timed. It may copy the inputs, but must not compute anything from their values: that work belongs
+        in the returned function.
         """
 
     def port(
@@ -188,13 +191,13 @@ class Engine(ABC):
         carried: Mapping[str, str] = NOTHING_CARRIED,
         shared: bool = False,
     ) -> Port:
-        """Bind the engine to copies of the inputs, for a loop that gives it new values between calls.
+        """Bind the engine to copies of the inputs, for a loop that sets new values between calls.
 
-        `outputs` are the names of the outputs, in order. `carried` is output name to the name of the input that it
-        becomes in the next call, at `Port.advance`; both have the same shape and dtype, else BakeoffError is raised
-        here or by the first `advance`. With `shared`, the port reads the caller's own tensors, so that ports of several
-        programs read one state, which the caller, or the `advance` of one of them, updates in place. They must be
-        contiguous where the engine reads only contiguous memory (BakeoffError).
+        `outputs` are the names of the outputs, in order. `carried` maps an output's name to the name of the input that
+        it becomes in the next call, at `Port.advance`; both must have the same shape and dtype, else BakeoffError is
+        raised here or by the first `advance`. With `shared`, the port reads the caller's own tensors, so that ports of
+        several programs share one state, which the caller, or the `advance` of one of them, updates in place. Shared
+        tensors must be contiguous if the engine reads only contiguous memory (else BakeoffError).
 
         An engine whose `bind` may copy its inputs must override this, so that its calls read the port's buffers and not
         another copy.
@@ -205,7 +208,7 @@ class Engine(ABC):
         return Port(buffers, self.bind(buffers), outputs, carried)
 
     def rebinds(self) -> bool:
-        """Return whether a loop may bind other tensors before each call instead of copying them into bound ones.
+        """Return whether a loop may bind other tensors before each call instead of copying values into bound ones.
 
         True only if `bind` is cheap, neither copies nor captures, accepts every tensor of the same shape, dtype, device
         and strides without compiling again, and each call returns new memory, views of its inputs, or constants.
@@ -221,30 +224,31 @@ class Engine(ABC):
         return False
 
     def activity(self) -> Mapping[str, int]:
-        """Counters by name that change when anything is compiled, tuned or captured; in steady state none changes."""
+        """Return counters by name that change when anything is compiled, tuned or captured; in steady state none
+        changes."""
         return {}
 
     def compilations(self) -> int:
-        """Return how often this engine was compiled or captured so far, whatever other engines of the process did.
+        """Return how often this engine was compiled or captured so far; other engines of the process do not count.
 
-        0 where it cannot be compiled again. CUDA graphs that torch itself captures inside compiled code are not
-        counted.
+        0 if the engine cannot be compiled again. CUDA graphs that torch itself captures inside compiled code do not
+        count.
         """
         return 0
 
     def prove(self) -> Proof:
-        """Return what is known about the build; a fallback is stated in `fell_back`, not raised."""
+        """Return what is known about the build. A fallback is reported in `fell_back`, not raised."""
         return Proof()
 
     def trace(self, call: Call) -> Trace:
         """Run a bound call a few times and attribute its time to kernels.
 
-        Of an engine built with `trace`, or of any where the backend is `same_when_traced`.
+        The engine must have been built with `BuildContext.trace`, unless the backend is `same_when_traced`.
         """
         return trace_operators(call)
 
     def close(self) -> None:  # noqa: B027  # most engines hold nothing to release
-        """Release threads, graphs and device memory that the engine holds."""
+        """Release threads, graphs and device memory that the engine uses."""
 
 
 BuildFunction = Callable[["nn.Module", "Mapping[str, Tensor]", Any, BuildContext], Engine]
@@ -269,7 +273,7 @@ def _one_size(_options: Any) -> str | None:
 
 
 def any_size(_options: Any) -> str | None:
-    """Return None as `Capability.unsupported_sizes` of a backend whose engines take a range of sizes."""
+    """Return None: for `Capability.unsupported_sizes` of a backend whose engines accept ranges of sizes."""
     return None
 
 
@@ -278,81 +282,82 @@ def _no_environment(_cache_dir: Path) -> Mapping[str, str]:
 
 
 def searches_always(_options: Any) -> bool:
-    """Return True as `Footprint.searches` of a backend that times many kernels, whatever its options."""
+    """Return True: for `Footprint.searches` of a backend that times many kernels with any options."""
     return True
 
 
 def overlaps_always(_options: Any) -> bool:
-    """Return True as `Footprint.overlaps` of a backend that chooses nothing by timing it, whatever its options."""
+    """Return True: for `Footprint.overlaps` of a backend that never chooses kernels by timing them."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """Needs of a backend and what it supports. The parent process reads it, so the functions import no framework."""
+    """What a backend needs and supports. The parent process reads it, so its functions must not import a framework."""
 
     requires: tuple[Requirement, ...] = ()
     devices: tuple[str, ...] = ("cpu", "cuda")
     dtypes: tuple[str, ...] = DTYPES
     missing: Callable[[Any, str], str | None] = _nothing
-    """(options, device) to what is missing on this host beside `requires` and how to get it; None: nothing."""
+    """Given (options, device), returns what this host lacks besides `requires`, and how to get it; None: nothing."""
     unsupported: Callable[[Any, str, str], str | None] = _nothing
-    """(options, device, dtype) to why no host supports this combination; None: it is supported."""
+    """Given (options, device, dtype), returns why no host supports this combination; None: it is supported."""
     unsupported_builder: Callable[[Any, "Backend"], str | None] = _nothing
-    """(options, builder) to why `builder` cannot build what this backend prepares; None: it can."""
+    """Given (options, builder), returns why `builder` cannot build what this backend prepares; None: it can."""
     unsupported_sizes: Callable[[Any], str | None] = _one_size
-    """Options to why what this backend prepares or builds cannot take the sizes of `BuildContext.sizes`; None: it
-    can."""
+    """Given the options, returns why this backend's modules or engines cannot accept the sizes of `BuildContext.sizes`;
+    None: they can."""
     own_attention: bool = False
-    """Its engines compute attention with kernels of their own, whatever torch's settings say."""
+    """Whether its engines compute attention with kernels of their own, whatever torch's settings say."""
     quantise_operators: tuple[str, ...] = ()
-    """Operators of quantisers that its engines turn into low precision, as graphs name them."""
+    """Operators of quantisers, by their names in graphs, that its engines turn into low precision."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Rules of what must be shown before a report says that this backend, and nothing else, did the work."""
+    """What must be shown before a report says that this backend, and nothing else, did the work."""
 
     checks: str = ""
-    """Words for reports on what the proof checks; a row that fails the check is `fell_back`."""
+    """Description, for reports, of what the proof checks; a row that fails the check is `fell_back`."""
     runs_eagerly: bool = False
     """The backend runs the framework's operators one by one by design; for any other backend this is a fallback."""
     uses_inductor: bool = False
     """The backend's engines are inductor's code; for any other backend a graph compiled by inductor is a fallback."""
     quantises: Callable[[Any], Quantisation] = _empty
-    """Options to the class of quantisation that they request; "": none."""
+    """Given the options, returns the class of quantisation that they request; "": none."""
     tracer: str = ""
-    """Tracer of the kernels of its traced builds, where it is the compiler's own profiler; "": torch's."""
+    """Name of the compiler's own profiler, if it traces the kernels of traced builds; "": torch's profiler does."""
     same_when_traced: tuple[str, ...] = ()
     """Devices on which `BuildContext.trace` changes nothing, so that any build may be traced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Needs of a build: memory, cache files, and whether it must have the machine to itself."""
+    """What a build needs: memory, cache files, and whether it must have the machine to itself."""
 
     caches: bool = False
-    """A build writes cache files that make the next build faster."""
+    """Whether a build writes cache files that make the next build faster."""
     weight_copies: float = 1.0
-    """Copies of the weights, in the variant's dtype, that a build holds at its peak; for the memory estimate."""
+    """Copies of the weights, in the variant's dtype, in memory at a build's peak; for the memory estimate."""
     gpu_weight_copies: float | None = None
-    """The same in a GPU's memory, where a build holds fewer there; None: as many."""
+    """Copies of the weights in GPU memory at a build's peak; None: as many as `weight_copies`."""
     host_weight_copies: float = 0.0
-    """Copies that a build for a GPU holds in the host's memory at its peak."""
+    """Copies of the weights in host memory at the peak of a build for a GPU."""
     keeps_module_weights: bool = True
-    """The engines read the module's own parameters; if False, these are freed after the build."""
+    """Whether the engines read the module's own parameters; if not, these are freed after the build."""
     environment: Callable[[Path], Mapping[str, str]] = _no_environment
-    """Cache folder to the environment variables that the worker must set before it imports torch."""
+    """Given the cache folder, returns the environment variables that the worker must set before it imports torch."""
     overlaps: Callable[[Any], bool] = _no
-    """Options to whether a build with them on a CPU may run beside other builds: it chooses no kernels by timing them.
-    The default is False, since of a user's own backend this is not known. Builds on a GPU never overlap."""
+    """Given the options, returns whether a CPU build may run at the same time as other builds, because it chooses no
+    kernels by timing them. False by default, since this is unknown for a user's own backend. Builds on a GPU never
+    overlap."""
     searches: Callable[[Any], bool] = _no
-    """Options to whether a build with them times many kernels for each operator, as TensorRT and max-autotune do. It
-    has the longer deadline, and is expected to take longer where no record tells; both are estimates."""
+    """Given the options, returns whether a build times many kernels for each operator, as TensorRT and max-autotune do.
+    Such a build has the longer deadline, and a longer estimate if no record exists."""
     headers: Callable[[Any], str] = _empty
-    """Options to the name of the set of torch's C++ headers that a build with them on a CPU precompiles; "": none. All
-    builds with one name use the same headers, whatever their other options. A sweep has them precompiled before its
-    first row, and each build gets them in `BuildContext.headers`."""
+    """Given the options, returns the name of the set of torch's C++ headers that a CPU build precompiles; "": none. All
+    builds with one name use the same headers, whatever their other options. A sweep precompiles them before its first
+    row, and passes them to each build in `BuildContext.headers`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,17 +370,17 @@ class Backend:
     prepare: PrepareFunction | None = None
     options: type = NoOptions
     baseline: bool = False
-    """Speed-ups are computed against this backend."""
+    """Whether speed-ups are computed against this backend."""
     defaults: tuple[DefaultOptions, ...] = (DefaultOptions(NoOptions()),)
-    """The options that a sweep runs without being asked, in the order of its rows."""
+    """The options that a sweep runs by default, in the order of its rows."""
     capability: Capability = Capability()
     evidence: Evidence = Evidence()
     footprint: Footprint = Footprint()
     artifact: ArtifactFormat | None = None
-    """Format in which the engines are exported; None: they cannot be saved."""
+    """Format in which the engines are exported; None: engines cannot be exported."""
     open: OpenFunction | None = None
-    """Opens, without the module, the engine of which `BuildContext.keep` got what it is given; raises what its library
-    raises for damaged files. None: its engines are always built."""
+    """Opens an engine without the module, from the values that its build passed to `BuildContext.keep`; raises what its
+    library raises for damaged files. None: engines are always built."""
 
     def unavailable(self, options: Any, device: str) -> str | None:
         """Return why this host's `device` cannot run this backend, and how to get what is missing; None if it can."""
@@ -395,13 +400,13 @@ class Backend:
 
 @dataclass(frozen=True, slots=True)
 class ModuleEngine(Engine):
-    """An engine around a callable that takes the workload's inputs by position, such as a module."""
+    """An engine for a callable that takes the workload's inputs by position, such as a module."""
 
     function: "Callable[..., Outputs]"
     proof: Callable[[], Proof] = Proof
     counters: Callable[[], Mapping[str, int]] = dict
     rebinding: bool = False
-    """The function returns new memory and keeps none of its arguments, as `Engine.rebinds` requires."""
+    """Whether the function returns new memory and keeps none of its arguments, as `Engine.rebinds` requires."""
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         function, tensors = self.function, tuple(inputs.values())

@@ -1,9 +1,9 @@
-"""Weights of convolutions stored with the channels innermost, as torch's memory format channels_last has them.
+"""Stores the weights of convolutions with the channels innermost, in torch's memory format channels_last.
 
 A convolution whose weight has this layout computes in it and returns it, whatever the layout of its input
-(aten/src/ATen/native/ConvUtils.h, mkldnn_conv_use_channels_last and cudnn_conv_suggest_memory_format), so that the
-layout spreads from weights to all that follows. cuDNN's fastest kernels for 16-bit dtypes need it, and inductor chooses
-it by itself.
+(aten/src/ATen/native/ConvUtils.h, mkldnn_conv_use_channels_last and cudnn_conv_suggest_memory_format), so the layout
+spreads from weights to all activations that follow. cuDNN's fastest kernels for 16-bit dtypes need it, and inductor
+chooses it by itself.
 """
 
 from collections.abc import Mapping
@@ -21,10 +21,10 @@ CONVOLUTIONS: tuple[Layer, ...] = ("conv1d", "conv2d", "conv3d")
 
 
 def store_channels_last(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> int:
-    """Lay out the weights of the module's convolutions in place; returns how many.
+    """Lay out the weights of the module's convolutions in place, and return how many were changed.
 
-    One call of the module finds them: a convolution may read a view of its weight, and the layout is the view's. Raises
-    Unsupported if no convolution reads a weight of the module as it is stored.
+    One call of the module finds the weights: a convolution may read a view of its weight, and then the view gets the
+    layout. Raises Unsupported if no convolution reads a weight of the module as it is stored.
     """
     import torch
 
@@ -53,9 +53,9 @@ def store_channels_last(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> 
 
 
 def _laid_out(weight: "Tensor", view: "Tensor") -> "Tensor | None":
-    """A copy of a contiguous weight in whose storage `view`, which shows all of the weight, has channels_last.
+    """Return a copy of a contiguous weight whose `view`, which covers the whole weight, has the layout channels_last.
 
-    None where no strides give both, as where the view splits a dimension.
+    None if no strides allow this, for example if the view splits a dimension.
     """
     import torch
 

@@ -1,9 +1,9 @@
-"""Finds the programs and headers with which inductor and Triton compile what they generate, as they look for them.
+"""Finds the compilers and headers that inductor and Triton need, and shares what inductor compiles once per process.
 
-What inductor compiles once in each process or cache folder, before any graph, is given from one process to others:
-torch's C++ headers, precompiled, and libraries that show which vector instructions can be used. It takes most of the
-CPU time of a small graph's first build. Inductor finds headers by name in a folder below TMPDIR, which each worker has
-for itself, and the libraries in its cache folder, of which each variant has its own: each would compile them again.
+Before any graph, inductor precompiles torch's C++ headers, and libraries that show which vector instructions can be
+used. That takes most of the CPU time of a small graph's first build. Inductor finds the headers by name in a folder
+below TMPDIR, which is separate for each worker, and the libraries in its cache folder, which is separate for each
+variant; so without sharing, each would compile them again.
 """
 
 import os
@@ -18,18 +18,19 @@ from bakeoff.backends.torch_internals import compiled_library, header_folder
 
 _USUAL_TOOLKIT = "/usr/local/cuda"
 _TOOLKIT_OF_WHEELS = "cu13"
-"""The folder of the namespace package `nvidia` in which the wheels of CUDA 13 lay out one toolkit."""
+"""Folder in the namespace package `nvidia` in which the wheels of CUDA 13 form one toolkit."""
 _HEADERS_OF_WHEELS = ("cuda_runtime_api.h", "crt/host_defines.h", "nv/target")
-"""Headers that AOTInductor's wrapper includes, one of each wheel: nvidia-cuda-runtime, which torch requires, and
+"""One header that AOTInductor's wrapper includes from each wheel: nvidia-cuda-runtime, which torch requires, and
 nvidia-cuda-crt and nvidia-cuda-cccl, which the extra `gpu` adds."""
 _LIBRARY = ".so"
 _PRECOMPILED = ".gch"
-"""Suffix that g++ adds to a header's name. Inductor lets other compilers write `.pch`, which are left out: clang's name
-the paths of their sources, and g++ reads none under that name."""
+"""Suffix that g++ adds to a header's name. Inductor lets other compilers write `.pch`; these files are left out, since
+clang's contain the paths of their sources, and g++ reads no file with that suffix."""
 
 
 def missing_cpp_compiler() -> str | None:
-    """Return why C++ cannot be compiled, or None. Only $CXX, else g++ is taken (torch/_inductor/config.py, cpp.cxx)."""
+    """Return why C++ cannot be compiled; None if it can. Only $CXX, or else g++, is used (torch/_inductor/config.py,
+    cpp.cxx)."""
     named = os.environ.get("CXX")
     if named is None:
         return None if shutil.which("g++") else "no C++ compiler found (looked for $CXX and g++); install g++"
@@ -37,13 +38,15 @@ def missing_cpp_compiler() -> str | None:
 
 
 def missing_for_triton() -> str | None:
-    """Return why Triton cannot compile the C with which it loads kernels; None if it can."""
+    """Return why Triton cannot compile the C code that loads its kernels; None if it can."""
     return missing_c_compiler() or missing_python_headers()
 
 
 def missing_c_compiler() -> str | None:
-    """Return why Triton has no C compiler; None if it has. It takes $CC as one program, else gcc, else clang
-    (triton/runtime/build.py, _build, 3.6 and 3.7)."""
+    """Return why Triton has no C compiler; None if it has one.
+
+    It uses $CC as one program, else gcc, else clang (triton/runtime/build.py, _build, 3.6 and 3.7).
+    """
     named = os.environ.get("CC")
     if named is None and not (shutil.which("gcc") or shutil.which("clang")):
         return "Triton needs a C compiler and found none (looked for $CC, gcc, clang); install gcc"
@@ -62,7 +65,7 @@ def missing_python_headers() -> str | None:
 
 
 def missing_cuda_toolkit() -> str | None:
-    """Return why C++ that calls CUDA cannot be compiled; None if it can, with what `toolkit_environment` sets."""
+    """Return why C++ that calls CUDA cannot be compiled; None if it can, given `toolkit_environment`."""
     home = _toolkit_of_host()
     if (home / "include" / "cuda_runtime_api.h").exists() or toolkit_environment():
         return None
@@ -74,9 +77,9 @@ def missing_cuda_toolkit() -> str | None:
 
 
 def toolkit_environment() -> Mapping[str, str]:
-    """CUDA_HOME as the toolkit of torch's wheels where the host has none; else nothing, and nothing where it is named.
+    """Return CUDA_HOME for the toolkit in torch's wheels; empty if the user names a toolkit or the host has one.
 
-    torch does not look there itself (torch/utils/cpp_extension.py, _find_cuda_home).
+    torch itself does not search the wheels (torch/utils/cpp_extension.py, _find_cuda_home).
     """
     if named_toolkit() or (_toolkit_of_host() / "include" / "cuda_runtime_api.h").exists():
         return {}
@@ -89,12 +92,12 @@ def toolkit_environment() -> Mapping[str, str]:
 
 
 def named_toolkit() -> str | None:
-    """Return the toolkit that the user names: no other is taken then."""
+    """Return the toolkit that $CUDA_HOME or $CUDA_PATH names, None if neither is set. No other is used then."""
     return os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
 
 
 def _toolkit_of_host() -> Path:
-    """$CUDA_HOME or $CUDA_PATH, else where nvcc is, else /usr/local/cuda, as _find_cuda_home takes it."""
+    """Return $CUDA_HOME or $CUDA_PATH, else the toolkit of nvcc, else /usr/local/cuda, as torch's _find_cuda_home."""
     if named := named_toolkit():
         return Path(named)
     nvcc = shutil.which("nvcc")
@@ -102,9 +105,9 @@ def _toolkit_of_host() -> Path:
 
 
 def link_headers(files: Sequence[Path]) -> None:
-    """Let inductor in this process use these headers and libraries; what cannot be linked it compiles itself.
+    """Let inductor in this process use these headers and libraries; it compiles itself what cannot be linked.
 
-    They are hard links, so that a file which is replaced meanwhile does not vanish from a build.
+    The files are hard-linked, so that a file which is replaced meanwhile does not disappear from a build.
     """
     folder = header_folder() if files else None
     for file in files:

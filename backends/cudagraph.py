@@ -1,9 +1,9 @@
 """Eager PyTorch captured as a CUDA graph and replayed: shows the cost of kernel launches, without any fusion.
 
-A graph reads and writes fixed addresses, so each bound set of inputs gets its own capture. All captures share one
-memory pool: a later capture may place its outputs in memory that an earlier one freed, and a replay of the earlier one
-then overwrites them. So outputs are valid only until the next call, with whichever set of inputs. A port's capture has
-a pool of its own.
+A graph reads and writes fixed addresses, so each bound set of inputs has its own capture. All captures share one memory
+pool: a later capture may place its outputs in memory that an earlier one freed, and a replay of the earlier one then
+overwrites them. So outputs are valid only until the next call with any set of inputs. A port's capture has its own
+pool.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 _WARM_UPS = 3
-"""Calls before the first capture, in which libraries choose kernels and allocate workspaces."""
+"""Number of calls before the first capture, in which libraries choose kernels and allocate workspaces."""
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class _Captured(Engine):
         carried: Mapping[str, str] = NOTHING_CARRIED,
         shared: bool = False,
     ) -> Port:
-        """Return a port, as Engine.port; no call but the port's own overwrites its outputs."""
+        """Return a port, as Engine.port does. Only the port's own calls overwrite its outputs."""
         import torch
 
         buffers = port_buffers(inputs, shared)

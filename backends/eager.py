@@ -1,6 +1,7 @@
 """Uncompiled PyTorch, which runs operator by operator: the baseline of all speed-ups.
 
-With `channels_last`, as models of convolutions are deployed without a compiler; that is no baseline.
+With `channels_last`, weights are laid out as convolutional models are deployed without a compiler; that is not a
+baseline.
 """
 
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Options:
     channels_last: bool = False
-    """Weights of convolutions have their channels innermost, and convolutions compute in this layout."""
+    """Store the weights of convolutions with the channels innermost, so that convolutions compute in this layout."""
 
 
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, _context: BuildContext) -> Engine:

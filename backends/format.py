@@ -1,4 +1,4 @@
-"""Artifact formats: how a backend writes a program into a folder, what a host needs to open it, and how it is opened.
+"""Artifact formats: how a backend writes a program to files, what a host needs to open it, and how it is opened.
 
 A backend whose engines can be deployed has an `ArtifactFormat`. `write` runs in a worker that has the module; `check`
 and `read` need only the files and the manifest, and run on any host.
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from bakeoff.backends.backend import BuildContext
 
 Run = Callable[["Sequence[Tensor]"], "Sequence[Tensor]"]
-"""An opened program: takes its input tensors in order, returns its outputs in order, checks no dtype or shape."""
+"""An opened program: takes its input tensors in order and returns its outputs in order; checks neither dtypes nor
+shapes."""
 
 
 class BadArtifact(BakeoffError):
-    """A file of an artifact is damaged, unsafe or not of the artifact; the message names the file and the problem."""
+    """A file of an artifact is damaged, unsafe or of another artifact; the message names the file and the problem."""
 
     def __init__(self, message: str, code: ErrorCode = "bad-artifact") -> None:
         super().__init__(message, code)
@@ -33,22 +34,22 @@ class HostRequirement:
 
     what: str
     rule: Literal["is", "at least", "has"]
-    """Rule by which the host's fact is compared with `value`; `has`: it contains every word of `value`."""
+    """How the host's fact is compared with `value`; `has`: the fact contains every word of `value`."""
     value: str = ""
     """Empty: the value of the host that writes the artifact, which the exporter fills in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One program that was written into a folder."""
+    """Description of one program that was written into a folder."""
 
     file: str
-    """The file that is opened; it names any other files that it reads."""
+    """The file to open; it names any other files that it reads."""
     constants: tuple[str, ...] = ()
-    """Files with separate weights (.safetensors), if any. If two files hold a name, the first file counts."""
+    """Files with separate weights (.safetensors), if any. If two files contain a name, the first file counts."""
     needs: tuple[HostRequirement, ...] = ()
     facts: Mapping[str, str | int | float | bool] = field(default_factory=dict)
-    """Facts for people who use it: opset, instruction set, where the weights are."""
+    """Facts for users: opset, instruction set, where the weights are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,9 @@ class WriteRequest:
     """The backend's options."""
     context: "BuildContext"
     folder: Path
-    """The artifact's folder; it may already hold other programs of the same artifact."""
+    """The artifact's folder; it may already contain other programs of the same artifact."""
     name: str
-    """The program's name, with which the names of its files begin."""
+    """The program's name, with which its file names begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +80,16 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactFormat:
-    """Functions that store a backend's engines in files, check them, and open them on another host."""
+    """Functions that store a backend's engines in files, check these, and open them on another host."""
 
     name: str
     summary: str
     write: Callable[[WriteRequest], Written]
-    """Build a program and write it into the artifact's folder."""
+    """Builds a program and writes it into the artifact's folder."""
     check: Callable[[Path, Mapping[str, int]], None]
-    """(file, sizes of all files of the folder by name): raise BadArtifact if opening the file would read anything
-    outside these files, or unpickle anything. Must not open the program itself."""
+    """Given (file, sizes of all files of the folder by name), raises BadArtifact if opening the file would read
+    anything outside these files, or unpickle anything. Must not open the program itself."""
     read: Callable[[Path, Sequence[Path], Opening], Run]
-    """(file, constants, opening): open the program. Raises whatever the library raises."""
+    """Given (file, constants, opening), opens the program. Raises whatever the library raises."""
     runs_torch: bool = False
-    """Programs call torch's own operators, whose precision torch's global flags decide."""
+    """Whether programs call torch's own operators, whose precision depends on torch's global flags."""

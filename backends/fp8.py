@@ -40,7 +40,7 @@ _UNSUPPORTED_TEXTS = (
 @dataclass(frozen=True, slots=True)
 class Options:
     kind: Literal["weight-only", "per-row", "per-tensor"] = "weight-only"
-    """`per-row` and `per-tensor` also quantise activations, at run time, with one scale per row or per tensor."""
+    """`per-row` and `per-tensor` also quantise activations at run time, with one scale per row or per tensor."""
     layers: str = ""
     """Text that a layer's name must contain; empty: every layer."""
     least: int = LEAST_ELEMENTS
@@ -86,8 +86,8 @@ _ON_CUDA: Mapping[str, Mapping[Options, Suite]] = {
     "inductor[mode=reduce-overhead]": {_KINDS[0]: "default", _KINDS[1]: "full", _KINDS[2]: "full"},
     "inductor[mode=max-autotune]": dict.fromkeys(_KINDS, "full"),
 }
-"""Options that build on CUDA, with the suite of each kind. A call of one or two milliseconds takes longer to launch
-than to compute, so the default suite has the modes that replay CUDA graphs."""
+"""Backends with options that build on CUDA, with the suite of each kind. A call of one or two milliseconds takes longer
+to launch than to compute, so the default suite has the mode that replays CUDA graphs."""
 
 BACKEND = Backend(
     name="fp8",

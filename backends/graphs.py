@@ -1,4 +1,4 @@
-"""Functions for backends that build from an exported graph: export, ranges of sizes, operator names, hashes, layouts.
+"""Helpers for backends that build from an exported graph: export, ranges of sizes, operator names, hashes, layouts.
 
 A built graph does not check its inputs when it runs. So engines keep the layouts they were built for, and `bind`
 compares them (`check_layouts`).
@@ -26,7 +26,7 @@ Shape = tuple[int, ...]
 def export(
     module: "nn.Module", inputs: "Mapping[str, Tensor]", sizes: Sequence[DynamicAxis] = ()
 ) -> "torch.export.ExportedProgram":
-    """Export the module as one graph with static shapes, but for axes in `sizes`.
+    """Export the module as one graph with static shapes, except for the axes in `sizes`.
 
     No tensor object may be passed as two inputs: `torch.export` would merge them into one input.
     """
@@ -39,21 +39,24 @@ def export(
 def check_not_quantised(module: "nn.Module", converter: str, advice: str) -> None:
     """Raise Unsupported if a weight is one of torchao's quantised tensors.
 
-    A converter dequantises them, so that the engine would hold full weights and compute nothing in low precision.
+    A converter dequantises them, so that the engine would contain full weights and compute nothing in low precision.
+    `converter` and `advice` are for the message.
     """
     if any(hasattr(weight, "__tensor_flatten__") for weight in module.parameters()):
         raise Unsupported(f"{converter} cannot keep weights quantised by torchao; {advice}")
 
 
 def program_key(program: "torch.export.ExportedProgram", graph: str, *settings: object) -> str:
-    """Cache key of an artifact: a hash of the graph, of all its tensors (buffers and constants too), of settings."""
+    """Return the cache key of an artifact: a hash of the graph, of all tensors (buffers and constants too), and of
+    settings."""
     from bakeoff.models.weights import state_digest
 
     return hashlib.sha256(f"{graph} {state_digest(tensors_of(program))} {settings}".encode()).hexdigest()[:16]
 
 
 def valued_hash(graph: "fx.GraphModule") -> str:
-    """Hash of a graph that dynamo captured and of all its tensors, bit by bit: what a compiler can fold is in it."""
+    """Return a hash of a graph that dynamo captured and of all its tensors, bit by bit: of everything a compiler can
+    fold."""
     from torch import fx, uint8
 
     from bakeoff.models.weights import plain_tensors
@@ -68,10 +71,10 @@ def valued_hash(graph: "fx.GraphModule") -> str:
 
 
 def tensors_of(program: "torch.export.ExportedProgram") -> "dict[str, Tensor]":
-    """Parameters, buffers and constants of a program, by AOTInductor's names for them.
+    """Return the parameters, buffers and constants of a program, by AOTInductor's names for them.
 
-    AOTInductor splits each of torchao's tensors into its plain parts, named
-    `OWNER.parametrizations.LEAF.originalINDEX` (torch/_functorch/_aot_autograd/subclass_parametrization.py).
+    AOTInductor splits each of torchao's tensors into its plain parts, named `OWNER.parametrizations.LEAF.originalINDEX`
+    (torch/_functorch/_aot_autograd/subclass_parametrization.py).
     """
     from torch import Tensor
 
@@ -89,7 +92,8 @@ def tensors_of(program: "torch.export.ExportedProgram") -> "dict[str, Tensor]":
 
 
 def input_layouts(inputs: "Mapping[str, Tensor]", sizes: Sequence[DynamicAxis] = ()) -> dict[str, str]:
-    """Dtype, shape, strides and device of each input as text: what an engine was built for and does not check itself.
+    """Return dtype, shape, strides and device of each input as text: what an engine was built for and does not check
+    itself.
 
     For example `float32 [1, 16, 32] on cpu`; strides are named only if the tensor is not contiguous. A size within the
     range of one of `sizes` is written as that range: `float32 [1 to 8, 16, 32] on cpu`.
@@ -109,7 +113,8 @@ def _layout(tensor: "Tensor", sizes: Sequence[DynamicAxis]) -> str:
 def check_layouts(
     expected: Mapping[str, str], inputs: "Mapping[str, Tensor]", sizes: Sequence[DynamicAxis] = ()
 ) -> None:
-    """Raise Unsupported if names, order or `input_layouts` of the inputs differ from `expected`; name the first."""
+    """Raise Unsupported if names, order or `input_layouts` of the inputs differ from `expected`; name the first
+    difference."""
     found = input_layouts(inputs, sizes)
     if list(found) != list(expected):
         raise Unsupported(
@@ -138,7 +143,8 @@ def _name(node: "fx.Node") -> str:
 
 
 def graph_hash(graphs: "Iterable[fx.Graph]") -> str:
-    """Hash of the operators, arguments and shapes of the graphs, in order; weights and file names do not count."""
+    """Return a hash of the operators, arguments and shapes of the graphs, in order; weights and file names do not
+    count."""
     digest = hashlib.sha256()
     for graph in graphs:
         for node in graph.nodes:
@@ -152,7 +158,8 @@ _WEIGHTS_ENDING = ".constants.safetensors"
 
 
 def save_weights(tensors: "Mapping[str, Tensor]", folder: Path, program: str) -> tuple[str, ...]:
-    """Save a program's weights as safetensors; return the names of the files that together hold them, its own first.
+    """Save a program's weights as safetensors; return the names of the files that together contain them, the new one
+    first.
 
     A tensor that an earlier program of the folder stored under the same name with the same values is not stored again.
     Safetensors cannot store two names for one memory, so the second becomes a copy.
@@ -180,9 +187,9 @@ def save_weights(tensors: "Mapping[str, Tensor]", folder: Path, program: str) ->
 
 
 def dynamic_shapes(module: "nn.Module", names: Sequence[str], sizes: Sequence[DynamicAxis]) -> Any:
-    """Return the dynamic shapes of `torch.export.export` for inputs of these names; None where no axis has a range.
+    """Return the dynamic shapes of `torch.export.export` for inputs of these names; None if no axis has a range.
 
-    torch finds out which axes are always equal, and whether a size must be a multiple of something; it raises where the
+    torch finds out which axes are always equal, and whether a size must be a multiple of something; it raises if the
     module's code needs one size.
     """
     if not sizes:
@@ -200,7 +207,7 @@ def dynamic_shapes(module: "nn.Module", names: Sequence[str], sizes: Sequence[Dy
 def output_shapes(
     program: "torch.export.ExportedProgram",
 ) -> "Callable[[Sequence[Tensor]], tuple[Shape, ...]]":
-    """Return a function from inputs in order to the shapes of the outputs, by the expressions that the export found."""
+    """Return a function from inputs, in order, to the shapes of the outputs, by expressions found by the export."""
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     inputs = [values[name].shape for name in program.graph_signature.user_inputs]
     outputs = [values[name].shape for name in program.graph_signature.user_outputs]
@@ -213,7 +220,7 @@ def output_shapes(
 
 
 def _solved(shapes: Iterable[Sequence[Any]], found: Iterable[Sequence[int]]) -> Mapping[Any, int]:
-    """Each symbol's value. A size may be an expression of one symbol, such as a multiple of it."""
+    """Return the value of each symbol in `shapes`. A size may be an expression of one symbol, such as a multiple."""
     import sympy
 
     sizes: dict[Any, int] = {}

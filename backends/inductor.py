@@ -49,7 +49,7 @@ _TUNING_VARIABLES = (
     "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM",
     "TORCHINDUCTOR_BENCHMARK_FUSION",
 )
-"""Variables that make inductor time choices on a CPU (torch/_inductor/config.py)."""
+"""Environment variables that make inductor choose by timing on a CPU (torch/_inductor/config.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Options:
     mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] = "default"
     freezing: bool = False
     tuned: bool = False
-    """With the settings that torchao sets when it quantises, above all a search for faster Triton configurations: so
+    """Use the settings that torchao sets when it quantises, above all a search for faster Triton configurations, so
     that a quantised row can be compared with a plain one that was tuned alike."""
 
 
@@ -70,26 +70,26 @@ def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
 
 
 def missing_compiler(_options: Any, device: str) -> str | None:
-    """Return why what inductor generates cannot be compiled here, C++ on a CPU and Triton on CUDA; None if it can."""
+    """Return why inductor's code (C++ on a CPU, Triton on CUDA) cannot be compiled here; None if it can."""
     return missing_cpp_compiler() if device == "cpu" else missing_for_triton()
 
 
 def compiler_environment(cache_dir: Path) -> Mapping[str, str]:
-    """Environment variables that place the caches of inductor and Triton in `cache_dir`."""
+    """Return environment variables that place the caches of inductor and Triton in `cache_dir`."""
     return {"TORCHINDUCTOR_CACHE_DIR": str(cache_dir / "inductor"), "TRITON_CACHE_DIR": str(cache_dir / "triton")}
 
 
 @dataclass(slots=True)
 class _Compiler:
-    """The compiler function that torch.compile calls: compiles with inductor and logs it."""
+    """The compiler function that torch.compile calls: compiles with inductor and logs the compilation."""
 
     settings: Mapping[str, Any]
     log: CompileLog = field(default_factory=CompileLog)
     captures: bool = False
-    """The settings ask for CUDA graphs, on a device that has them."""
+    """Whether the settings ask for CUDA graphs, on a device that has them."""
     freezes: bool = False
-    """All weights are frozen before inductor looks into its cache. Not so with autotuning on a CPU, which packs some
-    again while it makes the code, and would store those with it."""
+    """Whether all weights are frozen before inductor looks into its cache. Not so with autotuning on a CPU, which packs
+    some weights again during code generation, and would store them with the code."""
     untimed: Callable[[], AbstractContextManager[None]] = nullcontext
     """`BuildContext.untimed`"""
     opens: bool = False
@@ -132,7 +132,7 @@ class _Compiler:
 
 
 def _settings(options: Options, context: BuildContext) -> dict[str, Any]:
-    """Inductor's settings for one build."""
+    """Return inductor's settings for one build."""
     settings = inductor_mode(options.mode)
     if options.tuned:
         settings |= TUNED
@@ -187,7 +187,7 @@ def _headers(_options: Options) -> str:
 
 
 def tunes_by_environment() -> bool:
-    """Return whether the environment tells inductor to choose by timing where its settings do not."""
+    """Return whether environment variables tell inductor to choose by timing even if its settings do not."""
     return any(os.environ.get(name) == "1" for name in _TUNING_VARIABLES)
 
 
@@ -200,7 +200,7 @@ def _searches(options: Options) -> bool:
 
 
 def _one_size_only(options: Options) -> str | None:
-    """Return why engines with these options take one size alone; None: they take a range."""
+    """Return why engines with these options accept only one size; None if they accept a range."""
     if options.mode != "default":
         return f"mode={options.mode} tunes or captures for one size; use mode=default, or leave out --sizes"
     return None

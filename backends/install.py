@@ -1,4 +1,4 @@
-"""Commands that install a missing library and leave the installed torch as it is, for error messages.
+"""Commands, for error messages, that install a missing library and leave the installed torch as it is.
 
 Without constraints pip takes the newest torch-tensorrt, which replaces torch under every package that was built for it.
 """
@@ -6,11 +6,11 @@ Without constraints pip takes the newest torch-tensorrt, which replaces torch un
 from importlib.metadata import PackageNotFoundError, version
 
 _SETS = {"2.13": "constraints.txt", "2.11": "constraints-torch-2.11.txt"}
-"""The checkout's sets of constraints, by the torch that they keep."""
+"""The checkout's constraint files, by the torch version that they keep."""
 
 
 def tensorrt_command() -> str:
-    """Installs torch_tensorrt and TensorRT for the installed torch."""
+    """Return the command that installs torch_tensorrt and TensorRT for the installed torch."""
     torch = _torch()
     minor = ".".join(torch.split(".")[:2])
     if minor not in _SETS:
@@ -20,21 +20,21 @@ def tensorrt_command() -> str:
 
 
 def modelopt_command() -> str:
-    """Installs modelopt beside the installed torch."""
+    """Return the command that installs modelopt beside the installed torch."""
     minor = ".".join(_torch().split(".")[:2])
     constraints = f"-c {_SETS[minor]} " if minor in _SETS else ""
     return f"run in a checkout of bakeoff: pip install {constraints}-e '.[modelopt]'"
 
 
 def onnxruntime_gpu_command() -> str:
-    """Installs onnxruntime-gpu in place of onnxruntime, which has its files in the same folder."""
+    """Return the command that replaces onnxruntime by onnxruntime-gpu, which has its files in the same folder."""
     minor = ".".join(_torch().split(".")[:2])
     constraints = f"-c {_SETS[minor]} " if minor in _SETS else ""
     return f"pip uninstall --yes onnxruntime onnxruntime-gpu; pip install {constraints}onnxruntime-gpu"
 
 
 def _torch() -> str:
-    """Return the installed torch's version; where there is none, that of the first set."""
+    """Return the installed torch's version; if there is none, that of the first constraint file."""
     try:
         return version("torch")
     except PackageNotFoundError:

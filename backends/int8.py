@@ -1,10 +1,10 @@
 """torchao int8 for linear layers: weights with a scale per output channel, activations at run time or not at all.
 
 Prepares a module that another backend compiles; without a compiler it runs slower than the original module. Layers
-whose inputs have too few rows for this torch's integer product are left out, by name. On CUDA, torch 2.11 takes none of
-16 rows or fewer (pytorch#178469 lifts that). On a CPU, torch 2.13 leaves the result unwritten, without an error, where
-the input's one row has stride 0 (pytorch#195066). inductor makes such inputs where torchao multiplies int8 by int8, as
-it does on CPUs with AMX; for others it makes unsigned inputs, which have another stride.
+whose inputs have too few rows for this torch's integer product are skipped, by name. On CUDA, torch 2.11 refuses inputs
+of 16 rows or fewer (pytorch#178469 lifts that). On a CPU, torch 2.13 leaves the result unwritten, without an error, if
+the input's only row has stride 0 (pytorch#195066). inductor makes such inputs on CPUs with AMX, where torchao
+multiplies int8 by int8; on others it makes unsigned inputs, which have another stride.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,13 +38,13 @@ _ROWS_REFUSED = "needs to be greater than 16"
 """Part of torch 2.11's error for an input with too few rows (aten/src/ATen/native/cuda/Blas.cpp, _int_mm_out_cuda)."""
 
 _TRIED = 32
-"""Columns of the input on which a product is tried."""
+"""Number of columns of the input with which a product is tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     kind: Literal["dynamic", "weight-only"] = "dynamic"
-    """`dynamic` also quantises activations, at run time."""
+    """`dynamic` also quantises activations at run time."""
     layers: str = ""
     """Text that a layer's name must contain; empty: every layer."""
     least: int = LEAST_ELEMENTS
@@ -65,7 +65,8 @@ def _prepare(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Optio
 
 
 def _refused(module: "nn.Module", inputs: "Mapping[str, Tensor]", device: str) -> dict[str, str]:
-    """Return why layers are left out whose inputs have too few rows for the device's integer product."""
+    """Return the layers whose inputs have too few rows for the device's integer product, each with the reason to skip
+    it."""
     if device == "cuda" and _refuses_few_rows(inputs):
         most, why = _MOST_REFUSED_ROWS, f"this torch multiplies int8 only with more than {_MOST_REFUSED_ROWS}"
     elif device == "cpu" and _multiplies_signed() and _leaves_one_row_unwritten():
@@ -111,7 +112,7 @@ def _multiplies_signed() -> bool:
 
 
 def _leaves_one_row_unwritten() -> bool:
-    """Return whether this CPU's integer product skips an input of one row that has stride 0, tried on ones."""
+    """Return whether this CPU's integer product skips an input of one row with stride 0, tried with ones."""
     import torch
 
     row = torch.ones(1, _TRIED, dtype=torch.int8).as_strided((1, _TRIED), (0, 1))
@@ -121,9 +122,9 @@ def _leaves_one_row_unwritten() -> bool:
 
 
 def _fewest_rows(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> dict[str, int]:
-    """Fewest rows of an input of each linear layer, found by calling the module once.
+    """Return the smallest number of rows in an input of each linear layer, found by calling the module once.
 
-    Also counts `functional.linear` with a part of a layer's weight.
+    Calls of `functional.linear` with a part of a layer's weight count too.
     """
     from torch import nn
     from torch.nn import functional
@@ -158,7 +159,8 @@ def _fewest_rows(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> dict[st
 
 
 def _make_contiguous(_layer: "nn.Module", inputs: "tuple[Tensor, ...]") -> "tuple[Tensor, ...]":
-    """Copy transposed inputs: the int8 product on a CPU (aten::_weight_int8pack_mm) raises for them."""
+    """Return contiguous copies of transposed inputs: the int8 product on a CPU (aten::_weight_int8pack_mm) refuses
+    these."""
     return tuple(tensor.contiguous() for tensor in inputs)
 
 
@@ -180,7 +182,8 @@ _DEFAULTS: tuple[tuple[Device, Options, str, Suite], ...] = (
     ("cuda", Options(), "aoti", "full"),
     ("cuda", Options(kind="weight-only"), _CAPTURED, "full"),
 )
-"""On CUDA with graphs, as fp8: a call of one or two milliseconds takes longer to launch than to compute."""
+"""Default options with the backend that builds. On CUDA with graphs, as in fp8: a call of one or two milliseconds takes
+longer to launch than to compute."""
 
 BACKEND = Backend(
     name="int8",

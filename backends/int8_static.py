@@ -1,8 +1,8 @@
 """Static int8 by PT2E: adds quantise/dequantise pairs with calibrated scales to the exported graph, for x86 CPUs.
 
-torchao's X86InductorQuantizer adds pairs where x86 has int8 kernels. Inductor with freezing turns them into int8
-convolutions and matrix products; without freezing the pairs stay in the graph and only cost time. The quantizer returns
-a module unchanged if it finds nothing to quantise, so the pairs are counted.
+torchao's X86InductorQuantizer adds pairs around operators for which x86 has int8 kernels. Inductor with freezing turns
+them into int8 convolutions and matrix products; without freezing the pairs stay in the graph and only cost time. The
+quantizer returns a module unchanged if it finds nothing to quantise, so the pairs are counted.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ _QUANTISABLE = ("conv1d", "conv2d", "conv3d", "linear", "matmul")
 @dataclass(frozen=True, slots=True)
 class Options:
     seeds: int = 4
-    """Number of input sets for calibrating the scales; each is drawn with its own seed."""
+    """Number of input sets for calibrating the scales; each is drawn with a seed of its own."""
 
 
 def _prepare(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Prepared:
@@ -71,9 +71,9 @@ def _prepare(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Optio
 def _mark_functional_calls(graph: "nn.Module") -> None:
     """Change the graph so that the quantizer also finds calls of `functional.conv2d` and `functional.linear`.
 
-    It finds `nn.Conv2d` and `nn.Linear` by the module recorded with a node, and needs weights that are constants. A
-    functional call on a reshaped weight has neither. So constants are folded, and each call is marked as if an
-    `nn.Conv2d` or `nn.Linear` made it.
+    The quantizer finds `nn.Conv2d` and `nn.Linear` by the module recorded with a node, and needs weights that are
+    constants. A functional call on a reshaped weight has neither. So constants are folded, and each call is marked as
+    if an `nn.Conv2d` or `nn.Linear` made it.
     """
     from torch import nn
 
@@ -90,7 +90,8 @@ def _is_quantise_node(node: object) -> bool:
 
 
 def _find_pairs(graph: "nn.Module") -> tuple[dict[str, str], dict[str, str]]:
-    """Convolutions and products by node name: those with a dequantised input (with how), and the others (with why)."""
+    """Return convolutions and products by node name: those with a dequantised input and how, and the others and why
+    not."""
     quantised: dict[str, str] = {}
     skipped: dict[str, str] = {}
     for node in graph.graph.nodes:  # type: ignore[union-attr]

@@ -1,10 +1,10 @@
 """NVIDIA's modelopt: fp8 or NVFP4 for linear layers and convolutions, calibrated, for TensorRT.
 
-Prepares a module: quantises the inputs and weights of layers with scales from a few calls, then exports it, so that the
-graph holds `tensorrt.quantize_op` and `tensorrt.dynamic_block_quantize_op`. torch_tensorrt makes each of them a pair of
-TensorRT's quantise and dequantise layers, which its builder fuses with the layer between them (2.13:
-dynamo/conversion/impl/quantize.py and dynamic_block_quantize.py). PyTorch only emulates them, so no other backend
-builds the module. fp8 has one scale for a layer's weight and one for its input.
+Prepares a module: quantises the inputs and weights of layers with scales from a few calls, then exports the module, so
+that the graph contains `tensorrt.quantize_op` and `tensorrt.dynamic_block_quantize_op`. torch_tensorrt converts each of
+them to a pair of TensorRT's quantise and dequantise layers, which TensorRT's builder fuses with the layer between them
+(2.13: dynamo/conversion/impl/quantize.py and dynamic_block_quantize.py). PyTorch only emulates them, so no other
+backend builds the module. fp8 has one scale for a layer's weight and one for its input.
 """
 
 import contextlib
@@ -44,8 +44,8 @@ _FORMATS: Mapping[Kind, Mapping[str, Any]] = {
     "fp8": {"num_bits": (4, 3), "axis": None},
     "nvfp4": {"num_bits": (2, 1), "block_sizes": {-1: 16, "type": "dynamic", "scale_bits": (4, 3)}},
 }
-"""modelopt's own (0.47: modelopt_recipes/configs/numerics). Its presets also leave out layers by name (`*proj_out.*`,
-`*visual*`), which suits its own list of models only."""
+"""modelopt's number formats (0.47: modelopt_recipes/configs/numerics). Its presets also skip layers by name
+(`*proj_out.*`, `*visual*`), which suits only modelopt's own list of models."""
 _LEAST_CAPABILITY: Mapping[Kind, tuple[int, int]] = {"fp8": (8, 9), "nvfp4": (10, 0)}
 _NVFP4_BLOCK = 16
 _OPERATORS = ("tensorrt.quantize_op", "tensorrt.dynamic_block_quantize_op")
@@ -57,7 +57,7 @@ class Options:
     kind: Kind = "fp8"
     """`nvfp4` quantises linear layers only, and needs Blackwell."""
     seeds: int = 4
-    """Number of input sets for calibrating the scales; each is drawn with its own seed."""
+    """Number of input sets for calibrating the scales; each is drawn with a seed of its own."""
     layers: str = ""
     """Text that a layer's name must contain; empty: every layer."""
     least: int = LEAST_ELEMENTS
@@ -100,7 +100,7 @@ def _prepare(module: "nn.Module", _inputs: "Mapping[str, Tensor]", options: Opti
 
 
 def _choose(module: "nn.Module", options: Options) -> tuple[list[str], dict[str, str]]:
-    """Names of the layers to quantise, and the reason for each layer that is left out."""
+    """Return the names of the layers to quantise, and the reason for each layer that is skipped."""
     from torch import nn
 
     chosen: list[str] = []
@@ -122,14 +122,15 @@ def _choose(module: "nn.Module", options: Options) -> tuple[list[str], dict[str,
 
 
 def _config(chosen: list[str], kind: Kind) -> dict[str, Any]:
-    """modelopt's configuration: nothing but the inputs and weights of the chosen layers."""
+    """Return modelopt's configuration, which quantises only the inputs and weights of the chosen layers."""
     parts = [f"{name}.{part}_quantizer" for name in chosen for part in ("input", "weight")]
     enabled = [{"quantizer_name": part, "cfg": dict(_FORMATS[kind])} for part in parts]
     return {"quant_cfg": [{"quantizer_name": "*", "enable": False}, *enabled], "algorithm": "max"}
 
 
 def _split_by_calibration(module: "nn.Module", chosen: list[str]) -> tuple[list[str], list[str]]:
-    """Return the layers that calibration called, and the others, which have no scale and are switched off."""
+    """Return the layers that calibration called, and the others, whose quantisers are disabled since they have no
+    scale."""
     called: list[str] = []
     never: list[str] = []
     for name in chosen:
@@ -150,7 +151,7 @@ def _is_quantise_node(node: Any) -> bool:
 
 
 def _quantised_in(graph: "nn.Module") -> tuple[set[str], set[str]]:
-    """Names of the layers whose input, and of those whose weight, the graph quantises."""
+    """Return the names of the layers whose input the graph quantises, and of those whose weight it quantises."""
     found: dict[str, set[str]] = {"input_quantizer": set(), "weight_quantizer": set()}
     for node in _nodes(graph):
         if _is_quantise_node(node):
@@ -162,7 +163,10 @@ def _quantised_in(graph: "nn.Module") -> tuple[set[str], set[str]]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Send modelopt's printed lines to stderr; a worker's stdout is its log. Warnings are about optional libraries."""
+    """Send modelopt's printed lines to stderr and ignore warnings within the block.
+
+    A worker's stdout is its log; the warnings are about optional libraries.
+    """
     with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

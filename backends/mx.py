@@ -32,8 +32,8 @@ Kind = Literal["mxfp8", "nvfp4"]
 _LEAST_CAPABILITY = (10, 0)
 """Blackwell's compute capability, the first with block-scaled tensor cores."""
 _DIVISORS: Mapping[Kind, tuple[int, int]] = {"mxfp8": (1, 32), "nvfp4": (16, 16)}
-"""Divisors of a layer's output and input features (torchao 0.18: prototype/mx_formats/ inference_workflow.py and
-mx_tensor.py)."""
+"""Numbers that must divide a layer's output and input features (torchao 0.18:
+prototype/mx_formats/inference_workflow.py and mx_tensor.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,8 @@ class Options:
 
 
 def check_capability(kind: str, least: tuple[int, int], instead: str) -> None:
-    """Raise Unsupported if the CUDA device's compute capability is below `least`; `instead` is what to use there."""
+    """Raise Unsupported if the CUDA device's compute capability is below `least`; `instead` names what to use on that
+    device."""
     import torch
 
     found = torch.cuda.get_device_capability()

@@ -2,13 +2,13 @@
 
 The graph has the dtypes of the module: in a bf16 variant products and convolutions are bf16, phases and statistics are
 fp32. OpenVINO keeps these dtypes only with the precision hint f32, which means "not lower than the graph". The hint
-bf16 also lowers the fp32 parts; the world model's phases of hundreds of radians then give a relative error of 0.23.
-So the option `hint=typed` (hint f32) is the default, and `hint=dtype` passes the variant's dtype as hint. Without any
-hint OpenVINO chooses bf16 on a CPU that has it. `torch.compile(backend="openvino")` is not used: it catches every
-exception, and inductor then compiles the graph without a message.
+bf16 also lowers the fp32 parts; the world model's phases of hundreds of radians then give a relative error of 0.23. So
+the option `hint=typed` (hint f32) is the default, and `hint=dtype` passes the variant's dtype as hint. Without any hint
+OpenVINO chooses bf16 on a CPU that has it. `torch.compile(backend="openvino")` is not used: it catches every exception,
+and inductor then compiles the graph without a message.
 
-OpenVINO sends usage statistics when it is imported and when it converts, but not if it cannot import its telemetry
-package (openvino/tools/ovc/telemetry_utils.py). So that package is hidden while openvino is imported.
+OpenVINO sends usage statistics when it is imported and when it converts, unless it cannot import its telemetry package
+(openvino/tools/ovc/telemetry_utils.py). So that package is hidden while openvino is imported.
 """
 
 import hashlib
@@ -67,7 +67,7 @@ _HEAVY = ("Convolution", "GroupConvolution", "FullyConnected", "MatMul", "Deconv
 @dataclass(frozen=True, slots=True)
 class Options:
     threads: int = 0
-    """0: the variant's threads."""
+    """Number of threads; 0: the variant's threads."""
     streams: int = 1
     hint: Literal["typed", "dtype"] = "typed"
     """INFERENCE_PRECISION_HINT: `typed` is f32, which keeps the graph's dtypes; `dtype` is the variant's dtype."""
@@ -108,10 +108,10 @@ class _Compiled(Engine):
     proof: Proof
     traced: bool
     weights: "tuple[Tensor, ...]"
-    """The weights whose memory the model may read."""
+    """Weights whose memory the model may read."""
     sizes: tuple[DynamicAxis, ...] = ()
     shapes: "Callable[[Sequence[Tensor]], tuple[Shape, ...]] | None" = None
-    """Inputs to the shapes of the outputs, where these differ from call to call."""
+    """Function from the inputs to the shapes of the outputs, if these differ from call to call."""
     requests: "list[openvino.InferRequest]" = field(default_factory=list)
     """The request of each call, in traced builds only: node times are means over all calls so far."""
 
@@ -126,19 +126,19 @@ class _Compiled(Engine):
         carried: Mapping[str, str] = NOTHING_CARRIED,
         shared: bool = False,
     ) -> Port:
-        """Return a port, as Engine.port; with carried outputs, two bindings over swapped memory (`bound_port`)."""
+        """Return a port, as Engine.port does; with carried outputs, two bindings over swapped memory (`bound_port`)."""
         check_layouts(self.layouts, inputs, self.sizes)
         return bound_port(inputs, self._results(inputs), self._bind, outputs, carried, shared)
 
     def _results(self, inputs: "Mapping[str, Tensor]") -> "tuple[Tensor, ...]":
-        """New memory for the outputs."""
+        """Return new memory for the outputs."""
         import torch
 
         shapes = [shape for shape, _ in self.outputs] if self.shapes is None else self.shapes(tuple(inputs.values()))
         return tuple(torch.empty(shape, dtype=dtype) for shape, (_, dtype) in zip(shapes, self.outputs, strict=True))
 
     def _bind(self, inputs: "Mapping[str, Tensor]", memory: "Sequence[Tensor]") -> Call:
-        """A call that reads the inputs, and writes the outputs into `memory`."""
+        """Return a call that reads the inputs and writes the outputs into `memory`."""
         request = self.model.create_infer_request()
         kept = tuple(tensor.contiguous() for tensor in inputs.values())
         results = tuple(memory)
@@ -161,7 +161,7 @@ class _Compiled(Engine):
         return self.proof
 
     def trace(self, call: Call) -> Trace:
-        """Times of all nodes that ran. The means are in whole microseconds, so one that takes a few may have 0 ns."""
+        """Return the times of all nodes that ran. Means are in whole microseconds, so a node of a few may show 0 ns."""
         call()
         before, earlier = self._node_ns(), len(self.requests)
         started = time.perf_counter_ns()
@@ -174,7 +174,7 @@ class _Compiled(Engine):
         return Trace(tuple(Kernel(name, 1.0, ns, True) for name, ns in own.most_common()), wall_ns)
 
     def _node_ns(self) -> dict[str, int]:
-        """Mean time of each node in ns over all calls so far; node names are unique in a compiled model."""
+        """Return the mean time of each node in ns over all calls so far; node names are unique in a compiled model."""
         return {
             f"{node.node_type} {node.node_name} ({node.exec_type})": round(node.real_time.total_seconds() * 1e9)
             for node in self.requests[-1].profiling_info
@@ -187,9 +187,9 @@ def _set_tensors(
     results: "Sequence[Tensor]",
     passed_through: Sequence[tuple[int, int]],
 ) -> None:
-    """Set the memory that a request reads and writes, except of outputs that are unchanged inputs.
+    """Set the memory that a request reads and writes, except for outputs that are unchanged inputs.
 
-    The CPU plugin would write such an output's memory into the input, as it was before the call (openvino 2026.4).
+    The CPU plugin would write such an output's memory, as it was before the call, into the input (openvino 2026.4).
     """
     unchanged = {output for output, _ in passed_through}
     for index, tensor in enumerate(inputs):
@@ -249,9 +249,9 @@ def _open(kept: Mapping[str, Any], inputs: "Mapping[str, Tensor]", options: Opti
 def _convert(
     module: "nn.Module", inputs: "Mapping[str, Tensor]", sizes: Sequence[DynamicAxis] = ()
 ) -> "tuple[openvino.Model, torch.export.ExportedProgram]":
-    """Convert the module with static shapes, but for axes in `sizes`; returns the model and the program it is of.
+    """Convert the module with static shapes, except for the axes in `sizes`; return the model and the exported program.
 
-    Raises Unsupported with the names of operators OpenVINO lacks.
+    Raises Unsupported with the names of operators that OpenVINO lacks.
     """
     with _without_telemetry():
         import openvino
@@ -302,7 +302,7 @@ def _settings(options: Options, dtype: str, threads: int, trace: bool = False) -
 
 
 def _pass_through(model: "openvino.Model") -> tuple[tuple[int, int], ...]:
-    """(output, input) indices of each output that is an unchanged input.
+    """Return the indices (output, input) of each output that is an unchanged input.
 
     The CPU plugin does not write memory that is set for such an output, so the engine copies the input into it.
     """
@@ -315,7 +315,7 @@ def _pass_through(model: "openvino.Model") -> tuple[tuple[int, int], ...]:
 
 
 def _output_types(compiled: "openvino.CompiledModel") -> tuple[tuple[tuple[int, ...], Any], ...]:
-    """Shape and dtype of each output; () for a shape that differs from call to call."""
+    """Return shape and dtype of each output; () for a shape that differs from call to call."""
     import torch
 
     types = {
@@ -336,7 +336,7 @@ def _output_types(compiled: "openvino.CompiledModel") -> tuple[tuple[tuple[int, 
 
 
 def unconverted_operators(report: str) -> str:
-    """Return the operators that OpenVINO's error report names as not converted, separated by commas."""
+    """Return the operators that OpenVINO's error report lists as not converted, separated by commas."""
     missing = re.findall(r"No conversion rule found for operations: (.+)", report)
     failed = re.findall(r"^-- (\S+) with a message", report, re.MULTILINE)
     names = [name.strip().removesuffix(".default") for part in (*missing, *failed) for name in part.split(",")]
@@ -344,7 +344,7 @@ def unconverted_operators(report: str) -> str:
 
 
 def precision_fallback(dtype: str, products: Mapping[str, int]) -> str | None:
-    """The precisions of the products if half of them or more did not run in `dtype`, as a noun phrase; else None.
+    """Return the products' precisions as a noun phrase if at most half of the products ran in `dtype`; else None.
 
     `products` is the number of convolutions and matrix products by OpenVINO's name of their precision.
     """
@@ -358,7 +358,7 @@ def precision_fallback(dtype: str, products: Mapping[str, int]) -> str | None:
 
 
 def _graph_hash(model: "openvino.Model") -> str:
-    """Hash of the operations and shapes of a model before it is compiled."""
+    """Return a hash of the operations and shapes of a model before it is compiled."""
     listed = hashlib.sha256()
     for operation in model.get_ordered_ops():
         shapes = [str(port.get_partial_shape()) for port in operation.outputs()]
@@ -405,7 +405,10 @@ def _write(request: WriteRequest) -> Written:
 
 
 def _check(path: Path, files: Mapping[str, int]) -> None:
-    """Check that the .xml reads only the .bin of the same name, within its size; OpenVINO reads weights by offset."""
+    """Check that the .xml reads only the .bin of the same name, within its size; OpenVINO reads weights by offset.
+
+    Raises BadArtifact otherwise.
+    """
     versions, ends = _read_ir(path)
     if not versions:
         raise BadArtifact(f"{path.name} is not an OpenVINO IR: it has no net with a version; export the artifact again")
@@ -420,7 +423,7 @@ def _check(path: Path, files: Mapping[str, int]) -> None:
 
 
 def _read_ir(path: Path) -> tuple[list[int], list[int]]:
-    """Versions of the nets in an IR, and the byte at which each constant ends in the .bin.
+    """Return the versions of the nets in an IR, and the byte at which each constant ends in the .bin.
 
     Raises BadArtifact for a file that is not an IR.
     """

@@ -1,7 +1,7 @@
-"""A port: an engine bound to named inputs that a loop gives new values before each call.
+"""Ports: engines bound to named inputs, to which a loop gives new values before each call.
 
 There are four kinds, chosen by the engine (`Engine.port`), and a loop uses all of them in the same way:
-- `Port` copies what it is given into the buffers that the engine was bound to.
+- `Port` copies new values into the buffers that the engine was bound to.
 - `ReplacingPort` is for engines that read the tensors they are given at each call: values are replaced, not copied.
 - `CloningPort` is for engines whose outputs the next call of another engine may overwrite: it copies outputs too.
 - `SwappingPort` is for engines that write into given memory: two bindings, with carried inputs and outputs swapped.
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 NOTHING_CARRIED: Mapping[str, str] = MappingProxyType({})
 _ALIGNMENT = 16
-"""Bytes. Inductor copies inputs on CUDA that are not aligned to it (torch/_inductor/utils.py, ALIGNMENT)."""
+"""Alignment in bytes. Inductor copies CUDA inputs with another alignment (torch/_inductor/utils.py, ALIGNMENT)."""
 
 
 class Port:
-    """Inputs and outputs of a bound engine, by name; feeding copies into the inputs. Not thread-safe.
+    """Inputs and outputs of a bound engine, by name; `feed` copies values into the inputs. Not thread-safe.
 
     The engine reads the tensors of `inputs` directly, so an input that does not change costs nothing.
     """
 
     __slots__ = ("_call", "_called", "_carried", "_names", "_outputs", "inputs")
     reuses_outputs = True
-    """The next call may write into the memory of the last outputs."""
+    """Whether the next call may write into the memory of the last outputs."""
 
     def __init__(
         self,
@@ -39,15 +39,15 @@ class Port:
         names: Sequence[str],
         carried: Mapping[str, str] = NOTHING_CARRIED,
     ):
-        """`call` reads `inputs` and returns one output for each of `names`, in order.
+        """Create a port for `call`, which reads `inputs` and returns one output for each of `names`, in order.
 
-        `carried` is output name to the name of the input that it becomes in the next call. Raises BakeoffError for
-        unknown names, and for two outputs that become one input.
+        `carried` maps an output's name to the name of the input that it becomes in the next call. Raises BakeoffError
+        for unknown names, and for two outputs that become one input.
         """
         _check_carried(inputs, names, carried)
         self.inputs = inputs
-        """Tensors that the next call reads. They may be written in place; the engine does not see a tensor that is put
-        in the place of one, which is what `feed` is for."""
+        """Tensors that the next call reads. They may be written in place. Replacing a tensor here has no effect on the
+        engine; use `feed`."""
         self._call = call
         self._names = tuple(names)
         self._carried = dict(carried)
@@ -56,24 +56,24 @@ class Port:
         """Called since the last `advance`."""
 
     def feed(self, name: str, value: "Tensor") -> int:
-        """Give the next calls' value of one input; return the bytes that were copied.
+        """Set the value of one input for the next calls; return the number of bytes that were copied.
 
-        0 where the engine will read `value` itself: then do not overwrite `value` before the last call that is to read
-        it. Raises BakeoffError for an unknown name, and another shape, dtype or device. Strides may differ.
+        0 if the engine will read `value` itself: then `value` must not be overwritten before the last call that reads
+        it. Raises BakeoffError for an unknown name, and for another shape, dtype or device. Strides may differ.
         """
         return _overwrite(_fitting(self.inputs, name, value, "the value"), value)
 
     def call(self) -> None:
-        """Compute the outputs for the current values of `inputs`. On CUDA it returns before they are computed."""
+        """Compute the outputs for the current values of `inputs`. On CUDA this returns before they are computed."""
         self._outputs = self._call()
         self._called = True
 
     def advance(self) -> int:
-        """Make the carried outputs of the last call inputs of the next; return the bytes that were copied.
+        """Make the carried outputs of the last call inputs of the next; return the number of bytes that were copied.
 
-        Other inputs keep their values. Until that input is fed again, a carried output may be the memory that the next
-        call reads, so it must not be overwritten. A second `advance` after one call does nothing. Raises BakeoffError
-        before the first call, and for an output of another shape, dtype or device than its input.
+        Other inputs keep their values. Until such an input is fed again, the carried output may be the memory that the
+        next call reads, so it must not be overwritten. A second `advance` after one call does nothing. Raises
+        BakeoffError before the first call, and for an output of another shape, dtype or device than its input.
         """
         values = self._values_to_carry()
         if not self._called:
@@ -95,7 +95,7 @@ class Port:
         return dict(zip(self._names, self._outputs, strict=True))
 
     def _values_to_carry(self) -> "dict[str, Tensor]":
-        """Input name to the output of the last call that it becomes."""
+        """Return the outputs of the last call that are carried, by the names of the inputs that they become."""
         outputs = self.outputs
         values = {name: outputs[output] for output, name in self._carried.items()}
         for output, name in self._carried.items():
@@ -113,7 +113,7 @@ class Port:
 
 
 class CloningPort(Port):
-    """A port that copies all outputs to new memory in the call; `advance` returns these bytes too."""
+    """A port that copies all outputs to new memory in the call; `advance` counts these bytes too."""
 
     __slots__ = ()
     reuses_outputs = False
@@ -127,12 +127,12 @@ class CloningPort(Port):
 
 
 class ReplacingPort(Port):
-    """A port that hands the engine the fed and carried tensors themselves: `feed` and `advance` copy nothing.
+    """A port that passes the fed and carried tensors themselves to the engine: `feed` and `advance` copy nothing.
 
-    A tensor is copied after all where compiled code would treat it unlike the one before: other strides, an address
-    that is not a multiple of 16 bytes, made under `torch.inference_mode` or not. An output that shares memory with one
-    of the caller's tensors is copied to new memory in the call, because the caller may overwrite that tensor next;
-    `advance` returns these bytes too.
+    A tensor is nevertheless copied if compiled code would treat it differently from the one before: because of its
+    strides, an address that is not a multiple of 16 bytes, or whether it was made under `torch.inference_mode`. An
+    output that shares memory with one of the caller's tensors is copied to new memory in the call, because the caller
+    may overwrite that tensor next; `advance` counts these bytes too.
     """
 
     __slots__ = ("_bind", "_callers", "_changed", "_copied", "_current", "_shared")
@@ -146,9 +146,9 @@ class ReplacingPort(Port):
         carried: Mapping[str, str] = NOTHING_CARRIED,
         shared: bool = False,
     ):
-        """`bind` is called again after each change, so it must be cheap; its calls read the tensors that it was given,
-        and return new memory, views of them, or constants.
+        """Create a port that calls `bind` again after each change, so `bind` must be cheap.
 
+        The calls that `bind` returns read the tensors given to it, and return new memory, views of them, or constants.
         With `shared`, `inputs` are the caller's tensors, into which `advance` copies.
         """
         self._current = dict(inputs)
@@ -199,7 +199,8 @@ class ReplacingPort(Port):
             self._callers.pop(name, None)
 
     def _distinct(self) -> "Mapping[str, Tensor]":
-        """Return the inputs, each a tensor object of its own: dynamo compiles again for one object in two inputs."""
+        """Return the inputs, each a separate tensor object: dynamo compiles again if one object is passed as two
+        inputs."""
         seen: set[int] = set()
         for name, tensor in self._current.items():
             if id(tensor) in seen:
@@ -220,8 +221,10 @@ class SwappingPort(Port):
         names: Sequence[str],
         carried: Mapping[str, str],
     ):
-        """Each binding is the inputs, and the call that reads them. Inputs that are not carried are the same tensors in
-        both, so that they are fed once."""
+        """Create a port from two bindings, each the inputs and the call that reads them.
+
+        Inputs that are not carried must be the same tensors in both, so that they are fed once.
+        """
         super().__init__(*first, names, carried)
         self._next = second
 
@@ -239,12 +242,14 @@ def bound_port(
     carried: Mapping[str, str],
     shared: bool,
 ) -> Port:
-    """The port of an engine whose calls write into given memory; `bind` takes inputs and results, all contiguous.
+    """Return the port of an engine whose calls write into given memory; `bind` takes inputs and results, all
+    contiguous.
 
-    `inputs` are the caller's tensors; they are copied unless `shared`. Where outputs are carried, a second binding
-    reads their memory and writes into that of the inputs; all other inputs and outputs are the same in both bindings.
-    A shared port is bound once and its `advance` copies, because the caller's tensors must hold the current values.
-    Raises BakeoffError for a shared tensor that is not contiguous, and for carried outputs as `Port` does, but here.
+    `inputs` are the caller's tensors; they are copied unless `shared`. If outputs are carried, a second binding reads
+    their memory and writes into that of the inputs; all other inputs and outputs are the same in both bindings. A
+    shared port is bound once and its `advance` copies, because the caller's tensors must hold the current values.
+    Raises BakeoffError for a shared tensor that is not contiguous, and at once for carried outputs that `Port` would
+    refuse.
     """
     if shared:
         for name, tensor in inputs.items():
@@ -270,7 +275,7 @@ def bound_port(
 
 
 def port_buffers(inputs: "Mapping[str, Tensor]", shared: bool, contiguous: bool = False) -> "dict[str, Tensor]":
-    """Return what a port reads: the tensors themselves if `shared`, else copies, as `buffers_like` makes them."""
+    """Return the tensors that a port reads: the given ones if `shared`, else copies made by `buffers_like`."""
     return dict(inputs) if shared else buffers_like(inputs, contiguous)
 
 
@@ -303,7 +308,11 @@ def _check_carried(inputs: "Mapping[str, Tensor]", names: Sequence[str], carried
 
 
 def _fitting(inputs: "Mapping[str, Tensor]", name: str, value: "Tensor", what: str) -> "Tensor":
-    """The input of this name. Raises BakeoffError if there is none, or `value` differs in shape, dtype or device."""
+    """Return the input of this name.
+
+    Raises BakeoffError if there is none, or if `value`, which the message calls `what`, differs in shape, dtype or
+    device.
+    """
     if name not in inputs:
         raise BakeoffError(f"The port has no input {name}. Its inputs are {', '.join(inputs)}.", code="bad-input")
     own = inputs[name]
@@ -329,7 +338,7 @@ def _wrong_number(found: int, names: Sequence[str]) -> BakeoffError:
 
 
 def _overwrite(buffer: "Tensor", value: "Tensor") -> int:
-    """Copy a value into a buffer; return the bytes: 0 if it is the buffer."""
+    """Copy a value into a buffer; return the number of bytes, 0 if the value is the buffer itself."""
     if _same(value, buffer):
         return 0
     if _storage(value) == _storage(buffer):
@@ -339,7 +348,8 @@ def _overwrite(buffer: "Tensor", value: "Tensor") -> int:
 
 
 def _like(own: "Tensor", value: "Tensor") -> "tuple[Tensor, int]":
-    """Return the value, or a copy where compiled code would treat it unlike `own`, and the bytes that were copied."""
+    """Return the value, or a copy if compiled code would treat it differently from `own`, and the number of bytes
+    copied."""
     import torch
 
     if value.requires_grad or type(value) is not torch.Tensor:
@@ -355,10 +365,10 @@ def _like(own: "Tensor", value: "Tensor") -> "tuple[Tensor, int]":
 
 
 def _same(one: "Tensor", other: "Tensor") -> bool:
-    """Return whether two tensors of one shape are the same memory."""
+    """Return whether two tensors of one shape have the same memory."""
     return one.data_ptr() == other.data_ptr() and one.stride() == other.stride()
 
 
 def _storage(tensor: "Tensor") -> int:
-    """Address of the tensor's storage, the same for all its views."""
+    """Return the address of the tensor's storage, which all its views share."""
     return tensor.untyped_storage().data_ptr()

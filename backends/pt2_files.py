@@ -2,7 +2,7 @@
 
 torch.export.load unpickles everything that is not a plain tensor, older layouts and example inputs
 (torch/export/__init__.py and pt2_archive/_package.py), and passes a size that is an expression to sympy, which
-evaluates it. So an archive may only have members with the exact names that an export writes. torch reads archives with
+evaluates it. So an archive may have only members with the exact names that an export writes. torch reads archives with
 miniz, which ignores case in names and reads the directory at the offset that the end record states; Python's zipfile
 searches for the directory. Both must find the same one.
 """
@@ -27,21 +27,21 @@ _TENSOR = re.compile(r"(weight|tensor)_\d+")
 _CPP_OBJECT = re.compile(r"custom_obj_\d+")
 _LARGEST_JSON = 256 << 20
 _TAIL = 98
-"""Bytes of zip64's end record, of its locator and of the end record (APPNOTE.TXT 4.3.14 to 4.3.16)."""
+"""Bytes of zip64's end record, its locator and the end record (APPNOTE.TXT 4.3.14 to 4.3.16)."""
 _EXPORT_AGAIN = "do not open it; export the artifact again"
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError)
 
 
 def check_package(path: Path) -> None:
-    """Check an AOTInductor package. Raises BadArtifact if it holds anything but libraries and sources."""
+    """Check an AOTInductor package. Raises BadArtifact if it contains anything but libraries and sources."""
     _members(path, _PACKAGE)
 
 
 def check_program(path: Path, torchbind: bool = False, operators: Collection[str] = ()) -> None:
-    """Check a torch.export program. Raises BadArtifact if it holds anything but ATen operators and plain tensors.
+    """Check a torch.export program. Raises BadArtifact if it contains anything but ATen operators and plain tensors.
 
-    With `torchbind` it may also hold TensorRT's engines and call them. An engine is an object of a C++ class, which
-    torch's C++ code reads without unpickling. It may also call `operators`, by their full names.
+    With `torchbind` it may also contain TensorRT's engines and call them. An engine is an object of a C++ class, which
+    torch's C++ code reads without unpickling. The program may also call `operators`, given by their full names.
     """
     members = _members(path, _PROGRAM)
     with zipfile.ZipFile(path) as archive:
@@ -59,7 +59,10 @@ def check_program(path: Path, torchbind: bool = False, operators: Collection[str
 
 
 def _members(path: Path, known: "re.Pattern[str]") -> list[zipfile.ZipInfo]:
-    """The members of an archive. Raises BadArtifact unless all are in one folder, uncompressed, with `known` names."""
+    """Return the members of an archive.
+
+    Raises BadArtifact unless all are in one folder, uncompressed, with `known` names.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             members, start = archive.infolist(), archive.start_dir
@@ -144,7 +147,7 @@ def _check_graph(path: Path, model: Any, torchbind: bool, operators: Collection[
 
 
 def _objects(value: Any) -> "Iterator[dict[str, Any]]":
-    """All JSON objects in a JSON value, at any depth."""
+    """Yield all JSON objects in a JSON value, at any depth."""
     pending = [value]
     while pending:
         part = pending.pop()

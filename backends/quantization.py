@@ -1,4 +1,4 @@
-"""Code shared by backends that quantise linear layers with torchao: choosing layers, and naming those left out."""
+"""Helpers for backends that quantise linear layers with torchao: choosing layers, and the reasons for skipped ones."""
 
 import contextlib
 import io
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 TORCHAO = Requirement("torchao", INSTALL)
 _NAMED = 6
-"""Layers that a refusal lists."""
+"""Number of layers that a message lists."""
 LEAST_ELEMENTS = 1 << 16
 """Default for `least`: reading a smaller weight takes less time than quantising the layer's activations."""
 
@@ -31,9 +31,9 @@ def quantise_linear(
 ) -> Prepared:
     """Quantise, with torchao, each linear layer with `layers` in its name and at least `least` elements in its weight.
 
-    `config` is torchao's, `how` describes it in records. `refused` are layers that its kernels cannot compute, each
-    with the reason. Changes the module in place. Raises Unsupported if no layer qualifies. torchao also changes
-    inductor's settings for the whole process, which `Prepared.settings` states.
+    `config` is torchao's; `how` describes it in records. `refused` maps layers that torchao's kernels cannot compute to
+    the reasons. Changes the module in place. Raises Unsupported if no layer qualifies. torchao also changes inductor's
+    settings for the whole process, which `Prepared.settings` lists.
     """
     chosen, skipped = choose(module, layers, least)
     if not chosen:
@@ -65,7 +65,7 @@ def _why_none(module: "nn.Module", layers: str, least: int) -> str:
 
 
 def choose(module: "nn.Module", layers: str, least: int) -> tuple[dict[str, "nn.Linear"], dict[str, str]]:
-    """Return the linear layers to quantise, by name, and the reason for each linear layer that is left out."""
+    """Return the linear layers to quantise, by name, and the reason for each linear layer that is skipped."""
     from torch import nn
 
     chosen: dict[str, nn.Linear] = {}
@@ -84,7 +84,7 @@ def choose(module: "nn.Module", layers: str, least: int) -> tuple[dict[str, "nn.
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress torchao's messages, printed on import, about CUDA libraries that do not load on a CPU host."""
+    """Suppress torchao's messages on import about CUDA libraries that do not load on a CPU host."""
     logging.getLogger("torchao").setLevel(logging.ERROR)
     with contextlib.redirect_stderr(io.StringIO()):
         yield

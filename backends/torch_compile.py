@@ -1,4 +1,4 @@
-"""Code shared by backends that run under torch.compile: a log of their compilations, and the engine that they return.
+"""Helpers for backends that run under torch.compile: a log of their compilations, and the engine that they return.
 
 torch.compile compiles during the first call of the module. So settings that compilation needs are set during the first
 call of the engine and restored after it.
@@ -42,7 +42,7 @@ class CompileLog:
     library_calls: Counter[str] = field(default_factory=Counter)
     """Calls of libraries and ATen in the code that inductor generated, by name."""
     captured_functions: int = 0
-    """Functions in that code that inductor runs as CUDA graphs, if its settings say so."""
+    """Number of functions in that code that inductor runs as CUDA graphs, if its settings say so."""
     graph_breaks: int = 0
     """Breaks during the first call; expected to be 0, since torch.compile(fullgraph=True) raises at a break."""
     compile_ids: list[str] = field(default_factory=list)
@@ -83,21 +83,21 @@ class CompileLog:
 
 @dataclass(slots=True)
 class CompiledEngine(Engine):
-    """A module under torch.compile, which compiles it at the first call, with whichever bound inputs."""
+    """A module under torch.compile, which compiles it at the first call of any bound inputs."""
 
     compiled: Callable[..., Outputs]
     log: CompileLog
     prover: Callable[[], Proof]
     tracer: Callable[[Call], Trace]
     freezing: bool
-    """Compile with inductor's `freezing`, which is set during the first call only."""
+    """Whether to compile with inductor's `freezing`, which is set during the first call only."""
     copying: bool = False
-    """Each call copies its inputs into the buffers of a captured graph."""
+    """Whether each call copies its inputs into the buffers of a captured graph."""
     rebinding: bool = False
-    """Value of `Engine.rebinds`: nothing is captured, and each call returns new memory."""
+    """Value of `Engine.rebinds`: True if nothing is captured, and each call returns new memory."""
     one_pool: bool = False
-    """Outputs lie in a memory pool that all such engines of the process use, so that a call of any may overwrite them.
-    """
+    """Whether outputs lie in a memory pool that all such engines of the process share, so that a call of any may
+    overwrite them."""
     _run: Callable[..., Outputs] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ class CompiledEngine(Engine):
         carried: Mapping[str, str] = NOTHING_CARRIED,
         shared: bool = False,
     ) -> Port:
-        """Return a port, as Engine.port; outputs that another engine's call may overwrite are copied."""
+        """Return a port, as Engine.port does; outputs that another engine's call may overwrite are copied."""
         if not self.one_pool:
             return Engine.port(self, inputs, outputs, carried, shared)
         buffers = port_buffers(inputs, shared)
@@ -155,9 +155,9 @@ def compile_whole(
 ) -> Callable[..., Outputs]:
     """Wrap the module in torch.compile as one graph with static shapes; a graph break raises at the first call.
 
-    Its compilations are kept apart from those of other modules of its class, of which dynamo allows eight in a process
-    (torch._dynamo.config.recompile_limit). Versions of torch without `isolate_recompiles` cannot do that: there the
-    first call of a ninth engine raises.
+    Its compilations are counted separately from those of other modules of its class, of which dynamo allows eight in a
+    process (torch._dynamo.config.recompile_limit). Versions of torch without `isolate_recompiles` cannot do that: with
+    them the first call of a ninth engine raises.
     """
     import torch
 

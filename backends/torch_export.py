@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoadedProgram(Engine):
-    """A program loaded from disk, which reads the tensors that each call gives it."""
+    """A program loaded from disk, which reads the tensors given to each call."""
 
     run: Run
     layouts: Mapping[str, str]
@@ -54,7 +54,7 @@ class LoadedProgram(Engine):
     sizes: tuple[DynamicAxis, ...] = ()
     tracer: Callable[[Call], Trace] = trace_operators
     weights: "Mapping[str, Tensor]" = field(default_factory=dict)
-    """The tensors that it reads but does not own."""
+    """Tensors that the program reads but does not own."""
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         check_layouts(self.layouts, inputs, self.sizes)
@@ -67,7 +67,7 @@ class LoadedProgram(Engine):
         carried: Mapping[str, str] = NOTHING_CARRIED,
         shared: bool = False,
     ) -> Port:
-        """Return a port, as Engine.port; layouts are checked once, because the port keeps them."""
+        """Return a port, as Engine.port does; layouts are checked once, because the port keeps them."""
         check_layouts(self.layouts, inputs, self.sizes)
         return ReplacingPort(port_buffers(inputs, shared), self._bind, outputs, carried, shared)
 

@@ -1,8 +1,8 @@
 """All private names of torch that this project uses; no other file uses any.
 
 Private names may change with every version of torch. tests/backends/test_torch_internals.py checks each against the
-installed version, so an upgrade that removes one fails there. Importing this file imports nothing of torch. Counters of
-a module that torch has not loaded yet read as zero.
+installed version, so that an upgrade which removes one fails that test. Importing this file imports nothing of torch.
+Counters of a module that torch has not loaded yet read as zero.
 """
 
 import ast
@@ -40,22 +40,24 @@ WRAPPER_EVENTS = (
 """
 
 _COMPILED = "fxgraph_cache_"
-"""Prefix of inductor's counters of graphs: hit, miss or bypass, one for each graph (torch/_inductor/codecache.py)."""
+"""Prefix of inductor's counters of graphs: hit, miss or bypass, one count per graph (torch/_inductor/codecache.py)."""
 _LIBRARIES = ("extern_kernels.", "torch.ops.", "aten.")
-"""Names by which inductor's Python calls libraries and ATen."""
+"""Prefixes of calls of libraries and ATen in inductor's Python."""
 _AOTI_LIBRARY_CALL = re.compile(r"\baoti_torch_(?:(?:(?:cpu|cuda|mkldnn)_)+(\w+)|(proxy_executor)_call_function)\(")
-"""A call of a library in AOTInductor's C++; operators without a C function of their own go by the proxy executor, which
-is given a number instead of a name."""
+"""A library call in AOTInductor's C++. Operators without a C function of their own are called by the proxy executor,
+with a number instead of a name."""
 _AOTI_KERNEL = re.compile(r"(?:\bcall_|\bkernels\.)(\w+)\(|\b(cpp_fused\w*)\(")
-"""A generated kernel in AOTInductor's C++. On CUDA a kernel of Triton is called by its launcher, `call_triton_…(`, and
-one of CUTLASS as `kernels.cutlass_…(` (torch/_inductor/codegen/cpp_wrapper_gpu.py, _generate_kernel_call_helper)."""
+"""A call of a generated kernel in AOTInductor's C++. On CUDA a Triton kernel is called by its launcher,
+`call_triton_…(`, and a CUTLASS kernel as `kernels.cutlass_…(` (torch/_inductor/codegen/cpp_wrapper_gpu.py,
+_generate_kernel_call_helper)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompileActivity:
     """Counts of dynamo and inductor: since the process began (`snapshot`), or between two snapshots (`after - before`).
 
-    A difference below zero counts as zero: anyone may clear dynamo's counters (`torch._dynamo.utils.counters.clear()`).
+    A difference below zero counts as zero: any code may clear dynamo's counters
+    (`torch._dynamo.utils.counters.clear()`).
     """
 
     captured: int = 0
@@ -95,7 +97,7 @@ def snapshot() -> CompileActivity:
 
 
 def read_counters(*groups: str) -> dict[str, int]:
-    """Dynamo's counters of these groups as `group.name`; empty if dynamo is not imported."""
+    """Return dynamo's counters of these groups as `group.name`; empty if dynamo is not imported."""
     counters = _dynamo_counters()
     return {f"{group}.{name}": int(count) for group in groups for name, count in counters.get(group, {}).items()}
 
@@ -106,17 +108,17 @@ def _dynamo_counters() -> Mapping[str, Mapping[str, Any]]:
 
 
 def compile_id() -> str:
-    """Dynamo's id of the compilation in progress, as `frame/number`. Call it in a compiler that dynamo calls."""
+    """Return dynamo's id of the compilation in progress, as `frame/number`. Call it in a compiler that dynamo calls."""
     from torch._guards import CompileContext
 
     return str(CompileContext.current_compile_id())
 
 
 def recompile_reasons(compile_ids: Collection[str]) -> tuple[str, ...]:
-    """Dynamo's reasons for these recompilations, in order; a first compilation has no reason and is left out.
+    """Return dynamo's reasons for these recompilations, in order; a first compilation has no reason and is left out.
 
-    Dynamo keeps the last 64 compilations, and restarts its numbers after `torch._dynamo.reset()`: of several with one
-    number the newest counts.
+    Dynamo keeps the last 64 compilations, and restarts its numbers after `torch._dynamo.reset()`: of several
+    compilations with one number the newest counts.
     """
     from torch._dynamo.utils import get_compilation_metrics
 
@@ -127,7 +129,7 @@ def recompile_reasons(compile_ids: Collection[str]) -> tuple[str, ...]:
 
 @contextmanager
 def separate_sizes() -> Iterator[None]:
-    """Within it, dynamo gives axes of one size a symbol each, so that their sizes may differ later."""
+    """Let dynamo, within the block, give axes of equal size separate symbols, so that their sizes may differ later."""
     from torch.fx.experimental import _config
 
     with _config.patch(use_duck_shape=False):  # type: ignore[attr-defined]  # installed at run time
@@ -135,9 +137,9 @@ def separate_sizes() -> Iterator[None]:
 
 
 def marked(inputs: "Mapping[str, Tensor]", sizes: "Iterable[DynamicAxis]") -> "dict[str, Tensor]":
-    """Copies of the inputs that tell dynamo which axes have a range of sizes; the inputs themselves stay as they are.
+    """Return copies of the inputs that tell dynamo which axes have a range of sizes; the inputs are not changed.
 
-    torch specialises on a size of one all the same, and compiles a graph of its own for it
+    torch nevertheless specialises on a size of one, and compiles a separate graph for it
     (torch/fx/experimental/symbolic_shapes.py, specialize_zero_one).
     """
     import torch._dynamo
@@ -156,12 +158,13 @@ def compile_with_inductor(graph: "fx.GraphModule", inputs: "list[Tensor]", setti
 
 
 _FROZEN_GRAPHS_PIN = ("2.13.0", "557e4336e50694f0")
-"""The version of torch whose cache `frozen_graphs_cached` changes, and the hash of the files that it relies on."""
+"""The version of torch whose cache `frozen_graphs_cached` changes, and the hash of the files that the change relies on.
+"""
 _FROZEN_GRAPHS_FILES = ("codecache.py", "output_code.py", "freezing_utils.py", "constant_folding.py")
 
 
 def caches_frozen_graphs() -> bool:
-    """Return whether `frozen_graphs_cached` knows the installed version of torch, file by file."""
+    """Return whether the files of the installed torch are the ones that `frozen_graphs_cached` was written for."""
     import torch._inductor
 
     version, pinned = _FROZEN_GRAPHS_PIN
@@ -176,20 +179,19 @@ def caches_frozen_graphs() -> bool:
 
 @contextmanager
 def frozen_graphs_cached(values: str) -> Iterator[None]:
-    """Within it, inductor's cache also takes graphs with frozen weights that oneDNN has packed.
+    """Let inductor's cache, within the block, also store graphs with frozen weights that oneDNN has packed.
 
-    Inductor refuses every graph with a packed tensor, because such tensors cannot be pickled (torch/_inductor/
-    codecache.py, CacheabilityValidator.check_tensor). It stores no frozen weight anyway: a graph from the cache gets
-    those of the process that loads it, by name (output_code.py, CompiledFxGraphConstantsWithGm). So for the key the
-    packed ones are reduced to shape, dtype and bytes.
+    Inductor refuses every graph with a packed tensor, because such tensors cannot be pickled
+    (torch/_inductor/codecache.py, CacheabilityValidator.check_tensor). It stores no frozen weight anyway: a graph from
+    the cache gets those of the process that loads it, by name (output_code.py, CompiledFxGraphConstantsWithGm). So for
+    the key the packed ones are reduced to shape, dtype and bytes.
 
     `values` must be a hash of the graph and of all its weights; it becomes a part of the key. Inductor's own key has
-    the shapes alone of most frozen weights, although code may depend on their values: scalars are written into it, and
+    only the shapes of most frozen weights, although code may depend on their values: scalars are written into it, and
     lowerings of int8 compute constants from scales and zero points (mkldnn_lowerings.py), which are stored. Equal
-    tensors may also be one constant in it and two in another graph.
+    tensors may also be one constant in one graph and two in another.
 
-    Nothing is changed for another version of torch than the known one, nor for packed tensors that are not frozen
-    weights.
+    Nothing is changed for any version of torch but the pinned one, nor for packed tensors that are not frozen weights.
     """
     if not caches_frozen_graphs():
         yield
@@ -225,10 +227,10 @@ def frozen_graphs_cached(values: str) -> Iterator[None]:
 
 @contextmanager
 def without_trials() -> Iterator[None]:
-    """Within it, inductor takes the libraries of its cache folder as they are, where this version of torch lets it.
+    """Let inductor, within the block, trust the libraries in its cache folder, if this version of torch allows it.
 
-    Else each process that loads a graph preprocesses torch's headers, for the names of precompiled ones that it does
-    not need, and loads a library for each set of vector instructions in a process of its own: a second of CPU time
+    Otherwise each process that loads a graph preprocesses torch's headers, for the names of precompiled ones that it
+    does not need, and loads a library for each set of vector instructions in a separate process: a second of CPU time
     (torch/_inductor/codecache.py, _precompile_header; cpu_vec_isa.py, VecISA.check_build; 2.13).
     """
     from torch._inductor import codecache, cpu_vec_isa
@@ -248,7 +250,7 @@ def without_trials() -> Iterator[None]:
 
 
 def inductor_mode(mode: str) -> dict[str, Any]:
-    """Inductor's settings that torch.compile's `mode` stands for."""
+    """Return the inductor settings that a `mode` of torch.compile stands for."""
     from torch._inductor import list_mode_options
 
     return dict(list_mode_options(mode))
@@ -261,15 +263,15 @@ TUNED: Mapping[str, bool] = {
     "fx_graph_cache": True,
     "triton.unique_kernel_names": True,
 }
-"""Inductor's settings that torchao's `quantize_` sets for the whole process (torchao 0.18, quantization/utils.py,
+"""Inductor settings that torchao's `quantize_` sets for the whole process (torchao 0.18, quantization/utils.py,
 recommended_inductor_config_setter)."""
 
 
 def header_folder() -> Path | None:
     """Return the folder of C++ headers that inductor precompiles in this process; None if this torch has none.
 
-    A file's name is the hash of what is compiled and of how, so inductor uses those that it finds, whoever made them
-    (torch/_inductor/codecache.py, _precompile_header and _HEADER_DIR; 2.13). The folder lies below TMPDIR.
+    A file's name is the hash of what is compiled and how, so inductor uses any file that it finds there, whoever made
+    it (torch/_inductor/codecache.py, _precompile_header and _HEADER_DIR; 2.13). The folder lies below TMPDIR.
     """
     from torch._inductor import codecache
 
@@ -278,12 +280,12 @@ def header_folder() -> Path | None:
 
 
 def check_instruction_sets() -> tuple[Path, ...]:
-    """Have inductor find out which vector instructions it can use; return the libraries that it keeps from that.
+    """Let inductor detect the vector instructions that it can use; return the libraries that it keeps from that.
 
-    It compiles a library for each set that the CPU's flags promise and loads it in another process (torch/_inductor/
-    cpu_vec_isa.py, VecISA.check_build). A process that finds the library in its cache folder only loads it. Its name is
-    the hash of what is compiled and of how. Nothing is returned for versions of torch that load it in another way than
-    2.13.
+    It compiles a library for each set that the CPU's flags promise and loads it in another process
+    (torch/_inductor/cpu_vec_isa.py, VecISA.check_build). A process that finds the library in its cache folder only
+    loads it. The library's name is the hash of what is compiled and how. Empty for versions of torch that load it in
+    another way than 2.13.
     """
     from torch._inductor import cpu_vec_isa
 
@@ -306,7 +308,7 @@ def check_instruction_sets() -> tuple[Path, ...]:
 
 
 def compiled_library(name: str) -> Path:
-    """Return the path at which inductor in this process looks for a library of its own with this name."""
+    """Return the path at which inductor in this process looks for its own library of this name."""
     from torch._inductor import codecache
 
     stem, _, extension = name.partition(".")
@@ -314,7 +316,7 @@ def compiled_library(name: str) -> Path:
 
 
 def read_inductor_settings() -> dict[str, bool]:
-    """Return the settings of `TUNED` in force, as `inductor.NAME`; empty if inductor is not imported."""
+    """Return the current values of the settings in `TUNED`, as `inductor.NAME`; empty if inductor is not imported."""
     if "torch._inductor.config" not in sys.modules:
         return {}
     from torch._inductor import config
@@ -323,7 +325,7 @@ def read_inductor_settings() -> dict[str, bool]:
 
 
 def change_inductor_settings(settings: Mapping[str, bool]) -> None:
-    """Set those of inductor's global settings that `read_inductor_settings` names; nothing is imported for none."""
+    """Set inductor's global settings to values from `read_inductor_settings`; an empty mapping imports nothing."""
     if settings:
         from torch._inductor import config
 
@@ -332,7 +334,7 @@ def change_inductor_settings(settings: Mapping[str, bool]) -> None:
 
 
 def inductor_settings(**changes: Any) -> AbstractContextManager[None]:
-    """Change inductor's global settings; leaving the context restores them."""
+    """Return a context that changes inductor's global settings and restores them at its end."""
     from torch._inductor import config
 
     return config.patch(**changes)
@@ -360,7 +362,7 @@ def generated_code() -> "Iterator[list[ModuleType]]":
 
 
 def library_calls(modules: "Iterable[ModuleType]") -> Counter[str]:
-    """Number of calls into oneDNN, cuDNN, BLAS and ATen in inductor's generated Python, by name.
+    """Count the calls into oneDNN, cuDNN, BLAS and ATen in inductor's generated Python, by name.
 
     All functions of a module are read: with CUDA graphs, inductor puts the calls into functions `partition_N`, which
     its `call` runs (torch/_inductor/codegen/wrapper.py, SubgraphPythonWrapperCodegen). Kernels are text in the module.
@@ -377,10 +379,11 @@ def library_calls(modules: "Iterable[ModuleType]") -> Counter[str]:
 
 
 def captured_functions(modules: "Iterable[ModuleType]") -> int:
-    """Number of functions in inductor's generated Python that it captures as CUDA graphs, if it captures any.
+    """Count the functions in inductor's generated Python that it captures as CUDA graphs, if it captures any.
 
-    It moves into them what a CUDA graph can hold (torch/_inductor/codegen/wrapper.py, codegen_partition_call); with
-    none, it captures nothing and does not say so (torch/_inductor/output_code.py, cudagraph_partition_post_compile).
+    Inductor moves into them all code that a CUDA graph can contain (torch/_inductor/codegen/wrapper.py,
+    codegen_partition_call); without any, it captures nothing and does not say so (torch/_inductor/output_code.py,
+    cudagraph_partition_post_compile).
     """
     return sum(
         isinstance(node, ast.FunctionDef) and node.name.startswith("partition_")
@@ -411,16 +414,16 @@ class Package:
 
     @property
     def run(self) -> "Callable[[Any], list[Tensor]]":
-        """List of inputs to list of outputs. It empties the list of inputs and does not check them."""
+        """Function from a list of inputs to a list of outputs. It empties the list of inputs and checks nothing."""
         run: Callable[[Any], list[Tensor]] = self.loader.boxed_run
         return run
 
     def constants(self) -> list[str]:
-        """Names of the weights, as `load_constants` expects them."""
+        """Return the names of the weights, as `load_constants` expects them."""
         return list(self.loader.get_constant_fqns())
 
     def load_constants(self, weights: "Mapping[str, Tensor]") -> None:
-        """Use these weights without copying them; the caller must keep them alive. Every name must be given."""
+        """Use these weights without copying them; the caller must keep them alive. Every name must be present."""
         from torch.export.pt2_archive._package import AOTICompiledModel
 
         AOTICompiledModel(self.loader).load_constants(dict(weights), check_full_update=True, user_managed=True)
@@ -439,11 +442,13 @@ def compile_package(program: Any, path: Path, settings: Mapping[str, Any]) -> No
 
 @contextmanager
 def _without_kernel_contexts() -> Iterator[None]:
-    """Within it, `cpp.enable_kernel_profile` gives a package's kernels and library calls names and no more.
+    """Remove, within the block, the kernel contexts that `cpp.enable_kernel_profile` adds to a package; keep kernel
+    names.
 
-    In torch 2.13 it also puts a KernelContextGuard around each of them, which makes two strings and a stringstream at
-    every call (torch/csrc/inductor/aoti_runtime/kernel_context_tls.h), with the source lines of the module and their
-    paths (torch/_inductor/codegen/cpp_wrapper_cpu.py, write_kernel_context_guard). Only torch's own debugging reads it.
+    In torch 2.13 the setting also puts a KernelContextGuard around each kernel and library call, which makes two
+    strings and a stringstream at every call (torch/csrc/inductor/aoti_runtime/kernel_context_tls.h), with the source
+    lines of the module and their paths (torch/_inductor/codegen/cpp_wrapper_cpu.py, write_kernel_context_guard). Only
+    torch's own debugging reads it.
     """
     from torch._inductor.utils import IndentedBuffer
 
@@ -462,19 +467,21 @@ def _without_kernel_contexts() -> Iterator[None]:
 
 
 KERNEL_CONTEXT = "KernelContextGuard _ctx("
-"""Prefix of the line of a package's wrapper that makes a kernel context."""
+"""Prefix of the line in a package's wrapper that makes a kernel context."""
 
 
 def load_package(path: Path) -> Package:
-    """Load a package as torch's C++ does; `aoti_load_package` would import inductor. Raises RuntimeError for a file
-    that this version of torch cannot load."""
+    """Load a package as torch's C++ does; `aoti_load_package` would import inductor.
+
+    Raises RuntimeError for a file that this version of torch cannot load.
+    """
     import torch
 
     return Package(torch._C._aoti.AOTIModelPackageLoader(str(path), "model", False, 1, -1))
 
 
 def package_calls(wrapper: str) -> tuple[Counter[str], Counter[str]]:
-    """Number of calls in a package's C++ wrapper, by name: of libraries, and of generated kernels."""
+    """Count the calls in a package's C++ wrapper, by name: of libraries, and of generated kernels."""
     body = wrapper.partition("::run_impl(")[2]
     libraries, kernels = (
         Counter(first or second for first, second in pattern.findall(body))
@@ -484,13 +491,13 @@ def package_calls(wrapper: str) -> tuple[Counter[str], Counter[str]]:
 
 
 INT8_PRODUCT = "aten._int_mm.default"
-"""Operator that `int8_product` dispatches, as `watch_dispatch` gets it."""
+"""Operator that `int8_product` dispatches, by its name in `watch_dispatch`."""
 
 
 def int8_product(left: "Tensor", right: "Tensor", out: "Tensor | None" = None) -> "Tensor":
-    """Return the product of two int8 matrices as int32, in `out` where that is given.
+    """Return the product of two int8 matrices as int32, written to `out` if it is given.
 
-    Raises RuntimeError where the device has no kernel for it.
+    Raises RuntimeError if the device has no kernel for it.
     """
     import torch
 
@@ -498,11 +505,11 @@ def int8_product(left: "Tensor", right: "Tensor", out: "Tensor | None" = None) -
 
 
 _CYCLES_PER_NS = 2
-"""Rate of GPU clocks, which are 1.4 to 2.9 GHz."""
+"""Approximate clock rate of GPUs, which run at 1.4 to 2.9 GHz."""
 
 
 def operator_names() -> list[str]:
-    """Every operator that the dispatcher knows, as `aten::mean.dim`; a default overload without a second part."""
+    """Return every operator that the dispatcher knows, as `aten::mean.dim`; a default overload has no suffix."""
     import torch
 
     names: list[str] = torch._C._dispatch_get_all_op_names()
@@ -510,19 +517,21 @@ def operator_names() -> list[str]:
 
 
 def fake_tensors() -> Any:
-    """A mode in which tensors have shapes and dtypes but no values; `from_tensor` makes one of a real one."""
+    """Return a mode in which tensors have shapes and dtypes but no values; its `from_tensor` makes one from a real
+    tensor."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
 def _may_compile(_mode: type | None = None) -> bool:
-    """Return whether dynamo was imported; if not, modes need not be kept from it: importing it takes 2 s."""
+    """Return whether dynamo was imported, so that modes must be hidden from it; importing it only for that would take 2
+    s."""
     return "torch._dynamo" in sys.modules
 
 
 def flop_counter(formulas: Mapping[Any, Callable[..., int]]) -> Any:
-    """torch.utils.flop_counter's mode, with formulas for operators that its own table lacks."""
+    """Return torch.utils.flop_counter's mode, with `formulas` for operators that its own table lacks."""
     from torch.utils import flop_counter
 
     raw = flop_counter._FlopCounterMode.__torch_dispatch__.__wrapped__  # type: ignore[attr-defined]  # functools.wraps
@@ -534,7 +543,8 @@ def flop_counter(formulas: Mapping[Any, Callable[..., int]]) -> Any:
 
 
 def watch_dispatch(note: Callable[[Any, list[Any], Any], None]) -> Any:
-    """A context in which `note` gets each dispatched operator, its arguments (those in lists too) and its result."""
+    """Return a context that passes each dispatched operator, its arguments (also those in lists) and its result to
+    `note`."""
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
@@ -550,20 +560,21 @@ def watch_dispatch(note: Callable[[Any, list[Any], Any], None]) -> Any:
 
 
 def without_dispatch() -> Any:
-    """A context in which no mode watches or changes what is dispatched."""
+    """Return a context in which no mode watches or changes dispatched operators."""
     from torch.utils._python_dispatch import _disable_current_modes
 
     return _disable_current_modes()
 
 
 def storage_id(tensor: "Tensor") -> int:
-    """Identifies a tensor's storage while it lives, on the meta device too, where every address is 0."""
+    """Return an id of the tensor's storage, unique while the storage exists, also on the meta device, where all
+    addresses are 0."""
     found: int = tensor.untyped_storage()._cdata
     return found
 
 
 def rewrite_dispatch(rewrite: Callable[[Any, dict[str, Any]], dict[str, Any]]) -> Any:
-    """A context in which each dispatched operator gets the keyword arguments that `rewrite` makes of its own."""
+    """Return a context in which `rewrite` changes the keyword arguments of each dispatched operator."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Rewriting(TorchDispatchMode):
@@ -576,14 +587,17 @@ def rewrite_dispatch(rewrite: Callable[[Any, dict[str, Any]], dict[str, Any]]) -
 
 
 def occupy_gpu(ns: int) -> None:
-    """Queue a kernel on the current stream that does nothing for about as long; the call returns at once."""
+    """Queue a kernel on the current stream that does nothing for about `ns` nanoseconds; return at once."""
     import torch
 
     torch.cuda._sleep(ns * _CYCLES_PER_NS)
 
 
 def profile_every_thread() -> "profile":
-    """Torch's profiler, including threads that a call starts. torch.profiler.profile would import inductor (1 s)."""
+    """Return torch's profiler, set to include threads that a call starts.
+
+    torch.profiler.profile would import inductor (1 s).
+    """
     from torch._C._profiler import _ExperimentalConfig
     from torch.autograd.profiler import profile
 

@@ -1,4 +1,4 @@
-"""Traces: the time of a call by kernel, recorded with a traced build."""
+"""Traces: the time of a call by kernel, recorded with a profiler."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 TRACED_CALLS = 5
 _LAUNCH_PAUSE_NS = 5000
-"""Longest pause between two kernels of a full queue that is taken for the device's own launch of the second; measured
-ones are 1 to 2 us."""
+"""Longest pause between two queued kernels, in ns, that is attributed to the device's launch of the second; measured
+pauses are 1 to 2 us."""
 _OCCUPYING_KERNEL = "spin_kernel"
-"""The kernel of `occupy_gpu` (aten/src/ATen/cuda/Sleep.cu); no part of the call."""
+"""Name of the kernel of `occupy_gpu` (aten/src/ATen/cuda/Sleep.cu), which is not part of the call."""
 _LONGEST_OCCUPATION_NS = 500_000_000
 
 
@@ -26,39 +26,41 @@ class Kernel:
 
     name: str
     calls: float
-    """Runs of it in one call of the engine."""
+    """Number of runs in one call of the engine."""
     ns: int
-    """Its own time in one call of the engine, without nested events, summed over its runs."""
+    """The kernel's own time in one call of the engine, in ns, without nested events, summed over its runs."""
     own: bool
-    """Whether the compiler generated or ships it; else it is a framework's operator or in a vendor's library."""
+    """Whether the compiler generated or ships the kernel; else it is a framework's operator or in a vendor's library.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceTime:
-    """Parts of the nanoseconds that a GPU spent on one call."""
+    """Time that a GPU spent on one call, in ns."""
 
     span_ns: int
-    """Time between CUDA events around an ordinary call, while nothing is profiled: with all that the GPU waits."""
+    """Time between CUDA events around an ordinary call, without a profiler; includes all time that the GPU waits."""
     busy_ns: int
-    """Time in which at least one kernel ran; kernels of several streams overlap."""
+    """Time in which at least one kernel ran; kernels of several streams may overlap."""
     named_ns: int
-    """The same with the short pauses between kernels that follow each other."""
+    """`busy_ns` plus the short pauses between consecutive kernels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Kernels of a call, as the mean over a few calls of a traced build; the longest first."""
+    """Kernels of a call, as means over a few calls of a traced build; the longest first."""
 
     kernels: tuple[Kernel, ...]
     total_ns: int
-    """Time of one call, of which the kernels' times are parts. On a CPU it is wall time; on CUDA the time between
+    """Time of one call in ns, which includes the kernels' times. On a CPU it is wall time; on CUDA the time between
     events around a call whose kernels were all queued before the first began, whether or not the profiler saw them."""
     operators_inside: Mapping[str, int] = field(default_factory=dict)
     """Number of each operator after the compiler's own optimisations, if only a trace shows them."""
     operators_outside: Mapping[str, int] = field(default_factory=dict)
-    """Operators that ran elsewhere, for example on another provider than requested; any of them is a fallback."""
+    """Operators that ran elsewhere, for example on another provider than the requested one; each of them is a fallback.
+    """
     device: DeviceTime | None = None
-    """None on a CPU, and where a compiler's own profiler was used."""
+    """None on a CPU, and if a compiler's own profiler was used."""
 
 
 def trace_operators(
@@ -70,9 +72,9 @@ def trace_operators(
 
     `own` are prefixes of the names of the compiler's own kernels. `own_regions` are prefixes of the names of operators
     within which every kernel that is launched on CUDA is the compiler's, whatever its name. Events that only enclose
-    other events (those whose names begin with one of WRAPPER_EVENTS) are not kernels; their own time is
-    left out. AOTInductor's `aoti_torch_cpu_addmm_out` counts as a kernel: it calls ATen's product without the
-    dispatcher, so the profiler sees no event below it.
+    other events (their names begin with one of WRAPPER_EVENTS) are not kernels, and their own time is left out.
+    AOTInductor's `aoti_torch_cpu_addmm_out` counts as a kernel: it calls ATen's product without the dispatcher, so the
+    profiler sees no event below it.
     """
     import torch
 
@@ -98,10 +100,10 @@ def _trace_cpu(call: Callable[[], Sequence[Any]], own: tuple[str, ...]) -> Trace
 
 
 def _trace_gpu(call: Callable[[], Sequence[Any]], own: tuple[str, ...], own_regions: tuple[str, ...]) -> Trace:
-    """Time ordinary calls by events, then profile calls that a busy GPU delays until all their kernels are queued.
+    """Time ordinary calls by CUDA events, then profile calls that a busy GPU delays until all their kernels are queued.
 
-    So a profiled call has no pauses in which the GPU waits for the host, and what the profiler did not see is missing
-    in its kernels but not in its time by events.
+    So the GPU does not wait for the host within a profiled call. Kernels that the profiler missed are absent from the
+    list of kernels but included in the time between events.
     """
     import torch
     from torch.autograd.profiler import profile
@@ -143,7 +145,8 @@ def gpu_trace(
     own: tuple[str, ...] = (),
     own_regions: tuple[str, ...] = (),
 ) -> Trace:
-    """The trace of TRACED_CALLS profiled calls; `span_ns` and `total_ns` are their times by CUDA events, per call.
+    """Return the trace of TRACED_CALLS profiled calls; `span_ns` and `total_ns` are their times by CUDA events, per
+    call.
 
     Copies and fills count as kernels. `record_function` ranges that the profiler repeats on the device do not: they
     enclose kernels. A kernel of a replayed CUDA graph belongs to the operator that launched the graph.
@@ -177,7 +180,7 @@ def _occupies(name: str) -> bool:
 
 
 def _is_within(event: "FunctionEvent", regions: tuple[str, ...]) -> bool:
-    """Return whether an operator, or one that encloses it, is one of the `regions`, by the start of its name."""
+    """Return whether the name of an operator, or of one that encloses it, begins with one of the `regions`."""
     found: FunctionEvent | None = event
     while found is not None:
         if regions and found.name.startswith(regions):
@@ -187,7 +190,7 @@ def _is_within(event: "FunctionEvent", regions: tuple[str, ...]) -> bool:
 
 
 def _by_name(timed: Iterable[tuple[str, float]]) -> dict[str, tuple[int, float]]:
-    """Names with the number of their times and their sum."""
+    """Return for each name how often it occurs and the sum of its times."""
     found: dict[str, tuple[int, float]] = {}
     for name, microseconds in timed:
         count, total = found.get(name, (0, 0.0))
@@ -200,7 +203,8 @@ def _kernel(name: str, count: int, microseconds: float, own: bool) -> Kernel:
 
 
 def _covered(intervals: Sequence[tuple[float, float]], pause: float) -> float:
-    """Length of the union of intervals that are sorted by their starts; pauses up to `pause` between two are closed."""
+    """Return the length of the union of intervals, sorted by their starts, including gaps of at most `pause` between
+    them."""
     covered, end = 0.0, float("-inf")
     for start, stop in intervals:
         begins = end if start - end <= pause else start

@@ -1,1 +1,1 @@
-"""The onnxruntime backend: exports with torch.onnx and runs ONNX Runtime sessions."""
+"""The onnxruntime backend: exports modules with torch.onnx and runs them in ONNX Runtime sessions."""

@@ -1,4 +1,4 @@
-"""The ONNX artifact format: the models of a folder share one file of weights."""
+"""The ONNX artifact format: writes, checks and reads models; the models of a folder share one file of weights."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,7 +73,7 @@ class _Location:
 
 
 def _locations(message: Any) -> "Iterator[tuple[str, _Location]]":
-    """Name and location of each external weight in a model, or in one tensor.
+    """Yield name and location of each external weight in a model, or in one tensor.
 
     Raises BadArtifact for a weight without a valid location.
     """
@@ -90,7 +90,7 @@ def _locations(message: Any) -> "Iterator[tuple[str, _Location]]":
 
 
 def _tensors(message: Any) -> "Iterator[Any]":
-    """Every tensor in a protobuf message, at any depth: initializers, attributes, subgraphs, functions."""
+    """Yield every tensor in a protobuf message, at any depth: initializers, attributes, subgraphs, functions."""
     if message.DESCRIPTOR.name == "TensorProto":
         yield message
         return
@@ -103,8 +103,8 @@ def _tensors(message: Any) -> "Iterator[Any]":
 def check_model(path: Path, files: Mapping[str, int]) -> None:
     """Check that a model reads weights only from files of the artifact, within their size.
 
-    A model names files of its own choice for its weights (CVE-2022-25882, CVE-2024-27318). `files` are the sizes of the
-    artifact's files by name. Raises BadArtifact otherwise, and for operators that ONNX Runtime does not include.
+    A model can name any file for its weights (CVE-2022-25882, CVE-2024-27318). `files` are the sizes of the artifact's
+    files by name. Raises BadArtifact otherwise, and for operators that ONNX Runtime does not include.
     """
     import onnx
     from google.protobuf.message import DecodeError
@@ -135,7 +135,7 @@ def check_model(path: Path, files: Mapping[str, int]) -> None:
 
 
 _LEAST_RUNTIME = {20: "1.18", 22: "1.21"}
-"""First version that reads a model of each opset with IR version 10
+"""First version of ONNX Runtime that reads a model of each opset with IR version 10
 (onnxruntime.ai/docs/reference/compatibility.html)."""
 
 

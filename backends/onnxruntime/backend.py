@@ -1,10 +1,11 @@
 """ONNX Runtime: exports with torch.onnx, weights in a separate file, session inputs and outputs bound in place.
 
-On CUDA the session uses the CUDA provider, or TensorRT's and then CUDA's, inputs and outputs stay on the device, and a
-call is queued on a stream of its own between what torch has queued before and after it. A node that runs on the CPU is
-a fallback, unless it computes shapes (`placement`). The CPU provider has no bf16 kernels, the CUDA provider lacks some
-(`kernels`). `int8` quantises the weights of MatMul nodes, and their activations at run time (dynamic); such a variant
-has the parity budget of dynamic quantisation. A model in the cache that cannot be opened is exported again.
+On CUDA the session uses the CUDA provider, or TensorRT's and then CUDA's. Inputs and outputs stay on the device, and a
+call is queued on a separate stream, between the work that torch queued before and after it. A node that runs on the CPU
+is a fallback, unless it computes shapes (`placement`). The CPU provider has no bf16 kernels, the CUDA provider lacks
+some (`placement.WITHOUT_BF16`). `int8` quantises the weights of MatMul nodes, and their activations at run time
+(dynamic); such a variant has the parity budget of dynamic quantisation. A model in the cache that cannot be opened is
+exported again.
 """
 
 from collections import Counter
@@ -55,8 +56,10 @@ def _missing(options: Options, device: str) -> str | None:
 
 
 def _missing_library() -> str | None:
-    """Say which library of TensorRT the provider is linked against and the loader does not find; those of CUDA may come
-    with torch, which only the worker imports."""
+    """Return which library that TensorRT's provider is linked against the loader does not find; None if it finds all.
+
+    Only TensorRT's libraries are checked: CUDA's may come with torch, which only the worker imports.
+    """
     found = find_spec("onnxruntime")
     for folder in (found.submodule_search_locations if found is not None else None) or ():
         missing = missing_library(PROVIDERS["tensorrt"], Path(folder, "capi"), "libnvinfer")
@@ -122,8 +125,8 @@ def _engine(made: ExportedModel, inputs: "Mapping[str, Tensor]", options: Option
 def _prove(made: ExportedModel) -> Proof:
     """Read the proof from the session and the model.
 
-    Which provider runs a node is known from the session since onnxruntime 1.24, before that from a traced build only.
-    A traced build also shows nodes that ONNX Runtime adds or moves after it partitioned the graph.
+    Since onnxruntime 1.24 the session tells which provider runs a node; before, only a traced build does. A traced
+    build also shows nodes that ONNX Runtime adds or moves after it partitioned the graph.
     """
     import onnx
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A session's binding, and the tensors whose memory is bound."""
+    """A session's binding, with the tensors whose memory is bound."""
 
     binding: "onnxruntime.IOBinding"
     inputs: "tuple[Tensor, ...]"
@@ -39,19 +39,20 @@ def bind_tensors(
 
 
 def new_results(outputs: "Sequence[tuple[str, tuple[int, ...], Any]]", device: "torch.device") -> "tuple[Tensor, ...]":
-    """New memory for outputs, given as name, shape and torch dtype."""
+    """Allocate memory for outputs, given as name, shape and torch dtype."""
     import torch
 
     return tuple(torch.empty(shape, dtype=dtype, device=device) for _, shape, dtype in outputs)
 
 
 def runner(session: "onnxruntime.InferenceSession", stream: "torch.cuda.Stream | None") -> "Callable[..., None]":
-    """Return the function that runs a binding; with a stream, it queues the run and returns before it has finished.
+    """Return the function that runs a binding; with a stream, it queues the run and returns before the run has
+    finished.
 
     `stream` is the session's `user_compute_stream`; None for the CPU. It is not torch's current stream, because that
     may be the default stream, whose address 0 means "none" to ONNX Runtime and which cannot be captured. So the run
-    waits on the device for what torch has queued, and torch's later work waits for the run. The run itself must be told
-    not to wait for the device (`run_settings`).
+    waits on the device for the work that torch has queued, and torch's later work waits for the run. The run itself
+    must be told not to wait for the device (`run_settings`).
     """
     run: Callable[..., None] = session.run_with_iobinding
     if stream is None:
@@ -68,12 +69,12 @@ def runner(session: "onnxruntime.InferenceSession", stream: "torch.cuda.Stream |
 
 
 def run_settings(stream: "torch.cuda.Stream | None", graph: int | None = None) -> "onnxruntime.RunOptions | None":
-    """Settings of a binding's runs: no wait for the device, and its own captured graph; None for the defaults.
+    """Return the settings of a binding's runs: no wait for the device, and a captured graph; None for the defaults.
 
-    `graph` numbers the graph, which replays the addresses that it was captured with; None: nothing is captured. Without
-    the wait, ONNX Runtime's work is only queued, as torch's is (onnxruntime 1.31 has the same setting where it is given
-    a stream: transformers/io_binding_helper.py, GpuBinding.infer). Older versions wait all the same where they
-    replay a graph (onnxruntime#28686).
+    `graph` is the number of the captured graph, which replays the addresses that it was captured with; None: nothing is
+    captured. Without the wait, ONNX Runtime's work is only queued, as torch's is (onnxruntime 1.31 uses the same
+    setting for a given stream: transformers/io_binding_helper.py, GpuBinding.infer). Older versions wait nevertheless
+    when they replay a graph (onnxruntime#28686).
     """
     if stream is None and graph is None:
         return None
@@ -88,7 +89,8 @@ def run_settings(stream: "torch.cuda.Stream | None", graph: int | None = None) -
 
 
 def _onnx_type(tensor: "Tensor") -> int:
-    """The tensor's element type in ONNX (onnx.proto, TensorProto.DataType); numpy has no bfloat16 to pass instead."""
+    """Return the tensor's element type in ONNX (onnx.proto, TensorProto.DataType); numpy has no bfloat16 to pass
+    instead."""
     import onnx
     import torch
 

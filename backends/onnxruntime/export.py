@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 _OPSET, _OPSET_BF16 = 20, 22
-"""Opset 22 is the first whose Conv, Sin and Cos take bf16; a model that has them in an earlier one is invalid."""
+"""Opset 22 is the first whose Conv, Sin and Cos accept bf16; a bf16 model that has them in an earlier opset is invalid.
+"""
 _MODEL = "model.onnx"
 
 
@@ -32,13 +33,13 @@ class ExportedModel:
     graph: str
     cached: bool
     shapes: "Callable[[Sequence[Tensor]], tuple[Shape, ...]] | None" = None
-    """Inputs to the shapes of the outputs, where these differ from call to call."""
+    """Function from the inputs to the shapes of the outputs, if these differ from call to call."""
 
 
 def export_model(
     module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext
 ) -> ExportedModel:
-    """Open the module's model from the cache; export it first if it is not there.
+    """Open the module's model from the cache; export it first if it is missing.
 
     Raises Unavailable if onnxruntime lacks the provider or cannot load it, Unsupported if the module cannot be exported
     or the provider has no kernel for it.
@@ -85,7 +86,7 @@ def _opened(folder: Path, options: Options, context: BuildContext, profile: Path
 def _convert(
     program: "torch.export.ExportedProgram", names: list[str], options: Options, opset: int, folder: Path
 ) -> None:
-    """Write a new folder with model.onnx and its file of weights.
+    """Write model.onnx and its file of weights to a new folder.
 
     Raises Unsupported with the names of operators that torch.onnx cannot translate.
     """
@@ -112,8 +113,8 @@ def _convert(
 def _saturates() -> bool:
     """Return whether this CPU adds pairs of int8 products in 16 bits, which overflow for weights of eight bits.
 
-    x86 without VNNI does (ONNX Runtime's documentation, "Quantize ONNX models", U8S8 on AVX2 and AVX512): weights get
-    seven bits there.
+    x86 without VNNI does (ONNX Runtime's documentation, "Quantize ONNX models", U8S8 on AVX2 and AVX512), so weights
+    get seven bits there.
     """
     import torch
 

@@ -1,8 +1,8 @@
-"""Options of the onnxruntime backend, the execution provider that they select, and what keeps that from loading.
+"""Options of the onnxruntime backend, the execution providers that they select, and why a provider cannot be loaded.
 
 ONNX Runtime only logs a missing library ("Failed to load library … cannot open shared object file") and opens the
-session with the next provider. The provider's file cannot be loaded here to ask: it needs a symbol of ONNX Runtime's
-bridge, and ONNX Runtime would then load it a second time. So the libraries that it names are loaded one by one, as the
+session with the next provider. The provider's file cannot be loaded here as a test: it needs a symbol of ONNX Runtime's
+bridge, and ONNX Runtime would then load it a second time. So the libraries that it needs are loaded one by one, as the
 loader does.
 """
 
@@ -30,9 +30,9 @@ _NEEDED, _STRINGS = 1, 5
 @dataclass(frozen=True, slots=True)
 class Options:
     provider: Literal["device", "cpu", "cuda", "tensorrt"] = "device"
-    """`device`: the provider of the variant's device."""
+    """`device`: the provider for the variant's device."""
     level: Literal["all", "extended", "basic", "none"] = "all"
-    """Graph optimisations of the session."""
+    """Level of the session's graph optimisations."""
     int8: bool = False
     cuda_graph: bool = False
     """Capture each bound set of inputs at its first call and then replay it; only with the CUDA provider."""
@@ -45,17 +45,17 @@ def provider_of(options: Options, device: str) -> str:
 def session_providers(options: Options, device: str) -> tuple[str, ...]:
     """Return the providers of a session, in order. ONNX Runtime adds the CPU provider itself.
 
-    The TensorRT provider leaves what it does not support to the CUDA provider, as in ONNX Runtime's documentation.
+    Nodes that the TensorRT provider does not support are left to the CUDA provider, as in ONNX Runtime's documentation.
     """
     requested = provider_of(options, device)
     return (requested, PROVIDERS["cuda"]) if requested == PROVIDERS["tensorrt"] else (requested,)
 
 
 def missing_library(provider: str, folder: Path, prefix: str = "") -> str | None:
-    """Return why a library of the provider in onnxruntime's `capi` folder cannot be loaded, as the loader says it.
+    """Return the loader's reason why a library of the provider cannot be loaded; None if all can be loaded.
 
-    Only those whose names begin with `prefix` are tried. None if all can be loaded. The text begins with the name of
-    the library, which need not be one that the provider names itself: a library it needs may need another.
+    `folder` is onnxruntime's `capi` folder. Only libraries whose names begin with `prefix` are tried. The text begins
+    with the name of the missing library, which may be one that another library needs.
     """
     path = folder / _FILES[provider]
     if not path.is_file():
@@ -69,7 +69,7 @@ def missing_library(provider: str, folder: Path, prefix: str = "") -> str | None
 
 
 def needed_libraries(path: Path) -> tuple[str, ...]:
-    """Names of the libraries that a 64-bit ELF file (Linux's format of shared libraries) is linked against, in order.
+    """Return the names of the libraries that a 64-bit ELF file (Linux's shared libraries) is linked against, in order.
 
     Raises OSError if the file cannot be read, ValueError if it is not such a file.
     """

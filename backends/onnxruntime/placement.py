@@ -1,9 +1,9 @@
-"""Finds which provider of a session runs each node, and which nodes run on the CPU on purpose.
+"""Finds which provider of a session runs each node, which nodes run on the CPU on purpose, and which lack a kernel.
 
 Providers for GPUs leave nodes that compute shapes to the CPU provider although they have kernels for them, because
 their tensors are in host memory (onnxruntime, core/framework/fallback_cpu_capability.cc, GetCpuPreferredNodes: all
-nodes that only touch such tensors, but none with float16 or bfloat16). Such nodes are no fallback. Here a node counts
-as one of them if it produces integers or booleans only.
+nodes that only touch such tensors, but none with float16 or bfloat16). Such nodes are not a fallback. Here a node
+counts as one of them if it produces only integers or booleans.
 """
 
 from collections import Counter
@@ -27,18 +27,18 @@ RECORDED = "session.record_ep_graph_assignment_info"
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Number of each operator by where it runs, after ONNX Runtime's partitioning of the graph."""
+    """Number of each operator by the provider that runs it, after ONNX Runtime has partitioned the graph."""
 
     providers: Mapping[str, int] = field(default_factory=dict)
     """Number of nodes by provider; empty if the library cannot tell (before 1.24)."""
     inside: Mapping[str, int] = field(default_factory=dict)
-    """On the requested provider."""
+    """Operators on the requested provider."""
     partner: Mapping[str, int] = field(default_factory=dict)
-    """On another GPU provider of the session: the CUDA provider, where TensorRT's was requested."""
+    """Operators on another GPU provider of the session: the CUDA provider, if TensorRT's was requested."""
     shapes: Mapping[str, int] = field(default_factory=dict)
-    """On the CPU provider on purpose, as the module says."""
+    """Operators on the CPU provider on purpose, because they compute shapes."""
     fallback: Mapping[str, int] = field(default_factory=dict)
-    """On the CPU provider for any other reason."""
+    """Operators on the CPU provider for any other reason."""
 
     @property
     def outside(self) -> dict[str, int]:
@@ -48,7 +48,7 @@ class Placement:
     def fell_back(self, requested: str) -> str:
         """Return what runs instead of the requested provider, as a noun phrase; "" if nothing does.
 
-        TensorRT's provider does not fall back where the CUDA provider runs a part, but where that runs everything.
+        With TensorRT's provider it is no fallback if the CUDA provider runs some nodes, only if it runs all of them.
         """
         if self.fallback:
             return f"{PROVIDERS['cpu']} for {', '.join(f'{count} {name}' for name, count in self.fallback.items())}"
@@ -58,9 +58,9 @@ class Placement:
 
 
 def read_placement(session: "onnxruntime.InferenceSession", model: Any, requested: str) -> Placement:
-    """Read the placement of a session that was opened with RECORDED set; `model` is the model that it was opened from.
+    """Read the placement of a session that was opened with RECORDED set; `model` is the session's model.
 
-    Every node is inside where the CPU provider was requested: there is no other one to run it.
+    If the CPU provider was requested, every node is inside, since there is no other provider.
     """
     ask = getattr(session, "get_provider_graph_assignment_info", None)  # since onnxruntime 1.24
     if ask is None:
@@ -74,7 +74,8 @@ def read_placement(session: "onnxruntime.InferenceSession", model: Any, requeste
 
 
 def sort_nodes(nodes: "Iterable[tuple[str, str, bool]]", requested: str) -> Placement:
-    """The placement of nodes given as operator, provider, and whether the node produces integers or booleans only."""
+    """Return the placement of nodes, given as operator, provider, and whether the node produces only integers or
+    booleans."""
     groups: dict[str, Counter[str]] = {name: Counter() for name in ("inside", "partner", "shapes", "fallback")}
     providers: Counter[str] = Counter()
     for operator, provider, indices in nodes:
@@ -96,7 +97,7 @@ def _integers(types: "Iterable[int]") -> bool:
 
 
 def profiled_integers(about: Mapping[str, Any]) -> bool:
-    """Return whether a node in a profile produced integers or booleans only; `about` is its event's `args`."""
+    """Return whether a node in a profile produced only integers or booleans; `about` is its event's `args`."""
     produced = [kind for output in about.get("output_type_shape", ()) for kind in output]
     return bool(produced) and all(kind in _INDICES for kind in produced)
 
@@ -116,7 +117,7 @@ WITHOUT_BF16 = frozenset((
 """Operators of ai.onnx that have a CUDA kernel for float16 but none for bfloat16 in opset 22.
 
 Read from onnxruntime-gpu 1.31.1 itself (`onnxruntime_pybind11_state.get_all_opkernel_def()`; the function needs every
-provider's libraries, and ends the process with a segmentation fault where one is missing, so it is not called here).
+provider's libraries, and ends the process with a segmentation fault if one is missing, so it is not called here).
 """
 _NO_KERNEL = (
     # core/framework/session_state.cc
@@ -125,19 +126,19 @@ _NO_KERNEL = (
     re.compile(r"Provider type for (?P<operator>\w+) node with name '[^']*' is not set"),
 )
 _BAD_TYPE = re.compile(r"Type 'tensor\((?P<type>\w+)\)' of input parameter \([^)]*\) of operator \((?P<operator>\w+)\)")
-"""onnx's own schema check. Where the type is the variant's, the operator allows fewer types in its opset; of
-any other type, the graph was exported wrongly: its own sentence says how."""
+"""Error of onnx's schema check. If the type is the variant's, the operator allows fewer types in its opset; for any
+other type, the graph was exported wrongly, and the error itself says how."""
 _TYPES = {"fp16": "float16", "bf16": "bfloat16"}
 """ONNX types of dtypes that an opset may lack; every opset has fp32."""
 _NO_CAPTURE = re.compile(r"cannot use the graph capture feature as requested by the user\s+as (?P<cause>[^\n]*)")
-"""core/session/inference_session.cc"""
+"""Error of core/session/inference_session.cc."""
 
 
 def check_bf16_kernels(path: Path, provider: str, version: str) -> None:
     """Raise Unsupported with the operators of the model at `path` that compute in bf16 without a kernel for it.
 
-    `version` is the installed onnxruntime's. Checks nothing for another provider than CUDA's, for a later version than
-    the list was read from, or for a model without its tensors' types.
+    `version` is the installed onnxruntime's. Nothing is checked for other providers than CUDA's, for versions later
+    than the one the list was read from, or for a model without its tensors' types.
     """
     if provider != PROVIDERS["cuda"] or tuple(int(part) for part in version.split(".")[:2]) > _READ_FROM:
         return
@@ -158,7 +159,7 @@ def check_bf16_kernels(path: Path, provider: str, version: str) -> None:
 
 
 def element_types(model: Any) -> Mapping[str, int]:
-    """Element type (TensorProto.DataType) of each tensor of the model's main graph, by name."""
+    """Return the element type (TensorProto.DataType) of each tensor of the model's main graph, by name."""
     graph = model.graph
     values = (*graph.input, *graph.value_info, *graph.output)
     stored = {tensor.name: tensor.data_type for tensor in graph.initializer}
@@ -166,7 +167,10 @@ def element_types(model: Any) -> Mapping[str, int]:
 
 
 def refusal(error: Exception, provider: str, dtype: str) -> Unsupported | None:
-    """The reason in words if ONNX Runtime refused a model for a kernel that the provider lacks; None otherwise."""
+    """Return why ONNX Runtime refused a model: a kernel that the provider lacks, or a graph that cannot be captured.
+
+    None if the error has another cause.
+    """
     for pattern in _NO_KERNEL:
         match = pattern.search(str(error))
         if match is not None:

@@ -31,12 +31,12 @@ _OWN_KERNELS = ("void onnxruntime::", "onnxruntime::")
 """Prefixes of the names of the CUDA provider's own kernels; its products and convolutions are cuBLAS's and cuDNN's."""
 
 _CUDA_FAILURE = re.compile(r"CUDA failure \d+: [^;\n]*")
-"""core/providers/cuda/cuda_call.cc"""
+"""Error of core/providers/cuda/cuda_call.cc."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A session, and the CUDA stream that it runs on; None on a CPU."""
+    """A session and the CUDA stream that it runs on; the stream is None on a CPU."""
 
     session: "onnxruntime.InferenceSession"
     stream: "torch.cuda.Stream | None"
@@ -44,9 +44,9 @@ class Opened:
 
 @dataclass(slots=True)
 class Session(Engine):
-    """An engine that runs a session.
+    """An engine that runs an ONNX Runtime session.
 
-    `outputs` are name, shape and torch dtype of each output; `bound` counts the bound sets of inputs.
+    `outputs` are name, shape and torch dtype of each output; `bound` counts the sets of inputs bound for capture.
     """
 
     opened: Opened
@@ -59,7 +59,7 @@ class Session(Engine):
     bound: int = 0
     sizes: tuple[DynamicAxis, ...] = ()
     shapes: "Callable[[Sequence[Tensor]], tuple[Shape, ...]] | None" = None
-    """Inputs to the shapes of the outputs, where these differ from call to call."""
+    """Function from the inputs to the shapes of the outputs, if these differ from call to call."""
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         check_layouts(self.layouts, inputs, self.sizes)
@@ -72,7 +72,7 @@ class Session(Engine):
         carried: Mapping[str, str] = NOTHING_CARRIED,
         shared: bool = False,
     ) -> Port:
-        """Return a port, as Engine.port; with carried outputs, two bindings over swapped memory, each captured."""
+        """Return a port, as Engine.port does; with carried outputs, two bindings over swapped memory, each captured."""
         check_layouts(self.layouts, inputs, self.sizes)
         return bound_port(inputs, self._results(inputs), self._bind, outputs, carried, shared)
 
@@ -85,7 +85,7 @@ class Session(Engine):
         return new_results(outputs, tensors[0].device)
 
     def _bind(self, inputs: "Mapping[str, Tensor]", results: "Sequence[Tensor]") -> Call:
-        """A call that reads the inputs, and writes the outputs into `results`."""
+        """Return a call that reads the inputs and writes the outputs into `results`."""
         names = tuple(name for name, _, _ in self.outputs)
         keep = bind_tensors(self.opened.session, self.inputs, tuple(inputs.values()), names, results)
         run = runner(self.opened.session, self.opened.stream)
@@ -103,7 +103,7 @@ class Session(Engine):
         return self.captured
 
     def compilations(self) -> int:
-        """Captured graphs, one for each binding; 0 where nothing is captured."""
+        """Return the number of captured graphs, one for each binding; 0 if nothing is captured."""
         return self.bound
 
     def prove(self) -> Proof:
@@ -112,8 +112,8 @@ class Session(Engine):
     def trace(self, call: Call) -> Trace:
         """Trace a call. On CUDA, torch's profiler records the kernels: CUPTI reports every kernel of the process.
 
-        The session's profile then only says which provider ran each node. Its times are of starting the kernels, since
-        published builds leave ONNX Runtime's own use of CUPTI out (their CUDA provider does not need libcupti).
+        The session's profile is then read only for the provider of each node. Its times are those of launching kernels,
+        since published builds leave out ONNX Runtime's own use of CUPTI (their CUDA provider does not need libcupti).
         """
         if self.opened.stream is None:
             for _ in range(TRACED_CALLS):
@@ -148,12 +148,13 @@ def open_session(
     cache_dir: Path | None = None,
     profile: Path | None = None,
 ) -> Opened:
-    """Open a model with the requested provider. `cache_dir` and `profile` are as in the functions below.
+    """Open a model with the requested provider. `cache_dir` and `profile` are as in `provider_options` and
+    `session_options`.
 
-    Raises Unavailable if a provider was not loaded, with the library that it misses, and Unsupported if a provider has
-    no kernel for an operator. ONNX Runtime itself would print the first and run the model on other providers; that is
-    switched off (`enable_fallback`), and a provider that it dropped with a mere warning is noticed here, before
-    anything is bound: to run a session without a GPU provider on device memory ends the process (onnxruntime#21865).
+    Raises Unavailable if a provider was not loaded, naming the missing library, and Unsupported if a provider has no
+    kernel for an operator. ONNX Runtime itself would print the former error and run the model on other providers; that
+    is switched off (`enable_fallback`). A provider that it dropped with a mere warning is detected here, before
+    anything is bound: running a session without a GPU provider on device memory ends the process (onnxruntime#21865).
     """
     import onnxruntime
 
@@ -194,7 +195,8 @@ def _new_stream() -> "torch.cuda.Stream":
 
 
 def _why_lost(providers: "Sequence[str]") -> str | None:
-    """Return the library that one of the GPU providers misses; None if there is none, or on the CPU provider."""
+    """Return why a GPU provider among these cannot be loaded, which names a library; None if all can, or none is for a
+    GPU."""
     import onnxruntime
 
     folder = Path(onnxruntime.__file__).parent / "capi"
@@ -203,7 +205,7 @@ def _why_lost(providers: "Sequence[str]") -> str | None:
 
 
 def session_options(options: Options, threads: int, profile: Path | None = None) -> "onnxruntime.SessionOptions":
-    """Settings of a session. `profile` is the prefix of the profile's file name; None: no profile."""
+    """Return the settings of a session. `profile` is the prefix of the profile's file name; None: no profile."""
     import onnxruntime
 
     settings = onnxruntime.SessionOptions()
@@ -227,10 +229,10 @@ def session_options(options: Options, threads: int, profile: Path | None = None)
 def provider_options(
     provider: str, options: Options, dtype: str, cache_dir: Path | None, stream: "torch.cuda.Stream | None"
 ) -> dict[str, str]:
-    """Options for one of the session's providers, all as text.
+    """Return the options for one of the session's providers, all as text.
 
-    TF32 is set explicitly: the CUDA provider uses it for fp32 by default since 1.18. `cache_dir` is where TensorRT's
-    provider keeps engines; None: nowhere.
+    TF32 is set explicitly: the CUDA provider uses it for fp32 by default since 1.18. TensorRT's provider keeps engines
+    in `cache_dir`; None: it keeps none.
     """
     own = {} if stream is None else {"user_compute_stream": str(stream.cuda_stream)}
     if provider == PROVIDERS["cuda"]:
@@ -250,7 +252,7 @@ def provider_options(
 
 
 def outputs_of(session: "onnxruntime.InferenceSession") -> "tuple[tuple[str, tuple[int, ...], Any], ...]":
-    """Name, shape and dtype of each output."""
+    """Return name, shape and torch dtype of each output."""
     return tuple((value.name, tuple(value.shape), _torch_type(value.type)) for value in session.get_outputs())
 
 
@@ -262,7 +264,8 @@ def _torch_type(name: str) -> Any:
 
 
 def load_errors() -> tuple[type[Exception], ...]:
-    """Exceptions that ONNX Runtime raises for a model it cannot open; they have no common base but Exception."""
+    """Return the exceptions that ONNX Runtime raises for a model that it cannot open; their only common base is
+    Exception."""
     from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
     names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NoSuchFile", "NotImplemented")
@@ -273,7 +276,7 @@ def read_profile(path: Path, provider: str) -> Trace:
     """Read node times and providers from the last TRACED_CALLS calls of a profile, and delete the file.
 
     Earlier calls are warm-up. `provider` is the requested one: its nodes are inside, all others outside. Only for the
-    CPU provider: for a GPU's, a node's time is that of starting its kernels, and a captured graph has no nodes.
+    CPU provider: for a GPU's, a node's time is that of launching its kernels, and a captured graph has no nodes.
     """
     events = _read(path)
     runs = [event for event in events if event.get("name") == "model_run"][-TRACED_CALLS:]
@@ -296,7 +299,7 @@ def read_profile(path: Path, provider: str) -> Trace:
 def read_providers(path: Path, provider: str) -> Placement:
     """Read from all calls of a profile which provider ran each node, and delete the file.
 
-    The calls before a graph is captured are among them; a replay has no nodes.
+    This includes the calls before a graph is captured, since a replay has no nodes.
     """
     return _placement(_nodes(_read(path)), provider)
 
@@ -312,7 +315,7 @@ def _nodes(events: "Sequence[Mapping[str, Any]]") -> "list[Mapping[str, Any]]":
 
 
 def _placement(nodes: "Sequence[Mapping[str, Any]]", provider: str) -> Placement:
-    """Each node once, however often it ran."""
+    """Return the placement of these nodes; each counts once, however often it ran."""
     once = {_name(event): event["args"] for event in nodes}.values()
     kinds = ((about["op_name"], about["provider"], profiled_integers(about)) for about in once)
     return sort_nodes(kinds, provider)

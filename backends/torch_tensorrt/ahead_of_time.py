@@ -6,8 +6,8 @@ the machines it was written on have no TensorRT libraries, so tests use a fake o
 
 For a range of sizes the module is exported with both ends (`torch.export.Dim`) and compiled for inputs with a profile
 (`torch_tensorrt.Input` with min_shape, opt_shape and max_shape), as torch_tensorrt documents
-(docsrc/user_guide/compilation/dynamic_shapes.rst, 2.13.0). An operator whose converter does not say that it takes such
-sizes counts as one that TensorRT lacks (dynamo/conversion/_ConverterRegistry.py, 470 in 2.13.0).
+(docsrc/user_guide/compilation/dynamic_shapes.rst, 2.13.0). An operator whose converter does not state that it accepts
+such sizes counts as one that TensorRT lacks (dynamo/conversion/_ConverterRegistry.py, 470 in 2.13.0).
 """
 
 from collections.abc import Callable, Mapping
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 def _write(request: WriteRequest) -> Written:
-    """Write the saved program, and the raw engine, which trtexec and C++ load, if the program is a single engine."""
+    """Write the saved program, and the raw engine for trtexec and C++ if the program is a single engine."""
     made = save_program(request.module, request.inputs, request.options, request.context)
     shutil.copyfile(made.path, request.folder / f"{request.name}.ep")
     engine = made.path.with_suffix(ENGINE_ENDING)
@@ -83,9 +83,9 @@ def _write(request: WriteRequest) -> Written:
 
 
 def _check(path: Path, _files: Mapping[str, int]) -> None:
-    """Check the program and its external operators; nothing may be pickled.
+    """Check the program and its external operators. Raises BadArtifact if anything is pickled.
 
-    The program may hold engines, as objects of torch_tensorrt's C++ class, and call the operators whose graphs are
+    The program may contain engines, as objects of torch_tensorrt's C++ class, and call the operators whose graphs are
     beside it; these graphs may call ATen operators only.
     """
     operators = operator_files(path)
@@ -119,7 +119,7 @@ FORMAT = ArtifactFormat(
 
 @dataclass(frozen=True, slots=True)
 class _Loaded(Engine):
-    """A program loaded from disk."""
+    """An engine that runs a program loaded from disk."""
 
     run: Callable[..., Outputs]
     layouts: Mapping[str, str]
@@ -136,7 +136,10 @@ class _Loaded(Engine):
         return self.proof
 
     def copies_inputs(self) -> bool:
-        """The runtime copies each input into its own buffer (core/runtime/execute_engine.cpp, 2.11 to 2.13)."""
+        """Return whether CUDA graphs are used: the runtime then copies each input into a buffer of its own.
+
+        Source: core/runtime/execute_engine.cpp, 2.11 to 2.13.
+        """
         return self.cudagraphs
 
     def trace(self, call: Call) -> Trace:

@@ -1,9 +1,10 @@
 """External operators: submodules that PyTorch runs between TensorRT's engines, each as one custom operator.
 
 `external=blocks.3.attention` replaces that submodule by a call of one operator, `bakeoff::external_NAME_HASH`, which
-takes the submodule's tensors and weights and runs its exported graph. TensorRT has no converter for it, so its
-partitioner leaves the call to PyTorch. The operator holds no weights: they stay parameters of the program. A saved
-program names its operators, so their graphs are saved beside it, and are registered before it is loaded.
+takes the submodule's tensors and weights and runs its exported graph. TensorRT has no converter for it, so
+torch_tensorrt's partitioner leaves the call to PyTorch. The operator contains no weights: they remain parameters of the
+program. A saved program refers to its operators by name, so their graphs are saved beside it, and are registered before
+it is loaded.
 """
 
 import copy
@@ -32,24 +33,25 @@ class ExternalOperator:
     """A submodule as an operator: it takes the tensors of a call, then the weights, and returns a list of tensors."""
 
     path: str
-    """Path of the submodule; empty for an operator that was loaded from a file."""
+    """Path of the submodule; "" for an operator that was loaded from a file."""
     name: str
     program: "torch.export.ExportedProgram"
 
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """A nested value with its tensors taken out: None, numbers and other leaves stay as they are."""
+    """A nested value with its tensors taken out; None, numbers and other leaves stay in it."""
 
     spec: Any
     leaves: tuple[Any, ...]
-    """None in place of each tensor."""
+    """Leaves of the nested value, with None in place of each tensor."""
     tensors: "tuple[Tensor, ...]"
     is_tensor: tuple[bool, ...]
 
     @property
     def form(self) -> object:
-        """Equal for two values of the same structure, constants, shapes, strides and dtypes."""
+        """Structure, constants, shapes, strides and dtypes; equal for two values that differ only in their tensors'
+        elements."""
         return (
             str(self.spec),
             str(self.leaves),
@@ -57,7 +59,7 @@ class _Values:
         )
 
     def filled(self, tensors: "Sequence[Tensor]") -> Any:
-        """Return the nested value with other tensors."""
+        """Return the nested value with these tensors in place of its own."""
         return _fill(self.spec, self.leaves, self.is_tensor, tensors)
 
 
@@ -66,8 +68,9 @@ def externalise(
 ) -> "tuple[nn.Module, tuple[ExternalOperator, ...]]":
     """Return a copy of the module that calls one registered operator for each submodule of `paths`, joined by `+`.
 
-    Weights are shared with the module, which is not changed. Raises Unsupported, naming the submodule, if there is no
-    such one, if it is not called or differently from call to call, cannot be exported, or changes its arguments.
+    The copy shares its weights with the module, which is not changed. Raises Unsupported, naming the submodule, if
+    there is no such submodule, or if it is never called, is called in different forms, cannot be exported, or changes
+    its arguments.
     """
     wanted = [path for path in paths.split("+") if path]
     if not wanted:
@@ -87,17 +90,17 @@ def externalise(
 
 
 def asked(operators: Sequence[ExternalOperator]) -> dict[str, frozenset[str]]:
-    """Return the option that asked for each operator, with its qualified name."""
+    """Return the option that requested each operator, with the operator's qualified name."""
     return {f"external={operator.path}": frozenset({qualified_name(operator.name)}) for operator in operators}
 
 
 def qualified_name(name: str) -> str:
-    """An operator's name in graphs and in torch_tensorrt's logs."""
+    """Return an operator's name in graphs and in torch_tensorrt's logs."""
     return f"torch.ops.{NAMESPACE}.{name}.default"
 
 
 def register(operator: ExternalOperator) -> None:
-    """Register the operator in this process, with a fake for tracing; nothing happens if it is registered already."""
+    """Register the operator in this process, with a fake for tracing, unless it is registered already."""
     import torch
 
     if hasattr(getattr(torch.ops, NAMESPACE), operator.name):
@@ -128,7 +131,7 @@ def save_operators(operators: Sequence[ExternalOperator], program: Path) -> None
 
 
 def operator_files(program: Path) -> dict[str, Path]:
-    """Operators that were saved beside a program, by name."""
+    """Return the files of the operators that were saved beside a program, by operator name."""
     files = sorted(program.parent.glob(f"{program.stem}.external_*{_ENDING}"))
     return {file.name.removeprefix(f"{program.stem}.").removesuffix(_ENDING): file for file in files}
 
@@ -136,7 +139,8 @@ def operator_files(program: Path) -> dict[str, Path]:
 def register_files(program: Path) -> None:
     """Register the operators that were saved beside a program; call it before the program is loaded.
 
-    Raises ValueError for a file whose graph is not that of its name: other programs of this process may use the name.
+    Raises ValueError for a file whose graph does not match the hash in its name: other programs of this process may use
+    the name.
     """
     import torch
 
@@ -148,10 +152,10 @@ def register_files(program: Path) -> None:
 
 
 def strip_guards(module: "fx.GraphModule") -> "fx.GraphModule":
-    """Remove the guards that torch adds when it loads a program.
+    """Remove the guards that torch adds when it loads a program, in place, and return the module.
 
-    They compare shapes and dtypes of all inputs in Python at each call, 3 us an input, which no other engine is charged
-    for; callers check the layouts once, when they bind.
+    The guards compare shapes and dtypes of all inputs in Python at each call, 3 us an input, a cost that no other
+    engine has; callers check the layouts once, when they bind.
     """
     for node in module.graph.find_nodes(op="call_module", target="_guards_fn"):
         module.graph.erase_node(node)
@@ -174,7 +178,10 @@ def _check_paths(module: "nn.Module", wanted: Sequence[str]) -> None:
 def _record_calls(
     module: "nn.Module", inputs: "Mapping[str, Tensor]", wanted: Sequence[str]
 ) -> dict[str, list[tuple[_Values, _Values]]]:
-    """Arguments and outputs of every call of the submodules, as fake tensors: nothing is computed."""
+    """Return arguments and outputs of every call of the submodules, as fake tensors: nothing is computed.
+
+    Raises Unsupported if the module cannot run with fake tensors.
+    """
     import torch
 
     calls: dict[str, list[tuple[_Values, _Values]]] = {path: [] for path in wanted}
@@ -202,7 +209,10 @@ def _record_calls(
 
 
 def _one_form(path: str, calls: list[tuple[_Values, _Values]]) -> tuple[_Values, _Values]:
-    """The only form in which a submodule is called."""
+    """Return the arguments and outputs of a submodule's calls, which must all have the same form.
+
+    Raises Unsupported if it is never called, if its calls differ, or if they cannot be those of an operator.
+    """
     if not calls:
         raise Unsupported(f"external={path}: its forward is never called; name a submodule that is called")
     arguments, outputs = calls[0]
@@ -224,7 +234,7 @@ def _one_form(path: str, calls: list[tuple[_Values, _Values]]) -> tuple[_Values,
 
 
 def _constants() -> tuple[type, ...]:
-    """Types of arguments and outputs beside tensors that an operator keeps as constants."""
+    """Return the types of arguments and outputs, besides tensors, that an operator keeps as constants."""
     import torch
 
     return (type(None), bool, int, float, str, torch.dtype, torch.device)
@@ -254,7 +264,10 @@ def _weights(body: "nn.Module") -> "Iterator[tuple[str, Tensor]]":
 
 
 def _export(path: str, body: "nn.Module", arguments: _Values) -> "torch.export.ExportedProgram":
-    """Return the submodule as a program without weights: they are inputs, after the tensors of the call."""
+    """Export the submodule as a program without weights, which become inputs after the tensors of the call.
+
+    Raises Unsupported if it cannot be exported, or changes its arguments or buffers in place.
+    """
     import torch
     from torch import nn
 
@@ -291,7 +304,10 @@ def _name(path: str, program: "torch.export.ExportedProgram") -> str:
 
 
 def _without_aliases(tensors: "Sequence[Tensor]", outputs: "Sequence[Tensor]") -> "list[Tensor]":
-    """The outputs, those that share memory with an input or another output copied: an operator may not return such."""
+    """Return the outputs, with copies of those that share memory with an input or another output.
+
+    A custom operator must not return such outputs.
+    """
     seen = {tensor.untyped_storage().data_ptr() for tensor in tensors}
     found = []
     for output in outputs:
@@ -302,7 +318,7 @@ def _without_aliases(tensors: "Sequence[Tensor]", outputs: "Sequence[Tensor]") -
 
 
 def _wrap(body: "nn.Module", name: str, outputs: _Values) -> "nn.Module":
-    """A module that calls the operator in place of the submodule, whose weights it holds."""
+    """Return a module that calls the operator in place of the submodule, and contains the submodule's weights."""
     import torch
     from torch import Tensor, nn
     from torch.utils import _pytree as pytree
@@ -324,7 +340,7 @@ def _wrap(body: "nn.Module", name: str, outputs: _Values) -> "nn.Module":
 
 
 def _replaced(module: "nn.Module", path: str, new: "nn.Module") -> "nn.Module":
-    """A shallow copy of the module with another submodule at `path`."""
+    """Return a shallow copy of the module with the submodule `new` at `path`."""
     head, _, rest = path.partition(".")
     changed = copy.copy(module)
     changed._modules = dict(module._modules)

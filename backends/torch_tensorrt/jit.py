@@ -1,10 +1,10 @@
 """TensorRT inside torch.compile: dynamo captures one graph, torch_tensorrt converts the operators TensorRT supports.
 
-Weights are frozen into the engines, as one deploys them. Without `freezing` torch.compile passes parameters as inputs,
-which TensorRT can neither fold nor rearrange (pytorch/TensorRT#3216), and with `cudagraphs` its runtime copies every
-input, so all weights, at each call (core/runtime/execute_engine.cpp, 2.11 to 2.13). A failed build is always an error
-here, while torch_tensorrt's default is to continue with PyTorch's graph and a warning. Never run on a real engine yet:
-the machines it was written on have no TensorRT libraries, so tests use a fake of torch_tensorrt.
+Weights are frozen into the engines, as in deployment. Without `freezing` torch.compile passes parameters as inputs,
+which TensorRT can neither fold nor rearrange (pytorch/TensorRT#3216); with `cudagraphs` its runtime then copies all
+weights at each call, since it copies every input (core/runtime/execute_engine.cpp, 2.11 to 2.13). A failed build is
+always an error here, while torch_tensorrt by default continues with PyTorch's graph and a warning. Never run on a real
+engine yet: the machines it was written on have no TensorRT libraries, so tests use a fake of torch_tensorrt.
 
 For a range of sizes the example inputs are marked with both ends (`torch._dynamo.mark_dynamic`), as torch_tensorrt
 documents (docsrc/user_guide/compilation/dynamic_shapes.rst, 2.13.0): an engine's profile is the range of the graph's
@@ -62,18 +62,18 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Options:
     optimization_level: int = 3
-    """0 to 5: how long TensorRT's builder searches for fast kernels."""
+    """How long TensorRT's builder searches for fast kernels, from 0 to 5."""
     min_block_size: int = 1
-    """Fewest operators of an engine; with torch_tensorrt's default of 5, PyTorch runs smaller groups."""
+    """Smallest number of operators in an engine; PyTorch runs smaller groups. torch_tensorrt's own default is 5."""
     cudagraphs: bool = False
     freezing: bool = True
-    """Weights are constants of the engines; if False, they are inputs."""
+    """Whether weights are constants of the engines; if not, they are inputs."""
     outside: str = ""
     """Operators that PyTorch runs, joined by `+`: `aten.cumsum` with all overloads, `aten.mean.dim` a single one."""
     external: str = ""
     """Submodules that PyTorch runs, each as one custom operator, joined by `+`: `blocks.3.attention`."""
     engine_cache: bool = False
-    """Cache built engines; this makes them refittable, since others cannot be cached."""
+    """Cache built engines, which are then refittable: torch_tensorrt cannot cache others."""
 
 
 def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
@@ -87,7 +87,7 @@ class _Compiler:
     backend: Any
     settings: Mapping[str, Any]
     outside: Mapping[str, Collection[str]]
-    """Options that name operators for PyTorch to run, with their qualified names."""
+    """Options that name operators for PyTorch to run, each with the operators' qualified names."""
     partition_log: PartitionLog = field(default_factory=PartitionLog)
     log: CompileLog = field(default_factory=CompileLog)
     graph_operators: Counter[str] = field(default_factory=Counter)

@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 
 ENGINE_ENDING = ".engine"
 _PICKLE_PROTOCOL = 4
-"""An engine of 4 GiB and more does not fit in torch's default, protocol 2 (pytorch#142004)."""
+"""Pickle protocol of saved programs: an engine of 4 GiB or more does not fit in torch's default, 2 (pytorch#142004)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     optimization_level: int = 3
-    """0 to 5: how long TensorRT's builder searches for fast kernels."""
+    """How long TensorRT's builder searches for fast kernels, from 0 to 5."""
     min_block_size: int = 1
-    """Fewest operators of an engine; with torch_tensorrt's default of 5, PyTorch runs smaller groups."""
+    """Smallest number of operators in an engine; PyTorch runs smaller groups. torch_tensorrt's own default is 5."""
     cudagraphs: bool = False
     require_full_compilation: bool = True
     """Fail the build if TensorRT lacks an operator that `outside` and `external` do not name; if False, PyTorch runs
@@ -63,22 +63,22 @@ class Options:
     version_compatible: bool = False
     """Engines also run with newer versions of TensorRT, but use only the operators of its lean runtime."""
     engine_cache: bool = False
-    """Cache built engines; this makes them refittable, since others cannot be cached."""
+    """Cache built engines, which are then refittable: torch_tensorrt cannot cache others."""
     weight_streaming: bool = False
-    """Weights stay in host memory and are streamed to the device, within the budget that TensorRT chooses."""
+    """Keep weights in host memory and stream them to the device, within the budget that TensorRT chooses."""
     preallocated_outputs: bool = False
     """While a call runs, allocate new memory for the outputs of the next call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """An exported program, and how torch_tensorrt is to compile it."""
+    """An exported program, and how torch_tensorrt must compile it."""
 
     program: "torch.export.ExportedProgram"
     sizes: tuple[DynamicAxis, ...]
     external: tuple[ExternalOperator, ...]
     asked: Mapping[str, frozenset[str]]
-    """Options that name operators for PyTorch to run, with their qualified names."""
+    """Options that name operators for PyTorch to run, each with the operators' qualified names."""
     settings: Mapping[str, Any]
     whole: bool
     """Whether every other operator must be in an engine."""
@@ -92,7 +92,7 @@ class SavedProgram:
     path: Path
     module: "fx.GraphModule"
     log: PartitionLog
-    """Empty for a program that was in the cache."""
+    """Log of the partitioning; empty for a program that was in the cache."""
     cached: bool
     graph: str
     operators: "Counter[str]"
@@ -102,7 +102,7 @@ class SavedProgram:
 def lower(
     library: Any, module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext
 ) -> Lowered:
-    """Export the module and choose the settings; nothing is compiled. Raises Unsupported for options and weights."""
+    """Export the module and choose the settings, without compiling. Raises Unsupported for options and weights."""
     check_not_quantised(module, "torch_tensorrt", QUANTISED_ADVICE)
     outside = executed_operators(options.outside)
     module, external = externalise(module, inputs, options.external)
@@ -129,7 +129,7 @@ def lower(
 def _export(
     module: "nn.Module", inputs: "Mapping[str, Tensor]", sizes: Sequence[DynamicAxis]
 ) -> "torch.export.ExportedProgram":
-    """Export the module; with sizes, so that a second trace gives its symbols the same names.
+    """Export the module; with sizes, export it twice, so that a later trace gives its symbols the same names.
 
     When a compiled graph is traced to be saved, an engine gives outputs whose shapes are expressions in the symbols of
     the first graph (dynamo/runtime/meta_ops/register_meta_ops.py, 138 in 2.13.0: create_symintnode). torch derives the
@@ -144,10 +144,10 @@ def _export(
 def save_program(
     module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext
 ) -> SavedProgram:
-    """Load the module's program from the cache; compile and save it first if it is not there.
+    """Load the module's program from the cache; compile and save it first if it is missing.
 
-    Raises Unavailable if torch_tensorrt does not load, Unsupported for operators, settings or weights it cannot take,
-    and for an unknown operator or submodule in the options.
+    Raises Unavailable if torch_tensorrt does not load, and Unsupported for operators, settings or weights that it
+    cannot use and for an unknown operator or submodule in the options.
     """
     import torch
 
@@ -184,10 +184,11 @@ def load_program(library: Any, path: Path) -> "fx.GraphModule":
 
 
 def _compile(library: Any, lowered: Lowered, inputs: "Mapping[str, Tensor]", path: Path, target: Path) -> PartitionLog:
-    """Save the compiled program at `target`; return the log.
+    """Compile the program, save it at `target`, and return the log.
 
-    Beside `path` are its external operators, and the raw engine if that is the whole program. Raises Unsupported with
-    the names of operators that TensorRT lacks and the options do not name, if `require_full_compilation` is set.
+    Its external operators are saved beside `path`, and so is the raw engine if the program is a single engine. Raises
+    Unsupported with the names of operators that TensorRT lacks and the options do not name, if
+    `require_full_compilation` is set.
     """
     given = _profiles(library, inputs, lowered.sizes)
     report = target.with_name("partitions.txt")
@@ -216,10 +217,12 @@ def _compile(library: Any, lowered: Lowered, inputs: "Mapping[str, Tensor]", pat
 
 
 def _profiles(library: Any, inputs: "Mapping[str, Tensor]", sizes: Sequence[DynamicAxis]) -> tuple[Any, ...]:
-    """The inputs in order as `compile` takes them: tensors, and torch_tensorrt's specification of one with a range.
+    """Return the inputs in order as `compile` expects them: tensors, or torch_tensorrt's specification for a range of
+    sizes.
 
-    An engine is tuned for the shapes of `inputs`, which `opt_shape` is in TensorRT's words. The exported graph has all
-    three too, and torch_tensorrt reads them there (dynamo/_compiler.py, 1103 in 2.13.0: construct_submodule_inputs).
+    An engine is tuned for the shapes of `inputs`, which TensorRT calls `opt_shape`. The exported graph contains all
+    three shapes too, and torch_tensorrt reads them there (dynamo/_compiler.py, 1103 in 2.13.0:
+    construct_submodule_inputs).
     """
 
     def shape(name: str, tensor: "Tensor", end: str) -> tuple[int, ...]:
@@ -252,7 +255,7 @@ def _save(
 ) -> None:
     """Save a compiled graph by tracing it again, as torch_tensorrt.save does by default, with two differences.
 
-    Example inputs, which include all caches, are not pickled into the file. And engines stay objects of the C++
+    Example inputs, which include all caches, are not pickled into the file. And engines remain objects of the C++
     runtime, which torch's C++ code can read. torch_tensorrt 2.13 and 2.14 convert them to Python objects before saving
     (torch_tensorrt/_compile.py, _normalize_engine_constants_to_python); their pickles run code when the file is opened,
     and the artifact's check rejects them. 2.14 also states which buffers a program changes; components change none.
@@ -270,7 +273,11 @@ def _save(
 
 
 def check_named(lowered: Lowered, unconverted: Mapping[str, int]) -> None:
-    """Compare what PyTorch would run, by a dry run, with what the options name, before an engine is built."""
+    """Check that PyTorch would run exactly the operators that the options name, before an engine is built.
+
+    `unconverted` are the operators that PyTorch would run by a dry run. Raises Unsupported if an option has no effect,
+    or if PyTorch would run other operators although the whole program must be in engines.
+    """
     check_outside(lowered.asked, unconverted)
     expected = {name for names in lowered.asked.values() for name in names}
     other = sorted(name for name in unconverted if qualified(name) not in expected)
@@ -282,7 +289,7 @@ def check_named(lowered: Lowered, unconverted: Mapping[str, int]) -> None:
 
 
 def dry_run(library: Any, lowered: Lowered, given: tuple[Any, ...], report: Path) -> PartitionLog:
-    """Return the partitions that a compilation would have; builds nothing. torch_tensorrt writes them to `report`."""
+    """Return the partitions that a compilation would have, without building; torch_tensorrt writes them to `report`."""
     report.unlink(missing_ok=True)  # torch_tensorrt does not overwrite it
     chosen = {**lowered.settings, "require_full_compilation": False, "dryrun": str(report)}
     with contextlib.redirect_stdout(sys.stderr):
@@ -291,7 +298,8 @@ def dry_run(library: Any, lowered: Lowered, given: tuple[Any, ...], report: Path
 
 
 def file_digest(path: Path) -> str:
-    """Hash of a saved program: equal if it came from the cache; two builds of the same graph may differ."""
+    """Return a hash of a saved program. It is equal if the program came from the cache; two builds of a graph may
+    differ."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
@@ -299,7 +307,7 @@ def file_digest(path: Path) -> str:
 def configure(module: "fx.GraphModule", options: Options) -> None:
     """Set a loaded program's runtime options; call it before the program's first call.
 
-    Whether the caller owns the outputs is not saved with an engine. Unless it is set, an engine with preallocated
+    An engine does not store whether the caller owns the outputs. Unless that is set, an engine with preallocated
     outputs returns the same memory at each call (torch_tensorrt/dynamo/runtime/_TRTEngine.py, 2.11 to 2.14).
     """
     for engine in _engines(module):
@@ -311,7 +319,7 @@ def configure(module: "fx.GraphModule", options: Options) -> None:
 
 
 def _engines(module: "fx.GraphModule") -> Iterator[Any]:
-    """The engines of a loaded program; torch_tensorrt's own context managers only find those of an unsaved one."""
+    """Yield the engines of a loaded program; torch_tensorrt's own context managers find only those of unsaved ones."""
     for node in module.graph.nodes:
         if node.op == "get_attr":
             value = operator.attrgetter(str(node.target))(module)

@@ -1,4 +1,4 @@
-"""The proof of a compiled module: its engines, what torch_tensorrt logged of its partitions, and what PyTorch runs."""
+"""The proof of a compiled module: its engines, torch_tensorrt's log of partitions, and operators that PyTorch runs."""
 
 import contextlib
 import hashlib
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from torch import fx
 
 _ENGINE_OPERATOR = "tensorrt::execute_engine"
-"""The operator that runs an engine, with torch_tensorrt's C++ runtime and with its Python one (2.11 to 2.14)."""
+"""The operator that runs an engine, in torch_tensorrt's C++ runtime and in its Python one (2.11 to 2.14)."""
 _OWN_KERNELS = ("__myl", "_gemm_mha", "trt", "void nvinfer1", "void cask", "void genericReformat")
-"""Prefixes of kernels that only TensorRT has. Most of its kernels are named as those of cuBLAS and CUTLASS are
-(`sm90_xmma_gemm_…`, `cutlass_…`), so they are told by the operator that launched them."""
+"""Prefixes of kernel names that only TensorRT uses. Most of its kernels have names like those of cuBLAS and CUTLASS
+(`sm90_xmma_gemm_…`, `cutlass_…`), so they are recognised by the operator that launched them."""
 _PYTHON_OPERATORS = {
     "truediv": "div",
     "floordiv": "floor_divide",
@@ -32,7 +32,7 @@ _PYTHON_OPERATORS = {
     "imul": "mul",
     "itruediv": "div",
 }
-"""ATen's names of Python's operators, where they differ."""
+"""ATen's names of Python's operators, if they differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +79,13 @@ _BUILDER = "torch_tensorrt [TensorRT Conversion Context]"
 
 
 class BuilderError(Exception):
-    """TensorRT could not build an engine; the text begins with the first error that its builder logged."""
+    """TensorRT could not build an engine; the message begins with the first error that its builder logged."""
 
 
 def read_converted(module: "fx.GraphModule") -> Converted:
     """Find the engines and all other operators of a compiled module, or of one that was loaded from a file.
 
-    In a compiled module an engine is a submodule `_run_on_acc_N`; in a loaded one, a call of
-    `tensorrt.execute_engine`.
+    In a compiled module an engine is a submodule `_run_on_acc_N`; in a loaded one, a call of `tensorrt.execute_engine`.
     """
     from torch import fx
 
@@ -116,9 +115,9 @@ def prove(
 ) -> Proof:
     """Return the proof of a compiled module: its engines, and the operators inside and outside of them, by name.
 
-    `compiled` are the operators of the graph that was compiled; those that PyTorch runs are subtracted. All have ATen's
-    names (`aten_name`). An operator that torch_tensorrt replaces before it converts, as `aten.linear` by `aten.addmm`,
-    is counted inside under its first name and outside under its last.
+    `compiled` are the operators of the graph that was compiled, from which those that PyTorch runs are subtracted. All
+    have ATen's names (`aten_name`). An operator that torch_tensorrt replaces before it converts, such as `aten.linear`
+    by `aten.addmm`, is counted inside under its first name and outside under its last.
     """
     outside = Counter(converted.outside) | _aten_names(log.unconverted)
     counted = log.operators
@@ -142,10 +141,11 @@ def prove(
 
 
 def aten_name(name: str) -> str:
-    """ATen's name of an operator, without its overload.
+    """Return ATen's name of an operator, without its overload.
 
     Dynamo's graphs have `conv2d` and `iadd`, graphs of ATen `aten.add.Tensor`, torch_tensorrt's log
-    `torch.ops.aten.add.Tensor`: these are `aten.conv2d`, `aten.add` and `aten.add`. Other namespaces are kept.
+    `torch.ops.aten.add.Tensor`: the results are `aten.conv2d`, `aten.add`, `aten.add` and `aten.add`. Other namespaces
+    are kept.
     """
     namespace, dot, rest = name.removeprefix("torch.ops.").replace("::", ".").partition(".")
     if dot:
@@ -162,13 +162,13 @@ def _aten_names(counted: Mapping[str, int]) -> Counter[str]:
 
 
 def trace_engines(call: Callable[[], Any]) -> Trace:
-    """Trace device kernels; every kernel that an engine launches is TensorRT's."""
+    """Trace device kernels; every kernel that an engine launches counts as TensorRT's."""
     return trace_operators(call, _OWN_KERNELS, own_regions=(_ENGINE_OPERATOR,))
 
 
 @contextlib.contextmanager
 def capture_partition_log() -> Iterator[PartitionLog]:
-    """Collect what torch_tensorrt logs about its partitions; it logs them at level DEBUG (_DryRunTracker.py)."""
+    """Collect torch_tensorrt's log messages about its partitions, which have level DEBUG (_DryRunTracker.py)."""
     captured = PartitionLog()
 
     class Handler(logging.Handler):
@@ -190,12 +190,12 @@ def capture_partition_log() -> Iterator[PartitionLog]:
 
 @contextlib.contextmanager
 def builder_errors() -> Iterator[None]:
-    """Replace an exception by a BuilderError, where TensorRT logged errors meanwhile; others are passed on.
+    """Replace an exception by a BuilderError if TensorRT logged errors within the block; other exceptions are passed
+    on.
 
-    A build that fails returns None, and torch_tensorrt answers that with a bare `assert cuda_engine`
-    (dynamo/conversion/_TRTInterpreter.py, 2.11 to 2.14); the cause is in the builder's log alone
-    (torch_tensorrt/logging.py, _TRTLogger). The first error is the cause; those after it tell what else went wrong
-    because of it.
+    A build that fails returns None, and torch_tensorrt then raises a bare `assert cuda_engine`
+    (dynamo/conversion/_TRTInterpreter.py, 2.11 to 2.14); the cause is only in the builder's log
+    (torch_tensorrt/logging.py, _TRTLogger). The first error is the cause; later ones are its consequences.
     """
     logged: list[str] = []
 

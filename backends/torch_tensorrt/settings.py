@@ -1,13 +1,13 @@
-"""What torch_tensorrt needs of a host, and its settings for both backends; they depend on its version.
+"""Settings of torch_tensorrt for both of its backends, by its version, and what it needs of a host.
 
 2.11 and 2.12 have `use_explicit_typing` and `enabled_precisions`; 2.13 has neither and ignores both. The module is cast
 to the variant's dtype before the build, and TensorRT keeps its dtypes (strong typing).
 
 The `outside` option names operators that PyTorch runs although TensorRT could. torch_tensorrt calls them
-`torch_executed_ops` and takes operators or their qualified names with the overload
-(`torch.ops.aten.cumsum.default`); any other name has no effect there and raises nothing
-(dynamo/partitioning/_adjacency_partitioner.py, OpSupportTester; conversion/_ConverterRegistry.py; 2.11 to 2.14). They
-are names of the lowered graph, in which torch_tensorrt has decomposed some operators already.
+`torch_executed_ops` and accepts operators or their qualified names with the overload (`torch.ops.aten.cumsum.default`);
+any other name has no effect there and raises nothing (dynamo/partitioning/_adjacency_partitioner.py, OpSupportTester;
+conversion/_ConverterRegistry.py; 2.11 to 2.14). They are names of the lowered graph, in which torch_tensorrt has
+already decomposed some operators.
 
 `import torch_tensorrt` needs a GPU and TensorRT's libraries. Without them it prints to stdout and raises a plain
 Exception (torch_tensorrt/__init__.py), so only workers import it.
@@ -62,9 +62,9 @@ def settings(wanted: Mapping[str, Any], known: Collection[str], context: BuildCo
 
 
 def check_symbols() -> None:
-    """Raise Unsupported for a version whose torch.compile backend cannot take a range of sizes here.
+    """Raise Unsupported for a version whose torch.compile backend cannot accept a range of sizes here.
 
-    2.11 asks a size for the name of its parameter, which one of an input of `forward(*tensors)` does not have, and
+    2.11 asks a size for the name of its parameter, which a size of an input of `forward(*tensors)` does not have, and
     raises an AttributeError (dynamo/lowering/passes/remove_sym_nodes.py, 58); 2.12 and later do not.
     """
     found = version("torch_tensorrt")
@@ -75,7 +75,7 @@ def check_symbols() -> None:
 
 
 def cache_settings(cache_dir: Path) -> dict[str, Any]:
-    """Settings of torch_tensorrt's engine cache, which stores only refittable engines.
+    """Return the settings of torch_tensorrt's engine cache, which stores only refittable engines.
 
     Its keys cover operators and shapes, but not the arguments of operators (dynamo/_engine_cache.py,
     canonicalize_graph), so different variants must not share a cache.
@@ -89,7 +89,7 @@ def cache_settings(cache_dir: Path) -> dict[str, Any]:
 
 
 def one_size_only(cudagraphs: bool, external: str) -> str | None:
-    """Return why engines with these options take one size alone; None: they take a range.
+    """Return why engines with these options accept only one size; None if they accept a range.
 
     The runtime captures a CUDA graph again whenever a shape changes (core/runtime/TRTEngine.h, set_runtime_states; 54
     in 2.11.0, 74 in 2.13.0). An external operator is a graph that was exported with one size.
@@ -109,7 +109,7 @@ def unsupported_settings(level: int, min_block_size: int) -> str | None:
 
 
 def executed_operators(outside: str) -> dict[str, frozenset[str]]:
-    """Each operator named in `outside`, as the option `outside=NAME`, with the qualified names of its overloads.
+    """Return each operator named in `outside`, as the option `outside=NAME`, with the qualified names of its overloads.
 
     Names are joined by `+`; `aten.cumsum` names all overloads, `aten.mean.dim` a single one. Raises Unsupported for a
     name that torch does not have.
@@ -136,7 +136,8 @@ def _overloads(name: str) -> frozenset[str]:
 def check_outside(asked: Mapping[str, Collection[str]], unconverted: Collection[str]) -> None:
     """Raise Unsupported for an option that has no effect: no operator it names is among those that PyTorch runs.
 
-    `asked` maps an option as it is typed to the qualified names of operators.
+    `asked` maps an option as typed to the qualified names of operators; `unconverted` are the operators that PyTorch
+    runs.
     """
     running = {qualified(name) for name in unconverted}
     for option, names in asked.items():
@@ -149,12 +150,12 @@ def check_outside(asked: Mapping[str, Collection[str]], unconverted: Collection[
 
 
 def qualified(name: str) -> str:
-    """Return the qualified name of an operator as a PartitionLog names it: `aten.cumsum` is its default overload."""
+    """Return the qualified name of an operator by its name in a PartitionLog: `aten.cumsum` is its default overload."""
     return f"torch.ops.{name}" if name.count(".") > 1 else f"torch.ops.{name}.default"
 
 
 def load_library() -> Any:
-    """Import torch_tensorrt. Raises Unavailable with the library's own reason if it does not load."""
+    """Import torch_tensorrt and return it. Raises Unavailable with the library's own reason if it does not load."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
             import torch_tensorrt
@@ -165,12 +166,12 @@ def load_library() -> Any:
 
 
 def in_own_mode(library: Any, cudagraphs: bool, run: Callable[..., Any]) -> Callable[..., Any]:
-    """`run` with its own CUDA-graph mode around each call; other code of the process finds the mode as it left it.
+    """Wrap `run` so that each call has its own CUDA-graph mode; the process's mode is restored after the call.
 
-    torch_tensorrt keeps the mode once for the whole process. Its runtime reads it at every call of every engine, and a
-    call without graphs drops the graph that the engine had captured (core/runtime/execute_engine.cpp, 246, and
-    TRTEngine.h, set_runtime_states, in 2.13.0; 219 in 2.11.0). Calls of both modes at once, from several threads, are
-    not supported.
+    torch_tensorrt keeps one mode for the whole process. Its runtime reads it at every call of every engine, and a call
+    without graphs drops the graph that the engine had captured (core/runtime/execute_engine.cpp, 246, and TRTEngine.h,
+    set_runtime_states, in 2.13.0; 219 in 2.11.0). Concurrent calls of both modes, from several threads, are not
+    supported.
 
     With `cudagraphs` the first call runs twice: without a graph, then captured. TensorRT asks for an execution before a
     capture, since the first one may allocate memory (NVIDIA/TensorRT#2603).

@@ -1,7 +1,7 @@
-"""`bakeoff.sweep(module, inputs)`: a sweep of a module that exists in this process, from a script or a notebook.
+"""`bakeoff.sweep(module, inputs)`: sweep a live torch module from a script or a notebook.
 
-The module is written to the cache, and `bakeoff sweep` runs in a child process as if it had been typed: nothing is
-measured by a process that holds the user's libraries and memory.
+The module is written to the cache, and `bakeoff sweep` runs in a child process as if typed in a shell, so that nothing
+is measured in the process that has loaded the user's libraries and data.
 """
 
 import html
@@ -39,12 +39,12 @@ Names = str | Sequence[str]
 COMMAND = (sys.executable, "-P", "-m", "bakeoff")
 _ERROR = re.compile(r"bakeoff: (?P<text>.*?)(?: \[(?P<code>[a-z-]+)\])?")
 _WITH_RESULT = (0, 1, 3)
-"""Exit codes of a command that did its work, whatever came of it."""
+"""Exit codes with which the command has printed its result as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """The records of one sweep. Prints, and shows itself in a notebook, as its table."""
+    """Records of one sweep. `print` and notebooks show them as the sweep's table."""
 
     sweep: str
     """Id of the sweep."""
@@ -53,9 +53,10 @@ class Swept:
     stored: tuple[Stored, ...]
     """Records with their ids."""
     finals: tuple[StoredComparison, ...] = ()
-    """The two best rows of every input set, measured against each other."""
+    """Comparisons of the two best rows of each input set."""
     held: Records | None = None
-    """All that the folder held after the sweep: other sweeps, by how far its machine drifts, and ceilings."""
+    """All records of the folder after the sweep; the table takes ceilings and the machine's drift between sweeps from
+    them."""
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -63,9 +64,9 @@ class Swept:
 
     @property
     def best(self) -> Record | None:
-        """The winner of the final, else the row with the lowest median; None where no row can be ranked.
+        """Record of the final's winner, or without one the best row by the objective; None if no row can be ranked.
 
-        Of several input sets it is that of the first.
+        With several input sets, it is the best of the first set that has a ranked row.
         """
         for group in groups(newest(self.stored)):
             found = decision(group.rows, self.finals)
@@ -134,17 +135,18 @@ def sweep(
     note: str = "",
     resume: bool = False,
 ) -> Swept:
-    """Build, prove, check, time and record every variant of a module; returns the records and their table.
+    """Build, check, time and record every variant of a module; return the records and their table.
 
     `module_or_factory` is a torch.nn.Module as it is to be measured (weights loaded, `eval()` called) with its `inputs`
-    (a dict of keyword arguments, a tuple or list of positional ones, or one tensor); or a `bakeoff.Model` that holds
-    both; or a function that returns either; or what `bakeoff sweep` takes, such as "mine.py:model" or "model.pt2". The
-    options up to `tolerance_fp32` are the fields of `bakeoff.Model`, the others those of `bakeoff sweep`; `name` is the
-    component's name in variants, by default the class's in lower case.
+    (a dict of keyword arguments, a tuple or list of positional ones, or one tensor); or a `bakeoff.Model`, which
+    contains both; or a function that returns either; or a reference as `bakeoff sweep` takes it, such as
+    "mine.py:model" or "model.pt2". The options up to `tolerance_fp32` are the fields of `bakeoff.Model`, the others
+    those of `bakeoff sweep`; `name` is the component's name in variants, by default the class's in lower case.
 
     Progress is written to stderr. Ctrl-C stops the sweep, keeps what it has measured and raises KeyboardInterrupt. A
-    sweep that measured nothing returns as others do: `best` is None and the table has the reasons. Raises BakeoffError
-    as the command does, with its code; `cannot-travel` names what no other process can have.
+    sweep that measured nothing returns too: `best` is None and the table gives the reasons. Raises BakeoffError with
+    the code of the command's error; with code `cannot-travel`, the message names what cannot be sent to another
+    process.
     """
     refuse_in_workers()
     said = {
@@ -185,7 +187,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def _option(option: str, value: object) -> list[str]:
-    """An option once for each of its values; none where the value is None."""
+    """Return the command-line arguments that give `option` once for each value; empty for None."""
     if value is None:
         return []
     values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
@@ -193,7 +195,10 @@ def _option(option: str, value: object) -> list[str]:
 
 
 def _reference(given: Any, said: dict[str, Any], name: str | None) -> str:
-    """Return the reference for `bakeoff sweep`: a text or function as it is, of a live module its new folder."""
+    """Return the reference that `bakeoff sweep` takes for a module, Model, function or reference.
+
+    A live module is written to a folder of the cache first. `said` contains the given fields of `bakeoff.Model`.
+    """
     if isinstance(given, str | Path):
         _refuse_facts(str(given), said, name)
         return str(given)
@@ -220,7 +225,7 @@ def _is_module(value: Any) -> bool:
 
 
 def _refuse_facts(what: str, said: Mapping[str, Any], name: str | None) -> None:
-    """Raise BakeoffError where facts are given beside a reference, which has its own."""
+    """Raise BakeoffError if options that describe a module are given with a reference, which describes its own."""
     names = [*said, *(["name"] if name else [])]
     if names:
         text = f"{what} says its {', '.join(names)} itself; return bakeoff.Model(module, inputs, ...) from the function"
@@ -228,9 +233,10 @@ def _refuse_facts(what: str, said: Mapping[str, Any], name: str | None) -> None:
 
 
 def _importable(function: Any) -> str:
-    """`FILE.py:NAME` of a function at the top of a file that can be imported; "" for any other value.
+    """Return `FILE.py:NAME` of a top-level function in an imported file; "" for any other value.
 
-    One of a script's or notebook's own is called here instead: importing the script would run it again.
+    A function of the running script or notebook gives "" and is called in this process instead, because importing the
+    script would run it again.
     """
     if not inspect.isfunction(function) or function.__module__ == "__main__":
         return ""
@@ -253,7 +259,10 @@ def _called(function: Any, said: Mapping[str, Any]) -> Any:
 
 
 def _write_model(model: Model, name: str | None) -> Path:
-    """Return the folder of a live module in the cache: the same content has the same place, which `resume` needs."""
+    """Write a live module to the cache and return its folder.
+
+    Equal content gets the same folder, which `resume` needs.
+    """
     from bakeoff.models.brought.live_write import write_live  # imports torch
 
     calls = model.calls("bakeoff.sweep")
@@ -276,7 +285,7 @@ def _write_model(model: Model, name: str | None) -> Path:
 
 
 def refuse_in_workers() -> None:
-    """Raise BakeoffError in a worker: a file that sweeps whenever it is imported would sweep in every worker again."""
+    """Raise BakeoffError in a worker of a sweep, where a script that sweeps on import would start another sweep."""
     if os.environ.get(IN_WORKER):
         raise BakeoffError(
             "bakeoff.sweep was called while a worker of a sweep imported this file; put the call below "
@@ -317,7 +326,10 @@ def run_command(arguments: Sequence[str]) -> Any:
 
 
 def _wait(child: "subprocess.Popen[bytes]") -> tuple[str, bool]:
-    """Pass its stderr on until it has ended; returns the last line that is bakeoff's own, and whether Ctrl-C came."""
+    """Copy the child's stderr to this process's until the child ends. Ctrl-C is passed on to the child.
+
+    Returns the last line that begins with `bakeoff: `, and whether Ctrl-C was pressed.
+    """
     last, interrupted = "", False
     assert child.stderr is not None
     while True:

@@ -41,7 +41,7 @@ from bakeoff.sweeps.progress import Progress
 from bakeoff.sweeps.row import measure_job
 
 FRAMES = 10
-"""Frames of a stream in the sample."""
+"""Number of frames in the sample of a stream."""
 _DEADLINE_S = 1800.0
 _HERE, _RENAME_EXCHANGE = -100, 2
 """AT_FDCWD and RENAME_EXCHANGE of renameat2(2)."""
@@ -59,9 +59,10 @@ class Exported:
 
 
 def export(plan: Plan, target: Path, force: bool, runs: Path, command: str, progress: Progress) -> Exported:
-    """Write the artifact of `plan` to `target`, whole or not at all.
+    """Write the artifact of `plan` to `target`, whole or not at all; with `force`, replace an artifact that is there.
 
-    Raises BakeoffError where anything fails, or the written programs differ from the reference by more than the limit.
+    `command` is recorded in the manifest. Raises BakeoffError if anything fails, or if the written programs differ from
+    the reference by more than the limit.
     """
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     device = plan.rows[0].subject.device
@@ -92,7 +93,7 @@ def export(plan: Plan, target: Path, force: bool, runs: Path, command: str, prog
 
 @dataclass(frozen=True, slots=True)
 class _Workers:
-    """The workers of one export, one after the other."""
+    """Worker processes of one export, which run one after the other."""
 
     plan: Plan
     part: Path
@@ -133,7 +134,7 @@ class _Workers:
 
 
 def _refuse_little_room(plan: Plan, part: Path) -> None:
-    """Raises BakeoffError where the weights alone would not fit, each program holding its own."""
+    """Raise BakeoffError if the disk lacks space for the weights, which each program stores separately."""
     variant = plan.rows[0].variant
     needed = weights_bytes(plan.component.preset(variant.preset), variant.dtype) * len(plan.rows)
     free = shutil.disk_usage(part).free
@@ -144,10 +145,11 @@ def _refuse_little_room(plan: Plan, part: Path) -> None:
 
 @contextlib.contextmanager
 def staged(target: Path, force: bool, replaceable: Callable[[Path], bool]) -> Iterator[Path]:
-    """Yield a new folder beside `target`; it replaces `target` when the block succeeds, else it is removed.
+    """Yield a new folder beside `target`; it replaces `target` if the block succeeds, otherwise it is removed.
 
-    Raises BakeoffError before anything is written where `target` exists without `force`, where `replaceable` says
-    that it must not be replaced, or where nothing can be written.
+    Raises BakeoffError before anything is written if `target` exists and `force` is false, if `target` is neither an
+    empty folder nor one that `replaceable` accepts, or if nothing can be written beside it. An OSError of the block
+    becomes a BakeoffError.
     """
     target = target.absolute()
     _refuse(target, force, replaceable)
@@ -187,7 +189,10 @@ def _refuse(target: Path, force: bool, replaceable: Callable[[Path], bool]) -> N
 
 
 def _publish(part: Path, target: Path, force: bool, replaceable: Callable[[Path], bool]) -> None:
-    """Sync all files, then rename. A replaced folder gets the temporary name and is removed with it."""
+    """Sync the files of `part` to disk and rename it to `target`.
+
+    A folder that was at `target` gets the temporary name and is removed with it.
+    """
     for path in part.iterdir():
         os.chmod(path, 0o644)
         _sync(path)
@@ -205,7 +210,7 @@ def _publish(part: Path, target: Path, force: bool, replaceable: Callable[[Path]
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two folders atomically (renameat2(2)); False where the file system cannot."""
+    """Exchange two folders atomically (renameat2(2)); return False if the system or file system cannot."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "renameat2"):  # glibc 2.28
         return False
@@ -221,7 +226,7 @@ def _sync(path: Path) -> None:
 
 
 def make_manifest(plan: Plan, part: Path, sampled: SampleResult, written: list[WriteResult], command: str) -> Manifest:
-    """Return the manifest of the files in `part`, not sealed, without what was measured or verified."""
+    """Return the manifest of the files in `part`, without the record's figures, the parity of outputs and the seal."""
     row = plan.rows[0]
     variant, subject = row.variant, row.subject
     last = resolve_backend(row.steps[-1].backend)
@@ -271,8 +276,10 @@ def _with_files(program: Program, result: WriteResult) -> Program:
 
 
 def measured_figures(row: Row, runs: Path) -> Measured | None:
-    """Figures of the newest `ok` record of the row's configuration, made on this machine from the component's present
-    source; None where there is none."""
+    """Return the figures of the newest `ok` record of the row's configuration; None if there is none.
+
+    Only records that this machine made from the component's present source count.
+    """
     machine, component = this_machine(row.subject.device), component_hash(row.subject.component)
     fitting = [
         stored
@@ -308,9 +315,9 @@ def _figures(stored: Stored) -> Measured:
 def verify(
     folder: Path, manifest: Manifest, allow_mismatch: bool, seconds: float, memory_bytes: int, progress: Progress
 ) -> VerifyResult:
-    """Open the artifact in a fresh process, within `seconds` in all, and compare it with its sample.
+    """Compare an artifact with its sample in a fresh process, limited to `seconds` and `memory_bytes` (0: free memory).
 
-    Raises BakeoffError where the artifact is refused, or its process ends without a result.
+    Raises BakeoffError if the artifact is refused, or if its process ends without a result.
     """
     check_here(folder.absolute(), manifest, allow_mismatch)
     threads = min(manifest.threads, host.usable_cores())
@@ -330,10 +337,10 @@ def verify(
 
 
 def value_of(outcome: Outcome, what: str, log: Path) -> Any:
-    """Return the worker's result.
+    """Return the result of a worker. `what` names its job in messages.
 
-    Raises BakeoffError with the message and code of the worker's own error, or, where it ended without a result, with
-    how it ended and where its log is.
+    Raises BakeoffError with the message and code of the worker's own error, or, if it ended without a result, with how
+    it ended and the path of its log.
     """
     if outcome.kind == "refused":
         raise BakeoffError(outcome.reason, outcome.code)
@@ -343,10 +350,10 @@ def value_of(outcome: Outcome, what: str, log: Path) -> Any:
 
 
 def plan_export(request: Request) -> Plan:
-    """Return the exported variant's row first, then those of the other programs of its stream.
+    """Return a plan whose first row is the variant to export, followed by the other programs of its stream.
 
-    Raises BakeoffError where the request names no single variant, or one that cannot run here or has no artifact
-    format.
+    Raises BakeoffError if the request names no variant, or one that cannot run here, has no artifact format or has
+    inputs of several sizes.
     """
     plan = make_plan(request)
     if not plan.rows:
@@ -371,20 +378,22 @@ def plan_export(request: Request) -> Plan:
 
 
 def _usual(plan: Plan) -> Row:
-    """Return the row where no dtype is asked for: the first options that run in the device's 16-bit dtype."""
+    """Return the row if no dtype is asked for: the first that runs in the device's 16-bit dtype, else the first."""
     half = host.half_dtype(plan.rows[0].subject.device)
     return next((row for row in plan.rows if row.variant.dtype == half and row.never_runs is None), plan.rows[0])
 
 
 def artifact_format(row: Row) -> ArtifactFormat | None:
-    """Return the row's last backend's format; None for a user's own backend, which another host could not open."""
+    """Return the artifact format of the row's last backend; None for a user's own backend, which other hosts lack."""
     reference = row.steps[-1].backend
     return resolve_backend(reference).artifact if reference in backend_names() else None
 
 
 def default_folder(plan: Plan) -> Path:
-    """artifacts/COMPONENT-PRESET-BACKEND-DTYPE of the working folder, with -WORKLOAD after the preset where the
-    component has several: two workloads of one model are two artifacts."""
+    """Return artifacts/COMPONENT-PRESET[-WORKLOAD]-BACKEND-DTYPE, a path in the working folder.
+
+    The workload is part of the name if the component has several, because each is an artifact of its own.
+    """
     variant = plan.rows[0].variant
     several = len(plan.component.workload_names(plan.component.preset(variant.preset).config)) > 1
     workload = f"-{variant.workload}" if several else ""

@@ -1,1 +1,1 @@
-"""Bringing models of users: from a file, an archive or a live module to a described folder, and the Python entrance."""
+"""Bringing in a user's model: a Python file, an exported archive or a live module becomes a described folder."""

@@ -1,6 +1,6 @@
-"""Turns a user's model into a described folder in the cache.
+"""Describes a user's model in a folder of the cache, which sweeps and exports then take.
 
-A model is run once, and again where code or libraries changed.
+The model is run once to describe it, and again after its code or the libraries have changed.
 """
 
 import ast
@@ -25,19 +25,19 @@ from bakeoff.sweeps.describe import describe
 from bakeoff.sweeps.progress import Progress
 
 USUAL = "model"
-"""The function that a file of one model has: the model is named by the file alone."""
+"""Usual name of the only model function in a file; such a model is named after the file alone."""
 _FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<name>[^\W\d]\w*)")
 
 
 def is_brought(reference: str) -> bool:
-    """Return whether this is FILE.py:FUNCTION, FILE.pt2, or the folder of a live module, by its form alone."""
+    """Return whether a reference names a user's model: FILE.py[:FUNCTION], FILE.pt2 or the folder of a live module."""
     return bool(
         _FUNCTION.fullmatch(reference) or reference.endswith((".py", ".pt2")) or (Path(reference) / LIVE).is_file()
     )
 
 
 def is_pipeline(reference: str) -> bool:
-    """Return whether this is FILE.py:NAME and the file defines a class of that name."""
+    """Return whether a reference is FILE.py:NAME and that file defines a class NAME."""
     match = _FUNCTION.fullmatch(reference)
     if match is None:
         return False
@@ -49,11 +49,11 @@ def is_pipeline(reference: str) -> bool:
 
 
 def read_source(reference: str) -> tuple[Source, str, str]:
-    """(source, component's name, preset's name) of what `is_brought` says yes to.
+    """Return the source, component name and preset name of a reference that `is_brought` accepts.
 
-    `unet.py:model` is `unet`, and any other function of that file is `unet.decoder`, so that one that is added later
-    renames none. The preset says what it was: `py`, `pt2` or `live`. Raises BakeoffError where the file is missing, or
-    a name is taken or cannot be part of a variant's.
+    `unet.py:model` is named `unet`, and a function `decoder` of that file `unet.decoder`, so that a function added
+    later renames none. The preset states the kind of source: `py`, `pt2` or `live`. Raises BakeoffError if the file is
+    missing, no function is named, or a name is taken or cannot be part of a variant's name.
     """
     match = _FUNCTION.fullmatch(reference)
     if reference.endswith(".py"):
@@ -113,13 +113,13 @@ def bring(
     preset: str = "",
     device: str = "",
 ) -> str:
-    """Return the reference that names a brought model to everything else; any other reference as it is.
+    """Describe a user's model and return the folder of its description; return any other reference as it is.
 
-    A description that is in the cache is taken where the code, the libraries and the seed are the same; workers check
-    the weights. It is made on `device`, by default that of a sweep. With `sizes`, its workloads have those; with
-    `batches`, they are run with these multiples of the given batch too; for both, the name of a brought model, and its
-    preset if one is given, stands for its source. Raises BakeoffError where the model cannot be described, or the
-    reference is none of a brought model and sizes are asked for; the message says why.
+    The description in the cache is reused if code, libraries, seed and options are the same; workers check the weights.
+    The model is described on `device`, by default the device of a sweep. Its workloads get `sizes`, if given, and are
+    also run with `batches`, multiples of the given batch. With either of them, `reference` may also be the name of a
+    model brought before, and `preset` its preset. Raises BakeoffError, with the reason, if the model cannot be
+    described, if both `sizes` and `batches` are given, or if `sizes` are given for a model that is not a user's.
     """
     more = tuple(sorted({batch for batch in batches if batch > 1}))
     if is_brought(reference):
@@ -153,7 +153,7 @@ def bring(
 
 
 def _read_again(about: About) -> tuple[Source, str, str]:
-    """Do what `read_source` does for a description's source; a factory runs in the folder that it ran in before."""
+    """Read the source of a described model again; its function keeps the working folder that it ran in before."""
     known = about.source
     source, name, preset = read_source(f"{known.path}:{known.function}" if known.function else known.path)
     return msgspec.structs.replace(source, working_folder=known.working_folder), name, preset

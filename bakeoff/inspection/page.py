@@ -19,56 +19,56 @@ from bakeoff.report.document import Command, Document, Heading, Listed, Table, T
 from bakeoff.report.format import median_and_interval, milliseconds, shorten
 
 WORTH = 0.1
-"""Share of a pass from which a module is worth a sweep: the pass can gain 1.11x at most below it."""
+"""Smallest share of a pass that makes a module worth a sweep; below it, the pass can become at most 1.11x as fast."""
 _MOST_ROWS = 60
 _NAME = 29
 _LONG_MS = 10_000
-"""Above it a fraction of a millisecond is not shown."""
+"""Times of at least this are shown without fractions of a millisecond."""
 _OUTSIDE = "outside modules"
 
 
 @dataclass(frozen=True, slots=True)
 class AtFloor:
-    """Possible gain down to the time of a module's work in its own dtype at this machine's peak rates."""
+    """Gain if a module ran at its floor, the time of its work in its own dtype at this machine's peak rates."""
 
     floor_ms: float
-    """Time of all its calls in a pass."""
+    """Floor of all calls in a pass together."""
     saved_ms: float
     speedup: float
     source: str
     """Source of the device's peak rates: `datasheet` or `measured`."""
     above: bool
-    """The module is faster than its floor: the ceilings are too low for it."""
+    """Whether the module is faster than its floor, which means that the ceilings are too low for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A module or method that is called from outside of all modules, with all of its calls in a pass."""
+    """A module or method that is called from outside all modules; figures cover all of its calls in a pass."""
 
     name: str
     cls: str
     calls: float
-    """A pass, the mean."""
+    """Mean number of calls in a pass."""
     ns: tuple[int, ...]
-    """In each pass, with all below it."""
+    """Time in each pass, with all modules that it calls."""
     share: float
-    """Share of all passes together."""
+    """Share of the time of all passes together."""
     speedup: float
-    """Speedup of the whole pass, if this took no time at all; inf where there is nothing else."""
+    """Speedup of the whole pass if this module took no time at all; inf if the pass consists of it alone."""
     flops: int | None
-    """In a pass."""
+    """FLOPs in a pass; None if some were not counted."""
     at_floor: AtFloor | None = None
 
 
 def candidates(inspection: Inspection, host: Host, ceilings: Sequence[Ceiling]) -> tuple[Candidate, ...]:
-    """Return the candidates by their time, the largest first; without `ceilings` or a known GPU there are no floors."""
+    """Return the candidates, largest time first. Without `ceilings` or a known GPU they have no floors."""
     top = dict.fromkeys(node.name for node in inspection.nodes if node.parent < 0)
     found = [_candidate(inspection, name, host, ceilings) for name in top]
     return tuple(sorted(found, key=lambda one: -sum(one.ns)))
 
 
 def worth_sweeping(found: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return the names of those that take a tenth of the pass or more."""
+    """Return the names of the candidates that take at least a tenth of a pass (`WORTH`)."""
     return tuple(one.name for one in found if one.share >= WORTH)
 
 
@@ -100,7 +100,10 @@ def _at_floor(
     host: Host,
     ceilings: Sequence[Ceiling],
 ) -> AtFloor | None:
-    """Return the floor of the candidate's calls; the weights that a call reads are its least traffic."""
+    """Return the gain at the floor of a candidate's calls; None if its FLOPs, dtype, time or peak rates are unknown.
+
+    The memory traffic of a call is taken to be the weights that it reads, which is a lower bound.
+    """
     nodes, passes, calls = inspection.nodes, len(inspection.pass_ns), found.calls
     if found.flops is None or not dtype or not calls or not median(found.ns):
         return None
@@ -128,8 +131,11 @@ def _at_floor(
 
 
 def document(what: str, inspection: Inspection, found: Sequence[Candidate], depth: int, runs: str = "") -> Document:
-    """All of it; modules down to `depth` levels below those that the pass calls itself. `runs` is the folder of records
-    that was asked for, which the commands that it names keep."""
+    """Return the page of an inspection of `what`.
+
+    The tree shows modules down to `depth` levels below those that the pass calls directly. `runs`, the folder of
+    records if one was given, is added to the commands that the page shows.
+    """
     names = worth_sweeping(found)
     verdict = Text(f"no module takes {WORTH:.0%} of a pass: look outside modules first", tone="open")
     if names:
@@ -149,12 +155,12 @@ def document(what: str, inspection: Inspection, found: Sequence[Candidate], dept
 
 
 def _runs(runs: str) -> str:
-    """Return it as an option of a command."""
+    """Return ` --runs FOLDER` to append to a command; "" if no folder was given."""
     return f" --runs {shlex.quote(runs)}" if runs else ""
 
 
 def recorded(found: Sequence[Recorded]) -> Listed | None:
-    """A line about each module that was to be recorded, and one for each note."""
+    """Return a line about each module whose calls were to be recorded, and a line for each note."""
     texts = []
     for one in found:
         if one.problem:
@@ -214,7 +220,7 @@ def _tree(inspection: Inspection, depth: int) -> Iterator[Table | Text | None]:
 
 
 def _walk(inspection: Inspection, depth: int) -> Iterator[tuple[str, Node, tuple[int, ...]]]:
-    """Nodes with their indented names and total times, those of one parent by time."""
+    """Yield each node's indented name, the node and its total time in each pass; siblings by time, longest first."""
     nodes = inspection.nodes
     below: dict[int, list[int]] = {}
     for index, node in enumerate(nodes):
@@ -235,7 +241,7 @@ def _walk(inspection: Inspection, depth: int) -> Iterator[tuple[str, Node, tuple
 
 
 def _module_of(nodes: Sequence[Node], index: int) -> str:
-    """Return the name up to which a node's name and those of its submodules agree."""
+    """Return the part of the name that a node shares with its children: a method's module, else the node's own name."""
     name = nodes[index].name
     submodules = [node.name for node in nodes if node.parent == index]
     stem = name.rpartition(".")[0]

@@ -1,4 +1,4 @@
-"""Inspects a user's callable in a worker of its own."""
+"""Inspects a user's callable in a worker process of its own."""
 
 import symtable
 from collections.abc import Iterator
@@ -19,11 +19,14 @@ from bakeoff.record.store import Records
 from bakeoff.sweeps.progress import Progress
 
 _BINDERS = {"exec", "globals", "setattr", "vars", "__getattr__"}
-"""Names by whose use a file may bind names that cannot be read from its text."""
+"""Names whose use lets a file define other names that its text does not show."""
 
 
 def split_reference(text: str) -> tuple[Path, str]:
-    """The file and the name of `FILE.py:NAME`. Raises BakeoffError where it is none, or the file has no such name."""
+    """Split `FILE.py:NAME` into the absolute path of the file and the name.
+
+    Raises BakeoffError if the text has another form, or if the file is missing, is no Python or has no such name.
+    """
     file, _, name = text.rpartition(":")
     if not file or not name:
         raise BakeoffError(f"{text}: no function is named; give FILE.py:NAME, or an artifact's folder", "bad-option")
@@ -43,7 +46,10 @@ def split_reference(text: str) -> tuple[Path, str]:
 
 
 def _bound_names(table: symtable.SymbolTable) -> Iterator[str]:
-    """Names that a file may bind at its top, without running it; those of `_BINDERS` where it may bind any other."""
+    """Yield the names that a file may define at its top level, without running it.
+
+    If the file uses a name in `_BINDERS`, that name is among them: the file may then define any other name.
+    """
     for symbol in table.get_symbols():
         is_bound = symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
         if symbol.get_name() in _BINDERS or (is_bound and (table.get_type() == "module" or symbol.is_global())):
@@ -55,9 +61,9 @@ def _bound_names(table: symtable.SymbolTable) -> Iterator[str]:
 def inspect_file(
     file: Path, name: str, passes: int, threads: int, seconds: float, progress: Progress, record: tuple[str, ...] = ()
 ) -> InspectResult:
-    """Inspect the function `name` of a file, within `seconds` in all, and record the calls of some modules.
+    """Inspect the function `name` of a file for at most `seconds`, and record calls of the modules named in `record`.
 
-    Raises BakeoffError where it cannot be inspected; the worker's log has the traceback of user code.
+    Raises BakeoffError if the function cannot be inspected; the worker's log has the traceback of user code.
     """
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     log = cache / "logs" / "inspect" / f"{file.stem}-{name}.log"
@@ -78,5 +84,5 @@ def inspect_file(
 
 
 def machine_ceilings(device: str, threads: int, records: Records) -> tuple[Ceiling, ...]:
-    """Return the best known ceilings of this machine among the records; none are measured for this."""
+    """Return the best ceilings of this machine that the records contain; nothing is measured."""
     return best_ceilings(records.current, records.ceilings, this_machine(device).id, threads).best

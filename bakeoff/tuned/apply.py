@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A program's outputs against the original's, in the first call of its kind."""
+    """Comparison of a program's outputs with the original's, in the first call with given dtypes."""
 
     artifact: str
     program: str
     errors: Mapping[str, float]
-    """Relative L2 of each output; empty where they could not be compared."""
+    """Relative L2 error of each output; empty if the outputs could not be compared."""
     limits: Mapping[str, float]
     """Largest allowed errors."""
     refusal: str
-    """Reason why the program is not used; "" where it is."""
+    """Reason why the program is not used; "" if it is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceReport:
-    """The calls of one module or method since it was tuned."""
+    """Calls of one module or method since programs were applied to it."""
 
     place: str
     artifacts: tuple[str, ...]
@@ -48,7 +48,7 @@ class PlaceReport:
     original: int
     """Calls that the original computed."""
     reasons: Mapping[str, int]
-    """Number of calls for each reason why they did."""
+    """Number of calls for each reason why the original computed them."""
     first_calls: tuple[Comparison, ...]
 
     @classmethod
@@ -100,14 +100,14 @@ def apply(
 ) -> "Applied":
     """Put the artifacts of a folder into a live object, such as a pipeline or one module; all of them or none.
 
-    `folder` is one artifact's, or holds several. `where` maps the name of an artifact's folder to the path of its
-    module or method in `pipe` (`{"unet-aoti-bf16": "unet"}`), or to None to leave it out. Without it the place is the
-    one that the artifact names, or else the only module with its weights. The module must have the weights that were
-    exported; `any_weights` is for those that differ by rounding. Calls that do not fit what was exported run the
-    original and are counted; with `strict` they raise.
+    `folder` is an artifact or contains several. `where` maps the name of an artifact's folder to the path of its module
+    or method in `pipe` (`{"unet-aoti-bf16": "unet"}`), or to None to leave the artifact out. Without it, an artifact
+    goes to the place that it names, or else to the only module with its weights. The module must have the weights that
+    were exported, unless `any_weights` is set, which is meant for weights that differ by rounding. Calls that do not
+    fit what was exported run the original and are counted; with `strict` they raise BakeoffError.
 
-    Raises BakeoffError where the folder holds no artifact, one is not sound or was made for another host, or belongs
-    nowhere in `pipe`.
+    Raises BakeoffError if the folder contains no artifact, or if an artifact is damaged, was made for another host, or
+    has no place in `pipe`.
     """
     from bakeoff.tuned.module import Finder, Tuned
 
@@ -144,14 +144,14 @@ class _Placed:
     artifacts: tuple[str, ...]
     tuned: "Tuned"
     before: object
-    """Attribute that the module itself had under the function's name; absent where the function is its class's."""
+    """The module's own attribute of that name before; `_ABSENT` if the function came from the class."""
 
     @property
     def current(self) -> object:
         return vars(self.place.owner).get(self.place.name, _ABSENT)
 
     def put(self, value: object) -> None:
-        """Past the module's own `__setattr__`, which may do more than set an attribute."""
+        """Set or remove the attribute, bypassing the module's `__setattr__`, which may do more than set it."""
         if value is _ABSENT:
             vars(self.place.owner).pop(self.place.name, None)
         else:
@@ -159,7 +159,7 @@ class _Placed:
 
 
 class Applied:
-    """Programs in a live object, until `undo`; as a context manager until its end."""
+    """Programs that compute calls of a live object until `undo`, or until the end of a `with` block."""
 
     def __init__(self, placed: list[_Placed]) -> None:
         self._placed = placed
@@ -172,22 +172,22 @@ class Applied:
         self.undo()
 
     def install(self) -> None:
-        """Let calls go to the programs; after `apply` they do."""
+        """Send calls to the programs, as after `apply`. Raises BakeoffError after `undo`."""
         self._refuse_undone("install")
         for one in self._placed:
             one.put(one.tuned)
 
     def suspend(self) -> None:
-        """Let calls go to the originals until `install`."""
+        """Send calls to the originals until `install`."""
         for one in self._placed:
             if one.current is one.tuned:
                 one.put(one.before)
 
     def undo(self) -> None:
-        """Restore every function and release the programs; does nothing the second time.
+        """Restore every function and release the programs. A second call does nothing.
 
-        Raises BakeoffError where something else replaced a function meanwhile. That is left as it is, all else is
-        restored, and whoever still holds the function gets the original.
+        Raises BakeoffError if other code has replaced a function meanwhile. That function is left as it is and all
+        others are restored; remaining references to the tuned function call the original.
         """
         if self._undone:
             return
@@ -205,15 +205,15 @@ class Applied:
             )
 
     def report(self) -> Report:
-        """Report which calls programs computed, and which ran the original, with the reasons."""
+        """Return how many calls programs computed, and how many ran the original, with the reasons."""
         return Report(tuple(PlaceReport.of(str(one.place), one.artifacts, one.tuned) for one in self._placed))
 
     def compare(self, run: Callable[[], Any], rounds: int = 20, seed: Callable[[], object] | None = None) -> "EndToEnd":
         """Time passes of `run` with the originals and with the programs, interleaved, and compare what it returns.
 
         `run` is one pass of your pipeline and returns its output: tensors, arrays, numbers, or any tree of them. `seed`
-        is called before each pass, as in `lambda: torch.manual_seed(0)`. Raises BakeoffError after `undo`, for fewer
-        rounds than one, or where `run` returns nothing that can be compared.
+        is called before each pass, as in `lambda: torch.manual_seed(0)`. Raises BakeoffError after `undo`, if `rounds`
+        is below 1, or if `run` returns nothing that can be compared.
         """
         from bakeoff.tuned.compare import compare
 
@@ -226,7 +226,7 @@ class Applied:
 
 
 def _artifacts(folder: Path) -> list[Path]:
-    """Return the folder itself, or the artifacts in it. Raises BakeoffError where there is none."""
+    """Return the folder itself if it is an artifact, else the artifacts in it. Raises BakeoffError if there is none."""
     folder = folder.absolute()
     if not folder.is_dir():
         raise BakeoffError(
@@ -241,7 +241,7 @@ def _artifacts(folder: Path) -> list[Path]:
 
 
 def _refuse_doubles(place: "Place", manifests: Mapping[str, Manifest]) -> None:
-    """Raise BakeoffError where two artifacts of one place are for the same calls."""
+    """Raise BakeoffError if two artifacts for one place compute the same calls."""
     from bakeoff.tuned.program import call_of
 
     met: dict[str, str] = {}
@@ -275,7 +275,7 @@ def _programs(place: "Place", artifact: Artifact) -> "list[TunedProgram]":
 
 
 def _threads() -> int:
-    """Return the threads of programs that have their own: as many as torch uses here."""
+    """Return the number of threads for programs with threads of their own: as many as torch uses in this process."""
     import torch
 
     return torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""The user's pipeline end to end, with the originals and with the programs, in pairs of passes in random order."""
+"""`Applied.compare`: times a user's pipeline with the originals and with the programs, in randomly ordered pairs."""
 
 import math
 import random
@@ -26,40 +26,41 @@ if TYPE_CHECKING:
     from bakeoff.tuned.apply import Applied
 
 _WARM_UP = 2
-"""Pairs of passes before the clock. The first tuned one compares the programs, which computes most things twice."""
+"""Untimed pairs of passes at the start. The first tuned pass also compares programs with originals and computes
+both."""
 _PLACE = (
     "in this process, on this machine as it is now: no clock was fixed, and nothing else that runs here was stopped"
 )
 Numbers = Mapping[str, NDArray[np.float64]]
-"""The numbers in a tree, by their paths."""
+"""Arrays of the numbers in a tree of outputs, by their paths."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputDifference:
-    """Outputs of one pass against those of another."""
+    """Difference between the outputs of two passes."""
 
     rel_l2: float | None
-    """Over all numbers together, the largest of all rounds; None where they cannot be compared."""
+    """Relative L2 over all numbers together, the largest of all rounds; None if outputs cannot be compared."""
     problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class EndToEnd:
-    """The result of `Applied.compare`; times in milliseconds of one pass."""
+    """Result of `Applied.compare`. Both summaries are of the time of one pass, in milliseconds."""
 
     original: Summary
     tuned: Summary
     ratio: PairRatio
-    """Time of the original over that of the tuned pipeline, above 1 where that is faster."""
+    """Time of the original pipeline divided by that of the tuned one; above 1 if the tuned one is faster."""
     outputs: OutputDifference
-    """Tuned against original, each pass against the other one of its pair."""
+    """Difference of the tuned outputs from the original's in the same pair of passes."""
     itself: OutputDifference
-    """The original's passes against its first."""
+    """Difference of the original's outputs from those of its first pass."""
     calls_tuned: int
-    """Calls of the timed tuned passes that programs computed."""
+    """Number of calls in the timed tuned passes that programs computed."""
     calls_original: int
     reasons: Mapping[str, int]
-    """Number of those calls for each reason why they ran the original."""
+    """Number of calls for each reason why they ran the original; they add up to `calls_original`."""
     original_ns: tuple[int, ...]
     tuned_ns: tuple[int, ...]
 
@@ -72,7 +73,7 @@ class EndToEnd:
 
 
 def compare(applied: "Applied", run: Callable[[], Any], rounds: int, seed: Callable[[], object] | None) -> EndToEnd:
-    """Run `Applied.compare`; leaves the programs installed, also where `run` raises."""
+    """Carry out `Applied.compare`. The programs are installed afterwards, even if `run` raises."""
     if rounds < 1:
         raise BakeoffError(f"rounds={rounds}: give 1 or more, {FEWEST_FOR_INTERVAL} for an interval", "bad-option")
     original, tuned = sides = (_Pass(applied, run, seed, tuned=False), _Pass(applied, run, seed, tuned=True))
@@ -116,7 +117,7 @@ def compare(applied: "Applied", run: Callable[[], Any], rounds: int, seed: Calla
 
 @dataclass(slots=True)
 class _Pass:
-    """A side of the race: passes with the originals, or with the programs."""
+    """One side of the comparison: passes with the originals or, if `tuned`, with the programs."""
 
     applied: "Applied"
     run: Callable[[], Any]
@@ -143,7 +144,7 @@ class _Pass:
 
 
 def _calls(applied: "Applied") -> Counter[str | None]:
-    """Calls that ran the originals by reason, and under None those that programs computed."""
+    """Count the calls that ran an original by reason, and under None the calls that programs computed."""
     found: Counter[str | None] = Counter()
     for place in applied.report().places:
         found.update(place.reasons)
@@ -159,7 +160,7 @@ def _synchronise() -> None:
 
 
 def _numbers(path: str, value: Any) -> Iterator[tuple[str, NDArray[np.float64]]]:
-    """Copies of all tensors, arrays, pictures and numbers of a tree."""
+    """Yield path and copy of each tensor, array, picture and number in a tree, with complex numbers as real pairs."""
     if isinstance(value, str | bytes) or value is None:
         return
     if hasattr(value, "detach"):

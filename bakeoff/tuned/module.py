@@ -1,4 +1,4 @@
-"""A module's function that calls an artifact's programs where a call fits one, and where in an object it belongs."""
+"""`Tuned`: a module's function that calls programs if a call fits one. `Finder`: finds the module of an artifact."""
 
 import functools
 from collections import Counter
@@ -22,7 +22,7 @@ _MOST_REASONS, _OTHER = 32, "other reasons"
 
 
 class Tuned:
-    """Stands for `forward` or another method of one module, as an attribute of the module itself.
+    """Replacement for `forward` or another method of one module, set as an attribute of the module itself.
 
     The module stays the object that it was: its class, config, weights and hooks are untouched.
     """
@@ -30,7 +30,10 @@ class Tuned:
     def __init__(
         self, original: Callable[..., Any], module: nn.Module, programs: Sequence[TunedProgram], strict: bool
     ) -> None:
-        """`original` is bound to `module`, or to what torch.compile made of it."""
+        """`original` is bound to `module` or to its torch.compile wrapper.
+
+        With `strict`, calls that fit no program raise.
+        """
         functools.update_wrapper(self, original, updated=())
         if hasattr(original, "__code__"):
             self.__code__ = original.__code__  # torch.export asks the forward of a module for it
@@ -42,7 +45,10 @@ class Tuned:
         self._module, self._weights = module, _Weights(module)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Raises BakeoffError where no program fits and `strict` was asked, and what the original raises."""
+        """Compute a call by the program that it fits, else by the original.
+
+        Raises BakeoffError if no program fits and `strict` is set, and whatever the original raises.
+        """
         if not self.programs or torch.compiler.is_compiling() or torch._C._get_tracing_state():
             return self.original(*args, **kwargs)  # undone, or the caller is compiled or exported as a whole
         try:
@@ -73,14 +79,17 @@ class Tuned:
         return self.original(*args, **kwargs)
 
     def _check_module(self) -> None:
-        """Raise Unfit where the module does not compute what was exported any more."""
+        """Raise Unfit if the module is in training mode or its weights were changed since `apply`."""
         if self._module.training:
             raise Unfit("the module is in training mode")
         if self._weights.changed():
             raise Unfit("the weights were changed since apply()")
 
     def _fitting(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[TunedProgram, dict[str, Tensor]]:
-        """Return the program that a call fits, and its tensors. Raises Unfit, with the first program's reason."""
+        """Return the first program that a call fits, and the call's tensors.
+
+        Raises Unfit, with the first program's reason.
+        """
         reasons = []
         for program in self.programs:
             try:
@@ -117,9 +126,10 @@ class Tuned:
 
 
 class _Weights:
-    """Notices that a module's parameters or submodules were replaced, or parameters written to.
+    """Detects that a module's parameters or submodules were replaced, or that its parameters were written to.
 
-    Looks at each once, much less than the module's own call does. Writes through `.data` are not noticed.
+    A check looks at each of them once, which costs much less than a call of the module. Writes through `.data` are not
+    detected.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -148,14 +158,14 @@ class Place:
     """A function of a module in the user's object."""
 
     path: str
-    """From the object, as in `unet` or `vae.decode`; "" for the object itself."""
+    """Path in the object, such as `unet` or `vae.decode`; "" for the object itself."""
     owner: nn.Module
     name: str
     """Name of the function: `forward`, or the method's."""
 
     @property
     def module(self) -> nn.Module:
-        """The module that holds the weights: within what torch.compile made of it, if it was compiled."""
+        """The module with the weights: the owner, or the module inside it if the owner is a torch.compile wrapper."""
         found = getattr(self.owner, "_orig_mod", self.owner)
         assert isinstance(found, nn.Module)
         return found
@@ -166,7 +176,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Finder:
-    """Finds places in one object; a module's fingerprint is computed once."""
+    """Finds the places of artifacts in one object; computes each module's fingerprint once."""
 
     root: object
     _fingerprints: dict[int, str] = field(default_factory=dict)
@@ -174,7 +184,8 @@ class Finder:
     def place(self, folder: str, manifest: Manifest, asked: str | None, any_weights: bool) -> Place:
         """Return the place of an artifact: the asked one, else the manifest's, else the only module with its weights.
 
-        Raises BakeoffError where there is none or several, or the module has other weights than the artifact.
+        Raises BakeoffError if no module or several modules fit, or if the module has other weights than the artifact
+        and `any_weights` is false.
         """
         if asked is None and manifest.place:
             asked = manifest.place
@@ -245,7 +256,7 @@ class Finder:
 
 
 def _checked(place: Place) -> Place:
-    """Return the place itself. Raises BakeoffError where its function cannot be replaced."""
+    """Return the place unchanged. Raises BakeoffError if its function cannot be replaced or is tuned already."""
     if isinstance(place.owner, ScriptModule):
         raise BakeoffError(
             f"{place} is a ScriptModule, whose methods cannot be replaced; load it as a module", "unsupported"
@@ -256,7 +267,10 @@ def _checked(place: Place) -> Place:
 
 
 def _candidates(root: object, component: str) -> Iterator[tuple[str, nn.Module]]:
-    """Modules to look at, by path: the object's own, and any within them whose class has the component's name."""
+    """Yield path and module of the object's direct modules, and of modules inside them of the class `component`.
+
+    Names of classes are compared in lower case.
+    """
     for path, module in _modules(root):
         yield path, module
         for inner, child in module.named_modules():

@@ -1,4 +1,4 @@
-"""One program of an artifact: the calls that it can compute, the comparison of its first call, and its calls."""
+"""`TunedProgram`: one program of an artifact, the calls that fit it, and the comparison of its first call."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from bakeoff.models.signature import (
 )
 
 Slot = str | tuple[str, int | str]
-"""A parameter's name, with the place or the key of an argument where the parameter takes any number of them."""
+"""A parameter's name; for `*args` and `**kwargs`, with the argument's position or keyword."""
 
 
 class Unfit(Exception):
@@ -35,19 +35,22 @@ class Unfit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """Form in which the arguments of one recorded call were passed."""
+    """How one recorded call passed its arguments: by position or by keyword."""
 
     parameters: inspect.Signature | None
-    """Signature of the function; None where Python does not know it."""
+    """Signature of the function; None if Python does not know it."""
     slots: Mapping[Slot, int | str]
-    """To the place of a positional argument of the recorded call, or the key of a keyword argument."""
+    """Position or keyword that each argument had in the recorded call."""
     count: int
     """Number of positional arguments."""
     keys: frozenset[str]
 
     def arrange(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """The arguments as the recorded call passed them. Raises Unfit where one lacks, or has another than its default
-        value without being recorded."""
+        """Return a call's arguments arranged as in the recorded call.
+
+        Raises Unfit if a recorded argument is missing and has no default, or if an argument that was not recorded has
+        another value than its default.
+        """
         if len(args) == self.count and kwargs.keys() == self.keys:
             return args, kwargs
         if self.parameters is None:
@@ -73,7 +76,7 @@ class Arguments:
 def arguments_of(function: Callable[..., Any], recorded: Signature) -> Arguments:
     """Return how a recorded call passed its arguments to a function.
 
-    Raises BakeoffError where the function does not take them.
+    Raises BakeoffError if the function does not accept them.
     """
     keys = {key: key for key in recorded.kwargs}
     try:
@@ -122,12 +125,12 @@ def _name(slot: Slot) -> str:
 
 
 _LIMITS_APART = 2
-"""The program and the original may each differ from the reference by the manifest's limit."""
+"""Factor on the manifest's limit, since program and original may each differ from the reference by that much."""
 _ROUNDINGS = 8
-"""Relative L2 that is granted to the original for its own precision, in epsilons of its coarsest dtype: 6 % in bf16,
-where a network has 1 to 3 % (models without normalisation more). In fp32 the limits above are larger."""
+"""Relative L2 error allowed for the original's own precision, in epsilons of its coarsest dtype: 6 % in bf16, in which
+networks have errors of 1 to 3 % (models without normalisation more). In fp32 the manifest's limits are larger."""
 Kind = tuple[torch.dtype | None, ...]
-"""Dtypes of the caller's tensors, and autocast's, where it is on: they decide the dtypes that the original returns."""
+"""Dtypes of a call's tensors, then autocast's dtype or None: they decide the dtypes that the original returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +138,14 @@ class FirstCall:
     """Comparison of a call that the program and the original both computed."""
 
     make: Callable[[Mapping[str, Tensor]], Any]
-    """From outputs by name to what the original returns, of the classes that it returned."""
+    """Builds the original's result from outputs by name, with the classes that the original returned."""
     dtypes: Mapping[str, torch.dtype]
     errors: Mapping[str, float]
-    """Relative L2 of the program's outputs against the original's."""
+    """Relative L2 error of each output of the program against the original's."""
     limits: Mapping[str, float]
     """Largest allowed errors."""
     refusal: str = ""
-    """Reason why the program is not used; "" where it is."""
+    """Reason why the program is not used; "" if it is used."""
 
 
 @dataclass(slots=True)
@@ -169,7 +172,10 @@ class TunedProgram:
         return self.program.device
 
     def fit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Return the tensors of a call in the order of the program's inputs. Raises Unfit where it is another call."""
+        """Return a call's tensors in the order of the program's inputs.
+
+        Raises Unfit if the call does not fit the program.
+        """
         args, kwargs = self.arguments.arrange(args, kwargs)
         try:
             found = flatten_call(self.call, args, kwargs)
@@ -199,7 +205,7 @@ class TunedProgram:
             raise Unfit(f"{name} is on {tensor.device}, it was exported for {self.device}")
 
     def run(self, tensors: Mapping[str, Tensor], first: FirstCall) -> Any:
-        """Return what the original would, computed by the program."""
+        """Run the program and return its outputs with the structure, classes and dtypes of the original's result."""
         outputs = self._outputs(tensors)
         cast = {name: tensor.to(first.dtypes[name]) for name, tensor in outputs.items()}
         return first.make(cast)
@@ -216,10 +222,9 @@ class TunedProgram:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> tuple[Any, FirstCall]:
-        """Compute a call by the program and by the original.
+        """Compute a call by the program and by the original; return the original's result and the comparison.
 
-        Returns the original's result, and the comparison. `roundings` is the epsilon of the coarsest
-        dtype that the original computes in. Raises what either raises.
+        `roundings` is the epsilon of the coarsest dtype that the original computes in. Raises what either raises.
         """
         outputs = self._outputs(tensors)
         before = {name: tensor.detach().clone() for name, tensor in tensors.items()}
@@ -238,7 +243,10 @@ class TunedProgram:
             return result, replace(nothing, refusal=str(unfit))
 
     def _compared(self, outputs: Mapping[str, Tensor], result: Any, roundings: float) -> FirstCall:
-        """The comparison of outputs with the original's result. Raises Unfit where the result is another tree."""
+        """Compare the program's outputs with the original's result.
+
+        Raises Unfit if the result has another structure.
+        """
         wanted: dict[str, Any] = {}
         try:
             flatten(self.result, result, wanted)
@@ -264,7 +272,7 @@ class TunedProgram:
 
 
 def call_of(about: About) -> tuple[Signature, Node]:
-    """Return how the module is called and what it returns: by the manifest, else plain tensors and a tuple."""
+    """Return a program's call and result: the manifest's, else positional plain tensors and a tuple of tensors."""
     call = about.call or Signature(tuple(TensorLeaf(port.name) for port in about.inputs), {})
     return call, about.result or Items("tuple", tuple(TensorLeaf(port.name) for port in about.outputs))
 
@@ -274,9 +282,9 @@ def limits_in(manifest: Manifest, about: About) -> dict[str, float]:
 
 
 def maker(node: Node, like: Any) -> Callable[[Mapping[str, Tensor]], Any]:
-    """A function from the tensors of a tree to a value of the classes of `like`, a value that is such a tree.
+    """Return a function that builds the tree `node` from tensors by name, with the classes found in the example `like`.
 
-    Nothing that the tree names is imported. What it makes raises TypeError where a class does not take its parts.
+    No class that the tree names is imported. The function raises TypeError if a class does not accept its parts.
     """
     kind = type(like)
     match node:
@@ -296,7 +304,7 @@ def maker(node: Node, like: Any) -> Callable[[Mapping[str, Tensor]], Any]:
 
 
 def _classes(node: Node, value: Any) -> Iterator[tuple[str, type]]:
-    """The paths of a tree's classes with the classes of a value that is such a tree."""
+    """Yield the recorded path of each class in a tree, with the class that `value` has in its place."""
     match node:
         case Items(_, items):
             for part, inner in zip(items, value, strict=True):
@@ -312,12 +320,12 @@ def _classes(node: Node, value: Any) -> Iterator[tuple[str, type]]:
 
 
 def _is_named(kind: type, path: str) -> bool:
-    """Return whether a class has the name of this path; its module may have another name here, such as `__main__`."""
+    """Return whether a class has the name in a path MODULE:NAME; modules may differ, as with `__main__`."""
     return kind.__qualname__ == path.partition(":")[2]
 
 
 def _error(name: str, output: Tensor, wanted: object) -> float:
-    """Relative L2. Raises Unfit where the two cannot be compared."""
+    """Return the relative L2 error of an output. Raises Unfit if the two cannot be compared or are not finite."""
     if not isinstance(wanted, Tensor):
         raise Unfit(f"the original returns {a_type(type(wanted))} as {name}, not a tensor")
     if output.shape != wanted.shape or output.device != wanted.device:

@@ -1,1 +1,1 @@
-"""Watching a machine from a process of its own: GPUs by NVML, processes by /proc, memory by cgroups, CPUs by RAPL."""
+"""Monitoring of a machine by a separate process: GPUs by NVML, processes by /proc, memory by cgroups, CPUs by RAPL."""

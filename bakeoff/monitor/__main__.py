@@ -1,9 +1,9 @@
-"""The process of a monitor, `python -m bakeoff.monitor REQUEST PARENT`; its standard input is a socket.
+"""Main program of a monitor process, `python -m bakeoff.monitor REQUEST PARENT`; its standard input is a socket.
 
-It sends the last values as soon as there are any and for each `latest` that it receives. At any other message, and at
-the end of its input, its last line of output is the report. It ends with its parent, for whose id a thread looks:
-PR_SET_PDEATHSIG would end it with the thread that started it, the end of its input comes only when no forked process
-holds the socket any more, and a driver may keep the main thread waiting.
+It sends the last values after the first samples, and again for each `latest` that it receives. At any other message,
+and at the end of its input, it prints the report as its last line of output. It ends when its parent ends; a thread
+polls for that, because PR_SET_PDEATHSIG would end it with the thread that started it, its input ends only when no
+forked process has the socket open any more, and a driver may block the main thread.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _PARENT_EVERY_S = 0.5
 
 
 def main() -> None:
-    """Watch until told to stop, and report."""
+    """Sample until a command other than `latest` arrives or the input ends, then print the report."""
     for number in (signal.SIGINT, signal.SIGHUP):  # of the terminal: the one that is watched decides when it is over
         signal.signal(number, signal.SIG_IGN)
     request = msgspec.json.decode(sys.argv[1], type=MonitorRequest)
@@ -44,7 +44,10 @@ def main() -> None:
 
 
 def make_sampler(request: MonitorRequest, stack: contextlib.ExitStack) -> Sampler:
-    """Return a sampler that loads only the libraries it needs. NVML stays initialised until `stack` ends."""
+    """Return the sampler for a request; only the libraries that it needs are loaded.
+
+    NVML stays open until `stack` ends.
+    """
     groups = []
     if request.gpu and request.devices:
         from bakeoff.machine.gpus import nvml
@@ -61,7 +64,7 @@ def make_sampler(request: MonitorRequest, stack: contextlib.ExitStack) -> Sample
 
 
 def _end_with(parent: int) -> None:
-    """End this process when `parent` is its parent no more."""
+    """End this process as soon as `parent` is no longer the id of its parent."""
     while os.getppid() == parent:
         time.sleep(_PARENT_EVERY_S)
     os._exit(0)

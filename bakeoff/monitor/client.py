@@ -1,4 +1,4 @@
-"""A monitor, as the process that is watched uses it."""
+"""`Monitor`: starts a monitor process, asks it for values and stops it, from the process that is watched."""
 
 import os
 import socket
@@ -23,15 +23,15 @@ _LONGEST = 1 << 16
 
 
 class Monitor:
-    """A process that watches this machine. Whatever goes wrong with it is a sentence in its report's `missing`.
+    """Handle of a process that samples this machine. Every failure becomes a sentence in its report's `missing`.
 
-    Usable from several threads, and of no effect in a process that was forked from the one that started it.
+    Thread-safe. In a process that was forked from the one that started the monitor, it has no effect.
     """
 
     def __init__(self, problem: str = "") -> None:
-        """One that watches nothing, for the reason given; `start` makes the others."""
+        """Make a monitor that samples nothing, with `problem` as the reason; use `start` to make one that samples."""
         self.start_ns = time.monotonic_ns()
-        """When `start` returned, by the monotonic clock."""
+        """Time at which `start` returned, by the monotonic clock."""
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes]
@@ -42,7 +42,10 @@ class Monitor:
 
     @classmethod
     def start(cls, request: MonitorRequest, ready_s: float = READY_S) -> "Monitor":
-        """Start watching. Returns when the first samples were taken, after `ready_s` at the latest; raises nothing."""
+        """Start a monitor process and wait for its first samples, but no longer than `ready_s` seconds.
+
+        Never raises.
+        """
         monitor = cls()
         try:
             with ExitStack() as stack:
@@ -66,11 +69,14 @@ class Monitor:
 
     @property
     def pid(self) -> int:
-        """Id of the process that watches."""
+        """Id of the monitor process."""
         return self._process.pid
 
     def latest(self) -> Mapping[str, float]:
-        """Last values by series, of the first device; those of others by `name@uuid`. Empty where there are none."""
+        """Return the last value of each series; empty if there is none.
+
+        Series of the first device have their plain names, those of further devices `name@uuid`.
+        """
         if os.getpid() != self._owner:
             return {}
         with self._lock:
@@ -82,10 +88,10 @@ class Monitor:
             return self._receive(_LATEST_S)
 
     def stop(self, start_ns: int | None = None) -> Monitored:
-        """Stop watching. The same report at each call; raises nothing.
+        """Stop sampling and return the report; further calls return the same report. Never raises.
 
-        Times are from `start_ns` by the monotonic clock, by default from when `start` returned; a sample that was taken
-        before is at 0.
+        Times count from `start_ns` of the monotonic clock, by default from the return of `start`. Samples taken before
+        have the time 0.
         """
         if os.getpid() != self._owner:
             return Monitored(missing=("nothing was watched: this process was forked after the monitor had started",))
@@ -114,7 +120,10 @@ class Monitor:
             return Monitored(missing=(f"what the monitor saw is lost: {why}{said}",))
 
     def _send(self, command: bytes) -> None:
-        """One that has ended is found out by who waits for its answer. No signal is raised, as by writing to a pipe."""
+        """Send a command. Errors are ignored: whoever waits for the answer notices that the process has ended.
+
+        Unlike a write to a pipe, this causes no SIGPIPE.
+        """
         self._socket.settimeout(_LATEST_S)
         try:
             self._socket.send(command, socket.MSG_NOSIGNAL)
@@ -122,7 +131,7 @@ class Monitor:
             return
 
     def _receive(self, patience_s: float) -> dict[str, float]:
-        """Last values, as it tells them; empty where none came in time or it has ended."""
+        """Return the last values that the process sends; empty if none arrive in time or the process has ended."""
         self._socket.settimeout(patience_s)
         try:
             data = self._socket.recv(_LONGEST)
@@ -132,6 +141,6 @@ class Monitor:
 
 
 def _moved(series: SeriesRecord, start_ns: int) -> SeriesRecord:
-    """The same with times from `start_ns`."""
+    """Return the series with times relative to `start_ns`, earlier times as 0."""
     points = (Point(max(0, one.t_ns - start_ns), one.least, one.mean, one.greatest, one.count) for one in series.points)
     return replace(series, points=tuple(points))

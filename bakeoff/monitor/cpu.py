@@ -1,7 +1,7 @@
-"""CPU time and memory of a process and all it started, and memory and load of the machine, by /proc and cgroups.
+"""CPU time and memory of a process tree, memory and load of the machine, and CPU energy, by /proc, cgroups and RAPL.
 
-When a process waits for a child, the child's CPU time moves to its own counters (proc(5), cutime and cstime). What is
-added up here are the counters' steps, so processes that start and end between two readings count as well.
+When a process waits for a child, the child's CPU time is added to its own counters (proc(5), cutime and cstime). Here
+the steps of counters are added up, so that processes that start and end between two readings count as well.
 """
 
 import os
@@ -19,9 +19,10 @@ ROOT = Path("/")
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _LEAST_SPAN_NS = 4 * _TICK_NS
-"""The kernel tells CPU time in ticks of 10 ms: over less time than this its rate means nothing."""
+"""Shortest time over which a CPU rate is computed, since the kernel counts CPU time in ticks of 10 ms."""
 _FORGET_EVERY = 20
-"""Readings after which processes outside the tree are looked at again: the kernel gives their numbers to others."""
+"""Number of readings after which processes outside the tree are checked again, because the kernel reuses process
+ids."""
 
 
 class _Process(NamedTuple):
@@ -31,35 +32,36 @@ class _Process(NamedTuple):
     started: int
     own: int
     waited_for: int
-    """Time of children that have ended and were waited for, and of theirs."""
+    """Time of ended children that the process has waited for, and of their children."""
     pages: int
 
 
 class TreeReading(NamedTuple):
-    """A process tree now."""
+    """CPU time and memory of a process tree at one reading."""
 
     cpu_ns: int
     """CPU time of all its processes since the first reading."""
     resident_bytes: int
-    """Sum over its processes: pages that several share count in each."""
+    """Sum over its processes; a page shared by several counts once for each."""
 
 
 class ProcessTree:
-    """A process, its children, theirs, and those that lost their parent since the first reading."""
+    """A process and its descendants, including those whose parent has ended since the first reading."""
 
     def __init__(self, pid: int, without: Collection[int] = (), root: Path = ROOT) -> None:
-        """`without` are ids of children that do not count, as the one that reads."""
+        """`without` lists ids of processes to leave out, such as the monitor; `root` is the folder that contains
+        /proc."""
         self._pid, self._without, self._proc = pid, frozenset(without), f"{root}/proc"
         self._members: dict[int, _Process] = {}
         self._outside: set[int] = set()
         self._owed = 0
-        """Ticks of processes that have ended: they were counted, and will be added to the counters of those that wait
-        for them."""
+        """Ticks of ended processes that were counted already and will show up again in the counters of the processes
+        that wait for them."""
         self._ticks = 0
         self._readings = 0
 
     def read(self) -> TreeReading | None:
-        """None once no process is left, or /proc does not tell."""
+        """Return the tree's CPU time and memory; None if no process is left or /proc cannot be read."""
         found = self._scan()
         before = {
             pid: each for pid, each in self._members.items() if pid in found and found[pid].started == each.started
@@ -75,7 +77,7 @@ class ProcessTree:
         return TreeReading(self._ticks * _TICK_NS, sum(each.pages for each in members.values()) * _PAGE_BYTES)
 
     def _scan(self) -> dict[int, _Process]:
-        """All processes but those known to be outside."""
+        """Return all processes by id, except those known to be outside the tree."""
         try:
             present = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
         except OSError:
@@ -99,7 +101,10 @@ class ProcessTree:
         return None
 
     def _count(self, before: Mapping[int, _Process], now: Mapping[int, _Process]) -> None:
-        """Add what was used since the last reading; `before` are those of its processes that are there still."""
+        """Add the ticks used since the last reading.
+
+        `before` contains the last readings of processes that still exist, `now` the present readings of the whole tree.
+        """
         ended = {pid: process for pid, process in self._members.items() if pid not in before}
         for process in ended.values():
             heir = process.parent
@@ -116,7 +121,7 @@ class ProcessTree:
 
 
 def _below(found: Mapping[int, _Process], tops: Iterable[int]) -> dict[int, _Process]:
-    """Return the processes that are at the tops or below them."""
+    """Return the processes in `tops` and their descendants, by id."""
     children: dict[int, list[int]] = {}
     for pid, process in found.items():
         children.setdefault(process.parent, []).append(pid)
@@ -130,17 +135,17 @@ def _below(found: Mapping[int, _Process], tops: Iterable[int]) -> dict[int, _Pro
 
 
 class CpuProbe:
-    """A process tree, and memory and load of the machine."""
+    """Probe of a process tree, and of the machine's memory and load."""
 
     def __init__(
         self, pid: int, quantities: Collection[CpuQuantity], without: Collection[int] = (), root: Path = ROOT
     ) -> None:
-        """Reads /proc and cgroups below `root`. `without` as for ProcessTree."""
+        """Probe the tree of process `pid`, reading /proc and cgroups below `root`; `without` is as in ProcessTree."""
         self._quantities, self._root = frozenset(quantities), root
         self._tree = ProcessTree(pid, without, root)
         self._limit = cgroups.tightest_limit(root) if "memory" in quantities else None
         self._before: tuple[int, int] | None = None
-        """Time and CPU time of the last rate."""
+        """Time at which the last rate was computed, and the tree's CPU time then, in nanoseconds."""
         self._missing = {"cpu.process": f"process {pid} was not found"} if "process" in quantities else {}
 
     def sample(self, now_ns: int) -> Iterator[Reading]:
@@ -190,11 +195,11 @@ class CpuProbe:
 
 _ZONES = "sys/class/powercap"
 _PERIOD_NS = 1_000_000
-"""Between two steps (Intel SDM volume 3, "RAPL Interfaces")."""
+"""Time between two steps of a counter (Intel SDM volume 3, "RAPL Interfaces")."""
 
 
 class RaplProbe:
-    """Energy of CPU packages and of their memory by RAPL counters, which Linux shows as files; it has no series.
+    """Probe of the energy of CPU packages and their memory, without series, by RAPL counters that Linux shows as files.
 
     Source: Documentation/power/powercap/powercap.rst. Since CVE-2020-8694 only root may read them. Cores and graphics
     are parts of a package; memory is not.
@@ -241,7 +246,7 @@ class RaplProbe:
 
 
 def _domain(zone: Path) -> str:
-    """Return `package-0`, or `package-0 dram` for its memory; "" for a domain that is within or holds these."""
+    """Return `package-0`, or `package-0 dram` for its memory; "" for domains that are parts or sums of these."""
     name = (zone / "name").read_text().strip()
     if name == "dram":
         package = zone.with_name(zone.name.rpartition(":")[0])

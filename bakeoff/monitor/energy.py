@@ -10,35 +10,38 @@ from dataclasses import dataclass
 from bakeoff.record.monitor import DeviceEnergy
 
 _CONTRADICTION = 0.10
-"""Difference between counter and integral, as a share of the larger one, that is reported."""
+"""Difference between counter and integral, as a share of the larger one, above which a note reports it."""
 _COARSE = 0.10
-"""Share of the watched time that one step of a counter may take before it is said."""
+"""Share of the watched time that one step of a counter may take before a note states its accuracy."""
 _LEAST_COMPARED_NS = 3_000_000_000
-"""Shorter times are not compared: power is an average over a second."""
+"""Shortest watched time over which counter and integral are compared, since power is an average over one second."""
 _MOST_MW = 1_000_000
-"""No domain with a counter that wraps around draws more than one kilowatt."""
+"""Largest power that a domain with a wrapping counter is assumed to draw: one kilowatt."""
 
 
 @dataclass(slots=True)
 class Counter:
-    """A counter of millijoules, read at times that grow."""
+    """Energy counter in millijoules, read at increasing times."""
 
     period_ns: int
-    """Between its steps, at most."""
+    """Longest time between two steps of the counter."""
     range_mj: float | None = None
-    """Value at which it wraps around to zero; None: only a reset makes it fall."""
+    """Value at which the counter wraps around to zero; None if it never does, so that it falls only at a reset."""
     _first_ns: int | None = None
     _last_ns: int = 0
     _last_mj: float = 0.0
     _moved_ns: int = 0
-    """When it was first read at its present value."""
+    """Time at which the present value was first read."""
     _still_ns: int = 0
-    """The longest time between readings of one value."""
+    """Longest time for which the value stayed the same."""
     _total_mj: float = 0.0
     _problem: str = ""
 
     def add(self, now_ns: int, mj: float) -> None:
-        """A reading. Those after a reset do not count."""
+        """Add a reading.
+
+        Readings after a reset, or after a gap in which the counter may have wrapped around, do not count.
+        """
         if self._problem:
             return
         if self._first_ns is None:
@@ -64,7 +67,7 @@ class Counter:
         self._last_ns, self._last_mj = now_ns, mj
 
     def total(self) -> tuple[float | None, str]:
-        """Millijoules from the first reading to the last one, or None, and what is to be said of it."""
+        """Return the millijoules between the first and last reading, or None, and a note on accuracy or the reason."""
         if self._problem or self._first_ns is None:
             return None, self._problem or "its counter was not read"
         watched_ns = self._last_ns - self._first_ns
@@ -83,7 +86,7 @@ class Counter:
 
 @dataclass(slots=True)
 class Integral:
-    """Power samples at times that grow, joined by straight lines."""
+    """Integral of power samples at increasing times, joined by straight lines."""
 
     watched_ns: int = 0
     _mj: float = 0.0
@@ -98,12 +101,15 @@ class Integral:
 
     @property
     def mj(self) -> float | None:
-        """None of fewer than two samples."""
+        """Energy in millijoules; None for fewer than two samples."""
         return self._mj if self.watched_ns else None
 
 
 def device_energy(device: str, counter: Counter, integral: Integral | None = None, note: str = "") -> DeviceEnergy:
-    """Both figures and how they fit together; without `integral` the device tells no power at all."""
+    """Return the energy by counter and by integral, with a note if they contradict each other.
+
+    `integral` is None for a device that does not report power. `note` is added to the other notes.
+    """
     counter_mj, said = counter.total()
     integral_mj = None if integral is None else integral.mj
     notes = [note, said]

@@ -1,4 +1,4 @@
-"""Samples of GPUs by NVML: one query for each quantity that is asked, of the devices asked and no others.
+"""Samples of GPUs by NVML: one query for each requested quantity of each requested device.
 
 Power, clocks, temperature and reasons for lower clocks belong to a whole GPU; a MIG instance has only its memory and
 its SM activity (NVML API Reference, "Multi Instance GPU Management").
@@ -16,30 +16,33 @@ from bakeoff.record.monitor import DeviceEnergy, Monitored, ThrottleTime
 COUNTER_PERIOD_NS = 100_000_000
 """Longest time seen between two steps of a GPU's energy counter."""
 _LEAST_GPM_NS = 100_000_000
-"""Two GPM samples must lie further apart (NVML API Reference, nvmlGpmMetricsGet)."""
+"""Two GPM samples must be further apart than this (NVML API Reference, nvmlGpmMetricsGet)."""
 _PATIENCE = 3
-"""Refusals in a row after which a question that was answered before is asked no more."""
+"""Number of consecutive refusals after which a query that was answered before is given up."""
 _POWER, _COUNTER = "gpu.power", "the energy counter"
 _OF_WHOLE_GPU = ("temperature", "power", "clocks", "throttle")
 
 
 class _Unknown(Exception):
-    """Raised where a device does not support a metric and NVML has no error for it."""
+    """Raised if a device does not support a metric and NVML has no error for it."""
 
 
 @dataclass(slots=True)
 class _Query:
-    """One question about one device. One that is refused at first is not asked again."""
+    """One query of one device.
+
+    It is given up if it is refused before its first answer, or `_PATIENCE` times in a row.
+    """
 
     name: str
-    """The series' name, or what else it is about."""
+    """Name of the series, or of the quantity if it has no series."""
     question: Callable[[int], float | None]
-    """Given the time. None where there is nothing to record of it now."""
+    """Returns the value at a time in nanoseconds; None if there is nothing to record now."""
     asked: int = 0
     refused: int = 0
     refused_in_a_row: int = 0
     problem: str = ""
-    """The last reason for a refusal."""
+    """Reason for the last refusal."""
     answered_ns: int | None = None
     """Time of the last answer."""
     given_up: bool = False
@@ -61,7 +64,7 @@ class _Query:
         return value
 
     def missing(self) -> str:
-        """Return what is unknown because of this question, after names; "" where it was answered every time."""
+        """Return the report's words after the query's name, such as `is unknown: ...`; "" if it was never refused."""
         if not self.refused:
             return ""
         if not self.given_up:
@@ -71,7 +74,7 @@ class _Query:
 
 
 class _SmActivity:
-    """Share of SMs that were busy between two samples of GPM, which GPUs since Hopper have."""
+    """Share of SMs that were busy between two GPM samples; GPUs have GPM since Hopper."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
@@ -81,7 +84,10 @@ class _SmActivity:
         self._last_ns: int | None = None
 
     def __call__(self, now_ns: int) -> float | None:
-        """Percent since the call before; None where that is too short ago. Raises NVML's errors and _Unknown."""
+        """Return the percentage since the previous call; None for the first call, or if the previous one is too recent.
+
+        Raises NVML's errors and _Unknown.
+        """
         library, gpu = self._gpu.library, self._gpu
         if self._metrics is None:
             self._prepare()
@@ -121,16 +127,16 @@ class _Device:
     gpu: Gpu
     whole_uuid: str
     counter: Counter | None
-    """None where energy is not asked, or another instance of the same GPU tells it."""
+    """Energy counter; None if power is not requested or another instance of the same GPU reports its energy."""
     integral: Integral = field(default_factory=Integral)
     queries: Sequence[_Query] = ()
     reasons_told: int = 0
-    """Samples that told reasons for lower clocks, or that there was none."""
+    """Number of samples in which the reasons for lower clocks were read."""
     reasons: dict[int, int] = field(default_factory=dict)
-    """In how many of them a reason was set, by its bit."""
+    """Number of these samples in which a reason was set, by the reason's bit."""
 
     def questions(self) -> Iterator[tuple[GpuQuantity, str, Callable[[int], float | None]]]:
-        """All that can be asked: the quantity, what is asked for it, and how."""
+        """Yield every possible query: its quantity, its name, and the function that reads the value."""
         library, part, whole = self.gpu.library, self.gpu.handle, self.gpu.whole
         sensor, clock = library.NVML_TEMPERATURE_GPU, library.NVML_CLOCK_SM
         yield "memory", "gpu.memory", lambda _: library.nvmlDeviceGetMemoryInfo(part).used / MIB
@@ -160,7 +166,7 @@ class _Device:
                 self.reasons[bit] = self.reasons.get(bit, 0) + 1
 
     def report(self) -> Monitored:
-        """One sentence for all questions that ended in the same way."""
+        """Return the device's energy, throttling and failures; queries that failed in the same way share a sentence."""
         energy: tuple[DeviceEnergy, ...] = ()
         names: dict[str, list[str]] = {}
         if self.counter is not None:
@@ -184,10 +190,10 @@ class _Device:
 
 
 class GpuProbe:
-    """Quantities of GPUs that are known by their UUIDs."""
+    """Probe of quantities of GPUs, which are given by their UUIDs."""
 
     def __init__(self, library: Any, uuids: Sequence[str], quantities: Collection[GpuQuantity]) -> None:
-        """`library` is the initialised pynvml, or None where there is no driver."""
+        """`library` is the initialised pynvml, or None if there is no driver."""
         self._begun_ns: int | None = None
         self._devices: list[_Device] = []
         self._errors = (_Unknown,) if library is None else (library.NVMLError, _Unknown)

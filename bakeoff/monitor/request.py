@@ -1,4 +1,4 @@
-"""A monitor's request, what to watch and how often, and the protocol of those that read the machine."""
+"""`MonitorRequest`: what a monitor watches and how often. `Probe`: the protocol of classes that read the machine."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from typing import Literal, NamedTuple, Protocol
 from bakeoff.record.monitor import Monitored
 
 GpuQuantity = Literal["memory", "busy", "sm_active", "temperature", "power", "clocks", "throttle"]
-"""`busy`: some kernel ran, as a share of NVML's sample period; it says nothing of how much of the GPU was used."""
+"""`busy` is the share of NVML's sample period in which any kernel ran; it does not say how much of the GPU was used."""
 CpuQuantity = Literal["process", "memory", "load", "energy"]
 LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.05, 3600.0
-"""An interval outside is taken for the nearest one inside, and the report says so."""
+"""Limits of an interval. One outside is set to the nearest limit, and the report says so."""
 UNITS = {
     "gpu.memory": "MiB",
     "gpu.busy": "%",
@@ -26,15 +26,15 @@ UNITS = {
 """Unit of each series. `cpu.process` is in percent of one core, so four busy threads are 400 %."""
 MIB = 1 << 20
 LATEST, STOP = b"latest", b"stop"
-"""Commands to its process."""
+"""Commands to a monitor process."""
 
 
 @dataclass(frozen=True, slots=True)
 class MonitorRequest:
-    """Nothing is asked of the machine but the quantities named here."""
+    """Request to a monitor process. It reads nothing from the machine but the quantities named here."""
 
     pid: int
-    """Process whose tree is watched: itself and all it started, without the monitor."""
+    """Id of the process whose tree is watched: the process and its descendants, without the monitor."""
     devices: tuple[str, ...]
     """UUIDs of GPUs or MIG instances."""
     gpu: tuple[GpuQuantity, ...]
@@ -42,9 +42,9 @@ class MonitorRequest:
     gpu_interval_s: float
     cpu_interval_s: float
     points: int
-    """Most points of a series, at least 2; neighbours merge beyond them."""
+    """Largest number of points of a series, at least 2; beyond it, neighbouring points are merged."""
     raw: str = ""
-    """File that is written anew with every sample, as JSON lines; "": none."""
+    """Path of a new file that gets every sample as a line of JSON; "" for none."""
 
 
 class Reading(NamedTuple):
@@ -56,7 +56,7 @@ class Reading(NamedTuple):
 
 
 def joined(reports: Iterable[Monitored]) -> Monitored:
-    """All of them as one, in their order, without series and cost."""
+    """Return several reports joined into one, in their order, without series and cost."""
     found = tuple(reports)
     return Monitored(
         energy=tuple(energy for report in found for energy in report.energy),
@@ -66,12 +66,12 @@ def joined(reports: Iterable[Monitored]) -> Monitored:
 
 
 class Probe(Protocol):
-    """Reads quantities of one kind. What cannot be read is said in the report, and raises nothing."""
+    """Reader of one kind of quantities. What it cannot read goes into its report and raises nothing."""
 
     def sample(self, now_ns: int) -> Iterable[Reading]:
-        """Values at `now_ns` by the monotonic clock."""
+        """Return the values at `now_ns` of the monotonic clock."""
         ...
 
     def report(self) -> Monitored:
-        """Return what it knows at the end besides its series."""
+        """Return the final report without series: energy, throttling and what is missing."""
         ...

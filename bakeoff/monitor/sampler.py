@@ -1,4 +1,4 @@
-"""Takes samples on an absolute schedule, keeps them in bounded series, and bounds what that costs."""
+"""Takes samples on an absolute schedule, keeps them in bounded series, and limits the cost of sampling."""
 
 import json
 import time
@@ -17,17 +17,18 @@ from bakeoff.record.monitor import MonitorCost, Monitored, SeriesRecord
 MOST_SHARE = 0.005
 """Largest share of an interval that one sample may take; above it the interval doubles."""
 _COUNTED = 5
-"""Samples whose median cost decides that; an odd number."""
+"""Number of samples whose median cost is compared with that share; odd."""
 
 
 _Told = TypeVar("_Told")
 
 
 class RawFile:
-    """The first line is `{"monotonic_ns": ..., "wall_ns": ...}`, the same moment by both clocks; each other one is a
-    value: `{"t_ns": ..., "name": "gpu.power", "source": "GPU-...", "value": 312.5}`, its time by the monotonic clock.
+    """File of all samples as JSON lines.
 
-    The first error ends it: `problem` then says why, and the file ends with a whole line.
+    The first line is `{"monotonic_ns": ..., "wall_ns": ...}`, the same moment by both clocks. Every other line is a
+    value, `{"t_ns": ..., "name": "gpu.power", "source": "GPU-...", "value": 312.5}`, with its time by the monotonic
+    clock. The first error ends the file with a complete line, and `problem` gives the reason.
     """
 
     def __init__(self, path: str) -> None:
@@ -40,7 +41,7 @@ class RawFile:
             self._write({"monotonic_ns": time.monotonic_ns(), "wall_ns": time.time_ns()})
 
     def write(self, t_ns: int, readings: Iterable[Reading]) -> None:
-        """Add samples of one time; their values must be finite."""
+        """Write the values read at one time; they must be finite."""
         with self._trying():
             self._write(*({"t_ns": t_ns, **reading._asdict()} for reading in readings))
 
@@ -75,21 +76,21 @@ class Group:
     def __init__(
         self, name: str, probes: Sequence[Probe], interval_s: float, cost_clock: Callable[[], int] | None = None
     ) -> None:
-        """`cost_clock` tells nanoseconds that samples cost; None: the sampler's clock."""
+        """`cost_clock` returns the nanoseconds by which samples' cost is measured; None: the sampler's clock."""
         self.name, self.asked_s, self.cost_clock = name, interval_s, cost_clock
         self.all = self.probes = tuple(probes)
-        """`probes` are without those that failed."""
+        """All probes; `probes` are those that have not failed."""
         self.interval_ns = round(min(max(LEAST_INTERVAL_S, interval_s), MOST_INTERVAL_S) * 1e9)
         self.due_ns = 0
         self.costs = Histogram()
-        """Nanoseconds of all samples."""
+        """Cost of each sample in nanoseconds."""
         self._least_ns = self.interval_ns
         self._recent: deque[int] = deque(maxlen=_COUNTED)
         self._doubled_for_ns = 0
-        """Cost of a sample when the interval was doubled last."""
+        """Median cost of a sample when the interval was last doubled; 0 if it never was."""
 
     def took(self, ns: int) -> None:
-        """A sample cost this. Doubles the interval where the last ones took too much of it."""
+        """Record that a sample cost `ns`; double the interval if the last ones took too large a share of it."""
         self.costs.add(ns)
         self._recent.append(ns)
         middle_ns = sorted(self._recent)[len(self._recent) // 2]
@@ -99,11 +100,11 @@ class Group:
             self._recent.clear()
 
     def plan_next(self, origin_ns: int, now_ns: int) -> None:
-        """Plan the next sample at a whole number of intervals from `origin_ns`; times that have passed are left out."""
+        """Schedule the next sample after `now_ns`, a whole number of intervals from `origin_ns`."""
         self.due_ns = origin_ns + ((now_ns - origin_ns) // self.interval_ns + 1) * self.interval_ns
 
     def notes(self) -> list[str]:
-        """Return why it did not run as often as asked."""
+        """Return sentences that say why the group was not sampled as often as requested."""
         found = []
         if round(self.asked_s * 1e9 if isfinite(self.asked_s) else 0) != self._least_ns:
             limits = f"{LEAST_INTERVAL_S:g} to {MOST_INTERVAL_S:g} s"
@@ -116,7 +117,10 @@ class Group:
 
 
 class Sampler:
-    """Samples of all groups. Whoever owns it calls `sample_due` at the times that this says, and `finish` once."""
+    """Samples groups of probes.
+
+    Its owner calls `sample_due` when the time that it returned has passed, and `finish` once.
+    """
 
     def __init__(
         self,
@@ -126,7 +130,10 @@ class Sampler:
         clock: Callable[[], int] = time.monotonic_ns,
         cpu_clock: Callable[[], int] = time.process_time_ns,
     ) -> None:
-        """`points` of each series at most. Both clocks tell nanoseconds; `cpu_clock` is of this process."""
+        """Keep at most `points` points of each series.
+
+        Both clocks return nanoseconds; `cpu_clock` is of this process.
+        """
         self._groups, self._points, self._raw = groups, max(2, points), raw
         self._clock, self._cpu_clock = clock, cpu_clock
         self._origin_ns = clock()
@@ -138,7 +145,7 @@ class Sampler:
         self._missing: dict[str, None] = {}
 
     def sample_due(self) -> int | None:
-        """Take the samples that are due. Returns nanoseconds until the next one; None where nothing is asked."""
+        """Take the samples that are due. Returns the nanoseconds until the next one; None if there are no groups."""
         for group in self._groups:
             if self._clock() >= group.due_ns:
                 self._sample(group)
@@ -147,14 +154,14 @@ class Sampler:
         return max(0, min(group.due_ns for group in self._groups) - self._clock())
 
     def latest(self) -> Mapping[str, float]:
-        """Last values: those of the first source by the series' name, others by `name@source`."""
+        """Return the last value of each series: by its name for the first source, by `name@source` for others."""
         found: dict[str, float] = {}
         for (name, source), value in self._latest.items():
             found[f"{name}@{source}" if name in found else name] = value
         return found
 
     def finish(self) -> Monitored:
-        """Sample once more, and report; times are by the clock that was given."""
+        """Sample every group once more and return the report; times are those of the sampler's clock."""
         for group in self._groups:
             self._sample(group)
         probes = [(group, probe) for group in self._groups for probe in group.all]
@@ -195,7 +202,10 @@ class Sampler:
         self._samples += 1
 
     def _try(self, group: Group, probe: Probe, what: Callable[[Probe], _Told]) -> _Told | None:
-        """None after an error that the probe does not expect: it ends its samples, and none of the others'."""
+        """Call `what` with a probe.
+
+        After an unexpected error, note it, stop sampling this probe alone, and return None.
+        """
         try:
             return what(probe)
         except Exception as error:  # noqa: BLE001

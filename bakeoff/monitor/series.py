@@ -1,7 +1,7 @@
-"""Numbers over time in bounded memory, and distributions of any number of values.
+"""Time series in bounded memory, and histograms of any number of values.
 
-A ring that drops its oldest samples loses peaks and reports the energy of the rest. Here neighbours merge instead, so
-that least, greatest, mean and count are exact whatever the length.
+A ring buffer that drops its oldest samples loses peaks and early energy. Here neighbouring points are merged instead,
+so that minimum, maximum, mean and count are exact for any length.
 """
 
 from bisect import bisect_left
@@ -11,11 +11,11 @@ from bakeoff.record.monitor import Point
 
 MOST_POINTS = 2_000
 _GROWTH = 1.002
-"""Ratio of the borders of a histogram's buckets: a percentile is right to 0.1 %."""
+"""Ratio of consecutive bucket borders of a histogram, which makes percentiles accurate to 0.1 %."""
 
 
 class Series:
-    """Samples in the order of time. Not thread-safe."""
+    """Time series of samples, which are added in order of time. Not thread-safe."""
 
     def __init__(self, most: int = MOST_POINTS) -> None:
         """Keep at most `most` points. Raises ValueError for fewer than 2."""
@@ -25,10 +25,10 @@ class Series:
         self._points: list[tuple[int, float, float, float, int]] = []
         """Time, least, sum, greatest, count."""
         self._merged = 1
-        """Samples that a full point stands for."""
+        """Number of samples that a full point combines."""
 
     def add(self, t_ns: int, value: float) -> None:
-        """A sample at this time. Samples that are not finite are left to the caller to refuse."""
+        """Add a sample at `t_ns`. The caller must leave out values that are not finite."""
         if self._points and self._points[-1][4] < self._merged:
             start, least, total, greatest, count = self._points[-1]
             self._points[-1] = start, min(least, value), total + value, max(greatest, value), count + 1
@@ -40,7 +40,7 @@ class Series:
         self._points.append((t_ns, value, value, value, 1))
 
     def _halve(self) -> None:
-        """Merge each point with the next one."""
+        """Merge points in pairs, which halves their number."""
         pairs = zip(self._points[::2], self._points[1::2], strict=False)
         merged = [
             (one[0], min(one[1], two[1]), one[2] + two[2], max(one[3], two[3]), one[4] + two[4]) for one, two in pairs
@@ -64,13 +64,13 @@ class Histogram:
         self.count = 0
 
     def add(self, value: int) -> None:
-        """Values below 1 count as 1."""
+        """Add a value. Values below 1 count as 1."""
         place = ceil(log(max(1, value), _GROWTH))
         self._buckets[place] = self._buckets.get(place, 0) + 1
         self.count += 1
 
     def percentile(self, share: float) -> float | None:
-        """Return the smallest value that at least `share` of all do not exceed, to 0.1 %; None of an empty one."""
+        """Return the smallest value that at least `share` of all do not exceed, accurate to 0.1 %; None if empty."""
         if not self.count:
             return None
         wanted = max(1, ceil(round(share * self.count, 9)))

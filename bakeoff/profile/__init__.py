@@ -1,7 +1,7 @@
-"""Profiling somebody's own pipeline: sessions of units, phases and steps, with monitors beside them.
+"""Profiling of a user's own pipeline: sessions of units, phases and steps, and a monitor of the machine.
 
-Its short names are context managers and decorators; those of Inferix' guides are listed in docs/compat.md. Importing it
-imports no torch and nothing else that is large; what is needed later is imported when it is needed.
+The short names are context managers and decorators; the names of Inferix' guides are listed in docs/compat.md.
+Importing this package imports neither torch nor any other large library; they are imported when they are first needed.
 """
 
 from bakeoff.profile.analyzer import DiffusionAnalyzer

@@ -1,8 +1,8 @@
 """`DiffusionAnalyzer`: rates of denoising steps and blocks whose times the caller measured.
 
-Inferix adds up the frames of a block at each of its steps and calls steps a second BPS. Here a block counts once: its
-frames over the time of blocks where blocks were recorded, else over the time of their steps. A block's size is in
-latent frames, so `fps` is None unless `frames_per_block` says how many frames a block becomes.
+Inferix adds up the frames of a block at each of its steps and calls steps per second BPS. Here a block counts once:
+rates are over the time of blocks if blocks were recorded, else over the time of steps. A block's size is in latent
+frames, so `fps` is None unless `frames_per_block` says how many frames a decoded block has.
 """
 
 from dataclasses import dataclass, field
@@ -12,14 +12,15 @@ from typing import Any
 from bakeoff.profile.plain import number, plain, whole
 
 MOST_MS = 86_400_000.0
-"""Largest time of one step or block: a day; totals are 64-bit nanoseconds. Memory in MiB has the same limit."""
+"""Largest time of one step or block: a day, so that totals fit into 64 bits of nanoseconds. Memory in MiB has the same
+limit."""
 MOST_FRAMES = 1_000_000
 MOST_PARAMETERS = (1 << 63) - 1
 
 
 @dataclass(slots=True)
 class _Times:
-    """Times of steps or blocks, and the latent frames of the blocks they belong to."""
+    """Times of steps or blocks, and the latent frames of their blocks."""
 
     count: int = 0
     ms: float = 0.0
@@ -28,7 +29,7 @@ class _Times:
     blocks: int = 0
     latents: int = 0
     is_timed: bool = True
-    """Whether the times of all are known."""
+    """Whether every time is known."""
 
     def add(self, ms: float | None) -> None:
         self.count += 1
@@ -58,15 +59,15 @@ class _Times:
 
 @dataclass(slots=True)
 class DiffusionAnalyzer:
-    """Totals of one session in bounded memory; models stay from session to session."""
+    """Totals of one session in bounded memory; `models` are kept from session to session."""
 
     frames_per_block: int | None = None
-    """Frames that a block becomes when it is decoded."""
+    """Number of frames of a decoded block; None if unknown."""
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
     _steps: _Times = field(default_factory=_Times)
     _blocks: _Times = field(default_factory=_Times)
     _last: int = -1
-    """Index of the last step; one that is not greater begins a block."""
+    """Index of the last step; a step whose index is not greater begins a block."""
     _timesteps: int = 0
     _timestep_sum: float = 0.0
     _memory_sum: float = 0.0
@@ -82,9 +83,9 @@ class DiffusionAnalyzer:
         return self._blocks.count
 
     def add_step(self, step: object, at: object, block_size: object, ms: object) -> tuple[int, int | None]:
-        """Add a step that took `ms`, None where that is not known yet; returns its index and nanoseconds.
+        """Add a step that took `ms` milliseconds, None if not yet known; return its index and nanoseconds.
 
-        Raises ValueError for what is no number.
+        `at` is the timestep. Raises ValueError if index, size or time is no valid number.
         """
         place, size = _whole(step, "step"), _whole(block_size, "block_size")
         took = None if ms is None else _number(ms, "computation_time_ms")
@@ -101,9 +102,9 @@ class DiffusionAnalyzer:
     def add_block(
         self, block_index: object, block_size: object, ms: object, memory_mib: object
     ) -> tuple[int, int, float | None]:
-        """Add a block that took `ms`; returns its latent frames, nanoseconds, and MiB where they are given.
+        """Add a block that took `ms` milliseconds; return its latent frames, nanoseconds, and MiB of memory if given.
 
-        Raises ValueError for what is no number.
+        Raises ValueError if one of them is no valid number.
         """
         _whole(block_index, "block_index")
         size, took = _whole(block_size, "block_size"), _number(ms, "computation_time_ms")
@@ -117,13 +118,16 @@ class DiffusionAnalyzer:
         return size, round(took * 1e6), memory
 
     def add_model(self, name: object, count: object, kind: object) -> tuple[str, int, str]:
-        """A model's size; a second one of the same name replaces the first. Raises ValueError for what is no number."""
+        """Record a model's number of parameters and type, replacing an earlier one of that name; return all three.
+
+        Raises ValueError if the number is not valid.
+        """
         size = _whole(count, "parameters_count", MOST_PARAMETERS)
         self.models[str(name)] = {"parameters_count": size, "model_type": str(kind)}
         return str(name), size, str(kind)
 
     def get_diffusion_analysis(self) -> dict[str, Any] | None:
-        """Return the figures of steps: times in ms, mean timestep, and rates; None where none was recorded."""
+        """Return the figures of steps: times in ms, mean timestep, and rates; None if no step was recorded."""
         steps = self._steps
         if not steps.count:
             return None
@@ -132,7 +136,7 @@ class DiffusionAnalyzer:
         return found | (self._rates(self._blocks, "blocks") if self._blocks.count else self._rates(steps, "steps"))
 
     def get_block_analysis(self) -> dict[str, Any] | None:
-        """Return the figures of blocks: times in ms, memory in MiB as given, rates; None where none was recorded."""
+        """Return the figures of blocks: times in ms, memory in MiB as given, rates; None if no block was recorded."""
         blocks = self._blocks
         if not blocks.count:
             return None
@@ -142,7 +146,7 @@ class DiffusionAnalyzer:
         return {**blocks.figures(), **memory, **self._rates(blocks, "blocks")}
 
     def get_model_analysis(self) -> dict[str, Any] | None:
-        """Parameters by model and in all; None where none was recorded."""
+        """Return the number of parameters of each model and of all together; None if no model was recorded."""
         if not self.models:
             return None
         total = sum(model["parameters_count"] for model in self.models.values())
@@ -153,7 +157,7 @@ class DiffusionAnalyzer:
         }
 
     def _rates(self, times: _Times, of: str) -> dict[str, Any]:
-        """Rates over the time of `of`, `steps` or `blocks`; None where that is 0 or unknown."""
+        """Return rates over the time of `of`, `steps` or `blocks`; rates are None if that time is 0 or unknown."""
         known = self.frames_per_block is not None
         frames = (self.frames_per_block or 0) * times.blocks
         seconds = times.ms / 1e3 if times.is_timed else 0.0

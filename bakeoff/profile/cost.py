@@ -1,4 +1,4 @@
-"""Measures what recording costs: an empty range on this machine, and whether a session spends more than it may."""
+"""Measures the cost of an empty range on this machine, and limits what recording may cost a session."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from bakeoff.profile.torch_state import DeviceClock
 
 RANGES = 2_000
 _A_SAMPLE = 8
-"""Ranges of one sample: a unit of three phases and four steps."""
+"""Number of ranges in one sample: a unit, three phases and four steps."""
 _MOST_NS = 200_000_000
 _FEWEST = 5
 LEAST_NS = 10_000_000
-"""A session that recording has cost less than this keeps all its levels, whatever the share."""
+"""Cost of recording below which a session keeps all its levels of ranges, whatever their share of its time."""
 
 
 def range_cost(make_device: Callable[[], DeviceClock | None] = lambda: None) -> float:
-    """Nanoseconds of one empty range: median of 2,000, in units of three phases and four steps each.
+    """Return the cost of one empty range in nanoseconds: the median over 250 units of three phases and four steps each.
 
-    They take the same way as those of a session, CUDA events included. Fewer are made where they take longer than
-    0.2 s together.
+    The ranges are recorded as in a session, with CUDA events if `make_device` returns a clock. Fewer units are measured
+    if they take more than 0.2 s together.
     """
     scratch = Recording()
     scratch.annotates = False  # 2,000 ranges would flood a trace that is being recorded
@@ -50,17 +50,20 @@ def range_cost(make_device: Callable[[], DeviceClock | None] = lambda: None) -> 
 
 @dataclass(slots=True)
 class Budget:
-    """Decides when the finest level is left out: first steps, then phases."""
+    """Limit on the cost of recording. Above it the finest level of ranges is dropped: first steps, then phases."""
 
     range_ns: float
     limit: float
-    """Share of the session's time."""
+    """Largest share of the session's time that recording may cost."""
     from_ns: int
-    """Since when ranges are counted: the start of the session, or when a level was dropped last."""
+    """Time from which ranges are counted: the start of the session, or when a level was last dropped."""
     from_count: int = 0
 
     def exceeded(self, recording: Recording) -> str | None:
-        """Drop a level if ranges have cost more than the limit. Returns the kind that was dropped, as in `step`."""
+        """Drop the finest level if ranges have cost more than the limit.
+
+        Returns the dropped kind, such as `step`, or None.
+        """
         now = recording.now()
         with recording.lock:
             cost_ns = (recording.count - self.from_count) * self.range_ns

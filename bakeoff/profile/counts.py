@@ -1,6 +1,6 @@
-"""Counts that callers measured themselves: steps and blocks, frames that were delivered.
+"""Steps, blocks and delivered frames that callers measured and counted themselves.
 
-A wrong value becomes an event that is marked as failed. At the end of a session its counts are events.
+A wrong value becomes an event that is marked as failed. The totals become events at the end of a session.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class StreamCount:
-    """Batches of frames that were delivered, and frames that were dropped."""
+    """Delivered batches and frames, and dropped frames, of a stream."""
 
     batches: int = 0
     frames: int = 0
@@ -30,7 +30,7 @@ class StreamCount:
     _last_ns: int = 0
 
     def deliver(self, frames: int, at_ns: int) -> None:
-        """A batch that was complete at this time."""
+        """Count a batch of `frames` frames that was complete at `at_ns`."""
         if not self.batches:
             self._first_frames, self._first_ns = frames, at_ns
         self.batches += 1
@@ -39,7 +39,7 @@ class StreamCount:
 
     @property
     def fps(self) -> float | None:
-        """Frames of all batches but the first, over the time since the first: N batches have N - 1 gaps.
+        """Frames per second, of all batches but the first over the time since the first: N batches have N - 1 gaps.
 
         None before the second batch.
         """
@@ -47,7 +47,7 @@ class StreamCount:
         return (self.frames - self._first_frames) * 1e9 / ns if ns > 0 else None
 
     def figures(self) -> dict[str, Any]:
-        """`drop_share` is of all frames, dropped ones included."""
+        """Return the counts, `fps` and `drop_share`, the dropped share of all frames, dropped ones included."""
         total = self.frames + self.dropped
         share = self.dropped / total if total else None
         counts = {"batches": self.batches, "frames": self.frames, "dropped_frames": self.dropped}
@@ -56,7 +56,7 @@ class StreamCount:
 
 @dataclass(slots=True)
 class Counts:
-    """Counts of one session, or of the time before one. Thread-safe; nothing raises."""
+    """Counts of one session, or of the time before one. Thread-safe; its methods never raise."""
 
     recording: "Recording"
     analyzer: DiffusionAnalyzer
@@ -64,7 +64,7 @@ class Counts:
     metadata: dict[str, Any] = field(default_factory=dict)
     """The newest metadata of each stage."""
     _compiled: int = field(default_factory=compiled)
-    """Frames that torch had compiled when the last block was recorded."""
+    """Count of `torch_state.compiled()` when the last block was recorded."""
     _lock: RLock = field(default_factory=RLock)
 
     def step(self, step: object, timestep: object, size: object, ms: object) -> None:
@@ -77,14 +77,14 @@ class Counts:
                 self.recording.units.add_step(index, timestep, ns)
 
     def measured_step(self, step: object, timestep: object, size: object, ms: float | None) -> None:
-        """Count a step that has a range; `ms` is None where its time is on a device."""
+        """Count a step that is also recorded as a range; `ms` is None if its time is on a device."""
         with self._failing("diffusion_step"):
             self.analyzer.add_step(step, timestep, size, ms)
 
     def measured_block(self, index: object, size: object, ms: object, mib: object) -> tuple[int, int] | None:
-        """Count a block of `ms` milliseconds, with memory as the caller read it, or None.
+        """Count a block of `size` latent frames that took `ms` milliseconds; return its latent frames and nanoseconds.
 
-        Returns its latent frames and nanoseconds; None for wrong values.
+        `mib` is the memory in MiB as the caller read it, or None. Returns None if a value is wrong.
         """
         found: tuple[int, int] | None = None
         with self._failing("block_computation"):
@@ -119,7 +119,7 @@ class Counts:
             self.recording.parameters(*self.analyzer.add_model(name, count, kind))
 
     def batch(self, frames: object, encoding_ms: object, network_ms: object, buffer: object) -> None:
-        """Record a batch of frames that was delivered now."""
+        """Record a batch of frames that was delivered now; times are in milliseconds, `buffer` is in percent."""
         with self._failing("streaming_event"):
             self.stream.deliver(_whole(frames, "batch_size"), self.recording.now())
         values = (("encoding", encoding_ms, "ms"), ("network", network_ms, "ms"), ("buffer", buffer, "%"))
@@ -133,7 +133,7 @@ class Counts:
             self.stream.dropped += _whole(count, "count")
 
     def tell(self) -> None:
-        """Record all counts as events, at the end of their session."""
+        """Record the figures of steps, blocks and stream as events, at the end of their session."""
         found = {
             "diffusion_analysis": self.analyzer.get_diffusion_analysis(),
             "block_analysis": self.analyzer.get_block_analysis(),
@@ -144,7 +144,7 @@ class Counts:
                 self.recording.event(name, figures)
 
     def tell_as_earlier(self, later: "Recording") -> None:
-        """Record in a session what was counted before it as one event."""
+        """Record these counts as one event in the recording of a session that began after them."""
         counted = {
             "steps": self.analyzer.steps,
             "blocks": self.analyzer.blocks,
@@ -156,7 +156,7 @@ class Counts:
 
     @contextmanager
     def _failing(self, name: str) -> Iterator[None]:
-        """One thread at a time; a ValueError becomes an event."""
+        """Run the block under the lock; turn a ValueError into a failed event of this name."""
         try:
             with self._lock:
                 yield

@@ -1,13 +1,13 @@
-"""Decorators for functions, methods, coroutines, generators and asynchronous generators.
+"""Profiling decorators for functions, methods, coroutines, generators and asynchronous generators.
 
 A range around a coroutine lasts until the coroutine returns, waiting included. Around a generator only the time inside
-it counts, not that of whoever iterates over it: each time that it is resumed is a range within the one that it was
-resumed in, and all of them together are one call. With `unit`, each item that a generator yields is a unit. Sessions
-and events are of a generator as a whole.
+the generator counts, not the time of the code that iterates over it: each resumption is a range within the range that
+it was resumed in, and all of them together are one call. With `unit`, each item that a generator yields is a unit.
+Sessions and events cover a generator as a whole.
 
-Decorators find the session by `current()`. Outside sessions ranges go to the installed profiler, as those of
-`Profiler.stage`; where none is installed, or it is off, a decorated function is called as it is. If there is a profiler
-that is on but not installed, the first such call says so on stderr.
+Decorators find the session by `current()`. Outside sessions, ranges go to the installed profiler, as those of
+`Profiler.stage` do; if none is installed, or it is off, a decorated function is called as it is. If a profiler is on
+but not installed, the first such call says so on stderr.
 """
 
 import inspect
@@ -32,11 +32,11 @@ Bound = Mapping[str, Any]
 _Bind = Callable[[Args, Kwargs], Bound]
 _Recording = Recording | NoSession
 _Open = Callable[[_Recording, Args, Kwargs, bool], AbstractContextManager[object]]
-"""Opens a range of a call with these arguments; the last one says whether the call was counted already."""
+"""Opens the range of a call with these arguments; the last argument says whether the call was counted already."""
 
 
 class Marker:
-    """A decorator that is a context manager too: `with profile.phase("decode"):` opens what a call would open."""
+    """A decorator that is also a context manager: `with profile.phase("decode"):` opens what a call would open."""
 
     def __init__(
         self,
@@ -62,12 +62,18 @@ class Marker:
 
 
 def phase(name: str) -> Marker:
-    """A phase, or a decorator whose calls are phases. Raises BakeoffError where that is applied to no function."""
+    """Return a marker that records a `with` block, or each call of a decorated function, as a phase.
+
+    Raises BakeoffError if the name is no text, or if the marker decorates something else than a function.
+    """
     return _named("phase", name)
 
 
 def stage(name: str) -> Marker:
-    """A stage, or a decorator whose calls are stages. Raises as `phase`."""
+    """Return a marker that records a `with` block, or each call of a decorated function, as a stage.
+
+    Raises BakeoffError as `phase` does.
+    """
     return _named("stage", name)
 
 
@@ -89,9 +95,10 @@ def unit(
     latents: int | Callable[[Bound], int] = 0,
     kind: AskedKind | Callable[[Bound], AskedKind] = "steady",
 ) -> Marker:
-    """A unit, or a decorator whose calls are units; what is a function gets the arguments of the call by name.
+    """Return a marker that records a `with` block, or each call of a decorated function, as a unit.
 
-    Raises as `phase`.
+    For a decorator, each parameter may be a function of the call's arguments by name. Raises BakeoffError if the marker
+    decorates something else than a function.
     """
 
     def decorate(function: F) -> F:
@@ -112,11 +119,11 @@ def step(
     index: str | int | Callable[[Bound], Any] | None = None,
     timestep: str | float | Callable[[Bound], Any] | None = None,
 ) -> Marker:
-    """A step of this index and timestep, or a decorator whose calls are steps: then they are names of parameters, or
-    functions of the arguments by name.
+    """Return a marker that records a `with` block, or each call of a decorated function, as a denoising step.
 
-    A function for `index` may return both, as a tuple; without an index calls are counted, as by `Session.step`.
-    Raises BakeoffError for a name that no parameter has, and as `phase`.
+    For a `with` block, `index` and `timestep` are values. For a decorator, they are names of the function's parameters,
+    or functions of the arguments by name; a function for `index` may return both, as a tuple. Without an index, calls
+    are counted, as by `Session.step`. Raises BakeoffError for a name that no parameter has, and as `phase` does.
     """
 
     def decorate(function: F) -> F:
@@ -136,10 +143,10 @@ def step(
 
 
 def session(name: str, tags: Mapping[str, Scalar] | None = None) -> Marker:
-    """A session of the installed profiler, or a decorator whose calls are sessions. Raises BakeoffError for wrong tags,
-    and as `phase`.
+    """Return a marker that records a `with` block, or each call of a decorated function, as a session.
 
-    Within a session of that profiler it is a stage of that.
+    The session is one of the installed profiler; within an open session of that profiler it is a stage. Raises
+    BakeoffError for wrong tags, and as `phase` does.
     """
     check_name("session", name)
     check_tags(tags or {})
@@ -158,10 +165,11 @@ def session(name: str, tags: Mapping[str, Scalar] | None = None) -> Marker:
 
 
 def event(name: str, data: Mapping[str, Any] | Callable[..., Mapping[str, Any]] | None = None) -> Callable[[F], F]:
-    """Record an event after each call; where the call or `data` raises, one that is marked as failed, with the error.
+    """Return a decorator that records an event after each call.
 
-    `data` may be a function of the call's arguments by name, or one of two parameters: these arguments and the result,
-    which of a generator is what it returns. Raises as `phase`.
+    `data` may be a function of the call's arguments by name, or a function of two parameters: these arguments and the
+    result, which for a generator is its return value. If the call or `data` raises, the event is marked as failed and
+    has the error. Raises BakeoffError as `phase` does.
     """
     check_name("event", name)
     takes_result = callable(data) and _takes_two(data)
@@ -192,7 +200,10 @@ def event(name: str, data: Mapping[str, Any] | Callable[..., Mapping[str, Any]] 
 
 
 def parameters(name: str, kind: str = "") -> Callable[[F], F]:
-    """Record the size of the module, or the number of parameters, that a call returns. Raises as `phase`."""
+    """Return a decorator that records the size of the module, or the number of parameters, that a call returns.
+
+    Raises BakeoffError as `phase` does.
+    """
     check_name("parameters", name)
 
     def decorate(function: F) -> F:
@@ -209,7 +220,7 @@ def parameters(name: str, kind: str = "") -> Callable[[F], F]:
 
 
 class Call:
-    """A call after which something is recorded."""
+    """Context of a call, which passes itself to `after` when the call has ended."""
 
     __slots__ = ("_after", "args", "error", "kwargs", "result")
 
@@ -232,7 +243,7 @@ class Call:
 
 
 def _as_range(function: F, opened: _Open) -> F:
-    """Return the function with a range around each call, or around each time that a generator runs."""
+    """Return the function with a range around each call, or around each resumption of a generator."""
 
     def open_now(args: Args, kwargs: Kwargs, again: bool) -> AbstractContextManager[object] | None:
         return _opened_now(lambda recording: opened(recording, args, kwargs, again))
@@ -256,7 +267,10 @@ def _called(
     kwargs: Kwargs,
     failed: object = None,
 ) -> Any:
-    """Return what a caller's function makes of the arguments; `failed` where it raises, which is an event."""
+    """Return a user's function `given` applied to the call's arguments; None if there is no function.
+
+    If it raises, record a failed event and return `failed`.
+    """
     if given is None:
         return None
     try:
@@ -292,7 +306,10 @@ def _takes_two(function: Callable[..., Any]) -> bool:
 
 
 def _argument(what: str, function: Callable[..., Any], given: object) -> Callable[[Bound], Any] | None:
-    """Return how to read a value from a call's arguments. Raises BakeoffError for what is no parameter or function."""
+    """Return a function that reads a value from a call's arguments.
+
+    Raises BakeoffError if no parameter has the name.
+    """
     if given is None or callable(given):
         return given
     known = list(inspect.signature(function).parameters)

@@ -1,7 +1,7 @@
-"""Files of a session: the record first; its page and JSON report are functions of the record.
+"""Names, writing and reading of a session's files: the record, and the page and JSON report that are made from it.
 
-Names are made of a session's name, its start in UTC and the record's content hash, so that no name leads out of the
-folder and no session overwrites another. Records of ranks lie in one folder of their group, named by rank.
+A file's name consists of the session's name, its start in UTC and the record's content hash, so that no name leads out
+of the folder and no session overwrites another. Records of ranks are in one folder of their group, named by rank.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from bakeoff.profile.settings import Settings
 from bakeoff.record.session import SESSION_SCHEMA, RankFacts, SessionRecord, violation
 
 RECORD, PAGE, REPORT, SAMPLES = ".session.json", ".html", ".report.json", ".samples.jsonl"
-"""Endings of what belongs to one session; the rest of the names is the same."""
+"""Endings of the files of one session, whose names are otherwise the same."""
 MOST_BYTES = 64 << 20
 """Largest size of a record that is read; one of 10,000 units has less than 4 MiB."""
 _HASH = 12
@@ -33,9 +33,9 @@ _LARGEST = 2**63
 
 
 def write_session(record: SessionRecord, settings: Settings) -> tuple[Path, ...]:
-    """Write the record; returns its path first. What a monitor wrote to `raw_file` is renamed to lie beside it.
+    """Write the record, and rename the monitor's `raw_file` to lie beside it; return the paths, the record's first.
 
-    Samples that cannot be renamed are one sentence on stderr. Raises BakeoffError where the record cannot be written.
+    If the samples cannot be renamed, a line on stderr says so. Raises BakeoffError if the record cannot be written.
     """
     data = encode(record)
     folder, stem = _place(record, data, settings)
@@ -49,9 +49,10 @@ def write_session(record: SessionRecord, settings: Settings) -> tuple[Path, ...]
 
 
 def reports_of(path: Path, record: SessionRecord, settings: Settings) -> tuple[Path, ...]:
-    """Write what `generate_final_report` and `report_format` ask for beside a record's file: JSON and page.
+    """Return the paths, beside the record, of the JSON report and page that the settings ask for.
 
-    Ranks have none: `bakeoff session aggregate` makes a page of them all, `bakeoff session show --html` of one.
+    They are none for ranks: `bakeoff session aggregate` makes a page of all ranks, `bakeoff session show --html` of
+    one.
     """
     if not settings.generate_final_report or record.rank is not None:
         return ()
@@ -61,7 +62,10 @@ def reports_of(path: Path, record: SessionRecord, settings: Settings) -> tuple[P
 
 
 def check_writable(name: str, settings: Settings, rank: RankFacts | None) -> None:
-    """Make the folder of a session's files. Raises BakeoffError, code not-writable, where none can be written there."""
+    """Create the folder of a session's files.
+
+    Raises BakeoffError, code not-writable, if no file can be written there.
+    """
     folder = _folder(name, settings, rank)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -73,9 +77,9 @@ def check_writable(name: str, settings: Settings, rank: RankFacts | None) -> Non
 
 
 def raw_file(name: str, started_wall_ns: int, settings: Settings, rank: RankFacts | None = None) -> Path | None:
-    """Return the file in which a monitor writes every sample of this session; None where settings do not ask for it.
+    """Return the path to which a monitor writes every sample of a session; None if the settings do not ask for it.
 
-    `write_session` of a record with the same name and start renames it.
+    `write_session` renames the file of a record with the same name and start.
     """
     if not settings.save_raw_data:
         return None
@@ -83,10 +87,11 @@ def raw_file(name: str, started_wall_ns: int, settings: Settings, rank: RankFact
 
 
 def read_session(path: Path) -> SessionRecord:
-    """Return the record in a file.
+    """Read the record of a session from a file.
 
-    Raises BakeoffError in one sentence, code not-readable or bad-record: for a file that is none, has more than 64 MiB,
-    is no JSON, is of another schema, states what no session can have, or does not have the hash in its name.
+    Raises BakeoffError, code not-readable or bad-record, for a path that is no regular file, a file of more than 64
+    MiB, no JSON, another schema, a record that contradicts itself, and content without the hash that the file's name
+    states.
     """
     data = _read(path)
     try:
@@ -118,7 +123,7 @@ def page_path(record: Path) -> Path:
 
 
 def encode(record: SessionRecord) -> bytes:
-    """One line of JSON; equal records give equal bytes."""
+    """Encode a record as one line of JSON; equal records give equal bytes."""
     try:
         return msgspec.json.encode(record) + b"\n"
     except (UnicodeEncodeError, OverflowError, TypeError):
@@ -126,7 +131,7 @@ def encode(record: SessionRecord) -> bytes:
 
 
 def _storable(value: Any) -> Any:
-    """Plain values; letters that are no Unicode are replaced, and numbers of more than 64 bits are text."""
+    """Return the value with text made encodable as UTF-8, and with integers of more than 64 bits as text."""
     match value:
         case dict():
             return {_storable(key): _storable(each) for key, each in value.items()}
@@ -140,7 +145,7 @@ def _storable(value: Any) -> Any:
 
 
 def _place(record: SessionRecord, data: bytes, settings: Settings) -> tuple[Path, str]:
-    """Folder of a session's files, and what their names begin with."""
+    """Return the folder of a session's files, and the stem of their names."""
     folder = _folder(record.name, settings, record.rank)
     content = _hash(data)
     if record.rank is None:
@@ -202,7 +207,7 @@ def _read(path: Path) -> bytes:
 
 
 def _whole_numbers(value: Any) -> Iterator[int]:
-    """All within plain JSON."""
+    """Yield every integer within a decoded JSON value."""
     pending = [value]
     while pending:
         each = pending.pop()

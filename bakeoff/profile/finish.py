@@ -1,4 +1,4 @@
-"""The record of a session that has ended."""
+"""Makes the record of a session that has ended."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def make_record(session: "Session", status: str, ended_ns: int, monitored: Monitored | None) -> SessionRecord:
-    """Everything that the session recorded, which ended at `ended_ns` of its clock."""
+    """Return the record of a session that ended at `ended_ns` of its clock, after waiting for its device's times."""
     recording = session.recording
     started_ns = recording.root.started_ns
     _read_device(recording, session.device)
@@ -57,7 +57,10 @@ def make_record(session: "Session", status: str, ended_ns: int, monitored: Monit
 
 
 def _read_device(recording: Recording, device: str) -> None:
-    """Wait for the device's last events: the session's time is over, so nothing is delayed by it."""
+    """Wait for the device's last events, and note ranges without a device time.
+
+    The session is over, so nothing is delayed.
+    """
     clock = recording.device
     if clock is None:
         return
@@ -70,7 +73,7 @@ def _read_device(recording: Recording, device: str) -> None:
 
 
 def _note(recording: Recording, ranges: tuple[RangeTotal, ...]) -> None:
-    """Findings on the ranges as a whole."""
+    """Note ranges that are still open, names that were left out, and ranges that overlapped."""
     still = [each for _, each in recording.tree.root.walk() if each.open]
     if still:
         names = ", ".join(dict.fromkeys(f"'{each.name}'" for each in still[:5]))
@@ -93,11 +96,11 @@ def _scalars(settings: Settings) -> dict[str, Scalar]:
 
 
 LIBRARIES = ("torch", "triton", "numpy", "diffusers", "transformers", "tensorrt", "torch_tensorrt", "onnxruntime")
-"""Versions are those of what is loaded: of what is installed beside, a session says nothing."""
+"""Libraries whose versions are recorded if they are loaded; those that are only installed are not."""
 
 
 def environment(device: str) -> dict[str, str]:
-    """CPU, cores, system, versions, and name and memory of the GPU where torch has used it already."""
+    """Return CPU, cores, system, versions, and name and memory of the GPU if torch has used it already."""
     found = {
         "cpu": _cpu(),
         "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1),
@@ -130,7 +133,7 @@ def _installed(distribution: str) -> str:
 
 
 def _gpu(device: str) -> dict[str, str]:
-    """Name of the CUDA device and its memory in MiB; empty where none was asked for, or CUDA was not used."""
+    """Return the CUDA device's name and its memory in MiB; empty if none was asked for or CUDA was not used."""
     cuda = sys.modules.get("torch.cuda")
     if not device.startswith("cuda") or cuda is None:
         return {}

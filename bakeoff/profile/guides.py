@@ -1,8 +1,8 @@
 """Decorators with the names and callbacks of Inferix' guides.
 
-They find the profiler in `self._profiler` or `self.profiler`, unless `self._profiling_enabled` is false; else it is the
-installed one, or that of the open session. Without a profiler, and with one that is off, a decorated function is called
-as it is. Callbacks get the arguments without `self`.
+They use the profiler in `self._profiler` or `self.profiler`, else the installed one, else that of the open session. If
+there is none, if it is off, or if `self._profiling_enabled` is false, a decorated function is called as it is.
+Callbacks get the arguments without `self`.
 """
 
 import inspect
@@ -21,15 +21,15 @@ from bakeoff.profile.wrapping import Args, Kwargs, wrap
 
 F = TypeVar("F", bound=Callable[..., Any])
 Callback = Callable[[Args, Kwargs], Mapping[str, Any]]
-"""Gets the positional and the keyword arguments of a call."""
+"""Takes the positional arguments of a call as a tuple and its keyword arguments as a mapping."""
 _Opened = Callable[[Profiler, Args, Kwargs, bool], AbstractContextManager[object] | None]
-"""Function of a call as in `wrap`, with the profiler, and without `self` among the positional arguments."""
+"""Like `wrapping.Opened`, with the profiler as first argument, and without `self` among the positional arguments."""
 
 
 def profile_method(stage_name: str | None = None, metadata: Mapping[str, Any] | None = None) -> Callable[[F], F]:
-    """Record calls as stages, named as the function unless a name is given.
+    """Return a decorator that records each call as a stage, named after the function unless a name is given.
 
-    Raises BakeoffError where it is applied without parentheses, or to what is no function.
+    Raises BakeoffError if it is applied without parentheses, or to something else than a function.
     """
     if stage_name is not None:
         check_name("profile_method", stage_name)
@@ -44,8 +44,10 @@ def profile_method(stage_name: str | None = None, metadata: Mapping[str, Any] | 
 
 
 def profile_session(session_id: str, tags: Mapping[str, Any] | None = None) -> Callable[[F], F]:
-    """Record each call as a session; within a session of the same profiler, as a stage of it. Raises as
-    `profile_method`."""
+    """Return a decorator that records each call as a session; within a session of the same profiler, as a stage of it.
+
+    Raises BakeoffError as `profile_method` does.
+    """
     check_name("profile_session", session_id)
 
     def decorate(function: F) -> F:
@@ -58,9 +60,10 @@ def profile_session(session_id: str, tags: Mapping[str, Any] | None = None) -> C
 
 
 def add_profiling_event(event_name: str, data_func: Callable[..., Any] | None = None) -> Callable[[F], F]:
-    """Record an event after each call, with the data of `data_func(result, *args, **kwargs)`.
+    """Return a decorator that records an event after each call, with the data of `data_func(result, *args, **kwargs)`.
 
-    The event is marked as failed, and has the error, where the call or `data_func` raised. Raises as `profile_method`.
+    If the call or `data_func` raises, the event is marked as failed and has the error. Raises BakeoffError as
+    `profile_method` does.
     """
     check_name("add_profiling_event", event_name)
     _check_callback("add_profiling_event", data_func)
@@ -78,9 +81,10 @@ def add_profiling_event(event_name: str, data_func: Callable[..., Any] | None = 
 
 
 def profile_model_parameters(model_name_func: Callback | None = None) -> Callable[[F], F]:
-    """Record the size of a model after each call; the callback gives `model_name`, `parameters_count`, `model_type`.
+    """Return a decorator that records the size of a model after each call.
 
-    Raises as `profile_method`.
+    The callback returns `parameters_count`, and may return `model_name` and `model_type`. Raises BakeoffError as
+    `profile_method` does.
     """
     _check_callback("profile_model_parameters", model_name_func)
 
@@ -99,8 +103,12 @@ def profile_model_parameters(model_name_func: Callback | None = None) -> Callabl
 
 
 def profile_diffusion_step(step_func: Callback | None = None) -> Callable[[F], F]:
-    """Record calls as denoising steps; the callback gives `step`, and may give `timestep`, `block_size` and
-    `guidance_scale`. Without a step the call is a stage, and an event says so. Raises as `profile_method`."""
+    """Return a decorator that records each call as a denoising step.
+
+    The callback returns `step`, and may return `timestep`, `block_size` and `guidance_scale`. Without a `step`, the
+    call is recorded as a stage and an event says why. Raises BakeoffError for a generator, and as `profile_method`
+    does.
+    """
     _check_callback("profile_diffusion_step", step_func)
 
     def decorate(function: F) -> F:
@@ -114,11 +122,11 @@ def profile_diffusion_step(step_func: Callback | None = None) -> Callable[[F], F
 
 
 def profile_block_computation(block_info_func: Callback | None = None) -> Callable[[F], F]:
-    """Record calls as blocks; the callback gives `block_index` and `block_size`, and may give `computation_time_ms` and
-    `memory_usage_mb`.
+    """Return a decorator that records each call as a block.
 
-    A time that it gives is the block's, and the callback is asked again after the call; else the call is measured as a
-    unit. Raises as `profile_method`.
+    The callback returns `block_index` and `block_size`, and may return `computation_time_ms` and `memory_usage_mb`. If
+    it returns a time, it is asked again after the call, and the block has the time that it returns then; otherwise the
+    call is measured as a unit. Raises BakeoffError for a generator, and as `profile_method` does.
     """
     _check_callback("profile_block_computation", block_info_func)
 
@@ -139,7 +147,7 @@ def profile_block_computation(block_info_func: Callback | None = None) -> Callab
 
 @contextmanager
 def _step(profiler: Profiler, found: Mapping[str, Any]) -> Iterator[object]:
-    """A measured step. Where there is a device its time is read later, so that it is not among the analyzer's."""
+    """Open a step that is measured. With a device its time is read later, so that the analyzer does not get it."""
     step, timestep, counts = found["step"], found.get("timestep"), profiler.counts
     with (profiler.recording or NO_SESSION).step(step, timestep) as opened:
         yield opened
@@ -154,7 +162,7 @@ def _step(profiler: Profiler, found: Mapping[str, Any]) -> Iterator[object]:
 
 @contextmanager
 def _block(profiler: Profiler, found: Mapping[str, Any]) -> Iterator[object]:
-    """A measured unit."""
+    """Open a unit that is measured, and count it as a block."""
     index, size, counts = found.get("block_index", 0), found.get("block_size", 0), profiler.counts
     with (profiler.recording or NO_SESSION).unit(profiler.frames_per_block or 0, size) as opened:
         yield opened
@@ -164,7 +172,7 @@ def _block(profiler: Profiler, found: Mapping[str, Any]) -> Iterator[object]:
 
 @contextmanager
 def _block_of_caller(profiler: Profiler, name: str, ask: Callable[[], "CallbackResult"]) -> Iterator[object]:
-    """A stage, and a block with the time that the callback gives after it."""
+    """Open a stage, and afterwards record a block with the time that the callback returns then."""
     with profiler.stage(name) as opened:
         yield opened
     found = _required("block_computation", profiler, ask(), "computation_time_ms")
@@ -175,7 +183,7 @@ def _block_of_caller(profiler: Profiler, name: str, ask: Callable[[], "CallbackR
 
 @dataclass(frozen=True, slots=True)
 class CallbackResult:
-    """Return value of a callback about a call; nothing where it raised, and then `error` says what."""
+    """Return value of a callback about a call. If the callback raised, `data` is empty and `error` is its error."""
 
     data: Mapping[str, Any] = field(default_factory=dict)
     error: str = ""
@@ -194,9 +202,9 @@ def _tell(callback: Callable[..., Any] | None, *args: Any, **kwargs: Any) -> Cal
 def _tell_event(
     callback: Callable[..., Any] | None, function: Callable[..., Any], result: Any, args: Any, kwargs: Mapping[str, Any]
 ) -> CallbackResult:
-    """Data of an event after a call: `callback(result, *args, **kwargs)`.
+    """Return the data of an event after a call: `callback(result, *args, **kwargs)`.
 
-    A callback that does not take the positional arguments gets them by the names of the function's parameters.
+    A callback that does not accept the positional arguments gets them by the names of the function's parameters.
     """
     if callback is not None and not _takes(callback, (result, *args), kwargs):
         named = _by_name(function, args, kwargs)
@@ -206,7 +214,7 @@ def _tell_event(
 
 
 def _takes(callback: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether a call with these arguments fits its signature; True where it has none."""
+    """Return whether a callback accepts these arguments; True if its signature is unknown."""
     try:
         inspect.signature(callback).bind(*args, **kwargs)
     except TypeError:
@@ -217,7 +225,7 @@ def _takes(callback: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
 
 
 def _by_name(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Arguments by name, without `self`; None of a function with `*args`."""
+    """Return the arguments by name, without `self`; None for a function with `*args` or an unknown signature."""
     try:
         parameters = list(inspect.signature(function).parameters.values())[_is_method(function) :]
     except (TypeError, ValueError):
@@ -228,7 +236,7 @@ def _by_name(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any])
 
 
 def _is_method(function: Callable[..., Any]) -> bool:
-    """Return whether its first parameter is `self` or `cls`, as in a method seen while its class is made."""
+    """Return whether a function's first parameter is `self` or `cls`, as in a method seen while its class is made."""
     try:
         return next(iter(inspect.signature(function).parameters), "") in ("self", "cls")
     except (TypeError, ValueError):
@@ -240,7 +248,7 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def _required(name: str, profiler: Profiler, told: CallbackResult, key: str) -> Mapping[str, Any] | None:
-    """Return what the callback returned if it has this key; else record a failed event."""
+    """Return the data that a callback returned if they have `key`; otherwise record the failed event `name`."""
     if key in told.data:
         return told.data
     profiler.add_event(name, {"error": told.error or f"the callback gives no '{key}'"}, failed=True)
@@ -254,7 +262,7 @@ def _check_callback(what: str, given: object) -> None:
 
 
 def _wrapped(what: str, function: F, opened: _Opened, each_time: bool = False) -> F:
-    """Return the function with what `opened` gives around each call that has a profiler."""
+    """Return the function with the context from `opened` around each call for which there is a profiler."""
     check_function(what, function)
     has_self = _is_method(function)
 
@@ -275,7 +283,10 @@ def _afterwards(what: str, function: F, after: Callable[[Profiler, Call], None])
 
 
 def _as_one(what: str, function: F, opened: _Opened) -> F:
-    """Return the function with a range around each call. A generator is refused: it is no one step or block."""
+    """Return the function with a range around each call.
+
+    Raises BakeoffError for a generator, which is no one step or block.
+    """
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         text = f"@{what} is applied to the generator {_name_of(function)}; apply it to what makes one step or block"
         raise BakeoffError(text, "bad-option")

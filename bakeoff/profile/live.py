@@ -1,8 +1,8 @@
-"""The live display of a session on stderr: drawn over itself on a terminal, a line each interval elsewhere.
+"""The live display of a session on stderr: redrawn in place on a terminal, else one line per interval.
 
-A thread refreshes it. Its CPU time is bounded as that of a monitor: where a refresh takes more than 0.5 % of the
-interval, the interval doubles, and the display says so. A pipeline that draws progress bars of its own should do
-without it.
+A thread refreshes it. Its CPU time is limited like that of a monitor: if a refresh takes more than 0.5 % of the
+interval, the interval doubles, and the display says so. A pipeline that draws progress bars of its own should not use
+it.
 """
 
 import os
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from bakeoff.profile.session import Session
 
 MOST_SHARE = 0.005
-"""Largest share of the interval that a refresh may take of one core."""
+"""Largest CPU time of a refresh, as a share of the interval."""
 _COUNTED = 3
-"""Refreshes whose cheapest decides that: the first ones also load what they need."""
+"""Number of last refreshes of which the cheapest is compared with that share, since the first ones also load
+libraries."""
 _PATIENCE_S = 1.0
-"""With a refresh that is under way at the end, as on a terminal that was halted by Ctrl-S."""
+"""Longest wait at the end for a refresh under way, as on a terminal that was halted by Ctrl-S."""
 _running: "weakref.WeakSet[Live]" = weakref.WeakSet()
 _is_registered: list[bool] = []
 
@@ -38,20 +39,20 @@ class Live:
         self._session = session
         self._asked_s = session.settings.display_interval
         self.interval_s = self._asked_s
-        """Longer than was asked where a refresh costs too much."""
+        """Present interval, longer than the requested one if a refresh costs too much."""
         self._costs: deque[int] = deque(maxlen=_COUNTED)
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
         self._stream: TextIO | None = None
         self._drawn: Any = None
-        """rich's Live; None where lines are written."""
+        """rich's Live; None if lines are written."""
         self._replaced: dict[str, tuple[Any, Any]] = {}
-        """`stdout` and `stderr` of `sys`: what each was, and what rich put in its place, so that what is printed
-        appears above the display."""
+        """The streams `sys.stdout` and `sys.stderr`: each as it was, and rich's replacement, which prints above the
+        display."""
 
     def start(self) -> None:
-        """Show it, unless there is no stderr, another rank does, or another session of this process is shown.
+        """Start the display, unless stderr is missing, rank 0 shows it, or this process shows another session.
 
         Raises what drawing raises.
         """
@@ -66,9 +67,9 @@ class Live:
         self._thread.start()
 
     def stop(self) -> None:
-        """Show the last state, and leave the terminal as it was. Raises the error that ended the display earlier.
+        """Show the last state and restore the terminal. A second call does nothing.
 
-        A second call does nothing.
+        Raises the error that ended the display earlier.
         """
         thread, self._thread = self._thread, None
         if thread is None:
@@ -84,7 +85,7 @@ class Live:
             raise self._error
 
     def _draw(self, stream: TextIO) -> None:
-        """Begin to draw, where the terminal can move its cursor."""
+        """Begin to draw if the terminal can move its cursor."""
         from rich.console import Console
         from rich.live import Live as Drawn
 
@@ -116,7 +117,7 @@ class Live:
             self._put_back()
 
     def _back_off_if_slow(self, ns: int) -> None:
-        """Double the interval where the last refreshes took too much of it."""
+        """Double the interval if the last refreshes, of which the latest took `ns`, took too much of it."""
         self._costs.append(ns)
         if len(self._costs) == _COUNTED and min(self._costs) > MOST_SHARE * self.interval_s * 1e9:
             self.interval_s *= 2
@@ -135,7 +136,10 @@ class Live:
             self._stream.flush()
 
     def _release(self, is_stuck: bool) -> None:
-        """End drawing. A refresh that is stuck holds rich's locks: then only the streams are put back."""
+        """End drawing and restore the streams.
+
+        If a refresh is stuck, it holds rich's locks: then only restore the streams.
+        """
         _running.discard(self)
         drawn, self._drawn = self._drawn, None
         others = {name: getattr(sys, name) for name, (_, ours) in self._replaced.items()}
@@ -149,7 +153,7 @@ class Live:
                 setattr(sys, name, stream)
 
     def _put_back(self) -> None:
-        """Make `sys.stdout` and `sys.stderr` what they were, where nobody else has replaced them since."""
+        """Restore `sys.stdout` and `sys.stderr`, unless other code has replaced them since."""
         replaced, self._replaced = self._replaced, {}
         for name, (before, ours) in replaced.items():
             if getattr(sys, name) is ours:
@@ -157,13 +161,13 @@ class Live:
 
 
 def _put_all_back() -> None:
-    """Reset all in a forked child, where no thread would release rich's locks."""
+    """Restore the streams in a forked child, where no thread would release rich's locks."""
     for live in list(_running):
         live._put_back()
 
 
 _PHASES, _FINDINGS = 6, 3
-"""Shown at most: the longest phases, the last findings."""
+"""Largest numbers of phases and findings shown: the longest phases, the last findings."""
 _REST = "unattributed"
 _LATEST: Mapping[str, str] = {
     "gpu.memory": "GPU {:,.0f} MiB",
@@ -177,7 +181,8 @@ _LATEST: Mapping[str, str] = {
 
 
 def lines_of_snapshot(now: "Snapshot") -> list[str]:
-    """Return the unit and the rates, shares of phases so far, the monitor's last values, the last findings."""
+    """Return the lines shown: units and rates, shares of phases so far, the monitor's last values, the last
+    findings."""
     shown = [_progress(now), _shares(now), _values(now.latest), *_findings(now)]
     return [one_line(line) for line in shown if line]
 
@@ -194,7 +199,7 @@ def _progress(now: "Snapshot") -> str:
 
 
 def _shares(now: "Snapshot") -> str:
-    """Return the shares of the session so far, the longest first; the last figure sums up those left out."""
+    """Return the shares of the longest phases so far, then those of all other phases and of unattributed time."""
     if now.ns <= 0 or not now.phases:
         return ""
     longest = sorted(now.phases.items(), key=lambda pair: -pair[1])

@@ -1,4 +1,4 @@
-"""Values and sentences at the border of somebody's pipeline. Nothing here waits for a device or raises."""
+"""Conversion of values from a user's pipeline to plain scalars and text. Nothing here waits for a device or raises."""
 
 import contextlib
 import sys
@@ -17,9 +17,10 @@ _REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = _REPR.maxset = 20
 
 
 def plain(value: object) -> tuple[Scalar, bool]:
-    """Return the value as a scalar, and whether it is a good one.
+    """Return the value as a scalar, and whether it is a valid one.
 
-    What is no scalar becomes its `repr`, of bounded length; NaN and infinities become None and are no good ones.
+    Other values become their `repr` of bounded length, tensors a description. NaN and infinities become None and are
+    not valid, nor is a value whose `repr` raises.
     """
     if value is None or isinstance(value, bool):
         return value, True
@@ -38,7 +39,7 @@ def plain(value: object) -> tuple[Scalar, bool]:
 
 
 def plain_data(data: Mapping[Any, object]) -> tuple[dict[str, Scalar], bool]:
-    """All values of a mapping as scalars, at most 64, and whether all are good ones."""
+    """Return a mapping's first 64 items with values as scalars, and whether all are valid and none was left out."""
     kept: dict[str, Scalar] = {}
     good = len(data) <= MOST_KEYS
     for key, value in list(data.items())[:MOST_KEYS]:
@@ -49,12 +50,12 @@ def plain_data(data: Mapping[Any, object]) -> tuple[dict[str, Scalar], bool]:
 
 
 def text(value: str) -> str:
-    """Text of bounded length that can be encoded."""
+    """Return the text cut to `MOST_LETTERS`, with characters that UTF-8 cannot encode replaced."""
     return value[:MOST_LETTERS].encode("utf-8", "replace").decode()
 
 
 def described(tensor: Any) -> str:
-    """A tensor's type, shape, dtype and device, without reading its values."""
+    """Return a tensor's type, shape, dtype and device, without reading its values."""
     try:
         shape = ", ".join(str(size) for size in tensor.shape)
         return text(f"{type(tensor).__name__}[{shape}] {tensor.dtype} {getattr(tensor, 'device', '')}".strip())
@@ -63,7 +64,7 @@ def described(tensor: Any) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """`ValueError: ...`, of bounded length."""
+    """Return an error as `ValueError: ...`, of bounded length."""
     try:
         said = str(error)
     except Exception:  # noqa: BLE001  # an exception whose text raises
@@ -72,7 +73,7 @@ def error_text(error: BaseException) -> str:
 
 
 def number(value: object) -> float | None:
-    """A finite number, or None for what is none and for tensors of a device, which must not be waited for."""
+    """Return the value as a finite number, or None. A tensor on a device gives None, because reading it would wait."""
     if type(value) is float:
         return value if isfinite(value) else None
     if isinstance(value, int | float):
@@ -92,7 +93,7 @@ def number(value: object) -> float | None:
 
 
 def whole(value: object) -> int | None:
-    """A whole number that is not negative, or None."""
+    """Return the value as a whole number from 0 that fits into 64 bits, or None."""
     if type(value) is int:
         return value if 0 <= value < 2**63 else None
     found = number(value)
@@ -100,7 +101,7 @@ def whole(value: object) -> int | None:
 
 
 def say(text: str) -> None:
-    """Print one line. A process without stderr, or whose log is on a full disk, goes on without it."""
+    """Print one line on stderr. Do nothing if there is no stderr or it cannot be written."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):  # ValueError: it was closed
             print(f"bakeoff: {text}", file=sys.stderr)

@@ -1,8 +1,7 @@
-"""A profiler: settings and a device, and the sessions that are made with them.
+"""`Profiler`: makes sessions with its settings and device, and records what callers have measured themselves.
 
-What callers measured themselves is recorded with their times; a wrong value becomes an event that is marked as failed.
-Stages, events and models that come before a session are part of it; of steps and blocks that come before it an event
-tells how many there were.
+A wrong value becomes an event that is marked as failed. Stages, events and models recorded before a session become part
+of it; of steps and blocks before a session, an event gives the numbers.
 """
 
 import atexit
@@ -34,7 +33,7 @@ _RECALIBRATE_S = 60.0
 
 
 class Profiler:
-    """Makes sessions. One that is off (`Settings()`) makes `NO_SESSION`."""
+    """Makes sessions. A profiler that is off, such as one with `Settings()`, returns `NO_SESSION` instead."""
 
     def __init__(
         self,
@@ -43,12 +42,12 @@ class Profiler:
         parallelism: Parallelism = "model",
         frames_per_block: int | None = None,
     ) -> None:
-        """`device` as in `cuda`, `cuda:1` or `torch.device("cuda")`: ranges are timed on it too, and torch is imported;
-        "" and `cpu`: neither; None: `cuda` where torch is loaded and has one when a session is made.
+        """`device` is a CUDA device on which ranges are timed too: `cuda`, `cuda:1` or `torch.device("cuda")`.
 
-        `parallelism` matters where there are several ranks: `model` is one video by all of them, `data` one by each.
-        `frames_per_block` says how many frames a block becomes when it is decoded, whose `block_size` is in latents.
-        Raises BakeoffError, code bad-option, for other values.
+        torch is imported for it. "" and `cpu` mean no device. None means `cuda` if torch is loaded and has a GPU when a
+        session is made. `parallelism` matters with several ranks: in `model` all ranks make one video, in `data` each
+        makes its own. `frames_per_block` is the number of frames of a decoded block, whereas `block_size` counts latent
+        frames. Raises BakeoffError, code bad-option, for other values.
         """
         self._finds_device = device is None
         device = "" if device is None else str(device)  # that of torch.device is a name
@@ -66,13 +65,13 @@ class Profiler:
         self.parallelism = parallelism
         self.frames_per_block = frames_per_block
         self.clock: Callable[[], int] = perf_counter_ns
-        """Monotonic nanoseconds; sessions read it when they are made."""
+        """Clock of monotonic nanoseconds; a session takes it when it is made."""
         self.models: dict[str, dict[str, Any]] = {}
         """Models given to `record_model_parameters`; they are part of all later sessions."""
         self.before = self.fresh_recording()
-        """Recording outside sessions, kept for the next one: ranges (units are no more than that), events, models."""
+        """Recording outside sessions, kept for the next one: ranges (units are plain ranges), events, models."""
         self.last_session: Session | None = None
-        """The one that was opened last; its `record` and `files` are there once it has ended."""
+        """The session that was opened last; it has its `record` and `files` once it has ended."""
         self._started: Session | NoSession | None = None
         self._started_id = ""
         self._error_before: BaseException | None = None
@@ -84,7 +83,7 @@ class Profiler:
             unheard.is_possible = True
 
     def install(self) -> "Profiler":
-        """Make it the one that decorators use, in place of another; returns it."""
+        """Make this the profiler that decorators use, in place of any other; return it."""
         installed.clear()
         fallback.clear()
         unheard.is_possible = False
@@ -100,9 +99,9 @@ class Profiler:
             fallback.clear()
 
     def session(self, name: str, tags: Mapping[str, Scalar] | None = None) -> Session | NoSession:
-        """A session, to be entered with `with`; it is recorded and written at its end, whether it fails or not.
+        """Return a session to be entered with `with`; its record is written at its end, even after an error.
 
-        Raises BakeoffError, code bad-option, for tags that cannot be kept.
+        Returns `NO_SESSION` if the profiler is off. Raises BakeoffError, code bad-option, for tags that cannot be kept.
         """
         found = current()
         if found.is_open and isinstance(found, NoSession):
@@ -121,9 +120,10 @@ class Profiler:
         return Session(self, name, self.settings.tagged(tags or {}).session_tags)
 
     def start_session(self, session_id: str, tags: Mapping[str, Any] | None = None) -> str:
-        """Open a session until `end_session`; one that `start_session` opened before is ended, with a warning.
+        """Open a session until `end_session` and return its id.
 
-        Tags that are no plain values are kept as their `repr`. Raises BakeoffError for a session without a name.
+        A session that `start_session` opened before is ended with a warning. Tags that are no plain values are kept as
+        their `repr`. Raises BakeoffError for a session without a name.
         """
         if self._started is not None:
             said = f"session '{self._started_id}' had not ended when '{session_id}' started; it is ended now"
@@ -136,9 +136,9 @@ class Profiler:
         return session_id
 
     def end_session(self) -> str | None:
-        """End what `start_session` opened; returns its id, or None where there is none.
+        """End the session that `start_session` opened; return its id, or None if there is none.
 
-        In a `finally` or `except`, the exception that came since the start is the session's failure.
+        In a `finally` or `except` block, an exception raised since the start becomes the session's failure.
         """
         if self._started is None:
             return None
@@ -154,7 +154,7 @@ class Profiler:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        """End the session that `start_session` opened; an exception is its failure."""
+        """End the session that `start_session` opened; an exception becomes its failure."""
         opened, self._started, self._error_before = self._started, None, None
         if opened is not None:
             opened.__exit__(kind, error, trace)
@@ -166,7 +166,7 @@ class Profiler:
 
     @property
     def current_session(self) -> Session | None:
-        """The open session of this profiler: that of this context, else the only one."""
+        """Open session of this profiler: that of the current context, else the only one; None otherwise."""
         found = current_session.get()
         while isinstance(found, Session) and not (found.is_open and found.profiler is self):
             found = found.open_outer
@@ -174,7 +174,7 @@ class Profiler:
 
     @property
     def recording(self) -> Recording | NoSession | None:
-        """Open recording; None where nothing is recorded."""
+        """Recording of the open session, else of the time before the next one; None if nothing is recorded."""
         found = current()
         if found.is_open and isinstance(found, NoSession):
             return found
@@ -183,23 +183,23 @@ class Profiler:
 
     @property
     def counts(self) -> Counts | None:
-        """Counts of the open session, else of what comes before the next one; None where nothing is recorded."""
+        """Counts of the open session, else of the time before the next one; None if nothing is recorded."""
         found = self.recording
         return found.counts if isinstance(found, Recording) else None
 
     @property
     def diffusion_analyzer(self) -> DiffusionAnalyzer:
-        """Analyzer of the open session, else of the last one."""
+        """Analyzer of the open session, else of the last one, else of the time before the first."""
         session = self.current_session or self.last_session
         return (self.before if session is None else session.recording).counts.analyzer
 
     def stage(
         self, stage_name: str, metadata: Mapping[str, Any] | None = None, again: bool = False
     ) -> AbstractContextManager[object]:
-        """A named part of the open session, or of what comes before the next one, as in loading a checkpoint.
+        """Return a range for a named part of the open session, or of the time before the next one, such as loading.
 
-        `metadata` is told as an event where it is not what was told of that stage last. With `again` it goes on with
-        one that was counted already.
+        `metadata` is recorded as an event if it differs from the last metadata of that stage. With `again`, the range
+        continues a call that was counted already.
         """
         recording, counts = self.recording, self.counts
         if metadata and not again and counts is not None:
@@ -210,7 +210,7 @@ class Profiler:
         return NOTHING if recording is None else recording.stage(stage_name, again)
 
     def add_event(self, event_name: str, data: Mapping[str, Any] | None = None, failed: bool = False) -> None:
-        """Something that happened now."""
+        """Record an event that happened now."""
         recording = self.recording
         if recording is not None:
             recording.event(event_name, data or {}, failed=failed)
@@ -223,7 +223,7 @@ class Profiler:
         computation_time_ms: float,
         guidance_scale: float | None = None,
     ) -> None:
-        """A step whose time the caller measured."""
+        """Record a denoising step whose time the caller measured."""
         counts = self.counts
         if counts is not None and self.settings.profile_diffusion_steps:
             counts.step(step, timestep, block_size, computation_time_ms)
@@ -233,16 +233,16 @@ class Profiler:
     def record_block_computation(
         self, block_index: int, block_size: int, computation_time_ms: float, memory_usage_mb: float | None = None
     ) -> None:
-        """A block whose time the caller measured.
+        """Record a block whose time the caller measured.
 
-        Its memory is what the caller says: often the greatest since the start, not that of the block.
+        Its memory is recorded as given; callers often give the maximum since the start, not that of the block.
         """
         counts = self.counts
         if counts is not None and self.settings.profile_block_computation:
             counts.block(block_index, block_size, computation_time_ms, memory_usage_mb)
 
     def record_model_parameters(self, model_name: str, parameters_count: int, model_type: str) -> None:
-        """Size of a model; recorded again it replaces the earlier one. It is part of this and all later sessions."""
+        """Record a model's size in this and all later sessions, replacing an earlier one of that name."""
         counts = self.counts
         if counts is not None and self.settings.profile_model_parameters:
             counts.model(model_name, parameters_count, model_type)
@@ -254,20 +254,22 @@ class Profiler:
         network_latency_ms: float | None = None,
         buffer_occupancy: float | None = None,
     ) -> None:
-        """A batch of frames that was delivered now; `buffer_occupancy` is in percent."""
+        """Record a batch of `batch_size` frames that was delivered now; `buffer_occupancy` is in percent."""
         counts = self.counts
         if counts is not None:
             counts.batch(batch_size, encoding_time_ms, network_latency_ms, buffer_occupancy)
 
     def record_dropped_frames(self, count: int = 1) -> None:
-        """Frames that were not delivered."""
+        """Record frames that were not delivered."""
         counts = self.counts
         if counts is not None:
             counts.dropped(count)
 
     def get_current_metrics(self) -> dict[str, Any]:
-        """Newest values of the monitor in groups `gpu` and `cpu`, of further GPUs by UUID in `gpus`, and rates of the
-        last units in `rates`; what is unknown is absent. Empty outside sessions."""
+        """Return the monitor's last values in groups `gpu` and `cpu`, and rates of the last units in the group `rates`.
+
+        Values of further GPUs are in `gpus` by UUID. Unknown values are absent. The result is empty outside sessions.
+        """
         session = self.current_session
         return {} if session is None else _metrics(session.snapshot())
 
@@ -277,7 +279,7 @@ class Profiler:
             return self._open[0] if len(self._open) == 1 else None
 
     def range_ns(self) -> float:
-        """Cost of an empty range, measured now or within the last minute."""
+        """Return the cost of an empty range in nanoseconds, measured now or within the last minute."""
         now = monotonic()
         if self._calibrated_s is None or now - self._calibrated_s > _RECALIBRATE_S:
             self._range_ns = range_cost(self._device_clock)
@@ -295,7 +297,7 @@ class Profiler:
         return Recording(self.clock, self.settings.max_data_points, analyzer)
 
     def take_before(self) -> Recording:
-        """Return what was recorded outside sessions, and begin anew."""
+        """Return the recording of the time outside sessions, and begin a new one."""
         with self._lock:
             taken, self.before = self.before, self.fresh_recording()
         return taken
@@ -313,7 +315,7 @@ class Profiler:
 
 
 InferixProfiler = Profiler
-"""Name in Inferix' guides."""
+"""Name of `Profiler` in Inferix' guides."""
 
 
 def _settings(config: Settings | ProfilingConfig) -> Settings:
@@ -321,7 +323,7 @@ def _settings(config: Settings | ProfilingConfig) -> Settings:
 
 
 def _device() -> str:
-    """`cuda` where torch is loaded and has a GPU; torch is not loaded for it."""
+    """Return `cuda` if torch is loaded and has a GPU, else ""; torch is not loaded for it."""
     cuda = sys.modules.get("torch.cuda")
     return "cuda" if cuda is not None and cuda.is_available() else ""
 
@@ -338,7 +340,7 @@ _METRICS = {
     "cpu.memory": ("cpu", "memory_used_mb"),
     "cpu.load": ("cpu", "load_average_1min"),
 }
-"""Group and name of `get_current_metrics` by series of the monitor; MB are MiB, as in Inferix."""
+"""Group and name in `get_current_metrics` of each series of the monitor; MB are MiB, as in Inferix."""
 
 
 def _metrics(snapshot: Snapshot) -> dict[str, Any]:
@@ -354,15 +356,15 @@ def _metrics(snapshot: Snapshot) -> dict[str, Any]:
 
 
 installed: list[Profiler] = []
-"""The one that decorators use, if there is one that is on."""
+"""The profiler that decorators use: one that is on, or none."""
 
 
 @dataclass(slots=True)
 class Unheard:
-    """State of calls of decorated functions while no profiler records them."""
+    """Whether to say that decorated functions are called while no profiler is installed."""
 
     is_possible: bool = False
-    """A profiler that is on was made, none was installed since, and nobody was told."""
+    """Whether a profiler that is on was made, none was installed since, and nothing was printed yet."""
     was_told: bool = False
 
 
@@ -370,7 +372,7 @@ unheard = Unheard()
 
 
 def tell_unheard() -> None:
-    """Say, once in a process, that decorated functions are called, but the profiler that was made is not installed."""
+    """Print, once per process, that decorated functions are called but the profiler that was made is not installed."""
     if unheard.is_possible:
         unheard.is_possible, unheard.was_told = False, True
         say(
@@ -380,8 +382,10 @@ def tell_unheard() -> None:
 
 
 def recording_now() -> Recording | NoSession | None:
-    """Return where decorators record ranges: in this context's session, else in what the installed profiler keeps for
-    the next one; None where nothing is recorded."""
+    """Return the recording for decorators: that of this context's session, else what the installed profiler keeps.
+
+    None means that nothing is recorded.
+    """
     found = current()
     if found.is_open:
         return found.recording
@@ -394,6 +398,9 @@ def recording_now() -> Recording | NoSession | None:
 def configure(
     settings: Settings | str | Path, device: str | None = None, parallelism: Parallelism = "model"
 ) -> Profiler:
-    """A profiler with these settings, or those of a file, installed. Raises BakeoffError as `Settings.load`."""
+    """Make, install and return a profiler with these settings, or with those of a file.
+
+    Raises BakeoffError as `Settings.load` does.
+    """
     made = settings if isinstance(settings, Settings) else Settings.load(settings)
     return Profiler(made, device, parallelism).install()

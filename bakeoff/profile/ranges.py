@@ -1,6 +1,6 @@
-"""Ranges: from `__enter__` to `__exit__` a named part of a session, a unit of it or a step.
+"""Ranges: context managers that time a named part of a session, such as a stage, phase, unit or step.
 
-`__enter__` and `__exit__` are what recording costs a pipeline, so they are written out instead of divided up.
+`__enter__` and `__exit__` are what recording costs a pipeline, so each is one long function instead of several.
 """
 
 from contextlib import ExitStack
@@ -23,11 +23,11 @@ UNKNOWN = object()
 """Index of a step whose time is not kept by index."""
 
 innermost: ContextVar["Range | None"] = ContextVar("bakeoff_range", default=None)
-"""The range that this context was in last; it may have ended."""
+"""The range that was entered last in this context; it may have ended."""
 
 
 class Range:
-    """A named range of time. Used once: entering it again records nothing."""
+    """A named range of time, to be used once: entering it again records nothing."""
 
     __slots__ = (
         "above",
@@ -49,14 +49,15 @@ class Range:
     )
     stage: Stage
     line: "Range | None"
-    """The range that its time counts for in the account of its unit: of a step the phase it is in; None is itself."""
+    """The range that gets its time in the account of its unit: for a step its phase; None if it is the range itself."""
     above: "Range"
     outer: "Range | None"
     steps: int
-    """Within it, of those without an index; unset before the first, because setting it would cost each range."""
+    """Number of steps without an index within it; unset before the first, because setting it would slow down every
+    range."""
 
     def __init__(self, recording: "Recording", kind: RangeKind, name: str, repeats: bool = False) -> None:
-        """A range that `repeats` goes on with one that was counted before: it is no further call."""
+        """With `repeats`, the range continues a call that was counted before and does not count as another."""
         self.recording, self.kind, self.name, self.repeats = recording, kind, name, repeats
         self.state: int = NEW
         self.unit: Unit | None = None
@@ -148,7 +149,7 @@ class Range:
 
 
 class Step(Range):
-    """One denoising step; whoever makes it sets its index and timestep, which a constructor would do more slowly."""
+    """A denoising step. Its maker sets index and timestep afterwards, which is faster than in a constructor."""
 
     __slots__ = ("index", "timestep")
     index: object
@@ -165,7 +166,7 @@ class Step(Range):
 
 
 class CountedStep(Step):
-    """A step that was given no index: it is counted within the range that it is in."""
+    """A step without a given index; it is counted within the range around it."""
 
     __slots__ = ()
 
@@ -182,7 +183,7 @@ class CountedStep(Step):
 
 
 class Unit(Range):
-    """One unit of work, as in a block of frames. Phases within it are its account."""
+    """One unit of work, such as a block of frames. The phases within it account for its time."""
 
     __slots__ = ("_compiled", "asked", "frames", "is_unit", "latents", "lines", "spans")
 
@@ -190,11 +191,11 @@ class Unit(Range):
         super().__init__(recording, "unit", "unit")
         self.frames, self.latents, self.asked = frames, latents, kind
         self.spans: list[SpanTime] = []
-        """No ranges: they would be a cycle with the unit, and garbage until the collector comes."""
+        """The ended ranges within it, as tuples, because Range objects would form a reference cycle with the unit."""
         self.lines: dict[str, int] = {}
-        """Time by phase, without the phases within it."""
+        """Nanoseconds by phase, without the phases within it."""
         self.is_unit = True
-        """Set False before its end where it turned out to be none."""
+        """Set to False before the end if there was no unit of work, as when a generator ends."""
 
     def __enter__(self) -> "Unit":
         if self.state == NEW:
@@ -250,7 +251,7 @@ def open_range() -> Range | None:
 
 
 class Nothing:
-    """A range of which nothing is recorded; one for all."""
+    """A range that records nothing; `NOTHING` is the only one."""
 
     __slots__ = ()
 

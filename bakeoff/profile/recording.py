@@ -1,4 +1,4 @@
-"""Everything that is recorded of a session, or of the time before one, while it runs."""
+"""`Recording`: everything recorded of a session, or of the time before one, while it runs."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -23,14 +23,14 @@ from bakeoff.record.session import ModelParameters, RangeKind, RangeTotal, Sessi
 
 NVTX = "BAKEOFF_NVTX"
 MOST_SAMPLED = 64
-"""Series of the user's own."""
+"""Largest number of series that the user samples."""
 AskedKind = Literal["opening", "filling", "steady"]
 MOST_EVENTS = 2_000
 MOST_MODELS = 256
 
 
 class Recording:
-    """Ranges, units, events, models and series. Thread-safe; its methods never raise."""
+    """Ranges, units, events, models and series of a session. Thread-safe; its methods never raise."""
 
     def __init__(
         self,
@@ -48,16 +48,16 @@ class Recording:
         self.models = Models(self.notes)
         self.counts = Counts(self, analyzer or DiffusionAnalyzer())
         self.count = 0
-        """Ranges that have ended."""
+        """Number of ranges that have ended."""
         self.device: DeviceClock | None = None
         self.annotates = True
         """Whether ranges are opened in torch's profiler too."""
         self.nvtx = os.environ.get(NVTX) == "1"
         self.check: Callable[[], None] = lambda: None
-        """Called every so many ranges."""
+        """Called each time that a fixed number of ranges has ended."""
         self.has_stages = self.has_units = self.has_phases = self.has_steps = self.has_models = True
         self.heir: Callable[[], Recording] | None = None
-        """Recording that ranges go to after the end."""
+        """Returns the recording that ranges go to after the end."""
         self._points = points
         self._sampled: dict[str, tuple[Series, str]] = {}
         self.root = Range(self, "session", "")
@@ -65,14 +65,17 @@ class Recording:
         self.root.line = None
 
     def begin(self) -> int:
-        """Start the session's time; returns the clock."""
+        """Start the session's time; return it by the clock, in nanoseconds."""
         self.root.started_ns = started = self.now()
         self.tree.root.open, self.tree.root.ns = 1, -started
         self.root.state = OPEN
         return started
 
     def end(self) -> int:
-        """End the session's time; returns the clock. Ranges that are opened from now on go to `heir`."""
+        """End the session's time; return it by the clock.
+
+        Ranges that are opened from now on go to the recording of `heir`.
+        """
         ended = self.now()
         self.has_stages = self.has_units = self.has_phases = self.has_steps = self.has_models = False
         self.root.state = ENDED
@@ -109,7 +112,7 @@ class Recording:
         return Unit(self, frames, latents, kind) if self.has_units else self._later("unit", "unit", False)
 
     def _later(self, kind: RangeKind, name: str, repeats: bool) -> Range | Nothing:
-        """A range of a kind that is left out, or after the end: then it is of the time before the next session."""
+        """Return a range that records nothing; after the end, a range of the time before the next session."""
         if not self.is_ended or self.heir is None:
             return NOTHING
         return Range(self.heir(), kind, name, repeats)
@@ -127,7 +130,7 @@ class Recording:
             self.heir().models.add(name, module_or_count, kind)
 
     def sample(self, name: str, value: object, unit: str) -> None:
-        """A value of a series of the user's own, now."""
+        """Add a value at the present time to the user's series of this name."""
         t_ns, name, found = self.now(), clean(name), number(value)
         if self.is_ended:
             if self.heir is not None:
@@ -147,7 +150,7 @@ class Recording:
             entry[0].add(t_ns, found)
 
     def series(self) -> tuple[SeriesRecord, ...]:
-        """Return the series of units, phases and the user, with times from the start."""
+        """Return the series of units, of phases and of the user, with times from the session's start."""
         started = self.root.started_ns
         with self.lock:
             own = [
@@ -157,12 +160,12 @@ class Recording:
         return (*self.units.series(started), *own)
 
     def totals(self) -> tuple[RangeTotal, ...]:
-        """All ranges until now, without the root."""
+        """Return the totals of all ranges up to now, without the root."""
         with self.lock:
             return within(self.tree.root, self.now())
 
     def take(self, earlier: "Recording") -> None:
-        """Put events, models and counts of the time before the session with those of the session."""
+        """Add the events, models, notes and counts of the recording before the session."""
         earlier.counts.tell_as_earlier(self)
         self.events.take(earlier.events)
         self.models.take(earlier.models)
@@ -174,7 +177,7 @@ class Recording:
 
 
 class EventLog:
-    """Events in the order of time; the first 2,000 are kept, the others counted. Thread-safe."""
+    """Events in order of time; the first 2,000 are kept, further ones only counted. Thread-safe."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
@@ -183,7 +186,10 @@ class EventLog:
         self.dropped = 0
 
     def add(self, name: str, data: Mapping[Any, object], failed: bool = False) -> None:
-        """An event now. One whose data has NaN or an infinity is marked as failed, as are those that ask for it."""
+        """Add an event at the present time.
+
+        It is marked as failed if its data have NaN or an infinity, or with `failed`.
+        """
         t_ns = self._now()
         with self._lock:
             if len(self._events) >= MOST_EVENTS:
@@ -194,14 +200,14 @@ class EventLog:
             self._events.append((t_ns, clean(name), kept, failed or not good))
 
     def take(self, earlier: "EventLog") -> None:
-        """Put those of an earlier log first."""
+        """Put the events of an earlier log before these."""
         with self._lock:
             together = earlier._events + self._events
             self._events = together[:MOST_EVENTS]
             self.dropped += earlier.dropped + len(together) - len(self._events)
 
     def events(self, session_ns: int) -> tuple[SessionEvent, ...]:
-        """Return the events with times from the session's start at `session_ns`; earlier events have negative ones."""
+        """Return the events with times from the session's start at `session_ns`; earlier events have negative times."""
         with self._lock:
             return tuple(SessionEvent(t_ns - session_ns, name, data, bad) for t_ns, name, data, bad in self._events)
 
@@ -215,7 +221,7 @@ class Models:
         self._models: dict[str, ModelParameters] = {}
 
     def add(self, name: str, module_or_count: object, kind: str) -> None:
-        """The parameters of a torch module, each once, or their number."""
+        """Record the parameters of a torch module, each once, or a number of parameters."""
         try:
             found = _measured(clean(name), module_or_count, clean(kind))
         except Exception as error:  # noqa: BLE001  # a module that cannot be measured must not end the pipeline
@@ -228,7 +234,7 @@ class Models:
                 self._notes.add("names-left-out", f"{MOST_MODELS} models are kept, not further ones as '{found.name}'")
 
     def take(self, earlier: "Models") -> None:
-        """Add those of an earlier collection whose names are new."""
+        """Add the models of an earlier collection whose names are new."""
         with self._lock:
             self._models = {**earlier._models, **self._models}
 
@@ -238,7 +244,10 @@ class Models:
 
 
 def _measured(name: str, module_or_count: Any, kind: str) -> ModelParameters:
-    """Raises TypeError or ValueError for what is neither a module nor a number from 0."""
+    """Return the size of a model: number, bytes and dtypes of a module's parameters, or a given number.
+
+    Raises TypeError or ValueError for a value that is neither a module nor a whole number from 0.
+    """
     if not hasattr(module_or_count, "parameters"):
         if type(module_or_count) is not int or not 0 <= module_or_count < 2**63:
             raise ValueError(f"{text(repr(module_or_count))[:80]} is neither a torch module nor a whole number from 0")
@@ -257,20 +266,21 @@ def _measured(name: str, module_or_count: Any, kind: str) -> ModelParameters:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """State of a session now."""
+    """State of a running session at one moment."""
 
     name: str
     ns: int
-    """Since its start."""
+    """Time since the session's start."""
     units: int
     frames: int
     frames_per_s: float | None
-    """Rate over the last 20 units, as `units_per_s`; None without units, and where none has its frames."""
+    """Rate over the last 20 units, as is `units_per_s`; None without units, or if none of them has frames."""
     units_per_s: float | None
     phases: Mapping[str, int]
-    """Nanoseconds by phase so far, without the phases within them and with their steps; ranges outside units too."""
+    """Nanoseconds by phase so far, with a phase's steps but without phases within it; ranges outside units count
+    too."""
     unattributed_ns: int
-    """The rest: `phases` and it add up to `ns`."""
+    """Time in no phase: `phases` and this add up to `ns`."""
     findings: tuple[Finding, ...]
     latest: Mapping[str, float]
     """Last value of each series of the monitor; empty without one."""
@@ -298,7 +308,7 @@ def take_snapshot(name: str, recording: Recording, latest: Mapping[str, float]) 
 
 
 def _add(stage: Stage, now: int, line: str, phases: dict[str, int]) -> None:
-    """Own times of a stage and all within it by line: a step's is the phase it is in, a unit's the rest."""
+    """Add the own times of a stage and all within it to `phases`; steps and units count for the range around them."""
     if stage.kind not in ("session", "unit", "step"):
         line = stage.name
     phases[line] = phases.get(line, 0) + stage.own_ns(now)

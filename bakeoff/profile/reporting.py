@@ -1,8 +1,8 @@
-"""Page and JSON report of a session, made by a short-lived process of their own.
+"""Makes the page and JSON report of a session in a short-lived process.
 
-They need Jinja and the library that draws figures, which would take a second and 150 MiB of the pipeline's process.
+They need Jinja and the library that draws figures, which would cost the pipeline's process a second and 150 MiB.
 
-As a program, `python -m bakeoff.profile.reporting RECORD FILE...`, it writes these files of a record.
+As a program, `python -m bakeoff.profile.reporting RECORD FILE...` writes these files from a record.
 """
 
 import atexit
@@ -20,14 +20,14 @@ from bakeoff.profile.files import PAGE, read_session
 from bakeoff.profile.plain import say
 
 PATIENCE_S = 30.0
-"""From its start; then the process is ended, so that the exit of somebody's program does not wait for it."""
+"""Longest run of the process; then it is killed, so that the exit of a user's program does not wait for it."""
 MOST_AT_ONCE = 2
-"""Processes; a session that ends while so many run waits for the oldest one."""
+"""Largest number of processes; a session that ends while so many run waits for the oldest one."""
 _running: "list[Reports]" = []
 
 
 class Reports:
-    """Files that a process is making of a record. Thread-safe; raises nothing."""
+    """Handle of a process that makes files from a record. Thread-safe; raises nothing."""
 
     def __init__(self, record: Path, paths: Sequence[Path]) -> None:
         self._record, self._paths = record, tuple(paths)
@@ -52,7 +52,7 @@ class Reports:
         return self._process is not None and self._process.poll() is None
 
     def wait(self) -> tuple[Path, ...]:
-        """Return the files that were made, once the process has ended, which is said if it failed."""
+        """Wait for the process and return the files that it made. If it failed, a line on stderr says so."""
         if os.getpid() != self._owner:  # a forked child leaves the process to its parent
             return ()
         with self._lock:
@@ -82,7 +82,7 @@ class Reports:
 
 
 def start_reports(record: Path, paths: Sequence[Path]) -> Reports:
-    """Begin to make these files of a record's file; what is made is finished when the interpreter exits."""
+    """Start a process that makes these files from a record's file; the interpreter waits for it at exit."""
     for each in [each for each in _running if not each.is_running]:
         _collect(each)
     while len(_running) >= MOST_AT_ONCE:
@@ -96,7 +96,7 @@ def start_reports(record: Path, paths: Sequence[Path]) -> Reports:
 
 
 def write_reports(record: Path, paths: Sequence[Path]) -> None:
-    """Make these files of a record's file in this process. Raises BakeoffError where one cannot be made."""
+    """Make these files from a record's file in this process. Raises BakeoffError if the record cannot be read."""
     import msgspec
 
     from bakeoff.machine.files import write_atomically
@@ -113,7 +113,7 @@ def write_reports(record: Path, paths: Sequence[Path]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the files; 1 and a sentence on stderr where one cannot be made."""
+    """Write the files and return 0; return 1, with a sentence on stderr, if one cannot be made."""
     record, *paths = map(Path, arguments)
     try:
         write_reports(record, paths)

@@ -1,5 +1,4 @@
-"""A session: everything that one run of a pipeline records. And `NO_SESSION`, which has the same methods and records
-nothing."""
+"""`Session`: everything that one run of a pipeline records. `NO_SESSION` has the same methods and records nothing."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -33,12 +32,12 @@ _NO_MONITOR = "the monitor gave nothing"
 class Session:
     """One session of a profiler, from `__enter__` to `__exit__`. Made by `Profiler.session`; used once.
 
-    Its methods may be called from any thread and any coroutine, and never raise. What cannot be recorded is told by a
+    Its methods may be called from any thread and any coroutine, and never raise. What cannot be recorded becomes a
     finding of the record.
     """
 
     def __init__(self, profiler: "Profiler", name: str, tags: Mapping[str, Scalar]) -> None:
-        """`tags` are those of the settings and of this session together, checked."""
+        """`tags` are the checked tags of the settings and of this session together."""
         self.profiler, self.device = profiler, profiler.device
         self.name = text(name) or "session"
         self.tags = {text(key): text(value) if isinstance(value, str) else value for key, value in tags.items()}
@@ -50,15 +49,15 @@ class Session:
         self.recording = profiler.fresh_recording()
         self._outer: Session | None = None
         self._within = ExitStack()
-        """A stage of a session that it was asked for within."""
+        """The stage that it is in another session, if it was entered within one."""
         self._budget: Budget | None = None
         self.range_ns = 0.0
-        """Cost of an empty range."""
+        """Cost of an empty range in nanoseconds."""
         self.dropped: list[str] = []
         """Kinds of ranges that were left out after recording had cost more than the limit."""
         self._monitor: Any = None
         self._monotonic_ns = 0
-        """Its start by the clock of the monitor."""
+        """Start of the session by the monitor's clock."""
         self._raw: Path | None = None
         self._live: Any = None
         self.before: tuple[RangeTotal, ...] = ()
@@ -71,13 +70,16 @@ class Session:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Files written at its end, the record first; waits for the process that makes the page and its JSON."""
+        """Files written at the session's end, the record first.
+
+        Waits for the process that makes the page and JSON report.
+        """
         return self._files if self._reports is None else (*self._files, *self._reports.wait())
 
     def __enter__(self) -> "Session":
-        """Within a session of the same profiler it is a stage of that, which is returned: a run has one account.
+        """Open the session; within a session of the same profiler, open a stage of that session and return it.
 
-        Raises BakeoffError where this one was used already.
+        A run thus has one account. Raises BakeoffError if this session was used already.
         """
         if self._pid:
             raise BakeoffError(
@@ -128,14 +130,14 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        """Make the record and write its files. An exception of the pipeline goes on."""
+        """End the session and write its files. An exception of the pipeline is not suppressed."""
         self._within.__exit__(kind, error, trace)
         if self.is_open and os.getpid() == self._pid:  # a forked child leaves the session to its parent
             self._end(status(error))
         return False
 
     def close(self, reason: str) -> None:
-        """End a session that nobody ended, with a status of this text."""
+        """End the session, if it is still open, with the status `reason`."""
         if self.is_open and os.getpid() == self._pid:
             self._end(reason)
             if self._reports is not None:  # the interpreter is about to exit
@@ -159,7 +161,7 @@ class Session:
             raise
 
     def _keep(self, told: str, ended_ns: int, monitored: Monitored | None) -> None:
-        """Make the record, unless it was made, and write its files."""
+        """Make the record, unless it exists, and write its files."""
         try:
             from bakeoff.profile.finish import make_record
 
@@ -181,7 +183,7 @@ class Session:
             self._reports = start_reports(self._files[0], asked)
 
     def _check_folder(self) -> None:
-        """Say now what would be lost in the end."""
+        """Print now if the session's files could not be written at its end."""
         try:
             from bakeoff.profile.files import check_writable
 
@@ -191,42 +193,43 @@ class Session:
             say(f"session '{one_line(self.name)}' will have no files: {said}; give another output_dir")
 
     def stage(self, name: str) -> Range | Nothing:
-        """Any named part, as in loading or a prompt's encoding."""
+        """Return a range for any named part, such as loading or the encoding of a prompt."""
         return self.recording.stage(name)
 
     def unit(self, frames: int = 0, latents: int = 0, kind: AskedKind = "steady") -> Range | Nothing:
-        """One unit of work, as in a block of frames.
+        """Return a range for one unit of work, such as a block of frames.
 
-        `kind` says how it differs from those that rates are computed from; where torch compiled within it, it is
-        `compiling` whatever is asked.
+        `kind` marks units that differ from the steady ones, from which rates are computed. A unit in which torch
+        compiled is `compiling`, whatever is asked.
         """
         return self.recording.unit(frames, latents, kind)
 
     def phase(self, name: str) -> Range | Nothing:
-        """A part of a unit."""
+        """Return a range for a phase, a part of a unit."""
         return self.recording.phase(name)
 
     def step(self, index: int | None = None, timestep: float | None = None) -> Range | Nothing:
-        """One denoising step; without an index steps are counted, from 0 within the range that they are in.
+        """Return a range for one denoising step.
 
-        A timestep on a device is not recorded: reading it would wait for the device.
+        Without an index, steps are counted from 0 within the range around them. A timestep on a device is not recorded,
+        because reading it would wait for the device.
         """
         return self.recording.step(index, timestep)
 
     def collective(self, name: str) -> Range | Nothing:
-        """A phase that waits for other ranks."""
+        """Return a range for a phase that waits for other ranks."""
         return self.recording.collective(name)
 
     def event(self, name: str, /, **data: object) -> None:
-        """Something that happened now. Data that are no plain values are kept as their `repr`."""
+        """Record an event that happened now. Data that are no plain values are kept as their `repr`."""
         self.recording.event(name, data)
 
     def parameters(self, name: str, module_or_count: object, kind: str = "") -> None:
-        """Size of a model: a torch module, or the number of its parameters."""
+        """Record the size of a model, given as a torch module or as the number of its parameters."""
         self.recording.parameters(name, module_or_count, kind)
 
     def sample(self, name: str, value: float, unit: str = "") -> None:
-        """A value of a series of the pipeline's own, as in the length of a queue."""
+        """Add a value to a series of the pipeline's own, such as the length of a queue."""
         self.recording.sample(name, value, unit)
 
     def snapshot(self) -> Snapshot:
@@ -235,7 +238,7 @@ class Session:
 
     @property
     def open_outer(self) -> "Session | None":
-        """The innermost session around it that is open."""
+        """The innermost open session around this one, or None."""
         found = self._outer
         while found is not None and not found.is_open:
             found = found._outer
@@ -305,7 +308,7 @@ class Session:
 
     @contextmanager
     def _survived(self, code: SessionCode, text: str) -> Iterator[None]:
-        """Turn an error within it into a finding: it must not end the pipeline."""
+        """Turn an error in the block into a finding, because it must not end the pipeline."""
         try:
             yield
         except Exception as error:  # noqa: BLE001  # as above
@@ -313,9 +316,9 @@ class Session:
 
 
 class NoSession:
-    """Result of `current()` outside sessions, and of a profiler that is off: the methods of a session, doing nothing.
+    """Stand-in whose methods do nothing, for `current()` outside sessions and for sessions of a profiler that is off.
 
-    In a unit of a pipeline's loop (bakeoff.Pipeline) it is one that is open: the loop is given phases and steps.
+    In a unit of a pipeline's loop (bakeoff.Pipeline) it is open, and passes phases and steps on to the loop.
     """
 
     __slots__ = ("_phase", "_step", "is_open")
@@ -328,13 +331,13 @@ class NoSession:
         phase: Callable[[str], AbstractContextManager[object]] | None = None,
         step: Callable[[Scalar, Scalar], AbstractContextManager[object]] | None = None,
     ) -> None:
-        """`step` gets an index, None where it was given none, and a timestep."""
+        """`phase` is given a name, `step` an index or None and a timestep; with `phase`, it counts as open."""
         self.is_open = phase is not None
         self._phase, self._step = phase, step
 
     @property
     def recording(self) -> "NoSession":
-        """Recording in which decorators open ranges."""
+        """Recording in which decorators open ranges: this object itself."""
         return self
 
     def __enter__(self) -> "NoSession":
@@ -380,9 +383,10 @@ fallback: list[Callable[[], Session | None]] = []
 
 
 def current() -> Session | NoSession:
-    """Return the innermost open session of this context.
+    """Return the innermost open session of this context, or `NO_SESSION`.
 
-    A thread starts without one: there it is the open session of the installed profiler, if it has exactly one.
+    A thread starts without a session: there it is the only open session of the installed profiler, if there is exactly
+    one.
     """
     found = current_session.get()
     if isinstance(found, Session) and not found.is_open:

@@ -1,7 +1,7 @@
-"""Settings of a profiler: a frozen dataclass, and its TOML or YAML file.
+"""Settings of a profiler: a frozen dataclass, and how its TOML or YAML file is read.
 
-Keys are those that users of such profilers know (Inferix, `ProfilingConfig`). Every key does what it says; a key that
-is not here is refused, so that a misspelt one is not ignored.
+The keys are those of Inferix' `ProfilingConfig`, which users know. Every key does what it says; an unknown key is
+refused, so that a misspelt one is not ignored.
 """
 
 import reprlib
@@ -19,9 +19,9 @@ from bakeoff.models.types import Scalar
 
 ReportFormat = Literal["html", "json", "both"]
 SECTION = "profiling"
-"""The table of a file that holds the keys; a file may also have them at its top."""
+"""Table of a file that contains the keys; they may also be at the top of the file."""
 IGNORED = ("profile_inference_steps", "profile_vae_decode", "profile_text_encoding")
-"""Keys of Inferix that nothing there ever read: they are accepted with a warning that they do nothing."""
+"""Keys of Inferix that nothing reads in Inferix either: they are accepted with a warning that they do nothing."""
 LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.05, 3600.0
 MOST_TAGS, MOST_TAG_LETTERS = 64, 1024
 _REPR = reprlib.Repr()
@@ -29,7 +29,7 @@ _REPR.maxlevel = 2
 MOST_BYTES = 1 << 20
 """Largest size of a settings file."""
 _INT64 = 1 << 63
-"""JSON of a record holds 64-bit integers."""
+"""Integers in a record's JSON have 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,18 @@ class Settings:
     real_time_display: bool = False
     """Show the unit, shares of phases, rates and memory while a session runs."""
     display_interval: float = 5.0
-    """Seconds."""
+    """Seconds between refreshes of the display."""
     gpu_monitor_interval: float = 0.5
     """Seconds between samples of a GPU."""
     cpu_monitor_interval: float = 1.0
     monitor_gpu_memory: bool = True
     monitor_gpu_utilization: bool = True
-    """Share of the last sample period in which some kernel ran, and SM activity where the card tells it."""
+    """Share of the last sample period in which any kernel ran, and SM activity if the GPU reports it."""
     monitor_gpu_temperature: bool = True
     monitor_gpu_power: bool = True
     """Power, energy, clocks and reasons for lower clocks."""
     monitor_cpu_usage: bool = True
-    """CPU time of the process and all it started, the machine's load, and the CPU's energy where RAPL has it."""
+    """CPU time of the process and its descendants, the machine's load, and the CPU's energy if RAPL provides it."""
     monitor_system_memory: bool = True
     generate_final_report: bool = True
     """Write the page or JSON at the end of a session; the record is written in any case."""
@@ -67,18 +67,19 @@ class Settings:
     """Record units."""
     profile_model_parameters: bool = True
     overhead_limit: float = 0.01
-    """Share of a unit that recording may take; above it the finest level is dropped and said."""
+    """Largest share of a session's time that recording may cost; above it the finest level is dropped, with a
+    finding."""
     session_tags: Mapping[str, Scalar] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises BakeoffError, code bad-option, for a value that a key does not take."""
+        """Check all values. Raises BakeoffError, code bad-option, for a value that its key does not accept."""
         for key, kind in _kinds().items():
             _check(key, kind, getattr(self, key))
         check_tags(self.session_tags)
 
     @classmethod
     def development(cls) -> "Settings":
-        """Everything, often."""
+        """Return settings for debugging: everything is recorded and shown, at short intervals."""
         return cls(
             enabled=True,
             real_time_display=True,
@@ -108,17 +109,17 @@ class Settings:
 
     @classmethod
     def load(cls, path: str | Path) -> "Settings":
-        """Settings from a .toml, .yaml or .yml file.
+        """Read settings from a .toml, .yaml or .yml file.
 
-        Raises BakeoffError where the file cannot be read, or has an unknown key or a wrong value.
+        Raises BakeoffError if the file cannot be read, or has an unknown key or a wrong value.
         """
         return cls.from_mapping(_read(Path(path)), str(path))
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], origin: str = "settings") -> "Settings":
-        """Settings from keys at the top of a mapping, or in its table `profiling`.
+        """Make settings from keys at the top of a mapping, or in its table `profiling`; `origin` names it in messages.
 
-        Warns once for keys that do nothing (`IGNORED`). Raises BakeoffError as `load`.
+        Warns once of keys that do nothing (`IGNORED`). Raises BakeoffError as `load` does.
         """
         found = _keys(values, origin)
         idle = [key for key in IGNORED if key in found]
@@ -137,20 +138,23 @@ class Settings:
             raise BakeoffError(f"{origin}: {error}", error.code) from error
 
     def tagged(self, tags: Mapping[str, Scalar]) -> "Settings":
-        """The same with these tags besides its own. Raises BakeoffError for tags that cannot be kept."""
+        """Return a copy with these tags added. Raises BakeoffError for tags that cannot be kept."""
         return replace(self, session_tags={**self.session_tags, **tags})
 
 
 class ProfilingConfig:
-    """Settings that may be assigned to, with the defaults of Inferix; they count from the next session on."""
+    """Mutable settings with the defaults of Inferix; changes count from the next session on."""
 
     def __init__(self, **values: Any) -> None:
-        """Raises BakeoffError for an unknown key or a wrong value, and warns for keys that do nothing."""
+        """Set the given keys.
+
+        Raises BakeoffError for an unknown key or a wrong value, and warns of keys that do nothing.
+        """
         Settings.from_mapping(values, type(self).__name__)
         vars(self).update({**dict.fromkeys(IGNORED), **asdict(Settings()), **_INFERIX, **values})
 
     def settings(self) -> Settings:
-        """Return the settings it stands for now. Raises BakeoffError as its constructor."""
+        """Return the present values as Settings. Raises BakeoffError as the constructor does."""
         known = {name: value for name, value in vars(self).items() if name not in IGNORED}
         return Settings.from_mapping(known, type(self).__name__)
 
@@ -164,7 +168,7 @@ def _kinds() -> Mapping[str, Any]:
 
 
 def check_tags(tags: Mapping[str, Any]) -> None:
-    """Raises BakeoffError for tags that are too many or too long, or whose values are no plain ones."""
+    """Raise BakeoffError if there are too many tags, if one is too long, or if a value is not plain."""
     if len(tags) > MOST_TAGS:
         raise BakeoffError(f"{len(tags)} tags; give at most {MOST_TAGS}", "bad-option")
     for key, value in tags.items():
@@ -199,7 +203,7 @@ def _check(key: str, kind: Any, value: object) -> None:
 
 
 def _is_text(value: str) -> bool:
-    """Return whether UTF-8 can hold it: YAML and JSON can spell half of a surrogate pair."""
+    """Return whether UTF-8 can encode the text, since YAML and JSON can spell half of a surrogate pair."""
     return not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
@@ -215,7 +219,7 @@ def _wrong(key: str, value: object, wanted: str) -> BakeoffError:
 
 
 def _keys(values: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    """Return the keys, whether at the top or in their table."""
+    """Return the keys of a mapping, or of its table `profiling`. Raises BakeoffError for keys beside that table."""
     found = dict(values)
     if SECTION not in found:
         return found

@@ -1,7 +1,7 @@
-"""Reads a torch that the pipeline has imported: whether it profiles, how much it has compiled, and times of ranges on a
-CUDA device, by an event at each border that is read after the unit without waiting for the device.
+"""State of the torch that a pipeline has imported: whether it profiles, how much it has compiled, and device times.
 
-Only making a DeviceClock imports torch; every function asks the modules that are loaded, in well below a microsecond.
+Times of ranges on a CUDA device are taken by an event at each end, which is read after the unit without waiting for the
+device. Only making a DeviceClock imports torch; every function reads the loaded modules, in well below a microsecond.
 """
 
 import sys
@@ -16,15 +16,15 @@ from bakeoff.profile.stages import Stage
 
 _MODULES = sys.modules
 MOST_PENDING = 20_000
-"""Ranges whose events the device has not reached yet; further ones are not timed."""
+"""Largest number of ranges whose events the device has not reached yet; further ones are not timed."""
 _READ_FROM = 1_000
-"""Ranges waiting from which events are read within a unit too."""
+"""Number of waiting ranges from which on events are also read within a unit."""
 
 
 def compiled() -> int:
-    """A count that grows whenever torch.compile compiles in this process; 0 where it was never used.
+    """Return a count that grows whenever torch.compile compiles in this process; 0 if it was never used.
 
-    Frames that it tried, and graphs that it made: with `fullgraph=True` it counts no frames.
+    It adds up frames that torch tried and graphs that it made, because with `fullgraph=True` it counts no frames.
     """
     utils = _MODULES.get("torch._dynamo.utils")
     counters: Any = getattr(utils, "counters", None)
@@ -35,16 +35,19 @@ def compiled() -> int:
 
 
 def is_profiling() -> bool:
-    """Return whether a torch profiler records. Only then is a `record_function` entered: within compiled code one costs
-    as much as a small program (https://github.com/pytorch/pytorch/issues/163747)."""
+    """Return whether a torch profiler records.
+
+    Only then is a `record_function` entered, because in compiled code one costs as much as a small program
+    (https://github.com/pytorch/pytorch/issues/163747).
+    """
     profiler = _MODULES.get("torch.autograd.profiler")
     return profiler is not None and getattr(profiler, "_is_profiler_enabled", False) is True
 
 
 def annotate(name: str, nvtx: bool) -> ExitStack:
-    """Open a range of this name in a profiler that records, and in NVTX if asked.
+    """Open a range in a torch profiler that records, and with `nvtx` in NVTX too; closing the result ends it.
 
-    Whatever torch raises here is left to the caller.
+    Raises whatever torch raises.
     """
     opened = ExitStack()
     if is_profiling():
@@ -57,10 +60,13 @@ def annotate(name: str, nvtx: bool) -> ExitStack:
 
 
 class DeviceClock:
-    """Events on the current stream of one device. Its methods never raise: an error of CUDA stops it."""
+    """Clock of ranges by events on the current stream of one CUDA device.
+
+    Its methods never raise: an error stops it.
+    """
 
     def __init__(self, device: str) -> None:
-        """`device` as in `cuda` or `cuda:1`. Imports torch. Raises what torch raises where there is no such device."""
+        """`device` is `cuda` or `cuda:N`. Imports torch. Raises what torch raises if there is no such device."""
         self._torch: Any = import_module("torch")
         self._device = self._torch.device(device)
         self._torch.cuda.current_stream(self._device)
@@ -68,19 +74,19 @@ class DeviceClock:
         self._pending: deque[tuple[Stage, Any, Any]] = deque()
         self._reading = RLock()  # a signal handler of the thread that reads may end a session
         self.unread = 0
-        """Ranges without a device time."""
+        """Number of ranges without a device time."""
         self.error = ""
-        """Error that stopped it."""
+        """Error of CUDA that stopped the clock; "" if there is none."""
 
     def uuid(self) -> str:
-        """Return the device's UUID as NVML writes it; "" where torch does not tell."""
+        """Return the device's UUID as NVML writes it; "" if torch does not know it."""
         try:
             return f"GPU-{self._torch.cuda.get_device_properties(self._device).uuid}"
         except Exception:  # noqa: BLE001  # torch before 2.4 has none; CUDA's errors come as several types
             return ""
 
     def mark(self) -> Any:
-        """An event recorded now; None while a CUDA graph is captured, and after an error."""
+        """Record an event and return it; None while a CUDA graph is captured, and after an error."""
         if self.error:
             return None
         try:
@@ -98,7 +104,7 @@ class DeviceClock:
         return event
 
     def took(self, stage: Stage, begin: Any, end: Any) -> None:
-        """A range that lies between two events."""
+        """Add a range between two events to its stage once the device has passed them."""
         if begin is None or end is None or len(self._pending) >= MOST_PENDING:
             self.unread += 1
             return
@@ -107,10 +113,10 @@ class DeviceClock:
             self.read()
 
     def read(self, wait: bool = False) -> None:
-        """Add up the times of ranges that the device has passed; with `wait`, of all, once it has reached them.
+        """Add up the times of ranges that the device has passed; with `wait`, wait for all of them.
 
-        Without `wait` nothing is read while another thread reads, nor while this one captures a CUDA graph, in which
-        the query of an event that was recorded before ends the capture (pytorch#104487).
+        Without `wait`, nothing is read while another thread reads, nor while this one captures a CUDA graph, in which a
+        query of an event that was recorded before ends the capture (pytorch#104487).
         """
         if not self._reading.acquire(blocking=wait):
             return

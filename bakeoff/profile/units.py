@@ -1,4 +1,4 @@
-"""Units and steps of a session in bounded memory: totals by kind, the first and the last units in full, series."""
+"""Units, steps and notes of a session in bounded memory: totals by kind, the first and last units in full, series."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -13,11 +13,11 @@ from bakeoff.record.monitor import Point, SeriesRecord
 from bakeoff.record.session import Span, StepTotals, UnitKind, UnitSpans, UnitTotals
 
 MOST_TEXTS = 3
-"""Different texts of one code; further ones are counted with the first."""
+"""Largest number of different texts of one code; further ones are counted with the first."""
 
 
 class Notes:
-    """Texts by code, and how often there was each. Thread-safe."""
+    """Texts that become a session's findings, by code, and how often each occurred. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = RLock()
@@ -31,7 +31,7 @@ class Notes:
             texts[text] = texts.get(text, 0) + count
 
     def take(self, earlier: "Notes") -> None:
-        """Add those of an earlier collection."""
+        """Add the notes of an earlier collection."""
         for code, texts in earlier._counts.items():
             for text, count in texts.items():
                 self.add(code, text, count)
@@ -46,29 +46,29 @@ class Notes:
 
 
 FIRST_UNITS, LAST_UNITS = 3, 20
-"""Units that are kept in full."""
+"""Numbers of first and last units that are kept in full."""
 MOST_STEPS = 1_000
-"""Step indices."""
+"""Largest number of different step indices."""
 MOST_PHASE_SERIES = 24
 _MOST_INDEX = 2**63
 _RECENT = 20
-"""Units that rates of the live display are of."""
+"""Number of last units over which the live display computes rates."""
 _PERCENTILES: Mapping[str, tuple[float, int]] = {
     "p50": (0.5, 1),
     "p90": (0.9, 10),
     "p99": (0.99, 100),
     "p99.9": (0.999, 1_000),
 }
-"""Share, and the units it needs: of fewer it would be the greatest one."""
+"""Share of each percentile, and the number of units that it needs: with fewer it would be the largest value."""
 
 
 SpanTime = tuple[Stage, int, int]
-"""A range that has ended: its stage, start and time."""
+"""A range that has ended: its stage, start and time in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedUnit:
-    """A unit as its range gives it; times are those of the recording's clock."""
+    """A unit that has ended; times are in nanoseconds of the recording's clock."""
 
     kind: UnitKind
     frames: int
@@ -76,7 +76,7 @@ class FinishedUnit:
     start_ns: int
     ns: int
     lines: Mapping[str, int]
-    """Time by phase, without the phases within it."""
+    """Nanoseconds by phase, without the phases within it."""
     spans: Sequence[SpanTime]
     depth: int
     """Depth of the unit among the ranges of the session."""
@@ -103,7 +103,7 @@ class _Step:
 
 
 class UnitBook:
-    """All units and steps. Thread-safe."""
+    """Units and steps of a session. Thread-safe."""
 
     def __init__(self, points: int, notes: Notes) -> None:
         """Series have at most `points` points."""
@@ -120,14 +120,14 @@ class UnitBook:
         self.frames = 0
 
     def amount(self, what: str, value: object) -> int:
-        """Frames or latents that a unit was given; 0 for what is no amount, which is noted."""
+        """Return a unit's frames or latents as a number; note a value that is no whole number and return 0."""
         found = whole(value)
         if found is None:
             self._notes.add("wrong-value", f"{what} of a unit is {_shown(value)}; give a whole number from 0")
         return found or 0
 
     def add(self, unit: FinishedUnit) -> None:
-        """A unit that has ended."""
+        """Add a unit that has ended."""
         with self._lock:
             totals = self._totals.get(unit.kind)
             if totals is None:
@@ -161,8 +161,11 @@ class UnitBook:
         series.add(start_ns, ns)
 
     def add_step(self, index: object, timestep: object, ns: int, goes_on: bool = False) -> None:
-        """A denoising step that has ended. Of a generator's that `goes_on` the time is added to that of the call; the
-        least and the greatest are of its first part."""
+        """Record a finished denoising step of `ns` nanoseconds.
+
+        With `goes_on`, it continues a generator's earlier step: its time is added to the call's total but does not
+        count towards the minimum and maximum.
+        """
         place = index if type(index) is int and 0 <= index < _MOST_INDEX else whole(index)
         if place is None:
             self._notes.add("wrong-value", f"index of a step is {_shown(index)}; give a whole number from 0")
@@ -194,7 +197,7 @@ class UnitBook:
                 found.timestep = at
 
     def recent(self) -> tuple[float | None, float | None]:
-        """Frames and units a second of the last units; None where unknown."""
+        """Return frames and units per second over the last units; None for what is unknown."""
         with self._lock:
             wall_ns, frames, count = (
                 sum(ns for ns, _ in self._recent),
@@ -206,7 +209,7 @@ class UnitBook:
         return (frames * 1e9 / wall_ns if frames else None), count * 1e9 / wall_ns
 
     def totals(self) -> tuple[UnitTotals, ...]:
-        """Return the totals in the order in which kinds were met."""
+        """Return the totals of each kind of unit, in the order in which the kinds first occurred."""
         with self._lock:
             return tuple(
                 UnitTotals(
@@ -230,12 +233,12 @@ class UnitBook:
             )
 
     def spans(self, session_ns: int) -> tuple[UnitSpans, ...]:
-        """Units that were kept in full, with times from the session's start, which was at `session_ns`."""
+        """Return the units that were kept in full, with times from the session's start at `session_ns`."""
         with self._lock:
             return tuple(_unit_spans(index, unit, session_ns) for index, unit in (*self._first, *self._last))
 
     def series(self, session_ns: int) -> tuple[SeriesRecord, ...]:
-        """Times of units and of their phases over the session, in nanoseconds."""
+        """Return the series of units' and phases' times in nanoseconds, from the session's start at `session_ns`."""
         with self._lock:
             if not self.count:
                 return ()
@@ -246,7 +249,7 @@ class UnitBook:
 
 
 def shifted(series: Series, session_ns: int) -> tuple[Point, ...]:
-    """Points of a series whose times are of the recording's clock, with times from the session's start."""
+    """Return a series' points with times from the session's start, at `session_ns` of the recording's clock."""
     return tuple(replace(point, t_ns=point.t_ns - session_ns) for point in series.points())
 
 

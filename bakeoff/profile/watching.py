@@ -1,4 +1,4 @@
-"""The monitor of a session: what the settings ask it to watch."""
+"""Starts the monitor of a session for the quantities that its settings ask for."""
 
 import os
 from collections.abc import Mapping
@@ -16,13 +16,14 @@ _CPU: Mapping[str, tuple[str, ...]] = {
     "monitor_cpu_usage": ("process", "load", "energy"),
     "monitor_system_memory": ("memory",),
 }
-"""Quantities by key of the settings."""
+"""Quantities of a monitor by key of the settings."""
 
 
 def start_monitor(settings: Settings, raw: str) -> Any:
-    """A started monitor of this process, or None where the settings ask for none. Raises what starting it raises.
+    """Start a monitor of this process and return it; None if the settings ask for none.
 
-    It watches the GPUs that CUDA programs see, all of them. `raw` is the file for every sample, or "".
+    It watches all GPUs that CUDA programs see. `raw` is the path of a file for every sample, or "". Raises what
+    starting it raises.
     """
 
     def chosen(table: Mapping[str, tuple[str, ...]]) -> tuple[Any, ...]:

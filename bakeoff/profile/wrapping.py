@@ -1,4 +1,4 @@
-"""Functions of every kind with a context around each call."""
+"""`wrap`: puts a context around each call of a function, coroutine function or generator function."""
 
 import functools
 import inspect
@@ -14,18 +14,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 Opened = Callable[[Args, Kwargs, bool], AbstractContextManager[object] | None]
-"""The context of a call with these arguments, or None for none; the last argument says whether the call had one before,
-which happens to generators."""
+"""Returns the context for a call with these arguments, or None for no context. The last argument says whether the call
+had one before, as when a generator is resumed."""
 
 
 def wrap(function: F, opened: Opened, each_time: bool = False, always: bool = False) -> F:
-    """Return the function with a context around each call, of the same kind: a coroutine function stays one.
+    """Return a function of the same kind, such as a coroutine function, with a context around each call.
 
-    With `each_time` a generator has one around each time that it runs, else one around it all. A context with an
-    attribute `result` is given what the call returns.
+    With `each_time`, a generator has a context around each resumption, else one around all of it. If a context has an
+    attribute `result`, that is set to what the call returns.
 
-    Where no profiler is installed and no session is open, a function is called as it is, unless `opened` is `always`
-    asked.
+    If no profiler is installed and no session is open, a plain function is called as it is, without asking `opened`,
+    unless `always` is set.
     """
     if inspect.isasyncgenfunction(function):
         return cast(F, _async_generator(function, opened, each_time))
@@ -136,6 +136,6 @@ def _returned(entered: object, result: Any) -> Any:
 
 
 def _made_nothing(within: object) -> None:
-    """A generator that ends has made no further item, and so no unit."""
+    """Mark the context as no unit: a generator that ends has made no further item."""
     if isinstance(within, Unit):
         within.is_unit = False

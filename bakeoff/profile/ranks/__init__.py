@@ -1,4 +1,4 @@
-"""Several processes of one run: which rank each is, their records side by side, and scaling over their number."""
+"""Ranks, the processes of one run: which rank each is, a report on all their records, and scaling over their number."""
 
 from importlib import import_module
 from pathlib import Path
@@ -12,8 +12,8 @@ from bakeoff.machine.files import write_atomically
 def aggregate_reports(reports_dir: str | Path, output_path: str | Path) -> Any:
     """Aggregate the records of ranks in a folder, write the report as JSON, and return it.
 
-    Takes the folder of one run, or `output_dir` where it holds one run alone. Raises BakeoffError for a folder without
-    records of ranks, and for a file that cannot be written.
+    `reports_dir` is the folder of one run, or an `output_dir` that contains one run alone. Raises BakeoffError for a
+    folder without records of ranks, and for a file that cannot be written.
     """
     aggregate: Any = import_module("bakeoff.profile.ranks.aggregate")
     folder = Path(reports_dir)

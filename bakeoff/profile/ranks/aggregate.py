@@ -1,4 +1,4 @@
-"""The records of a run's ranks, side by side: what is missing, who waits for whom, and rates that are not averaged."""
+"""Report on the records of a run's ranks: what is missing, who waits for whom, and rates that are not averaged."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,27 +41,27 @@ from bakeoff.record.schema import Finding
 from bakeoff.record.session import SessionRecord
 
 _OF_PHASES = ("unit", "phase", "collective")
-"""Kinds of ranges without which times by phase are not whole."""
+"""Kinds of ranges without which times by phase are incomplete."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """Units that figures are of: of all ranks the same kinds, or they could not be compared."""
+    """Which units figures cover: the same kinds for all ranks, without which ranks could not be compared."""
 
     has_units: bool
     steady: bool
-    """Steady units alone."""
+    """Whether only steady units count."""
     clock: Clock
     parts_steady: bool
-    """Phases too are of steady units alone."""
+    """Whether times of phases, too, cover only steady units."""
     text: str
 
 
 def aggregate(folder: str | Path, expect: int | None = None) -> RanksReport:
-    """All ranks' records in a folder as one report; files that cannot be read are said, and the others count.
+    """Return one report on all ranks' records in a folder; it names files that cannot be read, and the others count.
 
-    `expect` is the number of ranks that should be there; None takes what the records state. Raises BakeoffError for a
-    folder that cannot be read or holds no record of a rank, and for an `expect` that cannot be.
+    `expect` is the expected number of ranks; None takes the number that the records state. Raises BakeoffError for a
+    folder that cannot be read or contains no record of a rank, and for an impossible `expect`.
     """
     if expect is not None and not 1 <= expect <= MOST_RANKS:
         raise BakeoffError(f"{expect} expected ranks; give a number from 1 to {MOST_RANKS}", "bad-option")
@@ -147,7 +147,7 @@ def _counted(records: Sequence[SessionRecord]) -> _Counted:
 
 
 def _units(record: SessionRecord, steady: bool) -> tuple[int, int, int]:
-    """Count, frames and nanoseconds of a record's units, or of its steady ones."""
+    """Return count, frames and nanoseconds of a record's units; with `steady`, of its steady units alone."""
     units = [each for each in record.units if each.kind == "steady" or not steady]
     return sum(each.count for each in units), sum(each.frames for each in units), sum(each.wall_ns for each in units)
 
@@ -182,7 +182,7 @@ def _row(file: RankFile, counted: _Counted, parts: Parts, wait_ns: float | None)
 
 
 def _each_part(parts: Parts) -> Iterator[RankPart]:
-    """Phases, collectives, and at the end what has no phase."""
+    """Yield the times of phases, then of collectives, then the time in no phase."""
     yield from (RankPart(name, ns, False) for name, ns in parts.work.items() if name != UNATTRIBUTED)
     yield from (RankPart(name, ns, True) for name, ns in parts.collectives.items())
     if UNATTRIBUTED in parts.work:
@@ -190,7 +190,7 @@ def _each_part(parts: Parts) -> Iterator[RankPart]:
 
 
 def _rate(rows: Sequence[RankRow], files: Sequence[RankFile]) -> tuple[float | None, str]:
-    """Frames a second of the run, and how they were computed."""
+    """Return the run's frames per second, None if unknown, and a text that says how they were computed or why not."""
     kinds = {file.facts.parallelism for file in files}
     counting = [row for row in rows if row.frames_per_s is not None]
     timed = {row.rank: row.unit_ns for row in rows if row.unit_ns}
@@ -211,7 +211,7 @@ def _rate(rows: Sequence[RankRow], files: Sequence[RankFile]) -> tuple[float | N
 
 
 def _starts(files: Sequence[RankFile]) -> dict[int, int]:
-    """Return by rank the nanoseconds from rank 0's start of the session to its own; clocks of hosts may differ."""
+    """Return each session's start in nanoseconds after rank 0's, for the ranks on rank 0's host."""
     first = next((file for file in files if file.facts.rank == 0), None)
     return {
         file.facts.rank: file.record.started_wall_ns - first.record.started_wall_ns
@@ -271,7 +271,7 @@ def _ragged(files: Sequence[RankFile]) -> list[Problem]:
 
 
 def _apart(files: Sequence[RankFile]) -> list[Problem]:
-    """Sessions that do not overlap: a file left by an earlier run whose group could not be told from this one's."""
+    """Return a problem if two sessions do not overlap: one is perhaps of an earlier run with the same group."""
     times = [
         (file.record.started_wall_ns, file.record.started_wall_ns + file.record.ns, file.facts.rank)
         for file in files
@@ -295,16 +295,16 @@ def _findings(files: Sequence[RankFile]) -> tuple[SameFinding, ...]:
 
 
 DEADBAND = 0.05
-"""Share of a unit; below it ranks count as equally fast."""
+"""Difference between ranks, as a share of a unit, up to which they count as equally fast."""
 CAUSE = 0.80
-"""Share of a rank's excess that one phase must explain to be named."""
+"""Share of a rank's excess time that one phase must explain to be named as the cause."""
 
 
 def waits_of(parts: Mapping[int, Parts]) -> tuple[CollectiveWait, ...]:
-    """Return by collective each rank's time in it less the shortest of any rank; the longest waits first.
+    """Return each rank's wait in each collective: its time in it less the shortest of any rank; longest waits first.
 
-    Only collectives that at least two ranks have. Times are those of all calls together, so that ranks which are slow
-    in turns, one in even units and one in odd ones, show no wait.
+    Only collectives that at least two ranks have are included. Times are those of all calls together, so that ranks
+    which are slow in turns, one in even units and one in odd ones, show no wait.
     """
     found = []
     for name in dict.fromkeys(name for each in parts.values() for name in each.collectives):
@@ -317,7 +317,7 @@ def waits_of(parts: Mapping[int, Parts]) -> tuple[CollectiveWait, ...]:
 
 
 def total_waits(waits: tuple[CollectiveWait, ...]) -> dict[int, float]:
-    """Return by rank its waits in all collectives; ranks that are in none are absent."""
+    """Return each rank's wait in all collectives together; ranks without a wait in `waits` are absent."""
     totals: dict[int, float] = {}
     for collective in waits:
         for wait in collective.waits:
@@ -326,11 +326,11 @@ def total_waits(waits: tuple[CollectiveWait, ...]) -> dict[int, float]:
 
 
 def straggler_of(parts: Mapping[int, Parts]) -> tuple[Straggler | None, str]:
-    """The rank that the others wait for, by which phase, and a sentence about it; None and why where there is none.
+    """Return the rank that the others wait for, with its slow phase, and a sentence; None and why if there is none.
 
-    Ranks that meet in a collective wait there for the last one, so all take the same time a unit and the one that waits
-    least is the slow one. Where nothing is collective, it is the one whose phases take longest. It is compared with the
-    median of the other ranks: a median that it is part of would hide half of what it costs two ranks.
+    Ranks that meet in a collective wait there for the last one, so all take the same time per unit and the slow rank is
+    the one that waits least. Without collectives, it is the rank whose phases take longest. It is compared with the
+    median of the other ranks: with two ranks, a median that includes it would hide half of the difference.
     """
     if len(parts) < 2:
         return None, "one rank alone has nothing to be compared with"
@@ -353,7 +353,7 @@ def straggler_of(parts: Mapping[int, Parts]) -> tuple[Straggler | None, str]:
 
 
 def _others(values: Mapping[int, float], rank: int) -> float:
-    """Return the median of the other ranks, of which there is at least one."""
+    """Return the median value of the ranks other than `rank`, of which there must be at least one."""
     return median(value for each, value in values.items() if each != rank)
 
 

@@ -1,6 +1,6 @@
-"""Identity of this process among several, by torch.distributed or by the environment that a launcher sets.
+"""Which rank this process is and of which run, by torch.distributed or the environment that a launcher sets.
 
-torch is looked at only where the pipeline has imported it. Sources: torchrun's environment variables
+torch is used only if the pipeline has imported it. Sources: torchrun's environment variables
 (docs.pytorch.org/docs/stable/elastic/run.html), and the default store of torch.distributed.
 """
 
@@ -20,15 +20,15 @@ from bakeoff.record.session import RankFacts
 KEYS = "bakeoff.profile"
 """Prefix of all keys in the store."""
 WAIT_S = 5.0
-"""For the rank that opened its session first, which may have died before it proposed anything."""
+"""Longest wait for the rank that opened its session first, which may have died before it proposed anything."""
 STORE_ERRORS = (RuntimeError, OSError, ValueError, TypeError)
-"""Errors of torch's stores: DistError is a RuntimeError; a store that is no real one may return anything."""
+"""Errors of torch's stores: DistError is a RuntimeError, and a store of another make may return anything."""
 _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
 _RUN = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
 _RUN_LETTERS = 16
-"""Letters of the launcher's id of a run; what follows it is different for each session."""
+"""Number of letters kept of the launcher's id of a run; what follows them differs for each session."""
 _opened: Counter[str] = Counter()
-"""Sessions of this process by name: the ranks open sessions of one name in the same order."""
+"""Number of sessions of this process by name; all ranks open sessions of one name in the same order."""
 
 
 class Store(Protocol):
@@ -41,9 +41,9 @@ class Store(Protocol):
 
 
 def agree(store: Store, key: str, proposal: str, seconds: float = WAIT_S) -> str:
-    """The text that the first rank to come proposes, the same on all ranks. Raises one of STORE_ERRORS if it fails.
+    """Return the text that the first rank to call this proposes, the same on all ranks.
 
-    The first one and not rank 0, so that nobody waits for a rank that comes late.
+    The first rank decides and not rank 0, so that no rank waits for a late one. Raises one of STORE_ERRORS if it fails.
     """
     if store.add(f"{key}/first", 1) == 1:
         store.set(f"{key}/group", proposal)
@@ -58,10 +58,10 @@ def rank_facts(
     name: str = "",
     note: Callable[[str], None] = lambda _text: None,
 ) -> RankFacts | None:
-    """Facts about this process as one of several, or None where it is alone. Called by all ranks; does not raise.
+    """Return facts about this process as one of several, or None if it is alone. Called by all ranks; does not raise.
 
-    `device` is the UUID of its GPU, "" on a CPU; `name` that of the session. Ranks agree on their group through
-    the store of an initialised process group. What could not be had goes to `note`, in sentences.
+    `device` is the UUID of its GPU, "" on a CPU; `name` is the session's. Ranks agree on their group through the store
+    of an initialised process group. `note` gets a sentence about each fact that could not be read.
     """
     distributed = _distributed()
     place = _place(distributed, os.environ, note)
@@ -97,7 +97,7 @@ def _group(store: Store | None, key: str, rank: int, world: int, note: Callable[
 
 
 def _named(environment: Mapping[str, str], ending: str) -> str:
-    """Return the launcher's id of the run, where it has one, and something that tells its sessions apart."""
+    """Return the launcher's id of the run, if it has one, and `ending`, which tells the run's sessions apart."""
     run = re.sub(r"[^A-Za-z0-9]+", "-", environment.get("TORCHELASTIC_RUN_ID", ""))[:_RUN_LETTERS].strip("-")
     return ending if run in ("", "none") else f"{run}-{ending}"
 
@@ -107,7 +107,7 @@ def _short_hash(value: object) -> str:
 
 
 def _distributed() -> Any:
-    """torch.distributed where the pipeline has imported and initialised it, else None."""
+    """Return torch.distributed if the pipeline has imported and initialised it, else None."""
     module: Any = sys.modules.get("torch.distributed")
     try:
         return module if module is not None and module.is_available() and module.is_initialized() else None
@@ -116,7 +116,7 @@ def _distributed() -> Any:
 
 
 def _store(distributed: Any, note: Callable[[str], None]) -> Store | None:
-    """The store of the default process group. torch has no public function that returns it."""
+    """Return the store of the default process group, or None. torch has no public function that returns it."""
     if distributed is None:
         return None
     try:
@@ -127,7 +127,7 @@ def _store(distributed: Any, note: Callable[[str], None]) -> Store | None:
 
 
 def _place(distributed: Any, environment: Mapping[str, str], note: Callable[[str], None]) -> tuple[int, int] | None:
-    """Rank and world size; None of a process that is alone."""
+    """Return the rank and world size; None for a process that is alone."""
     if distributed is not None:
         try:
             return int(distributed.get_rank()), int(distributed.get_world_size())

@@ -1,7 +1,7 @@
 """Every figure of a rank by name, its time by phase and collective, and each figure's spread over ranks.
 
 Every nanosecond counts once: a phase's time is without the phases and collectives within it, so that waiting for other
-ranks in a collective is not taken for work. Steps belong to their phase; what no phase has is `unattributed`.
+ranks in a collective does not count as work. Steps belong to their phase; time in no phase is `unattributed`.
 """
 
 from collections import Counter
@@ -24,14 +24,14 @@ MEMORY = "gpu.memory"
 
 @dataclass(slots=True)
 class Parts:
-    """Nanoseconds of one rank by name."""
+    """Times of one rank in nanoseconds, by name."""
 
     work: dict[str, float] = field(default_factory=dict)
     collectives: dict[str, float] = field(default_factory=dict)
-    """Times by names from the unit in, as in `denoise/all_reduce`."""
+    """Times by path within the unit, such as `denoise/all_reduce`."""
 
     def over(self, units: int) -> "Parts":
-        """The same for each of so many units."""
+        """Return these times divided by a number of units."""
         return Parts(
             {name: ns / units for name, ns in self.work.items()},
             {name: ns / units for name, ns in self.collectives.items()},
@@ -39,7 +39,10 @@ class Parts:
 
 
 def parts_of(record: SessionRecord, clock: Clock, steady_alone: bool) -> Parts:
-    """All units of a record together, or its steady ones alone (see `tells_units_apart`); without units the session."""
+    """Return the times of all units of a record together; without units, those of the session.
+
+    With `steady_alone`, return those of its steady units, for which `tells_units_apart` must be true.
+    """
     pieces = list(pieces_of(record, clock, whole=True))
     if steady_alone:
         others = (unit for unit in record.spans if unit.kind != "steady")
@@ -62,7 +65,7 @@ def tells_units_apart(record: SessionRecord) -> bool:
 
 
 def has_device_times(record: SessionRecord) -> bool:
-    """Return whether there are units, and the device's time of each phase and collective in them is known."""
+    """Return whether units have phases or collectives, and the device's time of each of these is known."""
     units = _unit_paths(record)
     times = [
         each.device_ns for each in record.ranges if each.kind in ("phase", "collective") and _depth(units, each.path)
@@ -75,12 +78,12 @@ def _unit_paths(record: SessionRecord) -> set[_Path]:
 
 
 def _depth(units: set[_Path], path: _Path) -> int:
-    """Return how many names of a path reach to its unit; 0 outside units."""
+    """Return how many names of a path lead to its unit; 0 for a path outside units."""
     return next((depth for depth in range(1, len(path) + 1) if path[:depth] in units), 0)
 
 
 def spreads_of(figures: Mapping[int, Figures]) -> tuple[Spread, ...]:
-    """One spread for each name that any rank has, in the order in which ranks bring them."""
+    """Return one spread for each figure that any rank has, in the order in which they first occur."""
     units: dict[str, str] = {}
     for of_rank in figures.values():
         for name, (_, unit) in of_rank.items():
@@ -92,7 +95,10 @@ def spreads_of(figures: Mapping[int, Figures]) -> tuple[Spread, ...]:
 
 
 def spread(name: str, unit: str, values: Mapping[int, float], ranks: Mapping[int, object]) -> Spread:
-    """Least, median and greatest of values by rank, which are not empty, among the ranks that were read."""
+    """Return minimum, median and maximum of a figure over ranks, and which of `ranks` lack it.
+
+    `values` is not empty.
+    """
     least = min(values, key=lambda rank: (values[rank], rank))
     greatest = max(values, key=lambda rank: (values[rank], -rank))
     middle = median(values.values())
@@ -111,7 +117,7 @@ def spread(name: str, unit: str, values: Mapping[int, float], ranks: Mapping[int
 
 
 def unit_spreads(files: Sequence[RankFile]) -> tuple[UnitSpread, ...]:
-    """Units of one index side by side, of every index that any rank kept in full; ranks that lack it are named."""
+    """Return the spread over ranks of each unit that any rank kept in full, by index, with the ranks that lack it."""
     times: dict[int, dict[int, float]] = {}
     for file in files:
         for unit in file.record.spans:
@@ -121,7 +127,7 @@ def unit_spreads(files: Sequence[RankFile]) -> tuple[UnitSpread, ...]:
 
 
 def figures_of(file: RankFile, parts: Parts, wait_ns: float | None, start_ns: int | None) -> Figures:
-    """All but those of units, which the caller has: times in milliseconds, shares in percent.
+    """Return a rank's figures except those of units, which the caller adds: times in milliseconds, shares in percent.
 
     `start_ns` is the session's start after rank 0's, by rank 0's clock.
     """
@@ -148,7 +154,7 @@ def figures_of(file: RankFile, parts: Parts, wait_ns: float | None, start_ns: in
 
 
 def _stages(word: str, ranges: Sequence[RangeTotal]) -> Figures:
-    """Times of ranges outside units."""
+    """Return the times of stages outside units, with names that begin with `word`."""
     units = {each.path for each in ranges if each.kind == "unit"}
     return {
         f"{word}.{'/'.join(each.path)}": (each.total_ns / MS, "ms")
@@ -158,9 +164,9 @@ def _stages(word: str, ranges: Sequence[RangeTotal]) -> Figures:
 
 
 def _own_series(record: SessionRecord, device: str) -> list[SeriesRecord]:
-    """Series of the rank's own GPU and of what has no device; other GPUs that it sees are other ranks'.
+    """Return the rank's series, without those of other GPUs that it sees, which are other ranks'.
 
-    Those by unit and by phase are left out, because units and phases are shown themselves.
+    Series by unit and by phase are left out too, because units and phases have figures of their own.
     """
     own = [curve for curve in record.series if curve.name != "unit" and not curve.name.startswith("phase.")]
     for curve in record.monitored.series if record.monitored else ():
@@ -171,7 +177,7 @@ def _own_series(record: SessionRecord, device: str) -> list[SeriesRecord]:
 
 
 def memory_of(files: Sequence[RankFile]) -> tuple[DeviceMemory, ...]:
-    """Return the most memory in use on each GPU, by device."""
+    """Return the largest memory in use on each GPU, by device."""
     most: dict[str, tuple[float, int]] = {}
     for file in files:
         for curve in file.record.monitored.series if file.record.monitored else ():
@@ -184,9 +190,9 @@ def memory_of(files: Sequence[RankFile]) -> tuple[DeviceMemory, ...]:
 
 
 def energy_of(files: Sequence[RankFile]) -> tuple[RanksEnergy, ...]:
-    """Return the energy of each device by the rank that saw most of it, which watched it longest.
+    """Return the energy of each device by the rank that measured most of it, because it watched the device longest.
 
-    GPUs have names of their own; a CPU's package has the same name on each host.
+    GPUs have unique names; a CPU's package has the same name on each host.
     """
     gpus = {file.facts.device for file in files} - {""}
     most: dict[tuple[str, str], tuple[float, int]] = {}
@@ -204,7 +210,7 @@ def energy_of(files: Sequence[RankFile]) -> tuple[RanksEnergy, ...]:
 
 
 def gpu_energy_mj(files: Sequence[RankFile], energy: Sequence[RanksEnergy]) -> float | None:
-    """Return the energy of the GPUs that ranks run on; None where there is none, or one of them has no figure."""
+    """Return the energy of all GPUs that ranks run on; None if there is none, or one of them has no figure."""
     gpus = {file.facts.device for file in files} - {""}
     known = {each.device: each.mj for each in energy if each.device in gpus}
     return sum(known.values()) if gpus and len(known) == len(gpus) else None

@@ -1,6 +1,6 @@
-"""Session records of ranks from a folder: each is read on its own, and one file for each rank of one group counts.
+"""Reads the session records of ranks from a folder, and chooses one file for each rank of one run.
 
-What cannot be read is said, and the others count.
+Each file is read on its own. A file that cannot be read becomes a problem, and the others count.
 """
 
 import os
@@ -25,7 +25,7 @@ _SHOWN_FOLDERS = 5
 
 @dataclass(frozen=True, slots=True)
 class RankFile:
-    """A file that was read."""
+    """A rank's record that was read from a file."""
 
     name: str
     record: SessionRecord
@@ -33,21 +33,21 @@ class RankFile:
 
     @property
     def is_named_so(self) -> bool:
-        """Whether its name has the rank that its content states, and nothing else."""
+        """Whether the file's name contains the rank that the record states, and nothing else."""
         return self.name in (f"rank-{self.facts.rank:05}.session.json", f"rank-{self.facts.rank:05}.json")
 
 
 @dataclass(frozen=True, slots=True)
 class FolderOfRanks:
-    """Contents of a folder."""
+    """Records of ranks in a folder, and the files that are none."""
 
     files: tuple[RankFile, ...]
     problems: tuple[Problem, ...]
-    """One for each name below."""
+    """One problem for each of the names below."""
     torn: tuple[str, ...]
     refused: tuple[str, ...]
     rankless: tuple[str, ...]
-    """Session records of processes that were alone."""
+    """Names of session records of processes that were no rank."""
 
 
 def page_path(folder: Path) -> Path:
@@ -56,13 +56,13 @@ def page_path(folder: Path) -> Path:
 
 
 def _rank_in(name: str) -> int | None:
-    """Return the rank that a file's name states."""
+    """Return the rank that a file's name states, or None."""
     found = _NUMBERED.match(name)
     return int(found[1]) if found else None
 
 
 def rank_files(folder: Path) -> list[str]:
-    """Names of the files that ranks wrote, sorted. Raises BakeoffError for a folder that cannot be read."""
+    """Return the sorted names of session records in a folder. Raises BakeoffError if the folder cannot be read."""
     try:
         names = os.listdir(folder)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
@@ -77,7 +77,7 @@ def _is_rank_file(name: str) -> bool:
 
 
 def read_folder(folder: Path) -> FolderOfRanks:
-    """Every rank's record in a folder. Raises BakeoffError for a folder that cannot be read or holds no rank's file."""
+    """Read every rank's record in a folder. Raises BakeoffError if the folder cannot be read or contains no record."""
     names = rank_files(folder)
     if not names:
         raise BakeoffError(f"{folder} holds no rank-*.session.json; {_elsewhere(folder)}", "no-record")
@@ -116,15 +116,18 @@ def _read(path: Path) -> RankFile | Problem:
 
 
 def _record_of(path: Path) -> SessionRecord:
-    """The record in a file. Raises OSError, or BakeoffError whose text begins with the path: code bad-record for what
-    is no whole record of a session, not-readable for what is not opened."""
+    """Read the record in a file.
+
+    Raises OSError, or BakeoffError whose text begins with the path: code bad-record if the file is no whole record of a
+    session, not-readable if it is not opened.
+    """
     if path.is_symlink():
         raise BakeoffError(f"{path} is a link, which is not followed", "not-readable")
     return read_session(path)
 
 
 def _elsewhere(folder: Path) -> str:
-    """Return what to do instead, with folders directly below that hold some."""
+    """Return which folder to give instead, naming those directly below that contain ranks' files."""
     found: list[str] = []
     for below in sorted(each for each in folder.iterdir() if each.is_dir() and not each.is_symlink()):
         try:
@@ -138,14 +141,14 @@ def _elsewhere(folder: Path) -> str:
 
 
 def shown(name: str) -> str:
-    """A file's name or a run's id on one line and not too long for a sentence."""
+    """Return a file's name or a run's id on one line, cut to a length that fits into a sentence."""
     line = one_line(name)
     return line if len(line) <= _LONGEST_NAME else f"{line[:_LONGEST_NAME]}..."
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The files that count, by rank, and what is said about the others."""
+    """The files that count, by rank, and problems with the others."""
 
     group: str
     files: tuple[RankFile, ...]
@@ -158,9 +161,10 @@ class Chosen:
 
 
 def choose(held: FolderOfRanks, expect: int | None) -> Chosen:
-    """Return the group with most ranks, of two such the later one; of a rank's files the one that is named after it.
+    """Return the group with most ranks, or the later of two such groups, with one file for each of its ranks.
 
-    `held.files` is not empty.
+    If a rank has several files, the one that is named after it counts. `held.files` must not be empty. `expect` is the
+    expected number of ranks; None takes the number that the records state.
     """
     group = _group(held.files)
     of_group = [file for file in held.files if file.facts.group == group]
@@ -202,7 +206,7 @@ def choose(held: FolderOfRanks, expect: int | None) -> Chosen:
 
 
 def ranks_text(ranks: Sequence[int]) -> str:
-    """Sorted ranks as in `1, 3-7`."""
+    """Return sorted ranks as text, such as `1, 3-7`."""
     spans: list[tuple[int, int]] = []
     for rank in ranks:
         if spans and spans[-1][1] == rank - 1:

@@ -7,11 +7,12 @@ from bakeoff.record.ranks import RanksConfig, RanksReport, Scaling, ScalingPoint
 
 
 def scaling_of(reports: Sequence[RanksReport]) -> Scaling | None:
-    """Speed-up, efficiency and serial share over the smallest world; None below two world sizes.
+    """Return speed-up, efficiency and serial share over the smallest world size; no points for fewer than two sizes.
 
-    The first report's configuration counts. Runs of others, without a rate, with ranks missing, or of a size that is
-    there already are left out and said. The serial share is Karp's and Flatt's (Measuring Parallel Processor
-    Performance, CACM 33(5), 1990), which tells a serial part (equal at all sizes) from overhead (growing with size).
+    Runs count that have the first report's configuration. Notes name the others, and runs without a rate, with ranks
+    missing, or of a size that occurred already. The result is None if there are neither points nor notes. The serial
+    share is Karp's and Flatt's (Measuring Parallel Processor Performance, CACM 33(5), 1990), which tells a serial part
+    (equal at all sizes) from overhead (growing with size).
     """
     notes: list[str] = []
     kept: dict[int, tuple[RanksReport, float]] = {}
@@ -43,7 +44,7 @@ def scaling_of(reports: Sequence[RanksReport]) -> Scaling | None:
 
 
 def serial_share(speedup: float, ranks: float) -> float:
-    """(1/S - 1/p) / (1 - 1/p) for a speed-up S over p times as many ranks, p above 1."""
+    """Return (1/S - 1/p) / (1 - 1/p) for a speed-up S over p times as many ranks, p above 1."""
     return (1 / speedup - 1 / ranks) / (1 - 1 / ranks)
 
 

@@ -49,7 +49,8 @@ _RESERVE_BYTES = 256 << 20
 def _limit_memory(device: str, most: int = 0) -> None:
     """On a CPU, limit this process's memory to what is free less a reserve, and to `most` bytes if `most` is not 0.
 
-    Allocations then fail before the kernel kills a process. CUDA reserves more address space than such a limit allows.
+    Allocations then fail before the kernel kills a process. On CUDA no limit is set, because CUDA reserves more address
+    space than such a limit would allow.
     """
     if device == "cpu":
         free = host.available_bytes(device) - _RESERVE_BYTES

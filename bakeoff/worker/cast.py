@@ -73,7 +73,10 @@ def is_wider(own: torch.dtype, usual: torch.dtype) -> bool:
 
 
 def dtype_of(own: torch.dtype, dtype: str, pinned: bool = False) -> torch.dtype:
-    """Return the dtype of a tensor loaded as `own` in a variant of `dtype` (one of models.types.DTYPES, or fp64)."""
+    """Return the dtype that a variant of `dtype` (one of models.types.DTYPES, or fp64) gives a tensor loaded as `own`.
+
+    A pinned tensor becomes no narrower than `own`, and no narrower than fp32.
+    """
     if dtype == "given" or not (own.is_floating_point or own.is_complex) or own.itemsize == _STORED_BYTES:
         return own
     if own.is_complex:

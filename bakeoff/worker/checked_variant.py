@@ -147,9 +147,9 @@ def final_proof(checked: CheckedVariant, ran: Dispatched) -> ProofRecord:
 
 
 def left_findings(checked: CheckedVariant, proof: ProofRecord, ran: Dispatched, call_ns: float) -> list[Finding]:
-    """Return a finding on operators that the compiler left to PyTorch's kernels, by their share of a call of `call_ns`.
+    """Return a finding on the operators that a compiler left to PyTorch's kernels, with their shares of a call's time.
 
-    Only on a CPU, where the host's times are those of the work.
+    `call_ns` is the time of a call. Empty on a GPU, because only on a CPU are the host's times those of the work.
     """
     if proof.fell_back or checked.built.runs_eagerly or not _on_cpu(checked):
         return []
@@ -177,7 +177,10 @@ def first_proof(checked: CheckedVariant) -> ProofRecord:
 
 
 def with_precision(job: MeasureJob, proof: ProofRecord, parity: Parity, checked: CheckedVariant) -> ProofRecord:
-    """Return the proof, as fallen back if a quantised fp32 variant is as exact as eager: nothing was quantised then."""
+    """Return the proof; set `fell_back` if a quantised fp32 variant is as exact as eager.
+
+    Such a small error shows that nothing was quantised.
+    """
     if job.quantisation and job.dtype == "fp32" and not proof.fell_back and checked.reference.as_exact_as_eager(parity):
         text = "full precision: the error is no larger than plain eager's, too small for a quantised computation"
         return replace(proof, fell_back=text)

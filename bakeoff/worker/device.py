@@ -102,7 +102,7 @@ class GpuState:
 
 @dataclass(slots=True)
 class GpuWatch:
-    """Collects NVML's readings of one GPU; collects nothing without one, on a CPU or without a driver."""
+    """Collects NVML's readings of one GPU, or nothing on a CPU or without a driver."""
 
     gpu: Gpu | None = None
     _before: Mapping[str, int] = field(default_factory=dict)

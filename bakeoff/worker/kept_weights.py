@@ -98,7 +98,7 @@ def _copied(memory: int, module: nn.Module, subject: str) -> str:
 
 
 def _leave(memory: int, module: nn.Module, header: _Header) -> None:
-    """Write the module's state to the memory and seal it; do nothing if there is not enough memory."""
+    """Write the module's state to the memory and seal it, if there is room and all tensors are plain CPU tensors."""
     state = module.state_dict()
     total = sum(tensor.nbytes for tensor in state.values())
     if not _are_plain(state) or total > host.available_bytes("cpu") * _MOST_SHARE:

@@ -83,7 +83,7 @@ class _TimedRow:
     overhead: Overhead | None
     """None if a check of the last calls ran out of memory; see `unchecked`."""
     differences: list[list[Difference]]
-    """Differences from the references, for outputs in the window and of the last timed calls."""
+    """Differences of outputs in the window, and of outputs of the last timed calls, from their references."""
     checks: WindowChecker
     changeable: tuple[ChangeableInputs, ...]
     """Means to change the values of bound inputs, without the changed values themselves."""
@@ -106,7 +106,7 @@ class _AfterTiming:
     ran: Dispatched
     fresh: FreshInputsResult
     differences: list[list[Difference]]
-    """Differences from the references, for outputs for fresh inputs."""
+    """Differences of the outputs for fresh inputs from their references."""
     input_copy: InputCopy | None
 
 
@@ -322,7 +322,7 @@ def _call_all(calls: Sequence[Call]) -> None:
 
 
 def activity(engine: Engine) -> Callable[[], Mapping[str, int]]:
-    """Return a function that reads the engine's own counters and the number of graphs that dynamo captured here."""
+    """Return a function that reads the engine's own counters, and how many graphs dynamo captured in this process."""
 
     def read() -> Mapping[str, int]:
         counts = dict(engine.activity())
@@ -333,7 +333,7 @@ def activity(engine: Engine) -> Callable[[], Mapping[str, int]]:
 
 
 def _remarks(job: MeasureJob, timed: _TimedRow, parity: Parity, unmeasured: str) -> list[Finding]:
-    """Return the findings that leave the row ranked. `unmeasured` is why eager is no measure of some outputs, or ""."""
+    """Return findings that leave the row ranked. `unmeasured` is why eager sets no limit for some outputs, or ""."""
     remarks = []
     same_device = parity.reference_device == job.subject.device
     if same_device and parity.reference_dtype == job.dtype == "fp32":

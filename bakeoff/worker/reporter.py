@@ -61,7 +61,7 @@ class Reporter:
 
 
 def _now_ns() -> int:
-    """Return nanoseconds by the clock that times calls; before that is imported, by time.perf_counter_ns."""
+    """Return nanoseconds by the clock that times calls, or before that clock is imported, by time.perf_counter_ns."""
     clock = sys.modules.get("bakeoff.worker.clocks.clock")
     now: Callable[[], int] = getattr(clock, "now_ns", time.perf_counter_ns)
     return now()
@@ -98,7 +98,7 @@ def wait_for_idle_threads() -> None:
 
 
 def read_lines(descriptor: int) -> Iterator[bytes]:
-    """Yield the parent's commands, one a line, until it closes its end."""
+    """Yield the parent's commands, one a line, until the parent closes its end of the descriptor."""
     with os.fdopen(descriptor, "rb", buffering=0) as stream:
         while line := stream.readline():
             yield line.strip()

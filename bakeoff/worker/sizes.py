@@ -139,7 +139,10 @@ def _call(
 
 
 def _compilations(engine: Engine) -> Callable[[], int]:
-    """Return a function that counts compilations since now: the engine's or dynamo's, or 1 if only a counter moved."""
+    """Return a function that returns the number of compilations since now.
+
+    This is the larger of the engine's own count and dynamo's, and at least 1 if any counter of the engine has moved.
+    """
     own, dynamo, before = engine.compilations(), snapshot().captured, dict(engine.activity())
 
     def read() -> int:

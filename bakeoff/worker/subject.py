@@ -71,7 +71,7 @@ def plain_eager(component: Component) -> AbstractContextManager[object]:
 
 
 class InputSource(Protocol):
-    """Makes inputs of a workload on the CPU: floating ones in fp32, or in fp64 if they were recorded in it."""
+    """Makes inputs of a workload on the CPU: floating ones in fp32, or in fp64 if they were provided in fp64."""
 
     def checked(self, seed: int, index: int) -> dict[str, Tensor]:
         """Return set `index` of the inputs that engines are checked and timed on."""
@@ -244,7 +244,7 @@ def cast_inputs(workload: Workload, inputs: Mapping[str, Tensor], dtype: str, de
 
 
 def cast_input(spec: TensorSpec, value: Tensor, dtype: str, device: str) -> Tensor:
-    """Return a copy of one input in the dtype that its spec has in a variant, on the device, laid out by its spec."""
+    """Return a copy of one input on the device, with the dtype and memory layout that `spec` states for a variant."""
     copy = value.to(device=device, dtype=expected_dtype(spec, dtype), copy=True)
     made: Tensor = laid_out(copy, spec.order)
     return made

@@ -27,7 +27,7 @@ _STORED = 10
 
 
 def trace_measured(job: MeasureJob, built: BuiltEngine, report: Report) -> TraceResult | None:
-    """Trace the engine that was timed; return None if no trace is requested, or if it needs a build of its own."""
+    """Trace the engine that was timed; return None if no trace is requested, or if tracing needs a build of its own."""
     if not job.policy.trace or not _same_when_traced(job):
         return None
     report("trace")
@@ -81,7 +81,7 @@ def _failed(stage: StageError) -> TraceResult:
 
 
 def _same_when_traced(job: MeasureJob) -> bool:
-    """Return whether any build of the last backend can be traced on this device, so that none is made for it alone."""
+    """Return whether builds of the last backend can be traced on this device without being built for tracing."""
     return job.subject.device in resolve_backend(job.steps[-1].backend).evidence.same_when_traced
 
 

@@ -120,7 +120,7 @@ def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, 
 
 
 def formulas(wide: list[int]) -> dict[Any, Callable[..., int]]:
-    """Return FLOP formulas for operators that torch's table lacks, and for convolutions.
+    """Return FLOP formulas by operator: those that torch's table lacks, and one for convolutions.
 
     The latter also appends the FLOPs of convolutions whose kernel has more than one element to `wide`.
     """

@@ -90,9 +90,9 @@ def _lacking_memory(artifact: Artifact) -> str:
 
 
 def _follow(artifact: Artifact, reader: Reader, frames: int, apart: bool, found: Differences, report: Report) -> None:
-    """Call the programs of each frame in order, and carry state from call to call; add their differences to `found`.
+    """Call each frame's programs in order, carry state between calls, and compare the outputs with the sample.
 
-    With `apart`, load one program at a time, and take its state from the sample.
+    The differences are added to `found`. With `apart`, load one program at a time, and take its state from the sample.
     """
     manifest = artifact.manifest
     stream = artifact.stream() if manifest.stream else None

@@ -187,7 +187,10 @@ def _run(
     precision: Precision,
     job: SampleJob,
 ) -> dict[str, Tensor]:
-    """Run eager in one dtype on one device, and return its outputs, thinned, as fp64; the modules stay cast so."""
+    """Run eager in one dtype on one device, and return its outputs, thinned, as fp64.
+
+    The modules stay in that dtype and on that device.
+    """
     dtype, device = precision.dtype, precision.device
     state: State = {}
     kept: dict[str, Tensor] = {}
@@ -218,9 +221,9 @@ def _run(
 def _noise(
     name: str, loaded: LoadedSubject, wanted: Mapping[str, Tensor], own: Mapping[str, Tensor], frames: int
 ) -> dict[str, float]:
-    """Return each output's relative L2 of eager in the variant's own dtype, the largest of all frames.
+    """Return the relative L2 error of eager in the variant's own dtype, by output: the largest of all frames.
 
-    Outputs are left out whose error is so large that eager is no measure of them.
+    Outputs whose error is so large that eager is no measure of them are left out.
     """
     found = {}
     for spec in loaded.workload.outputs:

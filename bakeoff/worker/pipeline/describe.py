@@ -236,11 +236,11 @@ def _without(tensor: Tensor, axis: int) -> list[int]:
 def run_units(
     pipeline: Pipeline, recorder: Recorder, given: Callable[[int], Any], constant: frozenset[str] | None
 ) -> list[UnitRun]:
-    """Run a session's opening and its first units until two in a row make the same calls; return what each did.
+    """Run a session's opening and its first units until two in a row make the same calls; return all of them.
 
-    `given` returns a unit's external inputs. With `constant`, the paths of the state that no unit changes, the slots
-    that contribute to each value are tracked; at the start of a unit, no slot has contributed to the rest of the state.
-    Raises BakeoffError if calls still differ after MOST_UNITS units.
+    `given` returns a unit's external inputs. If `constant` is not None, it is the paths of the state that no unit
+    changes, and the slots that contribute to each value are tracked within each unit: at its start, no slot has
+    contributed to the rest of the state. Raises BakeoffError if calls still differ after MOST_UNITS units.
     """
     units, state = [], None
     for number in range(OPENING, MOST_UNITS):

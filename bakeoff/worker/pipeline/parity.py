@@ -36,7 +36,7 @@ class LoopAbout:
     reference: str
     """Id of the reference: the name of its folder."""
     dtype: str
-    """Dtype in which eager computed it."""
+    """Dtype in which eager computed the reference."""
     device: str
     units: int
     weights: dict[str, str]

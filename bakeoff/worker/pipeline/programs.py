@@ -32,7 +32,7 @@ class LoopProgram:
 
     job: MeasureJob
     checked: CheckedVariant
-    """Reduced to one set of inputs, for shapes, and without bound calls."""
+    """The checked variant, reduced to one set of inputs, which gives shapes, and without bound calls."""
     flags: Flags
     """torch's flags after the program's build, to be set for its calls."""
     made: SlotProgram

@@ -115,7 +115,7 @@ class Given:
         return self.like(TensorSpec("", tuple(tensor.shape), keep_fp32=not slot), tensor, slot)
 
     def like(self, spec: TensorSpec, tensor: Tensor, slot: str = "") -> Tensor:
-        """Return a tensor cast to what the slot's input that `spec` describes requires."""
+        """Return the tensor cast and laid out for the slot's input that `spec` describes."""
         return cast_input(spec, tensor, self._dtypes[slot] if slot else widest(self._dtypes.values()), self._device)
 
     def inputs(self, slot: str, reference: str, workload: Workload) -> dict[str, Tensor]:
@@ -260,7 +260,7 @@ class _Program:
     call: tuple[Signature, Node] | None
     shapes: tuple[torch.Size, ...]
     carried: Mapping[str, str]
-    """Name of each output that the next call takes as an input, to the name of that input."""
+    """Output to the input that it becomes in the program's next call, by name."""
     keeps: bool
     """True if outputs are copied, because they are read after the next call and that call may overwrite them."""
     shared: Mapping[str, Tensor]
@@ -368,7 +368,10 @@ class LoopRunner(Run):
 
     @contextmanager
     def timed_by(self, make: Callable[[UnitClock, int], UnitClock]) -> Iterator[None]:
-        """Within this context, time units by the clock that `make` makes of the present one and its segment count."""
+        """Within this context, time units by another clock.
+
+        `make` returns that clock, given the present clock and the number of segments.
+        """
         own = self._clock
         self._clock = make(own, len(self._segments))
         try:
@@ -396,7 +399,7 @@ class LoopRunner(Run):
         self.next_unit = unit
 
     def _in_buffers(self, state: Any) -> Any:
-        """Copy the windows of the state into their buffers, and return the state with these."""
+        """Copy the windows of the state into their buffers, and return the state with the buffers in their place."""
         if not self._buffers:
             return state
 

@@ -66,7 +66,7 @@ def serve_units(job: PipelineJob, report: Reporter, commands: int) -> PipelineMe
 
 @dataclass(slots=True)
 class _Mix:
-    """The measurement of a mix in progress, so that a failure keeps the results so far."""
+    """Measurement of a mix in progress, which keeps the results so far if something fails."""
 
     job: PipelineJob
     report: Reporter
@@ -287,7 +287,7 @@ def time_alone(runner: LoopRunner, program: LoopProgram, device: str, policy: Po
 def memory_peaks(device: str, weights_bytes: int, state_bytes: int) -> PipelineMemory:
     """Return the peaks since metering began; those of the host include processes that backends started.
 
-    What the device reports as in use is its level now, as in a sweep's row.
+    The device's memory in use, as the driver reports it, is its level now and not a peak, as in a sweep's row.
     """
     host_peak = peak_bytes() + helper_peak_bytes()
     if device == "cpu":

@@ -176,7 +176,7 @@ class TracedPass:
         return found
 
     def _sight(self, program: LoopProgram) -> ProgramSight:
-        """Return whether its kernels are seen: on CUDA those of every engine are, on a CPU only torch's operators."""
+        """Return whether a profile shows the program's kernels: any engine's on CUDA, only torch's on a CPU."""
         slot, name = program.key
         if self.device == "cuda" or program.evidence.runs_eagerly:
             return ProgramSight(slot, name, "inside", "torch.profiler")

@@ -198,7 +198,7 @@ class TimedUnits:
             self.report.unit(replace(block, idle_cpu_s=idle_cpu_s))
 
     def _turn(self, units: int) -> Block:
-        """Run at least one unit and at most `units`; the returned block lacks the idle CPU time before it."""
+        """Run at least one unit and at most `units`; the caller adds the idle CPU time to the returned block."""
         walls: list[int] = []
         while True:
             with self.cpu.interval():

@@ -157,7 +157,7 @@ def uncompiled(ran: Dispatched, eager: Dispatched) -> str | None:
 
 
 def _unfused(name: str, ran: Dispatched, eager: Dispatched) -> int:
-    """Return how many of the call's operators of an elementwise name a compiler would have fused."""
+    """Return how many of the call's operators named `name`, which are elementwise, a compiler would have fused."""
     within = eager.operators.get(name, 0) - eager.outermost.get(name, 0)
     return max(0, min(ran.outermost[name], ran.operators[name] - within - eager.complex.get(name, 0)))
 
@@ -167,6 +167,6 @@ def _work(counts: dict[str, int], weights_us: dict[str, float]) -> float:
 
 
 def left_to_aten(ran: Dispatched, call_us: float) -> dict[str, float]:
-    """Return the share of a call's time for each of torch's own kernels that takes 5 % or more, largest share first."""
+    """Return the share of `call_us` for each of torch's own kernels that takes at least 5 % of it, largest first."""
     shares = {name: min(1.0, us / call_us) for name, us in ran.kernels_us.items()}
     return {name: shares[name] for name in sorted(shares, key=lambda name: -shares[name]) if shares[name] >= _NOTABLE}

@@ -104,7 +104,7 @@ def find_changeable(
 def changed_values(
     loaded: LoadedSubject, change: float, count: int, dtype: str, device: str
 ) -> tuple[dict[str, Tensor], ...]:
-    """Return the changed values of the first `count` sets, for the factor `change`, in `dtype` and on `device`."""
+    """Return the values of the first `count` sets changed by the factor `change`, in `dtype` and on `device`."""
     changed = (changed_inputs(loaded, index, change) for index in range(count))
     return tuple(cast_inputs(loaded.workload, values, dtype, device) for values in changed)
 

@@ -111,7 +111,7 @@ def suspected_leak(sizes: Sequence[int]) -> int:
 def confirmed_leak(
     sizes: Sequence[int], calls: int, calls_per_round: int, call_ns: int, kept_bytes: Callable[[int], int]
 ) -> int:
-    """Return the bytes that half of the timed window leaked; 0 if none, or if only the allocator's memory grew.
+    """Return the bytes that half of the timed window leaked; 0 if only the allocator's memory grew, or none did.
 
     `calls` were made in the window, each of about `call_ns`. `kept_bytes(rounds)` runs that many rounds of
     `calls_per_round` calls and returns the bytes that they left allocated after the allocator had returned its free

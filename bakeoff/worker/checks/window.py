@@ -29,7 +29,7 @@ _CHANGED_SHARE = 2 / 3
 _BUDGET_SHARE, _BUDGET_S = 0.1, 0.5
 """Time that randomly drawn checks may take: this share of the window, or these seconds if that is longer."""
 _SLOW_NS = 50_000_000
-"""Calls slower than this are checked without calls on other sets before them: writing inputs is no gap beside them."""
+"""Calls slower than this are checked without calls on other sets before them: writing inputs is short beside them."""
 _SLOW_BLOCK_NS = 250_000_000
 _WHEN = "in the timed window"
 
@@ -149,7 +149,7 @@ class WindowChecker:
 
 
 def _turns(sets: int, index: int, count: int) -> list[int]:
-    """Return the indices of `count` sets in turn, without `index` unless it is alone, up to the set before it."""
+    """Return `count` indices of sets in turn, up to the one before `index`; skip `index` if there are other sets."""
     others = [(index + step) % sets for step in range(1, sets)] or [index]
     return [others[step % len(others)] for step in range(-count, 0)]
 

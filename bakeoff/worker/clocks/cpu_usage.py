@@ -48,7 +48,7 @@ def measure_cpu_usage() -> Iterator[Callable[[], CpuUsage]]:
 
 
 class _CpuTimes(NamedTuple):
-    """Seconds so far, each of a different clock."""
+    """Readings of several clocks, in seconds; None for a clock that the system does not have."""
 
     wall_s: float
     all_s: float

@@ -135,7 +135,7 @@ def _host_slowdown(probes: Sequence[int]) -> float:
 
 @dataclass(slots=True)
 class _ClockSamples:
-    """Samples of one clock in the window, and what it needs to be done."""
+    """Samples of one clock in the window, and how many samples and seconds it needs."""
 
     least: int
     """Fewest samples that are needed."""

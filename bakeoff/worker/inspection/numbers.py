@@ -193,7 +193,7 @@ def _problem(wanted: _CallResult, found: _CallResult) -> str:
 
 
 def _is_near(one: Tensor, other: Tensor) -> bool:
-    """Return whether two outputs agree in half of their digits; in half of fp32's if they have more."""
+    """Return whether two outputs agree in half of their digits, or in half of fp32's digits if they have more."""
     least = max(torch.finfo(one.dtype).eps, torch.finfo(torch.float32).eps)
     return apart(one, other) <= least**0.5
 
@@ -222,7 +222,7 @@ def _run(module: nn.Module, call: RecordedCall) -> _CallResult:
 
 @contextmanager
 def _counted_reads() -> Iterator[list[Any]]:
-    """Yield a list to which each function that reads values of tensors, during this context, is added.
+    """Yield a list to which each function that reads the values of tensors within this context is added.
 
     These functions return Python values, or make a tensor from a list of tensors.
     """

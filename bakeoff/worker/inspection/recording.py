@@ -119,7 +119,7 @@ class Recording:
         return tuple(self._write(name, folder / f"{of}.{folder_name(name)}") for name in names)
 
     def signatures(self, name: str) -> dict[str, tuple[Signature, list[torch.Size]]]:
-        """Return, by written input set of a name, the signature of its first call and the shapes of its tensors."""
+        """Return, by input set written for `name`, the signature of its first call and the shapes of the tensors."""
         return {
             key: (calls[0].signature, [one.shape for one in calls[0].tensors.values()])
             for key, calls in self._written[name].items()

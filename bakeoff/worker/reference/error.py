@@ -19,7 +19,7 @@ _UNMEASURED = 8
 PICTURE_RANGE = 2.0
 """Peak-to-peak range of a picture's values, -1 to 1."""
 _INDICES = (torch.int32, torch.int64)
-"""Dtypes of indices, whose differences have no size: 31998 in place of 31999 is as wrong as 0."""
+"""Dtypes of indices, for which the size of an error means nothing: 31998 in place of 31999 is as wrong as 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Difference:
     problem: str | None = None
     """Reason why the output could not be compared; None if it could."""
     where: str = ""
-    """Name of the call's inputs and time of the call, for messages."""
+    """Inputs of the call and when it was made, as text for messages."""
     lossless: bool | None = None
     """Whether the output equals eager's in the same dtype bit for bit; None if unknown."""
 

@@ -43,8 +43,7 @@ class Eager:
     """Plain eager in one dtype: its own error, the operators it dispatches, and its times."""
 
     noise: dict[str, float]
-    """Relative L2 error of each output against the reference; outputs for which this is no measure of the dtype are
-    left out."""
+    """Relative L2 error of each output against the reference; outputs with an error above `MOST_NOISE` are left out."""
     runs: Dispatched
     """Operators that one call dispatches."""
     size_noise: tuple[dict[str, float], ...] = ()
@@ -57,7 +56,7 @@ class Eager:
     digests: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Digest of each output, by `set_name`; empty for an output that differs between two runs of eager."""
     not_survived: str = ""
-    """Reason why the cast to this dtype makes another function of the model, and the remedy; "" if it does not."""
+    """Reason why the model computes another function in this dtype, and the remedy; "" if it does not."""
 
 
 def set_name(index: int, changed: bool = False) -> str:

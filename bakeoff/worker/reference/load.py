@@ -49,7 +49,7 @@ class Reference:
         self.unmeasured = eager.unmeasured
         """Reason why eager's error gives no limit for some outputs in this dtype; "" if it gives a limit for all."""
         self.not_survived = eager.not_survived
-        """Reason why the cast to this dtype makes another function of the model; "" if it does not."""
+        """Reason why the model computes another function in this dtype, and the remedy; "" if it does not."""
         self.eager_size_ns = eager.size_ns
         """Nanoseconds of an eager call at the usual size and at each other size."""
         tolerance = loaded.component.tolerance_fp32
@@ -112,7 +112,7 @@ class Reference:
         )
 
     def parity(self, rounds: Sequence[Sequence[Difference]]) -> Parity:
-        """Return the parity over all comparisons, each a list by output; for each output the worst one decides."""
+        """Return the parity over all `rounds`, each with a difference by output; the worst decides for each output."""
         outputs: list[OutputParity] = [
             worst(spec, [entries[position] for entries in rounds], self._limits[spec.name])
             for position, spec in enumerate(self._specs)

@@ -117,7 +117,7 @@ def make_reference(job: ReferenceJob, report: Report) -> None:
 
 
 def _bytes(dtype: str) -> int:
-    """Return the bytes of a value in `dtype`; from the largest dtype on, most need one load of the weights."""
+    """Return the bytes of a value in `dtype`; taken from the largest on, most dtypes share one load of the weights."""
     return 8 if dtype == "given" else TORCH_DTYPES[dtype].itemsize
 
 

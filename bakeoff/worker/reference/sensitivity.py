@@ -16,13 +16,13 @@ Outputs = tuple[Tensor, ...]
 
 
 def least_difference(names: Sequence[str], pairs: Iterable[tuple[Outputs, Outputs]]) -> dict[str, float]:
-    """Return, by output, the smallest relative L2 distance within a pair; outputs are in the order of `names`."""
+    """Return, by output, the smallest relative L2 distance within any pair; outputs are in the order of `names`."""
     apart = [[_apart(a, b) for a, b in zip(*pair, strict=True)] for pair in pairs]
     return {name: min(found) for name, found in zip(names, zip(*apart, strict=True), strict=True)}
 
 
 def _apart(one: Tensor, other: Tensor) -> float:
-    """Return the L2 distance relative to the larger norm, so that neither in place of the other has a smaller error."""
+    """Return the L2 distance relative to the larger norm: the smaller error of either output in place of the other."""
     a, b = without_equal_infinities(one, other)
     norm = max(float(a.norm()), float(b.norm()))
     if not math.isfinite(norm):
@@ -75,7 +75,7 @@ def with_sensitivity(outputs: Sequence[OutputParity], about: About) -> tuple[Out
 
 
 def told_apart(known: OutputParity) -> OutputParity:
-    """Return the parity, failed if the output may be that of other inputs, judging by its sensitivity and error."""
+    """Return the parity; failed if, judging by sensitivity and error, the output may be that of other inputs."""
     if known.sensitivity is None or not known.insensitive or not known.passed:
         return known
     if (known.rel_l2 or 0.0) <= known.sensitivity / 2:

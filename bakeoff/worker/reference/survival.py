@@ -1,4 +1,4 @@
-"""Finds why a model does not survive a cast: which tensor causes it, rounded alone, and how much pinning that helps."""
+"""Finds why a model does not survive a cast: the tensor that, rounded alone, causes it, and if pinning it helps."""
 
 import math
 import time

@@ -1,1 +1,1 @@
-"""Advice from what was measured: rules with a condition, a line of evidence, and the most that could be gained."""
+"""Advice from measurements: each rule has a condition, a line of evidence, and an upper bound of what it could gain."""

@@ -1,4 +1,4 @@
-"""What rules read, in milliseconds a unit, from a profile and the records beside it; and what they say."""
+"""Input and output of the rules: facts from a profile and other records, in milliseconds per unit, and the advice."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from bakeoff.trace.table import ProfileRow, ProfileTable, operators_scale, profi
 
 Strength = Literal["information", "small", "notice", "strong"]
 NOTICE, STRONG = 0.10, 0.20
-"""Shares of a unit."""
+"""Least gains with these strengths, as shares of a unit's time."""
 
 
 def strength(gain_ms: float, unit_ms: float) -> Strength:
-    """Return the strength of a gain by its share of a unit."""
+    """Return the strength of a gain by its share of a unit's time."""
     share = gain_ms / unit_ms if unit_ms else 0.0
     return "strong" if share >= STRONG else "notice" if share >= NOTICE else "small"
 
@@ -31,15 +31,15 @@ class Advice:
     """One recommendation."""
 
     code: str
-    """The rule, stable for tests and links."""
+    """The rule's code, stable for tests and links."""
     where: str
-    """Phase, slot or program; "" where it is of the whole unit."""
+    """Phase, slot, program, rank or device; "" if it concerns the whole unit."""
     evidence: str
     """The numbers that made the rule fire."""
     says: str
     """Recommended action."""
     gain_ms: float | None
-    """The most that it can gain, milliseconds a unit: an upper bound, not a promise. None: it has no such bound."""
+    """Upper bound of what it can gain, in milliseconds per unit; None if it has no such bound."""
     strength: Strength
     source: str = ""
     """Source of the fact behind it, such as an upstream issue."""
@@ -55,9 +55,9 @@ class PhaseFact:
     ms: float
     busy_ms: float | None
     host_wait_ms: float | None
-    """None on a CPU, and where nothing shows the inside."""
+    """None on a CPU, or if nothing shows what runs inside the phase."""
     launches: float | None
-    """Kernels or operators a unit."""
+    """Kernels or operators per unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +72,17 @@ class OperationFact:
 
 @dataclass(frozen=True, slots=True)
 class RivalFact:
-    """Another variant that could fill a slot, of the same class of precision, shown faster by its records."""
+    """Another variant for a slot, of the same precision class, which its records show to be faster."""
 
     slot: str
     now: str
-    """The slot's variant, as in `eager/fp32`."""
+    """The slot's present variant, such as `eager/fp32`."""
     rival: str
     now_ms: float
-    """Calls of a unit times medians of the records."""
+    """Sum over the slot's programs: calls per unit times the median of the record."""
     rival_ms: float
     records: Sequence[str]
-    """Ids, those of the slot's own variant first."""
+    """Record ids, those of the slot's present variant first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +92,10 @@ class FloorFact:
     program: str
     """`slot.program`."""
     ms: float
-    """Time of all its calls in a unit, as measured within it."""
+    """Time of all its calls in a unit, as measured within the unit."""
     floor_ms: float
     bound: str
-    """compute or traffic."""
+    """Limiting resource: `compute` or `traffic`."""
     record: str
 
 
@@ -104,53 +104,53 @@ class Evidence:
     """All facts of one profile that rules may use."""
 
     unit: str
-    """frame, block or call."""
+    """What a unit is: `frame`, `block` or `call`."""
     unit_ms: float
     """Mean over steady units."""
     frames: int
-    """Video frames a unit."""
+    """Video frames per unit."""
     frame_rate: float
-    """Video frames a second that the model was made for; 0: none."""
+    """Video frames per second that the model was made for; 0 if it was made for none."""
     phases: Sequence[PhaseFact]
     glue_ms: float
     unattributed_ms: float
     copied_mib: float
     busy_ms: float | None
-    """None where the inside of a phase is hidden."""
+    """None if nothing shows what runs inside a phase."""
     kernels: Sequence[OperationFact] = ()
-    """On a GPU."""
+    """The longest kernels; empty on a CPU."""
     operators: Sequence[OperationFact] = ()
-    """Own times on a CPU, where there are no kernels."""
+    """The longest operators on a CPU by own time; empty on a GPU."""
     waits: Sequence[OperationFact] = ()
     """Calls that made the host wait for the device."""
     rivals: Sequence[RivalFact] = ()
     floors: Sequence[FloorFact] = ()
     sizes: Sequence[tuple[str, int]] = ()
     layers: Sequence[tuple[str, int]] = ()
-    """Slot to the number of its layers, where its config states it."""
+    """Each slot with its number of layers, if its config states it."""
     compiled: Sequence[str] = ()
-    """Programs compiled in traced or steady units."""
+    """Names of what was compiled in traced or steady units."""
     slope_ms: tuple[float, float, float] | None = None
     """Change of the unit time from one steady unit to the next, with its 95 % interval."""
     steady_units: int = 0
     memory_share: float | None = None
-    """Peak of the device's memory over all of it."""
+    """Peak use of the device's memory, as a share of all of it."""
     device_findings: Sequence[tuple[str, str]] = ()
-    """Code and text of what the record found of the machine."""
+    """Code and text of the record's findings, for example that the GPU was throttled."""
     best_mix: tuple[str, float, str] | None = None
-    """The fastest ok mix of the same subject in the records: its string, milliseconds a unit, record."""
+    """The fastest other mix of the same subject in the records that is ok: mix, milliseconds per unit, record id."""
 
     def size(self, name: str) -> int | None:
         return dict(self.sizes).get(name)
 
 
 _Way = tuple[str, Quantisation]
-"""Backends and dtype as text, and the class of precision that they mean."""
+"""Backends and dtype as text, and their precision class."""
 FEWEST = 6
 
 
 def evidence_of(entry: StoredPipeline, records: Records) -> Evidence | None:
-    """Return the facts of a record with a profile and steady units; None of any other."""
+    """Return the facts of a record's profile; None if the record has no profile or no steady units."""
     record = entry.record
     table, profile, units = profile_table(record), record.measurement.profile, record.measurement.units
     if table is None or profile is None or units is None:
@@ -227,7 +227,7 @@ def _called(record: PipelineRecord) -> Mapping[str, list[SlotProgram]]:
 
 def _same_subject(program: SlotProgram, record: PipelineRecord, other: Record, workloads: Collection[str]) -> bool:
     """Return whether a record of a sweep computes the same as a program of the mix, with the same code and libraries on
-    the same machine; `workloads` are the names that the program's own has."""
+    the same machine. `workloads` are the names that the program's workload may have in that record."""
     ours, theirs = program.variant, other.variant
     if other.status != "ok" or other.latency is None:
         return False
@@ -249,7 +249,7 @@ def _libraries(record: Record | PipelineRecord) -> dict[str, str]:
 
 
 def _rivals(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[RivalFact]:
-    """Yield for each slot the fastest other backend of the class whose records are faster beyond their intervals."""
+    """Yield for each slot the fastest variant of its precision class that the records' intervals show to be faster."""
     by_id = {entry.id: entry.record for entry in stored}
     for slot, programs in _called(record).items():
         ways: dict[_Way, dict[str, Stored]] = {}
@@ -278,7 +278,7 @@ def _rivals(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[RivalF
 
 
 def _total(found: Mapping[str, Stored], slot: str, record: PipelineRecord) -> tuple[float, float, float]:
-    """Milliseconds a unit, and the sums of the lower and the upper ends of the medians' intervals."""
+    """Return a slot's milliseconds per unit by its records' medians, and by the lower and upper ends of intervals."""
     median, low, high = 0.0, 0.0, 0.0
     for workload, entry in found.items():
         calls, latency = record.calls[f"{slot}.{workload}"], entry.record.latency
@@ -290,7 +290,7 @@ def _total(found: Mapping[str, Stored], slot: str, record: PipelineRecord) -> tu
 
 
 def _floors(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[FloorFact]:
-    """The floor of each called program, by the record that predicts it."""
+    """Yield the floor of each program that a unit calls, from the record that predicts the program's time."""
     by_id = {entry.id: entry.record for entry in stored}
     units = record.measurement.units
     chosen = steady(units) if units is not None else []
@@ -330,9 +330,9 @@ def _best_mix(record: PipelineRecord, stored: Sequence[StoredPipeline]) -> tuple
 
 
 def slope(times_ms: Sequence[float], places: Sequence[int] | None = None) -> tuple[float, float, float] | None:
-    """Theil and Sen's slope a unit with its 95 % interval: a few slow units do not decide it.
+    """Return Theil and Sen's slope per unit with its 95 % interval, which a few slow units do not decide.
 
-    `places` are the numbers of the units where some are left out. None for fewer than six units.
+    `places` are the numbers of the units, needed if some are left out. None for fewer than six units.
     """
     if len(times_ms) < FEWEST:
         return None

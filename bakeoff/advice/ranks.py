@@ -1,7 +1,7 @@
-"""Rules on the ranks of a run: what the slowest of them costs, and what more ranks do not bring.
+"""Advice on the ranks of a distributed run: what its slowest rank costs, and what is lost as ranks are added.
 
-As the rules of profiles (bakeoff.advice), they fire only on measured numbers. That ranks wait for one another is not
-advice by itself.
+Like the rules on profiles (bakeoff.advice.rules), these fire only on measured numbers. That ranks wait for one another
+is not advice by itself.
 """
 
 from collections.abc import Iterator
@@ -13,21 +13,21 @@ from bakeoff.advice.rules import worth_saying
 from bakeoff.record.ranks import RanksReport, Scaling, ScalingPoint
 
 _SAME_SHARE = 0.02
-"""Serial shares that differ by less count as equal."""
+"""A serial share that grows by no more than this counts as unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class RanksFacts:
-    """Facts about a run's ranks that rules read."""
+    """What the rules read about the ranks of a run."""
 
     report: RanksReport
     unit_ms: float
     scaling: Scaling | None
-    """With runs of other numbers of ranks; None without any."""
+    """Comparison with runs of other numbers of ranks; None if there are none."""
 
 
 def advise_ranks(report: RanksReport, scaling: Scaling | None = None) -> tuple[Advice, ...]:
-    """Return the rules' advice, ordered and cut as `bakeoff.advice.advise` does; none for a run without units."""
+    """Return the rules' advice, ordered and filtered like a profile's (bakeoff.advice.rules); none without units."""
     unit_ms = ms_a_unit(report)
     if unit_ms is None:
         return ()
@@ -36,7 +36,7 @@ def advise_ranks(report: RanksReport, scaling: Scaling | None = None) -> tuple[A
 
 
 def straggler(facts: RanksFacts) -> Iterator[Advice]:
-    """One rank is slower than the others."""
+    """Advise on a rank that is slower than the others."""
     found = facts.report.straggler
     if found is None:
         return
@@ -67,7 +67,7 @@ def straggler(facts: RanksFacts) -> Iterator[Advice]:
 
 
 def scaling_loss(facts: RanksFacts) -> Iterator[Advice]:
-    """The rate grows less than the number of ranks."""
+    """Advise if the rate grows less than the number of ranks."""
     points = facts.scaling.points if facts.scaling is not None else ()
     here = next((point for point in points if point.folder == facts.report.folder), None)
     if here is None or here.serial_share is None or here.efficiency >= 1:
@@ -88,7 +88,7 @@ def scaling_loss(facts: RanksFacts) -> Iterator[Advice]:
 
 
 def _mend(points: tuple[ScalingPoint, ...], here: ScalingPoint) -> str:
-    """Advise by Karp and Flatt: a serial part's share is the same at all sizes, communication's grows with them."""
+    """Return what to do, by Karp and Flatt: serial work's share is the same at all sizes, communication's grows."""
     before = [point for point in points if point.serial_share is not None and point.world < here.world]
     if not before or before[-1].serial_share is None or here.serial_share is None:
         return "divide what every rank does alone, and overlap collectives with work; a third size tells which it is"
@@ -103,7 +103,11 @@ RULES = (straggler, scaling_loss)
 
 
 def ms_a_unit(report: RanksReport) -> float | None:
-    """Return the milliseconds a unit: the slowest rank's where all make one video, else the mean by their rate."""
+    """Return a run's milliseconds per unit; None if no rank recorded any unit.
+
+    In a data-parallel run it is the harmonic mean of the ranks' times, otherwise, as all ranks make one video, the
+    slowest rank's time.
+    """
     units = [row.unit_ns / 1e6 for row in report.rows if row.unit_ns is not None and row.unit_ns > 0]
     if not units:
         return None

@@ -1,8 +1,8 @@
-"""Advice from a profile: rules with a condition, a line of evidence, and the most that following it could gain.
+"""Advice from a profile: rules with a condition, a line of evidence, and an upper bound of what they could gain.
 
-A rule is a function from Evidence to Advice and a line of RULES. They are about what the device computes and with which
-code, where it waits, the rate of units, and what disturbed it. A rule fires only on what was measured. It never says to
-use fewer layers, a bigger batch or another GPU: those change what is computed or what it is for.
+A rule is a function from Evidence to Advice and an entry of RULES. The rules are about what the device computes and
+with which code, where it waits, the rate of units, and what disturbed them. A rule fires only on measurements. None
+recommends fewer layers, a bigger batch or another GPU: those change what is computed or what it is for.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,7 +33,7 @@ _SLOW_KERNELS = (
 
 
 def slow_kernel(facts: Evidence) -> Iterator[Advice]:
-    """Kernels that are known to be slow, and what replaces them."""
+    """Advise on kernels that are known to be slow, and name what replaces them."""
     ran = facts.kernels or facts.operators
     busy = facts.busy_ms or sum(one.ms for one in ran)
     for names, says, source in _SLOW_KERNELS:
@@ -57,7 +57,7 @@ def slow_kernel(facts: Evidence) -> Iterator[Advice]:
 
 
 def better_variant(facts: Evidence) -> Iterator[Advice]:
-    """The records hold a faster variant for a slot."""
+    """Advise if the records have a faster variant for a slot."""
     for rival in facts.rivals:
         gain = rival.now_ms - rival.rival_ms
         if gain <= 0:
@@ -74,7 +74,7 @@ def better_variant(facts: Evidence) -> Iterator[Advice]:
 
 
 def far_from_floor(facts: Evidence) -> Iterator[Advice]:
-    """A program takes several times as long as the machine needs."""
+    """Advise if a program takes several times as long as the machine needs for it."""
     for fact in facts.floors:
         if fact.ms <= _LEAST_OF_UNIT * facts.unit_ms or fact.floor_ms >= _LEAST_SHARE_OF_FLOOR * fact.ms:
             continue
@@ -92,7 +92,7 @@ def far_from_floor(facts: Evidence) -> Iterator[Advice]:
 
 
 def audio_window(facts: Evidence) -> Iterator[Advice]:
-    """A window of latents is decoded for the samples of the last one."""
+    """Advise if a whole window of latents is decoded for the samples of its last one."""
     window = facts.size("audio window")
     for phase in facts.phases:
         if phase.name != "audio" or window is None or window <= 1 or phase.ms <= _AUDIO_OF_UNIT * facts.unit_ms:
@@ -109,7 +109,7 @@ def audio_window(facts: Evidence) -> Iterator[Advice]:
 
 
 def context_head(facts: Evidence) -> Iterator[Advice]:
-    """The pass that only fills the cache computes its last layer and its head for nothing."""
+    """Advise if the pass that only fills the cache also computes its last layer and its head, which nothing uses."""
     by_name = {phase.name: phase for phase in facts.phases}
     context, denoise = by_name.get("context"), by_name.get("denoise")
     layers = dict(facts.layers).get(context.slot) if context is not None else None
@@ -130,7 +130,7 @@ def context_head(facts: Evidence) -> Iterator[Advice]:
 
 
 def vram(facts: Evidence) -> Iterator[Advice]:
-    """The device's memory is nearly full."""
+    """Advise if the device's memory is nearly full."""
     if facts.memory_share is None or facts.memory_share <= MOST_MEMORY:
         return
     yield Advice(
@@ -148,7 +148,7 @@ _OUTSIDE = ("unattributed", "")
 
 
 def launch_bound(facts: Evidence) -> Iterator[Advice]:
-    """The host launches kernels more slowly than the device runs them."""
+    """Advise if the host launches a phase's kernels more slowly than the device runs them."""
     for phase in facts.phases:
         waited = phase.host_wait_ms
         if waited is None or waited <= NOTICE * facts.unit_ms:
@@ -169,7 +169,7 @@ def launch_bound(facts: Evidence) -> Iterator[Advice]:
 
 
 def copies(facts: Evidence) -> Iterator[Advice]:
-    """Data is moved instead of computed with."""
+    """Advise if much of the device's busy time goes to moving data."""
     ran = [one for one in (facts.kernels or facts.operators) if one.name.startswith(_MOVES)]
     moved = sum(one.ms for one in ran)
     busy = facts.busy_ms or sum(one.ms for one in (facts.kernels or facts.operators))
@@ -188,7 +188,7 @@ def copies(facts: Evidence) -> Iterator[Advice]:
 
 
 def sync_inside(facts: Evidence) -> Iterator[Advice]:
-    """The host waits for the device within a phase."""
+    """Advise if the host waits for the device within a phase."""
     by_phase: dict[str, list[tuple[str, float, float]]] = {}
     for one in facts.waits:
         if one.phase not in _OUTSIDE:
@@ -207,7 +207,7 @@ def sync_inside(facts: Evidence) -> Iterator[Advice]:
 
 
 def glue(facts: Evidence) -> Iterator[Advice]:
-    """Time between the calls of programs."""
+    """Advise on time between the calls of programs."""
     between = facts.glue_ms + facts.unattributed_ms
     if between <= NOTICE * facts.unit_ms:
         return
@@ -223,16 +223,16 @@ def glue(facts: Evidence) -> Iterator[Advice]:
 
 _SLOW_RESPONSE_MS = 250.0
 _LEAST_TREND = 0.05
-"""Share of a unit, over all steady units."""
+"""Least change over all steady units that is reported, as a share of a unit's time."""
 FEWEST_FOR_TREND = 12
 LOOK_FOR_MEMORY = "run longer; if it goes on, look for growing memory"
-"""Advice on units that become slower where nothing shows why."""
+"""Advice on units that become slower if nothing shows why."""
 _CLOCK = {"throttled", "power-cap"}
 _OTHERS = {"contention", "busy-host", "gpu-shared"}
 
 
 def compiling(facts: Evidence) -> Iterator[Advice]:
-    """Something is compiled while units run."""
+    """Advise if something is compiled while units run."""
     if not facts.compiled:
         return
     yield Advice(
@@ -247,7 +247,7 @@ def compiling(facts: Evidence) -> Iterator[Advice]:
 
 
 def trend(facts: Evidence) -> Iterator[Advice]:
-    """Units become slower, or have not stopped becoming faster."""
+    """Advise if units become slower, or have not stopped becoming faster."""
     disturbed = next((text for code, text in facts.device_findings if code in _OTHERS | _CLOCK), "")
     slower = (disturbed, "mend that first, and measure again") if disturbed else ("", LOOK_FOR_MEMORY)
     yield from trend_of(facts.slope_ms, facts.steady_units, facts.unit_ms, slower)
@@ -256,9 +256,9 @@ def trend(facts: Evidence) -> Iterator[Advice]:
 def trend_of(
     slope_ms: tuple[float, float, float] | None, units: int, unit_ms: float, slower: tuple[str, str]
 ) -> Iterator[Advice]:
-    """The same of a slope with its interval, over this many units of this mean time.
+    """Advise as `trend` does, given a slope with its interval, the number of units and their mean time.
 
-    `slower` is what else was seen where units become slower, "" for nothing, and what to do then.
+    `slower` is for units that become slower: what else was observed, "" for nothing, and the recommended action.
     """
     if slope_ms is None or units < FEWEST_FOR_TREND:
         return
@@ -279,7 +279,7 @@ def trend_of(
 
 
 def too_slow(facts: Evidence) -> Iterator[Advice]:
-    """A unit takes longer than its frames last."""
+    """Report a unit that takes longer than its frames last at the model's frame rate."""
     if not facts.frame_rate or not facts.frames:
         return
     period = 1000 * facts.frames / facts.frame_rate
@@ -301,7 +301,7 @@ def too_slow(facts: Evidence) -> Iterator[Advice]:
 
 
 def response(facts: Evidence) -> Iterator[Advice]:
-    """Advise on how late an action is seen."""
+    """Report how much later the effect of an action is seen, if that is late."""
     if facts.unit == "call" or 2 * facts.unit_ms <= _SLOW_RESPONSE_MS:
         return
     yield Advice(
@@ -315,14 +315,14 @@ def response(facts: Evidence) -> Iterator[Advice]:
 
 
 def slow_clock(facts: Evidence) -> Iterator[Advice]:
-    """The GPU lowered its clock."""
+    """Advise if the GPU lowered its clock."""
     for code, text in facts.device_findings:
         if code in _CLOCK:
             yield Advice(code, "", text, "cool it, or compare at a locked clock", None, "strong")
 
 
 def contention(facts: Evidence) -> Iterator[Advice]:
-    """Other processes took part of the machine."""
+    """Advise if other processes took part of the machine."""
     for code, text in facts.device_findings:
         if code in _OTHERS:
             yield Advice("contention", "", text, "stop what else runs, and measure again", None, "notice")
@@ -351,12 +351,12 @@ RULES = (
 
 
 def advise(evidence: Evidence) -> tuple[Advice, ...]:
-    """Return the rules' advice, the largest gain first, then what has no bound; not what is below the deadband."""
+    """Return the rules' advice, the largest gain first, then advice without a bound; no gains below `DEADBAND`."""
     return worth_saying([one for rule in RULES for one in rule(evidence)], evidence.unit_ms)
 
 
 def worth_saying(found: Iterable[Advice], unit_ms: float) -> tuple[Advice, ...]:
-    """Return the advice that is worth giving for a unit of this time, in its order."""
+    """Return the advice without gains below `DEADBAND` of `unit_ms`, in the order of `advise`."""
     least = DEADBAND * unit_ms
     kept = [one for one in found if one.gain_ms is None or one.gain_ms >= least]
     return tuple(sorted(kept, key=lambda one: (one.gain_ms is None, -(one.gain_ms or 0.0), one.code)))

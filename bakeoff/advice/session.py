@@ -1,7 +1,7 @@
-"""Rules on the record of a session: what it shows without a trace.
+"""Advice from the record of a session, without a trace.
 
-As the rules of profiles (bakeoff.advice), they fire only on measured numbers, and none of them says to compute
-something else. That a phase takes much of a unit is not advice by itself.
+Like the rules on profiles (bakeoff.advice.rules), these fire only on measured numbers, and none of them recommends to
+compute something else. That a phase takes much of a unit is not advice by itself.
 """
 
 from collections.abc import Iterator
@@ -16,45 +16,45 @@ from bakeoff.record.monitor import SeriesRecord, merged
 from bakeoff.record.session import GPU_MEMORY, SessionRecord
 
 TARGET = "target_fps"
-"""The tag that says at how many frames a second a session should run."""
+"""The tag for the frames per second at which a session should run."""
 OVERHEAD_LIMIT = 0.01
-"""Limit where a record lacks its setting `overhead_limit`."""
+"""Share of a session that recording may take if the record lacks its setting `overhead_limit`."""
 _LEAST_THROTTLED = 0.01
 _MOST_MONITOR = 0.01
-"""CPU time of the monitor over the time it ran."""
+"""Largest CPU time of the monitor, over the time it ran, that is not reported."""
 _LEAST_MONITORED_NS = 30e9
-"""In a shorter time the start of a monitor takes a share that says nothing of longer ones, and a load average is mostly
-of what ran before."""
+"""Shortest time that is judged: in a shorter one, starting the monitor dominates its share, and a load average mostly
+reflects what ran before."""
 _MOST_LOAD = 1.25
-"""Tasks that run or wait, for each core."""
+"""Largest load average per core that is not reported."""
 _LEAST_OTHERS = 0.5
-"""Tasks that run or wait besides what this process had of cores, for others to have taken some from it."""
+"""Least load, beyond the cores that this process used, at which other processes may have taken cores from it."""
 _LEAST_CHANGE = 0.1
-"""Between the halves of a session, for its CPU share to have fallen or its memory to have grown."""
+"""Least relative change between the halves of a session for its CPU share to have fallen or its memory grown."""
 _POWER_CAP = "power cap"
 _MEMORY_GROWS = "free what is kept from unit to unit"
 _MOST_FOR_TREND = 400
-"""Points: all pairs of them are compared."""
+"""Largest number of points for a trend, which compares all pairs of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """Facts about a session that rules read."""
+    """What the rules read about a session."""
 
     record: SessionRecord
     account: Account | None
-    """None of a session without units."""
+    """None for a session without units."""
 
 
 def advise_session(record: SessionRecord) -> tuple[Advice, ...]:
-    """Return the rules' advice, ordered and cut as `bakeoff.advice.advise` does."""
+    """Return the rules' advice, ordered and filtered like a profile's (bakeoff.advice.rules)."""
     facts = SessionFacts(record, account(record))
     found = [one for rule in RULES for one in rule(facts)]
     return worth_saying(found, facts.account.unit_ms if facts.account is not None else 0.0)
 
 
 def unnamed(facts: SessionFacts) -> Iterator[Advice]:
-    """Time of units that no phase has. Nothing is said where no phases are named, or where they were left out."""
+    """Advise on time of units outside all phases, unless the session names no phases or stopped recording them."""
     cost = facts.record.cost
     if facts.account is None or len(facts.account.lines) < 2 or (cost is not None and "phase" in cost.dropped):
         return
@@ -72,7 +72,7 @@ def unnamed(facts: SessionFacts) -> Iterator[Advice]:
 
 
 def compiling(facts: SessionFacts) -> Iterator[Advice]:
-    """A compiler ran in units after the first."""
+    """Advise if a compiler ran in units after the first."""
     units = facts.record.units
     count = sum(each.count for each in units if each.kind == "compiling")
     kept = {each.index: each for each in facts.record.spans if each.kind == "compiling"}
@@ -93,9 +93,10 @@ def compiling(facts: SessionFacts) -> Iterator[Advice]:
 
 
 def trend(facts: SessionFacts) -> Iterator[Advice]:
-    """Units become slower, or have not stopped becoming faster.
+    """Advise if units become slower, or have not stopped becoming faster.
 
-    As many units as were not steady are left out from the start, where most of them are; the slope stands the others.
+    As many units as were not steady are left out at the start, where most of them are; the slope is robust against the
+    rest.
     """
     record = facts.record
     series = next((each for each in record.series if each.name == "unit" and each.source != "user"), None)
@@ -115,7 +116,7 @@ def trend(facts: SessionFacts) -> Iterator[Advice]:
 
 
 def _beside_slower(record: SessionRecord) -> tuple[str, str]:
-    """Return what the session's own series show where its units become slower, "" for nothing, and what to do then."""
+    """Return what a session's series show while its units become slower, "" for nothing, and the recommended action."""
     own, load = _halves(record, "cpu.process"), _halves(record, "cpu.load")
     if own is not None and load is not None:
         others = [tasks - percent / 100 for tasks, percent in zip(load, own, strict=True)]
@@ -136,9 +137,9 @@ def _beside_slower(record: SessionRecord) -> tuple[str, str]:
 
 
 def _halves(record: SessionRecord, name: str) -> tuple[float, float] | None:
-    """Return the means of a monitored quantity in the two halves of its time; None where it, or a half, was not seen.
+    """Return the means of a monitored quantity in the first and the second half of its time.
 
-    Of several sources, as the memory of several GPUs, None too.
+    None if it was not monitored in both halves, or has several sources, such as the memory of several GPUs.
     """
     found = list(_monitored(record, name))
     if len(found) != 1 or len(found[0].points) < 2:
@@ -153,7 +154,7 @@ def _halves(record: SessionRecord, name: str) -> tuple[float, float] | None:
 
 
 def memory(facts: SessionFacts) -> Iterator[Advice]:
-    """The GPU's memory is nearly full. Of several GPUs the memory is not told."""
+    """Advise if the memory of the GPU is nearly full. Sessions with several GPUs get no such advice."""
     used, total_mib = list(_monitored(facts.record, "gpu.memory")), gpu_memory_mib(facts.record)
     peak_mib = used[0].greatest if len(used) == 1 else None
     if peak_mib is None or total_mib is None or peak_mib <= MOST_MEMORY * total_mib:
@@ -173,7 +174,7 @@ def memory(facts: SessionFacts) -> Iterator[Advice]:
 
 
 def slow_clock(facts: SessionFacts) -> Iterator[Advice]:
-    """A GPU had reasons for lower clocks."""
+    """Advise on each GPU that had a reason for lower clocks."""
     monitored = facts.record.monitored
     clocks = {series.source: series for series in _monitored(facts.record, "gpu.clock")}
     for each in monitored.throttled if monitored is not None else ():
@@ -196,7 +197,7 @@ def slow_clock(facts: SessionFacts) -> Iterator[Advice]:
 
 
 def too_slow(facts: SessionFacts) -> Iterator[Advice]:
-    """Fewer frames a second than the tag `target_fps` asks for."""
+    """Report a session that makes fewer frames per second than its tag `target_fps` asks for."""
     target, found = facts.record.tags.get(TARGET), rates(facts.record)
     if isinstance(target, bool) or not isinstance(target, int | float) or found.fps is None:
         return
@@ -213,7 +214,7 @@ def too_slow(facts: SessionFacts) -> Iterator[Advice]:
 
 
 def monitor_heavy(facts: SessionFacts) -> Iterator[Advice]:
-    """The monitor took more of a core than watching should."""
+    """Advise if the monitor took much of a core, or could not keep its intervals."""
     cost = facts.record.monitored.cost if facts.record.monitored is not None else None
     if cost is None or not cost.wall_ns:
         return
@@ -235,7 +236,7 @@ def monitor_heavy(facts: SessionFacts) -> Iterator[Advice]:
 
 
 def overhead(facts: SessionFacts) -> Iterator[Advice]:
-    """Recording took more of the session than its limit."""
+    """Advise if recording took more of the session than its limit, or was stopped early because of it."""
     cost, asked = facts.record.cost, facts.record.settings.get("overhead_limit")
     limit = asked if isinstance(asked, float) else OVERHEAD_LIMIT
     if cost is None or not facts.record.ns:
@@ -256,7 +257,7 @@ def overhead(facts: SessionFacts) -> Iterator[Advice]:
 
 
 def contention(facts: SessionFacts) -> Iterator[Advice]:
-    """More tasks wanted to run than there are cores."""
+    """Advise if more tasks wanted to run than there are cores."""
     cores, watched = facts.record.environment.get("cores", ""), facts.record.monitored
     cost = watched.cost if watched is not None else None
     if not cores.isdecimal() or cost is None or cost.wall_ns < _LEAST_MONITORED_NS:
@@ -279,7 +280,7 @@ RULES = (unnamed, compiling, trend, memory, slow_clock, too_slow, contention, mo
 
 
 def gpu_memory_mib(record: SessionRecord) -> float | None:
-    """All memory of the session's GPU; None where the environment does not tell it."""
+    """Return the total memory of the session's GPU in MiB; None if the record's environment does not have it."""
     try:
         found = float(record.environment[GPU_MEMORY])
     except (KeyError, ValueError):

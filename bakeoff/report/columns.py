@@ -27,15 +27,15 @@ class Context:
     """Facts that a column's value depends on besides the record itself."""
 
     id: str
-    """The record's name, that of its file."""
+    """The record's id, which is the name of its file."""
     baselines: Mapping[str, Record]
-    """The rankable baseline of each dtype in the record's group; none for a stale row."""
+    """The baseline of each dtype in the record's group that is ok; empty for a stale row."""
     ceilings: tuple[Ceiling, ...] = ()
-    """The set that the floors of all rows of the group are computed from."""
+    """The set of ceilings from which the floors of all rows of the group are computed."""
     stale: str | None = None
-    """Reason why the row must not be compared with the others of its group; None where it may."""
+    """Reason why the row must not be compared with the others of its group; None if it may be."""
     winner: bool = False
-    """Whether it was faster in a final between the two best rows of the group."""
+    """Whether the record was faster in a final between the two best rows of the group."""
     objective: Objective = LATENCY
     """Objective of the table."""
 
@@ -49,23 +49,23 @@ class Column:
     """One figure or fact of a record."""
 
     key: str
-    """Stable: scripts read it in `--json`."""
+    """Stable name, which scripts read in `--json`."""
     heading: str
     explanation: str
     value: Callable[[Record, Context], Any]
-    """None where the record does not have it; an empty cell on every page."""
+    """Reads the value from a record; None, an empty cell on every page, if the record lacks it."""
     format: Callable[[Any], str] = str
-    """A value as plain text; pages escape it themselves."""
+    """Turns a value into plain text, which pages escape themselves."""
     order: Callable[[Any], float | str] = _itself
-    """Value that rows are sorted by."""
+    """Turns a value into one by which rows are sorted."""
     data: Callable[[Any], Any] = _itself
-    """Value in `--json`."""
+    """Turns a value into one for `--json`."""
     numeric: bool = True
     optional: bool = False
-    """Left out of tables in which no row has it."""
+    """Whether tables in which no row has a value leave the column out."""
 
     def text(self, record: Record, context: Context) -> str:
-        """Return the cell's plain text; empty where the record does not have the value."""
+        """Return the cell's plain text; empty if the record does not have the value."""
         value = self.value(record, context)
         return "" if value is None else one_line(self.format(value))
 
@@ -76,11 +76,11 @@ def contexts(
     ceilings: KnownCeilings | None = None,
     best_of: Sequence[Stored] | None = None,
 ) -> Iterator[tuple[Record, Context]]:
-    """The rows of one group, each with its context.
+    """Yield the rows of one group, each with its context.
 
-    Baselines and the winner are among `best_of`, one row of each variant, where there are several of some among `rows`.
-    Floors are computed from `ceilings`, or from the best known among the rows. A final among `comparisons` decides
-    which row is the winner.
+    If `rows` has several records of a variant, `best_of` has one of each, among which baselines and winner are chosen.
+    Floors are computed from `ceilings`, or from the best known among the rows. A final among `comparisons` decides the
+    winner.
     """
     if not rows:
         return
@@ -99,7 +99,7 @@ def columns(keys: Sequence[str]) -> tuple[Column, ...]:
 
 
 def shown(keys: Sequence[str], held: Sequence[tuple[Record, Context]]) -> tuple[str, ...]:
-    """Return the keys without those of optional columns that none of these rows has a value for."""
+    """Return the keys without optional columns for which none of these rows has a value."""
 
     def has(column: Column) -> bool:
         return any(column.value(record, context) is not None for record, context in held)
@@ -108,28 +108,31 @@ def shown(keys: Sequence[str], held: Sequence[tuple[Record, Context]]) -> tuple[
 
 
 def cells(keys: Sequence[str], record: Record, context: Context) -> list[str]:
-    """A row of a table as plain text."""
+    """Return a row of a table as plain texts."""
     return [column.text(record, context) for column in columns(keys)]
 
 
 def data(keys: Sequence[str], record: Record, context: Context) -> dict[str, object]:
-    """A row as `--json` prints it."""
+    """Return a row as `--json` prints it, by column key."""
     values = [(column, column.value(record, context)) for column in columns(keys)]
     return {column.key: None if value is None else column.data(value) for column, value in values}
 
 
 def legend(keys: Sequence[str]) -> list[str]:
-    """A line for each column that its heading alone does not explain."""
+    """Return a line for each column that has an explanation."""
     return [f"{column.heading}: {column.explanation}" for column in columns(keys) if column.explanation]
 
 
 def peak_mib(record: Record) -> float | None:
-    """Device-level peak on CUDA; on a CPU the resident size of the worker and of processes that the backend started."""
+    """Return the peak memory in MiB; None if it is unknown.
+
+    On CUDA it is the device's, on a CPU the resident size of the worker and of processes that the backend started.
+    """
     return record.peak_bytes / MIB if record.peak_bytes is not None else None
 
 
 def worst_error(record: Record) -> float | None:
-    """Return the largest relative L2 over the outputs; None where none was compared or one could not be."""
+    """Return the largest relative L2 over the outputs; None if none was compared, or one could not be."""
     parity = record.measurement.parity
     if parity is None or not parity.outputs:
         return None
@@ -138,9 +141,9 @@ def worst_error(record: Record) -> float | None:
 
 
 def build_seconds(build: BuildCost) -> str:
-    """Cold and warm seconds as `60.1/7.3`; a dash for what was not measured in this record.
+    """Format cold and warm seconds as `60.1/7.3`, with a dash for what was not measured in this record.
 
-    Of builds beside which others ran it is the CPU seconds, as in `71.0 cpu/9.1 cpu`.
+    If other builds ran at the same time, they are CPU seconds, as in `71.0 cpu/9.1 cpu`.
     """
     built = _seconds(build.build_s, build.cpu_s)
     if build.cache == "none":
@@ -151,20 +154,20 @@ def build_seconds(build: BuildCost) -> str:
 
 
 def _seconds(wall_s: float | None, cpu_s: float | None) -> str:
-    """`60.1`, or where the seconds are not known the CPU seconds as `71.0 cpu`, or a dash."""
+    """Format seconds as `60.1`; if they are unknown, the CPU seconds as `71.0 cpu`; if these are too, a dash."""
     if wall_s is not None:
         return f"{wall_s:.1f}"
     return "-" if cpu_s is None else f"{cpu_s:.1f} cpu"
 
 
 def _by_build(build: BuildCost) -> float:
-    """Return the value that rows are sorted by; those whose cost is not known come last."""
+    """Return the cost of a build by which rows are sorted; infinite if it is unknown."""
     known = [cost for cost in (build.build_s, build.cpu_s) if cost is not None]
     return known[0] if known else inf
 
 
 def _duration(key: str, heading: str, explanation: str, read: Callable[[Summary], float]) -> Column:
-    """A figure of the latency clock, with as many decimals as the row's median."""
+    """Return a column for a figure of the latency clock, with as many decimals as the row's median."""
     return Column(
         key,
         heading,
@@ -187,8 +190,10 @@ def _median_ms(clock: Clock) -> float:
 
 
 def _median_text(clock: Clock) -> str:
-    """The median; where samples have two modes, both with the share of the slower one, as in `115.00 | 215.10 (41 %)`:
-    a median between them is the time of no call."""
+    """Format the median or, if samples have two modes, both with the slower one's share: `115.00 | 215.10 (41 %)`.
+
+    A median between two modes would be the time of no call.
+    """
     found = modes(clock.samples_ns)
     if found is None:
         return milliseconds(_median_ms(clock))
@@ -197,19 +202,19 @@ def _median_text(clock: Clock) -> str:
 
 
 def latency_text(clock: Clock) -> str:
-    """Return the median with its interval, or both modes."""
+    """Format the median with its interval or, if samples have two modes, both modes."""
     if clock.figures is None or modes(clock.samples_ns) is not None:
         return _median_text(clock)
     return " ".join(median_and_interval(clock.figures))
 
 
 def _rate(ms: float | None) -> float | None:
-    """Calls a second."""
+    """Return calls per second; None if the time is unknown or zero."""
     return 1000 / ms if ms else None
 
 
 def _against(record: Record, baseline: Record | None) -> Speedup | None:
-    """Return the speedup over the baseline; only rows that are ok are ranked."""
+    """Return the speedup over the baseline; None for rows that are not ok, as only ok ones are ranked."""
     return speedup(record, baseline) if record.status == "ok" else None
 
 
@@ -219,7 +224,7 @@ def _sqnr(record: Record) -> Parity | None:
 
 
 def _lossless(record: Record, context: Context) -> bool | None:
-    """None for what differs from eager where eager's own row, from another process, does so too."""
+    """Return whether outputs equal eager's bit for bit; None if unknown, or if they and eager's own rerun differ."""
     known, eager = record.measurement.lossless, context.baselines.get(record.variant.dtype)
     differs = eager is not None and eager.measurement.lossless is False
     return None if differs and not known else known
@@ -234,7 +239,7 @@ def _floor_text(bound: Floor) -> str:
 
 
 def _of_floor(record: Record, context: Context) -> tuple[float, bool] | None:
-    """Return the share of the floor, and whether the ceilings are too low there."""
+    """Return floor over median, and whether it is above 1 because the ceilings are too low; None without a floor."""
     part = share(record, context.ceilings)
     return None if part is None else (part, is_above(record, context.ceilings))
 
@@ -248,7 +253,7 @@ def _copy_data(copy: InputCopy) -> dict[str, object]:
 
 
 def _limits(record: Record, context: Context) -> tuple[LimitCheck, ...] | None:
-    """Return the row's figures against the limits of the table's objective; None without limits or figures."""
+    """Check the row's figures against the limits of the table's objective; None without limits or figures."""
     return check_limits(record, context.objective) or None if record.latency is not None else None
 
 

@@ -1,6 +1,6 @@
-"""Pages as data: a page is made once from records, and rendered for a terminal, as markdown or as HTML.
+"""The data model of pages: a page is made once from records, and rendered for a terminal, as markdown or as HTML.
 
-Texts are plain: each renderer escapes them, and keeps each on one line whatever a record holds.
+Texts are plain: each renderer escapes them, and keeps each on one line whatever a record contains.
 """
 
 import re
@@ -13,12 +13,12 @@ if TYPE_CHECKING:  # pages without figures need neither numpy nor the schema of 
 
 _NUMBER = re.compile(r"[+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?")
 Tone = Literal["", "good", "open", "bad", "faint"]
-"""Tone of a text about its subject: `open` is a question without an answer yet, `faint` may be skipped."""
+"""How a text is meant, shown as a colour: `open` is a question without an answer yet, `faint` may be skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """An address relative to the page, below a short label; a terminal shows none."""
+    """A short label and an address relative to the page; a terminal shows no addresses."""
 
     label: str
     address: str
@@ -38,20 +38,20 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """The head of a column."""
+    """The heading of a column."""
 
     text: str
     explanation: str = ""
     numeric: bool = False
     leaves: int = 0
-    """Rank by which columns leave a terminal that is too narrow, the highest first; 0 never leaves."""
+    """Order in which columns are dropped on a narrow terminal, the highest first; 0 is never dropped."""
     key: str = ""
-    """Name of it in `--columns`."""
+    """Name of the column in `--columns`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows below headings; made by `table`, which leaves empty columns out."""
+    """Rows below headings; made by `table`, which drops empty columns."""
 
     headings: tuple[Heading, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -71,7 +71,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Texts that belong together, one below the other."""
+    """A list of texts, one below the other."""
 
     items: tuple[Text, ...]
     title: str = ""
@@ -80,7 +80,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command to be pasted: whole, on a line of its own."""
+    """A command to copy, kept whole on a line of its own."""
 
     text: str
 
@@ -94,14 +94,14 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Drawn on HTML pages only; their numbers are in tables too."""
+    """Figures, drawn on HTML pages only; their numbers are also in tables."""
 
     figures: "tuple[Figure, ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """Folded on HTML and markdown pages; a terminal leaves it out."""
+    """Blocks below a summary, folded on HTML and markdown pages; a terminal leaves them out."""
 
     summary: str
     blocks: "tuple[Block | Section, ...]"
@@ -109,7 +109,7 @@ class Details:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading with what belongs below it; sections may hold sections."""
+    """A heading and the blocks below it, which may be sections."""
 
     heading: str
     blocks: "tuple[Block | Section, ...]"
@@ -120,17 +120,17 @@ Block = Text | Listed | Command | Lines | Table | Figures | Details
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A page."""
+    """A page: its title and blocks."""
 
     title: str
     blocks: tuple[Block | Section, ...]
 
 
 def table(headings: Sequence[Heading | str], rows: Iterable[Sequence[Cell | str]], title: str = "") -> Table | None:
-    """A table without the columns in which no row has anything; None without rows.
+    """Return a table without the columns that are empty in all rows; None if all are, or without rows.
 
-    Cells that are given as text have neither link nor tone, and are sorted by their text, or in a numeric column by the
-    number that they begin with.
+    A cell given as a string has neither link nor tone. Such cells are sorted by their text, in a numeric column by the
+    number at their start.
     """
     heads = [heading if isinstance(heading, Heading) else Heading(heading) for heading in headings]
     made = [tuple(map(_cell, row, heads)) for row in rows]
@@ -150,34 +150,34 @@ def _cell(cell: Cell | str, heading: Heading) -> Cell:
 
 
 def listed(texts: Iterable[Text | str], title: str = "") -> Listed | None:
-    """A list of texts, each once; None without any."""
+    """Return a list of the distinct texts; None if there are none."""
     items = dict.fromkeys(text if isinstance(text, Text) else Text(text) for text in texts)
     return Listed(tuple(items), title) if items else None
 
 
 def stated(facts: Mapping[str, str]) -> list[Text]:
-    """Texts with their labels, without those that are empty."""
+    """Return a text with a label for each fact that is not empty."""
     return [Text(text, label) for label, text in facts.items() if text]
 
 
 def section(heading: str, made: Iterable[Block | Section | None]) -> Section | None:
-    """Return the blocks that are there below a heading; None without any."""
+    """Return a section of the blocks that are not None; None if all are."""
     held = blocks(*made)
     return Section(heading, held) if held else None
 
 
 def blocks(*made: Block | Section | None) -> tuple[Block | Section, ...]:
-    """Return those that are not None."""
+    """Return the blocks that are not None."""
     return tuple(block for block in made if block is not None)
 
 
 def legend(headings: Iterable[Heading]) -> Listed | None:
-    """Explain the columns that do not explain themselves, each once; None where all do."""
+    """Return a list that explains, once each, the columns that have an explanation; None if none has."""
     return listed((Text(heading.explanation, heading.text) for heading in headings if heading.explanation), "Columns")
 
 
 def headings_of(made: Sequence[Block | Section]) -> Iterator[Heading]:
-    """The heads of all columns of all tables."""
+    """Yield the headings of all columns of all tables, including those in sections and details."""
     for block in made:
         if isinstance(block, Table):
             yield from block.headings

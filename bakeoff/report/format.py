@@ -1,4 +1,4 @@
-"""Numbers, names and times as text, the same on every page."""
+"""Formats numbers, names and times as text, the same on every page."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -13,17 +13,17 @@ INSTALL: Final = "Install it with: make install (in a checkout), or pip install 
 
 
 def decimals(ms: float) -> int:
-    """Decimal places at which a duration of this size in milliseconds has at least three significant digits."""
+    """Return the decimal places for a duration in milliseconds: three significant digits at least, from 0.01 ms up."""
     return 2 if ms >= 10 else 3 if ms >= 1 else 4
 
 
 def milliseconds(ms: float, like: float | None = None) -> str:
-    """A duration with the decimals of one of `like` milliseconds: an interval's ends get those of its median."""
+    """Format milliseconds, without the unit, with the decimals of `like` if given, such as an interval's median."""
     return f"{ms:.{decimals(ms if like is None else like)}f}"
 
 
 def median_and_interval(figures: "Summary") -> tuple[str, str]:
-    """The median, and its 95 % interval as `[9.500, 10.400]`, in milliseconds with the same number of decimals."""
+    """Return the median, and its 95 % interval as `[9.500, 10.400]`, in milliseconds with equal decimals."""
     median, low, high = (
         milliseconds(value, figures.median_ms) for value in (figures.median_ms, figures.low_ms, figures.high_ms)
     )
@@ -31,18 +31,18 @@ def median_and_interval(figures: "Summary") -> tuple[str, str]:
 
 
 def minute(created: str) -> str:
-    """A record's ISO time as `2026-01-02 03:04`."""
+    """Format a record's ISO time as `2026-01-02 03:04`."""
     return created[:16].replace("T", " ")
 
 
 def origin(created: str, made: str, commit: str, dirty: bool) -> str:
-    """Time, sweep or run, and commit of records, as a heading."""
+    """Return a heading for records: their time, the sweep or run that made them (`made`), and the commit."""
     known = f"commit {commit[:12]}{' with changes' if dirty else ''}" if commit else "outside a checkout"
     return f"{minute(created)} UTC, {made}, {known}"
 
 
 def shorten(text: str, letters: int) -> str:
-    """Shorten a text to `letters` on one line, without its middle, since variants differ at both ends."""
+    """Return the text on one line of at most `letters` characters, without its middle: variants differ at both ends."""
     line = one_line(text)
     if len(line) <= letters:
         return line
@@ -51,7 +51,7 @@ def shorten(text: str, letters: int) -> str:
 
 
 def duration(ms: float) -> str:
-    """A time of any length in the unit that suits it, as in `12.50 ms`, `3.2 s` or `12 min 5 s`."""
+    """Format a duration in a suitable unit, as in `12.50 ms`, `3.2 s` or `12 min 5 s`."""
     seconds = ms / 1000
     if abs(seconds) < 1:
         return f"{ms:.2f} ms"
@@ -62,7 +62,7 @@ def duration(ms: float) -> str:
 
 
 def size_text(size: int) -> str:
-    """Bytes in the unit that suits them, as in `1,720 MiB`, `1.1 MiB` or `295 KiB`."""
+    """Format a number of bytes in a suitable unit, as in `1,720 MiB`, `1.1 MiB` or `295 KiB`."""
     if size < MIB:
         return f"{size} B" if size < 1024 else f"{size / 1024:.0f} KiB"
     return f"{size / MIB:.1f} MiB" if size < 10 * MIB else f"{size / MIB:,.0f} MiB"

@@ -1,8 +1,9 @@
-"""Groups of comparable records: their tables, which rows may be divided by one another, and which are stale and why.
+"""Groups comparable records into tables, computes speed-ups, and finds rows that are stale and why.
 
-Rows of a group compute the same on the same machine. They are comparable only if they also ran the same component,
-measured by the same code for the same times, with the same libraries, and if rows with the same backend ran the same
-backend. The newest row with figures decides what is current; a record is never held against the present checkout.
+Rows of a group compute the same on the same machine. They are comparable only if they also ran the same source of the
+component, were measured by the same code for the same times with the same libraries, and if rows with the same backend
+ran the same source of it. The newest row with figures decides what is current; a record is never compared with the
+present checkout.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +35,7 @@ _CLASSES: Mapping[Quantisation, str] = {
 def title(record: Record, machine: bool = True, batch: bool = True) -> str:
     """Return the heading of a table: subject, label of a reduced preset, batch, machine, threads, weights.
 
-    Pages whose own heading names the machine leave it out, and batch curves the batch.
+    Pages whose own heading names the machine leave it out, and batch curves leave out the batch.
     """
     label = f" ({record.label})" if record.label else ""
     weights = record.checkpoint or f"random weights, seed {record.weight_seed}"
@@ -44,14 +45,14 @@ def title(record: Record, machine: bool = True, batch: bool = True) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Records of the same computation on the same machine; their code and libraries may differ (report/comparable)."""
+    """Records of the same computation on the same machine; their code and libraries may differ."""
 
     title: str
     rows: tuple[Stored, ...]
 
 
 _SHOWN = 3
-"""Libraries that a reason names at most."""
+"""Largest number of libraries that a reason names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,9 @@ class StaleRow:
 
 
 def drift(stored: Iterable[Stored], machine: str) -> float:
-    """Return the 95th percentile of the ratios, larger over smaller, of a row's medians in two sweeps of equal code.
+    """Return the 95th percentile of the ratios, larger over smaller, of a row's medians in two sweeps of the same code.
 
-    Of successive sweeps on all machines named `machine`; `USUAL` where there are fewer than 20 such ratios.
+    The sweeps are successive ones on all machines named `machine`. `USUAL` if there are fewer than 20 such ratios.
     """
     rows: dict[tuple[object, ...], list[Stored]] = {}
     for entry in stored:
@@ -84,15 +85,16 @@ class Table:
     rows: tuple[Stored, ...]
     stale: tuple[StaleRow, ...]
     ceilings: KnownCeilings
-    """The one set that the floors of all rows are computed from."""
+    """The set of ceilings from which the floors of all rows are computed."""
     drift: float
-    """Ratio of times by which rows of this machine's kind lie apart from one sweep to the next."""
+    """Ratio of times within which 95 % of the rows of machines with this name stay from one sweep to the next."""
 
 
 USUAL = 1.8
-"""Without records: the largest ratio seen between sweeps of one commit on shared virtual machines (docs/method.md)."""
+"""Drift if there are few records: the largest ratio between sweeps of one commit on shared virtual machines
+(docs/method.md)."""
 _FEWEST = 20
-"""Ratios: of fewer the 95th percentile is no less than the largest."""
+"""Least number of ratios; of fewer, the 95th percentile is the largest one."""
 _SHARE = 0.95
 
 
@@ -102,14 +104,14 @@ class Speedup:
 
     ratio: float
     shown: bool
-    """False where the 95 % intervals of the two medians overlap, so that no difference is shown."""
+    """False if the 95 % intervals of the two medians overlap, so that no difference is shown."""
 
     def __str__(self) -> str:
         return f"{self.ratio:.2f}x{'' if self.shown else ' ~'}"
 
 
 def group_key(record: Record) -> tuple[str, str, int, int, str, int, int, str]:
-    """Return what must be equal for two records to be compared. It holds the config, since a preset's may change."""
+    """Return the key that two records must share to be compared. It includes the config, as a preset's may change."""
     return (
         record.variant.subject,
         record.machine.id,
@@ -123,7 +125,7 @@ def group_key(record: Record) -> tuple[str, str, int, int, str, int, int, str]:
 
 
 def groups(stored: Iterable[Stored]) -> list[Group]:
-    """Records by `group_key`, groups and rows in the order they come."""
+    """Return the records grouped by `group_key`, keeping the order of groups and rows."""
     found: dict[tuple[object, ...], list[Stored]] = {}
     for entry in stored:
         found.setdefault(group_key(entry.record), []).append(entry)
@@ -131,15 +133,16 @@ def groups(stored: Iterable[Stored]) -> list[Group]:
 
 
 def name_of(record: Record) -> str:
-    """A row's name within its table: backend, dtype, and how it is quantised, if it is."""
+    """Return a row's name within its table: backend, dtype, and how it is quantised, if it is."""
     quantised = f" ({_CLASSES[record.quantisation]})" if record.quantisation else ""
     return f"{record.variant.backend} {record.variant.dtype}{quantised}"
 
 
 def newest(stored: Iterable[Stored]) -> list[Stored]:
-    """One record for each variant and group, from the newest sweep that has it, in the order of first appearance.
+    """Return one record for each variant and group, from the newest sweep that has it, in order of first appearance.
 
-    Of several builds and processes in that sweep it is the one that `bakeoff.record.finalists` chooses.
+    Of several builds and processes in that sweep, it is the record that `bakeoff.record.finalists.representative`
+    chooses.
     """
     found: dict[tuple[object, ...], list[Stored]] = {}
     for entry in stored:
@@ -158,10 +161,10 @@ def newest(stored: Iterable[Stored]) -> list[Stored]:
 def tables(
     rows: Iterable[Stored], measured: Sequence[StoredCeilings] = (), every: Sequence[Stored] = ()
 ) -> list[Table]:
-    """One table for each group, the machine that measured last first; else in the order the rows come.
+    """Return a table for each group: the machine that measured last first, otherwise in the order of the rows.
 
-    Ceilings are taken from `measured` and from `every` record, or from `rows` alone if `every` is empty; so is the
-    drift between sweeps. Two machines with one name have their ids in the titles.
+    Ceilings come from `measured` and from the records `every`, or from `rows` alone if `every` is empty; the drift
+    between sweeps comes from the same records. If titles are equal, machine ids are added to them.
     """
     rows = tuple(rows)
     drifts = {name: drift(every or rows, name) for name in {entry.machine.name for entry in rows}}
@@ -204,11 +207,11 @@ def current(rows: Sequence[Stored]) -> list[Stored]:
 
 
 def stale_reasons(rows: Sequence[Stored]) -> list[str | None]:
-    """Return for each row of a group why it must not be compared with the newest one; None where it may.
+    """Return for each row of a group why it must not be compared with the newest one; None if it may.
 
-    The newest row with figures counts, or the newest of all where none has figures: a row that could not be measured
-    must not replace those that were. Of rows with the same backend that are current otherwise, the newest decides which
-    source of it is current.
+    The newest row is the newest with figures, or of all if none has any: a row that could not be measured must not
+    replace measured ones. Among otherwise current rows with the same backend, the newest decides which source of it is
+    current.
     """
     if not rows:
         return []
@@ -226,7 +229,7 @@ def _newest(rows: Sequence[Stored]) -> Record:
 
 
 def baselines(rows: Sequence[Stored]) -> Mapping[str, Record]:
-    """Return the rankable baseline record of each dtype among a group's rows; a stale row is none."""
+    """Return the baseline of each dtype among a group's rows that are ok and not stale."""
     return {
         entry.record.variant.dtype: entry.record
         for entry in current(rows)
@@ -235,7 +238,7 @@ def baselines(rows: Sequence[Stored]) -> Mapping[str, Record]:
 
 
 def stated_over(found: Mapping[str, Record]) -> Record | None:
-    """Return the one of `baselines` that a table's speed-ups are stated over; None where there is none."""
+    """Return the one of `baselines` over which a table's speed-ups are stated; None if there is none."""
     return next((found[dtype] for dtype in BASELINE_DTYPES if dtype in found), None)
 
 
@@ -275,9 +278,9 @@ def _ratios(rows: Sequence[Stored]) -> Iterable[float]:
 
 
 def speedup(record: Record, baseline: Record | None) -> Speedup | None:
-    """Return the baseline's median over the record's; None where either has no samples. A baseline is 1.00x itself.
+    """Return the baseline's median over the record's; None if either has no samples. A baseline has 1.00x over itself.
 
-    Both must be current rows of one table; see bakeoff.report.groups.
+    Both must be current rows of one table.
     """
     ours = record.latency
     theirs = baseline.latency if baseline is not None else None
@@ -288,7 +291,7 @@ def speedup(record: Record, baseline: Record | None) -> Speedup | None:
 
 
 def shown_faster(record: Record, baseline: Record) -> bool | None:
-    """Compares the medians' 95 % intervals: True all faster, False all slower, None where they overlap."""
+    """Compare the medians' 95 % intervals: True if the record is faster, False if slower, None if they overlap."""
     ours, theirs = record.latency, baseline.latency
     if ours is None or theirs is None:
         return None

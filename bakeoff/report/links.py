@@ -9,31 +9,31 @@ from bakeoff.record.store import RECORDS, Records, Stored, StoredComparison, Sto
 from bakeoff.report import document
 
 PROFILES = "profiles"
-"""Folder of a machine, beside that of its records, with the pages of profiles; they are named as their records."""
+"""Name of a machine's folder of profile pages, beside its folder of records; a page has the name of its record."""
 AGAIN = "Run: make history; for published pages: make publish"
 Cited = Callable[[Stored | StoredComparison | StoredPipeline], document.Link]
-"""From an entry to a link to its file, below the entry's hash."""
+"""Function from an entry to a link to its file, labelled with the entry's hash."""
 Link = Callable[[Stored | StoredComparison | StoredPipeline], str]
-"""From an entry to the address of its file, relative to the page that links to it."""
+"""Function from an entry to the address of its file, relative to the page with the link."""
 
 
 def file_of(entry: Stored | StoredComparison | StoredPipeline) -> str:
-    """Return the entry's file, relative to the folder of all runs."""
+    """Return the path of the entry's file, relative to the folder of all runs."""
     return f"{entry.folder or f'{entry.machine.folder}/{RECORDS}'}/{entry.id}.json"
 
 
 def links_from(folder: str) -> Link:
-    """Links of a page in `folder`, which is relative to the folder of all runs: "" is that folder itself."""
+    """Return links for a page in `folder`, which is relative to the folder of all runs; "" is that folder itself."""
     return lambda entry: _quoted(posixpath.relpath(f"/{file_of(entry)}", f"/{folder}"))
 
 
 def links_with(prefix: str) -> Link:
-    """Links of a page elsewhere: `prefix` is the folder of all runs relative to that page."""
+    """Return links for a page elsewhere; `prefix` is the path of the folder of all runs, relative to that page."""
     return lambda entry: _quoted(posixpath.join(prefix, file_of(entry)))
 
 
 def cited_by(link: Link) -> Cited:
-    """The same addresses, each below the hash of its entry."""
+    """Return a function that makes links with the same addresses, each labelled with the entry's hash."""
     return lambda entry: document.Link(entry.id.rpartition("_")[2], link(entry))
 
 
@@ -47,9 +47,9 @@ def _quoted(path: str) -> str:
 
 
 def folders_of(records: Records) -> dict[str, str]:
-    """Return the folder of each machine by its id, relative to the folder of all runs.
+    """Return the folder of each machine by the machine's id, relative to the folder of all runs.
 
-    It is the one that its records lie in, else the one that its next record will lie in.
+    It is the folder that contains the machine's records or, if there is none of its own, the one for its next record.
     """
     entries: Iterable[Stored | StoredComparison | StoredPipeline] = (
         *records.current,

@@ -1,4 +1,4 @@
-"""The records that a text names: what a user typed, what `bakeoff list` prints, or a title that a page has."""
+"""Finds the records that a text names: a name typed by a user or printed by `bakeoff list`, or a title on a page."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -16,16 +16,21 @@ from bakeoff.record.store import Records
 from bakeoff.report import groups, pipelines
 
 _SHOWN = 12
-"""Names in a message."""
+"""Largest number of names in a message."""
 Fits = Callable[[Record | PipelineRecord], bool]
 
 
 def of_name(records: Records, text: str) -> Records:
-    """Return the records that `text` names, all for ""; empty where it names none.
+    """Return the records that `text` names, all for "", none if it names nothing.
 
-    The first of these that fits any: a component, a pipeline or a sweep; a model's file as it is typed in this folder,
-    a function so whose modules `bakeoff inspect` recorded, or else the only model's file whose path ends so; a title, a
-    variant or a mix, or a beginning of one up to a mark. Raises BakeoffError where several files end so.
+    The first of these meanings with records is used:
+
+    - a component, a pipeline, or the id of a sweep or run;
+    - the path of a model's file, as typed in the working folder; a function of such a file whose modules `bakeoff
+      inspect` recorded; or the end of the path of a file that is gone, if only one model's file has it;
+    - a title, a variant or a mix, or the beginning of one up to a punctuation mark or space.
+
+    Raises BakeoffError if several model files have this end.
     """
     if not text:
         return records
@@ -37,10 +42,10 @@ def of_name(records: Records, text: str) -> Records:
 
 
 def source_of(records: Records, text: str) -> str:
-    """Return the file of the brought model that `text` names, as it is typed in any folder; "" where it names none.
+    """Return the source of the brought model that `text` names, as it can be typed in any folder; "" if it names none.
 
-    Raises BakeoffError where it names several, the file is gone or was an object, or where a file of its name in the
-    working folder is another one.
+    Raises BakeoffError if `text` names several, if the file is gone or the model was a Python object, or if the working
+    folder has another file of that name.
     """
     found = _sources(of_name(records, text))
     if not found:
@@ -60,7 +65,7 @@ def source_of(records: Records, text: str) -> str:
 
 
 def unknown(records: Records, text: str) -> BakeoffError:
-    """Return the error for a text that names nothing: the nearest of all known names, and those that have records."""
+    """Return the error for a text that names nothing, with the nearest known name and the names that have records."""
     held = list(dict.fromkeys(_name(record) for record in _every(records)))
     others = [name for name in (*component_names(), *pipeline_names()) if name not in held]
     near = meant(text, [*held, *others, *_sources(records)])
@@ -98,9 +103,9 @@ def _exactly(text: str) -> Fits:
 
 
 def _typed(text: str, records: Records) -> Fits:
-    """Records of the file that is typed so, or of modules that an inspection of its function recorded.
+    """Return a filter for the records of a model's file, or of modules that an inspection of its function recorded.
 
-    Raises BakeoffError where the records have several such files.
+    Raises BakeoffError if several files of the records fit.
     """
     path, place = text.partition(":")[0], Path(text).expanduser().absolute()
     known = _sources(records)
@@ -121,7 +126,7 @@ def _typed(text: str, records: Records) -> Fits:
 
 
 def _sources(records: Records) -> list[str]:
-    """Return the files of brought models, and of objects where they were given."""
+    """Return the sources of brought models: their files or, for Python objects, where they were passed in."""
     found = (record.config.get("source") for record in _every(records) if isinstance(record, Record))
     return list(dict.fromkeys(str(source) for source in found if source))
 
@@ -135,7 +140,7 @@ def _beginning(text: str) -> Fits:
 
 
 def _titles(record: Record | PipelineRecord) -> Iterable[str]:
-    """All that pages call what a record belongs to."""
+    """Yield all titles and names under which pages show a record."""
     machine = record.machine
     if isinstance(record, Record):
         title = groups.title(record)

@@ -1,4 +1,4 @@
-"""Remarks below tables: findings, reasons, the selftest, monitors, advice, where a sweep's time went."""
+"""Texts below tables: findings, reasons, the selftest, monitors, advice, and where a sweep's time went."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _RATES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A finding and the names of the rows that have it; no names where all rows have it."""
+    """A finding and the names of the rows that have it; no names if all rows have it."""
 
     code: str
     text: str
@@ -37,15 +37,16 @@ class Note:
 
 
 _LEAST_S = 1.0
-"""Parts that took less are not named."""
+"""Least time of a part of a sweep that is named."""
 _SHOWN = 12
-"""Rows that are named; the others are counted."""
+"""Largest number of rows that are named; further ones are counted."""
 
 
 def findings(rows: Sequence[Stored], reasons: bool = True) -> list[Note]:
-    """Return the rows' findings, each once, in the order they come.
+    """Return the distinct findings of the rows, in the order they come.
 
-    Without `reasons` those are left out that are the reason of their row's status, for pages that show it beside them.
+    Without `reasons`, findings that are the reason of a row's status are left out, for pages that show the reason
+    anyway.
     """
     found: dict[tuple[str, str], list[str]] = {}
     for entry in rows:
@@ -57,13 +58,13 @@ def findings(rows: Sequence[Stored], reasons: bool = True) -> list[Note]:
 
 
 def reason_code(record: Record) -> str:
-    """Return the code of the finding that is the reason of a row's status; "" where the reason is no finding."""
+    """Return the code of the finding that is the reason of a row's status; "" if the reason is no finding."""
     made = record.measurement
     return next((finding.code for finding in made.findings if finding.text == made.reason), "")
 
 
 def overlapped_text(rows: Sequence[Stored]) -> str | None:
-    """Explain `cpu` in the builds' column; None where no row was built while others were."""
+    """Return what `cpu` means in the column of builds; None if no row was built while other builds ran."""
     builds = [entry.record.measurement.build for entry in rows]
     if not any(build is not None and build.shown_as_cpu for build in builds):
         return None
@@ -71,7 +72,7 @@ def overlapped_text(rows: Sequence[Stored]) -> str | None:
 
 
 def selftest_text(record: Record | PipelineRecord) -> str:
-    """Return the result of the selftest that was the newest on the machine when a record was made."""
+    """Describe the result of the machine's newest selftest at the time when a record was made."""
     stamp = record.selftest
     if stamp is None:
         return "no selftest on this machine before it was measured; run: bakeoff selftest"
@@ -82,7 +83,7 @@ def selftest_text(record: Record | PipelineRecord) -> str:
 
 
 def ceilings_text(known: KnownCeilings) -> str | None:
-    """Describe how far the sets of ceilings that floors were computed from differ; None where there are not two."""
+    """Describe how far the sets of ceilings behind the floors differ; None if there are fewer than two."""
     if known.sets < 2:
         return None
     differ = ", ".join(f"{_RATES.get(kind, kind)} by {ratio:.2f}x" for kind, ratio in known.apart.items())
@@ -102,16 +103,16 @@ class Spread:
 
     builds: int
     processes: int
-    """In all builds together."""
+    """Number of processes of all builds together."""
     low_ms: float
     high_ms: float
-    """Smallest and largest of the builds' medians, where a build's is the median of its processes'. With one build:
-    smallest and largest of its processes' medians."""
+    """Smallest and largest of the builds' medians, each the median of the medians of its processes; with one build, of
+    the processes' medians."""
     between: float
-    """(high - low) over their median."""
+    """Largest minus smallest of those medians, over the median of them."""
     between_processes: float | None
-    """With several builds: the same figure for the processes of one build, as the median over the builds. None where
-    no build has two processes."""
+    """With several builds: the same ratio for the processes of one build, as the median over the builds. None if no
+    build has two processes."""
     within: float
     """Interquartile range of a process's samples over their median, as the median over the processes."""
 
@@ -164,7 +165,7 @@ def spreads(rows: Iterable[Stored], every: Iterable[Stored]) -> list[tuple[Store
 
 
 def spread_text(record: Record, found: Spread) -> str:
-    """A row's spread as a sentence."""
+    """Describe a row's spread in a sentence."""
     what = f"{found.builds} builds" if found.builds > 1 else f"{found.processes} processes"
     low, high = milliseconds(found.low_ms), milliseconds(found.high_ms, found.low_ms)
     text = f"{name_of(record)} in {what}: medians {low} to {high} ms, {found.between:.1%} apart"
@@ -174,7 +175,7 @@ def spread_text(record: Record, found: Spread) -> str:
 
 
 def spread_lines(rows: Iterable[Stored], every: Iterable[Stored]) -> list[str]:
-    """Describe in sentences what `spreads` found, then which build a table shows where there are several."""
+    """Return a sentence for each spread of `spreads` and, if a row has several builds, which of them a table shows."""
     found = spreads(rows, every)
     lines = [spread_text(entry.record, each) for entry, each in found]
     return [*lines, BUILDS_LEGEND] if any(each.builds > 1 for _, each in found) else lines
@@ -192,12 +193,12 @@ _NAMES: Mapping[str, str] = {
     "cpu.memory": "memory in use",
     "cpu.load": "load average",
 }
-"""In the order in which they are shown; others follow by their own names."""
+"""Names of monitored series, in the order in which they are shown; other series follow by their own names."""
 _LARGE = 100.0
 
 
 def sentences(record: Record | PipelineRecord) -> list[str]:
-    """Means and peaks in the timed window, throttling, what sampling cost, and what is unknown; none where none ran."""
+    """Describe means and peaks in the timed window, throttling, sampling's cost, and gaps; empty without a monitor."""
     seen = record.monitored
     if seen is None:
         return []
@@ -231,7 +232,7 @@ def _within(series: SeriesRecord, window_ns: tuple[int, int] | None) -> Sequence
 
 
 def _figure(series: SeriesRecord, points: Sequence[Point], several: bool) -> str:
-    """Its source too where another device has a series of the same name."""
+    """Return a series' mean and maximum as text, with its source if `several` series have its name."""
     mean = sum(point.mean * point.count for point in points) / sum(point.count for point in points)
     most = max(point.greatest for point in points)
     source = f" of {series.source}" if several else ""
@@ -249,7 +250,7 @@ def _throttled(seen: Monitored) -> Iterator[str]:
 
 
 def _cost(seen: Monitored) -> Iterator[str]:
-    """Describe what sampling took of one core, by the median cost of a sample in its interval."""
+    """Yield the share of one core that sampling took, by the median cost of a sample in its interval."""
     if seen.cost is None:
         return
     every = ", ".join(f"{group} every {seconds:g} s" for group, seconds in seen.cost.ran_s.items())
@@ -258,14 +259,14 @@ def _cost(seen: Monitored) -> Iterator[str]:
 
 
 def spent(spent_s: Mapping[str, float]) -> str:
-    """Total and parts, as in `8 min 12 s: builds 41%, sampling 30%`, in the order of `spent_s`."""
+    """Format total and parts, as in `8 min 12 s: builds 41%, sampling 30%`; `spent_s` has the seconds of each part."""
     total = sum(spent_s.values())
     parts = ", ".join(f"{part} {seconds / total:.0%}" for part, seconds in spent_s.items() if seconds >= _LEAST_S)
     return ": ".join(filter(None, (duration(total * 1000), parts)))
 
 
 def out_of_time(what: OutOfTime, stored: Sequence[Stored], resume: str) -> tuple[Block | Section, ...]:
-    """Describe what was left out for lack of time, with `resume`, the command that goes on."""
+    """Describe what a sweep left out for lack of time, followed by `resume`, the command that continues it."""
     tried = [entry.record.status in MEASURED for entry in stored if entry.record.wall_s]
     notes = [Text(_progress(what, sum(tried), len(tried)), tone="open")]
     if what.left_out:
@@ -282,7 +283,7 @@ def out_of_time(what: OutOfTime, stored: Sequence[Stored], resume: str) -> tuple
 
 
 def nothing_measured(what: OutOfTime) -> str:
-    """One sentence for a budget in which no row could be measured."""
+    """Return a sentence for a time budget within which no row could be measured."""
     said = f"nothing was measured within {budget_text(what.budget_s)}"
     able = [row for row in what.left_out if row.expected_s]
     if not able:
@@ -311,7 +312,7 @@ def _about(seconds: float) -> str:
 
 
 def advice_list(found: Sequence[Advice], unit: str) -> Listed | Text:
-    """One item for each, or one sentence that says that there is none."""
+    """Return a list with an item for each piece of advice, or a sentence if there is none."""
     if not found:
         return Text(f"Nothing could gain 5 % of a {unit}.")
     return Listed(

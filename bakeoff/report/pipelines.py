@@ -14,17 +14,17 @@ from bakeoff.record.store import StoredPipeline
 
 @dataclass(frozen=True, slots=True)
 class MixRow:
-    """A mix in a table."""
+    """A mix as a row of a table."""
 
     entry: StoredPipeline
     name: str
-    """Within its table: `eager`, `best`, `best-full`, or `mix A` for one that was typed."""
+    """Name within the table: `eager`, `best`, `best-full`, or `mix A` for one that the user typed."""
     gain: BeforeAfter | None = None
-    """Held against the baseline of its run, with which it took turns; None for the baseline itself."""
+    """Comparison with the baseline of its run, with which it took turns; None for the baseline or if one is not ok."""
     against: str = ""
-    """Name of that baseline: the eager mix, or the first one of a run without it."""
+    """Name of that baseline: the eager mix, or the first mix of a run without it."""
     stale: str = ""
-    """Reason why it must not be compared with the rows of its table; "" for these."""
+    """Reason why it must not be compared with the rows of its table; "" if it may be."""
 
     @property
     def record(self) -> PipelineRecord:
@@ -36,16 +36,17 @@ class PipelineTable:
     """The newest record of each mix of one subject on one machine, the fastest first."""
 
     title: str
-    """Subject and all that must be known beside its numbers."""
+    """Heading: the subject, its sizes, machine, threads and weights."""
     machine: Machine
     rows: tuple[MixRow, ...]
     stale: tuple[MixRow, ...] = ()
 
 
 def pipeline_tables(runs: Iterable[StoredPipeline]) -> list[PipelineTable]:
-    """A table for each subject and machine, the machine that measured last first; else in the order they come.
+    """Return a table for each subject and machine, the machine that measured last first.
 
-    The newest row with units decides which code and libraries are current.
+    Tables of one machine are in the order of their first records. The newest row with units decides which code and
+    libraries are current.
     """
     found: dict[tuple[object, ...], list[StoredPipeline]] = {}
     last: dict[str, str] = {}
@@ -57,12 +58,12 @@ def pipeline_tables(runs: Iterable[StoredPipeline]) -> list[PipelineTable]:
 
 
 def subject_key(record: PipelineRecord) -> tuple[str, str, int]:
-    """Return what must be equal for two mixes to be compared."""
+    """Return the key that the records of two mixes must share to be compared."""
     return record.subject_id, record.machine.id, record.threads
 
 
 def _table(known: Sequence[StoredPipeline]) -> PipelineTable:
-    """Return the table of one subject's records, which come in the order of their times."""
+    """Return the table of one subject's records, given in order of time."""
     entries = list({str(entry.record.mix): entry for entry in known}.values())
     newest = max(entries, key=lambda entry: (entry.record.measurement.units is not None, entry.record.created)).record
     reasons = {entry.id: differs(entry.record, newest) for entry in entries}
@@ -76,11 +77,10 @@ def _table(known: Sequence[StoredPipeline]) -> PipelineTable:
 
 
 def named(entries: Sequence[StoredPipeline], known: Sequence[StoredPipeline] = ()) -> list[MixRow]:
-    """Rows with names that tell them apart, each held against the baseline of its run: those that are ok, the fastest
-    first, then the others.
+    """Return rows with distinct names, each compared with its run's baseline: ok ones, the fastest first, then others.
 
-    The baseline may be one of the `known` records that is no row: a later run has replaced it. The newest mix of a role
-    has its name; earlier ones have the time of theirs besides.
+    The baseline may be one of the `known` records that is not a row because a later run has replaced it. The newest mix
+    of a role has the role's name; earlier ones have their time added.
     """
     newest = {entry.record.role: entry.id for entry in sorted(entries, key=lambda entry: entry.record.created)}
     names, typed = [], 0
@@ -117,14 +117,14 @@ def _letter(place: int) -> str:
 
 
 def _gain(baseline: PipelineRecord, record: PipelineRecord) -> BeforeAfter | None:
-    """Return the gain over the baseline; only mixes that are ok are ranked."""
+    """Return the comparison with the baseline; None for the baseline itself, or if one of the two is not ok."""
     if record is baseline or not (baseline.status == record.status == "ok"):
         return None
     return before_after(baseline, record)
 
 
 def title(record: PipelineRecord, machine: bool = True) -> str:
-    """The heading of a table: subject, sizes, threads, weights, and the machine where no other heading names it."""
+    """Return the heading of a table: subject, sizes, threads, weights and, with `machine`, the machine."""
     label = f" ({record.label})" if record.label else ""
     sizes = [f"{name} {size}" for name, size in record.sizes.items()]
     loaded = [f"{slot} {name}" for slot, name in record.checkpoints.items() if name]
@@ -150,7 +150,7 @@ def differs(record: PipelineRecord, here: PipelineRecord) -> str:
 
 
 def _sources(record: PipelineRecord) -> Mapping[str, str]:
-    """Component or backend to the hash of its source."""
+    """Return the hash of the source of each component and backend, by name."""
     found: dict[str, str] = {}
     for program in record.measurement.programs:
         if program.source is not None:
@@ -160,7 +160,7 @@ def _sources(record: PipelineRecord) -> Mapping[str, str]:
 
 
 def by_run(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]:
-    """Return the records of each run of each subject, in the order they come."""
+    """Return the records grouped by subject and run, keeping their order."""
     found: dict[tuple[object, ...], list[StoredPipeline]] = {}
     for entry in runs:
         found.setdefault((subject_key(entry.record), entry.record.run), []).append(entry)

@@ -1,7 +1,7 @@
-"""Recommends what to deploy: what a final between the two best rows decided, or which command decides it.
+"""Recommends what to deploy: the result of the final between the two best rows, or the command that runs it.
 
-Only a final decides. Where the two best rows lie further apart than rows drift from one sweep to the next, that is
-said, and a final would confirm it; nothing is deployed from it.
+Only a final decides. If the two best rows lie further apart than rows drift from one sweep to the next, the text says
+so and that a final would confirm it; it does not recommend deployment.
 
 The best are those by the objective of the newest row, among the rows that meet its limits.
 """
@@ -50,25 +50,25 @@ class Decision:
 
     objective: Objective
     best: tuple[Stored, ...]
-    """Fewer than two where there are not two rows to decide between."""
+    """The best first; fewer than two if the table has no two rows to decide between."""
     final: Comparison | None
     winner: Stored | None
-    """The one that was faster in the final; None without a final, or where it showed no difference."""
+    """The row that was faster in the final; None without a final, or if it showed no difference."""
 
     @property
     def lacks_final(self) -> bool:
-        """Whether there are two rows, and no final between them."""
+        """Whether there are two best rows, and no final between them."""
         return len(self.best) == 2 and self.final is None
 
     @property
     def apart(self) -> float:
-        """The second best row's time over the best's, from sweeps; 1 where there are not two."""
+        """Time of the second best row over the best row's, from sweeps; 1 if there are no two rows."""
         times = [call_ms(entry.record, self.objective.goal) for entry in self.best]
         return times[1] / times[0] if len(times) == 2 and times[0] else 1.0
 
 
 def decision(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> Decision:
-    """Return what is decided about the current rows of a group; stale ones are left out."""
+    """Return the best rows of a group and the final between them, if there is one; stale rows are left out."""
     fresh = current(rows)
     objective = objective_of(fresh)
     best = tuple(finalists(fresh, objective))
@@ -83,14 +83,14 @@ def decision(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) ->
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Recommendation of a table."""
+    """What to deploy from a table, or how to decide it."""
 
     text: str
-    """A few sentences, with the objective where it is not the usual one."""
+    """A few sentences, which name the objective unless it is the usual one, latency."""
     command: str
-    """The command that decides what is open; "" where nothing is, or where one command cannot."""
+    """The command that decides what is undecided; "" if nothing is, or no single command can."""
     decided: bool | None
-    """Whether a final has decided; None where there is nothing to deploy or to compare with."""
+    """Whether there is a final between the two best rows; None if there are no two rows to compare."""
 
     def __str__(self) -> str:
         return f"{self.text} {self.command}".rstrip()
@@ -101,9 +101,9 @@ def deployment(
 ) -> Deployment:
     """Return what to deploy, or how to decide it.
 
-    Where a final shows no difference a baseline is preferred, which needs no build. Rows further apart than `drift`, a
-    ratio of times, are called so. Quantised rows on random weights are named but never recommended. `runs` is the
-    `--runs FOLDER` that the command needs.
+    If a final shows no difference, a baseline is preferred, since it needs no build. The text says if the best rows are
+    further apart than `drift`, a ratio of times. Quantised rows on random weights are named but never recommended.
+    `runs` is the `--runs FOLDER` that the command needs.
     """
     found, fresh = decision(rows, comparisons), current(rows)
     best, how_to = _about_best(found, fresh, drift, runs) if found.best else (_about_none(fresh, found.objective), "")
@@ -117,9 +117,9 @@ def deployment(
 def how_to_decide(
     found: Iterable[Table], comparisons: Sequence[StoredComparison], options: str = ""
 ) -> Deployment | None:
-    """Return how many of a page's tables lack a final, and the one command for all; None where fewer than two do.
+    """Return how many of a page's tables lack a final, and one command for all; None if fewer than two do.
 
-    `options` are of the command line that made the page.
+    `options` come from the command line that made the page and are added to the command.
     """
     found = list(found)
     lacking = [decision(table.rows, comparisons).lacks_final for table in found]
@@ -131,7 +131,7 @@ def how_to_decide(
 
 
 def _about_best(found: Decision, fresh: Sequence[Stored], drift: float, runs: str) -> tuple[str, str]:
-    """Return the text about the best row, and the command that the last sentence ends with; "" for none."""
+    """Return the text about the best row, and the command that follows it, "" if there is none."""
     first = found.best[0].record
     if len(found.best) == 1:
         among = "can be ranked and meets the limits" if found.objective.limits else "can be ranked"
@@ -143,7 +143,7 @@ def _about_best(found: Decision, fresh: Sequence[Stored], drift: float, runs: st
 
 
 def _about_none(rows: Sequence[Stored], objective: Objective) -> str:
-    """Say that no row meets the limits, and name the nearest one; "" where there is no row that could."""
+    """Return a text that no row meets the limits, with the nearest row; "" without limits or rows to judge."""
     checks = {entry.id: check_limits(entry.record, objective) for entry in rows}
     able = [entry for entry in candidates(rows, objective) if checks[entry.id]]
     if not able:
@@ -166,7 +166,7 @@ def _misses(checks: Sequence[LimitCheck]) -> str:
 
 
 def _about_limits(rows: Sequence[Stored], found: Decision) -> str:
-    """Say how far the deployed row, or the best, is from its limits, and which rows may meet them too."""
+    """Describe how far the winner, else each best row, is from its limits, and which other rows may meet them."""
     if not found.objective.limits:
         return ""
     said = []
@@ -199,7 +199,7 @@ def _by_final(found: Decision, final: Comparison, fresh: Sequence[Stored]) -> st
 
 
 def _eager_side(final: Comparison) -> int | None:
-    """Number of the side that is eager fp32; None where it did not run."""
+    """Return the number of the side that is eager fp32; None if it did not run."""
     sides = (index for index, side in enumerate(final.sides) if side.baseline and side.variant.dtype in BASELINE_DTYPES)
     return next(sides, None)
 
@@ -212,8 +212,8 @@ def _lost_to_eager(final: Comparison, index: int) -> bool:
 
 
 def _gains(final: Comparison, index: int, fresh: Sequence[Stored]) -> str:
-    """The speed-up of a side over eager fp32 in the same rounds, and over eager of its own dtype by the table's rows,
-    which is what the compiler adds to the dtype."""
+    """Describe a side's speed-up over eager fp32 in the same rounds and, by the table's rows, over eager of its own
+    dtype: what the compiler adds to the dtype."""
     side = final.sides[index]
     own = next((entry.record for entry in fresh if str(entry.record.variant) == str(side.variant)), None)
     eager = baselines(fresh).get(side.variant.dtype)
@@ -226,7 +226,7 @@ def _gains(final: Comparison, index: int, fresh: Sequence[Stored]) -> str:
 
 
 def _gain(final: Comparison, index: int) -> str:
-    """The speed-up of a side over eager fp32 in the same rounds, or why it is not known; "" for eager fp32 itself."""
+    """Describe a finalist's speed-up over eager fp32 in the same rounds, or why it is unknown; "" if one is eager."""
     name, eager = name_of(final.sides[index]), _eager_side(final)
     if eager in (0, 1):  # the sentence before says how the two compare
         return ""
@@ -250,18 +250,18 @@ def _gain(final: Comparison, index: int) -> str:
 
 
 def _lacks_pairs(verdict: Verdict) -> bool:
-    """Return whether a difference is not called one for want of pairs alone."""
+    """Return whether a difference is not called one only because there are too few pairs of processes."""
     far = abs(verdict.ratio - 1) > LEAST_DIFFERENCE and not verdict.low <= 1 <= verdict.high
     return verdict.word == "no difference shown" and far
 
 
 def ahead(found: Decision) -> str:
-    """Say that the best row is far ahead of the second, and by how much: rounded down."""
+    """Return a text that the best row is far ahead of the second, with the ratio rounded down."""
     return f"{name_of(found.best[0].record)} is far ahead ({floor(found.apart * 100) / 100:.2f}x)"
 
 
 def _undecided(found: Decision, drift: float, runs: str) -> tuple[str, str]:
-    """Say how far apart the two best are, which no final has decided between, and the command that does."""
+    """Return a text on how far apart the two best rows are, and the command that runs a final between them."""
     goal, (first, second) = found.objective.goal, (entry.record for entry in found.best)
     figures = f"{_BEST[goal]}, {goal_text(first, goal)}, before {name_of(second)} with {goal_text(second, goal)}"
     how_to = f"{command(first, second, found.objective)} {runs}".rstrip()
@@ -272,7 +272,7 @@ def _undecided(found: Decision, drift: float, runs: str) -> tuple[str, str]:
 
 
 def _about_quantised(rows: Sequence[Stored], found: Decision) -> str:
-    """A quantised row on random weights that is better than the best of the others, and what would decide."""
+    """Name a quantised row on random weights that is better than the best row, and what would decide; "" for none."""
     goal = found.objective.goal
     unknown = [
         entry.record
@@ -326,5 +326,5 @@ def takes_compare(a: Record, b: Record, objective: Objective) -> bool:
 
 
 def _references(*records: Record) -> list[str]:
-    """Return the backends of each record as a sweep takes them, each once."""
+    """Return the distinct backends of the records as a sweep takes them."""
     return list(dict.fromkeys(typed_backends(record.variant, record.source) for record in records))

@@ -1,4 +1,4 @@
-"""Which records a page shows: of which machines, and what a project publishes of its newest."""
+"""Selects the records that a page shows: by machine, and the newest ones, which README and published pages show."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -15,37 +15,40 @@ from bakeoff.report.pipelines import PipelineTable, by_run, named, pipeline_tabl
 from bakeoff.report.recommendation import decision
 
 _BEST = 3
-"""Rows of a component that README shows beside eager."""
+"""Number of rows of a component that README shows beside eager."""
 
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """Part of README about one component on one machine."""
+    """README's table of one component on one machine."""
 
     table: Table
     rows: tuple[Stored, ...]
-    """The fastest rows that are ok, the fastest first, and eager fp32 where it was measured."""
+    """The fastest rows that are ok, the fastest first, and eager fp32 if it was measured."""
 
 
 ALL = "all"
 _LEAST_ID = 4
-"""Characters of an id that name a machine."""
+"""Least number of characters of an id that name a machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The records of some machines."""
+    """The selected machines and their records."""
 
     records: Records
     machines: tuple[Machine, ...]
     """Machines with records, the one that measured last first."""
     foreign: bool
-    """Whether they are another machine's although none was asked for, because this one has no records."""
+    """Whether the records are another machine's although none was asked for, because this one has no records."""
 
 
 def chosen(records: Records) -> Records:
-    """The newest record of every variant and mix, the eager mix that each is held against, and the finals between the
-    two best of a table."""
+    """Return the records that are published.
+
+    They are the newest record of each variant and mix, the mixes of README's picture, the eager mix of each of these
+    runs, and the final between the two best rows of each table.
+    """
     rows = sorted(newest(records.current), key=_order)
     finals = [final for found in tables(rows) if (final := final_of(found, records.comparisons)) is not None]
     mixes = {row.entry.id for found in pipeline_tables(records.pipelines) for row in (*found.rows, *found.stale)}
@@ -64,18 +67,18 @@ def chosen(records: Records) -> Records:
 
 
 def ordered_tables(records: Records) -> list[Table]:
-    """The tables of what `chosen` returns, by machine, then as components are listed."""
+    """Return the tables of records chosen by `chosen`, by machine, then in the order in which components are listed."""
     return tables(sorted(records.current, key=_order))
 
 
 def final_of(found: Table, comparisons: Sequence[StoredComparison]) -> StoredComparison | None:
-    """Return the final between the two best rows of a table."""
+    """Return the final between the two best rows of a table; None if there is none."""
     final = decision(found.rows, comparisons).final
     return next((entry for entry in comparisons if entry.record is final), None)
 
 
 def shorts(records: Records) -> list[Short]:
-    """One for each component on each machine that has a row which is ok: its usual workload, else the largest table."""
+    """Return README's table of each component on each machine with an ok row: its usual workload, else the largest."""
     by_component: dict[tuple[str, str], list[Table]] = {}
     for found in ordered_tables(records):
         if any(_ms(entry.record) is not None for entry in found.rows):
@@ -93,7 +96,7 @@ def _best(found: Table) -> tuple[Stored, ...]:
 
 
 def _ms(record: Record) -> float | None:
-    """Return the median of a row that may be ranked."""
+    """Return the median of a row that may be ranked; None for other rows."""
     return record.latency.median_ms if record.status == "ok" and record.latency is not None else None
 
 
@@ -108,7 +111,7 @@ def _is_usual(found: Table) -> bool:
 
 
 def frame(records: Records) -> PipelineTable | None:
-    """A run of a pipeline that was profiled: the one with the most mixes that are ok, then the newest. None without."""
+    """Return the profiled run of a pipeline with the most ok mixes, the newest of equals; None if none was profiled."""
     runs = [
         [entry for entry in entries if entry.record.status == "ok" and entry.record.measurement.profile is not None]
         for entries in by_run(records.pipelines)
@@ -120,22 +123,22 @@ def frame(records: Records) -> PipelineTable | None:
 
 
 def _order(entry: Stored) -> tuple[int, str, str]:
-    """Sort by component as their table lists them, then by time."""
+    """Return a sort key: by component as the list of components has them, then by time."""
     known = component_names()
     name = entry.record.variant.component
     return known.index(name) if name in known else len(known), entry.record.created, entry.id
 
 
 def own_ids() -> frozenset[str]:
-    """Return the ids of this host, one for each device that it has."""
+    """Return the machine ids of this host, one for each kind of device."""
     return frozenset(this_machine(device).id for device in DEVICES)
 
 
 def select(records: Records, asked: Sequence[str], own: Collection[str]) -> Selection:
-    """The records of the machines in `asked`; where it is empty, those of `own`, or else of the one measured last.
+    """Return the records of the machines in `asked`; if it is empty, of those in `own`, else of the one measured last.
 
-    `asked` holds names, names of folders, beginnings of ids, or `all`; a name may fit several machines. Raises
-    BakeoffError for one that fits none.
+    `asked` contains names, names of folders, beginnings of ids, or `all`; a name may fit several machines. `own` has
+    ids. Raises BakeoffError for a name that fits none.
     """
     known = records.machines()
     if asked:
@@ -150,7 +153,7 @@ def _of(records: Records, machines: Sequence[Machine], foreign: bool) -> Selecti
 
 
 def _fitting(text: str, known: Sequence[Machine], folders: dict[str, str]) -> list[Machine]:
-    """Return the machines that a text names; a list of names is separated by commas, which a name may hold too."""
+    """Return the machines that a text names: one name, which may contain commas, or else names separated by commas."""
     wanted = text.strip().lower()
     found = [
         machine

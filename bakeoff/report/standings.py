@@ -1,4 +1,4 @@
-"""Ranks the rows of a sweep while it goes on: by subject, the fastest first, from the records so far."""
+"""Ranks the rows of a running sweep: by subject, the fastest first, from the records so far."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,35 +12,35 @@ from bakeoff.report.groups import baselines, groups, name_of, newest, speedup, s
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One row as text."""
+    """One row of the standings as text."""
 
     name: str
     status: Status
     reason: str
     median: str
-    """In milliseconds; "" where there are no samples, as in the next two."""
+    """In milliseconds; "" without samples, as are the interval and the gain."""
     interval: str
     """The median's 95 % interval."""
     gain: str
-    """Speedup over eager fp32; "" also where that is not measured."""
+    """Speedup over eager fp32; "" also if the row is not ok or eager fp32 was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standings:
-    """The variants of one subject, each by the build or process that represents it."""
+    """The variants of one subject, each by the record that represents its builds and processes."""
 
     subject: str
     records: tuple[Record, ...]
-    """Records that are ok, the fastest first; then the others with figures, then those without."""
+    """Records that are ok, the fastest first; then the others with figures, then those without figures."""
     base: Record | None
-    """Eager fp32, where it was measured."""
+    """Eager fp32; None if it was not measured."""
 
     @property
     def rows(self) -> list[Standing]:
         return [self.row(record) for record in self.records]
 
     def row(self, record: Record) -> Standing:
-        """Any row of this subject."""
+        """Return a record of this subject as a row of text; it need not be one of `records`."""
         median, interval = median_and_interval(record.latency) if record.latency is not None else ("", "")
         return Standing(
             name=f"{name_of(record)} on {record.node}" if record.node else name_of(record),
@@ -52,7 +52,7 @@ class Standings:
         )
 
     def place(self, record: Record) -> str:
-        """The place of the record's variant among those that are ok, such as `fastest so far`; "" if it is alone."""
+        """Return the place of the record's variant among the ok ones, such as `fastest so far`; "" if it is alone."""
         ranked = [str(each.variant) for each in self.records if each.status == "ok"]
         if len(ranked) < 2 or str(record.variant) not in ranked:
             return ""
@@ -61,12 +61,12 @@ class Standings:
 
 
 def subject_of(record: Record) -> str:
-    """Return the subject that rows of one table share."""
+    """Return the subject and batch, which the rows of one table share, as text."""
     return f"{record.variant.subject}, batch {record.batch}"
 
 
 def standings(records: Iterable[Record]) -> list[Standings]:
-    """One for each subject, in the order of their first rows, without the rows that cannot run on this machine."""
+    """Return standings for each subject, in the order of first rows, without rows that cannot run on this machine."""
     stored = [Stored("", record) for record in records if can_run(record)]
     found = []
     for group in groups(newest(stored)):

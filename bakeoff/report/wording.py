@@ -1,4 +1,4 @@
-"""Comparisons and objectives in the words that all pages share."""
+"""Texts on comparisons, verdicts, limits and rates, which all pages share."""
 
 from collections.abc import Sequence
 
@@ -19,8 +19,7 @@ def final_of(
 ) -> Comparison | None:
     """Return the newest comparison of the two records' variants by this goal, in either order, or None.
 
-    It must be of the same configurations on the same machine, of the same code with the same libraries as the records,
-    and have rounds in which both sides stayed ok.
+    It must have the records' configurations, machine, code and libraries, and rounds in which both sides stayed ok.
     """
     every = (entry.record for entry in comparisons)
     fitting = [comparison for comparison in every if comparison.objective.goal == goal and _is_of(comparison, a, b)]
@@ -46,14 +45,17 @@ def _is_same(side: Record, record: Record) -> bool:
 
 
 def from_the_faster(comparison: Comparison, first: int = 0, second: int = 1) -> tuple[Record, Record, Verdict]:
-    """Two sides, the one with the lower time first, and the verdict on them in that order: its ratio is at least 1."""
+    """Return two sides of a comparison, the faster first, and the verdict on them in that order.
+
+    Its ratio is then at least 1. `first` and `second` are the numbers of the sides.
+    """
     verdict = decide(comparison, first, second)
     a, b = comparison.sides[first], comparison.sides[second]
     return (a, b, verdict) if verdict.ratio >= 1 else (b, a, verdict.turned)
 
 
 def sentence(comparison: Comparison) -> str:
-    """Return the verdict on interleaved rounds in one line, with its figures."""
+    """Return a comparison's verdict in one line, with its figures."""
     if verdict_of(comparison) is None:
         return f"{name_of(comparison.a)} against {name_of(comparison.b)}: {why_no_verdict(comparison)}"
     a, b, verdict = from_the_faster(comparison)
@@ -62,19 +64,18 @@ def sentence(comparison: Comparison) -> str:
 
 
 def why_no_verdict(comparison: Comparison) -> str:
-    """Return the side that was not ok of a comparison without a verdict."""
+    """Return why a comparison has no verdict: a side was not ok, or no round was run."""
     failed = next((side for side in (comparison.a, comparison.b) if side.status != "ok"), None)
     return "no verdict, " + ("no round was run" if failed is None else f"{name_of(failed)} was {failed.status}")
 
 
 def ratio_text(verdict: Verdict) -> str:
-    """The ratio of times, the slower side over the faster, with its interval, and how sure that is where it is less
-    than usual, because few sets of processes showed that there is no difference worth measuring, or a large one."""
+    """Format a verdict's ratio of times, slower side over faster, with its interval and, if unusual, its confidence."""
     return f"{verdict.ratio:.3f}x [{verdict.low:.3f}, {verdict.high:.3f}]{sure_text(verdict)}"
 
 
 def sure_text(verdict: Verdict) -> str:
-    """Return how sure an interval of few sets of processes is, as ` (75% interval)`; "" for the usual confidence."""
+    """Return an interval's confidence as ` (75% interval)`, or that its verdict is early; "" if it is the usual one."""
     if verdict.early:
         return f" (early verdict of {counted(verdict.pairs, 'pair')})"
     return "" if verdict.confidence >= CONFIDENCE else f" ({verdict.confidence:.0%} interval)"
@@ -89,7 +90,7 @@ def how(comparison: Comparison) -> str:
 
 
 def limit_text(check: LimitCheck) -> str:
-    """A figure, its interval, and how far it is from its limit: `p99 28.10 ms [27.00, 29.50], 15% below 33ms`."""
+    """Format a figure, its interval and its distance from the limit: `p99 28.10 ms [27.00, 29.50], 15% below 33ms`."""
     if check.value is None:
         return f"{check.limit.figure} unknown, {check.why}"
     return f"{check.limit.figure} {_figure(check)}, {distance_text(check)}"
@@ -112,13 +113,13 @@ def _figure(check: LimitCheck) -> str:
 
 
 def fit_text(checks: Sequence[LimitCheck]) -> str:
-    """A cell: `met`, or the limits that are not met, unclear or unknown with their figures."""
+    """Return `met`, or the limits that are not met, unclear or unknown, with their figures."""
     against = [f"{each.word}: {limit_text(each)}" for each in checks if each.word != "met"]
     return "; ".join(against) or "met"
 
 
 def goal_text(record: Record, goal: Goal) -> str:
-    """Return the figure that a goal is about, with its 95 % interval."""
+    """Return the figure that a goal ranks by, with its 95 % interval, as text."""
     figures = clock_of(record, goal)
     if figures is None:
         return "no figures"
@@ -129,7 +130,7 @@ def goal_text(record: Record, goal: Goal) -> str:
 
 
 def items_per_s(record: Record) -> tuple[float, float, float] | None:
-    """Items of the batch a second by the throughput clock, and its 95 % interval; None without samples."""
+    """Return items of the batch per second by the throughput clock, and the ends of its 95 % interval, or None."""
     figures: Summary | None = record.throughput
     if figures is None or min(figures.median_ms, figures.low_ms, figures.high_ms) <= 0:
         return None
@@ -139,7 +140,7 @@ def items_per_s(record: Record) -> tuple[float, float, float] | None:
 
 
 def rate_text(rate: tuple[float, float, float] | None) -> str:
-    """A rate with its interval as `168.1 [156.2, 181.8]`; "" for none."""
+    """Format a rate with its interval as `168.1 [156.2, 181.8]`; "" for None."""
     if rate is None:
         return ""
     median, low, high = (f"{value:.{_decimals(rate[0])}f}" for value in rate)

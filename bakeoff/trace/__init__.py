@@ -1,1 +1,1 @@
-"""Traces: read and written as Chrome's JSON, divided by the stamps of the account, and added up by line."""
+"""Profiler traces: reads and writes Chrome's JSON, divides a trace into lines of the account, and sums each line."""

@@ -1,8 +1,8 @@
-"""Busy and idle time of a device by line of the account, and which kernels and operators it went to.
+"""Computes a device's busy and idle time by line of the account, and the kernels and operators that took most.
 
-A kernel belongs to the line that launched it, whenever it ran. Idle time before a kernel is split as Holistic Trace
-Analysis does (hta/analyzers/breakdown_analysis.py): the host had not launched it yet; it followed at once in the queue;
-or anything else. Idle time belongs to the line of the kernel that ends it.
+A kernel belongs to the line that launched it, whenever it ran. Idle time before a kernel is split as in Holistic Trace
+Analysis (hta/analyzers/breakdown_analysis.py): the host had not launched the kernel yet; the kernel was queued and
+followed at once; or anything else. Idle time belongs to the line of the kernel that ends it.
 """
 
 from bisect import bisect_right
@@ -14,11 +14,11 @@ from bakeoff.record.session import LineKind
 from bakeoff.trace.timeline import Kernel, Operator, Timeline, Window
 
 Interval = tuple[int, int]
-"""Start and end."""
+"""Start and end in nanoseconds."""
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same points as disjoint intervals, sorted. An interval that ends before it starts counts as empty."""
+    """Return the intervals' union as sorted, disjoint intervals. One that ends before it starts counts as empty."""
     found: list[Interval] = []
     for start, end in sorted(intervals):
         if end <= start:
@@ -31,18 +31,18 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def covered_ns(intervals: Iterable[Interval]) -> int:
-    """Length of their union."""
+    """Return the length of the intervals' union in nanoseconds."""
     return sum(end - start for start, end in union(intervals))
 
 
 QUEUE_GAP_NS = 5_000
-"""Longest pause before a kernel that was in the queue in time which is the device's own launch of it; measured ones are
-1 to 2 us (backends/tracing.py)."""
+"""Longest pause before a queued kernel that counts as the device's own launch of it; measured pauses are 1 to 2 us
+(backends/tracing.py)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineName:
-    """The line that a segment of the account belongs to."""
+    """Identity of the line of the account that a segment belongs to."""
 
     name: str
     kind: LineKind
@@ -60,19 +60,23 @@ class _Sums:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """All lines of the traced units."""
+    """Busy and idle time of all lines in the traced units, and the kernels, operators and waits that took most."""
 
     lines: tuple[LineTrace, ...]
     busy_ns: int
-    """Union over all lines."""
+    """Length of the union of all kernels; on a CPU, of all operators."""
     kernels: Ranking | None
+    """None on a CPU."""
     operators: Ranking
     synchronisations: tuple[NamedTime, ...]
 
 
 def account(timeline: Timeline, segments: Sequence[LineName], device: str, top: int) -> Account:
-    """Account for the device's busy time. `segments` names the line of each segment, number 0 first; `top` kernels and
-    operators are listed."""
+    """Return the device's busy and idle time by line of the account.
+
+    On a CPU, operators count as busy time, and idle time is not split. `segments` has the line of each segment by its
+    number. Each ranking lists its `top` longest entries.
+    """
     found = _Lines(timeline.windows, segments)
     sums: dict[LineName, _Sums] = {line: _Sums() for line in segments}
     if device == "cuda":
@@ -129,7 +133,7 @@ def account(timeline: Timeline, segments: Sequence[LineName], device: str, top: 
 
 
 class _Lines:
-    """Lines to which times on the host belong."""
+    """Look-up of the line of the account that a host time or a kernel belongs to."""
 
     def __init__(self, windows: Sequence[Window], segments: Sequence[LineName]) -> None:
         self._windows, self._segments = windows, segments
@@ -142,12 +146,12 @@ class _Lines:
         return self._segments[0]
 
     def of_kernel(self, kernel: Kernel) -> LineName:
-        """Return the line that launched it; of a kernel without a launch, no line with a name."""
+        """Return the line that launched the kernel; if its launch is unknown, that of segment 0, unattributed."""
         return self._segments[0] if kernel.launched_ns is None else self.at(kernel.launched_ns)
 
 
 def _split_idle(timeline: Timeline, found: _Lines, sums: Mapping[LineName, _Sums]) -> None:
-    """Split the idle time of each unit, from its start to its end. Kernels are in the order of their starts."""
+    """Split each unit's idle time, from its start to its end, and add it to `sums`. Kernels are ordered by start."""
     of_unit = _by_unit(timeline)
     for start_ns, end_ns, kernels in of_unit:
         idle_since = start_ns
@@ -169,7 +173,7 @@ def _split_idle(timeline: Timeline, found: _Lines, sums: Mapping[LineName, _Sums
 
 
 def _by_unit(timeline: Timeline) -> list[tuple[int, int, list[Kernel]]]:
-    """Start and end of each unit and the kernels that were launched in it, or ran in it without a launch."""
+    """Return each unit's start and end, and the kernels launched in it or, without a known launch, started in it."""
     units: dict[int, list[Window]] = {}
     for window in timeline.windows:
         units.setdefault(window.unit, []).append(window)

@@ -1,8 +1,8 @@
-"""Traces in Chrome's JSON, as torch's profiler (kineto) writes them and Perfetto opens them, and our marks in them.
+"""Reads and writes traces in Chrome's JSON, which torch's profiler (kineto) writes and Perfetto opens, and names marks.
 
-Format: "Trace Event Format" (Google, 2016); categories and arguments are kineto's (libkineto/src/output_json.cpp).
-The account of a unit is made of contiguous stamps. In a traced unit every stamp also leaves an empty range, a mark, so
-the same borders divide the trace, and nothing that the profiler does has to be trusted with them.
+Format: "Trace Event Format" (Google, 2016); categories and arguments are kineto's (libkineto/src/output_json.cpp). The
+account of a unit consists of contiguous time stamps. In a traced unit, each stamp also leaves an empty range, a mark,
+so that the same borders divide the trace, whatever else the profiler does.
 """
 
 import gzip
@@ -16,16 +16,16 @@ from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
 
 MOST_BYTES = 1 << 30
-"""Largest size of an unpacked trace; a file that claims more is refused before it fills memory."""
+"""Largest size of an unpacked trace; reading a larger one is stopped before it fills memory."""
 _GZIP = b"\x1f\x8b"
 _PIECE = 1 << 20
 
 
 class TraceEvent(msgspec.Struct, omit_defaults=True):
-    """One event. Times are microseconds from an arbitrary start, with three decimals."""
+    """One event. `ts`, from an arbitrary start, and `dur` are in microseconds with three decimals."""
 
     ph: str
-    """`X`: a range, `i`: an instant, `C`: a counter, `M`: a name, `s` and `f`: the ends of an arrow."""
+    """Kind of event: `X` a range, `i` an instant, `C` a counter, `M` a name, `s` and `f` the ends of an arrow."""
     name: str = ""
     cat: str = ""
     ts: float = 0.0
@@ -47,7 +47,7 @@ class TraceEvent(msgspec.Struct, omit_defaults=True):
 
 
 class ChromeTrace(msgspec.Struct):
-    """A trace file; parts of it that nothing here reads are dropped."""
+    """A trace file, without the parts that bakeoff does not read."""
 
     traceEvents: list[TraceEvent]  # noqa: N815  # the format's name
     deviceProperties: list[dict[str, Any]] = []  # noqa: N815
@@ -57,7 +57,7 @@ class ChromeTrace(msgspec.Struct):
 def read_trace(path: Path) -> ChromeTrace:
     """Return the trace in a .json or .json.gz file.
 
-    Raises BakeoffError where the file cannot be read, is no such trace, or unpacks to more than `MOST_BYTES`.
+    Raises BakeoffError if the file cannot be read, is not such a trace, or unpacks to more than `MOST_BYTES`.
     """
     try:
         return msgspec.json.decode(_unpacked(path), type=ChromeTrace)
@@ -68,7 +68,7 @@ def read_trace(path: Path) -> ChromeTrace:
 
 
 def write_trace(path: Path, trace: ChromeTrace) -> None:
-    """Write `path`, a .json.gz file, at once or not at all. Equal traces give equal bytes."""
+    """Write the trace to `path`, a .json.gz file, atomically. Equal traces give equal bytes."""
     write_atomically(path, gzip.compress(msgspec.json.encode(trace), 6, mtime=0))
 
 
@@ -88,32 +88,32 @@ def _unpacked(path: Path) -> bytes:
 
 
 BEGIN, END = "bakeoff begin", "bakeoff end"
-"""First and last stamp of a unit."""
+"""Names of the first and the last stamp of a unit."""
 _MARK, _PART = "bakeoff mark ", "bakeoff part "
 
 
 def mark_name(segment: int) -> str:
-    """Name of the stamp that ends a piece of this segment."""
+    """Return the name of the stamp that ends a piece of this segment of the account."""
     return f"{_MARK}{segment}"
 
 
 def marked_segment(name: str) -> int | None:
-    """Return the segment of a stamp; None for any other name."""
+    """Return the segment number in a name that `mark_name` made; None for any other name."""
     return _number(name, _MARK)
 
 
 def part_name(part: int) -> str:
-    """Name of the range of a part of a network, by its number."""
+    """Return the name of the range of a part of a network, given the part's number."""
     return f"{_PART}{part}"
 
 
 def named_part(name: str) -> int | None:
-    """Return the number of a part; None for any other name."""
+    """Return the part number in a name that `part_name` made; None for any other name."""
     return _number(name, _PART)
 
 
 def is_ours(name: str) -> bool:
-    """Return whether the lab wrote this range."""
+    """Return whether a range with this name is a stamp or a part of a network, written by bakeoff."""
     return name in (BEGIN, END) or marked_segment(name) is not None or named_part(name) is not None
 
 

@@ -1,6 +1,6 @@
-"""The table of a profile: what each line of a unit costs, and how much of that the device was busy.
+"""The table of a profile: the time of each line of a unit, and how much of it the device was busy.
 
-Spans come from the timed units, which were not traced; how much of them is busy comes from the traced units.
+Spans come from the timed units, which are not traced; the busy part of them comes from the traced units.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,56 +10,57 @@ from bakeoff.record.account import AccountLine, account_lines, shares
 from bakeoff.record.pipeline import LineTrace, NamedTime, PipelineRecord, Profile, ProgramSight, Ranking
 
 TOLERANCE = 0.02
-"""Share of a span: a trace whose kernels exceed it by more contradicts the timed units."""
+"""Share of a span by which traced busy time may exceed it; beyond that, the trace contradicts the timed units."""
 OTHERS = "others"
 
 
 @dataclass(frozen=True, slots=True)
 class IdleTime:
-    """The device's idle time in a line, milliseconds a unit, by what it waited for."""
+    """A line's idle time of the device by cause, in milliseconds per unit."""
 
     host_wait_ms: float
+    """The host had not launched the next kernel yet."""
     gap_ms: float
+    """Short pauses between queued kernels."""
     other_ms: float
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
-    """One line of a steady unit, means in milliseconds a unit."""
+    """One line of the account of a steady unit; times are means in milliseconds per unit."""
 
     phase: AccountLine
     busy_ms: float | None
-    """None where nothing shows what runs inside."""
+    """None if nothing shows what runs inside the line."""
     idle_ms: float | None
-    """Span less busy time; None as well where the trace contradicts the span."""
+    """Span minus busy time; None if the busy time is unknown or the trace contradicts the span."""
     idle: IdleTime | None
-    """None on a CPU, where operators run on the thread that calls them."""
+    """Idle time by cause; None if the causes are unknown, as on a CPU, where operators run on the calling thread."""
     inconsistent: bool
-    """The traced units were busier in this line than a timed unit lasts."""
+    """Whether the traced units were busy in this line for longer than a timed unit spends in it."""
     told_by: str
-    """Tracer that saw what is inside: `torch.profiler`, or that of a traced build; "" where none did."""
+    """Tracers that saw what runs inside: `torch.profiler`, or the tracer of a traced build; "" if none did."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileTable:
-    """All lines; their shares add up to 100.0 %."""
+    """All lines of a profiled unit; their shares add up to 100.0 %."""
 
     rows: tuple[ProfileRow, ...]
     unit_ms: float
     busy_ms: float
-    """Time of the rows that are known."""
+    """Sum over the rows whose busy time is known and does not contradict their span."""
     idle_ms: float
     hidden_ms: float
-    """Spans of the rows whose inside nothing shows, or whose trace contradicts them."""
+    """Sum of the spans of rows whose busy time is unknown or contradicts the span."""
     cores: float
-    """Busy cores in the traced units: CPU time over wall time."""
+    """Mean number of busy cores in the traced units: CPU time over wall time."""
     overlap_ms: float | None
-    """What calls overlap in a unit: with a synchronisation at each border a unit takes this much longer. None on a CPU.
-    """
+    """Time that calls overlap: with a synchronisation at each border, a unit takes so much longer. None on a CPU."""
 
 
 def profile_table(record: PipelineRecord) -> ProfileTable | None:
-    """Return the table of a record with a profile and steady units; None of any other."""
+    """Return the table of a record's profile; None if the record has no profile or no steady units."""
     profile = record.measurement.profile
     rows = account_lines(record)
     if profile is None or not rows:
@@ -103,7 +104,7 @@ def _row(row: AccountLine, line: LineTrace | None, profile: Profile, sights: Map
 
 
 def _split(idle_ms: float, line: LineTrace) -> IdleTime:
-    """Return the idle time of a timed unit in the proportions of the traced ones, where there is more of it."""
+    """Split the idle time of a timed unit in the proportions of the traced units, which are idle for longer."""
     total = line.host_wait_ns + line.gap_ns + line.other_ns
     if not total:
         return IdleTime(0.0, 0.0, idle_ms)
@@ -112,20 +113,20 @@ def _split(idle_ms: float, line: LineTrace) -> IdleTime:
 
 @dataclass(frozen=True, slots=True)
 class RankedRow:
-    """A kernel or an operator, milliseconds a unit."""
+    """A row of a ranking, such as a kernel or an operator, with its calls and milliseconds per unit."""
 
     name: str
     line: str
     calls: float
     ms: float
     thousandths: int
-    """Share of all kernels, or of all operators; those of a table add up to 1,000."""
+    """Share of the time of all kernels, or of all operators; the shares of a table add up to 1,000."""
 
 
 def operators_scale(profile: Profile, rows: Sequence[AccountLine]) -> dict[str, float]:
-    """Return by line, and with "" for all together, the time of a CPU's operators in a timed unit over a traced one.
+    """Return the factors from traced to timed operator times on a CPU, by line, with the key "" for all lines together.
 
-    Profiling lengthens them as it does the line that they are in. It does not lengthen kernels: empty on a GPU.
+    Profiling lengthens operators as much as their line. It does not lengthen kernels, so there are no factors on a GPU.
     """
     if profile.kernels is not None:
         return {}
@@ -136,12 +137,15 @@ def operators_scale(profile: Profile, rows: Sequence[AccountLine]) -> dict[str, 
 
 
 def scaled(rows: Sequence[NamedTime], scale: Mapping[str, float]) -> list[NamedTime]:
-    """The same rows with their times in timed units."""
+    """Return the rows with their times multiplied by the factor of their line, or by 1 if `scale` lacks the line."""
     return [replace(row, ns=round(row.ns * scale.get(row.line, 1.0))) for row in rows]
 
 
 def ranked(ranking: Ranking, units: int, scale: Mapping[str, float]) -> tuple[RankedRow, ...]:
-    """Return the rows of a ranking, the longest first, and one of all others where there are any."""
+    """Return the rows of a ranking, the longest first, and a last row for all names that it does not list, if any.
+
+    `units` is the number of traced units, and `scale` the result of `operators_scale`.
+    """
     others = []
     if left := ranking.names - len(ranking.top):
         ns = ranking.total_ns - sum(row.ns for row in ranking.top)
@@ -154,9 +158,10 @@ def ranked(ranking: Ranking, units: int, scale: Mapping[str, float]) -> tuple[Ra
 
 
 def own_kernels(sights: Sequence[ProgramSight], calls: Mapping[str, int]) -> tuple[RankedRow, ...]:
-    """Kernels of the programs that only a traced build shows, by what they take of a unit's calls.
+    """Return the kernels of programs that only a traced build shows, those with the most time per unit first.
 
-    Times are those of the traced build, and the last row is what it does not list.
+    A kernel's time is its time in one call of the traced build, times the calls in a unit, which `calls` has by
+    `slot.program`. The last row is the kernel time that the traced builds do not list.
     """
     found, total = [], 0
     for sight in sights:

@@ -1,9 +1,9 @@
-"""The tags of a trace, a closed list of names, and the tracks that show units, phases, calls and parts by them.
+"""The tags of a trace, a closed list of range names, and the tracks that show units, phases, calls and parts by tag.
 
-Ranges of all units and steps can be added up and searched for by a tag: what differs from one range to the next, the
-number of a unit or a step, its timestep, a module's path, is an argument of the range and never part of its name.
-The tracks come as a process of their own, `bakeoff`, with a row for each level, so that Perfetto shows them above the
-operators and kernels that they contain. The stamps that they are read from are left out.
+With tags, ranges of all units and steps can be summed and searched for. Whatever differs from one range to the next,
+such as the number of a unit or step, a timestep or a module's path, is an argument of the range and never part of its
+name. The tracks form a process of their own, `bakeoff`, with a row for each level, so that Perfetto shows them above
+the operators and kernels that they contain. The stamps from which they are made are left out.
 """
 
 import re
@@ -28,14 +28,14 @@ LEVELS: Mapping[int, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """One name, what it is, and its arguments."""
+    """The name of a range, its level and meaning, and the names of its arguments."""
 
     name: str
     level: int
     meaning: str
     arguments: tuple[str, ...] = ()
     seeds: tuple[str, ...] = ()
-    """Names for the same in other profiling scripts of these models; docs/other-scripts.md lists them."""
+    """Names of the same range in other profiling scripts for these models; docs/other-scripts.md lists them."""
 
 
 TAGS: Sequence[Tag] = (
@@ -88,7 +88,7 @@ TAGS: Sequence[Tag] = (
     Tag("time-convolution", 5, "the convolution that doubles frames", ("path",)),
     Tag("submodule", 5, "a part of a part that is not in this list", ("path",)),
 )
-"""Every name that a trace of ours can hold, outermost first."""
+"""Every range name that bakeoff writes into a trace, the outermost first."""
 _BY_NAME: Mapping[str, Tag] = {tag.name: tag for tag in TAGS}
 
 _PATHS: Mapping[str, Sequence[tuple[str, str]]] = {
@@ -136,19 +136,19 @@ _PATHS: Mapping[str, Sequence[tuple[str, str]]] = {
         (r"decoder\.upsamples\.\d+\.resample\.1", "resampling"),
     ),
 }
-"""Component to patterns of whole module paths, and the tag of a module that one matches."""
+"""For each component, patterns of whole module paths, each with the tag of the modules that it matches."""
 
 
 def tag_of_line(name: str) -> str:
-    """Return the tag of a line of the account: its own name, or `phase` where the list lacks it."""
+    """Return the tag of a line of the account: its own name, or `phase` if the list has no such tag of level 2."""
     known = _BY_NAME.get(name)
     return name if known is not None and known.level == 2 else "phase"
 
 
 def tag_of_path(component: str, path: str) -> Tag | None:
-    """Return the tag of a module by its path; None where it is too deep to have one.
+    """Return the tag of a module by its path; None if no pattern of its component matches.
 
-    Components without patterns get `module` for direct parts and `submodule` for parts of these.
+    In a component without patterns, direct parts get `module`, parts of these `submodule`, and deeper modules no tag.
     """
     patterns = _PATHS.get(component)
     if patterns is None:
@@ -158,7 +158,7 @@ def tag_of_path(component: str, path: str) -> Tag | None:
 
 
 def index_in(path: str) -> int | None:
-    """Return the number of a module within its list, as 3 in `blocks.3`; None where its path does not end in one."""
+    """Return the number at the end of a module's path, such as 3 for `blocks.3`; None if it does not end in one."""
     last = path.rpartition(".")[2]
     return int(last) if last.isdecimal() else None
 
@@ -168,17 +168,17 @@ PROCESS = "bakeoff"
 
 @dataclass(frozen=True, slots=True)
 class SegmentTag:
-    """Name of a segment of the account in a trace."""
+    """The line, slot and program under which a segment of the account appears in a trace."""
 
     line: LineName
     slot: str
     program: str
-    """The program that it calls; "" where it calls none."""
+    """The program that the segment calls; "" if it calls none."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartTag:
-    """Name of the range of a part of a network in a trace."""
+    """The tag, slot and module path under which a part of a network appears in a trace."""
 
     tag: str
     level: int
@@ -194,10 +194,11 @@ def annotated(
     parts: Sequence[PartTag],
     first_unit: int,
 ) -> ChromeTrace:
-    """Return the trace with tracks of ours and without our stamps.
+    """Return the trace with bakeoff's tracks added and its stamps removed.
 
-    `calls` has, for each line and `slot.program`, what is known of its calls in the order of a unit, such as the step
-    and its timestep. `first_unit` is the number of the first traced unit within its session.
+    `segments` and `parts` are in the order of their numbers. `calls` has, for each line and `slot.program`, the
+    arguments of its calls in the order of a unit, such as step and timestep. `first_unit` is the number of the first
+    traced unit within its session.
     """
     ours = [
         *_names(),
@@ -234,7 +235,7 @@ def _units(windows: Sequence[Window], first_unit: int) -> Iterator[TraceEvent]:
 
 
 def _lines(windows: Sequence[Window], segments: Sequence[SegmentTag]) -> Iterator[TraceEvent]:
-    """Neighbouring pieces of one phase are one range, whatever program they call."""
+    """Yield one range for neighbouring pieces of the same line, whatever programs they call."""
     for (_, line), held in groupby(windows, key=lambda window: (window.unit, segments[window.segment].line)):
         pieces = list(held)
         tag = tag_of_line(line.name)

@@ -1,7 +1,7 @@
 """Reads a trace's events: windows of the account, operators with their own time, and kernels with their launches.
 
-Ranges that people or the profiler wrote (`user_annotation`, and their copies on the device) are no operators and no
-kernels: they enclose both, and a sum with them counts time twice (pytorch#130730).
+Ranges that users or the profiler wrote (`user_annotation`, and their copies on the device) count neither as operators
+nor as kernels: they enclose both, and a sum that includes them counts time twice (pytorch#130730).
 """
 
 import re
@@ -21,12 +21,12 @@ _COMPILES = re.compile(
     r"\(dynamo_timed\)|compile_inner|compile_fx|async_compile|^inductor[_ ]codegen|convert_frame"
     r"|cudaGraphInstantiate|cudaStreamBeginCapture|cuModuleLoad|cuLibraryLoad",
 )
-"""Events of dynamo and inductor compiling (torch/_dynamo/utils.py names them `... (dynamo_timed)`), of CUDA graphs
-being made, and of code being loaded onto the device."""
+"""Names of events that show dynamo or inductor compiling (torch/_dynamo/utils.py names them `... (dynamo_timed)`), a
+CUDA graph being made, or code being loaded onto the device."""
 DISTURBED = 1.5
-"""Times the median unit: a steady unit that took longer in a trace was disturbed, by another process as a rule."""
+"""Factor over the median unit time: a traced steady unit that took longer was disturbed, usually by another process."""
 _WRAPPERS = ("Torch-Compiled Region", "## Call", "TorchDynamo Cache Lookup", "CompiledFxGraph", "Pregraph bytecode")
-"""Operator events that only enclose what a compiled region runs; their own time is the host's."""
+"""Beginnings of names of operators that only enclose what a compiled region runs; their own time is the host's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Window:
     """A piece of a traced unit between two stamps."""
 
     unit: int
-    """From 0."""
+    """Number of the traced unit, from 0."""
     segment: int
     start_ns: int
     end_ns: int
@@ -48,7 +48,7 @@ class Operator:
     start_ns: int
     end_ns: int
     own_ns: int
-    """Without the operators that it calls."""
+    """Duration without the operators that it calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,12 @@ class Kernel:
     start_ns: int
     end_ns: int
     launched_ns: int | None
-    """When its launch began on the host; None where the trace lacks it."""
+    """Time at which its launch on the host began; None if the trace lacks the launch."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartRange:
-    """One run of a part of a network."""
+    """One run of a part of a network, by the part's number."""
 
     part: int
     start_ns: int
@@ -73,7 +73,7 @@ class PartRange:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Allocated bytes after an allocation or a release."""
+    """Total of allocated bytes after an allocation or a release."""
 
     t_ns: int
     bytes: int
@@ -81,7 +81,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The events of a trace that lie in traced units, in the order of time."""
+    """The events of a trace that lie in traced units, ordered by time."""
 
     windows: tuple[Window, ...]
     operators: tuple[Operator, ...]
@@ -91,18 +91,18 @@ class Timeline:
     parts: tuple[PartRange, ...]
     allocations: tuple[Allocation, ...]
     compiled: tuple[str, ...]
-    """Names of events of a compiler, each once."""
+    """Distinct names of a compiler's events."""
 
 
 def disturbed_units(timeline: Timeline) -> dict[int, int]:
-    """Nanoseconds of each unit that took much longer than most; less than half of the units are among them."""
+    """Return, by number, the nanoseconds of units longer than `DISTURBED` times the median: at most half of all."""
     times = [end_ns - start_ns for start_ns, end_ns in _spans(timeline.windows)]
     longest = DISTURBED * median_low(times) if times else 0
     return {unit: ns for unit, ns in enumerate(times) if ns > longest}
 
 
 def without(timeline: Timeline, units: Collection[int]) -> Timeline:
-    """Return the timeline of the other units; allocations and the compiler's events stay."""
+    """Return the timeline without these units; allocations and the compiler's events are kept."""
     spans = _spans(timeline.windows)
 
     def kept(start_ns: int) -> bool:
@@ -121,9 +121,9 @@ def without(timeline: Timeline, units: Collection[int]) -> Timeline:
 
 
 def read_timeline(events: Iterable[TraceEvent], device: str) -> Timeline:
-    """Return the timeline of the traced units of one process; `device` is whose allocations are read: cpu or cuda.
+    """Return the timeline of the traced units of one process, with allocations on `device`, which is cpu or cuda.
 
-    Raises ValueError where stamps do not nest as units do, which a complete trace cannot have.
+    Raises ValueError if the stamps are not in the order of whole units, which cannot happen in a complete trace.
     """
     every = list(events)
     ranges = [event for event in every if event.ph == "X"]
@@ -199,7 +199,7 @@ def _windows(ranges: Sequence[TraceEvent]) -> tuple[Window, ...]:
 
 
 def _spans(windows: Sequence[Window]) -> list[tuple[int, int]]:
-    """Start and end of each unit."""
+    """Return the start and end of each unit."""
     units = [list(pieces) for _, pieces in groupby(windows, key=lambda window: window.unit)]
     return [(pieces[0].start_ns, pieces[-1].end_ns) for pieces in units]
 
@@ -209,7 +209,7 @@ def _correlation(event: TraceEvent) -> Any:
 
 
 def _operators(events: Iterable[TraceEvent]) -> list[Operator]:
-    """Operators with their own time: on one thread, an operator that begins within another one is called by it."""
+    """Return the operators with their own times. One that begins within another on the same thread is called by it."""
     found: list[Operator] = []
     by_thread: dict[tuple[str, str], list[TraceEvent]] = {}
     for event in events:
@@ -232,7 +232,7 @@ def _operators(events: Iterable[TraceEvent]) -> list[Operator]:
 
 
 def _allocations(events: Iterable[TraceEvent], device: str, inside: Any) -> Iterable[Allocation]:
-    """kineto's `[memory]` instants; device type 0 is the CPU, 1 is CUDA (c10/core/DeviceType.h)."""
+    """Yield allocations by kineto's `[memory]` instants; device type 0 is the CPU, 1 CUDA (c10/core/DeviceType.h)."""
     wanted = 1 if device == "cuda" else 0
     for event in sorted((one for one in events if one.name == "[memory]"), key=lambda one: one.ts):
         held = event.args or {}

@@ -1,1 +1,1 @@
-"""Data of the figures, and each as a Vega-Lite specification, drawn as SVG and on the HTML page."""
+"""Figures of reports as Vega-Lite specifications with their data, drawn as SVG files and on HTML pages."""

@@ -1,4 +1,4 @@
-"""Batch curves: items a second, latency and memory of each variant by the size of the batch."""
+"""Data and figure of batch curves: items per second of each variant by the size of the batch."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ from bakeoff.report.groups import current, group_key, name_of, title
 from bakeoff.report.wording import items_per_s
 
 Rate = tuple[float, float, float]
-"""Items a second, and the ends of its 95 % interval."""
+"""Items per second, and the ends of the 95 % interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSeries:
-    """A variant, its smallest batch first."""
+    """The records of one variant, the smallest batch first."""
 
     name: str
     style: Style
@@ -37,7 +37,7 @@ class BatchSeries:
 
     @property
     def saturates(self) -> Stored | None:
-        """The smallest batch whose interval overlaps that of the best; None without two batches that are ok."""
+        """The smallest batch whose interval overlaps that of the best batch; None without two batches that are ok."""
         rates = [(entry, rate) for entry in self.points if (rate := ranked(entry.record)) is not None]
         if len(rates) < 2:
             return None
@@ -46,13 +46,13 @@ class BatchSeries:
 
     @property
     def largest(self) -> int:
-        """The largest batch that is ok; 0 where none is."""
+        """The largest batch that is ok; 0 if none is."""
         return max((entry.record.batch for entry in self.points if ranked(entry.record) is not None), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchCurve:
-    """The variants of one subject on one machine, with one setting but for the batch."""
+    """The variants of one subject on one machine; the rows differ in the batch, and not in other settings."""
 
     title: str
     objective: Objective
@@ -60,14 +60,14 @@ class BatchCurve:
 
 
 def ranked(record: Record) -> Rate | None:
-    """Return the items a second of a row that is ok."""
+    """Return the items per second of a row with their interval; None if the row is not ok or has no samples."""
     return items_per_s(record) if record.status == "ok" else None
 
 
 def batch_curves(rows: Iterable[Stored]) -> list[BatchCurve]:
-    """A curve for each group of rows that differ in the batch, and were measured with the same code and libraries.
+    """Return a curve for each group of rows that differ in the batch and have the same code and libraries.
 
-    `rows` hold one record for each variant and batch.
+    `rows` must contain one record for each variant and batch.
     """
     found: dict[tuple[object, ...], list[Stored]] = {}
     for entry in rows:
@@ -82,7 +82,7 @@ def _key_without_batch(record: Record) -> tuple[object, ...]:
 
 
 def _curve(rows: Sequence[Stored]) -> BatchCurve | None:
-    """None where all rows have the same batch."""
+    """Return the curve of these rows; None if all have the same batch."""
     if len({entry.record.batch for entry in rows}) < 2:
         return None
     by_name: dict[str, list[Stored]] = {}
@@ -97,7 +97,7 @@ def _curve(rows: Sequence[Stored]) -> BatchCurve | None:
 
 
 def figure(curve: BatchCurve) -> Figure:
-    """Items a second by batch, a line for each variant that has figures."""
+    """Draw items per second by batch, with a line for each variant that has figures."""
     caption = "items a second with the 95 % interval; ring: saturated from here; hollow: not ok"
     drawn = [
         (series, entry.record, rate)

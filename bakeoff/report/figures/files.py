@@ -1,4 +1,4 @@
-"""runs/<machine>/plots/: SVG files made from the records alone; the same records give the same bytes."""
+"""Draws the SVG files in runs/<machine>/plots/ and README's pictures; the same records give the same bytes."""
 
 import posixpath
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,15 +18,15 @@ from bakeoff.report.selection import frame, shorts
 
 FOLDER = "plots"
 LATENCY, FRAME = "latency.svg", "frame.svg"
-"""README's pictures, in runs/published/."""
+"""File names of README's pictures in runs/published/."""
 _Panels = list[tuple[str, Figure | None]]
 """Titles and figures of a page, from top to bottom."""
 
 
 def render(records: Records, component: str = "") -> dict[str, bytes]:
-    """File, relative to the folder of all runs, to SVG: for each component and pipeline on each machine, or for one.
+    """Draw the plots of each component and pipeline on each machine, or only those of `component`.
 
-    Raises BakeoffError where the library that draws is missing.
+    Return SVG by path relative to the folder of all runs. Raises BakeoffError if the library that draws is missing.
     """
     drawn: dict[str, bytes] = {}
     for machine in records.machines():
@@ -37,7 +37,7 @@ def render(records: Records, component: str = "") -> dict[str, bytes]:
 
 
 def _of_machine(records: Records, machine: str, component: str) -> dict[str, bytes]:
-    """File name to SVG for the records of one machine."""
+    """Draw the plots of one machine's records, and return SVG by file name."""
     by_component: dict[str, list[Stored]] = {}
     for entry in records.current:
         by_component.setdefault(entry.record.variant.component, []).append(entry)
@@ -62,7 +62,7 @@ def _of_machine(records: Records, machine: str, component: str) -> dict[str, byt
 
 
 def _of_component(rows: Sequence[Stored], records: Records) -> dict[str, _Panels]:
-    """Kind of figure to its panels, one for each table, group or batch curve."""
+    """Return the panels of each kind of figure: one panel for each table, group or batch curve."""
     latest = newest(rows)
     found = [
         (title(each.rows[0].record, machine=False), each) for each in tables(latest, records.ceilings, records.current)
@@ -76,7 +76,7 @@ def _of_component(rows: Sequence[Stored], records: Records) -> dict[str, _Panels
 
 
 def _drawn(heading: str, part: str, pages: Mapping[str, _Panels]) -> dict[str, bytes]:
-    """File name to SVG; kinds of which no panel has anything to show are left out."""
+    """Draw a file for each kind of figure with something to show, and return SVG by file name."""
     drawn = {}
     for kind, panels in pages.items():
         data = page(heading, panels)
@@ -86,9 +86,9 @@ def _drawn(heading: str, part: str, pages: Mapping[str, _Panels]) -> dict[str, b
 
 
 def page(heading: str, panels: _Panels) -> bytes | None:
-    """Return the figures that have something to show as one SVG file; None where none has.
+    """Return the figures that are not None as one SVG file; None if all are.
 
-    Raises BakeoffError where the library that draws is not installed.
+    Raises BakeoffError if the library that draws is not installed.
     """
     held = [(name, each) for name, each in panels if each is not None]
     if not held:
@@ -98,14 +98,14 @@ def page(heading: str, panels: _Panels) -> bytes | None:
 
 
 def published_names(records: Records) -> list[str]:
-    """README's pictures that these records give: one component by variant, and one frame by phase."""
+    """Return the file names of README's pictures of these records: one component by variant, and one frame by phase."""
     return [LATENCY] * bool(shorts(records)) + [FRAME] * (frame(records) is not None)
 
 
 def published(records: Records) -> Mapping[str, bytes]:
-    """File, relative to runs/published/, to SVG of README's pictures.
+    """Draw README's pictures, and return SVG by path relative to runs/published/.
 
-    Raises BakeoffError where the library that draws is missing.
+    Raises BakeoffError if the library that draws is missing.
     """
     subject, loop = next(iter(shorts(records)), None), frame(records)
     drawn: dict[str, bytes | None] = {}
@@ -122,7 +122,7 @@ def published(records: Records) -> Mapping[str, bytes]:
 
 
 def _slugs(names: Iterable[str]) -> dict[str, str]:
-    """A part of a file name for each name, with a hash where two are equal."""
+    """Return a part of a file name for each name, with a hash if two would be equal."""
     plain = {name: slug(name) for name in names}
     taken = list(plain.values())
     return {
@@ -132,10 +132,10 @@ def _slugs(names: Iterable[str]) -> dict[str, str]:
 
 
 def update(runs: Path, component: str = "", machines: Collection[str] | None = None) -> list[Path]:
-    """Write the plots of the records under `runs`, and delete earlier ones that are not drawn any more.
+    """Write the plots of the records under `runs`, delete outdated ones, and return the paths written.
 
-    `machines` are the ids of those whose plots are written, by default all. With `component` only its plots are
-    written and none is deleted, since a sweep changes no others. Raises BakeoffError where the library that draws is
+    `machines` are the ids of those whose plots are written, by default all. With `component`, only its plots are
+    written and none is deleted, since a sweep changes no others. Raises BakeoffError if the library that draws is
     missing or a folder cannot be written.
     """
     records = load_all(runs)
@@ -152,7 +152,7 @@ def update(runs: Path, component: str = "", machines: Collection[str] | None = N
 
 
 def _generated(folder: Path) -> list[Path]:
-    """Files that bakeoff generated, by their second line; the others are the user's."""
+    """Return the SVG files that bakeoff generated, known by their second line; others are the user's."""
     try:
         found = sorted(path for path in folder.glob("*.svg") if path.is_file() and not path.is_symlink())
         return [path for path in found if _is_marked(path)]

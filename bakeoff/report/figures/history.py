@@ -1,4 +1,4 @@
-"""The median of each variant by date: what got faster when, by what, and how far sweeps of the same code differ."""
+"""Figure of each variant's median by date: what got faster when and why, and how far sweeps of the same code differ."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,21 +29,21 @@ from bakeoff.report.format import milliseconds, minute, shorten
 from bakeoff.report.groups import name_of
 
 _STEPS, _LETTERS = 4, 120
-"""Steps that are told below a figure at most, the latest, and letters of one."""
+"""Largest number of steps, the latest, that are described below a figure, and of characters of a description."""
 _NAMED = 2
-"""Backends and libraries that a change names at most."""
+"""Largest number of backends, and of libraries, that a change names."""
 _DATE = "[utcFormat(datum.value, '%b %d'), utcFormat(datum.value, '%H:%M')]"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Difference of a sweep from the one before it, and in whose times."""
+    """Difference of a sweep from the one before it: what changed, and which variants became faster or slower."""
 
     when: str
     changed: str
-    """Code, libraries and the machine, in words; "" where they are the same."""
+    """Changes of code, libraries and the machine, in words; "" if there are none."""
     faster: tuple[str, ...]
-    """Variants whose intervals lie apart, as in `eager fp32 (30.95 to 25.95 ms)`, the largest ratio first."""
+    """Variants faster beyond their intervals, as in `eager fp32 (30.95 to 25.95 ms)`, the largest ratio first."""
     slower: tuple[str, ...]
 
     @property
@@ -63,7 +63,7 @@ def _steps(sweeps: Sequence[Sequence[Record]]) -> Iterator[Step]:
 
 
 def _moved(known: Mapping[str, Record], after: Sequence[Record]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Rows that are faster than their last ranked record before, and those that are slower, with both medians."""
+    """Return the rows faster than their last ok record before, and those slower than it, with both medians."""
     faster: list[tuple[float, str]] = []
     slower: list[tuple[float, str]] = []
     for record in after:
@@ -83,7 +83,7 @@ def _counted_first(word: str, names: Sequence[str]) -> str:
 
 
 def _change(last: Record, first: Record, before: Sequence[Record], after: Sequence[Record]) -> str:
-    """Describe what changed: the component, the measuring side, backends in both, versions, and the machine."""
+    """Describe what changed: the component, the measuring code, backends in both, versions, and the machine."""
     old, new = basis_of(last), basis_of(first)
     found = ["component"] if old.component != new.component else []
     found += ["measuring code"] if old.instrument != new.instrument else []
@@ -98,7 +98,7 @@ def _change(last: Record, first: Record, before: Sequence[Record], after: Sequen
 
 
 def _machine(old: Host, new: Host) -> Iterator[str]:
-    """Parts of a machine that are not what they were; the host of virtual machines may move them."""
+    """Yield the parts of a machine that differ; the host of virtual machines may move them."""
     parts = {"CPU": ("cpu", "cpu_stepping", "all_flags"), "GPUs": ("gpus",), "operating system": ("system",)}
     for part, fields in parts.items():
         pairs = [(getattr(old, field), getattr(new, field)) for field in fields]
@@ -107,15 +107,15 @@ def _machine(old: Host, new: Host) -> Iterator[str]:
 
 
 def _some(names: Sequence[str], kind: str) -> list[str]:
-    """Return the names, or how many of them there are where they are many."""
+    """Return the names or, if there are more than two, only their number."""
     return list(names) if len(names) <= _NAMED else [f"{len(names)} {kind}"]
 
 
 def figure(rows: Sequence[Stored]) -> Figure | None:
-    """A line for each variant of a group by date, and a numbered mark where something differs. None where fewer than
-    two sweeps have figures.
+    """Draw a line for each variant of a group by date, with a numbered mark at each change.
 
-    Variants come as they stand in the last sweep: ranked ones first, the fastest first.
+    Variants are in the order of the last sweep: ok ones first, the fastest first. None if fewer than two sweeps have
+    figures.
     """
     ordered = sorted((entry.record for entry in rows), key=lambda record: record.created)
     sweeps: dict[str, list[Record]] = {}

@@ -22,9 +22,9 @@ from bakeoff.report.format import milliseconds, shorten
 from bakeoff.report.pipelines import MixRow
 
 _POINTS = 400
-"""Steady units of a mix that are drawn at most."""
+"""Largest number of steady units of a mix that are drawn."""
 _LABELLED, _REASON = 0.05, 90
-"""Least share of the longest bar that a segment's share is written in, and letters of a reason."""
+"""Least share of the longest bar for a segment to show its own share, and most characters of a reason."""
 _CROSS = "M-1,-1L1,1M-1,1L1,-1"
 _LOOKS: Final[Mapping[str, tuple[str, int]]] = {
     "opening": ("square", 50),
@@ -32,18 +32,20 @@ _LOOKS: Final[Mapping[str, tuple[str, int]]] = {
     "steady": ("circle", 12),
     "moved": (_CROSS, 90),
 }
-"""Shape and size of a unit's point by its kind, and of one in which something was compiled."""
+"""Shape and size of a unit's point by its kind; `moved` is a unit in which something was compiled."""
 
 
 def drawings(rows: Sequence[MixRow]) -> list[Figure]:
-    """Return the figures that have something to show."""
+    """Return the figures of these mixes that have something to show."""
     made = (waterfall_figure(rows), units_figure(rows), lines_figure(rows))
     return [figure for figure in made if figure is not None]
 
 
 def waterfall_figure(rows: Sequence[MixRow]) -> Figure | None:
-    """The mean steady unit of each mix as a bar, in which a line has the same colour in every bar; behind it the time,
-    or the reason of a mix without steady units. None where no mix has any."""
+    """Draw the mean steady unit of each mix as a bar of its lines, a line in the same colour in every bar.
+
+    The time is written behind each bar; a mix without steady units has its reason instead. None if no mix has any.
+    """
     bars = {row.name: account_lines(row.record) for row in rows if figures(row.record) is not None}
     if not bars:
         return None
@@ -109,7 +111,7 @@ def waterfall_figure(rows: Sequence[MixRow]) -> Figure | None:
 
 
 def _end(row: MixRow, ms: float | None) -> dict[str, str | float]:
-    """Return what is written behind a bar, or in place of it."""
+    """Return the text behind a mix's bar or, if `ms` is None, in place of the bar."""
     status = row.record.status
     if ms is None:
         reason = row.record.measurement.reason or "no reason is stored"
@@ -118,7 +120,7 @@ def _end(row: MixRow, ms: float | None) -> dict[str, str | float]:
 
 
 def _ink(colour: str) -> str:
-    """Black or white, whichever can be read on a colour `#rrggbb` (its luma by ITU-R BT.601)."""
+    """Return black or white, whichever can be read on a colour `#rrggbb` (its luma by ITU-R BT.601)."""
     red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
     return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 150 else "white"
 
@@ -128,7 +130,7 @@ def _tooltip(*fields: str) -> list[Spec]:
 
 
 def units_figure(rows: Sequence[MixRow]) -> Figure | None:
-    """Return the wall time of every unit of each mix in the order they ran. None where no mix has units."""
+    """Draw the wall time of every unit of each mix in the order they ran; None if no mix has units."""
     colour_of = colours(row.name for row in rows if row.record.measurement.units is not None)
     if not colour_of:
         return None
@@ -150,7 +152,7 @@ def units_figure(rows: Sequence[MixRow]) -> Figure | None:
 
 
 def _points(row: MixRow, colour: str) -> Iterator[Spec]:
-    """The units of a mix; of many steady ones, those that keep the spikes."""
+    """Yield the points of a mix's units; many steady ones are thinned, but keep their spikes."""
     units = row.record.measurement.units
     if units is None:
         return
@@ -171,8 +173,10 @@ def _points(row: MixRow, colour: str) -> Iterator[Spec]:
 
 
 def lines_figure(rows: Sequence[MixRow]) -> Figure | None:
-    """The lines of the account of each mix of the newest run beside those of the baseline that it took turns with.
-    None where no mix took turns with one."""
+    """Draw the lines of the account of each mix of the newest run beside those of its baseline.
+
+    None if no mix took turns with a baseline.
+    """
     newest = max((row.record for row in rows if row.gain is not None), key=lambda each: each.created, default=None)
     found = [row for row in rows if row.gain is not None and newest is not None and row.record.run == newest.run]
     if not found:

@@ -11,34 +11,34 @@ from bakeoff.report.format import MIB
 from bakeoff.trace.table import ProfileRow, ProfileTable
 
 _UNITS, _POINTS = 100, 400
-"""Units of a run, and points of its memory, that are drawn at most."""
+"""Largest number of a run's units, and of points of its memory, that are drawn."""
 _LEAST = 0.003
-"""Share of the longest unit: a shorter piece of a bar cannot be seen."""
+"""Least length of a piece of a bar, as a share of the longest unit; shorter ones cannot be seen and are not drawn."""
 _OTHERS, _GREY = "other phases", "#444444"
-"""Lines that a unit has besides those of a steady one, such as phases of an opening unit."""
+"""Name and colour of lines that a steady unit does not have, such as phases of an opening unit."""
 _MARKS: Final[Mapping[str, str]] = {"opening": "square", "filling": "circle", "compiled in it": "M-1,-1L1,1M-1,1L1,-1"}
 _OPACITY: Final[Mapping[str, float]] = {"": 1.0, "busy": 1.0, "idle": 0.35, "not visible": 0.12}
 
 
 @dataclass(frozen=True, slots=True)
 class AccountLine:
-    """A line of the account."""
+    """A line of the account as it is drawn."""
 
     name: str
     colour: str
     share: str
     parts: Mapping[str, float]
-    """Milliseconds of the unit by what the device does: `busy`, `idle`, `not visible`; "" where that is not told."""
+    """Milliseconds of the unit by what the device does: `busy`, `idle`, `not visible`; "" if that is unknown."""
 
 
 def line_colours(table: ProfileTable) -> dict[str, str]:
-    """A colour for each line by its name: of a phase the one that it has on all figures."""
+    """Return a colour for each line by its name; a phase has the same colour in all figures."""
     found = colours(row.phase.name for row in table.rows if row.phase.kind not in BETWEEN)
     return {row.phase.name: BETWEEN.get(row.phase.kind) or found[row.phase.name] for row in table.rows}
 
 
 def waterfall(table: ProfileTable, unit: str) -> Figure:
-    """Each line of the mean unit in its place, full where the device is busy and pale where it is idle."""
+    """Draw the lines of the mean unit one after the other, opaque while the device is busy and pale while idle."""
     colour_of = line_colours(table)
     lines = [AccountLine(row.phase.name, colour_of[row.phase.name], row.phase.share, _parts(row)) for row in table.rows]
     caption = "the mean steady unit; full: the device is busy, pale: it is idle or nothing shows what runs inside"
@@ -52,7 +52,7 @@ def _parts(row: ProfileRow) -> dict[str, float]:
 
 
 def units_over_time(units: Units, table: ProfileTable, unit: str) -> Figure | None:
-    """Each unit of the run as a bar of its lines; of many, the last ones. None where none took any time."""
+    """Draw each unit of a run, of many the last ones, as a bar of its lines; None if no unit took any time."""
     first = max(0, len(units.kinds) - _UNITS)
     longest = max(units.wall_ns[first:], default=0)
     if not longest:
@@ -100,7 +100,7 @@ def units_over_time(units: Units, table: ProfileTable, unit: str) -> Figure | No
 
 
 def memory(points: Sequence[MemoryPoint]) -> Figure | None:
-    """Allocated memory over the traced units. None where there is nothing to see."""
+    """Draw allocated memory over the traced units; None if nothing was allocated or there are fewer than two points."""
     if len(points) < 2 or not points[-1].t_ns or not any(point.bytes for point in points):
         return None
     kept, _ = envelope([point.bytes for point in points], _POINTS)
@@ -118,7 +118,7 @@ def memory(points: Sequence[MemoryPoint]) -> Figure | None:
 
 
 def account_spec(lines: Sequence[AccountLine], title: str) -> Spec:
-    """Return the specification; `title` is that of the time axis."""
+    """Return a Vega-Lite specification with a row for each line of the account; `title` is the time axis's."""
     data: list[Spec] = []
     ends: list[Spec] = []
     at = 0.0

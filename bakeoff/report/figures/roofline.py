@@ -27,9 +27,9 @@ from bakeoff.report.figures.vega import (
 from bakeoff.report.groups import name_of
 
 _MARGIN = 4
-"""The roofs reach this many times beyond the outermost point or ridge."""
+"""Factor by which the roofs extend beyond the outermost point or ridge."""
 _MOST: Final = 10**24
-"""FLOPs or bytes of a call or a second; a record may state any number, and logarithmic axes take no 0."""
+"""Upper bound of FLOPs or bytes, of a call or per second, that are drawn; a record may state any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Roof:
 
     dtype: str
     flops: float
-    """FLOP/s at best."""
+    """Peak FLOP/s."""
     bytes_per_s: float
 
     @property
@@ -47,36 +47,40 @@ class Roof:
 
     @property
     def ridge(self) -> float:
-        """FLOP a byte from which on compute is the limit, not memory traffic."""
+        """FLOP per byte beyond which compute is the limit, not memory traffic."""
         return self.flops / self.bytes_per_s
 
     def at(self, intensity: float) -> float:
-        """FLOP/s that the device reaches at best with this many FLOP a byte."""
+        """Return the FLOP/s that the device can reach at most with this many FLOP per byte."""
         return min(self.flops, intensity * self.bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True)
 class RooflinePoint:
+    """One row of a table in the roofline."""
+
     name: str
     style: Style
     status: Status
     intensity: float
-    """FLOP a byte of the least traffic that a call needs."""
+    """FLOP per byte of the least traffic that a call needs."""
     flops_per_s: float
     dtypes: tuple[str, ...]
-    """In which it multiplies."""
+    """Dtypes of its multiplications."""
     above: bool
-    """True if it is faster than its own floor or every roof: the ceilings are too low for it, or it skipped work."""
+    """Whether it is faster than its own floor or every roof: the ceilings are too low for it, or it skipped work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
+    """The roofs of a device, and the rows of a table as points below them."""
+
     roofs: tuple[Roof, ...]
     points: tuple[RooflinePoint, ...]
 
     @property
     def drawn(self) -> tuple[Roof, ...]:
-        """The roofs of the dtypes that points have; all where none has one."""
+        """The roofs of the points' dtypes; all roofs if no point has one of them."""
         used = {dtype for point in self.points for dtype in point.dtypes}
         return tuple(roof for roof in self.roofs if roof.dtype in used) or self.roofs
 
@@ -87,19 +91,19 @@ class Roofline:
 
     @property
     def above_text(self) -> str:
-        """Text of a figure about them."""
+        """Text of a figure about the points above their roof."""
         skipped = "" if all(point.status == "ok" for point in self.above) else ", or work was skipped (hollow)"
         return f"above its roof: the ceilings are too low{skipped}"
 
     @property
     def span(self) -> tuple[float, float]:
-        """From which intensity to which the roofs are drawn."""
+        """Least and greatest intensity at which the roofs are drawn."""
         found = [*(roof.ridge for roof in self.drawn), *(point.intensity for point in self.points)]
         return min(found) / _MARGIN, max(found) * _MARGIN
 
 
 def figure(found: Roofline | None) -> Figure | None:
-    """Roofs as lines and rows as points, on logarithmic axes. None where `found` is."""
+    """Draw roofs as lines and rows as points, on logarithmic axes; None if `found` is None."""
     if found is None:
         return None
     low, high = found.span
@@ -160,9 +164,9 @@ def figure(found: Roofline | None) -> Figure | None:
 
 
 def roofline(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) -> Roofline | None:
-    """Return the rows with figures whose work and traffic are stated; None where there is no roof or no such row.
+    """Return the roofline of the rows with figures, FLOPs and traffic; None if there is no roof or no such row.
 
-    Roofs are of `ceilings`, by default of those that the newest record with any holds.
+    Roofs come from `ceilings`, by default those of the newest record that has any, else from the GPU's datasheet.
     """
     style = styles(entry.record for entry in rows)
     records = sorted((entry.record for entry in rows), key=lambda record: record.created, reverse=True)
@@ -188,12 +192,12 @@ def _point(
 
 
 def _is_stated(record: Record) -> bool:
-    """Return whether the record's work and traffic are numbers that can be true."""
+    """Return whether the record states FLOPs and traffic, and both are plausible."""
     return 0 < record.flops < _MOST and 0 < record.minimum_bytes < _MOST
 
 
 def _roofs(records: Sequence[Record], measured: Sequence[Ceiling]) -> list[Roof]:
-    """Return the roof of each dtype (integers where rows multiply them): as measured, else from a GPU's datasheet."""
+    """Return the roof of each dtype (int8 if a row multiplies integers): as measured, else from the GPU's datasheet."""
     integers = any("int8" in work_dtypes(record.variant.dtype, record.quantisation) for record in records)
     dtypes = (*DTYPES, *(["int8"] if integers else []))
     if measured:
@@ -207,7 +211,7 @@ def _roofs(records: Sequence[Record], measured: Sequence[Ceiling]) -> list[Roof]
 
 
 def _traffic(records: Sequence[Record], dtype: str) -> int:
-    """Bytes of a call in `dtype`, or of any where no row has it: which cache level bounds the roof."""
+    """Return the most bytes of a call in `dtype`, else of any call: they decide which cache level bounds the roof."""
     stated = [record for record in records if _is_stated(record)]
     own = [record for record in stated if dtype in work_dtypes(record.variant.dtype, record.quantisation)]
     if any(record.variant.dtype == dtype for record in own):
@@ -216,7 +220,7 @@ def _traffic(records: Sequence[Record], dtype: str) -> int:
 
 
 def _si(value: float) -> str:
-    """Three digits with a prefix, as in `14.6 G`."""
+    """Format a number with three digits and a prefix, as in `14.6 G`."""
     for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= factor:
             return f"{value / factor:.3g} {prefix}"

@@ -14,7 +14,7 @@ from bakeoff.report.figures.vega import BETWEEN, Figure, Spec, colours, name_tex
 from bakeoff.report.format import duration, shorten
 
 MOST_POINTS = 400
-"""Largest number of points of a series that are drawn; the record has more."""
+"""Largest number of points of a series that are drawn; the record may have more."""
 _KINDS: Final[Mapping[UnitKind, str]] = {
     "steady": "#5b6570", "opening": "#35506b", "filling": "#8a949e", "compiling": "#cc3311"
 }  # fmt: skip
@@ -24,13 +24,13 @@ _MOST_UNITS, _MOST_BARS, _MOST_ROWS, _MOST_MARKS = 24, 1_200, 5, 100
 _ROW, _LETTER = 24, 0.007
 """Height of a row of bars in pixels; width of a letter as a share of a page's width."""
 _FROM_ZERO = 0.7
-"""An axis begins at zero where the least value is below this share of the greatest."""
+"""An axis begins at zero if the least value is at most this share of the greatest."""
 _TIMES: Final = ((3600e9, "h"), (60e9, "min"), (1e9, "s"), (1e6, "ms"))
 
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """A stretch of a session's time, in a unit of which it has at least two."""
+    """The time axis of a part of a session, in the largest unit of time of which that part has at least two."""
 
     start_ns: int
     ns: int
@@ -49,7 +49,7 @@ class _Axis:
 
 
 def account_figure(record: SessionRecord) -> Figure | None:
-    """Draw what each phase takes of a unit, one below the other and from left to right. None without units."""
+    """Draw the time of a unit that each phase takes, as a waterfall; None without units."""
     found = account(record)
     if found is None or found.ns <= 0:
         return None
@@ -63,7 +63,7 @@ def account_figure(record: SessionRecord) -> Figure | None:
 
 
 def timeline_figures(record: SessionRecord) -> tuple[Figure, ...]:
-    """Return the first kept units, and the last ones where they do not follow on those; at most 24 each."""
+    """Draw the first kept units and, if they do not follow directly, the last ones; at most 24 each."""
     kept = sorted(record.spans, key=lambda unit: unit.index)
     first = _following(kept)[:_MOST_UNITS]
     last = _following(kept[: len(first) - 1 if first else None : -1])[:_MOST_UNITS][::-1]
@@ -73,13 +73,13 @@ def timeline_figures(record: SessionRecord) -> tuple[Figure, ...]:
 
 
 def colours_of(record: SessionRecord, found: Account | None) -> dict[str, str]:
-    """A colour for each name of a range within units and of each line of the account."""
+    """Return a colour for each name of a range within units and of each line of the account."""
     lines = [line.name.rpartition(" / ")[2] for line in found.lines] if found is not None else []
     return {**colours([*lines, *(span.name for unit in record.spans for span in unit.spans)]), **BETWEEN}
 
 
 def _following(units: Sequence[UnitSpans]) -> Sequence[UnitSpans]:
-    """Return the first units whose numbers follow one another, up or down."""
+    """Return the first units with consecutive numbers, ascending or descending."""
     end = next(
         (place for place in range(1, len(units)) if abs(units[place].index - units[place - 1].index) != 1), len(units)
     )
@@ -127,7 +127,7 @@ def _bar(axis: _Axis, start_ns: int, ns: int, row: int, what: str) -> Spec:
 
 
 def _unit_bar(unit: UnitSpans, axis: _Axis) -> Spec:
-    """Return the bar of a unit, with its number where there is room."""
+    """Return the bar of a unit, with its number if there is room."""
     number = str(unit.index)
     room = unit.ns / axis.ns > _LETTER * (len(number) + 1)
     frames = f", {counted(unit.frames, 'frame')}" if unit.frames else ""
@@ -136,7 +136,7 @@ def _unit_bar(unit: UnitSpans, axis: _Axis) -> Spec:
 
 
 def _marks(events: Iterable[SessionEvent], axis: _Axis, x: Spec) -> list[Spec]:
-    """Vertical lines at the events within a stretch, with the names that do not cover one another."""
+    """Return layers of vertical lines at the events within the axis, and of those names that do not overlap."""
     data: list[Spec] = []
     free = 0.0
     for event in sorted(events, key=lambda event: event.t_ns):
@@ -170,7 +170,10 @@ def _marks(events: Iterable[SessionEvent], axis: _Axis, x: Spec) -> list[Spec]:
 
 
 def series_figure(series: SeriesRecord, record: SessionRecord, name: str) -> Figure | None:
-    """The mean as a line in a band from least to greatest, over the whole session. None of what cannot be drawn."""
+    """Draw the mean of a series as a line in a band from least to greatest, over the whole session.
+
+    None if the session took no time or the series has no finite values. `name` becomes the figure's name.
+    """
     axis, size = _Axis(0, record.ns), 1e6 if series.unit == "ns" else 1.0
     points = merged(series.points, MOST_POINTS)
     if axis.ns <= 0 or series.least is None or series.greatest is None or not isfinite(series.greatest - series.least):

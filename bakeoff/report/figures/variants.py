@@ -32,19 +32,18 @@ from bakeoff.report.figures.vega import (
 from bakeoff.report.groups import name_of
 
 _ROW = 22
-"""Pixels of a row."""
+"""Height of a row in pixels."""
 _ROOM = 1.9
-"""The panel is so many times as wide as the longest row that is ranked, behind which its figures are written."""
+"""Width of the panel over that of the longest ranked row; the figures are written in the rest."""
 _Row = tuple[Record, Summary, float | None]
 """A record, the figures of its latency clock, and its floor in milliseconds."""
 _WARMUP_POINTS, _TIMED_POINTS = 40, 160
 
 
 def bars(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) -> Figure | None:
-    """Bars of the rows that have figures, ranked ones first, the fastest first; the others are counted. None where
-    none has.
+    """Draw rows that have figures as bars, ok ones first, the fastest first; None if none has.
 
-    Floors are computed from `ceilings`, by default from each record's own.
+    Rows without figures are counted. Floors are computed from `ceilings`, by default from each record's own.
     """
     timed: list[_Row] = []
     for record in (entry.record for entry in rows):
@@ -111,12 +110,12 @@ def _spec(rows: Sequence[_Row], style: Mapping[str, Style], left_out: int) -> Sp
 
 
 def _end_ms(row: _Row) -> float:
-    """Return how far a row reaches."""
+    """Return the largest time drawn in a row, its 99th percentile or its floor, in milliseconds."""
     return max(row[1].p99_ms, row[2] or 0.0)
 
 
 def _datum(row: _Row, style: Style, end_ms: float) -> dict[str, Any]:
-    """Return what is drawn of a row; one that is not ranked is cut off where the longest that is ends."""
+    """Return the values drawn in a row, cut off at `end_ms`, at which the longest ranked row ends."""
     record, figures, floor_ms = row
     clock = record.measurement.latency
     assert clock is not None
@@ -138,10 +137,10 @@ def _datum(row: _Row, style: Style, end_ms: float) -> dict[str, Any]:
 
 
 def timeline(rows: Sequence[Stored]) -> Figure | None:
-    """A line for each row that has samples, ranked rows first, the fastest first; None without any.
+    """Draw the call times of each row that has samples as a line, ok rows first, the fastest first; None without any.
 
-    Call 1 is the first after the warm-up. Long lines are thinned to 200 points that keep their spikes, and the axis is
-    logarithmic where calls differ by more than ten times.
+    Call 1 is the first after the warm-up. Long lines are thinned to 200 points that keep their spikes. The axis is
+    logarithmic if call times differ by more than a factor of ten.
     """
     found = []
     for record in (entry.record for entry in rows):
@@ -186,9 +185,9 @@ def timeline(rows: Sequence[Stored]) -> Figure | None:
 
 
 def tradeoff(rows: Sequence[Stored]) -> Figure | None:
-    """Error by median as points whose area is the peak memory: the ranked rows first, the fastest first.
+    """Draw error by median as points whose area is the peak memory, ok rows first, the fastest first.
 
-    None where no row has a median and an error.
+    None if no row has a median and an error.
     """
     found = [
         (record, record.latency.median_ms, error)

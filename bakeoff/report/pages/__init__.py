@@ -1,1 +1,1 @@
-"""Pages: documents made from records."""
+"""The pages of reports: each module makes documents of one kind from records."""

@@ -1,4 +1,4 @@
-"""Exported artifacts: what one holds and needs (`inspect`), and the result of opening it (`export`, `verify`)."""
+"""Pages on exported artifacts: what one contains and needs (`inspect`), and the result of `export` and `verify`."""
 
 import shlex
 import statistics
@@ -27,11 +27,11 @@ from bakeoff.report.document import (
 from bakeoff.report.format import size_text
 
 _SHOWN = 8
-"""Ports, and outputs of a verification, that are listed at most."""
+"""Largest number of ports, and of a verification's outputs, that are listed."""
 
 
 def inspected(manifest: Manifest, unmet: Sequence[str]) -> Document:
-    """Everything in a manifest; `unmet` are the host requirements that this host does not meet."""
+    """Return the page of everything in a manifest; `unmet` are the host requirements that this host does not meet."""
     measured = manifest.measured
     figures = "no record: not measured on the host that exported it; to measure it, run bakeoff sweep"
     if measured is not None:
@@ -64,12 +64,12 @@ def inspected(manifest: Manifest, unmet: Sequence[str]) -> Document:
 
 
 def _named(manifest: Manifest) -> str:
-    """Return the variant, with the label of a preset: of a user's model the file that it came from."""
+    """Return the variant with the label of its preset, which for a user's model is the file that it came from."""
     return f"{manifest.variant}{f' ({manifest.label})' if manifest.label else ''}"
 
 
 def _model(manifest: Manifest) -> str:
-    """Describe whose it is, where that is known, and its weights; a brought model's source names their fingerprint."""
+    """Describe a model's authors, if they are known, and its weights with their fingerprint."""
     source, fingerprint = manifest.weights.source, manifest.weights.fingerprint[:16]
     weights = source if source.startswith(OWN_WEIGHTS) else f"weights {source}"
     if fingerprint not in weights:
@@ -82,7 +82,7 @@ def _size(manifest: Manifest) -> str:
 
 
 def _program(program: Program) -> Section:
-    """Its first inputs and outputs; the others in one row each way."""
+    """Return a section on a program: its first inputs and outputs, and one row each way for all others."""
     facts = "".join(f", {name} {value}" for name, value in program.facts.items())
     headings = ("", "name", "dtype", "shape", Heading("size", numeric=True), Heading("values", leaves=1))
     rows = []
@@ -99,7 +99,7 @@ def _port(port: Port) -> tuple[str, str, str, str]:
 
 
 def _stream(stream: Stream) -> Section:
-    """Return the order of calls, and which outputs of one are inputs of the next."""
+    """Return a section on the order of calls, and which outputs of one call are inputs of the next."""
     opening = f"first {', '.join(stream.opening)}, then " if stream.opening else ""
     zeros = ""
     if stream.zeros:
@@ -118,7 +118,7 @@ def _stream(stream: Stream) -> Section:
 
 
 def exported(folder: Path, manifest: Manifest, result: VerifyResult) -> Document:
-    """A new artifact: its parity, format and memory, and the next command."""
+    """Return the page of a new artifact: its parity, format and memory, and the next command."""
     frames = f", {counted(result.frames, 'frame')} of its stream computed" if manifest.stream is not None else ""
     facts = {
         "artifact": f"{folder}: {_named(manifest)}",
@@ -141,7 +141,7 @@ def _parity(checked: Sequence[Checked]) -> str:
 
 
 def verified(manifest: Manifest, result: VerifyResult) -> Document:
-    """Return the result of opening an artifact: whether it computes what was exported, frames, time and peak memory."""
+    """Return the page of a verification: whether outputs equal the exported sample's, frames, time and peak memory."""
     wrong = sum(not one.passed for one in result.checked)
     verdict = Text("verified: the outputs match the exported sample", tone="good")
     if wrong:
@@ -159,7 +159,7 @@ def verified(manifest: Manifest, result: VerifyResult) -> Document:
 
 
 def _outputs(result: VerifyResult) -> Iterator[Table | Listed | None]:
-    """Wrong outputs and those nearest to their limits."""
+    """Yield a table of wrong outputs and those nearest to their limits, and a list of their problems."""
     shown = sorted(result.checked, key=lambda one: (one.passed, -(one.rel_l2 or 0) / one.limit))
     rows = [
         (
@@ -181,7 +181,7 @@ def _outputs(result: VerifyResult) -> Iterator[Table | Listed | None]:
 
 
 def timing(manifest: Manifest, result: VerifyResult) -> str:
-    """Return the median of the calls made now, and whether it lies between the record's 1st and 99th percentile."""
+    """Describe the median of the calls made now, and whether it is within the record's 1st to 99th percentile."""
     median = statistics.median(result.samples_ns) / 1e6
     text = f"{median:.2f} ms a call, median of {len(result.samples_ns)}"
     measured = manifest.measured

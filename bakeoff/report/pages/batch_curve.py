@@ -1,4 +1,4 @@
-"""Batch curves: items a second, latency and memory of each variant by the size of the batch."""
+"""The section on batch curves: items per second, latency and memory of each variant by the size of the batch."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -31,7 +31,7 @@ _EXPLANATION = (
 
 
 def sections(rows: Sequence[Stored], cited: Cited | None = None) -> Iterator[Section]:
-    """A section for each subject that was measured with several batches; `cited` gives the link to a record."""
+    """Yield a section for each subject measured with several batches; rows link to their records with `cited`."""
     for curve in batch_curves(rows):
         found = [(series.name, entry) for series in curve.series for entry in series.points]
         made = blocks(
@@ -68,7 +68,7 @@ def _saturation(series: BatchSeries, best: Stored) -> str:
 
 
 def _failures(curve: BatchCurve) -> Iterator[str]:
-    """Each reason for which variants have no figure that counts, with all variants and batches that it holds for."""
+    """Return each reason why variants have no ranked figure, with all variants and batches that have it."""
     found: dict[str, list[str]] = {}
     for series in curve.series:
         for record in (entry.record for entry in series.points if ranked(entry.record) is None):

@@ -1,4 +1,4 @@
-"""Two variants held against each other: one comparison in full, two records side by side, and a list of comparisons."""
+"""Pages that compare two variants: one comparison in full, two records side by side, and a list of comparisons."""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -47,18 +47,18 @@ _COMPARISONS: Final = (
     Heading("record", leaves=4),
 )
 _LISTED = 3
-"""Differences of one kind that are listed at most; more are counted."""
+"""Largest number of differences of one kind that are listed; more are counted."""
 _COUNTED: Final = (
     "code", "dirty", "graph hash", "cache of the build", "host all_flags", "facts of the device", "facts of the proof",
     "operators inside", "quantised layers", "layers not quantised",
 )  # fmt: skip
 """Differences that are counted only: they follow from others, or from the machine's state."""
 _OF_BOTH: Final = ("sources", "settings")
-"""Kinds that tell something where both records have the fact."""
+"""Kinds of differences that matter only if both records have the fact."""
 
 
 def document(compared: StoredComparison) -> Document:
-    """A comparison in full: the verdict, the sides, and what differs between them."""
+    """Return the page of a comparison: the verdict, the sides, and what differs between them."""
     comparison = compared.record
     a, b = from_the_faster(comparison)[:2] if comparison.rounds else comparison.sides[:2]
     made = blocks(
@@ -75,7 +75,7 @@ def document(compared: StoredComparison) -> Document:
 
 
 def _of_builds(comparison: Comparison) -> Text | None:
-    """Return the warning that the interval says nothing of builds, for variants whose processes shared one."""
+    """Return a warning that the interval does not cover builds, for variants whose processes shared one; else None."""
     builds = ((side, side.measurement.build) for side in comparison.sides[:2])
     shared = [name_of(side) for side, build in builds if build is not None and build.cache not in ("none", "cold")]
     names = " and of ".join(shared)
@@ -84,8 +84,10 @@ def _of_builds(comparison: Comparison) -> Text | None:
 
 
 def finals(measured: Iterable[tuple[str, StoredComparison]], others: Iterable[tuple[str, str, str]]) -> Document:
-    """Finals that were just measured, by the titles of their tables; and tables that could not be, with why and the
-    command that measures them, if one does."""
+    """Return the page of finals that were just measured, by the titles of their tables, and of tables without one.
+
+    `others` are the titles of those tables, each with the reason and the command that measures a final, "" for none.
+    """
     made: list[Block] = [_answer(compared.record, heading) for heading, compared in measured]
     for heading, why, asked in others:
         made += [Text(f"not measured, {why}", heading, "open"), *([Command(asked)] if asked else [])]
@@ -99,7 +101,7 @@ def _answer(comparison: Comparison, label: str = "") -> Text:
 
 
 def _sides(comparison: Comparison) -> list[tuple[Cell | str, ...]]:
-    """Return the faster side, the slower one and the baseline where there is one, by their rounds."""
+    """Return a row for the faster side, the slower one and the baseline, if there is one, with medians of rounds."""
     if not comparison.rounds:
         return [_side(side, None) for side in comparison.sides]
     a, b, verdict = from_the_faster(comparison)
@@ -114,8 +116,10 @@ def _side(record: Record, median_ms: float | None, measured: str = "") -> tuple[
 
 
 def apart(a: Record, b: Record) -> Document:
-    """Two records made at different times: their medians and what differs, without a verdict: the host may have
-    changed."""
+    """Return the page of two records made at different times: their medians and what differs.
+
+    It gives no verdict, since the host may have changed.
+    """
     names = [name_of(record) for record in (a, b)]
     medians = [record.latency.median_ms if record.latency is not None else None for record in (a, b)]
     texts = ["no samples" if ms is None else f"{milliseconds(ms)} ms" for ms in medians]
@@ -134,14 +138,14 @@ def apart(a: Record, b: Record) -> Document:
 
 
 def _how_to_measure_both(a: Record, b: Record) -> tuple[Block, ...]:
-    """Return the commands for two variants that compute the same from the same weights."""
+    """Return the command that measures both; empty unless they are two variants that compute the same."""
     if group_key(a) != group_key(b) or str(a.variant) == str(b.variant):
         return ()
     return Text("To measure both now:"), Command(command(a, b, LATENCY))
 
 
 def _differing(a: Record, b: Record) -> tuple[Block, ...]:
-    """A table of the differences that matter, the variants' own first, and how many others there are."""
+    """Return a table of the differences that matter, the variants' own first, and how many others there are."""
     shown: list[Difference] = []
     others: list[str] = []
     for kinds, group in groupby(differences(a, b), key=lambda entry: entry.kinds or entry.name):
@@ -167,7 +171,7 @@ def _tells(entry: Difference) -> bool:
 
 
 def sections(comparisons: Sequence[StoredComparison], cited: Cited) -> tuple[Section, ...]:
-    """One section with the newest comparison of each pair on each machine; none without any."""
+    """Return a section with the newest comparison of each pair on each machine; empty if there are none."""
     newest: dict[tuple[object, ...], StoredComparison] = {}
     for compared in comparisons:
         a, b = compared.record.a, compared.record.b
@@ -177,7 +181,7 @@ def sections(comparisons: Sequence[StoredComparison], cited: Cited) -> tuple[Sec
 
 
 def _rows(comparisons: Iterable[StoredComparison], cited: Cited) -> Iterable[list[Cell | str]]:
-    """A row for each; those of which a side ended before the first round have none."""
+    """Yield a row for each comparison that has rounds."""
     for compared in comparisons:
         comparison = compared.record
         if not comparison.rounds:

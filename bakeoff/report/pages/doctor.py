@@ -19,7 +19,7 @@ from bakeoff.selftest.run import Check, Selftest
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """This host; `--json` prints it under these names."""
+    """Facts about this host; `--json` prints them under these names."""
 
     host: Host
     versions: dict[str, str]
@@ -34,7 +34,7 @@ class Diagnosis:
 
 
 def read() -> Diagnosis:
-    """Look at this host and its libraries."""
+    """Collect facts about this host, its libraries and backends."""
     versions = host.read_versions()
     devices = [device for device in DEVICES if not host.missing_device(device)]
     return Diagnosis(
@@ -52,7 +52,7 @@ def read() -> Diagnosis:
 
 
 def page(found: Diagnosis) -> Document:
-    """Make a page: what makes numbers wrong or slow first, then facts and backends."""
+    """Return the page of `doctor`: first what makes numbers wrong or slow, then facts and backends."""
     first, facts = listed([_verdict(found), *_problems(found)]), listed(_facts(found))
     return Document("This host", blocks(first, facts, *backends(found.backends, with_sets=False)))
 
@@ -89,7 +89,7 @@ def _facts(found: Diagnosis) -> Iterator[Text]:
 
 
 def page_of_selftest(found: Selftest) -> Document:
-    """Return the verdict, then every check with what was expected and what was found, those that failed first."""
+    """Return a selftest's page: the verdict, then each check with what it expected and found, failed ones first."""
     failed = sum(not check.passed for check in found.checks)
     run = sum(not check.not_run for check in found.checks)
     verdict = f"all {counted(run, 'check')} passed"
@@ -123,7 +123,7 @@ def _result(check: Check) -> Cell:
 
 
 def page_of_ceilings(ceilings: Sequence[Ceiling]) -> Document:
-    """Best and median rates; a median far below the best means that the host was busy."""
+    """Return the page of best and median rates; a median far below the best means that the host was busy."""
     rows = []
     for entry in ceilings:
         moves = entry.kind in ("copy", "read")

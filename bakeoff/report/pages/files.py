@@ -1,4 +1,4 @@
-"""The generated pages of a folder of records: results, history and profiles of each machine, and the history of all."""
+"""Writes and checks a folder's generated pages: results, history and profiles by machine, and the common history."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -13,10 +13,10 @@ from bakeoff.report.render import markdown
 
 
 def render(records: Records, machines: Collection[str] | None = None) -> Iterator[tuple[str, str]]:
-    """Path, relative to the folder of all runs, and text of the page of all machines and of each machine's pages.
+    """Yield the path and the text of the page of all machines and of each machine's pages.
 
-    `machines` are the ids of those whose pages are wanted, by default all. Equal records give equal text. Raises
-    BakeoffError where a library that draws is missing.
+    Paths are relative to the folder of all runs. `machines` are the ids of those whose pages are wanted, by default
+    all. Equal records give equal text. Raises BakeoffError if a library that draws is missing.
     """
     yield history.NAME, markdown.render(history.of_all(records))
     for machine in records.machines():
@@ -28,10 +28,10 @@ def render(records: Records, machines: Collection[str] | None = None) -> Iterato
 
 
 def update(runs: Path, machines: Collection[str] | None = None) -> list[Path]:
-    """Write the page of all machines, those of `machines`, by default of all, and those that are not there yet; delete
-    the pages of profiles that are gone.
+    """Write the page of all machines and the pages of `machines`, by default all; return the paths written.
 
-    Raises BakeoffError when one cannot be written.
+    Pages of other machines are written if they are missing, and pages of profiles that are gone are deleted. Raises
+    BakeoffError if a page cannot be written.
     """
     records = load_all(runs)
     if machines is not None:
@@ -47,8 +47,7 @@ def update(runs: Path, machines: Collection[str] | None = None) -> list[Path]:
 
 
 def check(runs: Path) -> list[str]:
-    """Return the problems: record files that cannot be read, else pages that are missing, edited by hand or stale, or
-    that cite a missing record.
+    """Return the problems: unreadable record files, else missing, edited or stale pages, or citations of no record.
 
     Pictures are not compared: versions of the library that draws them differ by fractions of a pixel.
     """
@@ -67,12 +66,12 @@ def check(runs: Path) -> list[str]:
 
 
 def _profiles(runs: Path) -> list[Path]:
-    """Return the pages of profiles that are there, and the JSON that once lay beside them."""
+    """Return the existing pages of profiles, and the JSON files that were once written beside them."""
     return sorted(path for ending in ("html", "json") for path in runs.glob(f"*/{PROFILES}/*.{ending}"))
 
 
 def _problem(path: Path, wanted: str | None, known: Collection[str]) -> str | None:
-    """Return what is wrong with a page, or None. `wanted` is None for a page of records that are gone."""
+    """Return what is wrong with a page, or None. `wanted` is its right text, None if its records are gone."""
     if not path.is_file():
         return f"{path} does not exist. {AGAIN}"
     text = path.read_text(encoding="utf-8", errors="replace")
@@ -88,5 +87,5 @@ def _problem(path: Path, wanted: str | None, known: Collection[str]) -> str | No
 
 
 def _words(page: str) -> str:
-    """Return the page without its pictures."""
+    """Return a page's text without its pictures."""
     return re.sub(r"(?<=;base64,)[^\"]*", "", page)

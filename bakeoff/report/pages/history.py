@@ -1,4 +1,4 @@
-"""The optimization history: what each sweep and run found, a line each, and folded below all that is behind it."""
+"""The optimization history: a line on the result of each sweep and run, and their details folded below."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -51,7 +51,7 @@ _INTRODUCTION: Final = (
 
 
 def of_all(records: Records) -> Document:
-    """Each machine with links to its pages and the lines of its history."""
+    """Return the page of all machines: links to the pages of each, and the lines of its history."""
     folders = folders_of(records)
     made = [_overview(records.of_machines([one.id]), one, folders[one.id]) for one in records.machines()]
     return Document("Optimization history", blocks(Text(_INTRODUCTION if made else "No records yet."), *made))
@@ -74,12 +74,12 @@ def of_machine(records: Records, machine: Machine) -> Document:
 
 
 def _named(machine: Machine) -> str:
-    """A machine's name, with its id: another one may have the same parts."""
+    """Return a machine's name with its id, since another one may have the same parts."""
     return f"{machine.name} ({machine.id[:6]})"
 
 
 def _overview(own: Records, machine: Machine, folder: str) -> Section:
-    """Summarise how much a machine has measured, with links to its pages, and its lines."""
+    """Return a section on a machine: how much it has measured, links to its pages, and the lines of its history."""
     counts = [counted(len(own.current), "record"), f"{len(own.pipelines)} of pipelines" if own.pipelines else ""]
     last = max((entry.record.created for entry in own.current), default="")
     counts += [f"the last at {minute(last)} UTC"] if last else []
@@ -90,11 +90,11 @@ def _overview(own: Records, machine: Machine, folder: str) -> Section:
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """Result of a sweep of a subject or a run of a pipeline."""
+    """Result of a sweep of a subject, a run of a pipeline, or a comparison."""
 
     created: str
     key: object
-    """Equal for what can be held against each other."""
+    """Equal for outcomes that may be compared with each other."""
     title: str
     best: Stored | StoredPipeline | None = None
     name: str = "nothing is ok"
@@ -104,9 +104,9 @@ class _Outcome:
 
 
 def _lines(own: Records) -> Listed | None:
-    """List what each sweep, run and comparison found, and what was best in the one before, the newest first.
+    """List the results of sweeps, runs and comparisons, with the best of the one before each, the newest first.
 
-    Where several subjects have one name, the whole title is given.
+    If several subjects have one name, the whole title is given.
     """
     found = [_of_sweep(rows, own.comparisons) for group in groups(own.current) for rows in _sweeps(group.rows)]
     found += [_of_run(entries) for entries in by_run(own.pipelines)]
@@ -127,12 +127,12 @@ def _lines(own: Records) -> Listed | None:
 
 
 def _short(title: str) -> str:
-    """Return the subject alone."""
+    """Return the subject in a title."""
     return title.partition(" ")[0].rstrip(",")
 
 
 def _changed(before: Stored | StoredPipeline, now: Stored | StoredPipeline) -> str:
-    """Describe which other code or libraries measured the result before; "" where they were the same."""
+    """Describe how the code or libraries of the earlier result differ; "" if they do not."""
     reason: str | None = ""
     if is_run(before) and is_run(now):
         reason = differs(before.record, now.record)
@@ -142,7 +142,7 @@ def _changed(before: Stored | StoredPipeline, now: Stored | StoredPipeline) -> s
 
 
 def _of_sweep(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> _Outcome:
-    """Return the winner of the final, or the best of the rows that are ok."""
+    """Return the outcome of a sweep: the winner of its final, else the best of the rows that are ok."""
     first, kept = rows[0].record, newest(rows)
     decided = decision(kept, _finals(rows, comparisons))
     best, about = decided.winner or next(iter(decided.best), None), (first.created, group_key(first))
@@ -159,7 +159,7 @@ def _of_sweep(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -
 
 
 def _of_run(entries: Sequence[StoredPipeline]) -> _Outcome:
-    """Return the fastest mix that is ok."""
+    """Return the outcome of a pipeline's run: its fastest mix that is ok."""
     first = entries[0].record
     about = first.created, subject_key(first), pipeline_title(first, machine=False)
     timed = [(row, made) for row in named(entries) if row.record.status == "ok" and (made := figures(row.record))]
@@ -172,7 +172,7 @@ def _of_run(entries: Sequence[StoredPipeline]) -> _Outcome:
 
 
 def _sweeps(rows: Sequence[Stored]) -> list[list[Stored]]:
-    """A subject's records by sweep, in the order of time."""
+    """Return a subject's records grouped by sweep, keeping their order."""
     found: dict[str, list[Stored]] = {}
     for entry in rows:
         found.setdefault(entry.record.sweep, []).append(entry)
@@ -190,7 +190,7 @@ def _finals(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> 
 
 
 def _components(own: Records, cited: Cited) -> Iterator[Section]:
-    """A section for each component, with one for each subject: its sweeps, the newest first, and other comparisons."""
+    """Yield a section for each component and, in it, subject: sweeps, the newest first, then other comparisons."""
     between = drift(own.current, own.current[0].machine.name) if own.current else USUAL
     subjects: dict[tuple[str, str], tuple[list[Stored], list[StoredComparison]]] = {}
     for entry in own.current:
@@ -232,7 +232,7 @@ def _compared(entry: StoredComparison, cited: Cited) -> Text:
 def _sweep(
     rows: Sequence[Stored], finals: Sequence[StoredComparison], ceilings: KnownCeilings, between: float, cited: Cited
 ) -> Details:
-    """A sweep: the verdict, a row for each record that could run here, and what must be known of them."""
+    """Return a sweep, folded: the verdict, a row for each record that could run here, and notes."""
     first, kept = rows[0].record, newest(rows)
     held = sweep.held_rows(rows, contexts(rows, finals, ceilings, best_of=kept))
     versions = ", ".join(f"{name} {version}" for name, version in first.versions.items())

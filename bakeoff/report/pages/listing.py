@@ -1,4 +1,4 @@
-"""`bakeoff list`: components with presets and workloads, and backends with why they cannot run here."""
+"""The pages of `bakeoff list`: components with presets and workloads, and backends with why they cannot run here."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +14,8 @@ from bakeoff.variant import use_of
 
 @dataclass(frozen=True, slots=True)
 class PresetLine:
+    """A preset of a component."""
+
     component: str
     preset: str
     label: str
@@ -24,6 +26,8 @@ class PresetLine:
 
 @dataclass(frozen=True, slots=True)
 class BackendLine:
+    """A backend on one device."""
+
     backend: str
     summary: str
     device: str
@@ -34,15 +38,17 @@ class BackendLine:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
+    """Components, their presets, and backends."""
+
     components: dict[str, str]
     presets: tuple[PresetLine, ...]
     backends: tuple[BackendLine, ...]
     evidence: dict[str, str]
-    """For each backend, the evidence that it ran; without it a row is `fell_back`."""
+    """For each backend, what shows that it ran; a row without that evidence is `fell_back`."""
 
 
 def read(component: str = "") -> Listing:
-    """Raises BakeoffError for an unknown component."""
+    """Return all components, or only `component`, and all backends. Raises BakeoffError for an unknown component."""
     found = [resolve_component(name) for name in ([component] if component else component_names())]
     return Listing(
         components={
@@ -66,7 +72,7 @@ def read(component: str = "") -> Listing:
 
 
 def read_backends() -> tuple[BackendLine, ...]:
-    """Each backend on each device."""
+    """Return a line for each backend on each device."""
     lines = []
     for name in backend_names():
         backend = resolve_backend(name)
@@ -82,13 +88,13 @@ def read_backends() -> tuple[BackendLine, ...]:
 
 
 def page(listing: Listing) -> Document:
-    """All components and backends at a glance."""
+    """Return the page of all components and backends at a glance."""
     hint = Text("presets, workloads, evidence, all sets of options: bakeoff list COMPONENT", tone="faint")
     return Document("Components and backends", blocks(_components(listing), *backends(listing.backends), hint))
 
 
 def page_of_component(listing: Listing) -> Document:
-    """One component with its presets and workloads, and all that is known of the backends."""
+    """Return the page of a listing's only component, with presets and workloads, and of the backends in detail."""
     ((name, summary),) = listing.components.items()
     presets = table(
         ("preset", Heading("parameters", numeric=True), "default on", Heading("label", leaves=1)),
@@ -114,7 +120,7 @@ def page_of_component(listing: Listing) -> Document:
 
 
 def _components(listing: Listing) -> Table | None:
-    """A row for each component: what it is, and the default presets with their millions of parameters."""
+    """Return a table of components: what each is, and its default presets with their millions of parameters."""
     rows = []
     for name, summary in listing.components.items():
         presets = [one for one in listing.presets if one.component == name]
@@ -129,7 +135,7 @@ def _components(listing: Listing) -> Table | None:
 
 
 def backends(lines: Sequence[BackendLine], with_sets: bool = True) -> tuple[Block | Section, ...]:
-    """A row for each backend, and below them why some cannot run, each reason once."""
+    """Return a table with a row for each backend, and below it each reason why some cannot run here."""
     rows: dict[str, dict[str, BackendLine]] = {}
     for line in lines:
         rows.setdefault(line.backend, {})[line.device] = line
@@ -154,14 +160,14 @@ def _never(device: str) -> str:
 
 
 def _some_sets(found: Mapping[str, BackendLine]) -> str:
-    """The first set of options, of a device on which the backend runs here if there is one, and how many others."""
+    """Return a backend's first set of options, if possible on a device where it runs here, and how many others."""
     ready = sorted(found.values(), key=lambda line: bool(line.why_not))
     sets = list(dict.fromkeys(text for line in ready for text in line.option_sets))
     return f"{sets[0]} and {len(sets) - 1} more" if len(sets) > 1 else "".join(sets)
 
 
 def _reasons(lines: Sequence[BackendLine]) -> Iterator[Text]:
-    """Describe why backends cannot run on devices that they are made for."""
+    """Yield each reason why backends cannot run on devices that they are made for."""
     having: dict[tuple[str, str], list[str]] = {}
     made_for = [line for line in lines if line.why_not != _never(line.device)]
     for line in made_for:

@@ -1,4 +1,4 @@
-"""`bakeoff show` of a run of a pipeline: the record of one mix in full but for its units."""
+"""The page of `bakeoff show` for a run of a pipeline: the record of one mix in full, apart from its units."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -20,7 +20,7 @@ _SLOT = ("predicted ms", "alone ms", "inside ms", "difference ms", "of it")
 
 
 def document_of(stored: StoredPipeline, others: Sequence[StoredPipeline] = ()) -> Document:
-    """Make a page: how it ended, its figures, where the time went; `others` are records of its run to compare with."""
+    """Return a mix's page: status, figures, where time goes, and a comparison with `others`, records of its run."""
     record, made, row = stored.record, stored.record.measurement, MixRow(stored, "")
     turns = {
         other.record.role or str(other.record.mix): (other.record, found)
@@ -54,7 +54,7 @@ def document_of(stored: StoredPipeline, others: Sequence[StoredPipeline] = ()) -
 
 
 def _verdict_text(name: str, record: PipelineRecord, other: PipelineRecord, found: BeforeAfter) -> Text:
-    """Describe which of two mixes that took turns is how many times as fast."""
+    """Describe which of two mixes that took turns is faster, and how many times as fast it is as the other."""
     failed = [f"{who} is {each.status}" for who, each in (("this mix", record), (name, other)) if each.status != "ok"]
     if failed:
         return Text(f"no verdict, {' and '.join(failed)}", f"against {name}", "open")
@@ -65,7 +65,7 @@ def _verdict_text(name: str, record: PipelineRecord, other: PipelineRecord, foun
 
 
 def _against(name: str, found: BeforeAfter) -> Table | None:
-    """Return the lines of both mixes' accounts."""
+    """Return a table of the lines of both mixes' accounts and their changes."""
     headings = [Heading("line"), *(Heading(word, numeric=True) for word in (f"{name} ms", "this ms", "change ms"))]
     lines = [
         [line.name, f"{line.before_ms:.3f}", f"{line.after_ms:.3f}", f"{line.after_ms - line.before_ms:+.3f}"]
@@ -75,7 +75,7 @@ def _against(name: str, found: BeforeAfter) -> Table | None:
 
 
 def _units(record: PipelineRecord) -> list[Text]:
-    """Openings and the units that are in no figure."""
+    """Describe openings, kinds of units, copies, and the cost of a time stamp."""
     made, units = record.measurement, record.measurement.units
     copied = median(units.copied_bytes) / MIB if units is not None and units.copied_bytes else None
     kinds = [] if units is None else [f"{units.kinds.count(kind)} {kind}" for kind in ("opening", "filling", "steady")]
@@ -105,7 +105,7 @@ def _program(record: PipelineRecord, program: SlotProgram) -> Text:
 
 
 def _prediction(record: PipelineRecord) -> Table | None:
-    """Return the time of each slot a unit; None where there is no unit to hold a prediction against."""
+    """Return a table of each slot's predicted and measured time per unit; None if there is no unit to compare with."""
     found = prediction(record)
     rows = []
     for slot in found.slots if found is not None else ():

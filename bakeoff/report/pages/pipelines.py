@@ -33,7 +33,7 @@ from bakeoff.report.pipelines import (
 from bakeoff.trace.table import profile_table
 
 _OUTPUTS: Final = 3
-"""Outputs of the loop's check that are listed at most."""
+"""Largest number of outputs of the loop's check that are listed."""
 _FRAMES: Final = re.compile(r"(video )?frame")
 _HEADINGS: Final = (
     Heading("mix"),
@@ -56,17 +56,17 @@ _HEADINGS: Final = (
 
 
 def sections(runs: Iterable[StoredPipeline], cited: links.Cited | None = None, full: bool = False) -> list[Section]:
-    """The newest record of each mix: a section for each subject and machine. With `full` there are figures too."""
+    """Return a section for each subject and machine, with the newest record of each mix and, with `full`, figures."""
     return [_section(table.title, table.rows, table.stale, cited, full) for table in pipeline_tables(runs)]
 
 
 def of_runs(runs: Iterable[StoredPipeline]) -> Document:
-    """All mixes of each run, as `bakeoff pipeline` prints them at its end."""
+    """Return the page of all mixes of each run, as `bakeoff pipeline` prints it at its end."""
     return Document("", tuple(_section(title(entries[0].record), named(entries)) for entries in by_run(runs)))
 
 
 def every_run(runs: Iterable[StoredPipeline], cited: links.Cited) -> Section | None:
-    """The same for the history: by subject, the newest run first, folded. None without runs."""
+    """Return the history's section on runs: by subject, the newest run first, folded; None without runs."""
     ordered = sorted(runs, key=lambda entry: (entry.record.mix.pipeline, str(subject_key(entry.record))))
     made = []
     for _, of_subject in groupby(ordered, key=lambda entry: subject_key(entry.record)):
@@ -85,7 +85,7 @@ def _run(entries: Sequence[StoredPipeline], cited: links.Cited) -> Details:
 
 
 def as_rows(runs: Iterable[StoredPipeline]) -> list[dict[str, Any]]:
-    """The rows of the tables of these records with figures as numbers, for `--json`; stale ones with the reason."""
+    """Return the rows of these records' tables for `--json`, with figures as numbers; stale ones have the reason."""
     return [_data(row) for table in pipeline_tables(runs) for row in (*table.rows, *table.stale)]
 
 
@@ -135,7 +135,7 @@ def _verdicts(rows: Sequence[MixRow]) -> list[Text]:
 
 
 def _held_against(row: MixRow) -> str:
-    """Describe the comparison by interleaved units."""
+    """Describe how a mix compares with its baseline, by interleaved units."""
     assert row.gain is not None
     gain, lost = row.gain, row.gain.ratio < 1
     ratio, interval = turned(gain.ratio, gain.interval) if lost else (gain.ratio, gain.interval)
@@ -151,7 +151,7 @@ def _held_against(row: MixRow) -> str:
 
 
 def mixes_table(rows: Sequence[MixRow], cited: links.Cited | None = None) -> Table | None:
-    """A row a mix."""
+    """Return a table with a row for each mix; None without rows."""
     return document.table(
         [replace(heading, text=in_words_of(rows[0].record, heading.text)) for heading in _HEADINGS] if rows else (),
         [_cells(row, cited) for row in rows],
@@ -159,7 +159,7 @@ def mixes_table(rows: Sequence[MixRow], cited: links.Cited | None = None) -> Tab
 
 
 def in_words_of(record: PipelineRecord, text: str) -> str:
-    """A heading or figure of frames; of a program that is called by itself, of calls."""
+    """Return a text about frames, with `call` for `frame` if the record's unit is the call of a single program."""
     return _FRAMES.sub("call", text) if record.unit == "call" else text
 
 
@@ -189,7 +189,7 @@ def _number(value: float | None, write: Callable[[float], str]) -> Cell:
 
 
 def cost(found: FrameFigures) -> str:
-    """Median milliseconds a frame with its interval, or how many units an interval needs."""
+    """Format the median milliseconds per frame with its interval, or how many units an interval needs."""
     median = milliseconds(found.ms_a_frame)
     if found.interval is None:
         return f"{median} [n/a, needs {FEWEST_FOR_INTERVAL} units]"
@@ -198,12 +198,12 @@ def cost(found: FrameFigures) -> str:
 
 
 def rate(per_s: float) -> str:
-    """Frames or blocks a second, with three significant digits at least."""
+    """Format frames or blocks per second with three significant digits at least."""
     return f"{per_s:.2f}" if per_s >= 1 else f"{per_s:.3g}"
 
 
 def _speedup(gain: BeforeAfter) -> str:
-    """Return the ratio against the baseline, with its interval, and that a mix lost where it did."""
+    """Format the ratio to the baseline with its interval, marked if the mix lost or no difference was shown."""
     if gain.interval is None:
         return f"{gain.ratio:.2f}x (n/a, needs {FEWEST_FOR_INTERVAL} units)"
     end = {"slower": " slower", "no difference shown": " ~"}.get(gain.word, "")
@@ -211,7 +211,7 @@ def _speedup(gain: BeforeAfter) -> str:
 
 
 def _names(rows: Sequence[MixRow]) -> Iterator[Text]:
-    """Explain each name, and which mixes are of an earlier run than the newest."""
+    """Yield the mix that each name stands for, and its time if its run is not the newest."""
     last = max((row.record for row in rows), key=lambda record: record.created).run if rows else ""
     for row in rows:
         earlier = f" (an earlier run, {minute(row.record.created)} UTC, not in turns)" if row.record.run != last else ""
@@ -219,7 +219,7 @@ def _names(rows: Sequence[MixRow]) -> Iterator[Text]:
 
 
 def phases_table(rows: Sequence[MixRow]) -> Table | None:
-    """A row a phase; a mix has its milliseconds a unit and its shares, which add up to 100.0 %. None without units."""
+    """Return a table of each mix's milliseconds per unit and share, 100.0 % in all, by phase; None without units."""
     found = {row.name: own for row in rows if (own := {line.name: line for line in account_lines(row.record)})}
     headings = [Heading("phase"), Heading("calls a unit", "", True, 2 * len(rows))]
     for place, name in enumerate(found):
@@ -237,7 +237,7 @@ def phases_table(rows: Sequence[MixRow]) -> Table | None:
 
 
 def _time(rows: Sequence[AccountLine]) -> tuple[Cell, Cell]:
-    """Their milliseconds a unit, and their share; empty without lines."""
+    """Return cells with the milliseconds per unit and the share of these lines together; empty cells without lines."""
     if not rows:
         return Cell(""), Cell("")
     share = sum(line.thousandths for line in rows) / 10
@@ -250,7 +250,7 @@ def _line(line: AccountLine) -> dict[str, object]:
 
 
 def _notes(rows: Sequence[MixRow], cited: links.Cited | None) -> list[Text]:
-    """Return the notes on the mixes, each once, with their names where it is not so of all."""
+    """Return the distinct notes on the mixes, each with the names of its mixes unless it is on all."""
     names: dict[Text, list[str]] = {}
     for row in rows:
         for text in notes(row, cited):
@@ -262,7 +262,7 @@ def _notes(rows: Sequence[MixRow], cited: links.Cited | None) -> list[Text]:
 
 
 def notes(row: MixRow, cited: links.Cited | None = None) -> Iterator[Text]:
-    """Return the notes on one mix: why it is not ok, findings, its prediction, memory, parity, profile."""
+    """Yield the notes on one mix: why it is not ok, findings, its prediction, memory, parity, profile and monitor."""
     record, made = row.record, row.record.measurement
     if record.status != "ok":
         yield Text(f"{record.status}: {made.reason or 'no reason is stored'}", tone=tone_of(record.status))
@@ -286,7 +286,7 @@ def notes(row: MixRow, cited: links.Cited | None = None) -> Iterator[Text]:
 
 
 def _explanation(found: Prediction, record: PipelineRecord) -> Iterator[str]:
-    """Describe where the prediction's error comes from; the programs without a part, with the sweep that makes it."""
+    """Yield where the prediction's error comes from, and programs without a record, with the sweep that makes one."""
     for program in found.missing:
         yield (
             f"no prediction of {program.name}: no record of it on this machine by this "
@@ -303,7 +303,7 @@ def _explanation(found: Prediction, record: PipelineRecord) -> Iterator[str]:
 
 
 def _memory(record: PipelineRecord) -> Iterator[str]:
-    """The peak beside the sum of the parts' peaks, and how often weights are held."""
+    """Yield the peak memory beside the sum of the parts' peaks, and how many copies of weights there are."""
     found = memory_sum(record)
     if found is not None and found.peak_bytes is not None:
         text = f"{found.meter} peak {size_text(found.peak_bytes)} with all components in place"
@@ -321,7 +321,7 @@ def _memory(record: PipelineRecord) -> Iterator[str]:
 
 
 def _parity(record: PipelineRecord) -> Iterator[str]:
-    """The check of the loop's first units."""
+    """Yield the result of the check of the loop's first units."""
     found = record.measurement.parity
     if found is None:
         return
@@ -339,7 +339,7 @@ def _parity(record: PipelineRecord) -> Iterator[str]:
 
 
 def _profile(row: MixRow, cited: links.Cited | None) -> Iterator[Text]:
-    """Describe the whole unit by the traced pass."""
+    """Yield busy and idle time of a unit by its profile, with a link to its page; nothing without a profile."""
     table = profile_table(row.record)
     if table is None:
         return
@@ -361,7 +361,7 @@ def _stale(row: MixRow, cited: links.Cited | None) -> Text:
 
 
 def _data(row: MixRow) -> dict[str, Any]:
-    """A row under stable keys with figures as numbers."""
+    """Return a row under stable keys, with figures as numbers."""
     record = row.record
     found, predicted, memory = figures(record), prediction(record), memory_sum(record)
     return {

@@ -1,4 +1,4 @@
-"""`--dry-run`: the rows of a sweep, or the programs of a pipeline's mixes, with their estimated time and memory."""
+"""The page of `--dry-run`: rows of a sweep, or programs of a pipeline's mixes, with estimated time and memory."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ _PROGRAMS = (
 
 
 def document(plans: Mapping[str, Estimate]) -> Document:
-    """The rows that would run, of several plans below the name of each, and once for all why the others cannot."""
+    """Return the page of the rows that would run, a section for each of several plans, and why others cannot."""
     made = [(name, _page(plan)) for name, plan in plans.items()]
     parts = (
         [Section(name, page) for name, page in made] if len(made) > 1 else [block for _, page in made for block in page]
@@ -37,7 +37,7 @@ def document(plans: Mapping[str, Estimate]) -> Document:
 
 
 def _page(plan: Estimate) -> tuple[Block | Section, ...]:
-    """Make a page: how long it takes, and the rows in their order."""
+    """Return a plan's blocks: how long it takes, and the rows in their order."""
     able = [line for line in plan.lines if not line.precheck]
     summary = size(plan)
     if plan.budget_s:
@@ -48,7 +48,7 @@ def _page(plan: Estimate) -> tuple[Block | Section, ...]:
 
 
 def size(plan: Estimate) -> str:
-    """Return how many rows there are, and about how long they take."""
+    """Describe how many rows a plan has, and its estimated time and disk space."""
     builds = f" ({plan.builds} builds of each compiled variant)" if plan.builds > 1 else ""
     total = f"about {plan.seconds / 60:.1f} minutes by estimate, {plan.disk_bytes // MIB} MiB of disk"
     finals = f", {counted(plan.finals, 'final')} included" if plan.finals else ""
@@ -56,7 +56,7 @@ def size(plan: Estimate) -> str:
 
 
 def _rows(plan: Estimate, able: list[Line]) -> Table | None:
-    """A row for each record; batch, build and process only where there are several."""
+    """Return a table with a row for each record; batch, build and process are shown only if there are several."""
     return table(
         (
             "variant", *(Heading(name, numeric=True) for name in ("batch", "build", "process", "about s")), "in time",
@@ -85,7 +85,7 @@ def _names(names: list[str]) -> str:
 
 
 def of_pipeline(plan: Mapping[str, Any]) -> Document:
-    """Make a page of an `estimate`: how many mixes and how long, then each mix."""
+    """Return the page of a pipeline's estimate: how many mixes and how long they take, then each mix."""
     filling = f" after {plan['filling']} that fill windows" if plan["filling"] else ""
     mixes, units = counted(len(plan["mixes"]), "mix", "mixes"), counted(plan["units"], "steady unit")
     total = Text(f"{mixes}, {units} each{filling}, about {plan['seconds'] / 60:.1f} minutes by estimate")

@@ -1,6 +1,6 @@
-"""A profile as a page: where a unit's time goes, what could be gained, and the HTML files beside the records.
+"""The page of a profile: where a unit's time goes, what could be gained, and the HTML files beside the records.
 
-Spans are of the timed units, what is busy within them is of the traced ones; both are means in milliseconds a unit.
+Spans come from the timed units, and busy time from the traced ones; both are means in milliseconds per unit.
 """
 
 import re
@@ -44,12 +44,12 @@ from bakeoff.trace.table import ProfileRow, ProfileTable, RankedRow, operators_s
 
 _OWN = "Kernels of programs that show nothing of themselves, by a traced build of each"
 _PARTS, _NAMED = 20, 3
-"""Parts of networks that are listed, and lines that the first sentence names."""
+"""Largest number of listed parts of networks, and of lines that the first sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profiled:
-    """A record with a profile and steady units, and what is computed from it and from others."""
+    """A record with a profile and steady units, with the table and advice that are computed from it."""
 
     entry: StoredPipeline
     profile: Profile
@@ -63,7 +63,7 @@ class Profiled:
 
 
 def profiled(entry: StoredPipeline, records: Records) -> Profiled | None:
-    """Return what the page and JSON of a record's profile show; None for one without a profile or steady units."""
+    """Return what the page and JSON of a record's profile show; None if it has no profile or no steady units."""
     made, units, facts = profile_table(entry.record), entry.record.measurement.units, evidence_of(entry, records)
     profile = entry.record.measurement.profile
     if made is None or profile is None or units is None or facts is None:
@@ -77,7 +77,7 @@ def as_json(found: Profiled) -> dict[str, object]:
 
 
 def derived(found: Profiled) -> dict[str, object]:
-    """Figures in milliseconds a unit; shares are thousandths that add up to 1,000 within their list."""
+    """Return figures in milliseconds per unit; shares are thousandths that add up to 1,000 within their list."""
     made = found.table
     names = "unit_ms", "busy_ms", "idle_ms", "hidden_ms", "cores", "overlap_ms"
     return {
@@ -99,7 +99,7 @@ def _line(row: ProfileRow) -> dict[str, object]:
 
 
 def rankings(found: Profiled) -> dict[str, tuple[RankedRow, ...]]:
-    """Kernels and operators, the longest first."""
+    """Return the kernels, those of programs that only a traced build shows, and operators, the longest first."""
     profile, scale = found.profile, operators_scale(found.profile, account_lines(found.record))
     return {
         "kernels": ranked(profile.kernels, profile.units, {}) if profile.kernels is not None else (),
@@ -109,7 +109,7 @@ def rankings(found: Profiled) -> dict[str, tuple[RankedRow, ...]]:
 
 
 def _stamps(profile: Profile) -> tuple[float, float, float] | None:
-    """Return what the account costs a unit: its stamps times the median time of one, and that median's interval."""
+    """Return the milliseconds per unit that time stamps cost, with the interval; None if their cost is unknown."""
     if not profile.stamps_ns:
         return None
     one = summarise_ns(profile.stamps_ns)
@@ -127,7 +127,7 @@ def document(found: Profiled, link: links.Link, siblings: Sequence[StoredPipelin
 
 
 def together(found: Sequence[Profiled], others: Sequence[StoredPipeline] = (), copies: Path | None = None) -> Document:
-    """One section a mix; of `others`, which have no profile, why. `copies` is the folder with copies of the traces."""
+    """Return a page with a section for each mix, and why `others` have no profile; `copies` is the traces' folder."""
     missing = listed(Text(_why(other), f"{other.record.mix}: no profile") for other in others)
     sections = [Section(str(one.record.mix), _blocks(one, (), copies)) for one in found]
     return Document("Profiles", blocks(*sections, missing))
@@ -178,7 +178,7 @@ def _answer(found: Profiled) -> Iterator[Text]:
 
 
 def _account(found: Profiled) -> Iterator[Table | Text | None]:
-    """The lines of a unit, which add up to it; who saw what is inside is said once where all lines have the same."""
+    """Yield a table of the lines of a unit, which add up to it, and the tracer if all lines have the same."""
     made, unit = found.table, found.record.unit
     headings = (
         Heading("phase"), _number("calls", 1), _number(f"mean ms a {unit}"), _number("share"), _number("busy ms"),
@@ -216,7 +216,7 @@ def _ms(value: float | None) -> str:
 
 
 def _inside(found: Profiled) -> Iterator[Section | None]:
-    """Kernels, operators and parts of networks."""
+    """Yield sections on kernels and operators, and on parts of networks."""
     unit, titles = found.record.unit, {"kernels": "Kernels", "own_kernels": _OWN, "operators": "Operators, own time"}
     tables = [_ranking(titles[name], rows, unit) for name, rows in rankings(found).items()]
     sights = (
@@ -241,7 +241,7 @@ def _ranking(heading: str, rows: Sequence[RankedRow], unit: str) -> Table | None
 
 
 def _parts(found: Profiled) -> Table | None:
-    """Return the longest parts, on the host, each with the parts within it."""
+    """Return a table of the parts that took longest on the host; a part's time includes the parts within it."""
     unit, units = found.record.unit, found.profile.units
     longest = sorted(found.profile.parts, key=lambda part: -part.ns)[:_PARTS]
     headings = (
@@ -256,7 +256,7 @@ def _parts(found: Profiled) -> Table | None:
 
 
 def hidden(found: Profiled) -> Iterator[str]:
-    """Describe what a reader would look for and not find, a sentence each."""
+    """Yield a sentence on each program or slot whose inside is not visible, with the reason."""
     for sight in found.profile.programs:
         if sight.sight == "hidden":
             why = sight.problem or "its engine shows nothing of itself, and there is no traced build"
@@ -280,7 +280,7 @@ def _memory(profile: Profile) -> Section | None:
 
 
 def _remarks(found: Profiled, copies: Path | None) -> Iterator[Text]:
-    """Describe what the account costs, what must not have happened, and where the files are."""
+    """Yield remarks on the cost of time stamps, compiling within traced units, and where the files are."""
     profile, unit_ms = found.profile, found.table.unit_ms
     stamps = _stamps(profile)
     if stamps is not None and unit_ms:
@@ -314,9 +314,9 @@ def _environment(record: PipelineRecord) -> Details:
 
 
 def pages(records: Records) -> Iterator[tuple[str, str]]:
-    """Path, relative to the folder of all runs, and text of the page of each record with a profile.
+    """Yield the path, relative to the folder of all runs, and the text of the page of each record with a profile.
 
-    Equal records give equal text. Raises BakeoffError where a library is missing.
+    Equal records give equal text. Raises BakeoffError if a library is missing.
     """
     folders = links.folders_of(records)
     made = [found for entry in records.pipelines if (found := profiled(entry, records)) is not None]
@@ -330,7 +330,7 @@ def pages(records: Records) -> Iterator[tuple[str, str]]:
 
 
 def paths_of(runs: Path, entries: Sequence[StoredPipeline], records: Records) -> list[Path]:
-    """Return the paths of these records' pages; records without a profile have none."""
+    """Return the paths of the pages of `entries`, of which those without a profile have none."""
     folders = links.folders_of(records)
     held = [entry for entry in entries if profile_table(entry.record) is not None]
     return [runs / folders[entry.machine.id] / links.PROFILES / f"{entry.id}.html" for entry in held]

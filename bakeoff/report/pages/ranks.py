@@ -1,4 +1,4 @@
-"""The ranks of a run side by side: which one the others wait for, what that costs, and how rates grow with ranks."""
+"""The page of a distributed run: its ranks side by side, the one that the others wait for, and how rates scale."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -28,13 +28,13 @@ from bakeoff.report.format import shorten
 from bakeoff.report.notes import advice_list
 
 MOST_DRAWN: Final = 64
-"""Ranks."""
+"""Largest number of ranks that are drawn."""
 _MOST, _MOST_WAITS, _MOST_PARTS = 300, 16, 60
-"""Rows of a table and items of a list, what is left out is counted; ranks of a wait; parts of a bar."""
+"""Largest numbers of a table's rows or a list's items (more are counted), of a wait's ranks, and of a bar's parts."""
 _NAME, _WORDS = 60, 300
-"""Letters of names and of texts."""
+"""Largest number of characters of names and of texts."""
 _NEVER_SKEWED = ("start",)
-"""Figures of which a share of the median says nothing."""
+"""Figures whose skew, a share of their median, says nothing."""
 _FAILURES = ("missing", "torn", "refused", "failed")
 _RANKS: Final = (
     Heading("rank", numeric=True),
@@ -70,7 +70,7 @@ _SCALING: Final = (
 
 
 def document(runs: Sequence[tuple[RanksReport, Sequence[Advice]]], scaling: Scaling | None = None) -> Document:
-    """Return the page of one run, or of several with a section each; every run comes with its advice."""
+    """Return the page of one run, or of several with a section each, with their advice and how rates scale."""
     made = [_of_run(report, advice) for report, advice in runs]
     titles = [_title(report) for report, _ in runs]
     if len(runs) == 1:
@@ -117,7 +117,7 @@ def _of_run(report: RanksReport, advice: Sequence[Advice]) -> tuple[Block | Sect
 
 
 def _cut(made: Iterable[Block | Section]) -> Iterator[Block | Section]:
-    """Tables and lists of a length that a page can have."""
+    """Yield the blocks with tables and lists cut to a length that a page can have, and how much is left out."""
     for block in made:
         parts = block.rows if isinstance(block, Table) else block.items if isinstance(block, Listed) else ()
         kept = "rows" if isinstance(block, Table) else "items"
@@ -180,7 +180,7 @@ def _number(value: float | None, form: str = ".3f") -> str:
 
 
 def _waits(report: RanksReport) -> Iterator[str]:
-    """A line for each collective: all of its waits, or the least and the greatest of many."""
+    """Yield a line for each collective with the wait of each rank, or of many ranks the least and the greatest wait."""
     for each in report.waits:
         shown: Sequence[RankValue] = each.waits
         if len(shown) > _MOST_WAITS:
@@ -191,7 +191,7 @@ def _waits(report: RanksReport) -> Iterator[str]:
 
 
 def _devices(report: RanksReport) -> Iterator[str]:
-    """Memory and energy, once for each device."""
+    """Yield the memory and energy of each device, and the energy of all GPUs."""
     for memory in report.memory:
         yield f"memory of {memory.device}: at most {memory.mib:.0f} MiB, {_on(memory.ranks)}"
     for energy in report.energy:
@@ -216,7 +216,7 @@ def _environment(report: RanksReport) -> Details | None:
 
 
 def _scaled(scaling: Scaling | None) -> tuple[Section, ...]:
-    """Rates by world size, and which runs were left out of it."""
+    """Return a section with the rates by number of ranks, and which runs were left out; empty for None."""
     if scaling is None:
         return ()
     rows = [
@@ -235,7 +235,7 @@ def _scaled(scaling: Scaling | None) -> tuple[Section, ...]:
 
 
 def _figure(report: RanksReport) -> Figures | None:
-    """A bar for each rank: its phases and collectives, waits in a lighter tone. None where nothing was recorded."""
+    """Draw a bar for each rank: its phases and collectives, waits in a lighter tone; None if nothing was recorded."""
     slow = report.straggler.rank if report.straggler is not None else None
     waits = {(each.name, wait.rank): wait.ns for each in report.waits for wait in each.waits}
     drawn = _drawn(report)
@@ -274,14 +274,14 @@ def _figure(report: RanksReport) -> Figures | None:
 
 
 def _drawn(report: RanksReport) -> Sequence[RankRow]:
-    """All rows, or of many the first and the straggler's."""
+    """Return all rows or, if there are many, the first ones and the straggler's."""
     slow = report.straggler.rank if report.straggler is not None else None
     rest = [row for row in report.rows[MOST_DRAWN:] if row.rank == slow]
     return (*report.rows[: MOST_DRAWN - len(rest)], *rest)
 
 
 def _pieces(row: RankRow, waits: dict[tuple[str, int], float]) -> Iterator[tuple[str, float, bool]]:
-    """Name and nanoseconds of what is drawn, and whether it is time that the rank waited for others."""
+    """Yield the name and nanoseconds of each piece of a rank's bar, and whether the rank waited for others in it."""
     for part in row.parts[:_MOST_PARTS]:
         waited = waits.get((part.name, row.rank), 0.0) if part.is_collective else 0.0
         if part.ns - waited > 0:

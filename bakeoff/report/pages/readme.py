@@ -1,6 +1,7 @@
-"""README's results: a block that is published on purpose, generated from nothing but records, with its whole tables.
+"""README's results: a block that is published on purpose, generated from records alone, and the full tables.
 
-`publish` copies the records into runs/published/, and writes the block, and there RESULTS.md and two pictures.
+`publish` copies the records into runs/published/ and writes README's block and, in that folder, RESULTS.md and two
+pictures.
 """
 
 import re
@@ -30,7 +31,7 @@ _FOLDER = "runs/published"
 _BLOCK = re.compile(re.escape(BEGIN) + ".*" + re.escape(END), re.DOTALL)
 _COLUMNS = ("name", "latency", "vs_eager", "vs_eager_fp32", "error")
 _WIDTH, _TITLE, _NAME, _HASH = 156, 150, 60, 8
-"""Letters of a line, a table's title, a row's name, and a link."""
+"""Largest number of characters of a line, a table's title, a row's name, and a link."""
 _INTRODUCTION = (
     "Per component the fastest rows and eager fp32: median of synchronised calls with its 95 % interval (a | b (n %): "
     "two modes), ratios to eager of its dtype and to eager fp32 (~: no difference shown), largest relative L2 error of "
@@ -39,7 +40,7 @@ _INTRODUCTION = (
 
 
 def render(records: Records) -> str:
-    """Return the block: pictures, and a small table for each component.
+    """Return README's block: pictures, and a small table for each component.
 
     Equal records, as `selection.chosen` returns them, give equal text.
     """
@@ -60,7 +61,7 @@ def render(records: Records) -> str:
 
 
 def _component(short: Short, comparisons: Sequence[StoredComparison]) -> tuple[Block | Section, ...]:
-    """Return the table, and what a final between the two best rows says, or that there was none."""
+    """Return a component's table, and the result of the final between its two best rows, or that there was none."""
     held = {made[1].id: made for made in contexts(short.table.rows, comparisons, short.table.ceilings)}
     rows: list[list[Cell | str]] = []
     for entry in short.rows:
@@ -83,15 +84,15 @@ def _cited(entry: Stored | StoredComparison | StoredPipeline) -> Link:
 
 
 def _wrapped(text: str) -> str:
-    """Paragraphs in lines; rows of tables and addresses stay."""
+    """Wrap paragraphs into lines; rows of tables and addresses are not wrapped."""
     fill = textwrap.TextWrapper(_WIDTH, break_long_words=False, break_on_hyphens=False).fill
     return "\n".join(line if line[:1] in ("|", "[") else fill(line) for line in text.strip().splitlines())
 
 
 def publish(published: Path, records: Records, runs: Path) -> list[Path]:
-    """Copy the newest of `records` from `runs`, and write README's block, RESULTS.md and the pictures.
+    """Copy the newest of `records` from `runs`, write README's block, RESULTS.md and the pictures; return their paths.
 
-    Raises BakeoffError where README has no block, or a file cannot be written, or the library that draws is missing.
+    Raises BakeoffError if README has no block, a file cannot be written, or the library that draws is missing.
     """
     page = _page(published)
     if not _has_block(page):
@@ -109,8 +110,10 @@ def publish(published: Path, records: Records, runs: Path) -> list[Path]:
 
 
 def check(published: Path) -> str | None:
-    """Return what is wrong with the block, the whole tables or the pictures: edited, missing, or citing a record that
-    is missing or superseded. None: nothing is, or README has no block."""
+    """Return what is wrong with README's block, RESULTS.md or the pictures, or None, also if README has no block.
+
+    They are wrong if edited or missing, or if they cite a record that is missing or superseded.
+    """
     page, tables = _page(published), published / results.NAME
     if not _has_block(page):
         return None
@@ -138,7 +141,7 @@ def _entries(found: Records) -> Iterator[Stored | StoredComparison | StoredPipel
 
 
 def shown(found: Records, page: str) -> Records:
-    """Return README's results: the newest of the machines of which `page`, their RESULTS.md, cites records."""
+    """Return the records that README shows: the newest of each machine whose records `page`, its RESULTS.md, cites."""
     ids = set(markdown.citations(page))
     return chosen(found.of_machines([entry.machine.id for entry in _entries(found) if entry.id in ids]))
 
@@ -152,7 +155,7 @@ def _has_block(page: Path) -> bool:
 
 
 def _with_block(page: Path, block: str) -> str:
-    """Return the page's text with another block. Raises BakeoffError where the block has no end."""
+    """Return the page's text with its block replaced. Raises BakeoffError if the block has no end."""
     text = page.read_text(encoding="utf-8")
     if END not in text.partition(BEGIN)[2]:
         raise BakeoffError(f"{page}: the results block has no end. Put this line after it: {END}", code="bad-page")

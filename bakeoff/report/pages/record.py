@@ -1,4 +1,4 @@
-"""`bakeoff show`: one record of a variant in full, apart from its samples."""
+"""The page of `bakeoff show`: one record of a variant in full, apart from its samples."""
 
 from collections.abc import Iterator, Mapping
 
@@ -44,9 +44,9 @@ from bakeoff.report.notes import selftest_text, sentences
 from bakeoff.report.wording import limit_text
 
 _OUTPUTS = 6
-"""Listed at most, those with the largest errors."""
+"""Largest number of outputs that are listed, those with the largest errors."""
 _OPERATORS, _LAYERS = 12, 4
-"""Named of each kind at most."""
+"""Largest numbers of operators, and of layers, that are named of each kind."""
 _KERNEL_LETTERS = 70
 _SENSITIVITY = (
     "reference outputs of other inputs, and of slightly changed ones, differ by so much: an engine that ignores its "
@@ -62,7 +62,7 @@ def log_path(record: Record | PipelineRecord) -> str:
 
 
 def document(stored: Stored) -> Document:
-    """Make a page: what it is, its status and figures; then the evidence, the checks, the settings and its origin."""
+    """Return the page of a record: status and figures; then the evidence, the checks, the settings and its origin."""
     record, made = stored.record, stored.record.measurement
     seen = (Text(sentence, "monitor") for sentence in sentences(record))
     findings = (Text(finding.text, finding.code) for finding in made.findings)
@@ -86,7 +86,7 @@ def document(stored: Stored) -> Document:
 
 
 def _outcome(record: Record) -> Iterator[Text]:
-    """Describe how it ended, and its median where it has one."""
+    """Yield the status of a record, its median if it has one, and its objective unless it is the usual one."""
     made, figures = record.measurement, record.latency
     tone: Tone = "good" if made.status == "ok" else "open" if made.status == "unstable" else "bad"
     yield Text(f"{made.status}{': ' + made.reason if made.reason else ''}", "status", tone)
@@ -100,7 +100,7 @@ def _outcome(record: Record) -> Iterator[Text]:
 
 
 def _clocks(latency: Clock | None, queued: Clock | None) -> Table | None:
-    """Return the statistics of both clocks, a row each."""
+    """Return a table of the statistics of both clocks, a column each; None without samples."""
     clocks = [(name, clock) for name, clock in (("one by one", latency), ("queued", queued)) if clock is not None]
     timed = [(name, clock, clock.figures) for name, clock in clocks if clock.figures is not None]
     if not timed:
@@ -117,7 +117,7 @@ def _clocks(latency: Clock | None, queued: Clock | None) -> Table | None:
 
 
 def _timing(record: Record) -> Iterator[Text]:
-    """The floors, the checks between timed calls, the build, and what the clocks themselves take."""
+    """Yield the floors, copies of inputs, checks between timed calls, the clocks' own cost, and the build."""
     made = record.measurement
     for bound in floors(record):
         reached = f", {bound.ms / record.latency.median_ms:.0%} of it reached" if record.latency is not None else ""
@@ -171,7 +171,7 @@ def _memory(memory: Memory) -> Table | None:
 
 
 def _proof(record: Record, proof: ProofRecord) -> Section | None:
-    """Return the evidence that the backend ran: graphs, operators, quantised layers, kernels of a traced call."""
+    """Return a section on the evidence that the backend ran: graphs, operators, quantised layers, kernels."""
     graphs = {"graphs": proof.graphs, "graph breaks": proof.graph_breaks, "recompiles": len(proof.recompiles)}
     said = [
         Text(proof.fell_back, "fell back", "bad"),
@@ -200,13 +200,13 @@ def _meanings(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def _operators(operators: Mapping[str, int]) -> str:
-    """Names with their counts, the most frequent first."""
+    """Return the names of operators with their counts, the most frequent first."""
     ordered = sorted(operators.items(), key=lambda pair: -pair[1])
     return some_of([f"{name} {count}" for name, count in ordered], _OPERATORS)
 
 
 def _layers(proof: ProofRecord) -> Iterator[Text]:
-    """Quantised layers by method, and layers that were not quantised by reason."""
+    """Yield quantised layers by method, and layers that were not quantised by reason."""
     for word, layers in (("quantised", proof.quantised), ("left", proof.skipped)):
         by_reason: dict[str, list[str]] = {}
         for name, reason in layers.items():
@@ -240,7 +240,7 @@ def _share(ns: int, trace: TraceRecord) -> str:
 
 
 def longest_kernels(record: Record, count: int) -> tuple[tuple[KernelTime, str], ...]:
-    """Return the longest kernels of a row's traced call with their shares; none where it was not traced."""
+    """Return the longest kernels of a row's traced call with their shares; empty if no call was traced."""
     proof = record.measurement.proof
     if proof is None or proof.trace is None:
         return ()
@@ -248,7 +248,7 @@ def longest_kernels(record: Record, count: int) -> tuple[tuple[KernelTime, str],
 
 
 def _parity(parity: Parity) -> Section | None:
-    """Return the reference, then the outputs, the largest errors first."""
+    """Return a section on parity: the reference, then the outputs, the largest errors first."""
     where = f" on {parity.reference_device}" if parity.reference_device else ""
     reference = f"{parity.reference}, eager {parity.reference_dtype}{where}, {counted(parity.sets, 'set')} of inputs"
     ordered = sorted(parity.outputs, key=lambda output: -(output.rel_l2 or 0))
@@ -287,7 +287,7 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _sizes(record: Record) -> Section | None:
-    """Make a section: what one engine did at each size, and with which inputs."""
+    """Return a section on what one engine did at each size, and with which inputs."""
     sizes = record.measurement.sizes
     headings = (
         "size", "status", Heading("ms a call [95 %]", numeric=True), Heading("first call", numeric=True, leaves=1),
@@ -315,7 +315,7 @@ def _size(record: Record, result: SizeResult) -> list[str]:
 
 
 def inputs_text(result: SizeResult) -> str:
-    """Return where a size's inputs are from: `recorded`, `drawn`, or `1 recorded, 1 drawn`; "" where not stated."""
+    """Return where a size's inputs are from: `recorded`, `drawn`, or `1 recorded, 1 drawn`; "" if it is not stated."""
     counts = {"recorded": result.recorded_sets, "drawn": result.drawn_sets}
     kinds = [kind for kind, count in counts.items() if count]
     return kinds[0] if len(kinds) == 1 else ", ".join(f"{counts[kind]} {kind}" for kind in kinds)

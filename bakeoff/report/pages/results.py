@@ -19,7 +19,7 @@ from bakeoff.report.selection import frame
 
 NAME = "RESULTS.md"
 _KEYS = tuple(key for key in sweep.KEYS if key not in ("min_ms", "error", "graph_breaks"))
-"""Keys of the columns that a page without a bar to scroll by has room for."""
+"""Keys of the columns for a page that cannot be scrolled sideways."""
 _INTRODUCTION = (
     "Generated from the records by `make history` (published ones by `make publish`); do not edit. Each row is the "
     "newest record of a variant. Rows of one table were measured one after another, so their ratios are an indication; "
@@ -38,7 +38,7 @@ def of_machine(records: Records, machine: Machine) -> Document:
 
 
 def of_published(records: Records) -> Document:
-    """The page beside the folders of machines, for what `selection.chosen` returns; it cites all that README shows."""
+    """Return the page of all published records, as `selection.chosen` returns them; it cites all that README shows."""
     page = _page("Results", records, "")
     return Document(page.title, (*page.blocks, *_picture(records, cited_by(links_from("")))))
 
@@ -56,7 +56,7 @@ def _page(title: str, records: Records, folder: str) -> Document:
 
 
 def _picture(records: Records, cited: Cited) -> tuple[Text, ...]:
-    """Return the profiles that README's picture of a unit is of."""
+    """Return a text that cites the profiles behind README's picture of a unit; empty if there is none."""
     loop = frame(records)
     if loop is None:
         return ()
@@ -66,7 +66,7 @@ def _picture(records: Records, cited: Cited) -> tuple[Text, ...]:
 
 
 def of_everything(records: Records, runs: str = "") -> Document:
-    """Return the page; `runs` is the folder of all runs, relative to it."""
+    """Return the HTML report of all records; `runs` is the path of the folder of all runs, relative to the page."""
     rows, cited = newest(records.current), cited_by(links_with(runs))
     found = tables(rows, records.ceilings, records.current)
     superseded = listed(Text(reason, entry.id, links=(cited(entry),)) for entry, reason in records.superseded)
@@ -88,7 +88,7 @@ def of_everything(records: Records, runs: str = "") -> Document:
 
 
 def write_html(path: Path, records: Records, runs: Path) -> None:
-    """Write the page to `path`, with links relative to it. Raises BakeoffError where `path` is no regular file."""
+    """Write the HTML report to `path`, with links relative to it. Raises BakeoffError if `path` is no regular file."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise BakeoffError(f"{path} is not a regular file. Give --html the name of a file.", code="target-exists")
     folder = Path(os.path.relpath(runs.resolve(), path.resolve().parent)).as_posix()

@@ -1,4 +1,4 @@
-"""A session: rates, where a unit's time goes, ranges, series, energy, what recording cost, and what could be gained."""
+"""The page of a session: rates, where a unit's time goes, ranges, series, energy, costs, and what could be gained."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, repeat
@@ -39,18 +39,18 @@ from bakeoff.report.format import MIB, duration, shorten
 from bakeoff.report.notes import advice_list
 
 _LETTERS, _LONG = 80, 300
-"""Letters of a name, and of a sentence or value that somebody else wrote; longer ones lose their middle."""
+"""Largest number of characters of a name, and of a user's sentence or value; longer ones lose their middle."""
 _MOST, _MOST_CHARTS = 200, 40
-"""Rows of a table and items of a list, what is left out is counted; series that are drawn."""
+"""Largest numbers of a table's rows or a list's items (more are counted), and of series that are drawn."""
 _NAMED = 3
-"""Phases that the first sentences name."""
+"""Number of phases that the first sentences name."""
 _Row = Sequence[Cell | str]
 _PLACES = {"unit": 0, "phase": 1, "user": 2, "gpu": 3, "cpu": 4}
-"""Series are shown in this order."""
+"""Places of kinds of series in the order in which they are shown."""
 
 
 def as_json(record: SessionRecord) -> dict[str, Any]:
-    """Return the record, and what pages show beside it and compute from it."""
+    """Return the record, and the figures and advice that pages compute from it."""
     derived = {
         "rates": rates(record),
         "account": account(record),
@@ -62,7 +62,7 @@ def as_json(record: SessionRecord) -> dict[str, Any]:
 
 
 def document(record: SessionRecord) -> Document:
-    """Return the answer first; equal records give equal pages."""
+    """Return the page of a session, which begins with the answer; equal records give equal pages."""
     found, advice, name = account(record), advise_session(record), _name(record.name) or "session"
     return Document(
         name,
@@ -89,7 +89,7 @@ def _status(record: SessionRecord, name: str) -> Iterator[Text]:
 
 
 def _rate_text(record: SessionRecord, found: Rates) -> str:
-    """Frames and units a second, and of which units."""
+    """Describe frames and units per second, and the units that they are computed from."""
     if found.bps is None:
         return "no units, so no rates"
     fps = f"{found.fps:.2f} frames a second, " if found.fps is not None else ""
@@ -128,12 +128,12 @@ def _about(record: SessionRecord) -> Iterator[Text]:
 
 
 def _accounted(found: Account) -> str:
-    """Return the units that an account is of."""
+    """Return which units an account covers, as text."""
     return f"all {counted(found.units, 'unit')}" if found.of == "all units" else f"{found.units} {found.of}"
 
 
 def _units(record: SessionRecord, found: Account | None) -> Iterator[Block | None]:
-    """The account, units by kind, steps by index, and the first and last units over time."""
+    """Yield the account, units by kind, steps by index, and the first and last units over time."""
     if found is not None:
         yield from _account(record, found)
     yield _kinds(record.units)
@@ -179,7 +179,7 @@ def _step(step: StepTotals) -> _Row:
 
 
 def _ranges(record: SessionRecord) -> Iterator[Block | None]:
-    """Ranges below what they are in."""
+    """Yield tables of the ranges, each below the one that contains it, and of those before the session."""
     parts = map(_share, shares([each.own_ns for each in record.ranges]))
     heads = (
         Heading("range"), Heading("kind", leaves=3), _number("calls", 1), _number("total ms"), _number("own ms"),
@@ -199,7 +199,7 @@ def _range(each: RangeTotal, share: str) -> _Row:
 
 
 def _series(record: SessionRecord) -> Iterator[Block | None]:
-    """Unit times and phases come first, then the user's own, then the machine's."""
+    """Yield figures and a table of series: unit times and phases first, then the user's own, then the machine's."""
     every = (*record.series, *(record.monitored.series if record.monitored is not None else ()))
     ordered = sorted(every, key=_place)
     drawn = [series_figure(each, record, f"series-{place}") for place, each in enumerate(ordered[:_MOST_CHARTS])]
@@ -225,7 +225,7 @@ def _place(series: SeriesRecord) -> int:
 
 
 def _contents(record: SessionRecord) -> Iterator[Block | None]:
-    """Sizes of models, and events."""
+    """Yield tables of models with their sizes, and of events."""
     heads = (
         Heading("model"), Heading("kind", leaves=2), _number("parameters"), _number("MiB"), Heading("dtype", leaves=1)
     )  # fmt: skip
@@ -248,7 +248,7 @@ def _event(event: SessionEvent) -> _Row:
 
 
 def _notes(record: SessionRecord) -> Iterator[Block | None]:
-    """Energy, what lowered clocks, what recording and monitor cost, what is unknown, and findings."""
+    """Yield energy, what lowered clocks, what recording and monitor cost, what is unknown, and findings."""
     heads = (Heading("energy of"), _number("Wh"), _number("J a frame"), Heading("by"))
     yield from _cut(heads, map(_energy, energies(record)), "device")
     seen = record.monitored or Monitored()
@@ -286,7 +286,7 @@ def _costs(made: RecordingCost | None, session_ns: int, monitor: MonitorCost | N
 
 
 def _advised(record: SessionRecord, advice: Sequence[Advice]) -> Iterator[Block]:
-    """Return the advice; a waiting rank gets the command that shows the others: its own record lacks them."""
+    """Yield the advice and, if this rank waits for others, the command that shows all ranks, which its record lacks."""
     if advice or not _waits(record):
         yield advice_list(advice, "unit")
     if _waits(record):
@@ -329,7 +329,7 @@ def _share(thousandths: int) -> str:
 
 
 def _cut(heads: Sequence[Heading], rows: Iterable[_Row], what: str, title: str = "") -> Iterator[Table | Text | None]:
-    """A table of the first rows, and how many more there are."""
+    """Yield a table of the first rows, and how many more there are."""
     every = list(rows)
     yield table(heads, every[:_MOST], title)
     yield _more(len(every), what)

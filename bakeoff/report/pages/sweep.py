@@ -60,7 +60,7 @@ _LEAVING: Final = (
     "record", "graph_breaks", "min_ms", "floor", "copy_ms", "error", "lossless", "build", "of_floor", "sqnr_db",
     "video_fps", "p99_ms", "vs_eager", "calls_per_s", "peak_mib",
 )  # fmt: skip
-"""Columns that leave where a terminal is narrow, the first one first."""
+"""Columns that are dropped if a terminal is narrow, in this order."""
 _JSON: Final = (
     "record", "variant", "quantisation", "status", "reason", "stale", "latency", "copy_ms", "video_fps", "floor",
     "of_floor", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "lossless", "build", "limits",
@@ -69,14 +69,14 @@ _WINNER: Final = (
     "bold or starred: faster in a final between the two best rows, without quantised ones on random weights"
 )
 _KERNELS: Final = 5
-"""Listed of a row at most."""
+"""Largest number of kernels listed of a row."""
 _BY_SIZE: Final = "One engine for all sizes: ms a call [95 %]; *: within the range, but not asked for"
 
 
 def as_rows(
     rows: Sequence[Stored], measured: Sequence[StoredCeilings] = (), every: Sequence[Stored] = ()
 ) -> list[dict[str, object]]:
-    """The rows of all tables under stable keys, with figures as numbers; stale rows have the reason and no ratios."""
+    """Return the rows of all tables under stable keys, figures as numbers; stale rows have the reason and no ratios."""
     found = []
     for table in tables(rows, measured, every):
         both = (*table.rows, *(row.entry for row in table.stale))
@@ -87,7 +87,7 @@ def as_rows(
 
 
 def chosen_keys(asked: Sequence[str]) -> tuple[str, ...]:
-    """The columns that were asked for after the row's name, or those of every table. Raises BakeoffError for others."""
+    """Return the row's name and the columns `asked`, or all of `KEYS` if empty. Raises BakeoffError for others."""
     for key in asked:
         if key not in KEYS:
             raise BakeoffError(f"no column '{key}'; known: {', '.join(KEYS)}", code="unknown-name")
@@ -103,10 +103,10 @@ def sections(
     runs: str = "",
     full: bool = False,
 ) -> list[Section]:
-    """A section for each table: the verdict, the rows, stale ones, notes.
+    """Return a section for each table: the verdict, the rows, stale ones, notes; then one for notes on several tables.
 
-    `every` holds the records of earlier sweeps and of other builds and processes too. Rows link to their records with
-    `cited`. `runs` is the `--runs FOLDER` of commands. With `full` there are also figures, kernels and what monitors
+    `every` includes the records of earlier sweeps and of other builds and processes. Rows link to their records with
+    `cited`. `runs` is the `--runs FOLDER` of commands. With `full`, there are also figures, kernels and what monitors
     saw.
     """
     found = list(found)
@@ -129,9 +129,9 @@ def newest_tables(
     name: str = "",
     runs: str = "",
 ) -> tuple[Section | Text | Command, ...]:
-    """Return what a terminal shows of rows: a section for each table, and the command that decides all that are open.
+    """Return what a terminal shows of rows: a section for each table, and one command that decides all undecided ones.
 
-    `name` is what the command line named, for that command; the others are as in `tables` and `sections`.
+    `name` is the name on the command line, which that command repeats; the others are as in `tables` and `sections`.
     """
     found = tables(rows, measured, every)
     typed = f"{name} {runs}".strip()
@@ -141,13 +141,13 @@ def newest_tables(
 def undecided(
     found: Sequence[Table], comparisons: Sequence[StoredComparison], options: str = ""
 ) -> tuple[Text | Command, ...]:
-    """Return how many of a page's tables lack a final, and the one command for all; nothing where fewer than two do."""
+    """Return how many of a page's tables lack a final, and one command for all; empty if fewer than two do."""
     asked = how_to_decide(found, comparisons, options)
     return verdict(asked) if asked is not None else ()
 
 
 def verdict(found: Deployment, links: Sequence[Link] = ()) -> tuple[Text | Command, ...]:
-    """Return what to deploy in green, or in yellow what is open and the command for it; `links` are of a final."""
+    """Return what to deploy in green, or what is undecided in yellow, with its command; `links` lead to a final."""
     tone: Tone = "good" if found.decided else "open"
     return Text(found.text, tone=tone, links=tuple(links)), *([Command(found.command)] if found.command else [])
 
@@ -182,15 +182,15 @@ def _section(
 
 
 def held_rows(rows: Sequence[Stored], found: Iterable[tuple[Record, Context]]) -> list[Row]:
-    """Rows with their contexts: the ranked ones fastest first, then others with figures, then those without."""
+    """Return rows with their contexts: ok ones, the best first, then others with figures, then those without."""
     held = [(entry, record, context) for entry, (record, context) in zip(rows, found, strict=True)]
     return sorted(held, key=lambda row: (row[1].status != "ok", call_ms(row[1], row[2].objective.goal)))
 
 
 def rows_table(held: Sequence[Row], keys: Sequence[str] = KEYS, cited: Cited | None = None) -> document.Table | None:
-    """Return the rows that could run here, in this order, stale ones apart; None for none.
+    """Return a table of the rows that could run here and are not stale, in this order; None if there are none.
 
-    The winner of a final is strong, and the cell `record` links to the record.
+    The winner of a final is strong, and the cell `record` links to the record with `cited`.
     """
     chosen = columns(keys)
     return document.table(
@@ -222,12 +222,12 @@ def _cell(column: Column, row: Row, cited: Cited | None) -> Cell:
 
 
 def tone_of(status: Status) -> Tone:
-    """Return the colour of a status."""
+    """Return the tone of a status, which is shown as a colour."""
     return "good" if status == "ok" else "open" if status == "unstable" else "faint" if status in NEVER_RUN else "bad"
 
 
 def cannot_run(rows: Sequence[Stored]) -> Text | None:
-    """Return the rows that cannot run on this machine, each reason once; None where all can."""
+    """Return a text on the rows that cannot run on this machine, each reason once; None if all can."""
     names: dict[str, list[str]] = {}
     for entry in rows:
         if entry.record.status in NEVER_RUN:
@@ -239,7 +239,7 @@ def cannot_run(rows: Sequence[Stored]) -> Text | None:
 
 
 def stale_table(rows: Sequence[tuple[Stored, str]], cited: Cited | None = None) -> document.Table | None:
-    """Rows that must not be compared with the others, each with the reason: what they were, and when."""
+    """Return a table of rows that must not be compared with the others: their median, their time, and the reason."""
     return document.table(
         [
             Heading("variant"),
@@ -263,7 +263,7 @@ def stale_table(rows: Sequence[tuple[Stored, str]], cited: Cited | None = None) 
 
 
 def _notes(table: Table, every: Sequence[Stored]) -> Iterator[Text]:
-    """Describe why rows are not ok, how builds differ, findings, and the selftest; labels are the names of rows."""
+    """Yield notes on floors, rows that are not ok, differences of builds, findings and the selftest."""
     rows = table.rows
     too_low = [name_of(row.record) for row in rows if is_above(row.record, table.ceilings.best)]
     if too_low:
@@ -279,7 +279,7 @@ def _notes(table: Table, every: Sequence[Stored]) -> Iterator[Text]:
 
 
 def reasons(rows: Iterable[Stored]) -> Iterator[Text]:
-    """Describe why rows that could run are not ok."""
+    """Yield the reason of each row that could run and is not ok."""
     for row in rows:
         if row.record.measurement.reason and row.record.status not in NEVER_RUN:
             code = reason_code(row.record)
@@ -295,7 +295,7 @@ def _facts(record: Record) -> str:
 
 
 def _more(table: Table, every: Sequence[Stored]) -> tuple[Details | Figures, ...]:
-    """Return what only an HTML page has: where the time of calls goes, what monitors saw, and figures."""
+    """Return what only an HTML page has: the longest kernels, what monitors saw, and figures."""
     kernels = [Text(_kernels(entry.record), name_of(entry.record)) for entry in table.rows if _kernels(entry.record)]
     monitored = [Text(text, name_of(entry.record)) for entry in table.rows for text in sentences(entry.record)]
     folded = [
@@ -312,7 +312,7 @@ def _kernels(record: Record) -> str:
 
 
 def figures(table: Table, every: Sequence[Stored]) -> list[Figure]:
-    """Return the figures of a table that have something to show; the history is of `every` record of its group."""
+    """Return the figures of a table with something to show; the history uses the records of its group in `every`."""
     ceilings, group = table.ceilings.best, {group_key(row.record) for row in table.rows}
     made = (
         variants.bars(table.rows, ceilings),
@@ -325,7 +325,7 @@ def figures(table: Table, every: Sequence[Stored]) -> list[Figure]:
 
 
 def by_size(rows: Sequence[Stored]) -> document.Table | None:
-    """Return the sizes of the rows that have some; None where none has."""
+    """Return a table of the rows that were measured at several sizes, by size; None if there are none."""
     records = [entry.record for entry in rows if entry.record.measurement.sizes]
     sizes = {one.name: one for record in records for one in record.measurement.sizes}
     shown = (Heading(f"{name} *" if one.which == "unseen" else name, leaves=1) for name, one in sizes.items())
@@ -348,7 +348,7 @@ def _size_cell(record: Record, result: SizeResult) -> str:
 
 
 def sizes_as_data(record: Record) -> list[dict[str, object]]:
-    """Return the sizes under stable keys, with figures as numbers."""
+    """Return a record's results by size under stable keys, with figures as numbers."""
     found: list[dict[str, object]] = []
     for one in record.measurement.sizes:
         figures = record.latency if one.which == "usual" else one.figures

@@ -1,1 +1,1 @@
-"""Documents for a terminal, as markdown and as HTML."""
+"""Renderers of documents: as text for a terminal, as markdown and as HTML."""

@@ -1,4 +1,4 @@
-"""Documents as one offline HTML page: tables that sort, and figures that zoom or, without scripts, are drawn.
+"""Renders documents as one offline HTML page: sortable tables, and figures that zoom or, without scripts, are drawn.
 
 Everything is inside the file; its content security policy forbids loading anything and allows only the scripts whose
 hashes it names.
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 def render(document: Document, interactive: bool = True) -> str:
-    """Return the page. Equal documents give equal text.
+    """Return the document as an HTML page. Equal documents give equal text.
 
-    With `interactive`, figures are drawn by scripts when they are scrolled to, which add 0.9 MB; without, they are
-    drawn here and the page has no script but the one that sorts. Raises BakeoffError where jinja2 or the library that
-    draws figures is missing.
+    With `interactive`, scripts of 0.9 MB draw each figure when the reader scrolls to it. Without, figures are drawn
+    here, and the page's only script is the one that sorts. Raises BakeoffError if jinja2 or the library that draws
+    figures is missing.
     """
     drawing = _drawing() if interactive else ""
     scripts = [text for text in (drawing, _read("page.js")) if text]
@@ -48,7 +48,7 @@ def render(document: Document, interactive: bool = True) -> str:
 
 
 def _drawing() -> str:
-    """Return the script that draws figures, kept in the cache folder: the library takes a second to put it together."""
+    """Return the script that draws figures; it is cached, since the library takes a second to put it together."""
     made = library()
     kept = paths.cache_folder() / f"figures-{made.__version__}.js"
     with suppress(OSError):
@@ -60,7 +60,7 @@ def _drawing() -> str:
 
 
 def _template() -> "jinja2.Template":
-    """Return the template, in which everything is escaped, and text is one line that no terminal obeys."""
+    """Return the page's template, which escapes all values and puts each text on one line of printable characters."""
     try:
         import jinja2
     except ModuleNotFoundError as error:
@@ -87,7 +87,7 @@ def _template() -> "jinja2.Template":
 
 
 def _drawn(figure: Figure) -> str:
-    """A figure as the address of a picture: several drawings on one page would share names."""
+    """Return a figure as the data URL of a picture: several inline drawings on one page would share names."""
     return f"data:image/svg+xml;base64,{base64.b64encode(drawn(figure)).decode()}"
 
 
@@ -97,7 +97,7 @@ def _read(name: str) -> str:
 
 
 def _policy(*scripts: str) -> str:
-    """A content security policy under which only these scripts run and nothing is loaded."""
+    """Return a content security policy under which only these scripts run and nothing is loaded."""
     hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
     sources = " ".join(f"'sha256-{digest}'" for digest in hashes)
     return (
@@ -107,7 +107,7 @@ def _policy(*scripts: str) -> str:
 
 
 def _as_script_data(figures: tuple[Figure, ...]) -> str:
-    """Return the specifications as JSON without letters that have a meaning in HTML or end a line of a script."""
+    """Return the specifications as JSON, with characters escaped that matter to HTML or end a line of a script."""
     text = encode_json({figure.name: figure.spec for figure in figures}).decode()
     for letter in "<>&\u2028\u2029":
         text = text.replace(letter, f"\\u{ord(letter):04x}")

@@ -1,4 +1,4 @@
-"""Documents as markdown pages: GitHub's tables, links by reference at the end, so that rows stay short."""
+"""Renders documents as markdown: GitHub's tables, and reference links at the end, so that rows stay short."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -27,9 +27,9 @@ from bakeoff.report.document import (
 
 
 def render(document: Document, level: int = 1) -> str:
-    """Return the page: its title as a heading of `level`, if it has one, and sections one level below.
+    """Return the document as markdown: its title, if any, as a heading of `level`, and sections one level below.
 
-    What the columns of its tables mean comes last.
+    Explanations of the tables' columns come last.
     """
     made, explained = _Page(), legend(headings_of(document.blocks))
     parts = [f"{'#' * level} {escape(document.title)}"] if document.title else []
@@ -39,7 +39,7 @@ def render(document: Document, level: int = 1) -> str:
 
 
 class _Page:
-    """Renders blocks, and keeps the addresses that they link to for the end of the page."""
+    """Renderer of one page's blocks; it collects the addresses of links for the end of the page."""
 
     def __init__(self) -> None:
         self._addresses: dict[str, str] = {}
@@ -72,7 +72,7 @@ class _Page:
                     pass
 
     def definitions(self) -> list[str]:
-        """Return where the links lead, as one block; none without links."""
+        """Return the definitions of all links, as one block; empty without links."""
         found = [f"[{label}]: {address}" for label, address in self._addresses.items()]
         return ["\n".join(found)] if found else []
 
@@ -94,7 +94,7 @@ class _Page:
         return " ".join(filter(None, [text, self._link(cell.link) if cell.link is not None else ""]))
 
     def _link(self, link: Link) -> str:
-        """A link by its label; a label that another address has already gets a number."""
+        """Return a reference link by its label, with a number if another address already has the label."""
         label, number = escape(link.label), 1
         while self._addresses.setdefault(label, link.address) != link.address:
             number += 1
@@ -103,14 +103,14 @@ class _Page:
 
 
 def _code(text: str) -> str:
-    """One line as code, between more backticks than it has in a row."""
+    """Return a text as code on one line, between more backticks than it has in a row."""
     line = " ".join(text.split())
     fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
     return f"{fence} {line} {fence}" if "`" in line else f"`{line}`"
 
 
 def escape(text: str) -> str:
-    """One line that cannot end a table's cell, begin HTML or be taken for a link."""
+    """Return a text on one line that cannot end a table's cell, begin HTML or be taken for a link."""
     line = re.sub(r"([\\|])", r"\\\1", " ".join(text.split()))
     return re.sub(r"\]([(:\[])", r"]\\\1", line).replace("<", "&lt;")
 

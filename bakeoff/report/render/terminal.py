@@ -1,4 +1,4 @@
-"""Documents for a terminal: tables that fit its width, long texts wrapped between words, colours where it has some.
+"""Renders documents for a terminal: tables that fit its width, long texts wrapped between words, and colours.
 
 Tones are colours, and never the only sign of something: the words say it too.
 """
@@ -37,14 +37,14 @@ from bakeoff.report.format import shorten
 _STYLES: Final[Mapping[Tone, str]] = {"": "", "good": "green", "open": "yellow", "bad": "red", "faint": "dim"}
 _GAP = 2
 _LEAST_NAME, _LEAST_WORDS = 12, 24
-"""Letters that a shortened text keeps, in the first column and in others."""
+"""Least number of characters of a shortened text, in the first column and in others."""
 _UNLIMITED = 1_000_000
 
 
 def render(document: Document, width: int | None = None, colour: bool = False) -> str:
-    """Return the document's text, without its title; `width` in letters, None for all columns and whole lines.
+    """Return the document's text, without its title; `width` is in characters, None for all columns and whole lines.
 
-    What the columns mean that are shown comes last, with the names of those that left.
+    Explanations of the shown columns come last, with the names of dropped ones.
     """
     file = StringIO()
     console = Console(
@@ -65,7 +65,7 @@ def render(document: Document, width: int | None = None, colour: bool = False) -
 
 
 def _fitted(made: Sequence[Block | Section], width: int | None) -> list[Block | Section]:
-    """Return the blocks that a terminal shows, with tables of this width."""
+    """Return the blocks that a terminal shows, with tables fitted to `width`."""
     found: list[Block | Section] = []
     for block in made:
         match block:
@@ -81,7 +81,7 @@ def _fitted(made: Sequence[Block | Section], width: int | None) -> list[Block | 
 
 
 def _blocks(made: Sequence[Block | Section], width: int | None) -> Iterator[list[Styled | Grid]]:
-    """Yield what is printed of each block; an empty line comes between two."""
+    """Yield, for each block, the texts and grids to print; an empty line is printed between two blocks."""
     for block in made:
         match block:
             case Section():
@@ -118,7 +118,7 @@ def _wrapped(text: str, width: int | None) -> str:
 
 
 def grid(table: Table, rule: bool = True) -> Grid:
-    """A table that fits, with a `rule` below its headings."""
+    """Return a table that fits as a grid to print, with a `rule` below its headings."""
     made, widths = Grid.grid(padding=(0, _GAP, 0, 0), pad_edge=False), _widths(table)
     for heading, wide in zip(table.headings, widths, strict=True):
         made.add_column(width=wide, justify="right" if heading.numeric else "left", no_wrap=True)
@@ -131,13 +131,13 @@ def grid(table: Table, rule: bool = True) -> Grid:
 
 
 def _of(cell: Cell) -> str:
-    """Return a cell's text with a mark where it is strong, or the label of a link that stands alone."""
+    """Return a cell's text, marked with `*` if the cell is strong, or its link's label if it has no text."""
     text = one_line(cell.text or (cell.link.label if cell.link is not None else ""))
     return f"* {text}" if cell.strong else text
 
 
 def fit(table: Table, width: int) -> Table:
-    """Return the table in `width` letters: columns leave in their order, then long words are shortened, names last."""
+    """Fit the table into `width` characters: drop columns by `leaves`, then shorten texts, the first column's last."""
     while _total(_shortest(table)) > width and any(heading.leaves for heading in table.headings):
         order = [heading.leaves for heading in table.headings]
         leaving = max(range(len(order)), key=lambda place: (order[place], place))
@@ -159,13 +159,13 @@ def fit(table: Table, width: int) -> Table:
 
 
 def _shortest(table: Table) -> list[int]:
-    """Return the widths of columns without shortening a name."""
+    """Return the columns' widths with texts as short as allowed, but the first column of words in full."""
     others = _words(table)[1:]
     return [min(wide, _LEAST_WORDS) if place in others else wide for place, wide in enumerate(_widths(table))]
 
 
 def _words(table: Table) -> list[int]:
-    """Return the places of columns of words, that of the names first."""
+    """Return the numbers of the columns of words; the first of them has the names."""
     return [place for place, heading in enumerate(table.headings) if not heading.numeric]
 
 

@@ -1,8 +1,8 @@
-"""Account of the time of a pipeline's or a session's units: computed from the record and never stored.
+"""Breaks down the time of a pipeline's or a session's units by phase, and computes a session's rates and energy.
 
-Each nanosecond counts once, and the lines add up to the units' time exactly. In a session it counts for the innermost
-phase that it ran in, and steps count for the phase that they are in; in a pipeline calls count for their phase, and
-what is between them is glue and copies. Rates and energy of a session are here too.
+All of it is computed from a record and never stored. Each nanosecond counts once, so the lines add up to the units'
+time exactly. In a session, time counts towards the innermost phase that it was spent in, and a step's time towards the
+phase around the step. In a pipeline, calls count towards their phase, and the time between calls is glue and copies.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,38 +16,38 @@ from bakeoff.record.session import LineKind, RangeKind, SessionRecord, UnitSpans
 
 UNATTRIBUTED: Final = "unattributed"
 RangePath = tuple[tuple[str, RangeKind], ...]
-"""Name and kind of each range from the unit in; empty for the unit itself."""
+"""Name and kind of each nested range, from the outermost one within the unit inwards; empty for the unit itself."""
 Piece = tuple[RangePath, int, int]
-"""Path, calls and own time in nanoseconds of one range, or of all with this path."""
+"""Path, number of calls and own time in nanoseconds: of a single range, or of all ranges with the same path."""
 _MOST_OTHERS = 0.01
 _BETWEEN: Final[tuple[LineKind, ...]] = ("glue", "copies", UNATTRIBUTED)
 
 
 @dataclass(frozen=True, slots=True)
 class AccountLine:
-    """Time that one phase takes of the units."""
+    """Time that one phase takes within the units."""
 
     name: str
-    """The phase; in a session, names from the outermost phase in, as in `denoise / all_reduce`."""
+    """Name of the phase; in a session, the path from the outermost phase to this one, as in `denoise / all_reduce`."""
     kind: LineKind
     calls: int
-    """In a session those of the phase, in a pipeline those of programs within it, over all units; 0 where unknown."""
+    """Calls over all units: of the phase in a session, of programs within the phase in a pipeline; 0 if unknown."""
     ns: int
-    """Without the phases within it, over all units; negative where ranges of coroutines overlap."""
+    """Time over all units, without nested phases; negative if ranges of coroutines overlap."""
     thousandths: int
-    """Share of the units' time; those of all lines add up to 1,000."""
+    """Share of the units' time in thousandths; the shares of all lines add up to 1,000."""
     units: int
     slot: str = ""
-    """In a pipeline, the slot whose programs it calls."""
+    """In a pipeline, the slot whose programs the phase calls; otherwise empty."""
 
     @property
     def ms(self) -> float:
-        """Mean a unit."""
+        """Mean time per unit in milliseconds."""
         return self.ns / self.units / 1e6
 
     @property
     def unit_calls(self) -> int | None:
-        """Calls in a unit of a pipeline, which are as many in each; None where there are none."""
+        """Calls in one unit of a pipeline, the same number in every unit; None if there are none."""
         return self.calls // self.units or None
 
     @property
@@ -57,46 +57,47 @@ class AccountLine:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The lines of some units; `unattributed` is the last one."""
+    """Breakdown of the time of units into lines, the last of which is `unattributed`."""
 
     units: int
     ns: int
     of: Literal["all units", "kept steady units", "steady units"]
-    """A session's ranges are totals over all kinds of units. Where others than steady ones take more than 1 % of the
-    time, the account is of those steady ones that were kept in full."""
+    """Units that the account covers. A session's ranges are totals over units of all kinds; if units that are not
+    steady take more than 1 % of the time, the account covers the steady units that were kept in full instead."""
     lines: tuple[AccountLine, ...]
 
     @property
     def unit_ms(self) -> float:
-        """Mean time of these units."""
+        """Mean time per unit in milliseconds."""
         return self.ns / self.units / 1e6
 
 
 def account(record: PipelineRecord | SessionRecord) -> Account | None:
-    """Return the account of a record's units; None without units."""
+    """Return the account of a record's units; None if the record has no units to count."""
     return _of_pipeline(record) if isinstance(record, PipelineRecord) else _of_session(record)
 
 
 def account_lines(record: PipelineRecord | SessionRecord) -> tuple[AccountLine, ...]:
-    """Return the lines of the account; none without units."""
+    """Return the lines of a record's account; empty if the record has no units to count."""
     found = account(record)
     return found.lines if found is not None else ()
 
 
 def place(kind: LineKind) -> int:
-    """Phases come first, in the order of a unit, then what is between them."""
+    """Return the sort key of a line's kind: phases come first, then glue, copies and unattributed time."""
     return _BETWEEN.index(kind) + 1 if kind in _BETWEEN else 0
 
 
 def steady(units: Units) -> list[int]:
-    """Positions of the units that figures are computed from: steady ones in which nothing was compiled or captured."""
+    """Return the indices of the units that figures are computed from: steady ones without compilation or capture."""
     return [place for place, kind in enumerate(units.kinds) if kind == "steady" and str(place) not in units.moved]
 
 
 def shares(parts: Sequence[int]) -> tuple[int, ...]:
-    """Each part's share of their sum in thousandths; they add up to 1,000 (largest remainders are rounded up).
+    """Return each part's share of the sum in thousandths. The shares add up to 1,000: the largest remainders are
+    rounded up.
 
-    All are 0 where the sum is 0.
+    If the sum is 0, all shares are 0.
     """
     total = sum(parts)
     if total == 0:
@@ -175,9 +176,10 @@ def _line_kind(kind: RangeKind) -> LineKind:
 
 
 def pieces_of(record: SessionRecord, clock: Clock = "host", whole: bool = False) -> Iterator[Piece]:
-    """Each range within an outermost unit; with `whole`, of a session without units all its ranges.
+    """Yield a piece for each range within a unit, its path counted from the outermost unit around it.
 
-    By the device's clock those whose time is not known belong to what they are in.
+    With `whole`, a session without units yields all its ranges. By the device's clock, a range whose device time is
+    unknown yields nothing, and its time stays with the range around it.
     """
     whole = whole and all(each.kind != "unit" for each in record.ranges)
     inner: dict[tuple[str, ...], int] = {}
@@ -185,7 +187,7 @@ def pieces_of(record: SessionRecord, clock: Clock = "host", whole: bool = False)
         if each.path and each.device_ns is not None:
             inner[each.path[:-1]] = inner.get(each.path[:-1], 0) + each.device_ns
     kinds = {each.path: each.kind for each in sorted(record.ranges, key=lambda each: each.kind == "unit")}
-    """Two ranges of one path differ in kind; what is within them counts for the unit."""
+    """Kind of each path. If two ranges with the same path differ in kind, nested ranges count for the unit."""
     for each in record.ranges:
         above = [each.path[:length] for length in range(1, len(each.path))]
         path = [(prefix[-1], kinds.get(prefix, "stage")) for prefix in above]
@@ -201,10 +203,10 @@ def pieces_of(record: SessionRecord, clock: Clock = "host", whole: bool = False)
 
 
 def pieces_of_unit(unit: UnitSpans) -> Iterator[Piece]:
-    """The same of one unit that was kept."""
+    """Yield a piece for one kept unit and for each of its spans, with their own times."""
     ordered = sorted(unit.spans, key=lambda span: (span.start_ns, span.depth))
     inner = [0] * (len(ordered) + 1)
-    """Time of the spans directly within each; the last is the unit's."""
+    """Time of the spans directly within each span; the last entry is that of the unit."""
     open_spans: list[int] = []
     paths: list[RangePath] = []
     for place, span in enumerate(ordered):
@@ -223,15 +225,15 @@ class Rates:
     """Rates over the wall time of units; what lies between units does not count."""
 
     fps: float | None
-    """Frames of these units over their wall time; None without units, and where none tells its frames."""
+    """Frames per second of the units' wall time; None without units, or if no unit states its frames."""
     bps: float | None
-    """Units (blocks) over the same time; None without units."""
+    """Units (blocks) per second of the same wall time; None without units."""
     of: Literal["steady", "all"]
-    """`all` where no unit was steady: opening, filling and compiling units are then among them."""
+    """`all` if no unit was steady; the rates then include opening, filling and compiling units."""
 
 
 def rates(record: SessionRecord) -> Rates:
-    """Rates of the steady units, or of all units where none is steady."""
+    """Return the rates of the steady units, or of all units if none is steady."""
     steady = [totals for totals in record.units if totals.kind == "steady" and totals.count]
     chosen = steady or list(record.units)
     wall_ns = sum(totals.wall_ns for totals in chosen)
@@ -246,14 +248,14 @@ def rates(record: SessionRecord) -> Rates:
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """Energy of one device over the session. Devices are not added up: a domain may hold another one."""
+    """Energy of one device over the session. Devices are not added up, because one RAPL domain may include another."""
 
     device: str
     joules: float | None
-    """Energy by the device's own counter, else the integral of its power; None is unknown."""
+    """Energy by the device's own counter, or else by integrating its power; None if unknown."""
     watt_hours: float | None
     joules_a_frame: float | None
-    """Over the frames of all units, and all time of the session."""
+    """Energy of the whole session divided by the frames of all units; None without either."""
     source: Literal["counter", "integral", ""]
 
 

@@ -1,4 +1,4 @@
-"""Encoding of entries as JSON, and decoding of all kinds of entries."""
+"""Encodes entries as JSON and decodes entries of all kinds."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ Entry = Record | Supersede | Comparison | CeilingsRecord | PipelineRecord
 
 
 def encode_json(value: Any) -> bytes:
-    """JSON of dataclasses and plain values, including samples."""
+    """Encode a value as JSON: dataclasses and plain values, including samples."""
     return msgspec.json.encode(value, enc_hook=_plain)
 
 
 def read_as(value: Any, kind: type) -> Any:
-    """A value of plain JSON converted to type `kind`. Raises msgspec.ValidationError if it does not fit."""
+    """Convert a plain JSON value to type `kind`. Raises msgspec.ValidationError if it does not fit."""
     return msgspec.convert(value, type=kind, dec_hook=_typed)
 
 
@@ -60,7 +60,7 @@ _READERS: dict[str, msgspec.json.Decoder[Entry]] = {
 
 
 def encode(entry: Entry) -> bytes:
-    """One line of JSON; the same entry gives the same bytes."""
+    """Encode an entry as one line of JSON; the same entry gives the same bytes."""
     return encode_json(entry) + b"\n"
 
 

@@ -1,4 +1,4 @@
-"""Differences between two records except times: source, versions, flags, threads, clocks, graph, operators, host."""
+"""Finds how two records differ, times apart: source, versions, flags, threads, clocks, graph, operators, host."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,16 +23,16 @@ _MEASURED_STATE = {
 }
 """Device facts that vary from run to run."""
 _UNITS = {"bytes": "MiB", "ns": "ns", "ms": "ms", "s": "s", "mhz": "MHz", "w": "W", "c": "C"}
-"""Ends of names, and the units that their values are printed in."""
+"""Suffixes of the names of facts, and the units in which their values are printed."""
 _HASH = re.compile(r"\b[0-9a-f]{16,}\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One fact that differs, with its value in both records as text; empty where a record lacks it."""
+    """One fact that differs, with its value in both records as text; empty if a record lacks it."""
 
     kind: str
-    """Kind of fact, as in `version of`; empty where there is one fact of its kind."""
+    """Kind of fact, as in `version of`; empty if there is only one fact of its kind."""
     name: str
     a: str
     b: str
@@ -45,7 +45,7 @@ class Difference:
 
 
 def differences(a: Record, b: Record) -> tuple[Difference, ...]:
-    """Each fact that differs, in a fixed order; empty for two runs of the same configuration."""
+    """Return the facts that differ, in a fixed order; empty for two runs of the same configuration."""
     return tuple(pair for pair in _pairs(a, b) if pair.a != pair.b)
 
 
@@ -85,9 +85,10 @@ def _proofs(a: ProofRecord, b: ProofRecord) -> Iterator[Difference]:
 
 
 def _kernels(a: TraceRecord, b: TraceRecord) -> Iterator[Difference]:
-    """The kernels of two traced calls that are not called equally often, the longest first; times alone do not count.
+    """Yield the kernels that two traced calls do not call equally often, the longest first; times are not compared.
 
-    A record has the longest kernels only. Where both calls had as many kernels, one that a record lacks was shorter.
+    A record states only its longest kernels. If both calls ran the same number of kernels, a kernel that only one
+    record states is not reported, because it may just be shorter in the other.
     """
     yield _fact("number of kernels", a.kernel_count, b.kernel_count)
     sides = [{kernel.name: kernel for kernel in trace.kernels} for trace in (a, b)]
@@ -136,7 +137,8 @@ def _facts(
 
 
 def _flat(values: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
-    """Every value by its path: a list of mappings by their names, or by their numbers where they have none."""
+    """Yield every nested value with its path. Mappings in a list are identified by their names, or else by their
+    indices."""
     for key, value in values.items():
         path = f"{before}{key}"
         if isinstance(value, list | tuple) and value and all(isinstance(entry, dict) for entry in value):

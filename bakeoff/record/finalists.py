@@ -15,20 +15,20 @@ from bakeoff.record.statistics import Summary, quantile_ranks, samples_for_quant
 from bakeoff.record.store import Stored
 
 Word = Literal["met", "unclear", "unknown", "not met"]
-"""`unclear`: the interval holds the limit, or has no upper end. `unknown`: the record does not have the figure."""
+"""`unclear`: the interval contains the limit, or has no upper end. `unknown`: the record lacks the figure."""
 _FROM_BEST: tuple[Word, ...] = ("met", "unclear", "unknown", "not met")
 
 
 @dataclass(frozen=True, slots=True)
 class LimitCheck:
-    """A limit and a row's figure, in milliseconds or, of memory, in bytes."""
+    """A limit and a row's figure for it, in milliseconds, or in bytes for memory."""
 
     limit: Limit
     word: Word
     value: float | None = None
-    """None where it is unknown."""
+    """The row's figure; None if unknown."""
     low: float | None = None
-    """Lower end of the 95 % interval; None where there is none."""
+    """Lower end of the figure's 95 % interval; None if there is none."""
     high: float | None = None
     why: str = ""
     """Reason why the figure or the upper end of its interval is unknown."""
@@ -40,7 +40,10 @@ class LimitCheck:
 
 
 def check_limit(record: Record, limit: Limit) -> LimitCheck:
-    """A percentile meets its limit if all of its interval does, and misses it if none of it does."""
+    """Check a row against a limit.
+
+    A percentile meets its limit if its whole 95 % interval does, and misses it if no part of the interval meets it.
+    """
     if limit.figure == "memory":
         return _check_memory(record, limit)
     share, clock = PERCENTILES[limit.figure], record.measurement.latency
@@ -79,33 +82,33 @@ def _percentile_ms(samples_ns: Sequence[int], share: float) -> tuple[float, floa
 
 
 def check_limits(record: Record, objective: Objective) -> tuple[LimitCheck, ...]:
-    """Each limit of the objective, in its order."""
+    """Check a row against each limit of the objective, in the objective's order."""
     return tuple(check_limit(record, limit) for limit in objective.limits)
 
 
 def worst(checks: Sequence[LimitCheck]) -> Word:
-    """Return the word for a row: that of the limit that speaks most against it; `met` without limits."""
+    """Return the word for a row: the worst one among its checks; `met` without limits."""
     return max((each.word for each in checks), key=_FROM_BEST.index, default="met")
 
 
 def clock_of(record: Record, goal: Goal) -> Summary | None:
-    """Return the statistics that a goal is about; None if the row does not have them."""
+    """Return the statistics of the clock that a goal ranks by; None if the row has none."""
     return record.throughput if goal == "throughput" else record.latency
 
 
 def call_ms(record: Record, goal: Goal) -> float:
-    """Return the median that a goal is about, milliseconds a call; infinite without samples.
+    """Return the median time of a call by the clock of the goal, in milliseconds; infinite without samples.
 
-    Rows of one table have the same batch, so the least time gives the most items a second.
+    Rows of one table have the same batch, so the shortest time means the most items a second.
     """
     figures = clock_of(record, goal)
     return figures.median_ms if figures is not None else inf
 
 
 def finalists(rows: Sequence[Stored], objective: Objective = LATENCY) -> list[Stored]:
-    """The two best rows by the objective's goal that meet its limits, the best first; fewer where there are not two.
+    """Return the two best rows by the objective's goal that meet its limits, the best first; fewer if fewer meet them.
 
-    `rows` are comparable with each other, one for each variant.
+    `rows` must be comparable with each other, one for each variant.
     """
     fitting = [entry for entry in candidates(rows, objective) if worst(check_limits(entry.record, objective)) == "met"]
     return fitting[:2]
@@ -140,8 +143,8 @@ def representative(tries: Sequence[Stored]) -> Stored:
     """Return the middle process of the fastest build; or the last run that is not ok, if there is one.
 
     Processes of a build are ranked by their median latency, and the middle one (the lower of two) represents the build.
-    The build with the lowest such latency represents the variant. Where the code changed between the runs (a sweep
-    that was resumed after an edit) only those with the code of the newest run count.
+    The build with the lowest such latency represents the variant. If the code changed between the runs (a sweep that
+    was resumed after an edit), only runs with the code of the newest one count.
     """
     newest = max(tries, key=lambda entry: entry.record.created)
     tries = [entry for entry in tries if same_code(entry.record, newest.record)]

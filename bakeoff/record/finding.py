@@ -1,4 +1,4 @@
-"""An observation on one run, and the codes of those that a session makes of its own recording."""
+"""Defines findings, observations on one run, and the codes of findings about a session's recording."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -35,5 +35,5 @@ class Finding:
 
 
 def session_finding(code: SessionCode, text: str) -> Finding:
-    """A finding of a session's recording; the type checker refuses a code that is not listed."""
+    """Make a finding about a session's recording; type checkers refuse a code that is not listed."""
     return Finding(code, text)

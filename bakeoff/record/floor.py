@@ -1,4 +1,4 @@
-"""Floors of records, the shortest times that a call can take, and the best ceilings known of a machine."""
+"""Computes the floors of records, the shortest times that a call can take, and a machine's best known ceilings."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,12 +11,14 @@ from bakeoff.record.store import Stored, StoredCeilings
 LEAST_SHARE = 0.7
 """A median below this share of a measured floor makes a row unstable."""
 FAST_CONVOLUTION = 1 / 4
-"""Share of a convolution's multiplications that fast algorithms take at least: Winograd's F(4x4, 3x3) takes 36 instead
+"""Smallest share of a convolution's multiplications that fast algorithms need: Winograd's F(4x4, 3x3) takes 36 instead
 of 144, F(2x2, 3x3) 16 instead of 36 (Lavin and Gray, CVPR 2016); Fourier transforms save most with large kernels
-(Vasilache and others, ICLR 2015). Libraries choose such algorithms, and FLOPs are those of the direct one."""
+(Vasilache and others, ICLR 2015). Libraries choose such algorithms, but the stated FLOPs are those of the direct
+one."""
 CLOCK_SHARE = 0.9
-"""A datasheet states FLOP a second at the boost clock, which is not the highest: an H100 SXM has its 989 TFLOP/s in
-bf16 at 1830 MHz, and runs at up to 1980 MHz. Memory clocks do not rise, so a floor by traffic is strict."""
+"""Factor on a datasheet's floor by compute. Datasheets state FLOP a second at the boost clock, which is not the highest
+clock: an H100 SXM has its 989 TFLOP/s in bf16 at 1830 MHz, and runs at up to 1980 MHz. Memory clocks do not rise, so a
+floor by traffic has no such factor."""
 _PRODUCTS: Mapping[Quantisation, tuple[str, ...]] = {
     "": (),
     "dynamic": ("int8",),
@@ -39,7 +41,7 @@ def work_dtypes(dtype: str, quantisation: Quantisation) -> tuple[str, ...]:
 def floors(record: Record, ceilings: Sequence[Ceiling] | None = None) -> tuple[Floor, ...]:
     """Return the datasheet's floor if the GPU is known, then the measured one if there are ceilings.
 
-    `ceilings` are the best known of the record's machine; by default those that its status was decided with.
+    `ceilings` are the best known ones of the record's machine; the default is those that decided the record's status.
     """
     return find_floors(
         flops=record.flops,
@@ -58,7 +60,10 @@ def floor(record: Record, ceilings: Sequence[Ceiling] | None = None) -> Floor | 
 
 
 def share(record: Record, ceilings: Sequence[Ceiling] | None = None) -> float | None:
-    """Floor divided by median latency; above 1 the call is faster than the floor, which is none then."""
+    """Return the floor divided by the median latency; None if either is unknown.
+
+    Above 1 the call is faster than the floor, which is therefore wrong.
+    """
     bound = floor(record, ceilings)
     if bound is None or record.latency is None or record.latency.median_ms <= 0:
         return None
@@ -66,7 +71,7 @@ def share(record: Record, ceilings: Sequence[Ceiling] | None = None) -> float | 
 
 
 def is_above(record: Record, ceilings: Sequence[Ceiling] | None = None) -> bool:
-    """Return whether a row that is ok is above 100 % of its floor: the ceilings are too low for it."""
+    """Return whether an ok row is faster than its floor, which means that the ceilings are too low for it."""
     return record.status == "ok" and (share(record, ceilings) or 0.0) > 1
 
 
@@ -93,14 +98,14 @@ def below_floor(record: Record) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _ShortestTime:
-    """The time that a call certainly takes."""
+    """Least time that a call can take, after all allowances."""
 
     ms: float
     bound: str
     share: float
-    """Share of the floor."""
+    """Factor by which the floor was multiplied."""
     fast: bool
-    """The floor is that of fast convolution algorithms."""
+    """Whether the time allows for fast convolution algorithms."""
 
 
 def _shortest_time(bound: Floor, record: Record) -> _ShortestTime:
@@ -114,7 +119,8 @@ def _shortest_time(bound: Floor, record: Record) -> _ShortestTime:
 
 
 LARGEST_OTHER_SHARE = 0.1
-"""Share of all cores; where other processes took more, a set counts for its best rates but not for the spread."""
+"""Largest share of all cores that other processes may take during a set of ceilings. Above it, the set counts for the
+best rates but not for the spread between sets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,21 +128,24 @@ class KnownCeilings:
     """Known ceilings of one machine and device with one number of threads."""
 
     best: tuple[Ceiling, ...] = ()
-    """For each kind, dtype and size the entry with the highest rate."""
+    """For each kind, dtype and size, the ceiling with the highest rate."""
     sets: int = 0
     """Number of sets measured on a quiet host."""
     first: str = ""
     """When the first of these sets was measured."""
     last: str = ""
     apart: Mapping[str, float] = field(default_factory=dict)
-    """For each kind the largest ratio between two of the sets, over dtypes and sizes; none with fewer than two."""
+    """For each kind, the largest ratio between two of the sets, over dtypes and sizes; empty with fewer than two
+    sets."""
 
 
 def best_ceilings(
     records: Iterable[Stored], measured: Iterable[StoredCeilings], machine_id: str, threads: int
 ) -> KnownCeilings:
-    """The best known ceilings of a machine from entries of their own, and from records, which hold the best known of
-    their time."""
+    """Return a machine's best known ceilings with this number of threads, from sets of ceilings and from records.
+
+    Each record states the ceilings that were the best known when it was made.
+    """
     every: list[tuple[Ceiling, ...]] = []
     sets: dict[tuple[Ceiling, ...], str] = {}
     for entry in sorted(measured, key=lambda entry: entry.record.created):

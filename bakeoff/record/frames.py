@@ -1,4 +1,4 @@
-"""Figures of a pipeline's run, computed from the integer nanoseconds of its steady units and never stored."""
+"""Computes frame times and rates of a pipeline's run from its steady units; they are never stored."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from bakeoff.record.statistics import summarise_ns
 from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, Word, pair_ratio
 
 FEWEST_FOR_P99 = 100
-"""Units: of fewer, the 99th percentile by nearest rank is the largest one."""
+"""Least number of units for a 99th percentile: with fewer, the nearest rank is the largest value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,23 +21,23 @@ class FrameFigures:
     frames: int
     """Video frames of all these units."""
     ms_a_frame: float
-    """Median over units of the wall time divided by the frames."""
+    """Median over units of the wall time per frame."""
     interval: tuple[float, float] | None
     """The 95 % interval of that median; None for fewer than six units."""
     p99_ms: float | None
     """99th percentile of milliseconds a frame, by nearest rank; None for fewer than 100 units."""
     frames_per_s: float
-    """Frames over wall time, of all these units together."""
+    """Frames of all these units divided by their wall time."""
     units_per_s: float
     first_frame_ms: float | None
-    """Opening of the first session and its first unit; None where the run lacks them."""
+    """Time to open the first session and run its first unit; None if the run does not state the opening."""
     real_time: float | None
-    """Frames a second over the rate that the model was made for; None where the unit is a call and not a frame."""
+    """Frames a second divided by the rate that the model was made for; None if the unit is a call and not a frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineDifference:
-    """One line of the account in two mixes: mean milliseconds a unit."""
+    """One line of the account in two mixes, in mean milliseconds per unit."""
 
     name: str
     before_ms: float
@@ -46,21 +46,21 @@ class LineDifference:
 
 @dataclass(frozen=True, slots=True)
 class BeforeAfter:
-    """Two mixes that took turns."""
+    """Comparison of two mixes whose units ran in turns."""
 
     word: Word
     """Verdict on the second mix, compared with the first."""
     ratio: float
-    """Median over pairs of units of the first mix's time over the second's: above 1 where the second is faster."""
+    """Median over pairs of units of the first mix's time over the second's: above 1 if the second is faster."""
     interval: tuple[float, float] | None
     """The 95 % interval of that median; None for fewer than six pairs."""
     pairs: int
     lines: tuple[LineDifference, ...]
-    """They add up to the difference of the mean units."""
+    """Lines of the account; their differences add up to the difference of the mean unit times."""
 
 
 def figures(record: PipelineRecord) -> FrameFigures | None:
-    """Figures of the steady units; None where there is no such unit, or where they deliver no frames."""
+    """Return the figures of the steady units; None if there is no such unit, or if these units deliver no frames."""
     units = record.measurement.units
     chosen = steady(units) if units is not None else []
     if units is None or not any(units.frames[place] for place in chosen):
@@ -84,17 +84,20 @@ def figures(record: PipelineRecord) -> FrameFigures | None:
 
 
 def nearest_rank(values: Sequence[float], share: float) -> float:
-    """The smallest of the values that at least `share` of them do not exceed. Raises ValueError without values."""
+    """Return a percentile by nearest rank: the smallest value that at least `share` of the values do not exceed.
+
+    Raises ValueError without values.
+    """
     if not values:
         raise ValueError("no values")
     return sorted(values)[max(0, ceil(round(share * len(values), 9)) - 1)]
 
 
 def before_after(before: PipelineRecord, after: PipelineRecord) -> BeforeAfter | None:
-    """Two mixes of one run held against each other; None where they did not take turns, or share no steady unit.
+    """Compare two mixes of one run; None if they did not take turns or have no steady unit in common.
 
-    The ratio and its interval come from the same quantity, the ratio of each pair of units. Both workers are one
-    process each, so a difference of two processes of the same program (bakeoff.record.verdict) is part of it.
+    The ratio and its interval come from the same quantity, the ratio of each pair of units. Each mix ran in a single
+    process, so the ratio includes the difference that two processes of the same program have (bakeoff.record.verdict).
     """
     a, b = before.measurement.units, after.measurement.units
     together = before.run == after.run and before.how == after.how == "interleaved"

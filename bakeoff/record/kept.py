@@ -1,4 +1,4 @@
-"""Small results that are kept in the cache folder: the newest selftest's, and the counted work of calls."""
+"""Stores small results in the cache folder: the newest selftest result, and the counted work of calls."""
 
 import contextlib
 from pathlib import Path
@@ -14,7 +14,7 @@ from bakeoff.record.schema import SelftestStamp
 from bakeoff.record.source import component_hash
 
 _VERSION = 1
-"""Version of the counter: another one counts anew."""
+"""Version of the work counter; results of other versions are counted anew."""
 
 
 def _stamp_file() -> Path:
@@ -34,7 +34,10 @@ def write_stamp(stamp: SelftestStamp) -> None:
 
 
 def read_work(component: str, config: Any, workload: str, batch: int) -> Work | None:
-    """The work of a call of a component, by its name or package.module:SPEC; None where it was not counted yet."""
+    """Return the stored work of a component's call; None if it was not counted yet or cannot be read.
+
+    `component` is a name or package.module:SPEC.
+    """
     try:
         return msgspec.json.decode(_file(component, config, workload, batch).read_bytes(), type=Work)
     except (OSError, msgspec.MsgspecError):
@@ -42,7 +45,7 @@ def read_work(component: str, config: Any, workload: str, batch: int) -> Work | 
 
 
 def keep_work(component: str, config: Any, workload: str, batch: int, work: Work) -> None:
-    """Raises BakeoffError where the cache folder cannot be written."""
+    """Store the work of a component's call. Raises BakeoffError if the cache folder cannot be written."""
     write_atomically(_file(component, config, workload, batch), msgspec.json.encode(work))
 
 

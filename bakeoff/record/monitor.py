@@ -1,7 +1,7 @@
-"""Recording of a monitor: the machine's state over time, energy, and what the monitor itself cost.
+"""Defines a monitor's recording: the machine's state over time, energy, and the cost of the monitor itself.
 
-Times are monotonic nanoseconds from the start of what was watched. What a machine does not tell is absent, never zero,
-and `missing` says why.
+Times are monotonic nanoseconds from the start of what was watched. A quantity that the machine does not report is
+absent, never zero, and `missing` gives the reason.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Samples that lie beside each other in time."""
+    """Summary of consecutive samples."""
 
     t_ns: int
     """Time of the first sample."""
@@ -27,7 +27,7 @@ class SeriesRecord:
     name: str
     """For example `gpu.power` or `cpu.process`; a user's own series have the name that the user gave."""
     unit: str
-    """For example `W`, `MiB`, `%`; "" where a user gave none."""
+    """For example `W`, `MiB`, `%`; "" if a user gave none."""
     source: str
     """A GPU's UUID, `process`, `machine` or `user`."""
     points: tuple[Point, ...]
@@ -38,7 +38,7 @@ class SeriesRecord:
 
     @property
     def least(self) -> float | None:
-        """None of an empty series, as `mean` and `greatest`."""
+        """Smallest sample; None if the series is empty, as for `mean` and `greatest`."""
         return min((point.least for point in self.points), default=None)
 
     @property
@@ -53,32 +53,32 @@ class SeriesRecord:
 
 @dataclass(frozen=True, slots=True)
 class DeviceEnergy:
-    """Energy of one device over what was watched."""
+    """Energy of one device over the time that was watched."""
 
     device: str
     """A GPU's UUID, or a RAPL domain as in `package-0`."""
     counter_mj: float | None
-    """Millijoules by the device's own counter; None where it has none, was reset, or ticks too seldom."""
+    """Millijoules by the device's own counter; None if there is no counter, or if it was reset or ticks too seldom."""
     integral_mj: float | None
-    """Millijoules by the integral of sampled power; None where power is not told."""
+    """Millijoules by integrating sampled power; None if the device does not report its power."""
     note: str = ""
-    """Reason why one of them is None, or how they contradict each other."""
+    """Reason why one of the two figures is None, or how they contradict each other."""
 
     @property
     def mj(self) -> float | None:
-        """The counter's, else the integral's; None is unknown."""
+        """Millijoules by the counter, or else by the integral; None if unknown."""
         return self.counter_mj if self.counter_mj is not None else self.integral_mj
 
 
 @dataclass(frozen=True, slots=True)
 class ThrottleTime:
-    """Time for which a GPU had a reason for clocks below those asked for."""
+    """Share of the time for which a GPU gave one reason for lowering its clocks."""
 
     device: str
     reason: str
     """For example `power cap` or `hardware thermal slowdown`."""
     share: float
-    """Share of the samples that have reasons at all."""
+    """Share of the samples in which the GPU could report its reasons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +90,17 @@ class MonitorCost:
     """CPU time of the monitor's own process."""
     samples: int
     asked_s: dict[str, float]
-    """Interval by group, `gpu` or `cpu`, as asked."""
+    """Requested interval in seconds, by group (`gpu` or `cpu`)."""
     ran_s: dict[str, float]
-    """The same at the end; longer where a sample cost too much of it."""
+    """Interval in seconds at the end, by group; longer than requested if a sample took too large a part of it."""
     sample_ns: dict[str, int]
-    """Median cost of one sample by group: CPU time of `cpu`, and of `gpu` the time until the driver has answered."""
+    """Median cost of one sample by group: CPU time for `cpu`, time until the driver answers for `gpu`."""
     note: str = ""
     """Reason why an interval was lengthened."""
 
     @property
     def sampling_share(self) -> float:
-        """Share of one core that samples took, each its median cost in its interval; starting up is not in it."""
+        """Share of one core that sampling takes: each group's median cost divided by its interval, without start-up."""
         return sum(
             self.sample_ns[group] / 1e9 / seconds for group, seconds in self.ran_s.items() if group in self.sample_ns
         )
@@ -114,13 +114,13 @@ class Monitored:
     energy: tuple[DeviceEnergy, ...] = ()
     throttled: tuple[ThrottleTime, ...] = ()
     cost: MonitorCost | None = None
-    """None where the monitor did not run to its end."""
+    """None if the monitor did not run to its end."""
     missing: tuple[str, ...] = ()
-    """Sentences: what is unknown, and why."""
+    """Sentences that say what is unknown, and why."""
 
 
 def merged(points: Sequence[Point], most: int) -> tuple[Point, ...]:
-    """Return at most `most` points: neighbours are merged, equally many each."""
+    """Merge neighbouring points, equally many each, so that at most `most` points remain."""
     every = max(1, -(-len(points) // most))
     return tuple(_one(points[start : start + every]) for start in range(0, len(points), every))
 

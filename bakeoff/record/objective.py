@@ -15,7 +15,7 @@ EXAMPLES: Final = (
     "give latency or throughput, and limits such as p95<20ms, p99<=33ms or memory<=8GiB, separated by commas"
 )
 PERCENTILES: Final[Mapping[str, float]] = {"p95": 0.95, "p99": 0.99}
-"""The share of calls that take at most as long, for each figure of the latency clock."""
+"""For each figure of the latency clock, the share of calls that take at most this long."""
 _MS: Final[Mapping[str, float]] = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _BYTES: Final[Mapping[str, float]] = {"MiB": float(1 << 20), "GiB": float(1 << 30)}
 _LARGEST = 1e9
@@ -29,7 +29,7 @@ _LIMIT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The most that a figure of a row may be. Raises BakeoffError for a number or a unit that it cannot have."""
+    """Upper limit of a row's figure. Raises BakeoffError for a number or a unit that the figure cannot have."""
 
     figure: Figure
     number: float
@@ -55,7 +55,7 @@ class Limit:
 
     @property
     def most(self) -> float:
-        """The limit in milliseconds, of memory in bytes."""
+        """The limit in milliseconds, or in bytes for memory."""
         return self.number * self._units()[self.unit]
 
     def allows(self, value: float) -> bool:
@@ -71,7 +71,7 @@ class Objective:
 
     goal: Goal = "latency"
     limits: tuple[Limit, ...] = ()
-    """At most one of each figure."""
+    """At most one for each figure."""
 
     def __str__(self) -> str:
         return ",".join([self.goal, *map(str, self.limits)])
@@ -82,9 +82,9 @@ LATENCY: Final = Objective()
 
 
 def parse_objective(text: str) -> Objective:
-    """Read `throughput,p99<=33ms,memory<=8GiB`, in any order; without a goal it is latency.
+    """Parse an objective such as `throughput,p99<=33ms,memory<=8GiB`, in any order; the default goal is latency.
 
-    Raises BakeoffError for anything else.
+    Raises BakeoffError for any other text.
     """
     goal: Goal | None = None
     limits: dict[str, Limit] = {}
@@ -126,5 +126,5 @@ def _refused(text: str, why: str) -> BakeoffError:
 
 
 def _quoted(text: str) -> str:
-    """Return what was typed, quoted, at most so many characters of it."""
+    """Return typed text in quotes, cut after 60 characters."""
     return f"'{text}'" if len(text) <= _SHOWN else f"'{text[:_SHOWN]}...'"

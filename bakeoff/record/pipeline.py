@@ -27,15 +27,15 @@ from bakeoff.variant import Variant
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the account of a unit. The lines of a unit add up to its wall time exactly."""
+    """One line of the account of the units' time. The lines of a unit add up to its wall time exactly."""
 
     name: str
     """A phase's name, or `glue`, `copies`, `unattributed`."""
     kind: LineKind
     slot: str
-    """The slot whose programs a phase calls; "" for the others."""
+    """Slot whose programs a phase calls; "" if the line calls none."""
     ns: tuple[int, ...]
-    """Time in each unit, in order; 0 where a unit lacks the phase."""
+    """Time in each unit, in order; 0 if a unit lacks the phase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,36 +45,36 @@ class ProgramTime:
     slot: str
     program: str
     calls: tuple[int, ...]
-    """In each unit."""
+    """Number of calls in each unit."""
     ns: tuple[int, ...]
     """Time of all its calls in each unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Measurements of every unit, in the order they ran; tuples have one entry a unit."""
+    """Measurements of all units; tuples have one entry per unit, in the order in which the units ran."""
 
     wall_ns: tuple[int, ...]
     started_ns: tuple[int, ...]
-    """Start of the unit, from the start of the first one, by the worker's clock."""
+    """Start of each unit by the worker's clock, counted from the start of the first unit."""
     frames: tuple[int, ...]
     """Video frames delivered."""
     kinds: tuple[UnitKind, ...]
     """`opening` units differ in shape, `filling` ones run until windows are full and times have settled; figures are
     computed from `steady` ones."""
     sessions: tuple[int, ...]
-    """Number of the session, from 0."""
+    """Number of the session that each unit belongs to, from 0."""
     lines: tuple[Line, ...]
     programs: tuple[ProgramTime, ...]
     copied_bytes: tuple[int, ...]
     """Bytes of inputs and state that were copied between buffers."""
     moved: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Unit's number to what was compiled or captured in it, as `slot.program`."""
+    """For a unit's number, the programs that were compiled or captured in it, as `slot.program`."""
 
 
 Sight = Literal["inside", "in its own build", "hidden"]
-"""Source of a program's kernels: the traced loop; a traced build of the program alone, because its engine shows nothing
-of itself in the loop; or none."""
+"""Where a program's kernels were seen: in the traced loop; in a traced build of the program alone, because its engine
+shows nothing of itself in the loop; or nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +85,14 @@ class LineTrace:
     kind: LineKind
     slot: str
     span_ns: int
-    """Time by the same stamps as in a timed unit; longer, because profiling costs time."""
+    """Time by the same timestamps as in a timed unit; longer, because profiling takes time."""
     busy_ns: int
-    """On CUDA, union of the intervals of the kernels that were launched in it, whenever they ran. On a CPU, union over
-    threads of the operators that began in it."""
+    """On CUDA, union of the intervals of the kernels that were launched in this line, whenever they ran. On a CPU,
+    union over threads of the operators that began in it."""
     host_wait_ns: int
-    """The device was idle before kernels of this line, and they were launched after it had become idle."""
+    """Idle time of the device before kernels of this line that were launched only after it had become idle."""
     gap_ns: int
-    """Short pauses between kernels that were in the queue in time."""
+    """Short pauses between kernels that had been queued in time."""
     other_ns: int
     """The rest of the device's idle time before kernels of this line: waits for other streams or copies."""
     launches: int
@@ -114,32 +114,33 @@ class NamedTime:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Kernels, or operators: the longest, and the time of all."""
+    """The longest kernels or operators, and the time of all of them."""
 
     top: tuple[NamedTime, ...]
     """The longest first."""
     total_ns: int
-    """Time of all, those that are not in `top` included. On several streams or threads it may exceed the busy time."""
+    """Time of all kernels or operators, including those that are not in `top`. With several streams or threads it may
+    exceed the busy time."""
     names: int
-    """Number of different names and lines."""
+    """Number of different pairs of name and line."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramSight:
-    """Kernels that a program showed of itself, and which tracer named them."""
+    """Kernels that were seen of one program, and the tracer that named them."""
 
     slot: str
     program: str
     sight: Sight
     tracer: str
-    """For example `torch.profiler` or `openvino`; "" where there is none."""
+    """For example `torch.profiler` or `openvino`; "" if there is none."""
     kernels: tuple[KernelTime, ...] = ()
-    """Kernels of a traced build alone, per call; empty where the loop shows them."""
+    """Kernels per call of a traced build of the program alone; empty if the loop shows them."""
     kernel_count: int = 0
     total_ns: int = 0
     """Time of one call of that build, while it was traced."""
     named_ns: int = 0
-    """The part of it that has a kernel's name."""
+    """Part of `total_ns` that was spent in kernels with a name."""
     problem: str = ""
     """Reason why there is no traced build."""
 
@@ -155,7 +156,7 @@ class PartTime:
     """Path of the module, as in `blocks.3.self_attn`."""
     calls: int
     ns: int
-    """From its start to its end on the host, parts within it included; summed over the traced units."""
+    """Time from start to end on the host, nested parts included; summed over the traced units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ class MemoryPoint:
     """Allocated memory at one time of the traced units."""
 
     t_ns: int
-    """From the start of the first traced unit."""
+    """Time since the start of the first traced unit."""
     bytes: int
 
 
@@ -184,14 +185,13 @@ class Profile:
     level: int
     """1 units, 2 phases, 3 calls and steps, 4 parts of networks, 5 parts of these."""
     units: int
-    """Traced ones that count: those that were disturbed are left out, and a finding names them."""
+    """Number of traced units that count. Units that were disturbed are left out, and a finding names them."""
     wall_ns: int
-    """Wall time of these units, as all below but `memory`, `compiled` and `trace`."""
+    """Wall time of these units. The fields below refer to these units too, except `memory`, `compiled` and `trace`."""
     cpu_ns: int
-    """CPU time of the process in them, over all its threads; over `wall_ns` it is the cores that were
-    busy."""
+    """CPU time of the process in these units, over all its threads; divided by `wall_ns`, the number of busy cores."""
     busy_ns: int
-    """Union over all lines: kernels of different lines may overlap."""
+    """Busy time over all lines as a union, because kernels of different lines may overlap."""
     lines: tuple[LineTrace, ...]
     kernels: Ranking | None
     """None on a CPU, which has operators only; kernels of opaque programs are in `programs`."""
@@ -199,12 +199,12 @@ class Profile:
     programs: tuple[ProgramSight, ...]
     parts: tuple[PartTime, ...] = ()
     stamps: int = 0
-    """In one unit."""
+    """Number of timestamps in one unit."""
     stamps_ns: tuple[int, ...] = ()
-    """Time of one stamp, the mean of each of several blocks of them."""
+    """Time of one timestamp: the mean of each of several blocks of them."""
     stepped_ns: tuple[int, ...] = ()
-    """Wall times of units with a synchronisation at each border; the mean less that of the timed units is what calls
-    overlap. Empty on a CPU, where calls are synchronous."""
+    """Wall times of units with a synchronisation at each border between lines. Their mean minus that of the timed units
+    is the time that overlapping calls save. Empty on a CPU, where calls are synchronous."""
     compiled: tuple[str, ...] = ()
     """Events of a compiler, of captures or of loading modules within the traced units; there should be none."""
     synchronisations: tuple[NamedTime, ...] = ()
@@ -214,9 +214,9 @@ class Profile:
     snapshot: TraceFile | None = None
     """CUDA's memory snapshot, for pytorch.org/memory_viz; it is a pickle, which nothing here opens."""
     compiler: str = ""
-    """Folder of the compiler's log, relative to the cache folder; "" where none was asked for."""
+    """Folder of the compiler's log, relative to the cache folder; "" if none was requested."""
     note: str = ""
-    """Reason why something that was asked for is not here."""
+    """Reason why something that was requested is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,11 +241,11 @@ class SlotProgram:
     weights_bytes: int = 0
     """Size of the weights of the module that was built, in the variant's dtype."""
     shares_weights: bool = False
-    """The engine reads the tensors of the slot's first program, so that these bytes are held once."""
+    """Whether the engine reads the tensors of the slot's first program, so that the weights are in memory only once."""
     alone_ns: Samples = field(default_factory=Samples)
-    """Calls of this program alone, in the same process, before the first unit."""
+    """Times of calls of this program alone, in the same process, before the first unit."""
     part: str = ""
-    """Id of the record that predicts its time; "" where there is none of the same machine and code."""
+    """Id of the record that predicts its time; "" if there is none of the same machine and code."""
     part_median_ns: int = 0
     """Median of that record's latency samples."""
 
@@ -256,25 +256,28 @@ class SlotProgram:
 
 @dataclass(frozen=True, slots=True)
 class UnitParity:
-    """One unit, run from the reference's state: its outputs and new state against the reference's."""
+    """Errors of one unit that starts from the reference's state: of its outputs and new state against the
+    reference's."""
 
     unit: int
-    """-1 for the state that opening a session makes."""
+    """Number of the unit; -1 for the state that opening a session makes."""
     outputs: tuple[OutputParity, ...]
-    """All outputs of the loop, and as `state.NAME` that value of the new state which is nearest to its limit."""
+    """All outputs of the loop and, as `state.NAME`, the value of the new state that is nearest to its limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopParity:
-    """The first units of the whole loop, teacher-forced: each starts from the state of the reference loop, which eager
-    computes in high precision. Limits are those of a sweep: twice the error of an eager loop in the same dtypes."""
+    """Parity of the first units of the whole loop, teacher-forced: each unit starts from the state of the reference
+    loop, which eager computes in high precision. Limits are those of a sweep: twice the error of an eager loop in the
+    same dtypes."""
 
     reference: str
     """Id of the reference."""
     reference_dtype: str
     units: tuple[UnitParity, ...]
     widened: dict[str, str] = field(default_factory=dict)
-    """Quantised slot to its class: limits of what such a slot has a part in are the least SQNR of the class."""
+    """Class of each quantised slot. Outputs that such a slot contributes to are limited by the least SQNR of its
+    class."""
 
     @property
     def passed(self) -> bool:
@@ -283,7 +286,7 @@ class LoopParity:
 
 @dataclass(frozen=True, slots=True)
 class PipelineMemory:
-    """Bytes with all components in place, and of each program alone."""
+    """Memory in bytes with all components loaded, and of each program alone."""
 
     host_peak_bytes: int | None
     """Peak resident size of the worker over the units."""
@@ -292,10 +295,9 @@ class PipelineMemory:
     weights_bytes: int
     """Size of the weights of all slots, shared ones counted once."""
     state_bytes: int
-    """Buffers that hold the state of the stream."""
+    """Size of the buffers for the stream's state."""
     parts_bytes: dict[str, int] = field(default_factory=dict)
-    """`slot.program` to the peak that its own record states, where there is one; their sum is what adding up parts
-    predicts."""
+    """For `slot.program`, the peak that its own record states, if there is one. The sum predicts the loop's peak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,17 +309,17 @@ class PipelineMeasurement:
     findings: tuple[Finding, ...] = ()
     programs: tuple[SlotProgram, ...] = ()
     opened_ns: tuple[int, ...] = ()
-    """Opening of each session, before its first unit."""
+    """Time to open each session, before its first unit."""
     units: Units | None = None
     parity: LoopParity | None = None
     memory: PipelineMemory | None = None
     stamp_ns: int = 0
-    """Time of one stamp: what the account itself costs a phase."""
+    """Time of one timestamp: the overhead of the account for each phase."""
     settings: dict[str, Scalar] = field(default_factory=dict)
     device_state: dict[str, Scalar] = field(default_factory=dict)
     traceback: str = ""
     profile: Profile | None = None
-    """Profile of a traced pass after the last timed unit, where one was asked for."""
+    """Profile of a traced pass after the last timed unit; None if none was requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +331,7 @@ class PipelineRecord:
     created: str
     """UTC, ISO 8601 with microseconds."""
     run: str
-    """The run that made it; mixes of one run took turns where `how` is `interleaved`."""
+    """Id of the run that made it. Mixes of one run took turns if `how` is `interleaved`."""
     how: Literal["alone", "interleaved", "in turn"]
     mix: Mix
     config_id: str
@@ -337,25 +339,26 @@ class PipelineRecord:
     subject_id: str
     """Hash of what is computed: pipeline, preset, options, configs, seeds and weights."""
     role: Literal["", "eager", "best", "best-full"]
-    """Role in which the mix was asked for; `best-full` is the best without quantised slots. "" where it was typed."""
+    """Role by which the mix was requested; `best-full` is the best mix without quantised slots. "" if the mix was
+    typed."""
     label: str
     options: dict[str, Scalar]
     """All options of the pipeline, defaults included."""
     sizes: dict[str, int]
     """Facts to state beside every number: audio window, steps."""
     calls: dict[str, int]
-    """`slot.program` to its calls in a steady unit."""
+    """Calls of each `slot.program` in a steady unit."""
     phase_calls: dict[str, int]
-    """Phase of a steady unit to the calls of programs within it."""
+    """Calls of programs within each phase of a steady unit."""
     configs: dict[str, dict[str, Any]]
-    """Slot to the config of its component."""
+    """Config of each slot's component."""
     unit: Literal["frame", "block", "call"]
     frame_rate: float
     threads: int
     weight_seed: int
     input_seed: int
     checkpoints: dict[str, str]
-    """Slot to name and content hash of its weights file, or of a model's own weights; empty for random weights."""
+    """Name and content hash of each slot's weights file, or of a model's own weights; empty for random weights."""
     measurement: PipelineMeasurement
     host: Host
     load_before: float
@@ -376,10 +379,10 @@ class PipelineRecord:
     selftest: SelftestStamp | None = None
     phase_s: dict[str, float] = field(default_factory=dict)
     monitored: Monitored | None = None
-    """Recording of a monitor beside the worker (`--monitor`), of its own processes and of the whole GPU, which mixes
-    that take turns share; None where none was asked for or none ran."""
+    """Recording of a monitor beside the worker (`--monitor`), of the worker's processes and of the whole GPU, which
+    mixes that take turns share; None if none was requested or none ran."""
     monitored_window_ns: tuple[int, int] | None = None
-    """From the end of the first unit until the units were over, by the times of `monitored`; None without units."""
+    """From the end of the first unit until the units were over, on the time axis of `monitored`; None without units."""
 
     @property
     def status(self) -> Status:

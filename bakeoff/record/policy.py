@@ -20,8 +20,8 @@ class Policy:
     """The latency clock takes at least this many samples, and for at least `min_s`."""
     min_s: float = 1.5
     full_s: float = 5.0
-    """The least time instead of `min_s` where calls are of two kinds, show a trend, differ from those of warm-up, or
-    where memory grows. Records that do not state it had no shorter time."""
+    """Least time instead of `min_s` if calls are of two kinds, show a trend or differ from those of warm-up, or if
+    memory grows. Records that do not state it had no shorter time."""
     cap_s: float = 15.0
     """Both clocks together stop after this time and `throughput_s` even if the interval is wide, but not before five
     latency samples and three of throughput."""
@@ -35,8 +35,8 @@ class Policy:
     contention: float = 0.2
     """Share of all cores that other processes may take in the timed window before the row is unstable."""
     unsteady_ratio: float = 0.05
-    """Two modes of the samples, and on a CPU the medians of both clocks, are a finding where they are further apart
-    than this share of the smaller; so is an interval whose half-width is a larger share of the median."""
+    """Two modes of the samples, and on a CPU the medians of both clocks, are a finding if they are further apart than
+    this share of the smaller one. So is an interval whose half-width is a larger share of the median."""
     trace: bool = True
     """Whether a traced build is made afterwards, for times by kernel."""
     startup_deadline_s: float = 120.0

@@ -1,7 +1,7 @@
-"""Predicts a unit from the records of a pipeline's components, and compares it with the unit as measured.
+"""Predicts a unit's time from the records of a pipeline's components, and compares it with the measured unit.
 
-A unit is predicted as the calls of its programs, each with the median of its own record. What lies between the programs
-is not predicted, so it is a part of the difference.
+A unit is predicted as the calls of its programs, each with the median of the program's own record. The time between
+programs is not predicted, so it is a part of the difference.
 """
 
 import shlex
@@ -19,54 +19,54 @@ BETWEEN = "between programs"
 
 @dataclass(frozen=True, slots=True)
 class SlotTime:
-    """A slot's time a unit: predicted, alone and inside of the loop, in milliseconds."""
+    """A slot's time per unit in milliseconds: predicted, of calls alone, and inside the loop."""
 
     slot: str
-    """`between programs` for glue, copies, phases without programs and what has no name."""
+    """`between programs` for glue, copies, phases without programs and unattributed time."""
     predicted_ms: float | None
-    """From its parts; None where a program has none."""
+    """Sum over its programs by their own records; None if a program has no such record."""
     alone_ms: float | None
-    """From calls alone in the same process; None where there are none."""
+    """From calls of the programs alone in the same process; None if there are none."""
     inside_ms: float
     difference_ms: float | None
-    """Inside less predicted; those of all slots add up to that of the unit."""
+    """Time inside the loop minus the predicted time; the differences of all slots add up to that of the unit."""
     share: float | None
-    """Share of the whole difference; negative where of the other sign. None where the whole is not known or is 0."""
+    """Share of the unit's difference, negative if of the other sign; None if that difference is unknown or 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A unit from the parts' records against the mean measured unit."""
+    """Predicted time of a unit, from the records of its parts, beside the mean measured one."""
 
     slots: tuple[SlotTime, ...]
     unit_ms: float
-    """Mean measured unit."""
+    """Mean measured time of a unit."""
     predicted_ms: float | None
     frames_per_s: float | None
-    """Predicted."""
+    """Predicted frames a second."""
     error: float | None
-    """Predicted over measured frames a second, less 1: above 0 where the parts promise more than the loop gives."""
+    """Predicted over measured frames a second, minus 1: above 0 if the prediction is too optimistic."""
     missing: tuple[SlotProgram, ...]
     """Programs of a unit that no record predicts."""
 
     @property
     def largest(self) -> SlotTime | None:
-        """The slot with the largest part of the difference, of the same sign."""
+        """The slot with the largest share of the unit's difference, of the same sign; None if there is none."""
         found = [row for row in self.slots if row.share is not None and row.share > 0]
         return max(found, key=lambda row: row.share or 0.0, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySum:
-    """The peak of a run with all components in place, beside the sum of its parts' peaks."""
+    """Peak memory of a run with all components loaded, beside the sum of its parts' peaks."""
 
     peak_bytes: int | None
     meter: str
     """`device` or `resident`."""
     parts_bytes: int | None
-    """Sum over the programs whose records state a peak; None where none does."""
+    """Sum over the programs whose records state a peak; None if none does."""
     without: tuple[str, ...]
-    """`slot.program` of those whose peak is not known."""
+    """Programs whose peak is unknown, as `slot.program`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class WeightsHeld:
 
 
 def prediction(record: PipelineRecord) -> Prediction | None:
-    """None where the run has no steady unit to hold a prediction against."""
+    """Predict a unit's time and compare it with the measured mean; None if the run has no steady unit."""
     measured, rows = figures(record), account_lines(record)
     if measured is None:
         return None
@@ -135,7 +135,7 @@ def _sum(parts: Iterable[float | None]) -> float | None:
 
 
 def sweep_command(program: SlotProgram, record: PipelineRecord) -> str:
-    """Return the command that makes the record which predicts this program of a run; FILE stands for a weights file."""
+    """Return the sweep command whose record would predict this program of a run; FILE stands for a weights file."""
     variant = program.variant
     words = ["bakeoff", "sweep", variant.component, "--preset", variant.preset, "--workload", variant.workload]
     words += [
@@ -156,7 +156,7 @@ def sweep_command(program: SlotProgram, record: PipelineRecord) -> str:
 
 
 def memory_sum(record: PipelineRecord) -> MemorySum | None:
-    """None where the run measured no memory."""
+    """Return the peak memory of a run beside the sum of its parts' peaks; None if the run measured no memory."""
     memory = record.measurement.memory
     if memory is None:
         return None
@@ -171,7 +171,7 @@ def memory_sum(record: PipelineRecord) -> MemorySum | None:
 
 
 def weights_held(record: PipelineRecord) -> tuple[WeightsHeld, ...]:
-    """Return the weights held for each slot, of the programs that have weights."""
+    """Return how many copies of its weights each slot has in memory; slots without weights are left out."""
     found: dict[str, list[SlotProgram]] = {}
     for program in record.measurement.programs:
         if program.weights_bytes:

@@ -1,4 +1,4 @@
-"""Compares the ranks of one run: spreads with the ranks they are of, waits, a straggler, scaling.
+"""Defines the report on the ranks of one run: spreads over ranks, waits, a straggler, scaling over world sizes.
 
 Nothing here is stored with a run: it is computed from the ranks' session records whenever it is asked for.
 """
@@ -37,18 +37,18 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class RankPart:
-    """Time of one rank in one phase or collective, without those within it."""
+    """Time of one rank in one phase or collective, without nested ones."""
 
     name: str
-    """The phase; for a collective, the names from the unit in, as in `denoise/all_reduce`."""
+    """Name of the phase; for a collective, the path of ranges within the unit, as in `denoise/all_reduce`."""
     ns: float
-    """A unit."""
+    """Nanoseconds per unit."""
     is_collective: bool
 
 
 @dataclass(frozen=True, slots=True)
 class RankRow:
-    """One rank whose record was read. Times a unit are a session's where the ranks have no units."""
+    """Figures of one rank whose record was read. If the ranks have no units, times per unit are times per session."""
 
     rank: int
     file: str
@@ -59,27 +59,28 @@ class RankRow:
     local_rank: int | None
     pid: int
     ns: int
-    """Time of its session."""
+    """Duration of its session."""
     units: int
     """Units of the kinds that the report counts."""
     frames: int
     units_ns: int
     unit_ns: float | None
-    """Mean of those units."""
+    """Mean time of those units."""
     frames_per_s: float | None
     work_ns: float
-    """A unit, without collectives."""
+    """Time per unit outside collectives."""
     collective_ns: float
-    """A unit, in collectives."""
+    """Time per unit in collectives."""
     wait_ns: float | None
-    """A unit: time in collectives that the rank which spent the least time there did not need. None without any."""
+    """Waiting time per unit: what its time in collectives exceeds that of the rank which spent the least there. None
+    without collectives."""
     parts: tuple[RankPart, ...] = ()
-    """Phases, collectives and what no phase has, by the report's clock."""
+    """Time in phases, in collectives and in no phase, by the report's clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """One figure over ranks."""
+    """Spread of one figure over ranks."""
 
     name: str
     """For example `unit`, `phase.denoise`, `wait` or `gpu.power.mean`."""
@@ -88,19 +89,19 @@ class Spread:
     median: float
     greatest: float
     least_rank: int
-    """The lowest rank that has it; so `greatest_rank`."""
+    """Lowest rank that has the least value; `greatest_rank` likewise."""
     greatest_rank: int
     count: int
-    """Ranks that have the figure."""
+    """Number of ranks that have the figure."""
     skew: float | None
     """(greatest - median) / median; None where the median is not positive."""
     lacking: tuple[int, ...] = ()
-    """Ranks that were read and do not have it."""
+    """Ranks that were read and lack the figure."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitSpread:
-    """Time of the unit of one index over the ranks that kept it in full, in milliseconds."""
+    """Spread of one unit's time, in milliseconds, over the ranks that kept this unit in full."""
 
     index: int
     ms: Spread
@@ -114,12 +115,12 @@ class RankValue:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveWait:
-    """Waits in one collective, a unit."""
+    """Waiting time of each rank in one collective, per unit."""
 
     name: str
-    """Names of the ranges from the unit in, as in `denoise/all_reduce`."""
+    """Path of ranges within the unit, as in `denoise/all_reduce`."""
     least_ns: float
-    """Time of the rank that spent the shortest in it: at most this is the collective itself."""
+    """Time of the rank that spent the least in it: an upper bound of the collective's own time."""
     waits: tuple[RankValue, ...]
 
 
@@ -130,32 +131,34 @@ class Straggler:
     rank: int
     found_by: FoundBy
     margin_ns: float
-    """A unit: how much less it waits than the other ranks in their median, or how much longer it works where nothing is
-    collective: the most that it can cost."""
+    """Most that it can cost per unit: how much less it waits than the median of the other ranks, or, without
+    collectives, how much longer it works."""
     excess_ns: float
-    """A unit: its own work over the median of the others'; not positive where its work does not explain it."""
+    """Its own work per unit minus the median of the other ranks' work; not positive if its work does not explain the
+    waits."""
     cause: str
     """The phase that explains most of the excess; "" if it explains less than 80 %."""
     share: float | None
-    """Share of the excess in the phase that explains most; above 1 where others took less time than on other ranks."""
+    """Share of the excess in the phase `largest`; above 1 if its other phases took less time than on other ranks."""
     largest: str
-    """The phase that explains most, cause or not."""
+    """The phase that explains most of the excess, whether or not it counts as the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """Most memory in use on one GPU, by whichever rank saw most: memory of a device is not added up over its ranks."""
+    """Most memory in use on one GPU, as seen by any rank. The figures of several ranks are not added up, because each
+    rank sees the memory of the whole device."""
 
     device: str
     mib: float
     seen_by: int
     ranks: tuple[int, ...]
-    """Ranks that run on it; none where a rank only watched it."""
+    """Ranks that run on it; empty if ranks only watched it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RanksEnergy:
-    """Energy of one device, once, however many ranks saw it."""
+    """Energy of one device, counted once however many ranks saw it."""
 
     device: str
     host: str
@@ -181,12 +184,12 @@ class RanksConfig:
     tags: Mapping[str, Scalar] = field(default_factory=dict)
     frames_per_unit: float | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Environment of the lowest rank; where it differs, it is said."""
+    """Environment of the lowest rank; if it differs between runs, the notes of `Scaling` name the difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class RanksReport:
-    """All ranks of one run."""
+    """Report on all ranks of one run."""
 
     folder: str
     group: str
@@ -199,17 +202,17 @@ class RanksReport:
     missing: tuple[int, ...]
     """Expected ranks that no file names."""
     torn: tuple[str, ...]
-    """Names of files, as `refused`, `duplicate` and `foreign`."""
+    """Names of the files; `refused`, `duplicate` and `foreign` have names of files too."""
     refused: tuple[str, ...]
     duplicate: tuple[str, ...]
     foreign: tuple[str, ...]
     problems: tuple[Problem, ...]
     counted: str
-    """Description of the units that the figures are of."""
+    """Text that says which units the figures cover."""
     clock: Clock
     """Clock of phases and collectives."""
     frames_per_s: float | None
-    """Rate of the run: of the slowest rank where all make one video, of all ranks together where each makes its own."""
+    """Frame rate of the run: that of the slowest rank if all ranks make one video, the sum if each makes its own."""
     frames_text: str
     """Description of how the rate was computed, or why it is unknown."""
     spreads: tuple[Spread, ...]
@@ -221,18 +224,18 @@ class RanksReport:
     memory: tuple[DeviceMemory, ...]
     energy: tuple[RanksEnergy, ...]
     energy_mj: float | None
-    """Energy of the GPUs that ranks run on; None where one of them is unknown."""
+    """Energy of the GPUs that ranks run on; None if one of them is unknown."""
     findings: tuple[SameFinding, ...]
 
     @property
     def is_whole(self) -> bool:
-        """Whether every expected rank was read, and every file that a rank wrote."""
+        """Whether every expected rank and every file of a rank could be read."""
         return not (self.missing or self.torn or self.refused)
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingPoint:
-    """One run among those that differ in world size alone."""
+    """One of several runs that differ in world size alone."""
 
     folder: str
     world: int
@@ -242,7 +245,7 @@ class ScalingPoint:
     efficiency: float
     """Speed-up over the ratio of world sizes."""
     serial_share: float | None
-    """Karp and Flatt (1990): (1/S - 1/p) / (1 - 1/p), with p the ratio of world sizes. None of the smallest world.
+    """Karp and Flatt (1990): (1/S - 1/p) / (1 - 1/p), with p the ratio of world sizes. None for the smallest world.
     Below zero the run scales better than its number of ranks."""
 
 

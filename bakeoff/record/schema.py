@@ -101,7 +101,7 @@ FindingCode = Literal[
 
 
 def new_finding(code: FindingCode, text: str) -> Finding:
-    """A finding to be stored; the type checker refuses a code that is not listed."""
+    """Make a finding to be stored; type checkers refuse a code that is not listed."""
     return Finding(code, text)
 
 
@@ -124,14 +124,14 @@ class Clock:
     samples_ns: Samples
     warmup_ns: Samples = field(default_factory=Samples)
     calls_per_sample: int = 1
-    """A sample is of fewer calls where they became so slow that its block was ended early; `calls` counts them all."""
+    """A sample covers fewer calls if they became so slow that its block was ended early; `calls` counts them all."""
     stopped: str = ""
     """Reason why sampling ended: `steady` (a narrow interval of calls of one kind), `narrow` (the interval alone, after
     the full time), `cap` (the time) or `samples` (the maximum of 2,000)."""
     after_pause_ns: Samples = field(default_factory=Samples)
-    """Calls before which the instrument paused or overwrote memory; not part of any statistic."""
+    """Times of calls before which the instrument paused or overwrote memory; not part of any statistic."""
     calls: int = 0
-    """All calls in the window, those whose samples were not kept included; 0 in records that lack it."""
+    """All calls in the window, including those whose samples were not kept; 0 in records that lack it."""
 
     @cached_property
     def figures(self) -> Summary | None:
@@ -166,11 +166,11 @@ class BuildCost:
     """
 
     cache: Literal["none", "cold", "warm", "stored"]
-    """State of the cache folder that the build found; `stored`: the engine itself, as an earlier build kept it."""
+    """State of the cache folder when the build began; `stored`: an earlier build had stored the engine itself."""
     build_s: float | None
-    """None where other builds ran at the same time (`overlapped`)."""
+    """None if other builds ran at the same time (`overlapped`)."""
     warm_s: float | None = None
-    """The same in a fresh process with the caches of a cold build."""
+    """Seconds of a build in a fresh process with the caches of a cold build."""
     peak_bytes: int | None = None
     """Peak resident size of the worker minus its resident size before the build."""
     children_peak_bytes: int | None = None
@@ -184,9 +184,9 @@ class BuildCost:
     """CPU seconds of the worker and of all that it started within the time of `build_s`; None in records that lack
     it."""
     overlapped: bool = False
-    """Other builds ran at the same time."""
+    """Whether other builds ran at the same time."""
     warm_cpu_s: float | None = None
-    """CPU seconds of the warm build; None where there was none, and in records that lack it."""
+    """CPU seconds of the warm build; None if there was none, and in records that lack it."""
 
     @property
     def shown_as_cpu(self) -> bool:
@@ -196,37 +196,37 @@ class BuildCost:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Peaks in bytes, measured in a separate pass. None: this host has no such meter."""
+    """Peak memory in bytes, measured in a separate pass. None: this host has no such meter."""
 
     weights_bytes: int
     io_bytes: int
     host_peak_bytes: int | None = None
     """Peak resident size of the worker during the calls."""
     host_call_bytes: int | None = None
-    """The same minus the resident size before the calls."""
+    """`host_peak_bytes` minus the resident size before the calls."""
     allocated_peak_bytes: int | None = None
     reserved_peak_bytes: int | None = None
     device_peak_bytes: int | None = None
     """Peak reported by the device; the only figure that includes allocations outside torch's allocator."""
     device_meter: str = ""
-    """Source of the device's figures, and whether they are peaks: the parent polls NVML during the calls; where NVML
-    has no figure, the worker reads a level after them."""
+    """Source of the device's figures, and whether they are peaks: the parent polls NVML during the calls; if NVML has
+    no figure, the worker reads the level after the calls."""
     unexplained_bytes: int | None = None
     """Device peak minus the bytes that torch reserved and those of the CUDA context at start."""
     context_bytes: int | None = None
     """Device memory when only the CUDA context existed."""
     device_build_peak_bytes: int | None = None
-    """The same peak while the engine was built, up to its first call."""
+    """Device peak while the engine was built, up to its first call."""
     allocator: str = ""
     """Handling of freed memory by malloc during the calls: `kept` as in the timed window, or `returned` to the kernel.
     Empty in records that lack it, which were metered with freed memory returned."""
     helpers_peak_bytes: int = 0
-    """Peak resident size of processes that the backend started and that lived during the calls; in `host_peak_bytes`
-    too."""
+    """Peak resident size of processes that the backend started and that lived during the calls; included in
+    `host_peak_bytes`."""
 
 
 LEAST_SENSITIVITY = 10.0
-"""Least ratio of how far outputs of different inputs differ to the limit of their error."""
+"""Least ratio between the difference of outputs for different inputs and the limit of their error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,10 +247,10 @@ class OutputParity:
     """Least relative L2 between the references of two different sets of inputs: how much an engine that ignores its
     inputs would be off. None in records that lack it."""
     small_sensitivity: float | None = None
-    """The same between the references of one set and of that set slightly changed."""
+    """Least relative L2 between the references of a set of inputs and of the same set slightly changed."""
     lossless: bool | None = None
-    """Whether it equals eager's in the same dtype bit for bit in each call that was compared. None where that is not
-    known: two runs of eager differ, or the record lacks it."""
+    """Whether the output equals eager's in the same dtype bit for bit in each call that was compared. None if that is
+    unknown: two runs of eager differ, or the record lacks it."""
 
     @property
     def insensitive(self) -> bool:
@@ -259,7 +259,7 @@ class OutputParity:
 
 
 def all_known(found: Iterable[bool | None]) -> bool | None:
-    """False where one is; else None where one is not known."""
+    """Return False if any value is False, else None if any is unknown, else True."""
     kinds = set(found)
     return False if False in kinds else None if None in kinds else True
 
@@ -284,7 +284,7 @@ class Parity:
 
     @property
     def sqnr_db(self) -> float | None:
-        """The worst output's signal-to-quantisation-noise ratio in dB; None where it is not defined."""
+        """The worst output's signal-to-quantisation-noise ratio in dB; None if it is not defined."""
         if any(output.rel_l2 is None for output in self.outputs):
             return None
         return min((output.sqnr_db for output in self.outputs if output.sqnr_db is not None), default=None)
@@ -305,7 +305,7 @@ class KernelTime:
     calls: float
     ns: int
     own: bool
-    """Generated by the compiler; False for operators of the framework and kernels of vendor libraries."""
+    """Whether the compiler generated it; False for operators of the framework and kernels of vendor libraries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +313,7 @@ class TraceRecord:
     """Time of a call by kernel, from a traced build; its times are never used in tables."""
 
     kernels: tuple[KernelTime, ...]
-    """The ten longest."""
+    """The ten longest kernels."""
     kernel_count: int
     total_ns: int
     """Time of one traced call: wall time on a CPU; on CUDA the time between events around a call that never waits for
@@ -329,7 +329,7 @@ class TraceRecord:
     span_ns: int = 0
     """On CUDA, time between events around an ordinary call that is not profiled; 0 elsewhere."""
     busy_ns: int = 0
-    """On CUDA, time of a traced call in which at least one kernel ran; the rest of `span_ns` the GPU is idle."""
+    """On CUDA, time of a traced call in which at least one kernel ran; in the rest of `span_ns` the GPU is idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +360,7 @@ class WindowChecks:
     compared: int
     """Calls whose outputs were compared with the reference in full, and overwritten afterwards."""
     changed: int
-    """Calls on values that were changed in place, each compared in full."""
+    """Calls on inputs whose values were changed in place, each compared in full."""
     seed: int
     """Seed of the random moments."""
     seconds: float
@@ -372,12 +372,13 @@ class InputCopy:
     """The copying of inputs that a captured graph needs at each step, because it reads fixed buffers."""
 
     in_call: bool
-    """The call copies its inputs itself, so that its times hold the copies; else the caller copies besides the call."""
+    """Whether the call copies its inputs itself, so that its times include the copies; otherwise the caller copies them
+    before the call."""
     bytes: int
-    """Size of one set of inputs, state that is carried from step to step included."""
+    """Size of one set of inputs, including state that is carried from step to step."""
     samples_ns: Samples = field(default_factory=Samples)
-    """Copies of one set into the buffers that the calls read, synchronised, taken after the timed window; empty with
-    `in_call`."""
+    """Times of copying one set into the buffers that the calls read, synchronised, taken after the timed window; empty
+    with `in_call`."""
 
     @property
     def median_ms(self) -> float | None:
@@ -391,37 +392,37 @@ largest size, where eager takes at most half as long."""
 
 @dataclass(frozen=True)
 class SizeResult:
-    """One size of an engine that was built for a range of them."""
+    """Result at one size of an engine that was built for a range of sizes."""
 
     name: str
     """For example `x.0=8`."""
     which: Literal["usual", "seen", "unseen"]
-    """The row's other figures are those of the usual size. An unseen one was not asked for, and lies in the range."""
+    """The row's other figures are those of the usual size. An unseen size was not requested, but lies in the range."""
     inputs: dict[str, tuple[int, ...]]
     """Shape of each input."""
     status: SizeStatus
     reason: str = ""
     samples_ns: Samples = field(default_factory=Samples)
-    """Samples of the latency clock; empty for the usual size, whose samples are the row's, and where it was refused."""
+    """Samples of the latency clock; empty for the usual size, whose samples are the row's, and for a refused size."""
     first_call_ns: int = 0
     """Time of the first call at this size, compilation included; 0 for the usual one."""
     compilations: int = 0
     """Compilations or captures from binding the size to the end of its samples."""
     rel_l2: float | None = None
-    """Error of the output that is nearest to its limit, or over it the most."""
+    """Error of the output that is nearest to its limit, or exceeds it the most."""
     limit: float | None = None
     lossless: bool | None = None
     """Whether all outputs equal eager's bit for bit, as in `OutputParity`; None for the usual size."""
     eager_ns: int = 0
     """Median of eager's calls in the same dtype at this size, made with the references."""
     recorded_sets: int = 0
-    """Sets of inputs that are calls as they were given or recorded with this size."""
+    """Number of input sets that were given, or recorded, at this size."""
     drawn_sets: int = 0
-    """Sets of inputs whose values are drawn. Both are 0 in records that do not state it."""
+    """Number of input sets with random values. Both numbers are 0 in records that do not state them."""
 
     @cached_property
     def figures(self) -> Summary | None:
-        """Statistics of the samples; None without any."""
+        """Statistics of the samples; None without samples."""
         return summarise_ns(self.samples_ns) if self.samples_ns else None
 
 
@@ -453,7 +454,7 @@ class Measurement:
 
     @property
     def lossless(self) -> bool | None:
-        """Whether all outputs equal eager's in the same dtype bit for bit, at each size; None where not known."""
+        """Whether all outputs equal eager's in the same dtype bit for bit, at each size; None if unknown."""
         if self.parity is None or not self.parity.outputs:
             return None
         others = (one.lossless for one in self.sizes if one.which != "usual")
@@ -462,7 +463,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class BackendSource:
-    """Source of one backend of a variant."""
+    """Source code of one backend of a variant."""
 
     name: str
     reference: str
@@ -514,8 +515,8 @@ class Record:
     measurement: Measurement
     host: Host
     load_before: float
-    """Other processes running before the sweep started: the one-minute load average, or the busy CPUs where these are
-    fewer and the average still includes an earlier measurement of bakeoff."""
+    """Number of other processes running before the sweep started: the one-minute load average, or the number of busy
+    CPUs if that is less and the average still includes an earlier measurement of bakeoff."""
     environment: dict[str, str]
     versions: dict[str, str]
     commit: str
@@ -542,29 +543,29 @@ class Record:
     machine: Machine = field(kw_only=True)
     """The machine and device that ran it."""
     position: int = 0
-    """Place in the order in which the rows of the sweep ran, from 1; 0 in records that lack it, and for a side that is
-    no row of the sweep."""
+    """Place in the order in which the rows of the sweep ran, from 1; 0 in records that lack it, and for a side of a
+    comparison that is no row of the sweep."""
     order_seed: int | None = None
-    """Seed of that order; None where it was not drawn: with a budget rows run by what they are likely to tell."""
+    """Seed of that order; None if it was not random: with a budget, the rows likely to tell the most run first."""
     phase_s: dict[str, float] = field(default_factory=dict)
     """Seconds of each phase of the measuring worker, by the parent's clock."""
     convolution_flops: Count = 0
     """The part of `flops` in convolutions that fast algorithms can compute with fewer multiplications; 0 in records
     that lack it."""
     monitored: Monitored | None = None
-    """Recording of a monitor beside the measuring worker (`--monitor`); None where none was asked for or none ran."""
+    """Recording of a monitor beside the measuring worker (`--monitor`); None if none was requested or none ran."""
     monitored_window_ns: tuple[int, int] | None = None
-    """Start and end of the timed window by the times of `monitored`; None where nothing was timed."""
+    """Start and end of the timed window, on the time axis of `monitored`; None if nothing was timed."""
     objective: Objective = LATENCY
     """Objective of its sweep (`--objective`)."""
     build_span_s: tuple[float, float] | None = None
-    """From when to when its worker built, possibly beside others, in seconds since the sweep began; None in records
-    that lack it."""
+    """Start and end of its worker's build, possibly beside other builds, in seconds since the sweep began; None in
+    records that lack it."""
     alone_span_s: tuple[float, float] | None = None
-    """From when to when its worker had the machine to itself, in seconds since the sweep began; None in records that
-    lack it."""
+    """Start and end of the time in which its worker had the machine to itself, in seconds since the sweep began; None
+    in records that lack it."""
     node: str = ""
-    """Name of the node that ran it, in a sweep over several; else ""."""
+    """Name of the node that ran it, in a sweep over several nodes; otherwise empty."""
 
     @property
     def status(self) -> Status:
@@ -572,7 +573,8 @@ class Record:
 
     @property
     def weights_key(self) -> str:
-        """Equal for records of the same weights file, whatever its name; of records without its hash, its label."""
+        """Key of the weights file, the same whatever its name: its content hash, or the whole label if that has no
+        hash."""
         _, found, content = self.checkpoint.rpartition(", sha256 ")
         return content if found else self.checkpoint
 
@@ -590,8 +592,8 @@ class Record:
 
     @property
     def peak_bytes(self) -> int | None:
-        """Peak device memory on CUDA; on a CPU the resident size of the worker and of what the backend started. None
-        where it was not metered."""
+        """Peak device memory on CUDA; on a CPU the resident size of the worker and of what the backend started. None if
+        it was not metered."""
         memory = self.measurement.memory
         if memory is None:
             return None
@@ -680,7 +682,7 @@ class Comparison:
 
     @property
     def baseline(self) -> Record | None:
-        """Eager fp32 where it ran as a third side."""
+        """Record of eager fp32 if it ran as a third side; otherwise None."""
         return self.sides[2] if len(self.sides) > 2 else None
 
     @property

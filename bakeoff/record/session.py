@@ -15,46 +15,46 @@ from bakeoff.record.monitor import Monitored, SeriesRecord
 
 SESSION_SCHEMA = 1
 GPU_MEMORY = "gpu_memory_mib"
-"""The key of a record's environment that tells the memory of its GPU."""
+"""Key of a record's environment for the memory of its GPU in MiB."""
 RangeKind = Literal["session", "stage", "unit", "phase", "step", "collective"]
 """`collective` is a phase that waits for other ranks."""
 LineKind = Literal["stage", "phase", "collective", "step", "glue", "copies", "unattributed"]
-"""Kind of an account's line: a range's kind, or what is between them."""
+"""Kind of an account's line: a range's kind, or that of the time between ranges."""
 UnitKind = Literal["opening", "filling", "compiling", "steady"]
-"""`opening` units differ in shape, `filling` ones run while a window fills; in `compiling` ones a compiler's counter
-moved. Rates are of `steady` ones, where there are any."""
+"""`opening` units differ in shape, `filling` units run while a window fills, and during `compiling` units a compiler's
+counter moved. Rates are of `steady` units, if there are any."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeTotal:
-    """All ranges of one path."""
+    """Totals over all ranges with one path."""
 
     path: tuple[str, ...]
-    """Names from the outermost range in; empty for the session itself."""
+    """Names from the outermost range to this one; empty for the session itself."""
     kind: RangeKind
     calls: int
     total_ns: int
-    """Host time, ranges within them included."""
+    """Host time, including nested ranges."""
     own_ns: int
-    """Without the ranges within them. The own times of a whole session add up to its `ns` exactly."""
+    """Host time without nested ranges. The own times of a whole session add up to its `ns` exactly."""
     device_ns: int | None = None
-    """Between CUDA events at the borders; None without a CUDA device, and where none was read."""
+    """Time between CUDA events at the start and the end; None without a CUDA device, or if no event was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitTotals:
-    """All units of one kind."""
+    """Totals over all units of one kind."""
 
     kind: UnitKind
     count: int
     frames: int
     latents: int
     wall_ns: int
-    """Sum of their times, from start to end each."""
+    """Sum of the units' durations."""
     least_ns: int
     greatest_ns: int
     percentiles_ns: Mapping[str, float] = field(default_factory=dict)
-    """`p50`, `p90`, `p99`, `p99.9`, right to 0.1 %; a percentile that needs more units is absent."""
+    """`p50`, `p90`, `p99`, `p99.9`, accurate to 0.1 %; a percentile that needs more units is absent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ class Span:
 
 
 MOST_SPANS = 200
-"""Ranges of a unit that are kept, in the order in which they ended; a unit that has them all may have had more."""
+"""Most ranges of a unit that are kept, in the order in which they ended; a unit with this many may have had more."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitSpans:
-    """A unit whose ranges were kept: of a long session the first and the last ones."""
+    """A unit whose ranges were kept. Of a long session, the first and the last units are kept."""
 
     index: int
     """From 0, over all units of the session."""
@@ -94,11 +94,11 @@ class UnitSpans:
 
 @dataclass(frozen=True, slots=True)
 class StepTotals:
-    """All denoising steps of one index."""
+    """Totals over all denoising steps with one index."""
 
     index: int
     timestep: float | None
-    """Timestep of the last one."""
+    """Timestep of the last of these steps."""
     calls: int
     ns: int
     least_ns: int
@@ -113,7 +113,7 @@ class SessionEvent:
     name: str
     data: Mapping[str, Scalar] = field(default_factory=dict)
     failed: bool = False
-    """Its data could not be had; `data` has the error."""
+    """Whether its data could not be read; `data` then contains the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +123,17 @@ class ModelParameters:
     name: str
     count: int
     bytes: int | None
-    """None where a number alone was given."""
+    """Size of the parameters; None if only their number was given."""
     dtype: str
     kind: str
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingCost:
-    """Cost of recording, by its own account."""
+    """Cost of recording, as the session itself measured it."""
 
     range_ns: float
-    """One empty range on this machine: median of several thousand."""
+    """Time of one empty range on this machine: the median of several thousand."""
     ranges: int
     dropped: tuple[str, ...] = ()
     """Kinds of ranges that were left out after recording had cost more than the limit."""
@@ -146,14 +146,14 @@ class RecordingCost:
 
 @dataclass(frozen=True, slots=True)
 class RankFacts:
-    """Identity of the process that made this record, among several."""
+    """Identity of the process that made this record, among the ranks of a run."""
 
     group: str
     """The same in all ranks of one run."""
     rank: int
     world: int
     local_rank: int | None
-    """Among the ranks of its host; None where no launcher told it."""
+    """Rank among the ranks of its host; None if no launcher stated it."""
     host: str
     device: str
     """UUID of the GPU; "" on a CPU."""
@@ -164,7 +164,7 @@ class RankFacts:
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """A whole session."""
+    """Record of a whole session."""
 
     schema: int
     name: str
@@ -173,14 +173,14 @@ class SessionRecord:
     started_at: str
     """UTC, ISO 8601."""
     started_wall_ns: int
-    """The same as nanoseconds of the Unix epoch, by this rank's clock."""
+    """Start in nanoseconds since the Unix epoch, by this rank's clock."""
     ns: int
     tags: Mapping[str, Scalar]
     settings: Mapping[str, Scalar]
     environment: Mapping[str, str]
     """Machine, devices, versions."""
     ranges: tuple[RangeTotal, ...]
-    """Ranges of the session, parents before what is within them."""
+    """Ranges of the session, each before the ranges nested in it."""
     before: tuple[RangeTotal, ...] = ()
     """Ranges of this process that ended before its first session."""
     units: tuple[UnitTotals, ...] = ()
@@ -199,7 +199,7 @@ class SessionRecord:
 
 
 def violation(record: SessionRecord) -> str | None:
-    """Return the first thing that is wrong; None if nothing is."""
+    """Return a sentence about the first inconsistency in a record; None if there is none."""
     return next(_violations(record), None)
 
 

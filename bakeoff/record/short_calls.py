@@ -1,9 +1,9 @@
-"""Findings that follow on a CPU from the shortness of a call alone, joined into one."""
+"""Replaces the findings that, on a CPU, follow from the shortness of a call alone by a single one."""
 
 from bakeoff.record.schema import Finding, new_finding
 
 SHORT_NS = 1_000_000
-"""Both times below are what the usual limits allow a call of this length: 5 % and 20 % of it."""
+"""A call below this time is short. The two times below are what the usual limits, 5 % and 20 %, allow such a call."""
 APART_NS = 50_000
 """Time by which one call by itself may take longer than within a block of calls: it follows a check of outputs, with
 other data in the caches and threads that sleep. Calls of 0.03 to 0.2 ms took 13 to 33 us longer, on 2 cores."""
@@ -12,7 +12,7 @@ UNNAMED_NS = 200_000
 
 
 def short_call() -> Finding:
-    """The same for all rows, so that a table has one line for it."""
+    """Return the finding; its text is the same for all rows, so that a table has one line for it."""
     text = (
         f"calls are shorter than {SHORT_NS / 1e6:g} ms: one by itself takes up to {APART_NS / 1e6:g} ms longer than in "
         f"a block of calls, and up to {UNNAMED_NS / 1e6:g} ms of a traced one are in no kernel"

@@ -1,9 +1,9 @@
-"""Hashes of the source code that decides a row's numbers: its component, its backends, and the measuring side.
+"""Hashes the source code that decides a row's numbers: its component, its backends, and the measuring side.
 
-Rows are compared only where these agree: a table must not divide the time of one model, or of one way of measuring, by
-that of another. They are computed anew for each record, since files may be edited while a sweep runs. Files are hashed
-by their names within their package, so a wheel and a checkout of the same code agree. The hash of a user's own model is
-that of its description; each worker checks that its file is still the one that was described.
+Rows are compared only if these hashes agree: a table must not divide the time of one model, or of one way of measuring,
+by that of another. Hashes are computed anew for each record, since files may be edited while a sweep runs. Files are
+hashed by their names within their package, so a wheel and a checkout of the same code agree. The hash of a user's own
+model is that of its description; each worker checks that its file is still the one that was described.
 """
 
 import ast
@@ -35,13 +35,13 @@ _DRAWN_BY = ("bakeoff.models.weights",)
 
 
 def typed_backends(variant: Variant, source: Source | None) -> str:
-    """A variant's backends as a sweep takes them: a user's own by package.module:ATTRIBUTE, which its source states."""
+    """Return a variant's backends as typed for a sweep; a user's own backend appears as package.module:ATTRIBUTE."""
     own = {each.name: each.reference for each in source.backends} if source is not None else {}
     return "+".join(str(use).replace(use.name, own.get(use.name, use.name), 1) for use in variant.backends)
 
 
 def code_hash() -> str:
-    """Hash of all code that determines numbers and statuses: everything except reports and commands."""
+    """Return the hash of all code that determines numbers and statuses: everything except reports and commands."""
     named: dict[str, Path] = {}
     for package in _LAB:
         named |= {name: path for name, path in _files_of(package) if name.split("/")[1] not in _ONLY_SHOW}
@@ -49,15 +49,15 @@ def code_hash() -> str:
 
 
 def instrument_hash() -> str:
-    """Hash of the measuring side: the worker and the process that starts it."""
+    """Return the hash of the measuring side: the worker and the process that starts it."""
     return _hash(pair for package in _INSTRUMENT for pair in _files_of(package))
 
 
 def component_hash(reference: str) -> str:
-    """Hash of a component by its name or package.module:SPEC: its spec, its network, what they import of the lab or
-    of their own folder, and what draws its weights.
+    """Return the hash of a component's code; `reference` is its name or package.module:SPEC.
 
-    Raises BakeoffError when a module cannot be found.
+    The hash covers the component's spec and network, what they import of bakeoff.models or of their own folder, and the
+    code that draws its weights. Raises BakeoffError if a module cannot be found.
     """
     component = resolve_component(reference)
     if component.source_hash:
@@ -67,9 +67,10 @@ def component_hash(reference: str) -> str:
 
 
 def backend_source(reference: str) -> BackendSource:
-    """Return a backend's files and what they import of the lab, by its name or package.module:BACKEND.
+    """Return a backend's name, file and hash; `reference` is its name or package.module:BACKEND.
 
-    Raises BakeoffError when a module cannot be found.
+    The hash covers the file and what it imports of bakeoff.backends or of its own folder. Raises BakeoffError if a
+    module cannot be found.
     """
     module = backend_module(reference)
     name = resolve_backend(reference).name
@@ -77,7 +78,7 @@ def backend_source(reference: str) -> BackendSource:
 
 
 def _files_of(package: str) -> Iterator[tuple[str, Path]]:
-    """(name, path) of every Python file of a package, subpackages included; the name is independent of the layout."""
+    """Yield (name, path) of every Python file of a package and its subpackages; names are independent of the layout."""
     spec = find_spec(package)
     prefix = package.replace(".", "/")
     for folder in (spec.submodule_search_locations or []) if spec else []:
@@ -86,7 +87,7 @@ def _files_of(package: str) -> Iterator[tuple[str, Path]]:
 
 
 def _closure(modules: Iterable[str], shared: str) -> Iterator[tuple[str, Path]]:
-    """The files of `modules`, and of all that they import of the package `shared` or of their own folder."""
+    """Return (name, path) of `modules` and of all that they import of the package `shared` or of their own folder."""
     waiting, found = list(modules), dict[str, Path]()
     own = [module.rpartition(".")[0] for module in waiting]
     while waiting:
@@ -101,9 +102,9 @@ def _closure(modules: Iterable[str], shared: str) -> Iterator[tuple[str, Path]]:
 
 
 def imports(path: Path, module: str) -> Iterator[str]:
-    """Names of modules, or of attributes in them, that a file imports anywhere, in functions too.
+    """Yield the names of modules, or of attributes in them, that a file imports anywhere, including in functions.
 
-    `module` is the file's own name, which relative imports start from. Raises SyntaxError for a file that is no Python.
+    `module` is the file's own name, from which relative imports start. Raises SyntaxError if the file is not Python.
     """
     yield from _imported(path.read_bytes(), module if path.name == "__init__.py" else module.rpartition(".")[0])
 
@@ -122,7 +123,7 @@ def _imported(code: bytes, package: str) -> tuple[str, ...]:
 
 
 def _exists(module: str) -> bool:
-    """Return whether there is a module of this name. Does not import the parent module to look for an attribute."""
+    """Return whether a module of this name exists, without importing its parent module to look for an attribute."""
     with suppress(BakeoffError):
         if _module_file(module.rpartition(".")[0]).name != "__init__.py":
             return False
@@ -145,7 +146,8 @@ def _module_file(module: str) -> Path:
 
 
 def _hash(named: Iterable[tuple[str, Path]]) -> str:
-    """Hash of files by name; a file that is found under two names counts once, under the longer one."""
+    """Return a hash of files and their names; a file that is found under two names counts once, under the longer
+    one."""
     by_path: dict[Path, str] = {}
     for name, path in named:
         resolved = path.resolve()
@@ -158,7 +160,7 @@ def _hash(named: Iterable[tuple[str, Path]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """Facts that rows of one table must share besides what they compute."""
+    """Facts that all rows of one table must have in common besides what they compute."""
 
     component: str
     """Hash of the component's source."""
@@ -174,20 +176,21 @@ def basis_of(record: Record) -> Basis:
 
 
 def backends_of(record: Record) -> Mapping[str, str]:
-    """Hash of the source of each of the record's backends, by name."""
+    """Return the source hash of each of the record's backends, by name."""
     return {backend.name: backend.hash for backend in record.source.backends}
 
 
 def same_code(a: Record, b: Record) -> bool:
-    """Return whether both ran the same code with the same libraries: basis, and the backends that both use."""
+    """Return whether two records ran the same code with the same libraries; of the backends, those that both use
+    count."""
     ours, theirs = backends_of(a), backends_of(b)
     return basis_of(a) == basis_of(b) and all(ours[name] == theirs[name] for name in ours.keys() & theirs.keys())
 
 
 def check_unchanged(name: str, source: UserSource) -> None:
-    """Raises BakeoffError where the file of a function, or an archive, is another one than was described.
+    """Check that a user's Python file or archive is still the one that was described; raise BakeoffError if it is not.
 
-    A live module's folder lies in the cache, where nobody edits it.
+    A live module's folder is in the cache, where nobody edits it, and is not checked.
     """
     path = Path(source.path)
     if source.kind == "live":
@@ -200,15 +203,15 @@ def check_unchanged(name: str, source: UserSource) -> None:
 
 
 def file_hash(path: Path) -> str:
-    """Hash of a Python file and what it imports of its own folder."""
+    """Return the hash of a Python file and of what it imports of its own folder."""
     return _content_hash(code_of(path))
 
 
 def pipeline_hash(reference: str) -> str:
-    """Hash of a pipeline by its name, FILE.py:CLASS or package.module:CLASS: its files, and what they import of the
-    lab's models or of their own folder.
+    """Return the hash of a pipeline's code; `reference` is its name, FILE.py:CLASS or package.module:CLASS.
 
-    Raises BakeoffError when a file or module cannot be found.
+    The hash covers the pipeline's files and what they import of bakeoff.models or of their own folder. Raises
+    BakeoffError if a file or module cannot be found.
     """
     file, _, _ = reference.rpartition(":")
     if file.endswith(".py"):
@@ -217,17 +220,20 @@ def pipeline_hash(reference: str) -> str:
 
 
 def archive_hash(path: Path) -> str:
-    """Hash of an exported program."""
+    """Return the hash of an exported program's file."""
     return _content_hash([("", path)])
 
 
 def content_hash(folder: Path) -> str:
-    """Hash of the files of a live module's folder."""
+    """Return the hash of the files in a live module's folder."""
     return _content_hash([(path.name, path) for path in sorted(folder.iterdir()) if path.is_file()])
 
 
 def code_of(path: Path) -> Iterator[tuple[str, Path]]:
-    """The file and what it imports of its own folder, each with its name there."""
+    """Return (name, path) of a Python file and of what it imports of its own folder.
+
+    Raises BakeoffError if a file cannot be read or is not Python.
+    """
     waiting, found = [path], dict[Path, str]()
     while waiting:
         file = waiting.pop()

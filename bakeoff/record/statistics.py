@@ -1,4 +1,4 @@
-"""Statistics computed from samples; they are never stored."""
+"""Computes statistics of samples: medians and their intervals, percentiles, modes. They are never stored."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,14 +36,14 @@ class Mode:
 _LEAST_APART = 0.05
 _LEAST_SHARE = 0.10
 _OUTLIER_SHARE = 0.05
-"""Samples of one mode may have this share of outliers, which are no second mode."""
+"""Share of outliers that samples of one mode may have without these counting as a second mode."""
 _OUTLIER_CHANCE = 0.005
 _FEWEST = 12
 
 
 @lru_cache(maxsize=256)
 def interval_ranks(count: int, confidence: float = 0.95) -> tuple[int, int]:
-    """Indices of two sorted samples; the interval between them contains the median with `confidence`.
+    """Return two indices into sorted samples; the interval between these samples contains the median with `confidence`.
 
     The indices are from the binomial distribution and hold for any distribution of the samples (David and Nagaraja,
     Order Statistics, 7.1). For few samples the interval is the whole range.
@@ -57,10 +57,11 @@ def interval_ranks(count: int, confidence: float = 0.95) -> tuple[int, int]:
 
 @lru_cache(maxsize=256)
 def quantile_ranks(count: int, share: float, confidence: float = 0.95) -> tuple[int | None, int | None]:
-    """Indices of two sorted samples; the interval between them contains the quantile `share` with `confidence`.
+    """Return two indices into sorted samples; the interval between them contains the quantile `share` with
+    `confidence`.
 
-    As in `interval_ranks`, for any quantile. None for an end beyond the samples: the largest of 100 samples is below
-    the 99th percentile with a chance of 37 %, and bounds it with no useful confidence.
+    The method is that of `interval_ranks`. An index is None if that end lies beyond the samples: the largest of 100
+    samples is below the 99th percentile with a chance of 37 %, and bounds it with no useful confidence.
     """
     from scipy.special import bdtr  # importing scipy.stats takes a second
 
@@ -77,7 +78,7 @@ def samples_for_quantile(share: float, confidence: float = 0.95) -> int:
 
 
 def summarise_ns(samples_ns: Sequence[int]) -> Summary:
-    """Statistics of samples in nanoseconds. Raises ValueError if there are none."""
+    """Compute the statistics of samples in nanoseconds. Raises ValueError if there are none."""
     if not samples_ns:
         raise ValueError("no samples")
     ordered = np.sort(np.asarray(samples_ns, dtype=np.float64)) / 1e6
@@ -98,19 +99,21 @@ def summarise_ns(samples_ns: Sequence[int]) -> Summary:
 
 
 def half_width(samples_ns: Sequence[int]) -> float:
-    """Half the width of the median's 95 % interval as a share of the median. Raises ValueError without samples."""
+    """Return half the width of the median's 95 % interval as a share of the median. Raises ValueError without
+    samples."""
     figures = summarise_ns(samples_ns)
     return (figures.high_ms - figures.low_ms) / 2 / figures.median_ms
 
 
 def modes(samples_ns: Sequence[int]) -> tuple[Mode, Mode] | None:
-    """The faster and the slower of two modes at least 5 % apart with 10 % of the samples each; None where there is one.
+    """Return the two modes of the samples, the faster first; None if there is only one.
 
-    The logarithms of the samples are cut into two groups such that their absolute deviations from the groups' medians
-    are least (k-medians with k = 2). Two groups are modes where their medians are `4.4 + 60 / count` robust standard
-    deviations apart: Ashman's D (Ashman, Bird and Zepf, AJ 108, 1994) with quartiles instead of moments. Cutting a
-    normal distribution gives 2.2, a uniform one (a steady drift) 2.7, a sine's 4.0; for few samples chance adds to
-    that. The smaller group must also be too large to consist of outliers, of which 5 % are expected.
+    Modes are at least 5 % apart and have at least 10 % of the samples each. The logarithms of the samples are cut into
+    two groups such that the sum of absolute deviations from the groups' medians is smallest (k-medians with k = 2). Two
+    groups are modes if their medians are `4.4 + 60 / count` robust standard deviations apart: Ashman's D (Ashman, Bird
+    and Zepf, AJ 108, 1994) with quartiles instead of moments. Cutting a normal distribution gives 2.2, a uniform one (a
+    steady drift) 2.7, a sine's 4.0; for few samples chance adds to that. The smaller group must also be too large to
+    consist of outliers, of which 5 % are expected.
     """
     count = len(samples_ns)
     if count < _FEWEST:
@@ -132,8 +135,8 @@ def modes(samples_ns: Sequence[int]) -> tuple[Mode, Mode] | None:
 
 
 def _best_cut(ordered: np.ndarray, least: int) -> int:
-    """Size of the lower of two groups of `least` values or more whose absolute deviations from their medians sum to
-    the least."""
+    """Split the sorted values into two groups of at least `least` values each so that the sum of absolute deviations
+    from each group's median is smallest; return the size of the lower group."""
     count = len(ordered)
     sums = np.concatenate(([0.0], np.cumsum(ordered)))
 
@@ -149,7 +152,7 @@ def _best_cut(ordered: np.ndarray, least: int) -> int:
 
 @lru_cache(maxsize=256)
 def _outliers(count: int) -> int:
-    """Return the least number of outliers that `count` samples have in fewer than 5 of 1,000 series."""
+    """Return the smallest number of outliers that fewer than 5 in 1,000 series of `count` samples reach by chance."""
     from scipy.special import bdtrik  # importing scipy.stats takes a second
 
     return int(np.ceil(bdtrik(1 - _OUTLIER_CHANCE, count, _OUTLIER_SHARE))) + 1

@@ -1,4 +1,4 @@
-"""Reading and writing records: one file for each, named by time, variant and content hash, and written atomically."""
+"""Reads and writes records: one file for each, named by time, variant and content hash, and written atomically."""
 
 import hashlib
 import os
@@ -31,8 +31,8 @@ class StoredEntry(Generic[Kind]):
     id: str
     record: Kind
     folder: str = ""
-    """The folder of its file, relative to the folder of the runs that were read first, with forward slashes; "" if it
-    is not known."""
+    """Folder of its file, relative to the folder of runs that was read first, with forward slashes; "" if it is not
+    known."""
 
     @property
     def machine(self) -> Machine:
@@ -63,9 +63,9 @@ class Records:
     pipelines: tuple[StoredPipeline, ...] = ()
 
     def machines(self) -> list[Machine]:
-        """Every machine that has a record or a comparison, the one that measured last first.
+        """Return every machine that has a record or a comparison, the one that measured last first.
 
-        One that has only superseded records comes after the others.
+        Machines with superseded records only come last.
         """
         entries: list[StoredEntry[Measured]] = [*self.current, *self.comparisons, *self.pipelines]
         measured = [("", entry.machine) for entry, _ in self.superseded]
@@ -74,7 +74,8 @@ class Records:
         return [machine for _, machine in sorted(last.values(), key=_created, reverse=True)]
 
     def of_machines(self, ids: Sequence[str]) -> "Records":
-        """The records of these machines alone; problems stay, since a file that cannot be read has no machine."""
+        """Return the records of these machines alone; problems stay, since a file that cannot be read has no known
+        machine."""
 
         def own(entries: Iterable[StoredEntry[Kind]]) -> tuple[StoredEntry[Kind], ...]:
             return tuple(entry for entry in entries if entry.machine.id in ids)
@@ -99,7 +100,10 @@ def now() -> str:
 
 
 def save(runs: Path, entry: Entry, *others: Path) -> str:
-    """Write one entry into the folder of its machine and return its id. Raises BakeoffError if it cannot be written."""
+    """Write one entry into the folder of its machine and return its id. Raises BakeoffError if it cannot be written.
+
+    `others` are more folders of runs that may contain the record that the entry supersedes.
+    """
     match entry:
         case Record():
             slug = entry.variant.slug
@@ -119,9 +123,10 @@ def save(runs: Path, entry: Entry, *others: Path) -> str:
 
 
 def _folder_of(runs: Path, entry: Entry, *others: Path) -> Path:
-    """The folder of `runs` for an entry. What supersedes an entry of `runs` or `others` lies in its machine's folder.
+    """Return the folder of `runs` that an entry belongs in: that of its machine.
 
-    Raises BakeoffError where none has that entry.
+    For a Supersede, this is the machine of the superseded record, which is looked up in `runs` and `others`. Raises
+    BakeoffError if no folder has that record.
     """
     if not isinstance(entry, Supersede):
         return folder_of(runs, entry)
@@ -133,9 +138,10 @@ def _folder_of(runs: Path, entry: Entry, *others: Path) -> Path:
 
 
 def publish(published: Path, runs: Path, ids: Collection[str]) -> None:
-    """Copy these records of `runs` as they are, and what supersedes one that is published.
+    """Copy the records with these ids from `runs` to `published` unchanged, and the entries that supersede published
+    ones.
 
-    Raises BakeoffError where one cannot be written.
+    Raises BakeoffError if a file cannot be written.
     """
     for path, entry in sorted(_entries([runs], []), key=lambda pair: pair[0].stem not in ids):
         try:
@@ -147,7 +153,7 @@ def publish(published: Path, runs: Path, ids: Collection[str]) -> None:
 
 
 def load_all(runs: Path, *others: Path) -> Records:
-    """Read all records of `runs`, and those of `others` that it lacks; a missing folder has none.
+    """Read all records of `runs`, and those of `others` that `runs` lacks; a missing folder counts as empty.
 
     Raises BakeoffError if a folder cannot be read.
     """
@@ -175,7 +181,8 @@ def load_all(runs: Path, *others: Path) -> Records:
 
 
 def _entries(folders: Iterable[Path], problems: list[str]) -> Iterator[tuple[Path, Entry]]:
-    """The files that can be read, those of several folders once; for each of the others `problems` gets a message."""
+    """Yield the path and entry of each readable file, once if several folders have it; for each unreadable file, append
+    a message to `problems`."""
     read: set[str] = set()
     for path in (path for folder in folders for path in record_files(folder)):
         if path.stem in read:
@@ -190,7 +197,7 @@ def _entries(folders: Iterable[Path], problems: list[str]) -> Iterator[tuple[Pat
 
 
 _READ: dict[str, Entry] = {}
-"""Records by the names of their files, whose hashes are those of what was read."""
+"""Decoded entries by file name; each file's content had the hash in its name when it was read."""
 
 
 def _read(path: Path) -> Entry:
@@ -226,7 +233,7 @@ def _hash(data: bytes) -> str:
 def find(runs: Path, asked: str, *others: Path, kinds: tuple[type[Measured], ...] = (Record,)) -> StoredEntry[Any]:
     """Return the record with this id, unique beginning of an id, unique content hash, or path of a file.
 
-    `others` are searched where `runs` has none. Raises BakeoffError if none or several match, or if the match is of
+    `others` are searched if `runs` has no match. Raises BakeoffError if none or several match, or if the match is of
     another kind.
     """
     path = _find_file(runs, asked, *others)
@@ -291,12 +298,14 @@ RECORDS = "records"
 
 
 def folder_of(runs: Path, entry: Measured) -> Path:
-    """The folder for an entry's file. A machine's folder keeps its name when the machine's readable name changes."""
+    """Return the folder for an entry's file. A machine's folder keeps its name when the machine's readable name
+    changes."""
     return _machine_folder(runs, entry.machine) / RECORDS
 
 
 def _machine_folder(runs: Path, machine: Machine) -> Path:
-    """`runs/<machine>`: an existing folder that ends in the machine's id, else a new one with its readable name."""
+    """Return `runs/<machine>`: an existing folder that ends in the machine's id, else a new one with its readable
+    name."""
     ending = f"-{machine.id[:6]}"
     known = [path for path in _record_folders(runs) if path.parent.name.endswith(ending)]
     return known[0].parent if known else runs / machine.folder
@@ -318,7 +327,7 @@ def _record_folders(runs: Path) -> list[Path]:
 
 
 def check_exists(runs: Path) -> None:
-    """Raise BakeoffError where `runs` does not exist: a command that only reads finds nothing there."""
+    """Raise BakeoffError if `runs` does not exist: a command that only reads finds nothing there."""
     if not os.path.lexists(runs):
         text = f"the folder of records {runs} does not exist"
         raise BakeoffError(f"{text}; give another with --runs, or make records with bakeoff sweep", code="no-record")
@@ -331,7 +340,7 @@ def no_records(runs: Path) -> BakeoffError:
 
 
 def record_files(runs: Path) -> Iterator[Path]:
-    """Every record file under `runs`, by folder and name. Raises BakeoffError if a folder cannot be read."""
+    """Yield every record file under `runs`, by folder and name. Raises BakeoffError if a folder cannot be read."""
     for folder in _record_folders(runs):
         try:
             names = sorted(os.listdir(folder))

@@ -22,7 +22,7 @@ from bakeoff.record.schema import Comparison, Round
 from bakeoff.record.statistics import interval_ranks
 
 CONFIDENCE = 0.98
-"""Least probability with which the interval holds the median of the sets' ratios."""
+"""Least probability with which the interval contains the median of the sets' ratios."""
 LEAST_DIFFERENCE = 0.02
 LEAST_ROUNDS = 11
 """Least number of rounds of a verdict, and of a bootstrap interval."""
@@ -44,7 +44,8 @@ That of the stored comparisons is 0.08, in single ones up to 0.15. With 0.15 les
 without a difference get an early verdict; with 0.10 up to 1.5 %, where processes have one of two speeds
 (tests/trials/sequential_finals.py)."""
 FEWEST_FOR_INTERVAL = 6
-"""Runs in turns of the same two processes, or in one: the range of five holds the median with less than 95 %."""
+"""Least number of units, or of pairs of units, for a 95 % interval of their median: the range of five contains the
+median with less than 95 %."""
 _ROUNDS_CONFIDENCE = 0.999
 Nanoseconds = NDArray[Any]
 Word = Literal["faster", "slower", "no difference shown", "too few units"]
@@ -63,9 +64,9 @@ class Verdict:
     pairs: int
     """Number of sets of fresh processes."""
     confidence: float
-    """Probability with which the interval holds the median ratio, of the sets or, with fewer than three, of the rounds:
-    75 % for three sets, 98.4 % for seven. Of an early verdict the least one with which such an interval holds the mean
-    ratio, by trial."""
+    """Probability with which the interval contains the median ratio, of the sets or, with fewer than three, of the
+    rounds: 75 % for three sets, 98.4 % for seven. For an early verdict, the least probability, found by trial, with
+    which such an interval contains the mean ratio."""
     early: bool = False
     """Reached with three to six sets, all far on one side; the ratio is then their geometric mean."""
     rounds: int = 0
@@ -91,9 +92,9 @@ _TURNED: dict[Word, Word] = {"faster": "slower", "slower": "faster"}
 
 
 def decide(comparison: Comparison, first: int = 0, second: int = 1) -> Verdict:
-    """Return the verdict on two sides of a comparison, A being number `first`, by the rounds that have both.
+    """Return the verdict on sides number `first` (A) and `second` (B) of a comparison, by the rounds that have both.
 
-    Raises ValueError if there are none.
+    Raises ValueError if no round has both.
     """
     rounds = _with_side(comparison.rounds, max(first, second))
     if not rounds:
@@ -104,7 +105,7 @@ def decide(comparison: Comparison, first: int = 0, second: int = 1) -> Verdict:
 
 
 def verdict_of(comparison: Comparison) -> Verdict | None:
-    """Return the verdict on the two sides; None where one of them was not ok, or there are no rounds."""
+    """Return the verdict on the first two sides; None if one of them was not ok, or if there are no rounds."""
     valid = comparison.a.status == comparison.b.status == "ok" and comparison.rounds
     return decide(comparison) if valid else None
 
@@ -113,8 +114,8 @@ def is_decided(comparison: Comparison) -> bool:
     """Return whether the first two sides need no more sets of processes: a verdict is reached, or unlikely to be
     reached.
 
-    It cannot be reached where one of the two was not ok. An early verdict also needs one on the faster of the two
-    against the baseline: a final states both.
+    It cannot be reached if one of the two was not ok. If the verdict is early, the faster side also needs an early
+    verdict against the baseline, because a final states both.
     """
     found = verdict_of(comparison)
     if found is None:
@@ -127,24 +128,24 @@ def is_decided(comparison: Comparison) -> bool:
 
 
 def is_baseline_known(comparison: Comparison, of: Sequence[int] = (0, 1)) -> bool:
-    """Return whether sides need no more sets of processes with the baseline: each has an early verdict against it, or
-    there is no baseline that was ok."""
+    """Return whether the sides `of` need no more sets of processes with the baseline: each has an early verdict against
+    it, or there is no baseline that was ok."""
     baseline = comparison.baseline
     return baseline is None or baseline.status != "ok" or all(decide(comparison, side, 2).early for side in of)
 
 
 def show(pairs: Nanoseconds, ratios: Nanoseconds) -> Verdict:
-    """Return the verdict of the sets' ratios and of all their rounds on two sides."""
+    """Return the verdict from the ratios of the sets of processes (`pairs`) and of all their rounds (`ratios`)."""
     early = show_early(pairs) if len(ratios) >= LEAST_ROUNDS else None
     return early or show_usual(pairs, ratios)
 
 
 def show_early(pairs: Nanoseconds, errors: float = EARLY_ERRORS, least_spread: float = LEAST_SPREAD) -> Verdict | None:
-    """Return the ratio and its interval where three to six sets show a large difference; None where they do not.
+    """Return an early verdict if three to six sets show a large difference; otherwise None.
 
-    All sets must lie on one side of 1 by more than 2 %. The interval is the mean of their logarithms with `errors`
-    standard errors on each side, and must do so too. The standard deviation is that of the sets, but at least
-    `least_spread`: three sets that agree by chance say nothing about it.
+    All sets must lie on one side of 1 by more than 2 %, and so must the interval: the mean of their logarithms with
+    `errors` standard errors on each side. The standard deviation is that of the sets, but at least `least_spread`:
+    three sets that agree by chance say nothing about it.
     """
     if not FEWEST_PAIRS <= len(pairs) < AGREEING_PAIRS:
         return None
@@ -157,7 +158,7 @@ def show_early(pairs: Nanoseconds, errors: float = EARLY_ERRORS, least_spread: f
 
 
 def expected_pairs(ratio: float) -> int:
-    """Return how many sets a verdict takes if each shows this ratio; noise may ask for more."""
+    """Return how many sets a verdict takes if each of them shows this ratio; with noise it may take more."""
     for count in range(FEWEST_PAIRS, AGREEING_PAIRS):
         if show_early(np.full(count, ratio)) is not None:
             return count
@@ -165,7 +166,7 @@ def expected_pairs(ratio: float) -> int:
 
 
 def show_usual(pairs: Nanoseconds, ratios: Nanoseconds) -> Verdict:
-    """Return the verdict by the order of the sets' ratios, whatever their distribution."""
+    """Return the verdict by order statistics of the sets' ratios, which hold for any distribution."""
     from scipy.special import bdtr  # importing scipy takes long
 
     if len(pairs) < FEWEST_PAIRS:
@@ -180,7 +181,7 @@ def show_usual(pairs: Nanoseconds, ratios: Nanoseconds) -> Verdict:
 
 
 def is_futile(pairs: Nanoseconds, ratios: Nanoseconds) -> bool:
-    """Return whether sets that show no difference are unlikely to show one with more of them."""
+    """Return whether more sets are unlikely to show a difference, given that these show none."""
     if len(pairs) >= MOST_PAIRS or _disagreeing(pairs) > 1:
         return True
     if len(pairs) >= FEWEST_PAIRS and _is_near(float(np.median(pairs))):
@@ -200,7 +201,7 @@ def _word(ratio: float, low: float, high: float) -> Word:
 
 
 def _rounds_interval(ratios: Nanoseconds) -> tuple[float, float]:
-    """A 99.9 % interval of the rounds' median ratio; the whole range for too few rounds."""
+    """Return a 99.9 % interval of the rounds' median ratio; the whole range if there are too few rounds."""
     if len(ratios) < LEAST_ROUNDS:
         return float(ratios.min()), float(ratios.max())
     return bootstrap_median(ratios, _ROUNDS_CONFIDENCE)
@@ -212,24 +213,24 @@ def _with_side(rounds: Sequence[Round], side: int) -> Sequence[Round]:
 
 
 def _medians(rounds: Sequence[Round], side: int) -> Nanoseconds:
-    """Return for each round the median of a side in nanoseconds."""
+    """Return the median of a side in each round, in nanoseconds."""
     return np.array([median(entry.samples_ns[side]) for entry in rounds], dtype=np.float64)
 
 
 def ratios_of_rounds(rounds: Sequence[Round], first: int, second: int) -> Nanoseconds:
-    """Return for each round the second side's median over the first's."""
+    """Return the second side's median divided by the first's, for each round."""
     ratios: Nanoseconds = _medians(rounds, second) / _medians(rounds, first)
     return ratios
 
 
 def ratios_of_pairs(rounds: Sequence[Round], first: int, second: int) -> Nanoseconds:
-    """Return for each set of processes the median ratio of its rounds."""
+    """Return the median ratio of the rounds of each set of processes."""
     ratios, numbers = ratios_of_rounds(rounds, first, second), np.array([entry.pair for entry in rounds])
     return np.array([np.median(ratios[numbers == number]) for number in np.unique(numbers)])
 
 
 def _disagreeing(pairs: Nanoseconds) -> int:
-    """Number of pairs that disagree with the majority on the faster variant."""
+    """Return the number of sets that disagree with the majority on the faster variant."""
     return int(min(np.sum(pairs <= 1), np.sum(pairs >= 1)))
 
 
@@ -262,18 +263,18 @@ def bootstrap_median(values: Nanoseconds, confidence: float = _ROUNDS_CONFIDENCE
 
 @dataclass(frozen=True, slots=True)
 class PairRatio:
-    """Two that took turns in one set of processes, the second held against the first."""
+    """Ratio of two sequences of times that took turns in one set of processes."""
 
     word: Word
     ratio: float
-    """Median over pairs of the first's time over the second's: above 1 where the second is faster."""
+    """Median over pairs of the first's time divided by the second's: above 1 if the second is faster."""
     interval: tuple[float, float] | None
     """The 95 % interval of that median; None for fewer than six pairs."""
     pairs: int
 
 
 def pair_ratio(first: Sequence[float], second: Sequence[float]) -> PairRatio:
-    """Return the ratio of times that were measured in pairs, in any unit. Raises ValueError where there are none."""
+    """Compare times that were measured in pairs, in any unit. Raises ValueError if there are no pairs."""
     ratios = np.sort([a / b for a, b in zip(first, second, strict=True)])
     if not len(ratios):
         raise ValueError("no pairs")
@@ -285,5 +286,5 @@ def pair_ratio(first: Sequence[float], second: Sequence[float]) -> PairRatio:
 
 
 def turned(ratio: float, interval: tuple[float, float] | None) -> tuple[float, tuple[float, float] | None]:
-    """The same ratio and interval with the two exchanged."""
+    """Return the ratio and its interval with the two sides exchanged."""
     return 1 / ratio, None if interval is None else (1 / interval[1], 1 / interval[0])

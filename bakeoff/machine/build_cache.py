@@ -1,9 +1,9 @@
-"""The cache folder: compiler caches of each variant or build, precompiled headers, its size, and emptying it.
+"""Manages the cache folder: compiler caches of each variant or build, precompiled headers, its size, clearing it.
 
-All of it can be made again; records are stored elsewhere.
+Everything in it can be made again; records are stored elsewhere.
 
 g++ reads a precompiled header without checking it: with one that is cut off or changed, every build fails. So the size
-and the hash of each file are stored in a stamp, which is written last.
+and the hash of each header file are stored in a stamp, which is written last.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from bakeoff.models.errors import BakeoffError
 HOME = "home"
 """Within a cache folder: the home folder of the workers that build there."""
 _FINISHED = "finished"
-"""A file that is in the folder once a build has succeeded there."""
+"""Name of the file that marks a folder in which a build has succeeded."""
 _BUILD = "-build"
 _STAMP = "stamp.json"
 
@@ -41,12 +41,12 @@ class HeaderFile:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Contents of a folder of headers."""
+    """Contents of a folder of precompiled headers, as its stamp file states them."""
 
     sets: tuple[str, ...]
     """Names of the sets that are complete, as backends name them (`Footprint.headers`)."""
     files: tuple[HeaderFile, ...]
-    """Empty where the compiler, or this version of torch, precompiles none that can be shared."""
+    """Empty if the compiler, or this version of torch, precompiles no header that can be shared."""
 
 
 def usual_folder(key: object) -> Path:
@@ -60,15 +60,15 @@ def build_folder(usual: Path, number: int) -> Path:
 
 
 def usual_of(folder: Path) -> Path:
-    """Return the variant's usual folder, of which `folder` is one of several builds."""
+    """Return the variant's usual folder, given the folder of one of several builds."""
     return folder.with_name(folder.name.partition(_BUILD)[0])
 
 
 def open_folder(folder: Path, anew: bool = False) -> None:
-    """Create `folder`, without what a build left there that did not succeed, or `anew` without what any build left.
+    """Create `folder` after deleting what a failed build left there; with `anew`, delete what any build left there.
 
-    Raises BakeoffError where that cannot be deleted. Other errors are ignored: a compiler that needs the cache reports
-    its own.
+    Raises BakeoffError if that cannot be deleted. Other errors are ignored: a compiler that needs the cache reports its
+    own.
     """
     if anew or not is_warm(folder):
         delete_earlier_build(folder)
@@ -127,10 +127,10 @@ _CLEARED = {
     "models": ("brought", "live", "counted"),
     "logs": ("logs", "traces", "work"),
 }
-"""Kinds to folders of the cache that take room."""
+"""Large folders of the cache, by kind."""
 _KEPT = "kept"
-"""All else: locks, without which a second sweep could start, small files that take long to make, and what is not
-bakeoff's."""
+"""Kind of everything else: locks, without which a second sweep could start, small files that take long to make, and
+files that are not bakeoff's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class CacheSize:
 
 
 def measure(cache: Path) -> CacheSize:
-    """Measure the cache folder without following links. Raises BakeoffError where it is absent or cannot be read."""
+    """Measure the cache folder without following links. Raises BakeoffError if it is absent or cannot be read."""
     try:
         names = os.listdir(cache)
     except FileNotFoundError as error:
@@ -159,9 +159,10 @@ def measure(cache: Path) -> CacheSize:
 
 
 def clear(cache: Path) -> Sequence[Path]:
-    """Delete what takes room, and return the folders that could not be deleted; the caller holds the `clearing_lock`.
+    """Delete the large folders of the cache and return those that could not be deleted.
 
-    Links are not followed: `rmtree` refuses a folder that is one, also if it becomes one meanwhile.
+    The caller must hold the `clearing_lock`. Links are not followed: `rmtree` refuses a folder that is a link, even if
+    it becomes one meanwhile.
     """
     large = [cache / name for folders in _CLEARED.values() for name in folders]
     for folder in large:
@@ -170,7 +171,7 @@ def clear(cache: Path) -> Sequence[Path]:
 
 
 def _bytes(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder; 0 for what has been deleted meanwhile."""
+    """Return the bytes of a file, or of all files in a folder; files that were deleted meanwhile count as 0."""
     found = 0
     with suppress(OSError):
         found = path.lstat().st_size if path.is_symlink() or not path.is_dir() else 0
@@ -182,10 +183,10 @@ def _bytes(path: Path) -> int:
 
 
 def header_folder(cache: Path) -> Path:
-    """The folder for this process's torch and Python, the C++ compiler that inductor takes, and this class of CPU.
+    """Return the folder of precompiled headers for this process's torch and Python, C++ compiler and class of CPU.
 
-    Inductor itself finds a header by the hash of all that it depends on. The folder's name need not hold all of that:
-    headers that do not fit are not used.
+    Inductor itself finds a header by the hash of all that it depends on. The folder's name need not include all of
+    that: headers that do not fit are not used.
     """
     versions, compiler = host.read_versions(), shutil.which(os.environ.get("CXX") or "g++") or ""
     machine = this_machine("cpu").machine_class
@@ -194,20 +195,24 @@ def header_folder(cache: Path) -> Path:
 
 
 def read_stamp(folder: Path) -> Stamp:
-    """Return the folder's stamp; an empty one where it has none that can be read."""
+    """Return the folder's stamp; an empty one if it has none that can be read."""
     with suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode((folder / _STAMP).read_bytes(), type=Stamp)
     return Stamp((), ())
 
 
 def write_stamp(folder: Path, stamp: Stamp) -> None:
-    """Store what the folder holds; its files must be complete. Raises BakeoffError if the stamp cannot be written."""
+    """Write the folder's stamp; the files that it lists must be complete. Raises BakeoffError if it cannot be
+    written."""
     write_atomically(folder / _STAMP, msgspec.json.encode(stamp))
 
 
 def is_undamaged(folder: Path, stamp: Stamp) -> bool:
-    """Return whether each file is what was stored. Reads them all: about 0.5 s for those of inductor and AOTInductor.
-    The first build then also finds them in the page cache, as the others do."""
+    """Return whether each file still has the size and hash that the stamp states.
+
+    This reads all files: about 0.5 s for those of inductor and AOTInductor. The first build then also finds them in the
+    page cache, as the others do.
+    """
     try:
         return all(describe_header(folder / file.name) == file for file in stamp.files)
     except OSError:
@@ -222,7 +227,7 @@ def describe_header(path: Path) -> HeaderFile:
 
 
 def usable_headers(folder: Path) -> tuple[Path, ...]:
-    """Return the files of a folder for a build; none if one has another size than was stored."""
+    """Return the header files that a build can use; empty if one of them has another size than its stamp states."""
     files = read_stamp(folder).files
     found = tuple(folder / file.name for file in files)
     with suppress(OSError):

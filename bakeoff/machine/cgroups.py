@@ -1,7 +1,7 @@
-"""Limits and pressure of the control groups that this process is in: containers share a host's CPUs and memory.
+"""Reads the limits and pressure of this process's control groups: containers share a host's CPUs and memory.
 
-Both versions are read: cgroup v2 (Linux' Documentation/admin-guide/cgroup-v2.rst) and v1 (admin-guide/cgroup-v1). A
-limit of any group up to the root of the mounted tree holds; a container sees the tree from its own group on.
+Both versions are read: cgroup v2 (Linux' Documentation/admin-guide/cgroup-v2.rst) and v1 (admin-guide/cgroup-v1). The
+limits of all groups up to the root of the mounted tree apply; a container sees the tree from its own group on.
 """
 
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path("/")
 _LEAST_LIMIT_BYTES = 1 << 60
-"""v1 writes the largest number of pages for no limit."""
+"""Least number of bytes that counts as no limit: v1 writes the largest number of pages if there is none."""
 
 
 def cpu_quota(root: Path = ROOT) -> float | None:
-    """CPUs' worth of time that this process may use, by cpu.max or cpu.cfs_quota_us; None where there is no limit."""
+    """Return how many CPUs' worth of time this process may use (cpu.max or cpu.cfs_quota_us); None without a limit."""
     found = []
     for group in _groups("cpu", root):
         with suppress(OSError, ValueError, ZeroDivisionError):
@@ -36,9 +36,9 @@ class MemoryLimit:
     limit_bytes: int
 
     def used_bytes(self) -> int | None:
-        """Return the bytes that its processes use now; None where the kernel does not say.
+        """Return the bytes that the group's processes use now; None if the kernel does not report them.
 
-        Files' pages that were not used lately are left out: the kernel drops them before it refuses memory.
+        Pages of files that were not used lately are left out: the kernel drops them before it refuses memory.
         """
         used = [_bytes_of(self.group / name) for name in ("memory.current", "memory.usage_in_bytes")]
         taken = next((value for value in used if value is not None), None)
@@ -46,19 +46,19 @@ class MemoryLimit:
 
 
 def available_bytes(root: Path = ROOT) -> int | None:
-    """Memory that this process may still take before its groups' limits; None where there is no limit."""
+    """Return the bytes that this process may still take before its groups' limits; None without a limit."""
     return min((left for left, _ in _limits(root)), default=None)
 
 
 def tightest_limit(root: Path = ROOT) -> MemoryLimit | None:
-    """Return the limit that this process would meet first; None where there is none."""
+    """Return the memory limit that this process would meet first; None without a limit."""
     return min(_limits(root), key=lambda found: found[0], default=(0, None))[1]
 
 
 def _limits(root: Path) -> Iterator[tuple[int, MemoryLimit]]:
-    """Limits, and what is left before each.
+    """Yield each limited group's remaining bytes and its limit.
 
-    In v2 the lower of memory.max (allocations fail) and memory.high (they are throttled).
+    In v2, the limit is the lower of memory.max (allocations fail) and memory.high (they are throttled).
     """
     for group in _groups("memory", root):
         limits = [_bytes_of(group / name) for name in ("memory.max", "memory.high", "memory.limit_in_bytes")]
@@ -71,9 +71,9 @@ def _limits(root: Path) -> Iterator[tuple[int, MemoryLimit]]:
 
 
 def cpu_wait_us(root: Path = ROOT) -> int | None:
-    """Microseconds so far in which a task of this process's own group waited for a CPU; None where nothing tells.
+    """Return the microseconds so far in which a task of this process's own group waited for a CPU; None if unknown.
 
-    The line "some" of cpu.pressure (Documentation/accounting/psi.rst), which v2 has for each group.
+    Source: the line "some" of cpu.pressure (Documentation/accounting/psi.rst), which v2 has for each group.
     """
     for group in _groups("", root):
         with suppress(OSError, ValueError, StopIteration):
@@ -98,9 +98,9 @@ def _droppable_bytes(group: Path) -> int:
 
 
 def _groups(controller: str, root: Path) -> Iterator[Path]:
-    """The folders of this process's groups that may limit `controller`, each followed by the groups around it.
+    """Yield the folders of this process's groups that may limit `controller`, each followed by the groups around it.
 
-    Where both versions are mounted a controller belongs to one of them (cgroups(7)); both are looked at.
+    If both versions are mounted, a controller belongs to one of them (cgroups(7)); both are searched.
     """
     for names, group in _memberships(root):
         version = "cgroup" if names else "cgroup2"
@@ -116,7 +116,8 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
 
 
 def _memberships(root: Path) -> Iterator[tuple[str, str]]:
-    """Names of controllers, empty for v2, and the path of this process's group (cgroups(7), /proc/[pid]/cgroup)."""
+    """Yield each group of this process as the names of its controllers (empty for v2) and its path (cgroups(7),
+    /proc/[pid]/cgroup)."""
     with suppress(OSError, ValueError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _, names, group = line.split(":", 2)
@@ -124,7 +125,8 @@ def _memberships(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _mounts(root: Path) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
-    """Yield each mounted tree's kind, group, place and options (proc(5), /proc/[pid]/mountinfo)."""
+    """Yield the type, root group, mount point and options of each mounted tree of groups (proc(5),
+    /proc/[pid]/mountinfo)."""
     with suppress(OSError, ValueError):
         for line in (root / "proc/self/mountinfo").read_text().splitlines():
             fields, _, rest = line.partition(" - ")

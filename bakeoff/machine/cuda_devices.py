@@ -11,7 +11,7 @@ import uuid
 
 
 def device_uuids() -> list[str]:
-    """UUIDs without NVML's prefix. Raises OSError where the driver's library is missing or refuses."""
+    """Return the UUIDs without NVML's prefix. Raises OSError if the driver's library is missing or reports an error."""
     cuda = ctypes.CDLL("libcuda.so.1")
     _check(cuda.cuInit(0))
     count = ctypes.c_int()

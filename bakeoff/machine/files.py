@@ -1,4 +1,4 @@
-"""Writing files atomically, and the short hashes that name cache entries."""
+"""Writes files atomically, and makes the short hashes and slugs that name files."""
 
 import contextlib
 import hashlib
@@ -43,10 +43,10 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def digest(value: object) -> str:
-    """Hash of any value that msgspec encodes, 16 hexadecimal digits; equal values give equal hashes."""
+    """Return a hash of any value that msgspec encodes, 16 hexadecimal digits; equal values give equal hashes."""
     return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:16]
 
 
 def slug(text: str) -> str:
-    """A part of a file name: lower-case letters, digits and dashes, at most 100 characters; "" where none is left."""
+    """Make a part of a file name: lower-case letters, digits and dashes, at most 100 characters; "" if none is left."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:100]

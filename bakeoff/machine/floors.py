@@ -1,9 +1,9 @@
-"""The least time of a call: its work divided by the device's peak rate, or its memory traffic by the bandwidth.
+"""Computes the least time of a call: its work divided by the device's peak rate, or its traffic by the bandwidth.
 
 There are two kinds of peak rates. A rate from a datasheet is an upper bound of the device. A measured rate is the best
 that this machine reached in plain copies, matrix products and convolutions. Faster code may exist, so a row is rejected
-only if it is well below a measured floor.
-The roofline model is that of Williams, Waterman and Patterson (CACM 52-4, 2009).
+only if it is well below a measured floor. The roofline model is that of Williams, Waterman and Patterson (CACM 52-4,
+2009).
 """
 
 from collections.abc import Mapping, Sequence
@@ -105,8 +105,8 @@ def find_floors(
     """Return the datasheet's floor if the GPU is known, then the measured one if there are ceilings.
 
     `flops` and `minimum_bytes` are the work and the least memory traffic of one call. `dtypes` are those in which the
-    work may be done, the variant's own first: it takes at least its time at the highest of their rates. Where the rate
-    of one is not known only the traffic counts, and where that of the first is not known there is no floor.
+    work may be done, the variant's own first; the floor assumes the highest of their rates. If one of these rates is
+    unknown, only the traffic counts; if the first one is unknown, there is no floor.
     """
     found = []
     sheet = find_datasheet(host, device)
@@ -127,7 +127,8 @@ def _floor(
     bytes_per_s: float,
     source: Literal["datasheet", "measured"],
 ) -> Floor:
-    """Return the floor at the highest of the `rates` of work, of which 0 stands for one that is not known."""
+    """Return the floor at the highest of `rates`, in FLOP a second; a rate of 0 is unknown, and only traffic counts
+    then."""
     compute_ms = 1e3 * flops / max(rates) if min(rates) > 0 else 0.0
     traffic_ms = 1e3 * traffic_bytes / bytes_per_s
     bound: Literal["compute", "traffic"] = "compute" if compute_ms >= traffic_ms else "traffic"
@@ -141,7 +142,7 @@ def peak_flops(ceilings: Sequence[Ceiling], dtype: str) -> float:
 
 
 def peak_bandwidth(ceilings: Sequence[Ceiling], traffic_bytes: int) -> float:
-    """An upper bound, in bytes a second, of the bandwidth for traffic of this size; 0 if none was measured.
+    """Return an upper bound of the bandwidth for traffic of this size, in bytes a second; 0 if none was measured.
 
     It is the highest rate of the working sets that are at least as large as the largest one not above `traffic_bytes`.
     Smaller working sets fit into a faster cache, so their rates are not relevant for this traffic. If all working sets

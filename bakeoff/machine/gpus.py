@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs that CUDA programs started by this process see, read from NVML without torch.
+"""Reads the NVIDIA GPUs that CUDA programs started by this process see, from NVML and without torch.
 
 NVML lists every GPU of the machine by PCI bus; CUDA lists those of CUDA_VISIBLE_DEVICES in an order of its own (CUDA
 C++ Programming Guide, "CUDA Environment Variables"). Everything here is in CUDA's order, so that the first GPU is the
@@ -36,7 +36,7 @@ _DRIVER_DEADLINE_S = 30.0
 
 @contextlib.contextmanager
 def nvml() -> Iterator[Any]:
-    """The initialised NVML binding, or None if there is no driver."""
+    """Initialise NVML and yield its binding, or None if there is no driver."""
     import pynvml
 
     try:
@@ -52,7 +52,7 @@ def nvml() -> Iterator[Any]:
 
 
 def ask(library: Any, function: str, *arguments: Any) -> Any:
-    """Return what an NVML function returns; None where the GPU, its driver or a container does not support it.
+    """Call an NVML function and return its result; None if the GPU, its driver or a container does not support it.
 
     Virtual GPUs, MIG instances, WSL and boards that share the host's memory lack some facts (NVML API Reference,
     NVML_ERROR_NOT_SUPPORTED and NVML_ERROR_NO_PERMISSION), and older drivers some functions.
@@ -64,9 +64,9 @@ def ask(library: Any, function: str, *arguments: Any) -> Any:
 
 
 def read_gpus() -> tuple[dict[str, Scalar], ...]:
-    """Name, UUID, driver, memory in bytes and compute capability of each visible GPU; empty if there is no driver.
+    """Return name, UUID, driver, memory in bytes and compute capability of each visible GPU; empty without a driver.
 
-    Facts that NVML does not tell are left out, except the name.
+    Facts that NVML does not report are left out, except the name.
     """
     with nvml() as library:
         if library is None:
@@ -84,7 +84,7 @@ class GpuMemory(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU or MIG instance as NVML knows it; what NVML does not tell is None."""
+    """A GPU or MIG instance in NVML; facts that NVML does not report are None."""
 
     library: Any
     handle: Any
@@ -92,7 +92,7 @@ class Gpu:
     """The GPU that a MIG instance is part of, which alone has clocks and power; `handle` itself for a whole GPU."""
 
     def ask(self, name: str, *arguments: Any) -> Any:
-        """Return what `nvmlDeviceGet` with this name returns of the whole GPU."""
+        """Call `nvmlDeviceGet` followed by `name` for the whole GPU; None if that is not supported."""
         return ask(self.library, f"nvmlDeviceGet{name}", self.whole, *arguments)
 
     def memory(self) -> GpuMemory | None:
@@ -100,26 +100,30 @@ class Gpu:
         return None if found is None else GpuMemory(int(found.free), int(found.used))
 
     def processes(self) -> Mapping[int, int | None] | None:
-        """Bytes that each process uses, by its id: None where they are hidden, as they are from containers."""
+        """Return the bytes that each process uses, by process id; None if NVML hides them, as it does from
+        containers."""
         found = ask(self.library, "nvmlDeviceGetComputeRunningProcesses", self.handle)
         return None if found is None else {process.pid: process.usedGpuMemory for process in found}
 
 
 @contextlib.contextmanager
 def open_gpu(uuid: str) -> Iterator[Gpu | None]:
-    """The GPU or MIG instance of this UUID; None where there is none, or no driver."""
+    """Yield the GPU or MIG instance with this UUID; None if there is none, or no driver."""
     with nvml() as library:
         yield None if library is None else find_gpu(library, uuid)
 
 
 def read_memory(uuid: str) -> GpuMemory | None:
-    """Free and used memory of a GPU now; None where NVML does not tell."""
+    """Return the free and used memory of a GPU now; None if NVML does not report it."""
     with open_gpu(uuid) as gpu:
         return None if gpu is None else gpu.memory()
 
 
 def find_gpu(library: Any, uuid: str) -> Gpu | None:
-    """The GPU or MIG instance of this UUID, with NVML's prefix, `GPU-` or `MIG-`, or as torch tells it, without."""
+    """Return the GPU or MIG instance with this UUID; None if there is none.
+
+    The UUID has NVML's prefix, `GPU-` or `MIG-`, or none, as torch states it.
+    """
     for prefix in ("",) if uuid.startswith(("GPU-", "MIG-")) else ("GPU-", "MIG-"):
         handle = ask(library, "nvmlDeviceGetHandleByUUID", prefix + uuid)
         if handle is not None:
@@ -129,7 +133,7 @@ def find_gpu(library: Any, uuid: str) -> Gpu | None:
 
 
 def _list_gpus(library: Any) -> Iterator[dict[str, Scalar]]:
-    """Facts of all GPUs, and of MIG instances in place of their GPU, in NVML's order."""
+    """Yield the facts of all GPUs, and of MIG instances in place of their GPU, in NVML's order."""
     driver = ask(library, "nvmlSystemGetDriverVersion")
     for index in range(ask(library, "nvmlDeviceGetCount") or 0):
         handle = ask(library, "nvmlDeviceGetHandleByIndex", index)
@@ -153,7 +157,7 @@ def _list_gpus(library: Any) -> Iterator[dict[str, Scalar]]:
 
 
 def _mig_instances(library: Any, handle: Any) -> list[Any]:
-    """Handles of a GPU's MIG instances; empty for a GPU that is not in MIG mode."""
+    """Return the handles of a GPU's MIG instances; empty for a GPU that is not in MIG mode."""
     if not _in_mig_mode(library, handle):
         return []
     count = ask(library, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
@@ -167,7 +171,7 @@ def _in_mig_mode(library: Any, handle: Any) -> bool:
 
 
 def _visible(uuids: Sequence[str]) -> Sequence[str]:
-    """Return NVML's UUIDs that CUDA lists, in CUDA's order."""
+    """Return those of NVML's UUIDs that CUDA lists, in CUDA's order."""
     asked = os.environ.get(VISIBLE)
     if asked is None and len(uuids) <= 1:
         return uuids
@@ -179,8 +183,10 @@ def _visible(uuids: Sequence[str]) -> Sequence[str]:
 
 
 def chosen(asked: str | None, uuids: Sequence[str]) -> Sequence[str]:
-    """Return the `uuids` that a value of CUDA_VISIBLE_DEVICES leaves: indices or beginnings of UUIDs, up to the first
-    that fits none; None leaves all."""
+    """Return the `uuids` that a value of CUDA_VISIBLE_DEVICES selects; None selects all.
+
+    The value lists indices or beginnings of UUIDs; the list ends at the first entry that does not select one more GPU.
+    """
     if asked is None:
         return uuids
     found: list[str] = []
@@ -196,9 +202,10 @@ def chosen(asked: str | None, uuids: Sequence[str]) -> Sequence[str]:
 
 
 def _told_by_driver() -> Sequence[str] | None:
-    """UUIDs without prefixes, in CUDA's order, from a process of its own: a process that has started CUDA cannot fork.
+    """Return the driver's UUIDs without prefixes, in CUDA's order; None if its library does not load or does not
+    answer.
 
-    None where the driver's library does not load or does not answer.
+    They are read in a process of its own, because a process that has started CUDA cannot fork.
     """
     command = [sys.executable, "-I", "-S", str(Path(cuda_devices.__file__))]
     try:
@@ -220,7 +227,7 @@ torch/cuda/__init__.py (is_bf16_supported), torchao/quantization/quant_api.py (i
 
 
 def gpu_limits(found: Sequence[Mapping[str, Scalar]], cuda: str) -> tuple[str, ...]:
-    """A sentence for each limit of these GPUs with CUDA's runtime `cuda` ("13.0.96"; "" where it is unknown)."""
+    """Return a sentence for each limitation of these GPUs with the CUDA runtime `cuda` ("13.0.96"; "" if unknown)."""
     return tuple(text for gpu in found for text in _limits(gpu, cuda))
 
 
@@ -252,6 +259,6 @@ def _limits(gpu: Mapping[str, Scalar], cuda: str) -> Iterator[str]:
 
 
 def _lacks_instances(uuid: str) -> bool:
-    """Return whether a GPU that is listed whole is in MIG mode all the same."""
+    """Return whether a GPU that is listed as a whole is in MIG mode, and so has no instance."""
     with open_gpu(uuid) as gpu:
         return gpu is not None and _in_mig_mode(gpu.library, gpu.handle)

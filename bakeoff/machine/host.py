@@ -1,4 +1,4 @@
-"""Facts of this machine that affect measurements, read without torch: CPU, GPUs, memory, versions, load."""
+"""Reads the facts of this machine that affect measurements, without torch: CPU, GPUs, memory, versions, load."""
 
 import contextlib
 import os
@@ -36,7 +36,7 @@ DISTRIBUTIONS = (
     "nvidia-cudnn-cu13",
 )
 _LOAD_MEMORY_S = 180
-"""After this time 5 % of a load are left in the load average of one minute."""
+"""Seconds after which 5 % of an ended load are left in the load average of one minute."""
 _FLAGS = (
     "avx2",
     "avx512f",
@@ -64,21 +64,21 @@ class Host:
     python: str
     gpus: tuple[dict[str, Scalar], ...] = ()
     cpu_stepping: str = ""
-    """Family, model and stepping; empty where the kernel does not tell."""
+    """Family, model and stepping; empty if the kernel does not report them."""
     all_flags: str = ""
     """Hash of all flags of the CPU, of which `cpu_flags` has those that matter to compilers."""
     hypervisor: str = ""
-    """Vendor of a virtual machine, or `hypervisor` where the kernel does not tell it; empty on bare metal."""
+    """Vendor of a virtual machine, or `hypervisor` if the kernel does not report it; empty on bare metal."""
 
     def name(self, device: str) -> str:
-        """Name of the machine in the history and in tables: the GPU for `cuda`, else the CPU and its cores."""
+        """Return the machine's name for the history and tables: the GPU for `cuda`, else the CPU and its cores."""
         if device == "cuda" and self.gpus:
             return str(self.gpus[0]["name"])
         return f"{self.cpu}, {self.cores} cores"
 
 
 def _cpuinfo() -> dict[str, str]:
-    """Facts of the first CPU (proc(5))."""
+    """Return the facts of the first CPU in /proc/cpuinfo (proc(5))."""
     found: dict[str, str] = {}
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
@@ -88,7 +88,7 @@ def _cpuinfo() -> dict[str, str]:
 
 
 def _hypervisor(flags: set[str]) -> str:
-    """Return the hypervisor that runs this machine, as far as it shows without privileges."""
+    """Return the hypervisor of this machine, as far as it shows without privileges; empty on bare metal."""
     if "hypervisor" not in flags:
         return ""
     for path in ("/sys/hypervisor/type", "/sys/class/dmi/id/sys_vendor"):
@@ -99,7 +99,7 @@ def _hypervisor(flags: set[str]) -> str:
 
 @cache
 def read_host() -> Host:
-    """Facts of this machine, read once per process."""
+    """Return the facts of this machine, read once per process."""
     facts = _cpuinfo()
     flags = set((facts.get("flags") or facts.get("Features", "")).split())
     return Host(
@@ -118,15 +118,16 @@ def read_host() -> Host:
 
 
 def huge_pages(setting: str = "/sys/kernel/mm/transparent_hugepage/enabled") -> str:
-    """Return whose memory the kernel puts into huge pages: `always` all, `madvise` where it is asked for, `never`; ""
-    where it does not say (Documentation/admin-guide/mm/transhuge.rst)."""
+    """Return the kernel's setting of transparent huge pages: `always`, `madvise` (for memory that requests them) or
+    `never`; "" if unknown (Documentation/admin-guide/mm/transhuge.rst)."""
     with contextlib.suppress(OSError), open(setting, encoding="ascii") as file:
         return file.read().partition("[")[2].partition("]")[0]
     return ""
 
 
 def usable_cores() -> int:
-    """Physical cores this process may run on: at most the CPUs of its affinity mask and its groups' share of time."""
+    """Return how many physical cores this process may use: at most the CPUs of its affinity mask and of its groups'
+    quota."""
     quota = cgroups.cpu_quota()
     share = read_host().cores if quota is None else max(1, int(quota))
     return min(len(os.sched_getaffinity(0)), read_host().cores, share)
@@ -138,7 +139,8 @@ def has_native_bf16() -> bool:
 
 
 def half_dtype(device: Device) -> Dtype:
-    """Return the 16-bit dtype that `device` computes fast: bf16, or fp16 on a GPU without; fp32 on a CPU without bf16.
+    """Return the 16-bit dtype that `device` computes fast: bf16, or fp16 on a GPU without bf16; fp32 on a CPU without
+    bf16.
 
     GPUs have bf16 from compute capability 8.0 on (CUDA C++ programming guide, compute capabilities).
     """
@@ -153,7 +155,8 @@ def default_device() -> Device:
 
 
 def usable_device(asked: str) -> Device:
-    """`asked`, or this host's default if it is empty. Raises BakeoffError if it is unknown or not available here."""
+    """Return `asked`, or this host's default if it is empty. Raises BakeoffError if it is unknown or not available
+    here."""
     device = parse_device(asked or default_device())
     problem = missing_device(device)
     if problem is not None:
@@ -176,7 +179,7 @@ def missing_device(device: str) -> str | None:
 
 @cache
 def read_versions() -> dict[str, str]:
-    """Versions of the installed libraries that affect measurements, and of the C++ compiler."""
+    """Return the versions of the installed libraries that affect measurements, and of the C++ compiler."""
     versions = {"bakeoff": _version("bakeoff") or "0"}
     for name in DISTRIBUTIONS:
         version = _version(name)
@@ -193,7 +196,7 @@ def read_versions() -> dict[str, str]:
 
 
 def cuda_runtime() -> str:
-    """Version of the CUDA runtime installed with torch's wheel; "" if there is none."""
+    """Return the version of the CUDA runtime installed with torch's wheel; "" if there is none."""
     return (
         _version("nvidia-cuda-runtime") or _version("nvidia-cuda-runtime-cu12") or _version("nvidia-cuda-runtime-cu13")
     )
@@ -207,11 +210,11 @@ def _version(distribution: str) -> str:
 
 
 NODE = "BAKEOFF_NODE"
-"""Environment variable with the name of this node, where a driver on another one gave the order."""
+"""Environment variable with the name of this node, set if a driver on another node started the run."""
 
 
 def node() -> str:
-    """The name of this node among others; "" where nobody named it."""
+    """Return the name of this node of a cluster; "" if it has none."""
     return os.environ.get(NODE, "")
 
 
@@ -220,7 +223,8 @@ def load_average() -> float:
 
 
 def present_load(idle_s: float) -> float:
-    """Return the load that a measurement meets, `idle_s` after another one ended: the load average of the last minute.
+    """Return the load on this host `idle_s` seconds after another measurement ended: the load average of the last
+    minute.
 
     While that average still includes the other measurement, it is at most the CPUs that are busy now.
     """
@@ -228,7 +232,7 @@ def present_load(idle_s: float) -> float:
 
 
 def busy_text(load: float) -> str:
-    """`present_load` in words: it is less than the load average where that still includes an earlier measurement."""
+    """Describe a value of `present_load` in words; it is not always the load average."""
     return f"about {load:.1f} other processes running"
 
 
@@ -238,10 +242,10 @@ def busy_cpus(seconds: float = 1.0) -> float:
 
 
 def available_bytes(device: str) -> int:
-    """Free memory now: for `cpu` what host and control groups allow, for `cuda` of the GPU that is measured.
-
-    A board that shares the host's memory has none of its own: there the host's counts. Raises BakeoffError without a
+    """Return the free memory in bytes: for `cpu`, what host and control groups allow; for `cuda`, that of the measured
     GPU.
+
+    A board that shares the host's memory has none of its own, so the host's counts. Raises BakeoffError without a GPU.
     """
     if device == "cuda":
         if not read_host().gpus:

@@ -1,7 +1,7 @@
-"""Identity of the machine: an anonymous id of this host and device, and the class of machines that are alike.
+"""Identifies the machine: an anonymous id of this host and device, and the class of machines that are alike.
 
-The id keeps records of two machines apart that have the same parts. The class is what compiled code and stored
-baselines depend on: any machine with the same parts may use them.
+The id distinguishes two machines with the same parts. The class is what compiled code and stored baselines depend on:
+any machine with the same parts may use them.
 """
 
 import contextlib
@@ -43,20 +43,20 @@ class Machine:
 
 
 def folder_name(name: str, machine_id: str) -> str:
-    """A folder's name from a machine's name and id: lower-case letters, digits and dashes."""
+    """Make a folder's name from a machine's name and id: lower-case letters, digits and dashes."""
     slug = re.sub(r"[^a-z0-9]+", "-", re.sub(r"\((r|tm)\)", "", name.lower())).strip("-")[:_LONGEST_NAME].strip("-")
     return f"{slug or 'machine'}-{machine_id[:6]}"
 
 
 @cache
 def this_machine(device: str) -> Machine:
-    """This host with `device`; on CUDA with the GPU that is measured."""
+    """Return this host with `device`; on CUDA, with the GPU that is measured."""
     facts = host.read_host()
     return Machine(_machine_id(facts, device), machine_class(facts, device), facts.name(device))
 
 
 def machine_class(facts: Host, device: str) -> str:
-    """Hash of the parts of a machine that decide which compiled code fits it and how fast it is."""
+    """Return a hash of the parts of a machine that decide which compiled code fits it and how fast it is."""
     gpu = facts.gpus[0] if device == "cuda" and facts.gpus else {}
     parts = [facts.cpu, facts.cpu_stepping, facts.cpu_flags, facts.all_flags, facts.cores, facts.logical_cores]
     memory_gib = round(facts.memory_bytes / 2**30)  # the kernel's share differs by some MiB between boots
@@ -69,7 +69,8 @@ def _machine_id(facts: Host, device: str) -> str:
 
 
 def _host_identity() -> list[str]:
-    """Return what distinguishes this host: $BAKEOFF_MACHINE, else its ids, else its name and network address."""
+    """Return the texts that distinguish this host: $BAKEOFF_MACHINE, else its ids, else its name and network
+    address."""
     asked = os.environ.get(VARIABLE, "")
     if asked:
         return [asked]

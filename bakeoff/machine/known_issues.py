@@ -1,4 +1,4 @@
-"""Versions and hardware with known upstream problems that affect measurements."""
+"""Lists the versions and hardware with known upstream problems that affect measurements."""
 
 from collections.abc import Collection, Mapping
 from typing import Literal
@@ -14,9 +14,9 @@ IssueCode = Literal["cudnn-conv3d", "cpu-bf16-conv2d", "bf16-emulated"]
 def known_issues(
     versions: Mapping[str, str], device: str, dtypes: Collection[str], layers: Collection[Layer] | None = None
 ) -> list[tuple[IssueCode, str]]:
-    """Known problems that affect variants of these dtypes on `device`, as (code, sentence) pairs.
+    """Return the known problems that affect variants of these dtypes on `device`, as (code, sentence) pairs.
 
-    Without `layers` those of all layers.
+    Without `layers`, problems of all layers are returned.
     """
     found: list[tuple[IssueCode, str]] = []
     cudnn = versions.get("nvidia-cudnn-cu13") or versions.get("nvidia-cudnn-cu12", "")
@@ -44,6 +44,6 @@ def known_issues(
 
 
 def _release(version: str) -> tuple[int, int]:
-    """Major and minor number."""
+    """Return the major and minor number of a version."""
     parsed = Version(version)
     return parsed.major, parsed.minor

@@ -1,9 +1,9 @@
-"""Locks of this machine's CPUs and GPUs, so that two measurements never share one, whoever started them.
+"""Locks this machine's CPUs and GPUs, so that two measurements never share one, whoever started them.
 
 Each CPU of a process's affinity mask and each GPU has a lock file in one folder for all users. A measurement on a CPU
-holds its CPUs alone; one on a GPU holds the GPU alone and its CPUs together with others of its kind, since it compiles
-on them. A cache folder has a lock of its own, against being cleared while it is used. Locks are flock(2): the kernel
-releases them when the process ends, however that happens.
+holds its CPUs alone. A measurement on a GPU holds the GPU alone and shares its CPUs, on which it compiles, with other
+measurements on GPUs. A cache folder has a lock of its own, against being cleared while it is used. Locks are flock(2):
+the kernel releases them when the process ends, however that happens.
 """
 
 import fcntl
@@ -31,11 +31,11 @@ _LOCK_PARENTS = ("/run/lock", "/tmp")
 """Folders for all users: the first one that everybody may write to (FHS 3.0, section 3.15)."""
 _IN_USE = "in-use"
 _LONGEST_LIST = 1 << 16
-"""Bytes of a lock file, which gets a line from each process that shares the lock."""
+"""Largest size in bytes of a lock file, which gets a line from each process that shares the lock."""
 
 
 _LONGEST_TEXT = 300
-"""Characters of a command or a folder that a lock file holds."""
+"""Most characters of a command or a folder that are written into a lock file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Holder:
     folder: str = ""
     """Folder where it was typed."""
     left: str = ""
-    """Work that is left; "" where it did not say."""
+    """Work that is left; "" if the holder did not state it."""
 
     def told(self, user: str) -> str:
         where = f" in {self.folder}" if self.folder else ""
@@ -60,16 +60,16 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Locks that are held."""
+    """The locks that this process holds."""
 
     idle_s: float
-    """Seconds since another process left one of them: zero after a wait, infinity where none is known to have held
+    """Seconds since another process released one of them: zero after a wait, infinity if none is known to have held
     one."""
     holder: Holder
     descriptors: tuple[int, ...]
 
     def tell(self, left: str) -> None:
-        """Tell those who wait how much is left, as in `3 of 8 rows left`."""
+        """Tell waiting processes how much work is left, as in `3 of 8 rows left`."""
         for descriptor in self.descriptors:
             _append_holder(descriptor, replace(self.holder, left=left))
 
@@ -78,12 +78,12 @@ class Held:
 def device_lock(
     device: str, say: Callable[[str], None], cache: Path | None = None, measures: bool = True
 ) -> Iterator[Held]:
-    """Hold the locks of `device` and of this process's CPUs.
+    """Hold the locks of `device` and of this process's CPUs, after waiting for other processes that hold one.
 
-    What this process was started with tells those who wait what is running. If other processes hold a lock, `say` is
-    told which, and this waits for them; check before whatever needs no measuring. All take the locks in one order, so
-    no two wait for each other. With `cache`, entries of that cache folder cannot be cleared meanwhile, nor while this
-    waits; where nothing `measures`, nothing else is held.
+    `say` is called with the names of the processes that are waited for; those that wait for this process are told its
+    command line. All processes take the locks in one order, so no two wait for each other. With `cache`, that cache
+    folder cannot be cleared while the locks are held or waited for; if nothing `measures`, only this lock is taken. Do
+    checks that need no measuring before this call.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(_opened_folder())
@@ -104,7 +104,7 @@ def device_lock(
 def entry_lock(cache: Path, entry: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Hold one entry of a cache folder alone: two sweeps on different CPUs must not build into one folder at once.
 
-    Whoever holds several takes them in the order of their names.
+    A caller that holds several must take them in the order of their names.
     """
     with _cache_lock(cache, entry.name, False, say):
         yield
@@ -118,7 +118,7 @@ def clearing_lock(cache: Path) -> Iterator[None]:
 
 
 def lock_folder() -> Path:
-    """$BAKEOFF_LOCKS, else bakeoff/ in the first of /run/lock and /tmp that every user may write to."""
+    """Return $BAKEOFF_LOCKS, else bakeoff/ in the first of /run/lock and /tmp that every user may write to."""
     if os.environ.get(VARIABLE):
         return Path(os.environ[VARIABLE])
     for parent in _LOCK_PARENTS:
@@ -130,7 +130,7 @@ def lock_folder() -> Path:
 
 @contextmanager
 def _opened_folder() -> Iterator[int]:
-    """A descriptor of the lock folder, which is created for all users. Raises BakeoffError if it cannot be used."""
+    """Create the lock folder for all users and yield its descriptor. Raises BakeoffError if it cannot be used."""
     folder = lock_folder()
     try:
         try:
@@ -165,7 +165,8 @@ def _cache_lock(cache: Path, name: str, shared: bool, say: Callable[[str], None]
 
 @contextmanager
 def _held(folder: int, name: str, shared: bool, say: Callable[[str], None] | None) -> Iterator[Held]:
-    """Hold one lock file. With `say` None it is that of a cache folder, and one that another holds is an error."""
+    """Hold one lock file. If another process holds it, report that by `say` and wait; without `say`, raise
+    BakeoffError."""
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
         descriptor = _open_file(folder, name)
@@ -196,7 +197,7 @@ def _held(folder: int, name: str, shared: bool, say: Callable[[str], None] | Non
 
 
 def _idle_s(descriptor: int) -> float:
-    """Seconds since a lock file was touched, as it is on its release; infinity for one that names no holder."""
+    """Return the seconds since a lock file was touched, as on its release; infinity for one that names no holder."""
     found = os.fstat(descriptor)
     return max(0.0, time.time() - found.st_mtime) if found.st_size else math.inf
 
@@ -232,14 +233,15 @@ def _own_holder() -> Holder:
 
 
 def _kept(text: str) -> str:
-    """Text for others' terminals: without control characters, and without its middle where it is long."""
+    """Make text safe for others' terminals: replace control characters, and cut the middle of long text."""
     half = _LONGEST_TEXT // 2
     text = text if len(text) <= _LONGEST_TEXT else f"{text[:half]} ... {text[-half:]}"
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _append_holder(descriptor: int, holder: Holder) -> None:
-    """Write who holds the lock; the last line of a process counts, and a lock that is shared has lines of several.
+    """Append the holder to a lock file. The last line of a process counts; a shared lock has lines of several
+    processes.
 
     The file is open for appending: of two that share it and write at once, none overwrites the other's line.
     """
@@ -252,7 +254,7 @@ def _append_holder(descriptor: int, holder: Holder) -> None:
 
 
 def _read_holders(descriptor: int) -> dict[Holder, str]:
-    """Return the processes that wrote themselves into a lock file and still run, with what is said of each."""
+    """Return the holders named in a lock file whose processes still run, each with its description."""
     found: dict[int, tuple[Holder, str]] = {}
     for line in os.pread(descriptor, _LONGEST_LIST, 0).splitlines():
         with suppress(msgspec.MsgspecError, psutil.Error):
@@ -278,7 +280,7 @@ def _unusable(path: Path, error: OSError) -> BakeoffError:
 
 
 def _without_repetition(say: Callable[[str], None]) -> Callable[[str], None]:
-    """`say` for texts that differ from the one before: one process usually holds several locks."""
+    """Return a `say` that drops a text equal to the one before: one process usually holds several locks."""
     said = [""]
 
     def say_new(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Paths of the folder of records and of the cache folder, and the commit of the checkout."""
+"""Finds the folder of records, the cache folder, and the checkout with its commit."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from bakeoff.models.errors import BakeoffError
 
 
 def checkout() -> Path | None:
-    """The checkout that contains the working folder, or else this package; None for an installed package elsewhere."""
+    """Return the checkout that contains the working folder, or else this package; None if it is installed elsewhere."""
     candidates = [Path(__file__).resolve().parents[2]]
     with contextlib.suppress(FileNotFoundError):  # the working folder may have been deleted
         candidates = [Path.cwd(), *Path.cwd().parents, *candidates]
@@ -24,7 +24,8 @@ def checkout() -> Path | None:
 
 
 def runs_folder(asked: Path | None = None) -> Path:
-    """`asked`, else $BAKEOFF_RUNS, else runs/ of the checkout, else the user's data folder (XDG base directories)."""
+    """Return `asked`, else $BAKEOFF_RUNS, else runs/ of the checkout, else the user's data folder (XDG base
+    directories)."""
     if asked is not None:
         return asked
     if os.environ.get("BAKEOFF_RUNS"):
@@ -33,30 +34,30 @@ def runs_folder(asked: Path | None = None) -> Path:
 
 
 def published_runs() -> Path | None:
-    """runs/published/ of the checkout, with the records that come with it; None for an installed package elsewhere."""
+    """Return runs/published/ of the checkout, with the records that come with it; None without a checkout."""
     root = checkout()
     return None if root is None else root / "runs" / "published"
 
 
 def with_published(runs: Path) -> tuple[Path, ...]:
-    """`runs`, then the folder of published records where there is one."""
+    """Return `runs`, then the folder of published records if there is one."""
     return tuple(filter(None, (runs, published_runs())))
 
 
 def cache_folder() -> Path:
-    """$BAKEOFF_CACHE, else bakeoff/ in the user's cache folder. Everything in it can be deleted at any time."""
+    """Return $BAKEOFF_CACHE, else bakeoff/ in the user's cache folder. Everything in it can be deleted at any time."""
     if os.environ.get("BAKEOFF_CACHE"):
         return Path(os.environ["BAKEOFF_CACHE"]).absolute()
     return _user_folder(platformdirs.user_cache_path, "BAKEOFF_CACHE")
 
 
 def recorded_folder(file: Path, function: str) -> Path:
-    """Return the folder in the cache of the modules that an inspection of this function recorded."""
+    """Return the cache folder for modules that an inspection of this function recorded."""
     return cache_folder() / "brought" / f"recorded-{file.stem}-{function}-{digest(str(file))}"
 
 
 def _user_folder(find: Callable[[str], Path], variable: str) -> Path:
-    """bakeoff's folder from a function of platformdirs.
+    """Return bakeoff's folder by `find`, a function of platformdirs.
 
     Raises BakeoffError for a user without a home folder; `variable` is the environment variable to set instead.
     """
@@ -69,7 +70,7 @@ def _user_folder(find: Callable[[str], Path], variable: str) -> Path:
 def ensure_writable(folder: Path, what: str) -> Path:
     """Create `folder` and write a byte in it, so that a sweep fails before it measures and not after.
 
-    `what` names in the error what was to be written. Raises BakeoffError if the folder cannot be written.
+    `what` names, in the error, what could not be written. Raises BakeoffError if the folder cannot be written.
     """
     probe = folder / f".probe-{os.getpid()}"
     try:

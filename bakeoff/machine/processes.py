@@ -1,6 +1,7 @@
-"""CPU time and memory of this process, of its helpers, and CPU time of all processes.
+"""Reads CPU time and memory of this process and its helpers, and CPU time of all processes.
 
-Helpers are the processes that it started, directly or not, such as servers and pools that do part of a backend's work.
+Helpers are the processes that this process started, directly or not, such as servers and pools that do part of a
+backend's work.
 """
 
 import os
@@ -16,14 +17,15 @@ guests of this host took."""
 
 
 def descendants(pid: int) -> list[psutil.Process]:
-    """The processes below one, with those that have ended and were not waited for; empty where it is not there."""
+    """Return all processes below `pid`, including zombies; empty if there is no such process."""
     with suppress(psutil.Error):
         return list(psutil.Process(pid).children(recursive=True))
     return []
 
 
 def helpers() -> list[psutil.Process]:
-    """The descendants of this process, which must be the parent of those that lose theirs (PR_SET_CHILD_SUBREAPER)."""
+    """Return the descendants of this process. It must be a subreaper (PR_SET_CHILD_SUBREAPER), or orphans are
+    missing."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # a search through /proc takes 200 times as long
     except ChildProcessError:
@@ -32,10 +34,11 @@ def helpers() -> list[psutil.Process]:
 
 
 def helper_cpu_s() -> float:
-    """CPU seconds so far of all descendants, those included that have ended, if their parent waited for them.
+    """Return the CPU seconds so far of all descendants, including those that have ended if their parent waited for
+    them.
 
-    A process's time moves to its parent's counters when the parent waits for it, so the sum only grows. In steps of
-    10 ms.
+    A process's time moves to its parent's counters when the parent waits for it, so the sum only grows. Its resolution
+    is 10 ms.
     """
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     total_s = used.ru_utime + used.ru_stime
@@ -47,7 +50,7 @@ def helper_cpu_s() -> float:
 
 
 def used_cpu_s(cpus: Collection[int], stat: str = "/proc/stat") -> float:
-    """CPU seconds so far that all processes, and the hypervisor, used of the CPUs of these numbers."""
+    """Return the CPU seconds so far that all processes and the hypervisor used on the CPUs with these numbers."""
     wanted, ticks = {f"cpu{number}" for number in cpus}, 0
     with open(stat, encoding="ascii") as file:
         for line in file:
@@ -64,7 +67,7 @@ def resident_bytes() -> int:
 
 
 def reset_peaks() -> None:
-    """Start new high-water marks of the resident sizes of this process and its descendants (proc(5), clear_refs)."""
+    """Reset the high-water marks of the resident sizes of this process and its descendants (proc(5), clear_refs)."""
     with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
         file.write("5")
     for process in helpers():
@@ -78,15 +81,16 @@ def peak_bytes() -> int:
 
 
 def children_peak_bytes() -> int:
-    """Upper bound of the peak resident size of a compiler process that has ended (getrusage(2), RUSAGE_CHILDREN).
+    """Return an upper bound of the peak resident size of any compiler process that has ended (getrusage(2),
+    RUSAGE_CHILDREN).
 
-    An upper bound, because a child's figure also counts this process's resident size at the time of the fork.
+    It is an upper bound, because a child's figure also counts this process's resident size at the time of the fork.
     """
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
 def helper_peak_bytes() -> int:
-    """Sum of the descendants' peak resident sizes since `reset_peaks`, or since they started.
+    """Return the sum of the descendants' peak resident sizes since `reset_peaks`, or since they started.
 
     Pages that several processes map, as those of a forked process and of libraries, count by their share (smaps_rollup,
     Pss), as far as they are resident now.
@@ -103,7 +107,7 @@ def helper_peak_bytes() -> int:
 
 
 def _sizes(file: str) -> Iterator[tuple[str, int]]:
-    """Yield the names and bytes of a file of /proc that states kB."""
+    """Yield the name and the bytes of each line of a /proc file that states kB."""
     with open(f"/proc/{file}", encoding="ascii", errors="replace") as lines:
         for line in lines:
             name, _, value = line.partition(":")

@@ -1,8 +1,8 @@
-"""Text that may hold any characters, made safe to print on a terminal."""
+"""Makes text that may contain any characters safe to print on a terminal."""
 
 
 def printable(text: str) -> str:
-    """The text with a space for each character that a terminal would obey or cannot show, except the ends of lines.
+    """Replace each character that a terminal would obey or cannot show by a space, except line ends.
 
     Names, notes and reasons of records were written by others: escape sequences in them could clear the screen or
     change what it says.
@@ -11,7 +11,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The same on one line, without repeated spaces."""
+    """Make text printable as by `printable`, on one line and without repeated spaces."""
     return " ".join(_line(text).split())
 
 

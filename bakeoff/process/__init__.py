@@ -1,1 +1,1 @@
-"""One job in one process: what is asked, the supervisor, the guard, the environment."""
+"""Runs one job in one worker process: the job, its supervisor, guard, environment and deadlines."""

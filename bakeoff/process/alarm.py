@@ -1,4 +1,4 @@
-"""Keeps the alarm of a sweep's budget from ringing where it would do harm, and from being lost."""
+"""Defers the alarm (SIGALRM) of a sweep's budget while it would do harm, and keeps it from being lost."""
 
 import signal
 import sys
@@ -10,7 +10,7 @@ from types import FrameType
 
 @contextmanager
 def alarm_waits() -> Iterator[None]:
-    """An alarm that rings within the block rings at its end.
+    """Defer an alarm that rings within the block to the end of the block.
 
     A signal mask would not do: another thread of this process would take the signal.
     """
@@ -29,7 +29,7 @@ def alarm_waits() -> Iterator[None]:
 
 @contextmanager
 def raised_again(error: type[KeyboardInterrupt]) -> Iterator[None]:
-    """Raise `error` once more, 10 ms later, where a signal's handler raised it within a callback.
+    """Raise `error` once more, 10 ms later, if a signal's handler raised it within a callback that drops errors.
 
     Python prints and drops what is raised in a weak reference's callback or in a `__del__` (sys.unraisablehook), and
     any line of the main thread may be in one when the signal comes.

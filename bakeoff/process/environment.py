@@ -1,6 +1,6 @@
-"""What a worker runs in, its environment variables and folders, and which of them a record may name.
+"""Makes the environment variables and folders of workers, and selects those that a record may name.
 
-Builds write gigabytes, and $TMPDIR may be memory.
+Workers have folders in the cache folder, because builds write gigabytes and $TMPDIR may be memory.
 """
 
 import contextlib
@@ -23,9 +23,10 @@ from bakeoff.machine.gpus import VISIBLE
 from bakeoff.models.lookup import USER_CODE
 
 IN_WORKER = "BAKEOFF_WORKER_FDS"
-"""Set in workers and in what they start: the descriptors that belong to the worker alone."""
+"""Environment variable of workers and of what they start, with the descriptors that belong to the worker alone."""
 WEIGHTS = "BAKEOFF_WEIGHTS"
-"""Path, for a sweep's workers, of the memory in which the first one leaves its subject's weights for the others."""
+"""Environment variable of a sweep's workers, with the path of the memory in which the first one leaves its subject's
+weights for the others."""
 _KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
 """Make glibc's malloc keep freed memory. By default it returns large blocks to the kernel at each free, and the next
 call pays for every page again: eager convolutions took up to twice as long, differently in each process. CUDA's caching
@@ -34,7 +35,7 @@ _HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 """Make malloc ask for huge pages (madvise, glibc 2.35 and later), where the kernel gives them to those that ask:
 weights of a gigabyte lie in 4 KiB pages otherwise, more than a core's TLB holds. docs/floor-steps.md has the gain."""
 _CACHES_OFF = ("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "TORCHINDUCTOR_FX_GRAPH_CACHE")
-"""Variables that workers do without: inductor's caches show whether a build was cold or warm, and that it compiled."""
+"""Variables removed for workers: inductor's caches show whether a build was cold or warm, and that it compiled."""
 _RECORDED = re.compile(
     r"^(OMP_|GOMP_|KMP_|MKL_|DNNL_|ONEDNN_|OPENBLAS_|BLIS_|ATEN_|LRU_CACHE_CAPACITY|TORCH|PYTORCH_|CUDA_|NVIDIA_TF32"
     r"|CUBLAS|CUDNN_|TRITON_|ORT_|OV_|OPENVINO_|GLIBC_TUNABLES|MALLOC_|_RJEM_MALLOC_CONF|JE_MALLOC_CONF|TCMALLOC_|MIMALLOC_"
@@ -48,8 +49,10 @@ _PATHS = ("_DIR", "_PATH", "_HOME")
 
 
 def worker_environment(threads: int, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment with what must be set before torch is imported; the user's own settings win, but for
-    those that switch inductor's caches off.
+    """Return this process's environment with what must be set before torch is imported.
+
+    The user's own settings of memory win. The numbers of threads are set to `threads`, variables that switch inductor's
+    caches off are removed, and of several GPUs only the first is visible. `extra` overrides all of these.
 
     OpenMP's wait policy is left at the runtime's default (libgomp spins for about ten milliseconds, then sleeps), as
     where an engine is deployed. With OMP_WAIT_POLICY=passive every parallel region must wake threads: on a virtual
@@ -66,9 +69,9 @@ def worker_environment(threads: int, extra: Mapping[str, str] | None = None) -> 
 
 
 def own_home(folder: Path) -> dict[str, str]:
-    """Variables that keep what builds store in a user's home within `folder`, a variant's cache folder.
+    """Return variables that keep what builds store in a user's home within `folder`, a variant's cache folder.
 
-    Compilers keep caches there that nobody asks for (~/.triton, ~/.nv, ~/.cache of OpenVINO and ccache): a build would
+    Compilers keep caches in the home folder unasked (~/.triton, ~/.nv, ~/.cache of OpenVINO and ccache): a build would
     find those of another variant or sweep, and not be cold. What users have put there stays readable: settings,
     Python's user site, and weights that torch.hub and huggingface_hub downloaded.
     """
@@ -96,7 +99,8 @@ def own_home(folder: Path) -> dict[str, str]:
 
 
 def user_code_path() -> dict[str, str]:
-    """The working folder for the worker's path: it finds a user's package.module:ATTRIBUTE where the parent did."""
+    """Return the variable that names the working folder, so that a worker finds a user's package.module:ATTRIBUTE
+    there."""
     return {USER_CODE: os.getcwd()}
 
 
@@ -108,7 +112,7 @@ def find_user_code(folder: str) -> None:
 
 _OWNER = "owner.lock"
 _LEAST_AGE_S = 60.0
-"""A folder without a lock may be one that another process is just making."""
+"""Seconds before a folder without a lock counts as abandoned: another process may just be making it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,7 @@ class WorkFolder:
 
     @property
     def temporary(self) -> Path:
-        """For TMPDIR: what a compiler leaves there, as torch and ccache do, must not outlive the worker."""
+        """Folder for TMPDIR: files that compilers leave there, as torch and ccache do, must not outlive the worker."""
         return self.path / "tmp"
 
     def remove(self) -> None:
@@ -131,7 +135,7 @@ class WorkFolder:
 
 
 def make_work_folder() -> WorkFolder:
-    """Make a folder for one worker, and remove those of processes that were killed. Raises OSError."""
+    """Make a folder for one worker, and remove those of processes that were killed. Raises OSError if that fails."""
     parent = paths.cache_folder() / "work"
     parent.mkdir(parents=True, exist_ok=True)
     _remove_stale(parent)
@@ -164,7 +168,7 @@ def _remove_stale(parent: Path) -> None:
 
 
 def without_folders(text: str) -> str:
-    """`text` with the folders of this machine and its user replaced by `...`, because records are published."""
+    """Replace the folders of this machine and its user in `text` by `...`, because records are published."""
     own = {str(paths.cache_folder()), str(paths.checkout() or ""), sys.prefix, os.path.expanduser("~")}
     with contextlib.suppress(FileNotFoundError):  # the working folder may have been deleted
         own.add(os.getcwd())

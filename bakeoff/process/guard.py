@@ -28,11 +28,11 @@ _CHUNK = 1 << 16
 
 
 CALLER = "BAKEOFF_CALLER"
-"""Environment variable with the process id of a Python caller, with which a command ends, however that ends."""
+"""Environment variable with the process id of a Python caller. When the caller ends, the command ends too."""
 
 
 def end_with_caller() -> None:
-    """Have the kernel send this process SIGTERM when its caller has ended, where `CALLER` names one."""
+    """Have the kernel send this process SIGTERM when its caller has ended, if the variable `CALLER` names one."""
     caller = os.environ.pop(CALLER, "")
     if caller:
         prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -41,14 +41,14 @@ def end_with_caller() -> None:
 
 
 def prctl(option: int, value: int) -> None:
-    """Raises OSError when the kernel refuses."""
+    """Call prctl(2). Raises OSError if the kernel refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, value, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
 def descendants(root: int, spared: Collection[int] = ()) -> list[int]:
-    """Process ids below `root` that have not ended, from /proc, without the `spared` ones and what is below them."""
+    """Return the ids of running processes below `root`, from /proc, without the `spared` ones and their descendants."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -66,11 +66,11 @@ def descendants(root: int, spared: Collection[int] = ()) -> list[int]:
 
 
 def kill_descendants(patience_s: float = 10.0, spared: Collection[int] = ()) -> list[int]:
-    """Kill everything below this process, a subreaper; returns the ids that were found alive.
+    """Kill all descendants of this process, a subreaper, and return the ids that were found alive.
 
-    It ends when no child is left: orphans become children of a subreaper, while /proc misses those of a process whose
-    threads are just ending. Children that are `spared` stay, with all below them; then it ends when /proc shows no
-    other one.
+    It tries until no child is left, for at most `patience_s` seconds: orphans become children of a subreaper, while
+    /proc misses those of a process whose threads are just ending. Children in `spared` stay, with all below them; it
+    then ends when /proc shows no other descendant.
     """
     killed: list[int] = []
     deadline = time.monotonic() + patience_s
@@ -98,7 +98,8 @@ def kill_descendants(patience_s: float = 10.0, spared: Collection[int] = ()) -> 
 
 
 class BoundedLog:
-    """Keeps the first half of the limit and the newest half; the bytes between are counted and dropped."""
+    """Log file that keeps the first half of its limit and the newest half; the bytes between are counted and
+    dropped."""
 
     def __init__(self, path: str, limit: int) -> None:
         self._file = open(path, "wb")  # noqa: SIM115 - closed by finish()
@@ -109,7 +110,7 @@ class BoundedLog:
         self._dropped = 0
 
     def write(self, data: bytes) -> None:
-        """Write errors are ignored: a full disk costs the log, not the measurement."""
+        """Add output to the log. Write errors are ignored: a full disk costs the log, not the measurement."""
         with contextlib.suppress(OSError):
             self._write(data)
 
@@ -129,7 +130,7 @@ class BoundedLog:
                 self._dropped += dropped
 
     def finish(self) -> int:
-        """Write the tail; returns the bytes that were dropped."""
+        """Write the tail and close the file; return the number of bytes that were dropped."""
         with contextlib.suppress(OSError):
             if self._dropped:
                 self._file.write(b"\n... %d bytes left out ...\n" % self._dropped)

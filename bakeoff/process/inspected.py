@@ -1,7 +1,7 @@
-"""The result of an inspection: calls of modules as a tree, with the own time of each in every pass.
+"""Defines the result of an inspection: calls of modules as a tree, with the own time of each in every pass.
 
-A pass is one call of the user's callable. A node is a module or a method of one, called from one place of the tree; the
-time of a node below which it is called again (recursion) counts as its own. Only own times are kept: they and the time
+A pass is one call of the user's callable. A node is a module or a method of one, called from one place of the tree. If
+it is called again below itself (recursion), that time counts as its own. Only own times are kept: they and the time
 outside modules sum to the pass, to the nanosecond, and the time of a node with all below it is a sum of own times.
 """
 
@@ -15,15 +15,16 @@ class Node:
     """A module, or a method of one, as called from `parent`."""
 
     name: str
-    """Path from the callable, such as `pipe.unet` or `pipe.vae.decode`; `Linear#1` where none was found."""
+    """Path from the callable, such as `pipe.unet` or `pipe.vae.decode`; `Linear#1` if none was found."""
     cls: str
     """Class of the module."""
     parent: int
-    """Index of the node that it is called from, which is before it; -1: from outside of all modules."""
+    """Index of the node that it is called from, which comes before it; -1 if it is called from outside of all
+    modules."""
     calls: tuple[int, ...]
-    """In each pass."""
+    """Number of calls in each pass."""
     own_ns: tuple[int, ...]
-    """In each pass, without what is below it."""
+    """Time in each pass, without the nodes below it."""
     parameters: int
     """Parameters of the module, with those of its submodules."""
     read_bytes: int
@@ -31,34 +32,34 @@ class Node:
     dtype: str
     """Dtype of most of the weights, as in models.types.DTYPES; "" without weights or for another one."""
     own_flops: int | None
-    """In one pass: products, convolutions and attention (torch.utils.flop_counter); None: not counted."""
+    """FLOPs in one pass: products, convolutions and attention (torch.utils.flop_counter); None if not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """Timed passes of one callable. Raises ValueError where the times do not sum to the passes."""
+    """Timed passes of one callable. Raises ValueError if the times do not sum to the passes."""
 
     nodes: tuple[Node, ...]
-    """Each after its parent, in the order of their first calls."""
+    """Nodes, each after its parent, in the order of their first calls."""
     pass_ns: tuple[int, ...]
-    """Each instrumented pass without the time of the instrumentation itself."""
+    """Time of each instrumented pass without that of the instrumentation itself."""
     outside_ns: tuple[int, ...]
     hooks_ns: tuple[int, ...]
     """Time in the instrumentation, as far as it can be seen from within."""
     whole_ns: tuple[int, ...]
-    """Each instrumented pass from start to end."""
+    """Time of each instrumented pass from start to end."""
     plain_ns: tuple[int, ...]
-    """Passes without instrumentation, made in alternation with the others."""
+    """Times of passes without instrumentation, which alternate with the instrumented ones."""
     warm_ns: tuple[int, ...]
     steady: bool
     """Whether the last passes of the warm-up agree."""
     autocast: tuple[str, ...]
     """Dtypes of automatic mixed precision that modules were called in."""
     clock: Literal["host", "synchronised"]
-    """`synchronised`: the device was waited for at each entry and exit; the host's clock alone would show launches."""
+    """`synchronised`: each entry and exit waits for the device, because the host's clock alone would show launches."""
     device: Literal["cpu", "cuda"]
     other_threads: dict[str, int]
-    """Calls on other threads in the last pass, which are not timed, by name."""
+    """Number of calls on other threads in the last pass, by name; they are not timed."""
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -69,7 +70,7 @@ class Inspection:
                 raise ValueError(f"pass {index + 1}: {pass_ns} ns of modules and outside, of {self.pass_ns[index]} ns")
 
     def below(self, index: int) -> tuple[int, ...]:
-        """Indices of a node and of all below it."""
+        """Return the indices of a node and of all nodes below it."""
         found = {index}
         for position in range(index + 1, len(self.nodes)):
             if self.nodes[position].parent in found:
@@ -94,7 +95,7 @@ class Recorded:
     name: str
     folder: str
     calls: int
-    """Different ones; equal calls are counted once."""
+    """Number of different calls; equal calls are counted once."""
     seen: int
     sets: tuple[str, ...]
     problem: str = ""

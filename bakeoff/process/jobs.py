@@ -1,4 +1,4 @@
-"""Requests of the parent to a worker and their results, as JSON in the worker's own folder."""
+"""Defines the jobs that the parent gives to a worker and their results, stored as JSON in the worker's own folder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class Subject:
     weight_seed: int
     input_seed: int
     checkpoint: str
-    """Path of a weights' file, or empty for seeded random weights."""
+    """Path of a weights file; empty for seeded random weights."""
     device: Device
     threads: int
     checkpoint_hash: str = ""
@@ -48,7 +48,7 @@ class BackendStep:
 
 @dataclass(frozen=True, slots=True)
 class DescribeJob:
-    """Run a brought model and write what it is into `folder`."""
+    """Job to run a user's own model and write its description into `folder`."""
 
     DONE_BY: ClassVar[str] = "brought.describe.describe_model"
     source: Source
@@ -59,33 +59,33 @@ class DescribeJob:
     folder: str
     sizes: AskedSizes = ()
     batches: tuple[int, ...] = ()
-    """Multiples of the given batch, other than 1."""
+    """Multiples of the given batch to describe as well, other than 1."""
     device: str = "cpu"
-    """Device of its calls."""
+    """Device of the model's calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountJob:
-    """Count the work of calls of a component, and check the number of parameters of its presets."""
+    """Job to count the work of calls of a component, and check the number of parameters of its presets."""
 
     DONE_BY: ClassVar[str] = "work.count_works"
     component: str
     """Name in the table or package.module:SPEC."""
     calls: tuple[tuple[str, str, int], ...]
-    """Preset, workload and batch."""
+    """Preset, workload and batch of each call."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountResult:
     works: tuple[Work | None, ...]
-    """In the order of the calls; None where the network raised."""
+    """Work of each call, in the order of the job; None if the network raised."""
     problems: tuple[str, ...]
-    """Errors that those raised, each in one sentence."""
+    """Errors that networks raised, each in one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceJob:
-    """Write the reference outputs of a subject, and the error of plain eager in each dtype, into `folder`."""
+    """Job to write a subject's reference outputs, and the error of plain eager in each dtype, into `folder`."""
 
     DONE_BY: ClassVar[str] = "reference.make.make_reference"
     subject: Subject
@@ -95,7 +95,7 @@ class ReferenceJob:
 
 @dataclass(frozen=True, slots=True)
 class MeasureJob:
-    """Build, prove, check, time and meter one variant."""
+    """Job to build, prove, check, time and meter one variant."""
 
     DONE_BY: ClassVar[str] = "measure.measure"
     subject: Subject
@@ -109,17 +109,21 @@ class MeasureJob:
     reference_hashes: dict[str, str] = field(default_factory=dict)
     """SHA-256 of each file in the reference folder, by name."""
     overlapped: bool = False
-    """Other builds run at the same time, so that the seconds of this one would say little."""
+    """Whether other builds run at the same time, so that the seconds of this one would say little."""
     engine: str = ""
-    """Hash of all that decides the engine but weights and inputs, under which its build keeps it; "": it does not."""
+    """Hash of all that decides the engine except weights and inputs, under which its build is stored; "" to store
+    nothing."""
     opens: bool = False
-    """Open the engine that an earlier build kept; built where there is none."""
+    """Whether to open the engine that an earlier build stored; it is built if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """Job to rebuild, in a fresh process, a measured variant where its caches were cold, then to build and trace it if
-    its policy asks for a trace."""
+    """Job to build a measured variant again in a fresh process.
+
+    With `rebuild`, the seconds of a build with warm caches are measured. If the policy asks for a trace, an engine is
+    traced: the rebuilt one if tracing does not change it, else one that is built for tracing.
+    """
 
     DONE_BY: ClassVar[str] = "trace.trace_build"
     measure: MeasureJob
@@ -129,17 +133,17 @@ class TraceJob:
 @dataclass(frozen=True, slots=True)
 class TraceResult:
     warm_s: float | None
-    """Seconds of the second build; None where none was asked for, and where others ran at the same time."""
+    """Seconds of the second build; None if none was requested, or if other builds ran at the same time."""
     trace: TraceRecord | None
     outside: dict[str, int]
-    """Operators that ran elsewhere than in the compiler, by the trace."""
+    """Number of calls by operator that ran outside the compiler's code, according to the trace."""
     inside: dict[str, int]
     problem: str = ""
     """Reason why there is no trace, or no warm build."""
     instead: str = ""
     """What the traced call ran instead of what was prepared, as a noun phrase; "" if nothing shows that."""
     warm_cpu_s: float | None = None
-    """CPU seconds of the second build; None where none was asked for."""
+    """CPU seconds of the second build; None if none was requested."""
 
     @property
     def rebuilt(self) -> bool:
@@ -156,20 +160,20 @@ class MeasureResult:
 
     measurement: Measurement
     traced: TraceResult | None = None
-    """None where no trace is asked for, or a build of its own is needed for it."""
+    """None if no trace was requested, or if it needs a build of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompareJob:
-    """Build and check one variant, then time a block of calls for each number received, until `stop`."""
+    """Job to build and check one variant, then time a block of calls for each number received, until `stop`."""
 
     DONE_BY: ClassVar[str] = "compare.serve_blocks"
     measure: MeasureJob
     heap_offset_bytes: int = 0
     """Random heap offset allocated first, so that memory layout varies between processes."""
     queued: bool = False
-    """Time each block as the throughput clock does, one sample of calls without a wait between them; otherwise each
-    call alone, synchronised."""
+    """Whether to time each block as the throughput clock does, one sample of calls without a wait between them;
+    otherwise each call is timed alone, synchronised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,19 +186,19 @@ class SlotProgramJob:
 
 @dataclass(frozen=True, slots=True)
 class DescribeLoopJob:
-    """Run the first units of a pipeline, and say what they do."""
+    """Job to run the first units of a pipeline and describe what they do."""
 
     DONE_BY: ClassVar[str] = "pipeline.describe.describe_loop"
     pipeline: str
     """Name in the table, FILE.py:CLASS or package.module:CLASS."""
     preset: str
-    """"": the device's."""
+    """Name of the preset; empty for the device's default."""
     options: dict[str, OptionValue]
     device: Device
     threads: int
     seed: int
     folder: str
-    """Folder in which the modules of its author are written."""
+    """Folder into which the modules of the pipeline's author are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,25 +210,26 @@ class LoopSubject:
     weight_seed: int
     input_seed: int
     checkpoints: dict[str, str]
-    """Slot to the path of its weights file; a slot without one has seeded random weights."""
+    """Path of each slot's weights file; a slot without one has seeded random weights."""
     device: Device
     threads: int
 
 
 @dataclass(frozen=True, slots=True)
 class LoopReferenceJob:
-    """Run the first units of a loop in eager and high precision, and in eager at each of `dtypes`, and write both."""
+    """Job to run the first units of a loop in eager at high precision and in eager at each of `dtypes`, and write
+    both."""
 
     DONE_BY: ClassVar[str] = "pipeline.reference.make_loop_reference"
     subject: LoopSubject
     dtypes: tuple[dict[str, str], ...]
-    """Slot to dtype, one for each combination that a mix has."""
+    """Dtype of each slot, for each combination of dtypes that a mix has."""
     units: int
     folder: str
 
 
 def floor_file(dtypes: Mapping[str, str]) -> str:
-    """Return the file in which such a job writes the error of eager in these dtypes of the slots."""
+    """Return the name of the file in which a `LoopReferenceJob` writes eager's error in these dtypes of the slots."""
     return f"floor-{','.join(f'{slot}={dtype}' for slot, dtype in sorted(dtypes.items()))}.json"
 
 
@@ -235,15 +240,15 @@ class ProfileOptions:
     level: int = 3
     """1 to 5, as bakeoff.trace.tags describes them."""
     units: int = 5
-    """Traced ones."""
+    """Number of traced units."""
     top: int = 20
-    """Kernels and operators that are listed."""
+    """Number of kernels and operators that are listed."""
     memory: bool = False
-    """Record allocations, and on CUDA a memory snapshot."""
+    """Whether to record allocations, and on CUDA a memory snapshot."""
     compiler: bool = False
-    """Build all programs once more with the compiler's log."""
+    """Whether to build all programs once more with the compiler's log."""
     capture: bool = False
-    """Leave the tracing to Nsight: NVTX ranges within a capture window, and no trace of our own."""
+    """Whether to leave the tracing to Nsight: NVTX ranges within a capture window, and no trace of our own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,12 +261,12 @@ class ProfileRequest:
     file: str
     """File of the trace."""
     snapshot: str = ""
-    """File of CUDA's memory snapshot; "": none."""
+    """File of CUDA's memory snapshot; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineJob:
-    """Build all programs of a mix, check them and the loop, then run a unit for each command, until `stop`."""
+    """Job to build all programs of a mix, check them and the loop, then run a unit for each command, until `stop`."""
 
     DONE_BY: ClassVar[str] = "pipeline.serve.serve_units"
     subject: LoopSubject
@@ -278,8 +283,8 @@ class PipelineJob:
 
 @dataclass(frozen=True, slots=True)
 class HeadersJob:
-    """Build a trivial module with a backend on the CPU, and keep what was compiled before its graph: C++ headers, and
-    libraries that show which vector instructions can be used."""
+    """Job to build a trivial module with a backend on the CPU, and keep what was compiled before its graph: C++
+    headers, and libraries that show which vector instructions can be used."""
 
     DONE_BY: ClassVar[str] = "headers.make_headers"
     step: BackendStep
@@ -290,18 +295,18 @@ class HeadersJob:
 @dataclass(frozen=True, slots=True)
 class HeadersResult:
     names: tuple[str, ...]
-    """Names of the files that are now in the folder of the job; empty where nothing was compiled that can be shared."""
+    """Names of the files that are now in the job's folder; empty if nothing was compiled that can be shared."""
 
 
 @dataclass(frozen=True, slots=True)
 class CeilingsJob:
-    """Measure a device's ceilings: copies, reads, and products and convolutions of each of the dtypes."""
+    """Job to measure a device's ceilings: copies, reads, and products and convolutions of each of the dtypes."""
 
     DONE_BY: ClassVar[str] = "clocks.ceilings.measure_ceilings"
     device: str
     threads: int
     dtypes: tuple[str, ...]
-    """Some of machine.floors.WORK_DTYPES."""
+    """Subset of machine.floors.WORK_DTYPES."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +318,7 @@ class CeilingsResult:
 
 @dataclass(frozen=True, slots=True)
 class ClockJob:
-    """Compare the lab's clock with a busy wait and with torch's own timer."""
+    """Job to compare the lab's clock with a busy wait and with torch's own timer."""
 
     DONE_BY: ClassVar[str] = "clocks.clock_check.check_clock"
     device: str
@@ -336,7 +341,7 @@ class ClockResult:
 
 @dataclass(frozen=True, slots=True)
 class SampleJob:
-    """Make the sample of an artifact: inputs, and eager's outputs for them in high precision."""
+    """Job to make the sample of an artifact: inputs, and eager's outputs for them in high precision."""
 
     DONE_BY: ClassVar[str] = "export.write.make_sample"
     subjects: tuple[Subject, ...]
@@ -352,10 +357,10 @@ class SampleJob:
 class SampleResult:
     sample: Sample
     programs: tuple[Program, ...]
-    """Programs as the component states them; without files."""
+    """Programs as the component states them, without files."""
     stream: Stream | None
     config: dict[str, Any]
-    """The preset's, adapted to the checkpoint where there is one."""
+    """Config of the preset, adapted to the checkpoint if there is one."""
     weights: str
     """Fingerprint of the weights."""
     peak_bytes: int
@@ -363,7 +368,7 @@ class SampleResult:
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """Write the program of one workload into a folder, in the artifact format of the variant's last backend."""
+    """Job to write the program of one workload into a folder, in the artifact format of the variant's last backend."""
 
     DONE_BY: ClassVar[str] = "export.write.write_program"
     measure: MeasureJob
@@ -379,7 +384,7 @@ class WriteResult:
 
 @dataclass(frozen=True, slots=True)
 class VerifyJob:
-    """Open an artifact as a deployment would, call it with its sample, and time it."""
+    """Job to open an artifact as a deployment would, call it with its sample, and time it."""
 
     DONE_BY: ClassVar[str] = "export.verify.verify_artifact"
     folder: str
@@ -388,7 +393,7 @@ class VerifyJob:
     allow_mismatch: bool
     timed: bool
     memory_bytes: int
-    """Memory limit of its process; 0: the free memory."""
+    """Memory limit of its process in bytes; 0 for all free memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,9 +402,9 @@ class VerifyResult:
     frames: int
     """Frames of the sample's stream that were computed and compared."""
     not_run: str
-    """Reason why the others were not; "" if all were."""
+    """Reason why the remaining frames were not computed; empty if all were."""
     open_s: float
-    """Until the main program is open, checking all hashes included."""
+    """Seconds until the main program is open, including the check of all hashes."""
     samples_ns: tuple[int, ...]
     peak_bytes: int
     mismatches: tuple[str, ...]
@@ -407,20 +412,20 @@ class VerifyResult:
 
 @dataclass(frozen=True, slots=True)
 class InspectJob:
-    """Call a user's callable, time the modules that it calls, and record the inputs of some of them."""
+    """Job to call a user's callable, time the modules that it calls, and record the inputs of some of them."""
 
     DONE_BY: ClassVar[str] = "inspection.inspect.inspect_callable"
     file: str
     name: str
     """Name of the function in that file."""
     passes: int
-    """Timed ones, with the instrumentation and without it alike."""
+    """Number of timed passes with instrumentation, and as many without it."""
     cwd: str
     """Working folder while the user's code runs."""
     record: tuple[str, ...] = ()
     """Names of modules and methods whose calls are recorded."""
     folder: str = ""
-    """Folder in which folders of recorded modules are written."""
+    """Folder into which the folders of recorded modules are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,7 +433,7 @@ class Answer:
     """The result file: a value of the job's result type, or why there is none."""
 
     refused: str = ""
-    """Message of the worker's BakeoffError where the request is wrong; "" where it is not."""
+    """Message of the worker's BakeoffError if the request is wrong; otherwise empty."""
     refused_code: ErrorCode = ""
     """The code of that error."""
     out_of_memory: str = ""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 DeadlineClass = Literal["startup", "build", "reference", "phase"]
-"""Limit of a sweep's policy that holds: `startup_deadline_s`, the row's build deadline, the longer of that one and
+"""Which limit of a sweep's policy applies: `startup_deadline_s`, the row's build deadline, the longer of that one and
 `phase_deadline_s` (no compiler can be blamed for a reference), or `phase_deadline_s`."""
 
 
@@ -61,11 +61,12 @@ PHASES: Mapping[str, PhaseInfo] = {
 
 
 TIMED = ("latency", "throughput")
-"""Phases in which the calls are made that samples are taken of."""
+"""Phases whose calls are sampled."""
 
 
 def phase_text(phase: str) -> str:
-    """Return a phase's text on the progress line; its own name where the table lacks it, as a backend's own."""
+    """Return a phase's text on the progress line; the phase's own name if the table lacks it, as for a backend's
+    phases."""
     return PHASES[phase].text if phase in PHASES else phase
 
 
@@ -74,13 +75,13 @@ class Block:
     """One block of timed calls, as one side of a comparison sends it with the phase "block"."""
 
     samples_ns: tuple[int, ...]
-    """Each call, in nanoseconds."""
+    """Time of each call, in nanoseconds."""
     idle_cpu_s: float
     """CPU time that the process took while it was idle before this block, in seconds."""
     kind: str = ""
     """Kind of a pipeline's unit, which is a block of one sample: opening, filling or steady."""
     calls_per_sample: int = 1
-    """More than one where calls were queued: then a sample is the time of one of them."""
+    """More than one if calls were queued; a sample is then the time per call."""
 
     @property
     def seconds(self) -> float:

@@ -1,4 +1,4 @@
-"""Signals that end a command: they stop it as Ctrl-C does, so that workers end and their folders are removed."""
+"""Handles the signals that end a command as Ctrl-C does, so that workers end and their folders are removed."""
 
 import signal
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ class Received:
     """The signal that ended a command."""
 
     number: int = 0
-    """0: none."""
+    """Number of the signal; 0 if there was none."""
 
     @property
     def exit_code(self) -> int:
-        """Exit code as of a shell for a process that the signal ended (POSIX, 2.8.2)."""
+        """Exit code that a shell states for a process that the signal ended (POSIX, 2.8.2)."""
         return 128 + self.number
 
 

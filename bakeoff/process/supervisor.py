@@ -1,4 +1,4 @@
-"""Runs one job in a fresh worker process under a guard, with deadlines, and says how it ended."""
+"""Runs one job in a fresh worker process under a guard, with deadlines, and reports how it ended."""
 
 import contextlib
 import hashlib
@@ -50,11 +50,11 @@ class Event:
     call_ns: int | None = None
     """With "ready": the median of a call in warm-up."""
     block: Block | None = None
-    """With "block"."""
+    """The timed calls, with "block"."""
     t_ns: int = 0
     """The worker's clock, the one that times calls, in nanoseconds from any start."""
     seal: str = ""
-    """SHA-256 of the result file, the last thing a worker says; such an event begins no phase."""
+    """SHA-256 of the result file, the last thing that a worker sends; such an event begins no phase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +66,25 @@ class Outcome:
     value: Any = None
     wall_s: float = 0.0
     phase: str = ""
-    """The last phase it announced."""
+    """The last phase that the worker announced."""
     leftovers: int = 0
-    """Descendants it left running; they are dead now."""
+    """Number of descendants that it left running; they have been killed."""
     log_dropped: int = 0
     code: ErrorCode = ""
     """The code of the worker's error, when `kind` is "refused"."""
     phase_s: Mapping[str, float] = field(default_factory=dict)
-    """Seconds that each phase took, by this process's clock; a phase that is entered again is summed up."""
+    """Seconds of each phase by this process's clock; the times of a phase that is entered again are summed up."""
     worker_phase_s: Mapping[str, float] = field(default_factory=dict)
-    """The same by the worker's clock, of phases that another one followed."""
+    """Seconds of each phase by the worker's clock, except the last phase."""
     gpu_peaks: GpuPeaks | None = None
-    """Peak device memory of untimed phases, where a GPU was metered."""
+    """Peak device memory of untimed phases, if a GPU was metered."""
     watched: Watched = NOT_WATCHED
-    """Recording of a monitor, where one was asked for."""
+    """Recording of a monitor, if one was requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Seconds a phase may take, by its name; `default` for the others."""
+    """Seconds that a phase may take, by its name; `default` for all others."""
 
     default: float
     phases: Mapping[str, float] = field(default_factory=dict)
@@ -106,19 +106,20 @@ class Launch:
     environment: Mapping[str, str]
     deadlines: Deadlines
     log: Path
-    """File of its output; the folder is made."""
+    """File for the worker's output; its folder is created."""
     on_event: Callable[[Event], None] = _ignore
     gpu: str = ""
-    """UUID of the GPU whose memory is polled in untimed phases; empty: none."""
+    """UUID of the GPU whose memory is polled in untimed phases; empty for none."""
     timed: Collection[str] = ()
-    """Phases that samples are taken in, of a worker that a monitor watches; empty: none does."""
+    """Phases in which samples are taken, if a monitor is to watch the worker; empty for no monitor."""
 
 
 def run_job(job: Job, result_type: type, launch: Launch) -> Outcome:
-    """Run `job` in a worker of its own and wait for it; only the memory of a GPU is polled, while nothing is timed.
+    """Run `job` in a worker of its own, wait for it, and return how it ended.
 
-    KeyboardInterrupt passes through after the worker and all it started are dead. Raises BakeoffError when no worker
-    can be started at all (no room for its folder, no permission).
+    Meanwhile only the memory of a GPU is polled, while nothing is timed. KeyboardInterrupt passes through after the
+    worker and all it started are dead. Raises BakeoffError if no worker can be started at all (no room for its folder,
+    no permission).
     """
     with LiveWorker(job, launch) as worker:
         worker.tell("go")  # nothing else runs, so its turn comes as soon as it asks for it
@@ -137,7 +138,7 @@ class LiveWorker:
     """
 
     def __init__(self, job: Job, launch: Launch) -> None:
-        """Raises BakeoffError when no worker can be started at all."""
+        """Write the job into a new folder. Raises BakeoffError if no worker can be started at all."""
         if sys.platform != "linux":
             text = f"workers need Linux (prctl, pidfd); this is {sys.platform}"
             raise BakeoffError(text, "unsupported")
@@ -154,11 +155,11 @@ class LiveWorker:
             text = f"no worker can be started: {error.strerror} ({error.filename}); free some space"
             raise BakeoffError(text, "not-writable") from error
         self.phase = "start"
-        """The last phase it announced."""
+        """The last phase that the worker announced."""
         self.timeline: list[tuple[str, float]] = []
-        """Each phase that it entered, and when by time.monotonic(); "" at its end."""
+        """Each phase with its start by time.monotonic(); "" marks the end of the worker."""
         self._worker_timeline: list[tuple[str, float]] = [(self.phase, 0.0)]
-        """The same by the worker's clock, where its events have a time."""
+        """Each phase with its start by the worker's clock in seconds; 0 if the event states no time."""
         self._late = False
         self._seals: list[str] = []
         self._report: dict[str, Any] | None = None
@@ -216,8 +217,7 @@ class LiveWorker:
         self._work.remove()
 
     def tell(self, line: str) -> None:
-        """Write one line to the worker, whose phase has its whole deadline from here on; one that is gone is found out
-        by `wait`."""
+        """Send one line to the worker and start its phase's deadline anew. `wait` finds out if the worker has ended."""
         if self._report is not None:  # ended: the descriptor is somebody else's now
             return
         self._deadline = time.monotonic() + self._deadlines.of(self.phase)
@@ -225,19 +225,19 @@ class LiveWorker:
             os.write(self._commands, line.encode() + b"\n")
 
     def wait(self, until: str = "") -> Event | None:
-        """Read events until the worker announces phase `until` or ends; None where it ended or a deadline passed."""
+        """Read events until the worker announces phase `until`; None if it ended or a deadline passed before."""
         return wait_for({self: until})[self]
 
     def _descriptors(self) -> tuple[int, int]:
         return self._events, self._status
 
     def _pause_s(self) -> float:
-        """Return for how long to wait for its next event at most."""
+        """Return how many seconds to wait for the worker's next event at most."""
         remaining = min(self._deadline, self._started + self._deadlines.total) - time.monotonic()
         return min(remaining, self._meter.pause_s(self.phase))
 
     def _read(self, ready: Collection[int], until: str, selector: selectors.BaseSelector) -> tuple[bool, Event | None]:
-        """Return whether the wait is over, and the event that ended it."""
+        """Read what is ready; return whether the wait is over, and the event that ended it, if any."""
         if self._meter.pause_s(self.phase) <= 0:
             self._meter.poll(self.phase, self._process.pid)
         data = b""
@@ -274,7 +274,7 @@ class LiveWorker:
         return found
 
     def finish(self, result_type: type) -> Outcome:
-        """End the worker if it has not ended, and say how it went."""
+        """End the worker if it has not ended, and return how it ended, with the decoded result."""
         self._end()
         assert self._report is not None
         return replace(
@@ -290,7 +290,7 @@ class LiveWorker:
         )
 
     def _ending(self, code: int | None, result_type: type) -> Outcome:
-        """Return its outcome by the exit code that its guard reported; None: the guard was killed."""
+        """Return the worker's outcome by the exit code that its guard reported; None if the guard was killed."""
         if self._late:
             limit, total = self._deadlines.of(self.phase), self._deadlines.total
             if self._wall_s >= total:
@@ -339,8 +339,9 @@ class LiveWorker:
 def wait_for(awaited: Mapping[LiveWorker, str]) -> dict[LiveWorker, Event | None]:
     """Read the events of several workers until each has announced the phase that is named for it, or has ended.
 
-    None where it ended, or a deadline passed and it was ended. A worker that stands at its phase is not read any
-    further, nor held to a deadline, while the others are waited for.
+    Returns the event that announced the phase; None for a worker that ended, or that was ended because a deadline
+    passed. A worker that has reached its phase is not read any further, nor held to a deadline, while others are waited
+    for.
     """
     found: dict[LiveWorker, Event | None] = {}
     with selectors.DefaultSelector() as selector:
@@ -367,7 +368,7 @@ def wait_for(awaited: Mapping[LiveWorker, str]) -> dict[LiveWorker, Event | None
 
 
 def _spent_s(entered: Sequence[tuple[str, float]]) -> dict[str, float]:
-    """Seconds from the entry of each phase to that of the next one, summed up by phase; 0 is an unknown time."""
+    """Return the seconds from the start of each phase to that of the next, summed by phase; a time of 0 is unknown."""
     found: dict[str, float] = {}
     for (phase, began), (_, ended) in pairwise(entered):
         if began and ended:
@@ -398,7 +399,8 @@ def _read_report(status: int, process: "subprocess.Popen[bytes]") -> dict[str, A
 
 
 def _read_result(path: Path, seals: Sequence[str], result_type: type, phase: str) -> Outcome:
-    """The outcome by the result file, which must be the one that the worker sealed at the end of its own code."""
+    """Return the outcome by the result file, which must be the one that the worker sealed at the end of its own
+    code."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             return Outcome("crashed", "the result file cannot be read: it is not a plain file")
@@ -421,7 +423,7 @@ def _read_result(path: Path, seals: Sequence[str], result_type: type, phase: str
 
 
 def _last_line(log: Path) -> str:
-    """Return the newest line of a log that says something, for a one-line reason."""
+    """Return the newest line of a log that is not empty, for a one-line reason."""
     with contextlib.suppress(OSError):
         lines = log.read_bytes()[-4096:].decode(errors="replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "no output")[:300]

@@ -1,7 +1,7 @@
-"""What the parent watches beside a worker: its peak GPU memory, and a monitor where one is asked for.
+"""Watches a worker from the parent: its peak GPU memory, and a monitor if one is requested.
 
-What a library takes and gives back within a call (workspaces of TensorRT and cuDNN, ONNX Runtime's arenas) is in no
-figure that torch knows, and not in one that is read after the call.
+Memory that a library takes and gives back within a call (workspaces of TensorRT and cuDNN, ONNX Runtime's arenas) is in
+no figure that torch knows, and not in one that is read after the call.
 """
 
 import contextlib
@@ -29,14 +29,14 @@ class Watched:
 
     monitored: Monitored | None = None
     window_ns: tuple[int, int] | None = None
-    """Start and end of the timed phases, by the times of the series; None where no timed phase was entered."""
+    """Start and end of the timed phases, on the time axis of the series; None if no timed phase was entered."""
     findings: tuple[Finding, ...] = ()
 
 
 NOT_WATCHED = Watched()
 POLLED_S: Mapping[str, float] = {"build": 0.1, "memory": 0.01, "loop check": 0.01}
-"""Seconds between polls in the phases whose peaks are wanted. No call is timed in them, but a compiler times kernels
-while it builds, and each poll takes locks of the driver."""
+"""Seconds between polls in the phases whose peaks are wanted. No call is timed in these phases, but a compiler times
+kernels while it builds, and each poll takes locks of the driver."""
 OF_PROCESS, OF_DEVICE = "of the row's processes", "of the whole GPU, less what was used before"
 _PIDS_EVERY_S = 0.5
 
@@ -47,7 +47,7 @@ class GpuPeaks:
 
     bytes_of: Mapping[str, int]
     meter: str
-    """`OF_PROCESS`, or `OF_DEVICE` where a container hides the ids of processes from NVML; then other users of the GPU
+    """`OF_PROCESS`, or `OF_DEVICE` if a container hides the ids of processes from NVML; other users of the GPU then
     count too."""
 
 
@@ -55,7 +55,7 @@ class GpuMeter:
     """Polls one GPU for the memory of a process's descendants."""
 
     def __init__(self, gpu: Gpu | None) -> None:
-        """None: nothing is metered."""
+        """Meter `gpu`; None meters nothing."""
         self._gpu = gpu
         self._before = None if gpu is None else gpu.memory()
         self._of_process: dict[str, int] = {}
@@ -64,13 +64,13 @@ class GpuMeter:
         self._listed_s = self._polled_s = 0.0
 
     def pause_s(self, phase: str) -> float:
-        """Seconds until `poll` is due in this phase; infinite where nothing is metered."""
+        """Return the seconds until `poll` is due in this phase; infinite if nothing is metered."""
         if self._gpu is None or phase not in POLLED_S:
             return inf
         return max(0.0, self._polled_s + POLLED_S[phase] - time.monotonic())
 
     def poll(self, phase: str, ancestor: int) -> None:
-        """Read the memory of `ancestor`'s descendants once."""
+        """Read the GPU memory of `ancestor`'s descendants once."""
         assert self._gpu is not None
         now = self._polled_s = time.monotonic()
         if now - self._listed_s > _PIDS_EVERY_S or not self._pids:
@@ -83,16 +83,16 @@ class GpuMeter:
             self._of_device[phase] = max(memory.used - self._before.used, self._of_device.get(phase, 0))
 
     def peaks(self) -> GpuPeaks | None:
-        """Return the peaks so far; None where NVML told nothing."""
+        """Return the peaks so far; None if NVML reported none."""
         if self._of_process:
             return GpuPeaks(dict(self._of_process), OF_PROCESS)
         return GpuPeaks(dict(self._of_device), OF_DEVICE) if self._of_device else None
 
 
 def start_monitor(guard: int, gpu: str) -> Monitor:
-    """A monitor of what is below a guard's process, and of the GPU with this UUID; "" is none.
+    """Start a monitor of the processes below a guard, and of the GPU with this UUID; "" for no GPU.
 
-    It is not waited for: meanwhile the phases that the worker announces would be noted late.
+    This does not wait for the monitor: phases that the worker announces meanwhile would be noted late.
     """
     return Monitor.start(
         MonitorRequest(
@@ -109,8 +109,11 @@ def start_monitor(guard: int, gpu: str) -> Monitor:
 
 
 def stop_monitor(monitor: Monitor, timeline: Sequence[tuple[str, float]], timed: Collection[str]) -> Watched:
-    """Return the recording of a worker that has ended. `timeline` has each phase and when it began, `timed` names those
-    in which samples were taken; times are from the first one."""
+    """Stop the monitor of a worker that has ended, and return its recording.
+
+    `timeline` has each phase and when it began, `timed` names the phases in which samples were taken. Times of the
+    recording count from the start of the first phase.
+    """
     began_s = timeline[0][1]
     seen = monitor.stop(round(began_s * 1e9))
     seen = replace(seen, missing=tuple(map(without_folders, seen.missing)))
@@ -126,6 +129,6 @@ def stop_monitor(monitor: Monitor, timeline: Sequence[tuple[str, float]], timed:
 
 @contextlib.contextmanager
 def metering(uuid: str) -> Iterator[GpuMeter]:
-    """A meter of the GPU with this UUID; one that meters nothing for "", or where NVML does not know it."""
+    """Yield a meter of the GPU with this UUID; it meters nothing for "", or if NVML does not know the GPU."""
     with open_gpu(uuid) if uuid else contextlib.nullcontext() as gpu:
         yield GpuMeter(gpu)

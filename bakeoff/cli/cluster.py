@@ -1,4 +1,4 @@
-"""`bakeoff sweep --on ray`: orders for the nodes of a cluster, and the tables of what they measured."""
+"""Carries out `bakeoff sweep --on ray`: orders for the nodes of a cluster, and the tables of what they measured."""
 
 import sys
 from collections.abc import Sequence
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where a sweep runs."""
+    """Cluster that a sweep runs on, and whether its nodes run this checkout (`ship`)."""
 
     address: str
     ship: bool
 
 
 def sweep_on_ray(requests: "Sequence[Request]", manner: "Manner", cluster: Cluster) -> tuple[dict[str, object], int]:
-    """Sweep components on the nodes of a cluster and print their tables; returns what is told of each as JSON, and the
-    exit code."""
+    """Sweep components on the nodes of a cluster and print their tables; return the JSON output of each, and the exit
+    code."""
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.cli.sweep import summary
     from bakeoff.cluster.driver import carry_out, connected
@@ -71,9 +71,10 @@ def sweep_on_ray(requests: "Sequence[Request]", manner: "Manner", cluster: Clust
 def _begun(
     requests: "Sequence[Request]", manner: "Manner", runs: Path, cache: Path
 ) -> "list[tuple[SweepState, Swept]]":
-    """Orders with their states; those that `--resume` goes on with have what was measured before, and where.
+    """Return the orders to carry out, each after its state.
 
-    Raises BakeoffError where all are finished, or none was begun.
+    With `--resume`, an order includes what was measured before, and its Swept is pinned to the node that measured.
+    Raises BakeoffError if, with `--resume`, all are finished or none was begun.
     """
     from bakeoff.cluster.driver import Swept
     from bakeoff.cluster.order import Order, files_of, own_code
@@ -107,7 +108,7 @@ def _begun(
 
 
 def _done(swept: "Swept", runs: Path) -> "SweepResult":
-    """What the sweep leaves behind, by the records that the driver has."""
+    """Return the result of a sweep by the records that the driver has."""
     from bakeoff.record.store import load_all
     from bakeoff.sweeps.run import SweepResult
 
@@ -121,7 +122,7 @@ def _done(swept: "Swept", runs: Path) -> "SweepResult":
 
 
 def _print(swept: "Swept", done: "SweepResult", manner: "Manner", interrupted: bool) -> int:
-    """Print the tables of one order, and why it is not done where it is not; returns the exit code."""
+    """Print the tables of one order and, if it is not done, why; return the exit code."""
     from bakeoff.cli.pages import update_pages
     from bakeoff.cli.sweep import exit_code, print_done, resume_command
 

@@ -44,9 +44,9 @@ app = typer.Typer(
 )
 _SHOWN_PROBLEMS = 3
 _LONGEST_NOTE = 500
-"""Characters of a note or a reason: each page of the history repeats it."""
+"""Most characters of a note or a reason: each page of the history repeats it."""
 _LONGEST = 700
-"""Characters of a message."""
+"""Most characters of a message."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
 Runs = Annotated[str | None, typer.Option("--runs", help="Folder of records (default: runs/ of the checkout).")]
 Backends = Annotated[list[str] | None, typer.Option(help="As in eager,inductor[freezing],a+b,mine.py:BACKEND.")]
@@ -113,14 +113,14 @@ def _before_any_command(
 
 
 def print_text(text: str) -> None:
-    """Print text that may hold what others wrote; a terminal must not obey it."""
+    """Print text that others may have written, without characters that a terminal would obey."""
     from bakeoff.machine.terminal import printable
 
     print(printable(text))
 
 
 def print_document(document: "Document", wide: bool = False) -> None:
-    """Print a page that fits the terminal; whole where stdout is none, or with `wide`."""
+    """Print a page fitted to the terminal; in full if stdout is no terminal, or with `wide`."""
     import os
 
     from rich.console import Console
@@ -134,7 +134,7 @@ def print_document(document: "Document", wide: bool = False) -> None:
 
 
 def print_written(paths: Iterable[Path | str], as_json: bool = False, **more: object) -> None:
-    """Print which files were written; `more` is for JSON alone."""
+    """Print which files were written; `more` is added to the JSON only."""
     written = [str(path) for path in paths]
     print_json({"written": written, **more}) if as_json else print_text("\n".join(f"wrote {path}" for path in written))
 
@@ -148,7 +148,10 @@ def print_json(value: Any) -> None:
 
 
 def names(option: str, values: list[str] | None) -> tuple[str, ...]:
-    """Options that may be repeated or hold a comma-separated list; commas inside brackets separate options."""
+    """Return the names in an option that may be repeated or contain a comma-separated list.
+
+    Commas inside brackets separate a backend's options and do not split the list.
+    """
     from bakeoff.variant import split_outside_brackets
 
     return tuple(named(option, name) for value in values or [] for name in split_outside_brackets(value, ","))
@@ -161,27 +164,28 @@ def typed_options(context: typer.Context) -> list[str]:
 
 
 def named(option: str, value: str | None) -> str:
-    """An option's value, "" where it is omitted. Raises BakeoffError for an empty one (a script's unset variable)."""
+    """Return an option's value, "" if it is omitted. Raises BakeoffError for an empty one (a script's unset
+    variable)."""
     if value == "":
         raise BakeoffError(f"{option} is empty; pass a name or omit the option", "bad-option")
     return value or ""
 
 
 def whole_number(option: str, text: str) -> int:
-    """One of an option's numbers. Raises BakeoffError for anything but up to nine digits."""
+    """Parse one of an option's numbers. Raises BakeoffError for anything but up to nine digits."""
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
         raise BakeoffError(f"{option} '{text}': give whole numbers, as in {option} 1,2,4,8", "bad-option")
     return int(text)
 
 
 def check_range(option: str, value: float, least: float, most: float) -> None:
-    """Raises BakeoffError for an option's number that is outside of them."""
+    """Check an option's number. Raises BakeoffError if it is not between `least` and `most`."""
     if not least <= value <= most:
         raise BakeoffError(f"{option} {value:g}: give {least:g} to {most:g}", "bad-option")
 
 
 def short(option: str, text: str) -> str:
-    """A note or reason. Raises BakeoffError for a long one."""
+    """Return a note or reason. Raises BakeoffError if it is too long."""
     if len(text) > _LONGEST_NOTE:
         raise BakeoffError(f"{option} has {len(text)} characters; give at most {_LONGEST_NOTE}", "bad-option")
     return text
@@ -195,19 +199,19 @@ def records_folder(runs: str | None) -> Path:
 
 
 def records_folders(folder: Path) -> tuple[Path, ...]:
-    """A folder of records, and the published ones beside the usual one: what --runs names stands alone."""
+    """Return a folder of records, and, if it is the usual one, the published records beside it."""
     from bakeoff.machine import paths
 
     return paths.with_published(folder) if folder == records_folder(None) else (folder,)
 
 
 def runs_option(folder: Path) -> str:
-    """Return the `--runs` that commands which are printed need to find this folder of records; "" for the usual one."""
+    """Return the `--runs` option that printed commands need to find this folder of records; "" for the usual one."""
     return "" if folder == records_folder(None) else f"--runs {shlex.quote(str(folder))}"
 
 
 def warn(problems: Sequence[str]) -> None:
-    """Say which record files could not be read; the others count."""
+    """Print which record files could not be read; the others count."""
     for problem in problems[:_SHOWN_PROBLEMS]:
         say(problem)
     if len(problems) > _SHOWN_PROBLEMS:
@@ -221,19 +225,19 @@ def fail(message: str, exit_code: int, code: ErrorCode = "") -> NoReturn:
 
 
 def error_line(message: str, code: ErrorCode) -> str:
-    """Return the message with its code in brackets, where it has one."""
+    """Return the message, followed by its code in brackets if it has one."""
     return f"{message} [{code}]" if code else message
 
 
 def say_command(command: str) -> None:
-    """A command on a line of its own on stderr, whole and without a prefix, so that it can be pasted."""
+    """Print a command on a line of its own on stderr, whole and without a prefix, so that it can be pasted."""
     from bakeoff.machine.terminal import one_line
 
     print(one_line(command), file=sys.stderr)
 
 
 def say(message: str) -> None:
-    """One line on stderr; names in it were typed by someone or come from a file, and are not trusted."""
+    """Print one line on stderr. Names in it were typed by someone or come from a file, so they are made printable."""
     from bakeoff.machine.terminal import one_line
 
     line = one_line(message)

@@ -163,10 +163,10 @@ def _compare_undecided(
 def _lacking(
     folder: Path, records: "Records", seconds: float, deadline: float | None
 ) -> tuple[list[tuple[str, "Plan"]], list[tuple[str, str, str]]]:
-    """The titles of tables that lack a final, with its plan; and of those that this command cannot measure, with why
-    and the command that can.
+    """Return (title, plan) of the tables that lack a final, and (title, reason, command) of those that need another
+    command.
 
-    All plans are made before the first is measured.
+    The command is the one that can measure them, "" if there is none. All plans are made before the first is measured.
     """
     from bakeoff.report.groups import newest, tables
     from bakeoff.report.recommendation import command, decision, takes_compare

@@ -1,4 +1,4 @@
-"""The command inspect: into an artifact, or where the time of somebody's own Python goes."""
+"""The command `inspect`: describes an artifact, or shows where the time of a user's own Python goes."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -83,7 +83,7 @@ def inspect(
 
 
 def _document(result: "InspectResult", found: "tuple[Candidate, ...]", sweeps: dict[str, object]) -> dict[str, object]:
-    """All that `--json` prints."""
+    """Return all that `--json` prints."""
     from bakeoff.inspection.page import worth_sweeping
 
     return {
@@ -96,7 +96,7 @@ def _document(result: "InspectResult", found: "tuple[Candidate, ...]", sweeps: d
 
 
 def _inspect_artifact(folder: Path, as_json: bool) -> None:
-    """No file of it but the manifest is read."""
+    """Print what an artifact is and what this host lacks for it; only its manifest is read."""
     from bakeoff.export import read_manifest, requirements
     from bakeoff.report.pages import artifact
 

@@ -125,7 +125,7 @@ def update_pages(folder: Path, component: str = "") -> None:
 
 
 def _draw(folder: Path, component: str = "", machines: Collection[str] | None = None) -> list[Path]:
-    """Draw pictures, as `update` does; where that fails, print why and go on."""
+    """Draw pictures and return their files; if that fails, print why and return none."""
     from bakeoff.report.figures import files
 
     try:

@@ -1,4 +1,4 @@
-"""Commands that run mixes of a pipeline: whole frames, and where their time or that of a component goes."""
+"""The commands `pipeline` and `profile`: run mixes of a pipeline on whole frames, and show where the time goes."""
 
 import shlex
 import shutil
@@ -234,7 +234,10 @@ def _copy_traces(stored: "Sequence[StoredPipeline]", folder: Path) -> None:
 
 
 def _new_folder(trace: str | None) -> Path | None:
-    """The folder for copies of traces, made before anything is measured. Raises BakeoffError where it cannot be."""
+    """Make the folder for copies of traces before anything is measured; None if no copies were requested.
+
+    Raises BakeoffError if it cannot be made.
+    """
     if trace is None:
         return None
     folder = Path(named("--trace", trace))
@@ -247,9 +250,9 @@ def _new_folder(trace: str | None) -> Path | None:
 
 
 def _nsight(tool: Literal["nsys", "ncu"]) -> int:
-    """Run this process's own command line under `tool`, which captures the traced units; returns its exit code.
+    """Run this process's own command line under `tool`, which captures the traced units; return its exit code.
 
-    Where the tool is not on the path, the command is printed instead, and the code is 3: nothing was measured.
+    If the tool is not on the path, the command is printed instead, and the code is 3: nothing was measured.
     """
     own = [argument for argument in sys.argv[1:] if argument not in ("--nsys", "--ncu")]
     command = [*_COMMANDS[tool], sys.executable, "-m", "bakeoff", *own, "--capture"]
@@ -273,7 +276,7 @@ class Manner:
 
 
 def find_user_code(texts: Sequence[str]) -> None:
-    """Make the current folder importable where a name is a user's own package.module:ATTRIBUTE."""
+    """Make the current folder importable if a name is a user's own package.module:ATTRIBUTE."""
     if any(":" in text for text in texts):
         sys.path.append(str(Path.cwd()))  # last, so that a file there hides no installed module
 
@@ -287,8 +290,8 @@ def run_mixes(
 ) -> "PipelineResult | None":
     """Run the request's mixes and print them by `render`, or by `as_data` as JSON; update the pages beside the records.
 
-    Returns None after a dry run. Raises typer.Exit with 130 where it was interrupted, 3 where nothing was measured, and
-    1 for `strict` and a mix that is not ok.
+    Returns None after a dry run. Raises typer.Exit with 130 if it was interrupted, 3 if nothing was measured, and 1
+    with `strict` if a mix is not ok.
     """
     from bakeoff.cli.pages import update_pages
     from bakeoff.cli.progress import TerminalProgress

@@ -1,4 +1,4 @@
-"""Progress on stderr: a table that grows, with what runs below it, on a terminal; plain lines in files and logs."""
+"""Shows progress on stderr: a growing table and what runs below it on a terminal, plain lines in files and logs."""
 
 import time
 from collections.abc import Sequence
@@ -30,13 +30,16 @@ _HEADINGS = (
 )  # fmt: skip
 """Headings of a row's name, its figures, and why it has none."""
 _SILENCE_S = 30.0
-"""Without a line after which the next phase is one, where lines are written."""
+"""Seconds without a line after which the next phase prints one, if progress is written as lines."""
 _REFRESHES = 1
-"""In a second: drawing takes CPU time from what is measured."""
+"""Redraws per second; few, because drawing takes CPU time from what is measured."""
 
 
 class TerminalProgress:
-    """A context manager: leaving it takes the table off the screen, since the final one follows on stdout."""
+    """Progress of a sweep on a terminal or in a log.
+
+    A context manager: leaving it takes the table off the screen, since the final one follows on stdout.
+    """
 
     def __init__(self, rows: Sequence[Row] = (), console: Console | None = None) -> None:
         """`rows` are those of the sweep that is shown."""
@@ -50,15 +53,15 @@ class TerminalProgress:
         self._records: dict[Key, Record] = {}
         self._standings: list[Standings] = []
         self._left: tuple[float, float] | None = None
-        """Seconds that were left, and when that was."""
+        """Estimated seconds that were left, and when that was estimated."""
         self._total = 0
-        """Rows of the sweep; 0 before the first is started: results until then are of a sweep that is resumed."""
+        """Number of rows of the sweep; 0 before the first is started, when results are those of a resumed sweep."""
         self._began = self.spoke = time.monotonic()
-        """When it began, and when it last printed a line."""
+        """When progress began, and when it last printed a line."""
 
     @property
     def is_live(self) -> bool:
-        """Whether it draws over itself; not in a file, also not where colours are forced upon it."""
+        """Whether it redraws in place; False in a file, even if colours are forced upon it."""
         return self.console.is_interactive and not self.console.is_dumb_terminal and self.console.file.isatty()
 
     def __enter__(self) -> "TerminalProgress":
@@ -111,7 +114,7 @@ class TerminalProgress:
         self._left = None if seconds is None else (seconds, time.monotonic())
 
     def tell(self, what: str, status: str, text: str) -> None:
-        """Print the line of something that has ended; `text` is printable."""
+        """Print the line of a job that has ended; `text` must be printable."""
         self.spoke = time.monotonic()
         line = Text(f"{printable(what)}  ")
         line.append(status, style=_STYLES.get(status, "red"))
@@ -135,7 +138,7 @@ class TerminalProgress:
         self.tell(what, record.status, "  ".join(filter(None, parts)))
 
     def __rich__(self) -> Group:
-        """Draw the rows so far, what runs, and the times; no more lines than the terminal has."""
+        """Return the rows so far, what runs, and the times, in no more lines than the terminal has."""
         running, counted = tuple(self._running), never_run([*self._records.values()])
         notes = [Text(counted, "dim")] if counted else []
         times = f"{_spoken(time.monotonic() - self._began)} so far"
@@ -146,7 +149,8 @@ class TerminalProgress:
         return Group(*tables, *notes, *gap, *now, below)
 
     def _tables(self, room: int) -> list[RenderableType]:
-        """Return the tables of the subjects in so many lines together; of the last subjects where they are too many."""
+        """Return the tables of the subjects, `room` lines together; only those of the last subjects if they are too
+        many."""
         head = 1 + self._several
         shown = self._standings[-max(1, room // (head + 2)) :]
         most = room // max(1, len(shown)) - head
@@ -163,7 +167,7 @@ class TerminalProgress:
 
 
 class _Shown:
-    """A Running of the terminal."""
+    """A running job as the terminal shows it; implements `Running`."""
 
     def __init__(self, progress: TerminalProgress, what: str) -> None:
         self.what, self.last = what, Event("start")
@@ -194,14 +198,14 @@ class _Shown:
 
 
 def _name(row: Row, several: bool) -> str:
-    """A row's name among the others: without the subject where all have the same."""
+    """Return a row's name, with its subject only if there are `several`."""
     suffix = row.label.removeprefix(str(row.variant))
     subject = f"{row.variant.subject} " if several else ""
     return f"{subject}{row.variant.backend} {row.variant.dtype}{suffix}"
 
 
 def _table(table: Standings, width: int, most: int, titled: bool) -> list[RenderableType]:
-    """Return the best rows in `most` lines; on a narrow terminal without some columns and the middle of long names."""
+    """Return the best rows in `most` lines; a narrow terminal gets fewer columns and shortened names."""
     shown = table.rows if len(table.rows) <= most else table.rows[: max(1, most - 1)]
     made = as_table(_HEADINGS, map(_cells, shown))
     lines: list[RenderableType] = [Text(table.subject, "bold")] if titled else []
@@ -218,7 +222,7 @@ def _cells(row: Standing) -> tuple[Cell | str, ...]:
 
 
 def _running_table(running: Sequence[_Shown], width: int) -> Table:
-    """A line for each: its name, its phase, and how long it has been in it."""
+    """Return a table with a line for each running job: its name, its phase, and the time since that phase began."""
     made = Table.grid(padding=(0, 2, 0, 0))
     now = time.monotonic()
     times = [_spoken(now - each.entered) for each in running]
@@ -238,7 +242,7 @@ def _sentence(event: Event) -> str:
 
 
 def _spoken(seconds: float, step: int = 1) -> str:
-    """Format a time as `40 s`, `4 min` or `2 h 5 min`; seconds in steps of so many."""
+    """Format a time as `40 s`, `4 min` or `2 h 5 min`; seconds are rounded to multiples of `step`."""
     if seconds < 100:
         return f"{round(seconds / step) * step} s"
     minutes = round(seconds / 60)

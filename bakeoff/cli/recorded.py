@@ -1,4 +1,4 @@
-"""Sweeps of the modules that an inspection recorded: all are planned first, then they run one after the other."""
+"""Sweeps the modules that an inspection recorded: all are planned first, then they run one after the other."""
 
 import shlex
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bakeoff.process.inspected import Recorded
 
 MOST_SETS = 4
-"""Input sets of a module that are swept: each has rows and a final of its own."""
+"""Most input sets of a module that are swept: each has rows and a final of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Asked:
     as_json: bool
 
     def check(self) -> None:
-        """Raises BakeoffError for what can be seen to be wrong before anything was recorded."""
+        """Check the options that can be checked before anything was recorded. Raises BakeoffError for a wrong one."""
         from bakeoff.machine import paths
         from bakeoff.models.types import parse_dtype
         from bakeoff.plan.request import parse_budget
@@ -58,13 +58,13 @@ class Asked:
 
     @property
     def budget_s(self) -> float:
-        """Budget of all sweeps together; 0 for none. Raises BakeoffError for what is no time."""
+        """Budget of all sweeps together in seconds; 0 for none. Raises BakeoffError for text that is no time."""
         from bakeoff.plan.request import parse_budget
 
         return parse_budget(self.budget) if self.budget is not None else 0.0
 
     def command(self, folder: str, workloads: Sequence[str] = (), resume: bool = False) -> str:
-        """Return the command that sweeps a recorded module by itself, or goes on with its sweep."""
+        """Return the command that sweeps a recorded module by itself, or, with `resume`, goes on with its sweep."""
         options = {
             "--workload": workloads,
             "--backends": names("--backends", self.backends),
@@ -94,10 +94,10 @@ class _PlannedSweep:
 def sweep_pipeline(
     reference: str, preset: str, options: Sequence[str], device: str, seed: int, asked: Asked, others: Sequence[str]
 ) -> int:
-    """Sweep every module of a user's pipeline, with all programs that its first units call; returns the exit code.
+    """Sweep every module of a user's pipeline, with all programs that its first units call; return the exit code.
 
-    `options` are the pipeline's, each as in `steps=10`; `others` are options that were given and mean nothing here.
-    Raises BakeoffError for these.
+    `options` are the pipeline's, each as in `steps=10`. `others` are typed options that such a sweep does not take: if
+    there are any, this raises BakeoffError.
     """
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import host
@@ -128,10 +128,10 @@ def sweep_pipeline(
 
 
 def sweep_recorded(recorded: Sequence["Recorded"], asked: Asked, told: dict[str, object]) -> int:
-    """Sweep what was recorded; `told` gets what JSON says of each module.
+    """Sweep the recorded modules and return the exit code; `told` is filled with the JSON output for each module.
 
-    Returns the exit code: 130 where it was interrupted, else as the worst sweep ended, 1 at least where a module was
-    not recorded.
+    The exit code is 130 after an interruption, else that of the worst sweep, and at least 1 if a module was not
+    recorded.
     """
     from bakeoff.plan.dry_run import Estimate, estimate
     from bakeoff.plan.history import known_history
@@ -173,7 +173,8 @@ def sweep_recorded(recorded: Sequence["Recorded"], asked: Asked, told: dict[str,
 def _plan_all(
     recorded: Sequence["Recorded"], asked: Asked, told: dict[str, object]
 ) -> tuple[Sequence[_PlannedSweep], int]:
-    """Return the sweeps that can run, with a budget the cheapest first, and the exit code that the others lead to."""
+    """Return the sweeps that can run, the cheapest first if there is a budget, and the exit code due to those that
+    cannot."""
     planned, code = [], 0
     for one in recorded:
         if one.problem:
@@ -228,10 +229,10 @@ def _overview(planned: Sequence[_PlannedSweep]) -> str:
 
 
 def _run(one: _PlannedSweep, asked: Asked, told: dict[str, object], left: dict[str, str]) -> tuple[float, int]:
-    """Sweep one module and print it; returns the seconds that count to a budget, and the exit code.
+    """Sweep one module and print the result; return the seconds that count towards the budget, and the exit code.
 
-    Takes it from `left` when it has ended. Raises KeyboardInterrupt where it was interrupted, with the command that
-    goes on in `left`.
+    The module is removed from `left` when its sweep has ended. Raises KeyboardInterrupt if the sweep was interrupted;
+    `left` then has the command that goes on.
     """
     from bakeoff.cli.pages import update_pages
     from bakeoff.cli.progress import TerminalProgress

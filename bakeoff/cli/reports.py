@@ -96,9 +96,10 @@ def table(
 
 
 def selected(folder: Path, name: str, machine: list[str] | None) -> "Selection":
-    """The records that a name stands for, or all, on the machines asked for, among which are those of published ones.
+    """Return the records that `name` stands for, or all, of the machines asked for; published ones only if machines are
+    named.
 
-    Raises BakeoffError where there are none.
+    Raises BakeoffError if there are none.
     """
     from bakeoff.models import component_names
     from bakeoff.models.pipelines import pipeline_names
@@ -124,9 +125,9 @@ def selected(folder: Path, name: str, machine: list[str] | None) -> "Selection":
 
 
 def stored_of(folder: Path, asked: str) -> "Stored | StoredPipeline":
-    """The record that `asked` names, or of the only table that it names the winner, else the fastest row that is ok.
+    """Return the record that `asked` names; if it names a table, return the winner, else the fastest row that is ok.
 
-    Raises BakeoffError where it names none, or several tables.
+    Raises BakeoffError if it names none, or several tables.
     """
     from bakeoff.record.pipeline import PipelineRecord
     from bakeoff.record.schema import Record
@@ -152,7 +153,10 @@ def stored_of(folder: Path, asked: str) -> "Stored | StoredPipeline":
 
 
 def comparison_of(folder: Path, asked: str) -> "StoredComparison":
-    """The comparison that `asked` names, or the newest of what it names. Raises BakeoffError where there is none."""
+    """Return the comparison that `asked` names, or the newest one of the model that it names.
+
+    Raises BakeoffError if there is none.
+    """
     from bakeoff.record.schema import Comparison
     from bakeoff.record.store import find
 
@@ -169,7 +173,7 @@ def comparison_of(folder: Path, asked: str) -> "StoredComparison":
 def _named(folder: Path, asked: str, error: BakeoffError) -> "Records":
     """Return the records that a name stands for, of this machine if it has some.
 
-    Raises `error` where it may be meant as a record's name, and else one that says what is known.
+    Raises `error` if the name may be meant as a record's name, and else an error that lists what is known.
     """
     from bakeoff.record.store import load_all
     from bakeoff.report.named import of_name, unknown
@@ -186,7 +190,8 @@ def _named(folder: Path, asked: str, error: BakeoffError) -> "Records":
 
 
 def select_machines(records: "Records", machine: list[str] | None) -> "Selection":
-    """The records of the machines asked for; by default of this one, or where it has none of that measured last."""
+    """Return the records of the machines asked for; by default of this one or, if it has none, of that measured
+    last."""
     from bakeoff.report.selection import own_ids, select
 
     return select(records, [named("--machine", name) for name in machine or []], own_ids())
@@ -204,7 +209,7 @@ def _how(component: str) -> str:
 
 
 def say_whose(found: "Selection", name: str = "") -> None:
-    """Say on one line whose numbers these are, where they are another machine's."""
+    """Print on one line which machine these numbers are from, if it is another one."""
     from bakeoff.machine.terminal import one_line
 
     if found.foreign:

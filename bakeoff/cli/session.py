@@ -1,4 +1,4 @@
-"""Commands for sessions that somebody's own pipeline recorded."""
+"""The commands `session show` and `session aggregate`, for sessions that a user's own pipeline recorded."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""The command that measures every variant of a component."""
+"""The command `sweep`: measures every variant of one or several components."""
 
 import os
 import shlex
@@ -186,12 +186,12 @@ class Manner:
     strict: bool
     as_json: bool
     components: int
-    """How many."""
+    """Number of components."""
     started: float
 
 
 def _described(request: "Request", manner: Manner) -> "Request":
-    """The request after a user's model is described."""
+    """Describe the request's model if it is a user's own, and return the request for the described component."""
     from bakeoff.bring.bring import bring
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.models.sizes import parse_sizes
@@ -204,7 +204,7 @@ def _described(request: "Request", manner: Manner) -> "Request":
 
 
 def _dry_run(requests: "Sequence[Request]", manner: Manner) -> dict[str, object]:
-    """Print what would run, unless it is told as JSON."""
+    """Estimate what would run and return the estimates by component; print them unless the output is JSON."""
     from bakeoff.machine import paths
     from bakeoff.plan.dry_run import estimate
     from bakeoff.plan.history import known_history
@@ -227,9 +227,9 @@ def _dry_run(requests: "Sequence[Request]", manner: Manner) -> dict[str, object]
 
 
 def _sweep(request: "Request", manner: Manner, later: "Sequence[Request]") -> tuple[str, dict[str, object], int]:
-    """Sweep one component and print its tables; returns its name, what is told as JSON, and the exit code.
+    """Sweep one component and print its tables; return its name, its JSON output and the exit code.
 
-    Of several that are resumed, one that is finished is left out, and one that was not begun is begun.
+    If several components are resumed, a finished one is left out, and one that was not begun is begun.
     """
     from bakeoff.cli.pages import update_pages
     from bakeoff.cli.progress import TerminalProgress
@@ -267,7 +267,7 @@ def _sweep(request: "Request", manner: Manner, later: "Sequence[Request]") -> tu
 
 
 def print_done(done: "SweepResult", rows: int, folder: Path, resume: str) -> None:
-    """Print the tables of a sweep of so many rows, whose records are in `folder`; `resume` is the command that goes on
+    """Print the tables of a sweep of `rows` rows, whose records are in `folder`; `resume` is the command that goes on
     with it."""
     from bakeoff.record.store import folder_of, load_all
     from bakeoff.report import notes
@@ -288,7 +288,7 @@ def print_done(done: "SweepResult", rows: int, folder: Path, resume: str) -> Non
 
 
 def summary(done: "SweepResult") -> dict[str, object]:
-    """A sweep as `--json` prints it."""
+    """Return a sweep as `--json` prints it."""
     return {
         "sweep": done.sweep,
         "objective": str(done.objective),
@@ -314,7 +314,7 @@ def resume_command(arguments: Sequence[str]) -> str:
 
 
 def exit_code(done: "SweepResult", strict: bool) -> int:
-    """3 where nothing was measured, 1 for `strict` and a row that is not ok, else 0.
+    """Return the exit code: 3 if nothing was measured, 1 with `strict` if a row is not ok, else 0.
 
     A row that was left out for lack of time is not known to be ok.
     """
@@ -331,8 +331,11 @@ def exit_code(done: "SweepResult", strict: bool) -> int:
 def _subject(
     typed: str, presets: tuple[str, ...], workloads: tuple[str, ...], runs: str | None
 ) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """Return what is swept: a table's title is its component, preset and workload, and of a model that only the records
-    know its file. Raises BakeoffError where that is gone."""
+    """Return the component, presets and workloads that `typed` stands for.
+
+    A table's title states all three. A model that only the records know is found by its file; raises BakeoffError if
+    that is gone.
+    """
     from bakeoff.bring.bring import is_brought
     from bakeoff.models import component_names
     from bakeoff.plan.brought import is_described

@@ -21,8 +21,10 @@ from bakeoff.sweeps.wave import lacks_trace
 
 
 class _Lines:
-    """A Progress that prints a JSON line for each row, for the parent process to read: one that lacks its trace waits
-    for it, which may change its status."""
+    """Progress that prints a JSON line for each row, for the parent process to read.
+
+    A row that lacks its trace is printed once the trace was made, because that may change the row's status.
+    """
 
     def __init__(self) -> None:
         self._timed: dict[str, Record] = {}
@@ -48,7 +50,7 @@ class _Lines:
         self._print(record)
 
     def close(self) -> None:
-        """Print the rows whose status stayed as it was."""
+        """Print the rows that still wait for a trace; their status did not change."""
         for record in self._timed.values():
             self._print(record)
 

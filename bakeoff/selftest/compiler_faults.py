@@ -1,6 +1,6 @@
 """Backends whose compiler does not do what was requested, each in one way, and whose own proof does not show it.
 
-They use real compilers; where one is not installed, its backend is not run.
+They use real compilers; if one is not installed, its backend is not run.
 """
 
 from collections.abc import Mapping
@@ -197,7 +197,7 @@ def _quantiser(name: str, summary: str, prepare: PrepareFunction) -> Backend:
 
 
 def _shared_cache(cache_dir: Path) -> Mapping[str, str]:
-    """One compile cache for the whole sweep: later backends take the graph from it."""
+    """Return the variables of one compile cache for the whole sweep: later backends take the graph from it."""
     return compiler_environment(cache_dir.parent / "canaries")
 
 
@@ -213,7 +213,7 @@ def _compiling(
     uses_inductor: bool = False,
     devices: tuple[str, ...] = ("cpu", "cuda"),
 ) -> Backend:
-    """A backend that compiles with inductor."""
+    """Make a backend that compiles with inductor, and declares that if `uses_inductor`."""
 
     def build_with_headers(module: "nn.Module", inputs: Inputs, options: NoOptions, context: BuildContext) -> Engine:
         link_headers(context.headers)

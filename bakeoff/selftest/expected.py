@@ -1,4 +1,4 @@
-"""The status that each backend of the selftest must get, grouped into lanes that are swept as one."""
+"""States the status that each backend of the selftest must get, grouped into lanes that are swept as one."""
 
 from dataclasses import dataclass, replace
 
@@ -12,7 +12,8 @@ LEFT_TO_TORCH = f"{_PACKAGE}.left_to_torch:SPEC"
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One backend of the selftest, the status that its row must have, and the code of a finding that must be there."""
+    """One backend of the selftest, the status that its row must have, and the code of a finding that the row must
+    have."""
 
     canary: str
     """module:CONSTANT within bakeoff.selftest, or a registered backend as typed; a+b for a composition."""
@@ -21,7 +22,7 @@ class Expectation:
     quick: bool = False
     """Part of the quick selftest."""
     workload: str = ""
-    """Workload of the component left_to_torch; "": the lane's, of the toy."""
+    """Workload of the component left_to_torch; empty for the lane's workload of the toy component."""
 
     @property
     def reference(self) -> str:
@@ -51,12 +52,12 @@ class Lane:
 
     @property
     def workloads(self) -> tuple[str, ...]:
-        """Workloads of left_to_torch, "" for its own of the toy."""
+        """Workloads of left_to_torch that the lane sweeps; "" stands for the lane's own workload of the toy."""
         return tuple(dict.fromkeys(entry.workload for entry in self.expectations))
 
 
 def _policy(build_deadline_s: float, min_s: float) -> Policy:
-    """Short clocks, and contention never a finding, because lanes share the host."""
+    """Return a policy of short clocks in which contention is never a finding, because lanes share the host."""
     return Policy(
         warmup_s=0.05,
         warmup_cap_s=0.5,
@@ -195,7 +196,7 @@ LANES = (
 
 
 def lanes(quick: bool) -> tuple[Lane, ...]:
-    """All lanes, or with `quick` only their quick backends."""
+    """Return all lanes; with `quick`, only with their quick backends."""
     if not quick:
         return LANES
     return tuple(
@@ -204,13 +205,13 @@ def lanes(quick: bool) -> tuple[Lane, ...]:
 
 
 _CUDA_START_S = 30.0
-"""Largest time of starting CUDA and its libraries in a fresh process: seconds where their files are not cached."""
+"""Most seconds that starting CUDA and its libraries takes in a fresh process, if their files are not cached."""
 
 
 def lane_named(name: str, quick: bool, device: str) -> Lane:
-    """One of `lanes(quick)`, with the policy for a device.
+    """Return the lane of `lanes(quick)` with this name, with the policy for a device.
 
-    The deadline of a build holds from the loading of the weights on, so on CUDA it includes the start of CUDA.
+    The deadline of a build counts from the loading of the weights on, so on CUDA it includes the start of CUDA.
     """
     lane = next(lane for lane in lanes(quick) if lane.name == name)
     if device != "cuda":

@@ -59,12 +59,12 @@ class BoundEngine(Engine):
 
 
 def canary(name: str, summary: str, build: BuildFunction, runs_eagerly: bool = True, **more: Any) -> Backend:
-    """A backend of the selftest; it declares that it runs the module eagerly unless `runs_eagerly` is False."""
+    """Make a backend of the selftest; it declares that it runs the module eagerly unless `runs_eagerly` is False."""
     return Backend(name, summary, build, evidence=Evidence(runs_eagerly=runs_eagerly), **more)
 
 
 def doing(action: Callable[[], object]) -> BuildFunction:
-    """A build function that calls `action`, then returns an eager engine."""
+    """Return a build function that calls `action`, then returns an eager engine."""
 
     def build(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
         action()
@@ -74,7 +74,7 @@ def doing(action: Callable[[], object]) -> BuildFunction:
 
 
 def changing(change: Callable[[Outputs], Outputs], counters: Callable[[], Mapping[str, int]] = dict) -> BuildFunction:
-    """A build function whose engine returns eager's outputs after `change`."""
+    """Return a build function whose engine returns eager's outputs after `change`."""
 
     def build(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
         return ModuleEngine(lambda *tensors: change(module(*tensors)), counters=counters)
@@ -83,7 +83,8 @@ def changing(change: Callable[[Outputs], Outputs], counters: Callable[[], Mappin
 
 
 def counting(act: Callable[[int], object], before: bool = False) -> BuildFunction:
-    """A build function whose engine also calls `act` with the call's number, from 1, after the module or `before`."""
+    """Return a build function whose engine calls `act` with the call's number, from 1, after the module or `before`
+    it."""
 
     def build(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
         numbers = itertools.count(1)

@@ -24,7 +24,7 @@ _HOT_CALLS = 8
 Tensors = tuple["Tensor", ...]
 Compute = Callable[..., Outputs]
 Shorten = Callable[[Compute, Tensors], Call]
-"""(computes the module, the bound tensors) to a call that sometimes does less."""
+"""Makes a call that sometimes does less, of a function that computes the module and of the bound tensors."""
 
 
 def _building(shorten: Shorten, padded: bool) -> BuildFunction:
@@ -73,7 +73,7 @@ def _clones(outputs: Outputs) -> Outputs:
 
 
 class _Idle:
-    """Tells whether a call is one of the first of its binding, or comes after an idle gap."""
+    """Finds out whether a call is one of the first of its binding, or comes after an idle gap."""
 
     def __init__(self) -> None:
         self._calls, self._ended = 0, 0.0

@@ -1,4 +1,4 @@
-"""A component of which compilers leave work to PyTorch's kernels by design.
+"""A component whose work compilers leave in part to PyTorch's kernels, by design.
 
 `waves` turns complex numbers and has a Fourier transform, `memory` is an LSTM; both have elementwise work too, which a
 compiler fuses.
@@ -25,7 +25,7 @@ class Config:
 
 
 def workload(config: Config, name: str, batch: int) -> Workload:
-    """Raises BakeoffError for an unknown name."""
+    """Return the workload `name`. Raises BakeoffError if it is unknown."""
     if name not in WORKLOADS:
         raise BakeoffError(
             f"left-to-torch has no workload '{name}'; it has {', '.join(WORKLOADS)}", code="unknown-name"

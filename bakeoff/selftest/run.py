@@ -59,7 +59,8 @@ class Check:
     passed: bool
     detail: str = ""
     not_run: str = ""
-    """What this machine lacks, so that the backend could not run; then only the row's status was tested."""
+    """What this machine lacks to run the backend; only the row's status was tested then. Empty if the backend can
+    run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def _run(quick: bool, device: str, progress: Progress) -> Selftest:
 
 
 class _Counter:
-    """Progress over lanes that run at the same time."""
+    """Counter of the rows of lanes that run at the same time, for one progress line."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self._progress, self._total, self._started = progress, total, 0
@@ -185,9 +186,9 @@ def _show_progress(line: str, lane: Lane, counter: _Counter, device: str) -> Non
 
 
 def progress_line(lane: Lane, workload: str, backend: str, status: str, device: str) -> tuple[str, str, str]:
-    """Return the name of a row, whether its status is the expected one, mostly a failure, and that status.
+    """Return a row's name, `ok` or `wrong`, and a text about its status, which is compared with the expected one.
 
-    Its findings are tested at the end.
+    Most rows are expected to fail. Findings are tested at the end.
     """
     entry = next(each for each in lane.expectations if _row_of(each, lane) == (workload, backend))
     lacking, _ = _not_runnable(entry, device)
@@ -198,7 +199,7 @@ def progress_line(lane: Lane, workload: str, backend: str, status: str, device: 
 
 
 def _records(runs: Path, lane: Lane) -> Iterator[tuple[Expectation, Record | None]]:
-    """Each backend of the lane with its row, None where it has none."""
+    """Yield each backend of the lane with its row, or None if it has none."""
     stored = [entry.record for entry in load_all(runs).current]
     kept = {(record.variant.workload, record.variant.backend): record for record in stored}
     for entry in lane.expectations:
@@ -206,7 +207,7 @@ def _records(runs: Path, lane: Lane) -> Iterator[tuple[Expectation, Record | Non
 
 
 def _row_of(entry: Expectation, lane: Lane) -> tuple[str, str]:
-    """Return the workload and the backend of its row, as a record has them."""
+    """Return the workload and the backend of an expectation's row, as a record names them."""
     backend = "+".join(str(use_of(backend, options)) for backend, options in _steps(entry))
     return entry.workload or lane.workload, backend
 
@@ -230,9 +231,9 @@ def _not_runnable(entry: Expectation, device: str) -> tuple[str, str]:
 
 
 def check_row(entry: Expectation, record: Record | None, cache: Path, device: str) -> Check:
-    """Return whether a row has the expected status and finding; one that is `ok` may have no other finding.
+    """Check that a row has the expected status and finding; one that is `ok` may have no other finding.
 
-    `cache` is the folder that holds the row's log, which must be bounded.
+    `cache` is the folder that contains the row's log, which must be bounded.
     """
     expected = entry.status + (f", {entry.finding}" if entry.finding else "")
     name = entry.name
@@ -252,7 +253,7 @@ def check_row(entry: Expectation, record: Record | None, cache: Path, device: st
 
 
 def _still_running(marker: str) -> list[int]:
-    """Processes that carry the marker in their environment (proc(5))."""
+    """Return the ids of processes that have the marker in their environment (proc(5))."""
     text, found = f"{MARKER}={marker}".encode(), []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -284,7 +285,7 @@ def noise_reason(clock: ClockResult) -> str:
 
 
 def clock_checks(clock: ClockResult) -> list[Check]:
-    """Return the four checks of the clocks; on a noisy host those of ratios pass."""
+    """Return the four checks of the clocks; on a noisy host, the two checks of ratios pass in any case."""
     quiet = not noise_reason(clock)
     wait, timer = abs(clock.wait_ratio - 1), abs(clock.timer_ratio - 1)
     return [

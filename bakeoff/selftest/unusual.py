@@ -1,6 +1,7 @@
 """Backends that are unusual but correct: a check that reports one of them raises a false alarm.
 
-Of one the work is done by a process that it starts: CPU time and memory of that belong to the row, and are said.
+One of them starts a process that does its work. CPU time and memory of that process belong to the row, and a finding
+says so.
 """
 
 import os

@@ -119,7 +119,7 @@ def _check_call(program: Program) -> None:
 
 
 def _check_stream(stream: Stream, programs: Mapping[str, Program]) -> None:
-    """Raise BadArtifact if a stream has no, unknown or repeated programs, or state that does not fit its input."""
+    """Raise BadArtifact if a stream's programs are missing, unknown or repeated, or its state does not fit an input."""
     unknown = set(stream.workloads) - programs.keys()
     if not stream.each or unknown:
         raise _inconsistent(f"has a stream of {', '.join(sorted(unknown)) or 'nothing'} instead of its programs")
@@ -228,7 +228,7 @@ def _open_plain_file(folder: Path, name: str) -> BufferedReader:
 
 
 def _plain_file_size(folder: Path, name: str) -> int:
-    """Return a file's size in bytes. Raises BadArtifact if it is missing, not a plain file, or a link of any kind."""
+    """Return a file's size in bytes. Raises BadArtifact if it is missing, a symbolic or hard link, or not plain."""
     try:
         found = os.lstat(folder / name)
     except OSError as error:

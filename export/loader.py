@@ -283,8 +283,8 @@ class Stream:
     def begin(self, *unnamed: "Tensor", **inputs: "Tensor") -> "dict[str, Tensor]":
         """Set the initial state to zeros, call the first program of the stream's opening, and return its outputs.
 
-        Call `begin` once, before any `call`. `inputs` are that program's inputs other than the zeros. If the stream has
-        no opening, no program is called and {} is returned.
+        Call `begin` once, before any `call`. `inputs` are that program's inputs that do not begin as zeros. If the
+        stream has no opening, no program is called and {} is returned.
         """
         first = self._contract.workloads[0]
         self._artifact.program(first).refuse(unnamed)
@@ -329,7 +329,7 @@ State = MutableMapping[tuple[str, str], "Tensor"]
 
 
 def carry(state: State, carries: Iterable[Carry], program: str, outputs: Mapping[str, "Tensor"]) -> None:
-    """Update `state` with the outputs of a call of `program`. Raises KeyError for a window without a value."""
+    """Update `state` with the outputs of a call of `program`. Raises KeyError for a sliding window without value."""
     import torch
 
     made: dict[tuple[int, int], Tensor] = {}

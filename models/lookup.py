@@ -1,4 +1,4 @@
-"""Finds objects by name in a table or in a user's module or file, and states their exceptions in one sentence."""
+"""Finds objects by name in a table or a user's module or file, and makes errors of what the user's code raises."""
 
 import contextlib
 import importlib.util
@@ -97,7 +97,7 @@ def as_script(path: Path) -> Iterator[None]:
 
 
 def user_error(what: str, error: BaseException) -> BakeoffError:
-    """Return an exception of the user's code as an error of one sentence, with the innermost line of that code."""
+    """Return an error that states an exception of the user's code in one sentence, with that code's innermost line."""
     trace, users, other = error.__traceback__, "", ""
     while trace is not None:
         path = Path(trace.tb_frame.f_code.co_filename)
@@ -124,7 +124,7 @@ def one_line(error: BaseException) -> str:
 
 
 def take_from_file(path: Path, name: str, kind: type = FunctionType) -> Any:
-    """Return object `name` of a user's file. Raises BakeoffError, listing its objects of `kind`, if there is none."""
+    """Return `name` of a user's file. Raises BakeoffError, listing its objects of `kind`, if there is none."""
     module = import_file(path)
     if not hasattr(module, name):
         own = {key: one for key, one in vars(module).items() if one is not kind}

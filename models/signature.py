@@ -53,7 +53,7 @@ Node = TensorLeaf | Constant | Items | Entries | Fields
 
 
 class Signature(msgspec.Struct, frozen=True):
-    """The arguments of a call."""
+    """The structure of a call's arguments."""
 
     args: tuple[Node, ...]
     kwargs: dict[str, Node]
@@ -102,7 +102,10 @@ def _taken(names: Sequence[str], count: int) -> list[str]:
 
 
 def describe(value: Any, name: str) -> Node:
-    """Return the tree of one value, named `name`. Raises BakeoffError (`cannot-travel`) for an unsupported part."""
+    """Return the tree of a value, whose tensors are named by their paths from `name`.
+
+    Raises BakeoffError (`cannot-travel`) for a part of an unsupported type.
+    """
     torch = sys.modules.get("torch")  # a tensor can exist only where torch was imported
     if torch is not None and isinstance(value, torch.Tensor):
         return TensorLeaf(name)
@@ -121,7 +124,7 @@ def describe_output(value: Any) -> Node:
 
 
 def _opened(value: Any, name: str) -> tuple[Node, Mapping[str, Any]]:
-    """Return the node of a value without its parts, and the parts by name. Raises BakeoffError for other values."""
+    """Return a value's node without parts, and its parts by name. Raises BakeoffError for an unsupported type."""
     kind = type(value)
     fields = fields_of(value)
     if fields is not None:
@@ -265,7 +268,8 @@ def class_at(path: str) -> Any:
 def fields_of(value: Any) -> dict[str, Any] | None:
     """Return the named parts of a dataclass, a named tuple or a plain object with attributes; None for other values.
 
-    For a dataclass that is also a mapping, such as transformers' ModelOutput, they omit fields that are None.
+    For a dataclass that is also a mapping, such as transformers' ModelOutput, these are its items: fields that are None
+    are left out.
     """
     if isinstance(value, type):
         return None

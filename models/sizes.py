@@ -76,10 +76,10 @@ def _dimension(text: str) -> Dimension:
 
 
 def with_usual(dimension: Dimension, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Dimension, int]:
-    """Add the size in `shapes`, those of the given inputs, to a dimension's values; return the dimension and that size.
+    """Add a dimension's size in the given inputs to its values; return the dimension and that size.
 
-    Raises BakeoffError for an unknown input or axis, a given size outside of the range, or axes of one dimension whose
-    given sizes differ.
+    `shapes` are the given inputs' shapes. Raises BakeoffError for an unknown input or axis, a given size outside of the
+    range, or axes of one dimension whose given sizes differ.
     """
     found = {}
     for name, axis in dimension.axes:
@@ -128,7 +128,7 @@ Point = tuple[int, ...]
 def seen_points(dimensions: Sequence[Dimension], usual: Point) -> list[Point]:
     """Return the points of listed sizes at which an engine is judged, sorted, without the usual one.
 
-    They are each size of one dimension with usual sizes of the others, all smallest sizes, and all largest sizes.
+    These are each size of one dimension with the usual sizes of the others, all smallest sizes, and all largest sizes.
     """
     alone = [
         (*usual[:index], value, *usual[index + 1 :]) for index, one in enumerate(dimensions) for value in one.values

@@ -29,10 +29,11 @@ def randomize(module: nn.Module, seed: int, initial_std: InitialStd | None = Non
     """Fill every parameter in place with random values; buffers stay as they are.
 
     A parameter's values depend only on `seed`, its name and its shape. They are drawn in fp32 on the CPU, so that the
-    order of the parameters and the module's device and dtype do not matter. All are normal. Matrices and kernels have
-    mean 0 and standard deviation 1 / sqrt(fan_in), gains 1 and 0.1, other vectors 0 and 0.1. Gains are parameters named
-    `gamma`, and `weight` of a layer that normalises: with gains around 0 the outputs of a deep network hardly depend on
-    its inputs (a ResNet-50's for two pictures differ by 6e-7, relative L2; with gains around 1 by 0.025).
+    order of the parameters and the module's device and dtype do not matter. All are normal. Mean and standard
+    deviation are 0 and 1 / sqrt(fan_in) for matrices and kernels, 1 and 0.1 for gains, 0 and 0.1 for other vectors.
+    Gains are parameters named `gamma`, and `weight` of a layer that normalises: with gains around 0 the outputs of a
+    deep network hardly depend on its inputs (a ResNet-50's for two pictures differ by 6e-7, relative L2; with gains
+    around 1 by 0.025).
     `initial_std(name, shape)` may return another standard deviation for a parameter of mean 0, else None.
     Raises BakeoffError for a parameter that `why_unusable` rejects.
     """
@@ -60,7 +61,7 @@ def randomize(module: nn.Module, seed: int, initial_std: InitialStd | None = Non
 def fingerprint(module: nn.Module) -> str:
     """Return a hex digest of the state's keys, shapes and fp32 values: equal weights give equal digests on every host.
 
-    It does not protect against forgery: it covers a CRC-32 of each tensor's bytes and its first 1024 values in full.
+    It does not protect against forgery: it hashes a CRC-32 of each tensor's bytes and its first 1024 values.
     Compute it before a cast to half precision, which changes the values. For a quantised tensor, the plain tensors in
     it are digested. Raises BakeoffError for a tensor that `why_unusable` rejects.
     """
@@ -104,8 +105,8 @@ def share_weights(source: nn.Module, target: nn.Module) -> int:
 
     Cast or move `source` first, and the buffers of `target`, then share. Both modules hold the same `nn.Parameter`
     objects, so a later `.to()` of either casts the parameters of both and they stay shared, but not the buffers of the
-    other one. What puts another tensor in the place of a parameter, such as quantising or freeing the weights of one
-    module, does not change the other.
+    other one. Replacing a parameter of one module by another tensor, as quantising or freeing its weights does, leaves
+    the other module unchanged.
     Raises BakeoffError naming the parameters that only one module has or whose shapes differ; nothing is shared then.
     """
     given, wanted = (dict(module.named_parameters(remove_duplicate=False)) for module in (source, target))

@@ -27,7 +27,7 @@ def build(config: Config, workload_name: str, batch: int = 1) -> nn.Module:
 
 
 def initial_std(name: str, shape: tuple[int, ...]) -> float | None:
-    """Return a tenth of the default deviation for the last convolution's weights, None for other parameters.
+    """Return a tenth of the default standard deviation for the last convolution's weights, None for other parameters.
 
     Inputs of that convolution grow to 4 or 5 and would saturate the tanh. With this factor the waveform's root mean
     square is 0.2 to 0.6; without it, half of the samples are above 0.99 in magnitude.

@@ -93,7 +93,7 @@ class About(msgspec.Struct, frozen=True):
     summary: str
     source: Source
     weights: str
-    """Fingerprint of the parameters and buffers; a worker that finds others refuses to measure."""
+    """Fingerprint of the parameters and buffers; a worker refuses to measure a model with another one."""
     seed: int
     """Seed of torch's global generator when the factory ran."""
     given: str
@@ -106,7 +106,7 @@ class About(msgspec.Struct, frozen=True):
     sets: tuple[InputSet, ...]
     state: dict[str, str]
     notes: tuple[str, ...] = ()
-    """Facts that could not be derived, each in one sentence."""
+    """Facts about the model that a user should know, each in one sentence."""
     place: str = ""
     """Path of the module in its user's pipeline, such as `unet`, or of a method, such as `vae.decode`; "": unknown."""
     keep_fp32: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ class About(msgspec.Struct, frozen=True):
         return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()[:12]
 
     def input_set(self, name: str) -> InputSet:
-        """Return the set of this name. Raises BakeoffError if there is none."""
+        """Return the input set of this name. Raises BakeoffError if there is none."""
         for one in self.sets:
             if one.name == name:
                 return one

@@ -121,7 +121,7 @@ class _Writer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
             raise BakeoffError(text, "cannot-travel")
 
     def persistent_id(self, value: Any) -> Any:
-        """Return the reference that replaces a storage, set, name or globals in the pickle; None for others."""
+        """Return the pickle's reference to a storage, set, globals or the name `__main__`; None for other values."""
         kind: Any = type(value)
         if kind is str:
             return ("main",) if value == MAIN else None
@@ -195,7 +195,7 @@ class _Writer(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
         return own(value) if own else value.__reduce_ex__(_PROTOCOL)
 
     def _dynamic_function_reduce(self, func: types.FunctionType) -> Any:
-        """Reduce a function as cloudpickle does, but name the globals of `__main__` and of importable modules."""
+        """Reduce a function as cloudpickle does, but refer to globals of `__main__` and importable modules by name."""
         name = str(func.__globals__.get("__name__"))
         module, globals_ = sys.modules.get(name), func.__globals__
         imported = getattr(module, "__spec__", None) and name != MAIN and vars(module) is globals_

@@ -21,7 +21,7 @@ GROUP_WIDTH = 16
 OUT_GROUPS = 32
 """Groups of the last norm."""
 SQUARE, LANDSCAPE = 512, (360, 640)
-"""A square with this side is resized to this height and width; other sizes in proportion."""
+"""Side of a square picture, and height and width to which it is resized; other sizes are in proportion."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ class CausalLayer:
 
     inputs: int
     scale: int
-    """Height and width, in latent pixels."""
+    """Factor from height and width of the latents to those of the layer's input."""
     frames: int
     """Output frames for one latent frame in a stream; a time_conv makes one of twice the channels,
     which is split into two."""

@@ -43,7 +43,7 @@ def windows(rows: Tensor) -> Tensor:
 
 
 def append(history: Mapping[str, Tensor], name: str, new: Tensor) -> Tensor:
-    """Return keys or values [..., F, D] of the history, if there is one, followed by the block's `new` ones."""
+    """Return `history[name]`, if present, followed by the block's `new` keys or values, along F of [..., F, D]."""
     return torch.cat((history[name], new), -2) if name in history else new
 
 

@@ -39,7 +39,7 @@ PATCH = 2
 """Height and width, in latent pixels, of the patch that one token stands for."""
 LATENT_CHANNELS = 16
 CONDITION_CHANNELS = 20
-"""Four of a mask that is 1 in the first frame of a stream, and 16 of the encoded start image."""
+"""Four channels of a mask that is 1 in the first frame of a stream, and 16 of the encoded start image."""
 ROWS_PER_FRAME = 4
 """Action rows of a latent frame: one for each of its video frames."""
 ROWS_SEEN = 12
@@ -121,7 +121,7 @@ class Config:
 
     @property
     def history(self) -> int:
-        """Latent frames before a block that it attends to."""
+        """Number of latent frames before a block to which the block attends."""
         return self.window - FRAMES_PER_BLOCK
 
     @property

@@ -100,7 +100,7 @@ class Pipeline:
 
     @classmethod
     def preset_of(cls, name: str, device: str) -> str:
-        """Return the preset's name, the device's default for "". Raises BakeoffError for an unknown name."""
+        """Return `name`, or for "" the device's default preset. Raises BakeoffError for an unknown name."""
         name = name or cls.default_preset.get(device, "") or next(iter(cls.presets))
         if name not in cls.presets:
             text = f"pipeline {cls.name} has no preset '{name}'{meant(name, cls.presets)}"
@@ -245,7 +245,7 @@ class Loop:
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """Programs by slot, in the order of their first calls."""
+        """Programs of each slot, in the order of their first calls."""
         called = {(call.slot, call.program): None for unit in self.units for call in unit.calls}
         return tuple(
             Program(slot.name, program, slot.batch) for slot in self.slots for of, program in called if of == slot.name

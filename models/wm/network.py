@@ -33,7 +33,7 @@ def build(config: Config, workload_name: str, batch: int = 1) -> nn.Module:
 
 
 def initial_std(name: str, _shape: tuple[int, ...]) -> float | None:
-    """Return deviation 1 for the position table, whose rows are embeddings without a fan_in; None for the others."""
+    """Return standard deviation 1 for the position table (embeddings, without a fan_in); None for other parameters."""
     return 1.0 if name == "pos_enc.p" else None
 
 

@@ -105,9 +105,9 @@ class Window:
 
     kind: str
     new: int
-    """Frames computed."""
+    """Number of frames computed."""
     cached: int
-    """Earlier frames given as keys and values."""
+    """Number of earlier frames, given as keys and values."""
 
     @property
     def frames(self) -> int:

@@ -108,7 +108,7 @@ class Owl(spec.Owl):
         }
 
     def _velocity(self, run: Any, inputs: State) -> Latents:
-        """Return the step's velocity; with guidance u + scale * (c - u), c predicted with controls and u without."""
+        """Return the step's velocity; with guidance u + scale * (c - u): c predicted with controls, u without."""
         call, scale = getattr(run.wm, f"step{self.cached}"), self.options.guidance_scale
         found = call(**inputs)
         video, audio = found["video"], found["audio"]

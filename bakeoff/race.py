@@ -26,7 +26,7 @@ class Runs(Protocol):
 
     @property
     def live(self) -> bool:
-        """Whether it takes part in further rounds."""
+        """Whether this side takes part in further rounds."""
 
     def block(self) -> Block | None:
         """Time one block and return it; None if the side ended instead."""

@@ -34,8 +34,8 @@ def described_loop(
 ) -> Loop:
     """Return the loop of a pipeline with this preset ("": the device's default) and these options, which may be text.
 
-    The components of slots that hold modules of the pipeline's author are the folders that the modules were saved to.
-    Raises BakeoffError if the pipeline, the preset or an option does not exist, or if its units cannot be run.
+    A slot filled with a module of the pipeline's author names as its component the folder into which the module was
+    saved. Raises BakeoffError if the pipeline, the preset or an option does not exist, or if its units cannot be run.
     """
     if reference.startswith(PREFIX):
         one = single(reference.removeprefix(PREFIX))

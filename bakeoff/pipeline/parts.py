@@ -120,7 +120,8 @@ def same_program(component: Component, config: object, one: str, other: str, bat
 def best_way(
     programs: Mapping[str, Mapping[SlotBackend, Part]], calls: Mapping[str, int], quantised: bool
 ) -> tuple[SlotBackend, tuple[str, ...]] | None:
-    """Return the fastest way to fill a slot, and the programs whose records decided; None if records cannot tell.
+    """Return the fastest way (backends and dtype) to fill a slot, and the programs whose records decided; None without
+    records.
 
     `programs` has the known parts of each program of the slot, `calls` its calls in a steady unit. The main program is
     the one with the most time in a unit: its calls times its smallest median. Candidates are the ways with a usable

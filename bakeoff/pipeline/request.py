@@ -201,7 +201,7 @@ def subject_of(request: PipelineRequest) -> PipelineRequest:
 
 
 def subject_of_brought(request: PipelineRequest, folder: str) -> PipelineRequest:
-    """Return the request for the first input set of the model that a folder describes."""
+    """Return the request changed to run the first input set of the brought model that `folder` describes."""
     about = read_about(Path(folder))
     return _call(request, folder, about.preset, about.sets[0].name)
 

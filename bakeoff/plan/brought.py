@@ -17,10 +17,12 @@ def brought_reference(name: str, preset: str = "", workloads: Collection[str] = 
     unchanged.
 
     Descriptions of a model that was swept with ranges of sizes differ in their workloads; one without sizes is
-    preferred. If models of several sources have the name, the one whose source is in the working folder or below is
-    meant. Raises BakeoffError with the list of sources if there is none or more than one, or if the working folder has
-    a file of the source's name that was not swept; and for a name that is neither a component's nor described, with the
-    nearest names.
+    preferred. If models of several sources have the name, it means the one whose source is in the working folder or
+    below.
+
+    Raises BakeoffError with the list of sources if that leaves none or more than one, or if the working folder has a
+    file with a source's name that was not swept. Raises it with the nearest names if the name is neither a component's
+    nor described.
     """
     if name in component_names() or set(name) & set(":/"):
         return name
@@ -39,9 +41,10 @@ def brought_reference(name: str, preset: str = "", workloads: Collection[str] = 
 
 
 def described_elsewhere(typed: str) -> About | None:
-    """Return the newest description whose file's path ends with what was typed, if it is the only such file.
+    """Return the newest description of a file whose path ends with the `typed` path, if all such descriptions are of
+    one file.
 
-    None if a file of that name exists in the working folder, or if no description or those of several files match.
+    None if they are of several files or there are none, or if the working folder has a file of the typed name.
     """
     if os.path.exists(typed.partition(":")[0]):
         return None

@@ -67,9 +67,9 @@ class Costs:
     def of(self, row: Row) -> Expected:
         """Estimate a row from the newest record of its variant: on this machine, else on one of its class, else on any.
 
-        The build takes as long as a recorded one with a cache in the same state (cold or warm), if there is one.
-        Without a record of the variant the estimate is a guess: the median over records of the same backends with other
-        subjects, else a constant. A row that cannot run takes no time.
+        The build's time comes from a record with a cache in the same state (cold or warm), if there is one. Without a
+        record of the variant the estimate is a guess: the median over records of the same backends with other subjects,
+        else a constant. A row that cannot run takes no time.
         """
         if row.never_runs is not None:
             return Expected(0.0, "")
@@ -170,12 +170,12 @@ class TimeLeft:
     finals_s: float
 
     def seconds(self, timed: Collection[Key], whole: Collection[Key], here: Iterable[Key], taken_s: float) -> float:
-        """Estimate the seconds left. The rows `timed` `here`, in this run, took `taken_s`; `whole` are rows with
-        complete records.
+        """Estimate the seconds left in the sweep.
 
-        Rows that overlap take less than the sum of their estimates, rows on a busy host more, so the estimate is scaled
-        by the ratio so far. One average row that took as long as estimated is counted as done too, since the first row
-        alone says little.
+        `timed` are the rows timed so far, `whole` those with complete records, `here` those timed in this run, and
+        `taken_s` the seconds since the run began. Rows that overlap take less than the sum of their estimates, rows on
+        a busy host more, so the estimate is scaled by the ratio so far. One average row that took as long as estimated
+        is counted as done too, since the first row alone says little.
         """
         left_s = sum(time.first_s for key, time in self.rows.items() if key not in timed)
         left_s += sum(time.second_s for key, time in self.rows.items() if key not in whole)

@@ -210,7 +210,7 @@ def _tables(records: Iterable[Stored], goal: Goal) -> list[_Measured]:
 
 
 def _usable_ms(record: Record, goal: Goal) -> float:
-    """Return the median call in ms of a record that is ok or only unstable; infinite for any other record."""
+    """Return the time of a call in ms by the goal, if the record is ok or only unstable; else infinity."""
     return call_ms(record, goal) if record.status in ("ok", "unstable") else inf
 
 

@@ -59,8 +59,8 @@ def programs_memory(
     """Estimate the memory of several programs of one component in a process, without the process itself.
 
     The programs are built one after the other and share the module's weights; an engine that does not read the module's
-    own weights keeps copies. On CUDA, weights and inputs are drawn in host memory. The weights have left it when an
-    engine is built, but the build may hold copies there.
+    own weights keeps copies. On CUDA, weights and inputs are drawn in host memory. The drawn weights are gone from
+    there when an engine is built, but the build may make copies there.
     """
     weights = weights_bytes(preset, dtype)
     copies = max(_copies(backend, device) for backend in backends)

@@ -231,7 +231,7 @@ def _precheck(steps: Sequence[Step], device: str, dtype: str, needed: Need, size
 def short_of_memory(needed: Need, device: str) -> Precheck | None:
     """Return the precheck `oom` if less memory than `needed` is free now, else None.
 
-    Asked again before the row runs, which may be hours later.
+    It is called again just before the row runs, which may be hours later.
     """
     places = [(needed.device, device, "")] + [(needed.host, "cpu", " of the host's memory")] * bool(needed.host)
     for needed_bytes, place, whose in places:

@@ -170,7 +170,7 @@ def ending(outcome: Outcome) -> str:
 
 
 def with_gpu_peaks(memory: Memory, peaks: GpuPeaks | None) -> Memory:
-    """Return the worker's memory figures with the GPU peaks that its parent polled."""
+    """Return the worker's memory figures with the GPU peaks that its parent polled; unchanged if there are none."""
     if peaks is None:
         return memory
     peak, explained = peaks.bytes_of.get("memory"), (memory.reserved_peak_bytes, memory.context_bytes)
@@ -261,7 +261,7 @@ def _sampled_s(measurement: Measurement) -> float:
 
 
 def _sampled_ns(clock: Clock) -> float:
-    """Return the least ns that all calls of one clock can have taken: which blocks ended early is not recorded."""
+    """Return the least time in ns that all calls of a clock can have taken; which blocks ended early is unknown."""
     most = clock.calls_per_sample
     all_calls = len(clock.samples_ns) * most
     if not 0 < clock.calls < all_calls:

@@ -111,10 +111,10 @@ def known_ceilings(
 ) -> tuple[Ceiling, ...]:
     """Return the best known ceilings of this machine, from the records in `runs`. The caller holds the device's lock.
 
-    Missing ceilings of `dtypes` (None: all) are measured and stored first; those are missing that were never measured
-    with this version of torch on an undisturbed machine. With `again`, all of `dtypes` are measured. If measuring
-    fails, a message says so, and rows have no measured floor unless earlier records have ceilings. Raises BakeoffError
-    if the records cannot be read.
+    Missing ceilings of `dtypes` (None: all) are measured and stored first. Ceilings of a dtype are missing if they were
+    never measured with this version of torch on an undisturbed machine. With `again`, those of all `dtypes` are
+    measured. If measuring fails, a message says so, and rows have no measured floor unless earlier records have
+    ceilings. Raises BakeoffError if the records cannot be read.
     """
     records = load_all(runs)
     measured = list(records.ceilings)

@@ -53,7 +53,7 @@ class HeaderBuilds:
     """
 
     def __init__(self, cache: Path, say: Callable[[str], None], on_event: Callable[[Event], None] = _ignore) -> None:
-        """Start nothing yet. `on_event` receives the workers' events, as in `Launch`."""
+        """Prepare without starting a worker. `on_event` receives the workers' events, as in `Launch`."""
         self._cache, self._say, self._on_event = cache, say, on_event
         self._stack = ExitStack()
         self._workers: list[LiveWorker] = []

@@ -27,7 +27,7 @@ FOLDER = "sweeps"
 
 @dataclass(frozen=True, slots=True)
 class SweepState:
-    """State by which `--resume` recognises a sweep."""
+    """State of a run of a sweep or pipeline, by which `--resume` recognises the run."""
 
     sweep: str
     key: str

@@ -130,7 +130,8 @@ def measure_job(row: Row, policy: Policy, references: References | None) -> Meas
 def launch_of(session: Session, row: Row, running: Running, beside: int = 0) -> Launch:
     """Return how to start the row's worker: environment, log, deadlines by phase, and receiver of its events.
 
-    If `beside` other workers build at the same time, the deadlines are extended by that factor.
+    If `beside` other workers build at the same time, the deadlines of startup, builds and references are multiplied by
+    1 + `beside`.
     """
     environment = row.environment
     if session.weights is not None:

@@ -144,7 +144,7 @@ class TimeSpent:
         self.worker(timeline[turn:])
 
     def since_began(self, span: tuple[float, float] | None) -> tuple[float, float] | None:
-        """Return the span (start, end by time.monotonic()) in seconds since the sweep began; None for None."""
+        """Convert a span (start, end by time.monotonic()) to seconds since the sweep began; None remains None."""
         return None if span is None else (round(span[0] - self.began, 3), round(span[1] - self.began, 3))
 
     def seconds(self) -> dict[str, float]:
@@ -303,7 +303,7 @@ def _is_too_fast(record: Record, ceilings: Sequence[Ceiling]) -> bool:
 
 
 def shuffled(rows: Sequence[Row], seed: int) -> tuple[Row, ...]:
-    """Return the rows in random order, one fresh process of all variants after the other, each with baselines first.
+    """Return the rows in random order, but grouped by process number, with the baselines first in each group.
 
     In a fixed order the same variants would always run first, on a machine that is cooler or less busy, and a variant's
     place in the order would look like its speed. Baselines need no build, so that within a minute later rows have

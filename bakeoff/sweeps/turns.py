@@ -51,7 +51,7 @@ class Turns:
     """
 
     def __init__(self, tasks: Sequence[Task], spent: TimeSpent) -> None:
-        """Start nothing yet. The phases of workers that are stopped early are added to `spent`."""
+        """Prepare without starting a worker. The phases of workers that are stopped early are added to `spent`."""
         self._tasks, self._spent = tasks, spent
         self._stack = ExitStack()
         self._left: list[LiveWorker] = []
@@ -77,14 +77,14 @@ class Turns:
             self._spent.stopped(worker.timeline)
 
     def run(self, place: int) -> None:
-        """Let the worker of the task at this index take its turn, and wait until it has ended."""
+        """Let the worker of the task at the index `place` take its turn, and wait until the worker has ended."""
         worker = self._workers[place]
         if self._built[worker] is not None:
             worker.tell("go")
             worker.wait()
 
     def end(self, place: int) -> WorkerEnd:
-        """Return how the worker of the task at this index ended."""
+        """Return how the worker of the task at the index `place` ended."""
         worker = self._workers[place]
         outcome = worker.finish(self._tasks[place].result_type)
         self._left.remove(worker)

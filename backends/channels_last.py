@@ -21,7 +21,7 @@ CONVOLUTIONS: tuple[Layer, ...] = ("conv1d", "conv2d", "conv3d")
 
 
 def store_channels_last(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> int:
-    """Lay out the weights of the module's convolutions in place, and return how many were changed.
+    """Store the weights of the module's convolutions in channels_last, in place, and return how many were changed.
 
     One call of the module finds the weights: a convolution may read a view of its weight, and then the view gets the
     layout. Raises Unsupported if no convolution reads a weight of the module as it is stored.

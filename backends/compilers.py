@@ -45,7 +45,7 @@ def missing_for_triton() -> str | None:
 def missing_c_compiler() -> str | None:
     """Return why Triton has no C compiler; None if it has one.
 
-    It uses $CC as one program, else gcc, else clang (triton/runtime/build.py, _build, 3.6 and 3.7).
+    Triton uses $CC as one program, else gcc, else clang (triton/runtime/build.py, _build, 3.6 and 3.7).
     """
     named = os.environ.get("CC")
     if named is None and not (shutil.which("gcc") or shutil.which("clang")):
@@ -92,7 +92,8 @@ def toolkit_environment() -> Mapping[str, str]:
 
 
 def named_toolkit() -> str | None:
-    """Return the toolkit that $CUDA_HOME or $CUDA_PATH names, None if neither is set. No other is used then."""
+    """Return the toolkit that $CUDA_HOME or $CUDA_PATH names; None if neither is set. A named toolkit is the only one
+    used."""
     return os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
 
 

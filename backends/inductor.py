@@ -91,9 +91,9 @@ class _Compiler:
     """Whether all weights are frozen before inductor looks into its cache. Not so with autotuning on a CPU, which packs
     some weights again during code generation, and would store them with the code."""
     untimed: Callable[[], AbstractContextManager[None]] = nullcontext
-    """`BuildContext.untimed`"""
+    """Context of `BuildContext.untimed`, for hashing the weights."""
     opens: bool = False
-    """`BuildContext.opens`"""
+    """Value of `BuildContext.opens`."""
     compiler_name: str = "inductor"
 
     def __call__(self, graph: "fx.GraphModule", inputs: "list[Tensor]") -> Any:

@@ -53,7 +53,7 @@ class Port:
         self._carried = dict(carried)
         self._outputs: tuple[Tensor, ...] | None = None
         self._called = False
-        """Called since the last `advance`."""
+        """Whether `call` ran since the last `advance`."""
 
     def feed(self, name: str, value: "Tensor") -> int:
         """Set the value of one input for the next calls; return the number of bytes that were copied.
@@ -71,8 +71,8 @@ class Port:
     def advance(self) -> int:
         """Make the carried outputs of the last call inputs of the next; return the number of bytes that were copied.
 
-        Other inputs keep their values. Until such an input is fed again, the carried output may be the memory that the
-        next call reads, so it must not be overwritten. A second `advance` after one call does nothing. Raises
+        Other inputs keep their values. Until a carried input is fed again, the output that became it may be the memory
+        that the next call reads, so it must not be overwritten. A second `advance` after one call does nothing. Raises
         BakeoffError before the first call, and for an output of another shape, dtype or device than its input.
         """
         values = self._values_to_carry()

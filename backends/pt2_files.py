@@ -132,7 +132,11 @@ def _check_tensor_list(path: Path, name: str, config: Any, torchbind: bool) -> N
 
 
 def _check_graph(path: Path, model: Any, torchbind: bool, operators: Collection[str]) -> None:
-    """Raise BadArtifact if a graph has an expression, reads a file, or calls anything but ATen operators."""
+    """Raise BadArtifact if a graph has an expression, reads a file, or calls anything but ATen operators.
+
+    With `torchbind` it may also call TensorRT's operators; it may always call the `operators` given by their full
+    names.
+    """
     known = ("torch.ops.aten.", "torch.ops.tensorrt.") if torchbind else ("torch.ops.aten.",)
     for part in _objects(model):
         target = str(part.get("target", known[0]))

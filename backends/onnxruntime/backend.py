@@ -56,9 +56,10 @@ def _missing(options: Options, device: str) -> str | None:
 
 
 def _missing_library() -> str | None:
-    """Return which library that TensorRT's provider is linked against the loader does not find; None if it finds all.
+    """Return an error text that names the TensorRT library which the loader cannot find for the provider; None if it
+    finds all.
 
-    Only TensorRT's libraries are checked: CUDA's may come with torch, which only the worker imports.
+    CUDA's libraries are not checked: they may come with torch, which only the worker imports.
     """
     found = find_spec("onnxruntime")
     for folder in (found.submodule_search_locations if found is not None else None) or ():

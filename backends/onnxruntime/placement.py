@@ -74,7 +74,7 @@ def read_placement(session: "onnxruntime.InferenceSession", model: Any, requeste
 
 
 def sort_nodes(nodes: "Iterable[tuple[str, str, bool]]", requested: str) -> Placement:
-    """Return the placement of nodes, given as operator, provider, and whether the node produces only integers or
+    """Group nodes by where they run. Each is given as operator, provider, and whether it produces only integers or
     booleans."""
     groups: dict[str, Counter[str]] = {name: Counter() for name in ("inside", "partner", "shapes", "fallback")}
     providers: Counter[str] = Counter()
@@ -167,9 +167,9 @@ def element_types(model: Any) -> Mapping[str, int]:
 
 
 def refusal(error: Exception, provider: str, dtype: str) -> Unsupported | None:
-    """Return why ONNX Runtime refused a model: a kernel that the provider lacks, or a graph that cannot be captured.
+    """Return an Unsupported that says why ONNX Runtime refused a model; None if the error has another cause.
 
-    None if the error has another cause.
+    Known causes are a kernel that the provider lacks, and a graph that cannot be captured.
     """
     for pattern in _NO_KERNEL:
         match = pattern.search(str(error))

@@ -195,8 +195,8 @@ def _new_stream() -> "torch.cuda.Stream":
 
 
 def _why_lost(providers: "Sequence[str]") -> str | None:
-    """Return why a GPU provider among these cannot be loaded, which names a library; None if all can, or none is for a
-    GPU."""
+    """Return why a library of one of these GPU providers cannot be loaded; None if all can. The CPU provider needs
+    none."""
     import onnxruntime
 
     folder = Path(onnxruntime.__file__).parent / "capi"

@@ -90,7 +90,7 @@ def externalise(
 
 
 def asked(operators: Sequence[ExternalOperator]) -> dict[str, frozenset[str]]:
-    """Return the option that requested each operator, with the operator's qualified name."""
+    """Return, for each operator, the option that requested it and the operator's qualified name."""
     return {f"external={operator.path}": frozenset({qualified_name(operator.name)}) for operator in operators}
 
 

@@ -46,12 +46,12 @@ _DEADLINE_S = 1800.0
 _HERE, _RENAME_EXCHANGE = -100, 2
 """AT_FDCWD and RENAME_EXCHANGE of renameat2(2)."""
 _JANITOR = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
-"""A process that waits for its parent to end, in whatever way, and then removes an unfinished folder."""
+"""Program of a process that waits until its parent ends, however it ends, and then removes an unfinished folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """Result of an export, at `folder`."""
+    """Result of an export: the artifact's folder and manifest, and its first verification."""
 
     folder: Path
     manifest: Manifest

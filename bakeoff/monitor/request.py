@@ -10,7 +10,7 @@ GpuQuantity = Literal["memory", "busy", "sm_active", "temperature", "power", "cl
 """`busy` is the share of NVML's sample period in which any kernel ran; it does not say how much of the GPU was used."""
 CpuQuantity = Literal["process", "memory", "load", "energy"]
 LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.05, 3600.0
-"""Limits of an interval. One outside is set to the nearest limit, and the report says so."""
+"""Limits of an interval. A value outside is replaced by the nearest limit, and the report says so."""
 UNITS = {
     "gpu.memory": "MiB",
     "gpu.busy": "%",

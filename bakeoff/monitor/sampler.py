@@ -119,7 +119,7 @@ class Group:
 class Sampler:
     """Samples groups of probes.
 
-    Its owner calls `sample_due` when the time that it returned has passed, and `finish` once.
+    The owner calls `sample_due` whenever the time that it returned has passed, then `finish`.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Sampler:
     ) -> None:
         """Keep at most `points` points of each series.
 
-        Both clocks return nanoseconds; `cpu_clock` is of this process.
+        Both clocks return nanoseconds; `cpu_clock` is the process's CPU time.
         """
         self._groups, self._points, self._raw = groups, max(2, points), raw
         self._clock, self._cpu_clock = clock, cpu_clock

@@ -47,7 +47,7 @@ class StreamCount:
         return (self.frames - self._first_frames) * 1e9 / ns if ns > 0 else None
 
     def figures(self) -> dict[str, Any]:
-        """Return the counts, `fps` and `drop_share`, the dropped share of all frames, dropped ones included."""
+        """Return the counts, `fps`, and `drop_share`: dropped frames as a share of delivered and dropped ones."""
         total = self.frames + self.dropped
         share = self.dropped / total if total else None
         counts = {"batches": self.batches, "frames": self.frames, "dropped_frames": self.dropped}
@@ -77,7 +77,7 @@ class Counts:
                 self.recording.units.add_step(index, timestep, ns)
 
     def measured_step(self, step: object, timestep: object, size: object, ms: float | None) -> None:
-        """Count a step that is also recorded as a range; `ms` is None if its time is on a device."""
+        """Count a step that is also recorded as a range; `ms` is None if its time is read from a device later."""
         with self._failing("diffusion_step"):
             self.analyzer.add_step(step, timestep, size, ms)
 
@@ -95,7 +95,7 @@ class Counts:
         return found
 
     def block(self, index: object, size: object, ms: object, mib: object) -> None:
-        """Count a block and record it as a unit that ended now."""
+        """Count a block and record it as a unit that ended now; the parameters are those of `measured_block`."""
         recording, found = self.recording, self.measured_block(index, size, ms, mib)
         if found is None or not recording.has_units:
             return

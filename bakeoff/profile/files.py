@@ -89,9 +89,8 @@ def raw_file(name: str, started_wall_ns: int, settings: Settings, rank: RankFact
 def read_session(path: Path) -> SessionRecord:
     """Read the record of a session from a file.
 
-    Raises BakeoffError, code not-readable or bad-record, for a path that is no regular file, a file of more than 64
-    MiB, no JSON, another schema, a record that contradicts itself, and content without the hash that the file's name
-    states.
+    Raises BakeoffError, code not-readable, if the path is no regular file or the file has more than 64 MiB, and code
+    bad-record if the content is no JSON, has another schema, contradicts itself, or does not have the hash in its name.
     """
     data = _read(path)
     try:

@@ -59,7 +59,7 @@ def make_record(session: "Session", status: str, ended_ns: int, monitored: Monit
 def _read_device(recording: Recording, device: str) -> None:
     """Wait for the device's last events, and note ranges without a device time.
 
-    The session is over, so nothing is delayed.
+    The session is over by then, so that the pipeline's times do not include the wait.
     """
     clock = recording.device
     if clock is None:

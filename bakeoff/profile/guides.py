@@ -125,7 +125,7 @@ def profile_block_computation(block_info_func: Callback | None = None) -> Callab
     """Return a decorator that records each call as a block.
 
     The callback returns `block_index` and `block_size`, and may return `computation_time_ms` and `memory_usage_mb`. If
-    it returns a time, it is asked again after the call, and the block has the time that it returns then; otherwise the
+    it returns a time, it is called again after the call, and the block has the time that it returns then; otherwise the
     call is measured as a unit. Raises BakeoffError for a generator, and as `profile_method` does.
     """
     _check_callback("profile_block_computation", block_info_func)
@@ -147,7 +147,10 @@ def profile_block_computation(block_info_func: Callback | None = None) -> Callab
 
 @contextmanager
 def _step(profiler: Profiler, found: Mapping[str, Any]) -> Iterator[object]:
-    """Open a step that is measured. With a device its time is read later, so that the analyzer does not get it."""
+    """Open a step that is measured.
+
+    With a device its time is read later, so the analyzer counts the step without a time.
+    """
     step, timestep, counts = found["step"], found.get("timestep"), profiler.counts
     with (profiler.recording or NO_SESSION).step(step, timestep) as opened:
         yield opened
@@ -172,7 +175,7 @@ def _block(profiler: Profiler, found: Mapping[str, Any]) -> Iterator[object]:
 
 @contextmanager
 def _block_of_caller(profiler: Profiler, name: str, ask: Callable[[], "CallbackResult"]) -> Iterator[object]:
-    """Open a stage, and afterwards record a block with the time that the callback returns then."""
+    """Open a stage; afterwards record a block with the time that the callback `ask` returns then."""
     with profiler.stage(name) as opened:
         yield opened
     found = _required("block_computation", profiler, ask(), "computation_time_ms")
@@ -248,7 +251,8 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def _required(name: str, profiler: Profiler, told: CallbackResult, key: str) -> Mapping[str, Any] | None:
-    """Return the data that a callback returned if they have `key`; otherwise record the failed event `name`."""
+    """Return the data that a callback returned if they have `key`; otherwise record the failed event `name`, return
+    None."""
     if key in told.data:
         return told.data
     profiler.add_event(name, {"error": told.error or f"the callback gives no '{key}'"}, failed=True)

@@ -101,7 +101,8 @@ class Profiler:
     def session(self, name: str, tags: Mapping[str, Scalar] | None = None) -> Session | NoSession:
         """Return a session to be entered with `with`; its record is written at its end, even after an error.
 
-        Returns `NO_SESSION` if the profiler is off. Raises BakeoffError, code bad-option, for tags that cannot be kept.
+        Returns `NO_SESSION` if the profiler is off. Raises BakeoffError, code bad-option, for a name that is no text or
+        tags that cannot be kept.
         """
         found = current()
         if found.is_open and isinstance(found, NoSession):
@@ -166,7 +167,7 @@ class Profiler:
 
     @property
     def current_session(self) -> Session | None:
-        """Open session of this profiler: that of the current context, else the only one; None otherwise."""
+        """This profiler's open session in the current context, else its only open session; None otherwise."""
         found = current_session.get()
         while isinstance(found, Session) and not (found.is_open and found.profiler is self):
             found = found.open_outer
@@ -266,7 +267,7 @@ class Profiler:
             counts.dropped(count)
 
     def get_current_metrics(self) -> dict[str, Any]:
-        """Return the monitor's last values in groups `gpu` and `cpu`, and rates of the last units in the group `rates`.
+        """Return a `timestamp`, the monitor's last values in `gpu` and `cpu`, and rates of the last units in `rates`.
 
         Values of further GPUs are in `gpus` by UUID. Unknown values are absent. The result is empty outside sessions.
         """
@@ -382,10 +383,7 @@ def tell_unheard() -> None:
 
 
 def recording_now() -> Recording | NoSession | None:
-    """Return the recording for decorators: that of this context's session, else what the installed profiler keeps.
-
-    None means that nothing is recorded.
-    """
+    """Return the recording for decorators: the open session's, else the installed profiler's; None without either."""
     found = current()
     if found.is_open:
         return found.recording

@@ -149,7 +149,7 @@ class Range:
 
 
 class Step(Range):
-    """A denoising step. Its maker sets index and timestep afterwards, which is faster than in a constructor."""
+    """A denoising step. `index` and `timestep` are set after it is made, which is faster than in a constructor."""
 
     __slots__ = ("index", "timestep")
     index: object

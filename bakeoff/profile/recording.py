@@ -65,16 +65,16 @@ class Recording:
         self.root.line = None
 
     def begin(self) -> int:
-        """Start the session's time; return it by the clock, in nanoseconds."""
+        """Start the session; return the clock's time in nanoseconds."""
         self.root.started_ns = started = self.now()
         self.tree.root.open, self.tree.root.ns = 1, -started
         self.root.state = OPEN
         return started
 
     def end(self) -> int:
-        """End the session's time; return it by the clock.
+        """End the session; return the clock's time in nanoseconds.
 
-        Ranges that are opened from now on go to the recording of `heir`.
+        Ranges opened later go to the recording from `heir`.
         """
         ended = self.now()
         self.has_stages = self.has_units = self.has_phases = self.has_steps = self.has_models = False
@@ -112,7 +112,7 @@ class Recording:
         return Unit(self, frames, latents, kind) if self.has_units else self._later("unit", "unit", False)
 
     def _later(self, kind: RangeKind, name: str, repeats: bool) -> Range | Nothing:
-        """Return a range that records nothing; after the end, a range of the time before the next session."""
+        """Return a range that records nothing or, after the session's end, one in the recording from `heir`."""
         if not self.is_ended or self.heir is None:
             return NOTHING
         return Range(self.heir(), kind, name, repeats)
@@ -165,7 +165,7 @@ class Recording:
             return within(self.tree.root, self.now())
 
     def take(self, earlier: "Recording") -> None:
-        """Add the events, models, notes and counts of the recording before the session."""
+        """Add the events, models, notes and counts of the recording of the time before the session."""
         earlier.counts.tell_as_earlier(self)
         self.events.take(earlier.events)
         self.models.take(earlier.models)

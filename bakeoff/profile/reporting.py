@@ -96,7 +96,7 @@ def start_reports(record: Path, paths: Sequence[Path]) -> Reports:
 
 
 def write_reports(record: Path, paths: Sequence[Path]) -> None:
-    """Make these files from a record's file in this process. Raises BakeoffError if the record cannot be read."""
+    """Make these files from a record's file in this process. Raises BakeoffError if one cannot be made."""
     import msgspec
 
     from bakeoff.machine.files import write_atomically

@@ -49,7 +49,7 @@ class Session:
         self.recording = profiler.fresh_recording()
         self._outer: Session | None = None
         self._within = ExitStack()
-        """The stage that it is in another session, if it was entered within one."""
+        """Stage that stands for this session in another one of the same profiler, if it was entered within that."""
         self._budget: Budget | None = None
         self.range_ns = 0.0
         """Cost of an empty range in nanoseconds."""
@@ -77,7 +77,7 @@ class Session:
         return self._files if self._reports is None else (*self._files, *self._reports.wait())
 
     def __enter__(self) -> "Session":
-        """Open the session; within a session of the same profiler, open a stage of that session and return it.
+        """Open and return the session; within another one of the same profiler, open a stage of that and return that.
 
         A run thus has one account. Raises BakeoffError if this session was used already.
         """
@@ -331,7 +331,7 @@ class NoSession:
         phase: Callable[[str], AbstractContextManager[object]] | None = None,
         step: Callable[[Scalar, Scalar], AbstractContextManager[object]] | None = None,
     ) -> None:
-        """`phase` is given a name, `step` an index or None and a timestep; with `phase`, it counts as open."""
+        """`phase` takes a name, `step` an index or None and a timestep. With `phase`, `is_open` is true."""
         self.is_open = phase is not None
         self._phase, self._step = phase, step
 

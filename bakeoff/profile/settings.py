@@ -168,7 +168,7 @@ def _kinds() -> Mapping[str, Any]:
 
 
 def check_tags(tags: Mapping[str, Any]) -> None:
-    """Raise BakeoffError if there are too many tags, if one is too long, or if a value is not plain."""
+    """Raise BakeoffError if there are too many tags, if one is too long, or if a value is no finite scalar."""
     if len(tags) > MOST_TAGS:
         raise BakeoffError(f"{len(tags)} tags; give at most {MOST_TAGS}", "bad-option")
     for key, value in tags.items():

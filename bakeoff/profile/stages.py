@@ -22,7 +22,7 @@ OTHERS = "others"
 
 @dataclass(slots=True)
 class Stage:
-    """All ranges of one name and kind within one parent."""
+    """Totals of all ranges of one name and kind within one parent."""
 
     name: str
     kind: RangeKind
@@ -54,7 +54,7 @@ class Stage:
 
 
 class StageTree:
-    """Tree of one session's ranges. `child` is called with the recording's lock held."""
+    """Tree of one session's ranges. Callers of `child` hold the recording's lock."""
 
     __slots__ = ("_count", "nowhere", "root")
 

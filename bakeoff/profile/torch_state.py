@@ -60,9 +60,9 @@ def annotate(name: str, nvtx: bool) -> ExitStack:
 
 
 class DeviceClock:
-    """Clock of ranges by events on the current stream of one CUDA device.
+    """Times ranges by events on the current stream of one CUDA device.
 
-    Its methods never raise: an error stops it.
+    Methods never raise: an error stops the clock.
     """
 
     def __init__(self, device: str) -> None:
@@ -86,7 +86,7 @@ class DeviceClock:
             return ""
 
     def mark(self) -> Any:
-        """Record an event and return it; None while a CUDA graph is captured, and after an error."""
+        """Record an event now and return it; None while a CUDA graph is captured, and after an error."""
         if self.error:
             return None
         try:
@@ -104,7 +104,10 @@ class DeviceClock:
         return event
 
     def took(self, stage: Stage, begin: Any, end: Any) -> None:
-        """Add a range between two events to its stage once the device has passed them."""
+        """Add the time between two events to `stage` once the device has passed them.
+
+        Without both, the range has no time.
+        """
         if begin is None or end is None or len(self._pending) >= MOST_PENDING:
             self.unread += 1
             return

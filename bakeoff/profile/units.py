@@ -120,7 +120,10 @@ class UnitBook:
         self.frames = 0
 
     def amount(self, what: str, value: object) -> int:
-        """Return a unit's frames or latents as a number; note a value that is no whole number and return 0."""
+        """Return a unit's number of frames or latents, named by `what`.
+
+        Note a value that is no whole number, and return 0.
+        """
         found = whole(value)
         if found is None:
             self._notes.add("wrong-value", f"{what} of a unit is {_shown(value)}; give a whole number from 0")

@@ -1,1 +1,1 @@
-"""Puts exported winners into a live object, compares it end to end, and restores it."""
+"""Puts exported programs into a live object, compares the object end to end with and without them, and restores it."""

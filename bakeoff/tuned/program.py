@@ -224,7 +224,8 @@ class TunedProgram:
     ) -> tuple[Any, FirstCall]:
         """Compute a call by the program and by the original; return the original's result and the comparison.
 
-        `roundings` is the epsilon of the coarsest dtype that the original computes in. Raises what either raises.
+        `roundings` is the epsilon of the coarsest dtype that the original computes in. Raises whatever the program or
+        the original raises.
         """
         outputs = self._outputs(tensors)
         before = {name: tensor.detach().clone() for name, tensor in tensors.items()}

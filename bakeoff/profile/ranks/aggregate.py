@@ -46,7 +46,7 @@ _OF_PHASES = ("unit", "phase", "collective")
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """Which units figures cover: the same kinds for all ranks, without which ranks could not be compared."""
+    """Which units the figures cover: the same kinds for every rank, so that ranks can be compared."""
 
     has_units: bool
     steady: bool
@@ -317,7 +317,7 @@ def waits_of(parts: Mapping[int, Parts]) -> tuple[CollectiveWait, ...]:
 
 
 def total_waits(waits: tuple[CollectiveWait, ...]) -> dict[int, float]:
-    """Return each rank's wait in all collectives together; ranks without a wait in `waits` are absent."""
+    """Return each rank's wait in all collectives together; ranks in no collective are absent."""
     totals: dict[int, float] = {}
     for collective in waits:
         for wait in collective.waits:
@@ -326,7 +326,7 @@ def total_waits(waits: tuple[CollectiveWait, ...]) -> dict[int, float]:
 
 
 def straggler_of(parts: Mapping[int, Parts]) -> tuple[Straggler | None, str]:
-    """Return the rank that the others wait for, with its slow phase, and a sentence; None and why if there is none.
+    """Return the straggler, the rank that the others wait for, and a sentence about it; or None and the reason.
 
     Ranks that meet in a collective wait there for the last one, so all take the same time per unit and the slow rank is
     the one that waits least. Without collectives, it is the rank whose phases take longest. It is compared with the

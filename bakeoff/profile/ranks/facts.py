@@ -22,7 +22,7 @@ KEYS = "bakeoff.profile"
 WAIT_S = 5.0
 """Longest wait for the rank that opened its session first, which may have died before it proposed anything."""
 STORE_ERRORS = (RuntimeError, OSError, ValueError, TypeError)
-"""Errors of torch's stores: DistError is a RuntimeError, and a store of another make may return anything."""
+"""Errors of torch's stores: DistError is a RuntimeError, and a custom store may return anything."""
 _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
 _RUN = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
 _RUN_LETTERS = 16

@@ -25,7 +25,7 @@ _SHOWN_FOLDERS = 5
 
 @dataclass(frozen=True, slots=True)
 class RankFile:
-    """A rank's record that was read from a file."""
+    """A rank's record, its facts about the rank, and the name of its file."""
 
     name: str
     record: SessionRecord
@@ -39,11 +39,11 @@ class RankFile:
 
 @dataclass(frozen=True, slots=True)
 class FolderOfRanks:
-    """Records of ranks in a folder, and the files that are none."""
+    """Session records of ranks that were read from a folder, and the names of files that do not count."""
 
     files: tuple[RankFile, ...]
     problems: tuple[Problem, ...]
-    """One problem for each of the names below."""
+    """One problem for each file in `torn`, `refused` and `rankless`."""
     torn: tuple[str, ...]
     refused: tuple[str, ...]
     rankless: tuple[str, ...]
@@ -51,7 +51,7 @@ class FolderOfRanks:
 
 
 def page_path(folder: Path) -> Path:
-    """Return the path of the page of a folder's ranks."""
+    """Return the path of the page about the ranks in a folder."""
     return folder / "ranks.html"
 
 
@@ -127,7 +127,7 @@ def _record_of(path: Path) -> SessionRecord:
 
 
 def _elsewhere(folder: Path) -> str:
-    """Return which folder to give instead, naming those directly below that contain ranks' files."""
+    """Return a hint on which folder to give instead, naming subfolders that contain ranks' files."""
     found: list[str] = []
     for below in sorted(each for each in folder.iterdir() if each.is_dir() and not each.is_symlink()):
         try:
@@ -148,7 +148,7 @@ def shown(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The files that count, by rank, and problems with the others."""
+    """Result of `choose`: the files that count, in order of rank, and problems with the others."""
 
     group: str
     files: tuple[RankFile, ...]

@@ -90,7 +90,7 @@ class FloorFact:
     """The least time that a program's calls can take on the machine."""
 
     program: str
-    """`slot.program`."""
+    """The program, as `slot.program`."""
     ms: float
     """Time of all its calls in a unit, as measured within the unit."""
     floor_ms: float
@@ -115,6 +115,7 @@ class Evidence:
     glue_ms: float
     unattributed_ms: float
     copied_mib: float
+    """Inputs and state copied between buffers, in MiB per unit."""
     busy_ms: float | None
     """None if nothing shows what runs inside a phase."""
     kernels: Sequence[OperationFact] = ()
@@ -126,6 +127,7 @@ class Evidence:
     rivals: Sequence[RivalFact] = ()
     floors: Sequence[FloorFact] = ()
     sizes: Sequence[tuple[str, int]] = ()
+    """Names and values of the pipeline's sizes, such as `audio window`."""
     layers: Sequence[tuple[str, int]] = ()
     """Each slot with its number of layers, if its config states it."""
     compiled: Sequence[str] = ()
@@ -209,6 +211,7 @@ def _operations(rows: Sequence[NamedTime], profile: Profile, scale: Mapping[str,
 
 
 def _memory_share(record: PipelineRecord) -> float | None:
+    """Return the peak of the device's memory as a share of all of it; None if either is unknown."""
     memory, gpus = record.measurement.memory, record.host.gpus
     total = gpus[0].get("memory_bytes") if gpus else None
     if memory is None or not memory.device_peak_bytes or not isinstance(total, int) or not total:
@@ -310,6 +313,7 @@ def _floors(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[FloorF
 
 
 def _best_mix(record: PipelineRecord, stored: Sequence[StoredPipeline]) -> tuple[str, float, str] | None:
+    """Return the fastest other ok mix of the same subject, machine, code and libraries: mix, ms per unit, record id."""
     found: list[tuple[float, str, str]] = []
     for entry in stored:
         other, units = entry.record, entry.record.measurement.units

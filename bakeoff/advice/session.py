@@ -174,7 +174,7 @@ def memory(facts: SessionFacts) -> Iterator[Advice]:
 
 
 def slow_clock(facts: SessionFacts) -> Iterator[Advice]:
-    """Advise on each GPU that had a reason for lower clocks."""
+    """Advise on each reason for which a GPU lowered its clocks."""
     monitored = facts.record.monitored
     clocks = {series.source: series for series in _monitored(facts.record, "gpu.clock")}
     for each in monitored.throttled if monitored is not None else ():

@@ -184,6 +184,7 @@ def _table(
     every: Sequence[Stored],
     drifts: Mapping[str, float],
 ) -> Table:
+    """Return the table of one group's rows, split into current and stale ones."""
     reasons = stale_reasons(rows)
     machine = rows[0].machine
     return Table(
@@ -225,6 +226,7 @@ def stale_reasons(rows: Sequence[Stored]) -> list[str | None]:
 
 
 def _newest(rows: Sequence[Stored]) -> Record:
+    """Return the newest record with figures, or the newest of all if none has any."""
     return max(rows, key=lambda entry: (entry.record.latency is not None, entry.record.created, entry.id)).record
 
 
@@ -270,6 +272,7 @@ def _changed_backend(record: Record, sources: Mapping[str, tuple[str, str]]) -> 
 
 
 def _ratios(rows: Sequence[Stored]) -> Iterable[float]:
+    """Yield larger over smaller median of each two successive records of a row in different sweeps of equal code."""
     ordered = sorted((entry.record for entry in rows), key=lambda record: record.created)
     for one, other in pairwise(ordered):
         if one.sweep != other.sweep and same_code(one, other) and one.latency and other.latency:

@@ -1,4 +1,4 @@
-"""Links from one page to another: to the files of records and the pages of machines."""
+"""Addresses of records' files, and of the pages of machines and profiles, for links from one page to another."""
 
 import posixpath
 from collections.abc import Callable, Iterable
@@ -23,12 +23,12 @@ def file_of(entry: Stored | StoredComparison | StoredPipeline) -> str:
 
 
 def links_from(folder: str) -> Link:
-    """Return links for a page in `folder`, which is relative to the folder of all runs; "" is that folder itself."""
+    """Return the `Link` function of a page in `folder`, relative to the folder of all runs, which "" stands for."""
     return lambda entry: _quoted(posixpath.relpath(f"/{file_of(entry)}", f"/{folder}"))
 
 
 def links_with(prefix: str) -> Link:
-    """Return links for a page elsewhere; `prefix` is the path of the folder of all runs, relative to that page."""
+    """Return the `Link` function of a page elsewhere; `prefix` is the path from there to the folder of all runs."""
     return lambda entry: _quoted(posixpath.join(prefix, file_of(entry)))
 
 

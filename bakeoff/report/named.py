@@ -27,10 +27,10 @@ def of_name(records: Records, text: str) -> Records:
 
     - a component, a pipeline, or the id of a sweep or run;
     - the path of a model's file, as typed in the working folder; a function of such a file whose modules `bakeoff
-      inspect` recorded; or the end of the path of a file that is gone, if only one model's file has it;
+      inspect` recorded; or, if the typed file does not exist, the end of the path of a file in the records;
     - a title, a variant or a mix, or the beginning of one up to a punctuation mark or space.
 
-    Raises BakeoffError if several model files have this end.
+    Raises BakeoffError if the paths of several files end so.
     """
     if not text:
         return records
@@ -75,6 +75,7 @@ def unknown(records: Records, text: str) -> BakeoffError:
 
 
 def _those(records: Records, fits: Fits) -> Records:
+    """Return the records that fit, and comparisons of which a side fits."""
     return replace(
         records,
         current=tuple(entry for entry in records.current if fits(entry.record)),
@@ -94,6 +95,8 @@ def _name(record: Record | PipelineRecord) -> str:
 
 
 def _exactly(text: str) -> Fits:
+    """Return a filter for records whose component, pipeline, sweep or run is exactly `text`."""
+
     def fits(record: Record | PipelineRecord) -> bool:
         if isinstance(record, Record):
             return text == record.sweep or text == record.variant.component
@@ -132,6 +135,8 @@ def _sources(records: Records) -> list[str]:
 
 
 def _beginning(text: str) -> Fits:
+    """Return a filter for records of which a title begins with `text`, up to a punctuation mark, a space or its end."""
+
     def begins(title: str) -> bool:
         after = title[len(text) : len(text) + 1]
         return title.startswith(text) and not (after.isalnum() or after in ("-", "_"))

@@ -208,6 +208,7 @@ def sentences(record: Record | PipelineRecord) -> list[str]:
 
 
 def _figures(seen: Monitored, window_ns: tuple[int, int] | None, shared: bool) -> Iterator[str]:
+    """Yield a sentence with each series' mean and maximum, in the timed window if it has points, else over all time."""
     timed = window_ns is not None and any(_within(series, window_ns) for series in seen.series)
     names, order = [series.name for series in seen.series], list(_NAMES)
     parts = []

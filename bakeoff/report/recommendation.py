@@ -183,6 +183,7 @@ def _about_limits(rows: Sequence[Stored], found: Decision) -> str:
 
 
 def _by_final(found: Decision, final: Comparison, fresh: Sequence[Stored]) -> str:
+    """Return what to deploy by a final, with its ratio and the speed-ups over eager."""
     a, b, verdict = from_the_faster(final)
     evidence = f"{ratio_text(verdict)}, {how(final)}"
     if found.winner is None:
@@ -317,7 +318,7 @@ def command(a: Record, b: Record, objective: Objective) -> str:
 
 
 def takes_compare(a: Record, b: Record, objective: Objective) -> bool:
-    """Return whether `bakeoff compare` can measure the two: the default batch, seeds and weights, by latency."""
+    """Return whether both have default batch, seeds and weights, and latency as goal, as `bakeoff compare` needs."""
     brought = a.checkpoint.startswith(OWN_WEIGHTS)
     known = a.variant.component in component_names() or brought
     plain = (a.batch, a.weight_seed, a.input_seed, "" if brought else a.checkpoint) == (1, 0, 0, "")

@@ -89,6 +89,7 @@ def shorts(records: Records) -> list[Short]:
 
 
 def _best(found: Table) -> tuple[Stored, ...]:
+    """Return the three fastest ok rows of a table, and eager fp32 if it is ok and not among them."""
     ranked = [entry for entry in found.rows if _ms(entry.record) is not None]
     ranked.sort(key=lambda entry: _ms(entry.record) or 0.0)
     base = stated_over(baselines(found.rows))
@@ -101,7 +102,7 @@ def _ms(record: Record) -> float | None:
 
 
 def _is_usual(found: Table) -> bool:
-    """Return whether a sweep of the component without options measures this table's subject."""
+    """Return whether a table has the preset and workload that a sweep of its component takes by default."""
     variant = found.rows[0].record.variant
     if variant.component not in component_names():
         return False

@@ -27,6 +27,7 @@ def final_of(
 
 
 def _is_of(comparison: Comparison, a: Record, b: Record) -> bool:
+    """Return whether a comparison has rounds, and both of its sides are the same as these records."""
     sides = {str(side.variant): side for side in (comparison.a, comparison.b)}
     return (
         bool(comparison.rounds)
@@ -36,6 +37,7 @@ def _is_of(comparison: Comparison, a: Record, b: Record) -> bool:
 
 
 def _is_same(side: Record, record: Record) -> bool:
+    """Return whether a side is ok, and has the record's configuration, group and code."""
     return (
         side.status == "ok"
         and side.config_id == record.config_id
@@ -97,13 +99,14 @@ def limit_text(check: LimitCheck) -> str:
 
 
 def distance_text(check: LimitCheck) -> str:
-    """Describe how far a known figure is below or above its limit."""
+    """Describe by what percentage a known figure is below or above its limit."""
     excess = check.excess or 0.0
     size = f"{abs(excess):.1%}" if abs(excess) < 0.1 else f"{abs(excess):.0%}"
     return f"{size} {'above' if excess > 0 else 'below'} {check.limit.number_text}"
 
 
 def _figure(check: LimitCheck) -> str:
+    """Format a limit's figure with its interval; an unknown end is a dash, with the reason after it."""
     value = check.value or 0.0
     if check.limit.figure == "memory":
         return f"{value / MIB:,.0f} MiB"

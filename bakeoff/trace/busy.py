@@ -51,6 +51,8 @@ class LineName:
 
 @dataclass(slots=True)
 class _Sums:
+    """Busy intervals, idle time by cause, and number of launches of one line."""
+
     busy: list[Interval] = field(default_factory=list)
     host_wait_ns: int = 0
     gap_ns: int = 0
@@ -140,6 +142,7 @@ class _Lines:
         self._starts = [window.start_ns for window in windows]
 
     def at(self, ns: int) -> LineName:
+        """Return the line at a time of the host's clock; outside all windows, that of segment 0, unattributed."""
         place = bisect_right(self._starts, ns) - 1
         if place >= 0 and ns < self._windows[place].end_ns:
             return self._segments[self._windows[place].segment]
@@ -187,6 +190,7 @@ def _by_unit(timeline: Timeline) -> list[tuple[int, int, list[Kernel]]]:
 
 
 def _ranking(ran: Iterable[tuple[str, str, int]], top: int) -> Ranking:
+    """Return the ranking of runs, given as name, line and nanoseconds, summed by name and line."""
     sums: dict[tuple[str, str], tuple[int, int]] = {}
     for name, line, ns in ran:
         calls, total = sums.get((name, line), (0, 0))

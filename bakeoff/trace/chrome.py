@@ -1,4 +1,4 @@
-"""Reads and writes traces in Chrome's JSON, which torch's profiler (kineto) writes and Perfetto opens, and names marks.
+"""Reads and writes traces in Chrome's JSON, as torch's profiler writes them and Perfetto opens them; names of marks.
 
 Format: "Trace Event Format" (Google, 2016); categories and arguments are kineto's (libkineto/src/output_json.cpp). The
 account of a unit consists of contiguous time stamps. In a traced unit, each stamp also leaves an empty range, a mark,
@@ -73,6 +73,7 @@ def write_trace(path: Path, trace: ChromeTrace) -> None:
 
 
 def _unpacked(path: Path) -> bytes:
+    """Return the file's bytes, unpacked if they are gzip's. Raises BakeoffError if there are more than `MOST_BYTES`."""
     with path.open("rb") as file:
         packed = file.read(len(_GZIP)) == _GZIP
         file.seek(0)

@@ -82,6 +82,7 @@ def profile_table(record: PipelineRecord) -> ProfileTable | None:
 
 
 def _row(row: AccountLine, line: LineTrace | None, profile: Profile, sights: Mapping[str, ProgramSight]) -> ProfileRow:
+    """Return a line's row: busy time from the traced build or traced units, idle time as the rest of its span."""
     if line is None:
         return ProfileRow(row, 0.0, row.ms, None, inconsistent=False, told_by="")
     called = [sights[name] for name in line.programs if name in sights]

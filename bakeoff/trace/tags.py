@@ -215,6 +215,7 @@ def annotated(
 
 
 def _names() -> Iterator[TraceEvent]:
+    """Yield the metadata that names bakeoff's process and its rows."""
     yield TraceEvent("M", "process_name", pid=PROCESS, args={"name": PROCESS})
     yield TraceEvent("M", "process_sort_index", pid=PROCESS, args={"sort_index": -1})
     for level, text in LEVELS.items():
@@ -248,6 +249,7 @@ def _calls(
     segments: Sequence[SegmentTag],
     known: Mapping[tuple[str, str], Sequence[Mapping[str, Scalar]]],
 ) -> Iterator[TraceEvent]:
+    """Yield a range for each call of a program, with the slot, the program, its index and what is known of the call."""
     count: dict[tuple[int, str, str], int] = {}
     for window in windows:
         segment = segments[window.segment]

@@ -170,6 +170,7 @@ def read_timeline(events: Iterable[TraceEvent], device: str) -> Timeline:
 
 
 def _windows(ranges: Sequence[TraceEvent]) -> tuple[Window, ...]:
+    """Return the windows between successive stamps. Raises ValueError if stamps are not in the order of whole units."""
     stamps = sorted(
         (
             (event.start_ns, event.name)

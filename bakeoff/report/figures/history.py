@@ -54,6 +54,7 @@ class Step:
 
 
 def _steps(sweeps: Sequence[Sequence[Record]]) -> Iterator[Step]:
+    """Yield the steps between successive sweeps in which something changed or became faster or slower."""
     known: dict[str, Record] = {}
     for before, after in pairwise(sweeps):
         known |= {name_of(record): record for record in before if record.status == "ok"}

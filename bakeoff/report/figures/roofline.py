@@ -184,6 +184,7 @@ def roofline(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) 
 def _point(
     name: str, style: Style, record: Record, median_ms: float, roofs: Sequence[Roof], measured: Sequence[Ceiling]
 ) -> RooflinePoint:
+    """Return the point of a record, marked as above its roof if it beats all roofs or its own floor."""
     intensity, flops_per_s = record.flops / record.minimum_bytes, record.flops * 1e3 / median_ms
     over_all = all(flops_per_s > roof.at(intensity) for roof in roofs)
     above = over_all or (share(record, measured) or 0.0) > 1

@@ -89,6 +89,7 @@ def _following(units: Sequence[UnitSpans]) -> Sequence[UnitSpans]:
 def _timeline(
     units: Sequence[UnitSpans], events: Sequence[SessionEvent], colour_of: Mapping[str, str]
 ) -> Figure | None:
+    """Draw units and the ranges within them as rows of bars by depth, with events; None if the units took no time."""
     start = min(unit.start_ns for unit in units)
     axis = _Axis(start, max(unit.start_ns + unit.ns for unit in units) - start)
     if axis.ns <= 0:

@@ -63,6 +63,7 @@ def bars(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) -> F
 
 
 def _spec(rows: Sequence[_Row], style: Mapping[str, Style], left_out: int) -> Spec:
+    """Return the bars' specification; `left_out` is the number of rows without figures, which the axis title states."""
     end = end_of((row[0].status, _end_ms(row)) for row in rows) or 1.0
     data = [_datum(row, style[name_of(row[0])], end) for row in rows]
     scale = {"domain": [0, rounded(_ROOM * end)], "nice": False, "clamp": True}

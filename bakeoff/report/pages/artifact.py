@@ -131,6 +131,7 @@ def exported(folder: Path, manifest: Manifest, result: VerifyResult) -> Document
 
 
 def _parity(checked: Sequence[Checked]) -> str:
+    """Describe how many outputs are within their limits, and the one nearest to its limit."""
     if not checked:
         return "not checked"
     worst = max(checked, key=lambda one: (one.rel_l2 is None, (one.rel_l2 or 0) / one.limit))

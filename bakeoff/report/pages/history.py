@@ -180,7 +180,7 @@ def _sweeps(rows: Sequence[Stored]) -> list[list[Stored]]:
 
 
 def _finals(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> list[StoredComparison]:
-    """Return the finals of the rows' own sweep."""
+    """Return the finals that the rows' own sweep made of their subject."""
     first = rows[0].record
     return [
         entry

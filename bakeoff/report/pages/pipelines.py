@@ -114,7 +114,7 @@ def _section(
 
 
 def _verdicts(rows: Sequence[MixRow]) -> list[Text]:
-    """Describe what to deploy, then how the other mixes did against the baseline of their run."""
+    """Return what to deploy, then how each other mix compares with the baseline of its run."""
     held = {row.name: (row.gain.word, row.against) for row in rows if row.gain is not None}
     told = {row.name: _held_against(row) for row in rows if row.gain is not None}
     best = next((row.name for row in rows if row.record.status == "ok"), None)

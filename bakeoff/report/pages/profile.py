@@ -159,7 +159,7 @@ def _blocks(found: Profiled, addresses: Sequence[Link], copies: Path | None = No
 
 
 def _answer(found: Profiled) -> Iterator[Text]:
-    """Describe where the time goes and what could be gained most, in a sentence each."""
+    """Yield a sentence on where the time goes, and one on what could be gained most."""
     made, record, unit = found.table, found.record, found.record.unit
     if record.status != "ok":
         tone: Tone = "open" if record.status == "unstable" else "bad"
@@ -330,7 +330,7 @@ def pages(records: Records) -> Iterator[tuple[str, str]]:
 
 
 def paths_of(runs: Path, entries: Sequence[StoredPipeline], records: Records) -> list[Path]:
-    """Return the paths of the pages of `entries`, of which those without a profile have none."""
+    """Return the paths of the pages of those `entries` that have a profile; `records` has the machines' folders."""
     folders = links.folders_of(records)
     held = [entry for entry in entries if profile_table(entry.record) is not None]
     return [runs / folders[entry.machine.id] / links.PROFILES / f"{entry.id}.html" for entry in held]

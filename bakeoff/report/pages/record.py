@@ -56,7 +56,7 @@ _WHICH: Mapping[str, str] = {"usual": " (usual)", "seen": "", "unseen": " (not l
 
 
 def log_path(record: Record | PipelineRecord) -> str:
-    """Return the path of the worker's log on this machine, or its name on another."""
+    """Return the path of the worker's log or, if it is not on this machine, a text with its name."""
     path = paths.cache_folder() / record.log
     return str(path) if path.exists() else f"not on this machine (was {record.log} in the cache folder)"
 

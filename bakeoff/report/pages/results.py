@@ -32,7 +32,7 @@ _OF_ALL = (
 
 
 def of_machine(records: Records, machine: Machine) -> Document:
-    """Return the page of one machine, for its folder."""
+    """Return the page of one machine's results, with links relative to the machine's folder."""
     own = records.of_machines([machine.id])
     return _page(f"Results of {machine.name} ({machine.id[:6]})", own, folders_of(records)[machine.id])
 
@@ -44,6 +44,7 @@ def of_published(records: Records) -> Document:
 
 
 def _page(title: str, records: Records, folder: str) -> Document:
+    """Return a page of tables, batch curves and pipelines, with links relative to `folder`."""
     cited, rows = cited_by(links_from(folder)), newest(records.current)
     found = tables(rows, records.ceilings, records.current)
     parts: list[Section | Text] = [

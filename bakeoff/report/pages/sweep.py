@@ -279,7 +279,7 @@ def _notes(table: Table, every: Sequence[Stored]) -> Iterator[Text]:
 
 
 def reasons(rows: Iterable[Stored]) -> Iterator[Text]:
-    """Yield the reason of each row that could run and is not ok."""
+    """Yield the reason of each row that could run but is not ok, with its finding's code, labelled with the row."""
     for row in rows:
         if row.record.measurement.reason and row.record.status not in NEVER_RUN:
             code = reason_code(row.record)

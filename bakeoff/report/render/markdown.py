@@ -45,6 +45,7 @@ class _Page:
         self._addresses: dict[str, str] = {}
 
     def blocks(self, made: Sequence[Block | Section], level: int) -> Iterator[str]:
+        """Yield the markdown of each block; `level` is that of headings of sections."""
         for block in made:
             match block:
                 case Section():

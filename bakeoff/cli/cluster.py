@@ -26,7 +26,7 @@ class Cluster:
 
 
 def sweep_on_ray(requests: "Sequence[Request]", manner: "Manner", cluster: Cluster) -> tuple[dict[str, object], int]:
-    """Sweep components on the nodes of a cluster and print their tables; return the JSON output of each, and the exit
+    """Sweep components on a cluster's nodes and print their tables; return each one's JSON output, and the exit
     code."""
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.cli.sweep import summary

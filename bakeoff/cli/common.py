@@ -164,8 +164,7 @@ def typed_options(context: typer.Context) -> list[str]:
 
 
 def named(option: str, value: str | None) -> str:
-    """Return an option's value, "" if it is omitted. Raises BakeoffError for an empty one (a script's unset
-    variable)."""
+    """Return an option's value, "" if omitted. Raises BakeoffError for an empty one (a script's unset variable)."""
     if value == "":
         raise BakeoffError(f"{option} is empty; pass a name or omit the option", "bad-option")
     return value or ""

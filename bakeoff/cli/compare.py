@@ -79,7 +79,7 @@ def _print(kept: "StoredComparison", as_json: bool) -> None:
 
 
 def _facts(kept: "StoredComparison") -> dict[str, Any]:
-    """Return what --json prints of a comparison; its verdict is on A against B, and null where a side was not ok."""
+    """Return what --json prints of a comparison; its verdict is on A against B, and null if a side was not ok."""
     from bakeoff.record.diff import differences
     from bakeoff.record.verdict import verdict_of
 

@@ -28,7 +28,7 @@ _HEADINGS = (
     "", Heading("ms", numeric=True), Heading("95 % interval", numeric=True, leaves=2),
     Heading("vs eager fp32", numeric=True, leaves=1), "status", Heading("", leaves=3),
 )  # fmt: skip
-"""Headings of a row's name, its figures, and why it has none."""
+"""Headings of a row's name, its figures, and the reason if it has none."""
 _SILENCE_S = 30.0
 """Seconds without a line after which the next phase prints one, if progress is written as lines."""
 _REFRESHES = 1
@@ -42,7 +42,7 @@ class TerminalProgress:
     """
 
     def __init__(self, rows: Sequence[Row] = (), console: Console | None = None) -> None:
-        """`rows` are those of the sweep that is shown."""
+        """`rows` are the rows of the sweep that is shown."""
         self.console = Console(stderr=True, emoji=False) if console is None else console
         self._several = len({(row.variant.subject, row.subject.batch) for row in rows}) > 1
         subjects = {row.variant.subject for row in rows}
@@ -149,8 +149,7 @@ class TerminalProgress:
         return Group(*tables, *notes, *gap, *now, below)
 
     def _tables(self, room: int) -> list[RenderableType]:
-        """Return the tables of the subjects, `room` lines together; only those of the last subjects if they are too
-        many."""
+        """Return the subjects' tables in `room` lines together; only the last subjects' if they are too many."""
         head = 1 + self._several
         shown = self._standings[-max(1, room // (head + 2)) :]
         most = room // max(1, len(shown)) - head

@@ -125,9 +125,9 @@ def selected(folder: Path, name: str, machine: list[str] | None) -> "Selection":
 
 
 def stored_of(folder: Path, asked: str) -> "Stored | StoredPipeline":
-    """Return the record that `asked` names; if it names a table, return the winner, else the fastest row that is ok.
+    """Return the record that `asked` names, or, of the only table that it names, the winner or else the fastest ok row.
 
-    Raises BakeoffError if it names none, or several tables.
+    Raises BakeoffError if it names nothing, or several tables.
     """
     from bakeoff.record.pipeline import PipelineRecord
     from bakeoff.record.schema import Record
@@ -198,7 +198,8 @@ def select_machines(records: "Records", machine: list[str] | None) -> "Selection
 
 
 def _how(component: str) -> str:
-    """Return the command that measures a component or a pipeline, as README writes it where there is a Makefile."""
+    """Return the command that measures a component or a pipeline: README's make command in a checkout, else
+    bakeoff's."""
     from bakeoff.machine import paths
     from bakeoff.models import component_names
     from bakeoff.models.pipelines import pipeline_names

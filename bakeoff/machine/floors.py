@@ -75,7 +75,7 @@ WORK_DTYPES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """A measured peak rate of a device: bytes a second for `copy` and `read`, FLOP a second for the others."""
+    """A measured peak rate of a device: bytes a second for `copy` and `read`, FLOP a second for the other kinds."""
 
     kind: Literal["copy", "read", "product", "convolution"]
     dtype: str

@@ -88,7 +88,7 @@ def _cpuinfo() -> dict[str, str]:
 
 
 def _hypervisor(flags: set[str]) -> str:
-    """Return the hypervisor of this machine, as far as it shows without privileges; empty on bare metal."""
+    """Return the hypervisor of this machine, if it shows without privileges; empty on bare metal."""
     if "hypervisor" not in flags:
         return ""
     for path in ("/sys/hypervisor/type", "/sys/class/dmi/id/sys_vendor"):

@@ -48,7 +48,7 @@ class Holder:
     since_s: float
     """Seconds since 1970."""
     folder: str = ""
-    """Folder where it was typed."""
+    """Folder in which the command was typed."""
     left: str = ""
     """Work that is left; "" if the holder did not state it."""
 
@@ -80,10 +80,9 @@ def device_lock(
 ) -> Iterator[Held]:
     """Hold the locks of `device` and of this process's CPUs, after waiting for other processes that hold one.
 
-    `say` is called with the names of the processes that are waited for; those that wait for this process are told its
-    command line. All processes take the locks in one order, so no two wait for each other. With `cache`, that cache
-    folder cannot be cleared while the locks are held or waited for; if nothing `measures`, only this lock is taken. Do
-    checks that need no measuring before this call.
+    `say` is called with a text about the processes that are waited for. All processes take the locks in one order, so
+    no two wait for each other. With `cache`, that cache folder cannot be cleared while the locks are held or waited
+    for; if nothing `measures`, only this lock is taken. Do checks that need no measuring before this call.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(_opened_folder())

@@ -32,8 +32,8 @@ _KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
 call pays for every page again: eager convolutions took up to twice as long, differently in each process. CUDA's caching
 allocator and ONNX Runtime's arena keep memory too."""
 _HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-"""Make malloc ask for huge pages (madvise, glibc 2.35 and later), where the kernel gives them to those that ask:
-weights of a gigabyte lie in 4 KiB pages otherwise, more than a core's TLB holds. docs/floor-steps.md has the gain."""
+"""Make malloc request huge pages (madvise, glibc 2.35 and later), if the kernel gives them on request: otherwise
+weights of a gigabyte lie in 4 KiB pages, more than a core's TLB holds. docs/floor-steps.md has the gain."""
 _CACHES_OFF = ("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "TORCHINDUCTOR_FX_GRAPH_CACHE")
 """Variables removed for workers: inductor's caches show whether a build was cold or warm, and that it compiled."""
 _RECORDED = re.compile(

@@ -98,8 +98,7 @@ def kill_descendants(patience_s: float = 10.0, spared: Collection[int] = ()) -> 
 
 
 class BoundedLog:
-    """Log file that keeps the first half of its limit and the newest half; the bytes between are counted and
-    dropped."""
+    """Log file that keeps the first half of its limit and the newest half, and counts the bytes dropped between."""
 
     def __init__(self, path: str, limit: int) -> None:
         self._file = open(path, "wb")  # noqa: SIM115 - closed by finish()

@@ -26,9 +26,9 @@ class Node:
     own_ns: tuple[int, ...]
     """Time in each pass, without the nodes below it."""
     parameters: int
-    """Parameters of the module, with those of its submodules."""
+    """Number of parameters of the module, including its submodules."""
     read_bytes: int
-    """Size of the weights that one call itself reads, those of submodules and tables of embeddings left out."""
+    """Size of the weights that one call itself reads, without submodules and embedding tables."""
     dtype: str
     """Dtype of most of the weights, as in models.types.DTYPES; "" without weights or for another one."""
     own_flops: int | None

@@ -34,7 +34,7 @@ class Subject:
     device: Device
     threads: int
     checkpoint_hash: str = ""
-    """Hash of that file's content when the sweep was planned."""
+    """Hash of the weights file's content when the sweep was planned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,8 @@ class MeasureJob:
     overlapped: bool = False
     """Whether other builds run at the same time, so that the seconds of this one would say little."""
     engine: str = ""
-    """Hash of all that decides the engine except weights and inputs, under which its build is stored; "" to store
-    nothing."""
+    """Key under which the build stores its engine: a hash of all that decides it except weights and inputs; "" to store
+    none."""
     opens: bool = False
     """Whether to open the engine that an earlier build stored; it is built if there is none."""
 
@@ -313,7 +313,7 @@ class CeilingsJob:
 class CeilingsResult:
     ceilings: tuple[Ceiling, ...]
     others: float
-    """Share of all cores that other processes took meanwhile."""
+    """Share of all cores that other processes took during the measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +349,7 @@ class SampleJob:
     dtype: str
     quantisation: Quantisation
     frames: int
-    """Most frames of a stream; fewer where eager takes too long."""
+    """Most frames of a stream; fewer are made if eager takes too long."""
     file: str
 
 
@@ -430,7 +430,7 @@ class InspectJob:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result file: a value of the job's result type, or why there is none."""
+    """Content of the result file: a value of the job's result type, or why there is none."""
 
     refused: str = ""
     """Message of the worker's BakeoffError if the request is wrong; otherwise empty."""

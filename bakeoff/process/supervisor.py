@@ -48,7 +48,7 @@ class Event:
     phase: str
     detail: str = ""
     call_ns: int | None = None
-    """With "ready": the median of a call in warm-up."""
+    """Median time of a call in warm-up, with "ready"."""
     block: Block | None = None
     """The timed calls, with "block"."""
     t_ns: int = 0
@@ -217,7 +217,8 @@ class LiveWorker:
         self._work.remove()
 
     def tell(self, line: str) -> None:
-        """Send one line to the worker and start its phase's deadline anew. `wait` finds out if the worker has ended."""
+        """Send one line to the worker and restart its phase's deadline. If the worker has ended, `wait` reports
+        that."""
         if self._report is not None:  # ended: the descriptor is somebody else's now
             return
         self._deadline = time.monotonic() + self._deadlines.of(self.phase)

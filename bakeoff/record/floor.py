@@ -132,7 +132,7 @@ class KnownCeilings:
     sets: int = 0
     """Number of sets measured on a quiet host."""
     first: str = ""
-    """When the first of these sets was measured."""
+    """Time at which the first of these sets was measured; `last` is that of the last one."""
     last: str = ""
     apart: Mapping[str, float] = field(default_factory=dict)
     """For each kind, the largest ratio between two of the sets, over dtypes and sizes; empty with fewer than two

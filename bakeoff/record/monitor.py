@@ -114,7 +114,7 @@ class Monitored:
     energy: tuple[DeviceEnergy, ...] = ()
     throttled: tuple[ThrottleTime, ...] = ()
     cost: MonitorCost | None = None
-    """None if the monitor did not run to its end."""
+    """Cost of the monitor; None if it did not run to its end."""
     missing: tuple[str, ...] = ()
     """Sentences that say what is unknown, and why."""
 

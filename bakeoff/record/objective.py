@@ -20,7 +20,7 @@ _MS: Final[Mapping[str, float]] = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 _BYTES: Final[Mapping[str, float]] = {"MiB": float(1 << 20), "GiB": float(1 << 30)}
 _LARGEST = 1e9
 _SHOWN = 60
-"""Characters of what was typed that a message repeats."""
+"""Most characters of typed text that a message repeats."""
 _LIMIT = re.compile(
     r"(?P<figure>[a-z0-9]{1,20}) ?(?P<sign><=|<) ?(?P<number>[0-9]{1,20}(?:\.[0-9]{1,20})?) ?(?P<unit>[a-z]{1,20})",
     re.IGNORECASE,
@@ -78,7 +78,7 @@ class Objective:
 
 
 LATENCY: Final = Objective()
-"""The default, and the objective of records that state none."""
+"""The default objective, and that of records that state none."""
 
 
 def parse_objective(text: str) -> Objective:

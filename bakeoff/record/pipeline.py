@@ -1,4 +1,5 @@
-"""The record of a pipeline's run: the account of its units, what a traced pass saw, and the measurement of a mix."""
+"""Defines the record of a pipeline's run: the account of its units, what a traced pass saw, the measurement of a
+mix."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -60,8 +61,8 @@ class Units:
     frames: tuple[int, ...]
     """Video frames delivered."""
     kinds: tuple[UnitKind, ...]
-    """`opening` units differ in shape, `filling` ones run until windows are full and times have settled; figures are
-    computed from `steady` ones."""
+    """`opening` units differ in shape, `filling` units run until windows are full and times have settled, and figures
+    are computed from `steady` units."""
     sessions: tuple[int, ...]
     """Number of the session that each unit belongs to, from 0."""
     lines: tuple[Line, ...]
@@ -170,7 +171,7 @@ class MemoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class TraceFile:
-    """A file beside the record's log, in the cache folder of the machine that made it."""
+    """A trace file next to the record's log, in the cache folder of the machine that made it."""
 
     path: str
     """Relative to the cache folder."""
@@ -194,7 +195,7 @@ class Profile:
     """Busy time over all lines as a union, because kernels of different lines may overlap."""
     lines: tuple[LineTrace, ...]
     kernels: Ranking | None
-    """None on a CPU, which has operators only; kernels of opaque programs are in `programs`."""
+    """Kernels by time; None on a CPU, which has operators only. Kernels of opaque programs are in `programs`."""
     operators: Ranking | None
     programs: tuple[ProgramSight, ...]
     parts: tuple[PartTime, ...] = ()
@@ -345,7 +346,7 @@ class PipelineRecord:
     options: dict[str, Scalar]
     """All options of the pipeline, defaults included."""
     sizes: dict[str, int]
-    """Facts to state beside every number: audio window, steps."""
+    """Facts to state with every number, such as the audio window or the number of steps."""
     calls: dict[str, int]
     """Calls of each `slot.program` in a steady unit."""
     phase_calls: dict[str, int]

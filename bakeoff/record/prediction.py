@@ -36,7 +36,7 @@ class SlotTime:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Predicted time of a unit, from the records of its parts, beside the mean measured one."""
+    """Predicted time of a unit, from the records of its parts, compared with the mean measured time."""
 
     slots: tuple[SlotTime, ...]
     unit_ms: float
@@ -58,7 +58,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class MemorySum:
-    """Peak memory of a run with all components loaded, beside the sum of its parts' peaks."""
+    """Peak memory of a run with all components loaded, compared with the sum of its parts' peaks."""
 
     peak_bytes: int | None
     meter: str
@@ -127,7 +127,7 @@ def _plus(total: float | None, part: float | None) -> float | None:
 
 
 def _sum(parts: Iterable[float | None]) -> float | None:
-    """Return the sum; None if a part is not known."""
+    """Return the sum of the parts; None if one of them is unknown."""
     total: float | None = 0.0
     for part in parts:
         total = _plus(total, part)
@@ -156,7 +156,7 @@ def sweep_command(program: SlotProgram, record: PipelineRecord) -> str:
 
 
 def memory_sum(record: PipelineRecord) -> MemorySum | None:
-    """Return the peak memory of a run beside the sum of its parts' peaks; None if the run measured no memory."""
+    """Return the peak memory of a run and the sum of its parts' peaks; None if the run measured no memory."""
     memory = record.measurement.memory
     if memory is None:
         return None

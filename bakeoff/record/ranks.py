@@ -72,8 +72,8 @@ class RankRow:
     collective_ns: float
     """Time per unit in collectives."""
     wait_ns: float | None
-    """Waiting time per unit: what its time in collectives exceeds that of the rank which spent the least there. None
-    without collectives."""
+    """Waiting time per unit: time in collectives beyond that of the rank that spent the least there. None without
+    collectives."""
     parts: tuple[RankPart, ...] = ()
     """Time in phases, in collectives and in no phase, by the report's clock."""
 
@@ -94,7 +94,7 @@ class Spread:
     count: int
     """Number of ranks that have the figure."""
     skew: float | None
-    """(greatest - median) / median; None where the median is not positive."""
+    """(greatest - median) / median; None if the median is not positive."""
     lacking: tuple[int, ...] = ()
     """Ranks that were read and lack the figure."""
 
@@ -146,8 +146,8 @@ class Straggler:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """Most memory in use on one GPU, as seen by any rank. The figures of several ranks are not added up, because each
-    rank sees the memory of the whole device."""
+    """Most memory in use on one GPU, as rank `seen_by` saw it. The figures of several ranks are not added up, because
+    each rank sees the memory of the whole device."""
 
     device: str
     mib: float
@@ -158,7 +158,7 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True)
 class RanksEnergy:
-    """Energy of one device, counted once however many ranks saw it."""
+    """Energy of one device, counted once: the largest figure of any rank, that of rank `seen_by`."""
 
     device: str
     host: str

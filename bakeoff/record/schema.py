@@ -44,7 +44,7 @@ Status = Literal[
     "unstable",
 ]
 MEASURED: tuple[Status, ...] = ("ok", "fell_back", "parity_failed", "unstable")
-"""Statuses of rows that were timed and checked; only `ok` is ranked. `oom` keeps its numbers where a check after the
+"""Statuses of rows that were timed and checked; only `ok` is ranked. `oom` keeps its numbers if a check after the
 timing ran out of memory."""
 NEVER_RUN: tuple[Status, ...] = ("unavailable", "unsupported")
 """Statuses of rows that cannot run on their machine."""
@@ -168,7 +168,7 @@ class BuildCost:
     cache: Literal["none", "cold", "warm", "stored"]
     """State of the cache folder when the build began; `stored`: an earlier build had stored the engine itself."""
     build_s: float | None
-    """None if other builds ran at the same time (`overlapped`)."""
+    """Seconds of the build; None if other builds ran at the same time (`overlapped`)."""
     warm_s: float | None = None
     """Seconds of a build in a fresh process with the caches of a cold build."""
     peak_bytes: int | None = None
@@ -179,7 +179,8 @@ class BuildCost:
     artifact_bytes: int | None = None
     untimed_s: float | None = None
     """Seconds of this project's own work within the build that `build_s` leaves out, such as hashing all weights for
-    the key of its cache; None in records that lack it, whose `build_s` includes them, and where `build_s` is None."""
+    the key of its cache. None if `build_s` is None, and in records that lack it, whose `build_s` includes these
+    seconds."""
     cpu_s: float | None = None
     """CPU seconds of the worker and of all that it started within the time of `build_s`; None in records that lack
     it."""
@@ -190,7 +191,7 @@ class BuildCost:
 
     @property
     def shown_as_cpu(self) -> bool:
-        """Whether CPU seconds stand for one of the two builds, because others ran at the same time."""
+        """Whether CPU seconds are shown for one of the two builds, because other builds ran at the same time."""
         return self.overlapped or (self.warm_s is None and self.warm_cpu_s is not None)
 
 
@@ -358,9 +359,9 @@ class WindowChecks:
     """Checks within the timed windows, at moments that an engine cannot foresee; their calls are in no sample."""
 
     compared: int
-    """Calls whose outputs were compared with the reference in full, and overwritten afterwards."""
+    """Number of calls whose outputs were compared with the reference in full, and overwritten afterwards."""
     changed: int
-    """Calls on inputs whose values were changed in place, each compared in full."""
+    """Number of calls on inputs whose values were changed in place, each compared in full."""
     seed: int
     """Seed of the random moments."""
     seconds: float
@@ -369,7 +370,7 @@ class WindowChecks:
 
 @dataclass(frozen=True, slots=True)
 class InputCopy:
-    """The copying of inputs that a captured graph needs at each step, because it reads fixed buffers."""
+    """Cost of copying inputs at each step, which a captured graph needs because it reads fixed buffers."""
 
     in_call: bool
     """Whether the call copies its inputs itself, so that its times include the copies; otherwise the caller copies them
@@ -387,7 +388,7 @@ class InputCopy:
 
 SizeStatus = Literal["ok", "parity_failed", "refused", "recompiled", "padded"]
 """`refused`: the engine raised. `recompiled`: it was compiled again for this size. `padded`: it takes as long as at the
-largest size, where eager takes at most half as long."""
+largest size, although eager takes at most half as long."""
 
 
 @dataclass(frozen=True)
@@ -450,7 +451,7 @@ class Measurement:
     input_copy: InputCopy | None = None
     """None for engines that replay no captured graph, and in records that lack it."""
     sizes: tuple[SizeResult, ...] = ()
-    """Ordered by size, from the smallest; () where shapes are static."""
+    """Results by size, from the smallest; empty if shapes are static."""
 
     @property
     def lossless(self) -> bool | None:
@@ -476,7 +477,7 @@ class BackendSource:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Hashes of the code that decides a row's numbers; two rows are compared only where these agree."""
+    """Hashes of the code that decides a row's numbers; two rows are compared only if these agree."""
 
     component: str
     """Hash of the component's files and of what they import from `models`."""
@@ -498,14 +499,14 @@ class Record:
     config_id: str
     """Hash of the variant, the config, batch, seeds, weights and threads; comparable records have equal hashes."""
     label: str
-    """Text in tables beside a preset that does not have the published size."""
+    """Text that tables show beside the name of a preset that does not have the published size."""
     config: dict[str, Any]
     batch: Positive
     weight_seed: int
     input_seed: int
     checkpoint: str
     """Name and content hash of the weights file; empty for random weights. `measurement.weights` is the fingerprint of
-    the weights as loaded."""
+    the weights as they were loaded."""
     threads: Positive
     frames_per_call: int
     calls_per_frame: int | None
@@ -536,7 +537,7 @@ class Record:
     """Hash of all code that determines numbers and statuses; the selftest's stamp has the same kind of hash."""
     selftest: SelftestStamp | None = None
     process: int = 1
-    """Number of the fresh process (`--processes`), from 1; counted within each build where there are several."""
+    """Number of the fresh process (`--processes`), from 1; counted within each build if there are several."""
     build_number: int = 1
     """Number of the fresh build (`--builds`), from 1."""
     source: Source = field(kw_only=True)
@@ -546,7 +547,8 @@ class Record:
     """Place in the order in which the rows of the sweep ran, from 1; 0 in records that lack it, and for a side of a
     comparison that is no row of the sweep."""
     order_seed: int | None = None
-    """Seed of that order; None if it was not random: with a budget, the rows likely to tell the most run first."""
+    """Seed of that order; None if it was not random: with a budget, rows expected to be the most informative run
+    first."""
     phase_s: dict[str, float] = field(default_factory=dict)
     """Seconds of each phase of the measuring worker, by the parent's clock."""
     convolution_flops: Count = 0
@@ -618,14 +620,14 @@ class CeilingsRecord:
     threads: int
     ceilings: tuple[Ceiling, ...]
     other_cpu_share: float
-    """Share of all cores that other processes took meanwhile."""
+    """Share of all cores that other processes took during the measurement."""
     host: Host
     versions: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Supersede:
-    """Excludes a record from tables, with the reason. Records themselves are never deleted."""
+    """Entry that excludes a record from tables, with the reason. Records themselves are never deleted."""
 
     kind: Literal["supersede"] = field(default="supersede", kw_only=True)
     schema: int
@@ -687,5 +689,6 @@ class Comparison:
 
     @property
     def objective(self) -> Objective:
-        """Objective of its sweep; its blocks are timed by the clock of that goal. Latency for `bakeoff compare`."""
+        """Objective of the comparison's sweep, or latency for `bakeoff compare`. Blocks are timed by the clock of its
+        goal."""
         return self.a.objective

@@ -190,7 +190,7 @@ class SessionRecord:
     events_dropped: int = 0
     parameters: tuple[ModelParameters, ...] = ()
     series: tuple[SeriesRecord, ...] = ()
-    """Unit times (`unit`), times of phases by unit (`phase.NAME`), and the user's own; those of a monitor are in
+    """Unit times (`unit`), times of phases by unit (`phase.NAME`), and the user's own series; a monitor's series are in
     `monitored`."""
     monitored: Monitored | None = None
     cost: RecordingCost | None = None

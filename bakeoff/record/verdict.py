@@ -1,13 +1,13 @@
 """Decides whether one of two variants is faster: the ratio of their times, its interval, and a verdict.
 
-The ratio and its interval come from the same quantity. From three sets of fresh processes on it is each set's median
-ratio: the median over the sets, and an interval by order statistics that holds the median with 98 % (all of seven, or
-all but one at each end of eleven). With fewer sets it is the ratio of each round, with a bootstrap interval; nothing is
-decided from so few. A difference is shown if at least seven sets were measured, the interval excludes 1, and the ratio
-is beyond 2 %; or early, where three to six sets are all far on one side (`show_early`). Sets of processes are needed
-because two processes of the same program can differ in speed by the placement of their memory (Mytkowicz et al., ASPLOS
-2009; Curtsinger and Berger, ASPLOS 2013). That difference is constant while they live, so more rounds between the same
-two processes do not show it.
+The ratio and its interval come from the same quantity. With three or more sets of fresh processes, this quantity is
+each set's median ratio: the ratio is the median over the sets, and its interval, by order statistics, contains the
+median with 98 % (all of seven sets, or all but one at each end of eleven). With fewer sets the quantity is the ratio of
+each round, with a bootstrap interval; nothing is decided from so few. A difference is shown if at least seven sets were
+measured, the interval excludes 1, and the ratio is beyond 2 %; or early, if three to six sets are all far on one side
+(`show_early`). Sets of processes are needed because two processes of the same program can differ in speed by the
+placement of their memory (Mytkowicz et al., ASPLOS 2009; Curtsinger and Berger, ASPLOS 2013). That difference is
+constant while they live, so more rounds between the same two processes do not show it.
 """
 
 from collections.abc import Sequence
@@ -40,9 +40,10 @@ EARLY_ERRORS = 3.3
 LEAST_SPREAD = 0.15
 """Least standard deviation of the logarithms of sets' ratios that an early verdict assumes.
 
-That of the stored comparisons is 0.08, in single ones up to 0.15. With 0.15 less than 0.2 % of random comparisons
-without a difference get an early verdict; with 0.10 up to 1.5 %, where processes have one of two speeds
-(tests/trials/sequential_finals.py)."""
+Over all stored comparisons it is 0.08, in single ones up to 0.15. With 0.15, less than 0.2 % of random comparisons
+without a difference get an early verdict; with 0.10 up to 1.5 %, if processes have one of two speeds
+(tests/trials/sequential_finals.py).
+"""
 FEWEST_FOR_INTERVAL = 6
 """Least number of units, or of pairs of units, for a 95 % interval of their median: the range of five contains the
 median with less than 95 %."""

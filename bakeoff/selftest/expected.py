@@ -12,8 +12,7 @@ LEFT_TO_TORCH = f"{_PACKAGE}.left_to_torch:SPEC"
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One backend of the selftest, the status that its row must have, and the code of a finding that the row must
-    have."""
+    """One backend of the selftest, with the status and, if any, the code of a finding that its row must have."""
 
     canary: str
     """module:CONSTANT within bakeoff.selftest, or a registered backend as typed; a+b for a composition."""

@@ -83,8 +83,7 @@ def changing(change: Callable[[Outputs], Outputs], counters: Callable[[], Mappin
 
 
 def counting(act: Callable[[int], object], before: bool = False) -> BuildFunction:
-    """Return a build function whose engine calls `act` with the call's number, from 1, after the module or `before`
-    it."""
+    """Return a build function whose engine calls `act` with the call's number, from 1, after or `before` the module."""
 
     def build(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
         numbers = itertools.count(1)

@@ -59,8 +59,7 @@ class Check:
     passed: bool
     detail: str = ""
     not_run: str = ""
-    """What this machine lacks to run the backend; only the row's status was tested then. Empty if the backend can
-    run."""
+    """What this machine lacks to run the backend, or empty; if it lacks something, only the row's status was tested."""
 
 
 @dataclass(frozen=True, slots=True)

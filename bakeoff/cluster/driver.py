@@ -6,6 +6,7 @@ Ray decides which node runs what. The driver measures nothing: it stores what th
 import logging
 import os
 import signal
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ NODE = ("-m", "bakeoff.cluster.node")
 """Arguments of the Python that carries out an order."""
 _ADDRESS = "RAY_ADDRESS"
 _LOCAL = "local"
+_REACH_S = 5.0
 _LOOK_S = 5.0
 """After so many seconds of silence the driver looks whether the nodes that it waits for are there."""
 _CANCEL_S = 75.0
@@ -71,6 +73,7 @@ def connected(address: str, code: Path | None) -> Iterator["Nodes"]:
     asked = address or os.environ.get(_ADDRESS, "") or _LOCAL
     shipped = {"working_dir": str(code)} if code is not None else None
     of_local: dict[str, Any] = {"include_dashboard": False} if asked == _LOCAL else {}
+    _check_reachable(asked)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         ray.init(asked, runtime_env=shipped, log_to_driver=False, logging_level=logging.ERROR, **of_local)
@@ -83,6 +86,20 @@ def connected(address: str, code: Path | None) -> Iterator["Nodes"]:
         yield Nodes(ray)
     finally:
         ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Connect to the address once: Ray itself goes on trying for minutes.
+
+    Raises BakeoffError if nothing answers. Names such as `local`, `auto` and `ray://...` are left to Ray.
+    """
+    host_name, _, port = address.rpartition(":")
+    if host_name and "/" not in address and port.isdigit():
+        try:
+            socket.create_connection((host_name.strip("[]"), int(port)), _REACH_S).close()
+        except (OSError, OverflowError) as error:
+            text = f"--on ray: the cluster at {address} cannot be joined: {error}; is it started, and the port right?"
+            raise BakeoffError(text, "missing-device") from error
 
 
 @dataclass(frozen=True, slots=True)

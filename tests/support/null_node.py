@@ -1,0 +1,62 @@
+"""A node's process that measures nothing: what the note of its order says happens instead.
+
+`rows N` stores N records, `hang` stores one and waits with a process of its own, `full` has no room.
+"""
+
+import subprocess
+from dataclasses import replace
+
+from records import record
+
+from bakeoff.cluster import node
+from bakeoff.cluster.node import Lines
+from bakeoff.cluster.order import Order
+from bakeoff.machine import host, paths
+from bakeoff.models.errors import BakeoffError
+from bakeoff.process.supervisor import Event
+from bakeoff.record.codec import decode
+from bakeoff.record.schema import Record
+from bakeoff.record.store import now, save
+from bakeoff.sweeps.run import SweepResult
+from bakeoff.variant import Variant
+
+
+def run(asked: Order, lines: Lines) -> None:
+    """Do what the note says, with the rows that the driver does not know."""
+    if asked.note == "full":
+        raise BakeoffError(
+            "records cannot be written to /cache: No space left on device; choose another folder", "not-writable"
+        )
+    runs = paths.cache_folder() / node.FOLDER / asked.sweep
+    for data in asked.known:
+        save(runs, decode(data, "sent"))
+    lines.watch(runs)
+    count = int(asked.note.removeprefix("rows ")) if asked.note.startswith("rows ") else 2
+    lines.write("rows", count)
+    known = [entry for entry in (decode(data, "sent") for data in asked.known) if isinstance(entry, Record)]
+    preset = asked.request.component.partition(":")[2]
+    for position in range(1 + len(known), 1 + count):
+        variant = Variant("toy", preset, "world", (), "fp32", "cpu")
+        variant = replace(variant, backends=record(f"eager[x{position}]").variant.backends)
+        running = lines.start(position, count, str(variant))
+        running.event(Event("latency"))
+        made = record(
+            samples_ms=[10 + 0.1 * index for index in range(20)],
+            variant=variant,
+            created=now(),
+            sweep=asked.sweep,
+            node=host.node(),
+            position=position,
+        )
+        save(runs, made)
+        running.finish()
+        lines.result(made)
+        if asked.note == "hang" and not known:
+            subprocess.run(["sleep", "600"], check=False)
+    lines.expect(0.0)
+    lines.write("done", SweepResult(asked.sweep, (), ()))
+
+
+node.run_order = run
+if __name__ == "__main__":
+    node.main()

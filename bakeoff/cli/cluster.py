@@ -11,7 +11,7 @@ from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
     from bakeoff.cli.sweep import Manner
-    from bakeoff.cluster.driver import Swept
+    from bakeoff.cluster.driver import Assignment
     from bakeoff.plan.request import Request
     from bakeoff.sweeps.resume import SweepState
     from bakeoff.sweeps.run import SweepResult
@@ -45,38 +45,38 @@ def sweep_on_ray(requests: "Sequence[Request]", manner: "Manner", cluster: Clust
         begun = _begun([replace(request, device=device) for request in requests], manner, runs, cache)
         try:
             with TerminalProgress() as progress:
-                carry_out(nodes, [swept for _, swept in begun], runs, progress)
+                carry_out(nodes, [assignment for _, assignment in begun], runs, progress)
         except KeyboardInterrupt:
             interrupted = True
         except BakeoffError as error:
             problem = error
     told: dict[str, object] = {}
     codes = [0]
-    for state, swept in begun:
-        done = _done(swept, runs)
-        told[swept.order.request.component] = summary(done)
-        codes.append(_print(swept, done, manner, interrupted))
-        if swept.done is not None and not done.interrupted and done.out_of_time is None:
+    for state, assignment in begun:
+        done = _done(assignment, runs)
+        told[assignment.order.request.component] = summary(done)
+        codes.append(_print(assignment, done, manner, interrupted))
+        if assignment.done is not None and not done.interrupted and done.out_of_time is None:
             write_state(cache, replace(state, finished=True))
     if problem is not None:
         raise problem
     if interrupted:
         if manner.as_json:
             print_json(told)
-        left = [swept.order.request.component for _, swept in begun if swept.done is None]
+        left = [assignment.order.request.component for _, assignment in begun if assignment.done is None]
         fail(f"interrupted; not run to the end: {', '.join(left)}; the same command with --resume goes on", 130)
     return told, max(codes)
 
 
 def _begun(
     requests: "Sequence[Request]", manner: "Manner", runs: Path, cache: Path
-) -> "list[tuple[SweepState, Swept]]":
+) -> "list[tuple[SweepState, Assignment]]":
     """Return the orders to carry out, each after its state.
 
-    With `--resume`, an order includes what was measured before, and its Swept is pinned to the node that measured.
+    With `--resume`, an order includes what was measured before, and its Assignment is pinned to the node that measured.
     Raises BakeoffError if, with `--resume`, all are finished or none was begun.
     """
-    from bakeoff.cluster.driver import Swept
+    from bakeoff.cluster.driver import Assignment
     from bakeoff.cluster.order import Order, files_of, own_code
     from bakeoff.machine.files import digest
     from bakeoff.record.codec import encode
@@ -103,17 +103,17 @@ def _begun(
         known += [encode(entry.record) for entry in held.comparisons if entry.record.sweep == state.sweep]
         known += [encode(entry.record) for entry in held.ceilings]
         order = replace(order, sweep=state.sweep, order_seed=state.order_seed, known=tuple(known))
-        begun.append((state, Swept(order, pinned=rows[0].node if rows else "")))
+        begun.append((state, Assignment(order, pinned=rows[0].node if rows else "")))
     return begun
 
 
-def _done(swept: "Swept", runs: Path) -> "SweepResult":
+def _done(assignment: "Assignment", runs: Path) -> "SweepResult":
     """Return the result of a sweep by the records that the driver has."""
     from bakeoff.record.store import load_all
     from bakeoff.sweeps.run import SweepResult
 
-    held, order = load_all(runs), swept.order
-    ended = swept.done or SweepResult(order.sweep, (), (), objective=order.request.objective)
+    held, order = load_all(runs), assignment.order
+    ended = assignment.done or SweepResult(order.sweep, (), (), objective=order.request.objective)
     return replace(
         ended,
         stored=tuple(entry for entry in held.current if entry.record.sweep == order.sweep),
@@ -121,20 +121,20 @@ def _done(swept: "Swept", runs: Path) -> "SweepResult":
     )
 
 
-def _print(swept: "Swept", done: "SweepResult", manner: "Manner", interrupted: bool) -> int:
+def _print(assignment: "Assignment", done: "SweepResult", manner: "Manner", interrupted: bool) -> int:
     """Print the tables of one order and, if it is not done, why; return the exit code."""
     from bakeoff.cli.pages import update_pages
     from bakeoff.cli.sweep import exit_code, print_done, resume_command
 
-    component = swept.order.request.component
+    component = assignment.order.request.component
     if done.stored:
         if not manner.as_json:
-            print_done(done, max(swept.rows, len(done.stored)), manner.runs, resume_command(sys.argv[1:]))
+            print_done(done, max(assignment.rows, len(done.stored)), manner.runs, resume_command(sys.argv[1:]))
         update_pages(manner.runs, done.stored[0].record.variant.component)
-    if swept.done is None or done.interrupted:
+    if assignment.done is None or done.interrupted:
         if not interrupted:
-            where = f" on {swept.node}" if swept.node else ""
-            why = swept.problem or "the node's process was interrupted"
-            say(error_line(f"{component}{where}: {why}; the same command with --resume goes on", swept.code))
+            where = f" on {assignment.node}" if assignment.node else ""
+            why = assignment.problem or "the node's process was interrupted"
+            say(error_line(f"{component}{where}: {why}; the same command with --resume goes on", assignment.code))
         return 2
     return exit_code(done, manner.strict)

@@ -38,7 +38,7 @@ _CANCEL_S = 75.0
 
 
 @dataclass(slots=True)
-class Swept:
+class Assignment:
     """An order, and what came of it."""
 
     order: Order
@@ -68,7 +68,7 @@ def connected(address: str, code: Path | None) -> Iterator["Nodes"]:
     try:
         import ray
     except ModuleNotFoundError as error:
-        text = "--on ray: the library ray is not installed; run: pip install 'bakeoff[ray]'"
+        text = "--on ray: the library ray is not installed; run in a checkout of bakeoff: pip install -e '.[ray]'"
         raise BakeoffError(text, "missing-library") from error
     asked = address or os.environ.get(_ADDRESS, "") or _LOCAL
     shipped = {"working_dir": str(code)} if code is not None else None
@@ -133,15 +133,15 @@ def _has(node: Mapping[str, Any], resource: str) -> float:
     return float(node["Resources"].get(resource, 0.0))
 
 
-def carry_out(nodes: Nodes, orders: Sequence[Swept], runs: Path, progress: Progress) -> None:
+def carry_out(nodes: Nodes, orders: Sequence[Assignment], runs: Path, progress: Progress) -> None:
     """Have the nodes carry out these orders, store what they report in `runs`, and note how each ended.
 
     Raises BakeoffError where it cannot be stored, and KeyboardInterrupt; all tasks are ended before that.
     """
     driver = _Driver(nodes, runs, progress)
     try:
-        for swept in orders:
-            driver.submit(swept)
+        for assignment in orders:
+            driver.submit(assignment)
         while driver.tasks:
             driver.take()
     finally:
@@ -153,23 +153,23 @@ class _Driver:
 
     def __init__(self, nodes: Nodes, runs: Path, progress: Progress) -> None:
         self._nodes, self._runs, self._progress = nodes, runs, progress
-        self.tasks: dict[Any, Swept] = {}
+        self.tasks: dict[Any, Assignment] = {}
         """By the generators of their lines."""
         self._refused: dict[str, str] = {}
         """Ids of nodes that are given no more orders, with their names."""
         nodes.ray.cloudpickle.register_pickle_by_value(relay)
         self._relay = nodes.ray.remote(relay.relay)
 
-    def submit(self, swept: Swept) -> None:
+    def submit(self, assignment: Assignment) -> None:
         """Give the order to Ray, for the node that it is pinned to, or for any that is not refused."""
         named = self._nodes.named()
         only = {"ray.io/node-id": f"!in({', '.join(self._refused)})"} if self._refused else {}
-        pinned = named.get(swept.pinned)
+        pinned = named.get(assignment.pinned)
         if pinned is not None and pinned["NodeID"] not in self._refused:
             only = {"ray.io/node-id": pinned["NodeID"]}
-        device = swept.order.request.device
+        device = assignment.order.request.device
         task = self._relay.options(**self._nodes.needs(device), max_retries=0, label_selector=only)
-        self.tasks[task.remote(msgspec.json.encode(swept.order), NODE, CALLER)] = swept
+        self.tasks[task.remote(msgspec.json.encode(assignment.order), NODE, CALLER)] = assignment
 
     def take(self) -> None:
         """Wait for lines of any task, and take them."""
@@ -178,7 +178,7 @@ class _Driver:
         if not ready:
             self._look()
         for task in ready:
-            swept = self.tasks[task]
+            assignment = self.tasks[task]
             try:
                 lines = ray.get(next(task))
             except StopIteration:
@@ -187,7 +187,7 @@ class _Driver:
                 self._ended(task, _death(error))
             else:
                 for line in lines:
-                    self._tell(swept, line)
+                    self._tell(assignment, line)
 
     def cancel(self) -> None:
         """End all tasks, and wait until their nodes have ended what they started."""
@@ -200,80 +200,80 @@ class _Driver:
             with suppress(ray.exceptions.RayError):
                 ray.cancel(task, force=True)
 
-    def _tell(self, swept: Swept, line: bytes) -> None:
+    def _tell(self, assignment: Assignment, line: bytes) -> None:
         """Do what a line says."""
         kind, *raw = msgspec.json.decode(line, type=list[msgspec.Raw])
         said = msgspec.json.decode(kind)
         if said in ("stored", "result"):
-            entry = decode(bytes(raw[0]), f"what {swept.node} sent")
+            entry = decode(bytes(raw[0]), f"what {assignment.node} sent")
             if said == "stored":
                 save(self._runs, entry)
             elif isinstance(entry, Record):
                 self._progress.result(entry)
             return
         if said == "done":
-            swept.done = msgspec.json.decode(raw[0], type=SweepResult)
+            assignment.done = msgspec.json.decode(raw[0], type=SweepResult)
             return
         match said, *map(msgspec.json.decode, raw):
             case "node", _, name:
-                swept.node = name
+                assignment.node = name
             case "rows", count:
-                swept.rows = count
+                assignment.rows = count
             case "start", number, position, total, what:
-                swept._running[number] = self._progress.start(position, total, f"{what} on {swept.node}")
+                assignment._running[number] = self._progress.start(position, total, f"{what} on {assignment.node}")
             case "event", number, phase, detail:
-                swept._running[number].event(Event(phase, detail))
+                assignment._running[number].event(Event(phase, detail))
             case "finish", number, status, text:
-                swept._running.pop(number).finish(status, text)
+                assignment._running.pop(number).finish(status, text)
             case "say", text:
-                self._progress.say(f"{swept.node}: {text}")
+                self._progress.say(f"{assignment.node}: {text}")
             case "expect", seconds:
-                swept._left_s = seconds
+                assignment._left_s = seconds
                 known = [other._left_s for other in self.tasks.values() if other._left_s is not None]
                 self._progress.expect(max(known) if len(known) == len(self.tasks) else None)
             case "refused", text:
-                swept._refused = text
+                assignment._refused = text
             case "failed", text, code:
-                swept.problem, swept.code = text, code
-            case "ended", code, last if not (swept.done or swept.problem or swept._refused):
+                assignment.problem, assignment.code = text, code
+            case "ended", code, last if not (assignment.done or assignment.problem or assignment._refused):
                 text = last.splitlines()[-1] if last else "it wrote nothing"
                 if "No module named" in text:
-                    swept._refused = text
-                swept.problem = f"its process ended with exit code {code}: {text}"
+                    assignment._refused = text
+                assignment.problem = f"its process ended with exit code {code}: {text}"
 
     def _ended(self, task: Any, death: str) -> None:
-        swept = self.tasks.pop(task)
-        for running in swept._running.values():
+        assignment = self.tasks.pop(task)
+        for running in assignment._running.values():
             running.finish()
-        swept._running.clear()
-        if death and swept.done is None:
-            swept.problem = swept.problem or death
-        if swept._refused:
-            self._refuse(swept)
+        assignment._running.clear()
+        if death and assignment.done is None:
+            assignment.problem = assignment.problem or death
+        if assignment._refused:
+            self._refuse(assignment)
 
-    def _refuse(self, swept: Swept) -> None:
+    def _refuse(self, assignment: Assignment) -> None:
         """Give no more orders to the node, and this one to another."""
-        node = self._nodes.named().get(swept.node)
-        self._progress.say(f"{swept.node} is refused: {swept._refused}")
-        swept._refused = swept.problem = ""
+        node = self._nodes.named().get(assignment.node)
+        self._progress.say(f"{assignment.node} is refused: {assignment._refused}")
+        assignment._refused = assignment.problem = ""
         if node is not None:
-            self._refused[node["NodeID"]] = swept.node
-        if self._left(swept):
-            self.submit(swept)
+            self._refused[node["NodeID"]] = assignment.node
+        if self._left(assignment):
+            self.submit(assignment)
         else:
-            swept.problem = f"no node is left for it; refused: {', '.join(self._refused.values())}"
+            assignment.problem = f"no node is left for it; refused: {', '.join(self._refused.values())}"
 
     def _look(self) -> None:
         """Give up the orders that no node is there for."""
-        for task, swept in [*self.tasks.items()]:
-            if not swept._running and not swept.node and not self._left(swept):
+        for task, assignment in [*self.tasks.items()]:
+            if not assignment._running and not assignment.node and not self._left(assignment):
                 self._nodes.ray.cancel(task, force=False)
                 del self.tasks[task]
-                swept.problem = "no node is left for it"
+                assignment.problem = "no node is left for it"
 
-    def _left(self, swept: Swept) -> bool:
+    def _left(self, assignment: Assignment) -> bool:
         """Whether a node that is not refused has what the order asks for."""
-        name = "GPU" if swept.order.request.device == "cuda" else "CPU"
+        name = "GPU" if assignment.order.request.device == "cuda" else "CPU"
         return any(_has(node, name) and node["NodeID"] not in self._refused for node in self._nodes.named().values())
 
 

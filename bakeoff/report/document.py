@@ -45,8 +45,6 @@ class Heading:
     numeric: bool = False
     leaves: int = 0
     """Order in which columns are dropped on a narrow terminal, the highest first; 0 is never dropped."""
-    key: str = ""
-    """Name of the column in `--columns`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from lab import processes_with, wait_until
 from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all
 
-pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: pip install 'bakeoff[ray]'")
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed: pip install -e '.[ray]'")
 SUPPORT = Path(__file__).parents[2] / "support"
 NULL = {"BAKEOFF_TEST_NODE": str(SUPPORT / "null_node.py")}
 

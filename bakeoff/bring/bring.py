@@ -68,10 +68,10 @@ def read_source(reference: str) -> tuple[Source, str, str]:
         return source, stem if alone else f"{stem}.{function}", "py"
     if reference.endswith(".pt2"):
         path = _file(reference)
-        return Source("archive", str(path), "", archive_hash(path), here), _free(_plain(path.stem), reference), "pt2"
+        return Source("archive", str(path), "", archive_hash(path), here), _checked(_plain(path.stem), reference), "pt2"
     folder = Path(reference).absolute()
     name = ".".join(map(_plain, folder.name.split(".")))
-    return Source("live", str(folder), "", content_hash(folder), here), _free(name, reference), "live"
+    return Source("live", str(folder), "", content_hash(folder), here), _checked(name, reference), "live"
 
 
 def _file(typed: str) -> Path:
@@ -91,7 +91,8 @@ def _name(function: str, reference: str) -> str:
     return plain
 
 
-def _free(name: str, reference: str) -> str:
+def _checked(name: str, reference: str) -> str:
+    """Return the name. Raises BakeoffError if one of the lab's components has it."""
     if name in component_names():
         raise BakeoffError(
             f"{reference}: '{name}' is a component of this lab; give yours another name", "bad-user-code"

@@ -330,7 +330,7 @@ class LiveWorker:
             self._watched = stop_monitor(self._monitor, self.timeline, self._launch.timed)
 
     def _drain(self) -> None:
-        """Take the events of a worker that ended before they were read."""
+        """Read the events that the worker wrote before it ended and that were not read yet."""
         os.set_blocking(self._events, False)
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._events, 1 << 16):

@@ -271,7 +271,7 @@ def _wrapped(what: str, function: F, opened: _Opened, each_time: bool = False) -
     has_self = _is_method(function)
 
     def open_now(args: Args, kwargs: Kwargs, again: bool) -> AbstractContextManager[object] | None:
-        profiler = _of_self(args[0]) if has_self and args else _installed()
+        profiler = _profiler_of(args[0]) if has_self and args else _installed()
         if profiler is None or profiler.recording is None:
             return None
         return opened(profiler, args[has_self:], kwargs, again)
@@ -297,7 +297,8 @@ def _as_one(what: str, function: F, opened: _Opened) -> F:
     return _wrapped(what, function, opened)
 
 
-def _of_self(owner: object) -> Profiler | None:
+def _profiler_of(owner: object) -> Profiler | None:
+    """Return the object's own profiler, else the installed one; None if the object's profiling is switched off."""
     try:
         if not getattr(owner, "_profiling_enabled", True):
             return None

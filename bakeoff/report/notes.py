@@ -149,7 +149,10 @@ def _apart(medians: Sequence[float]) -> float:
 
 
 def spreads(rows: Iterable[Stored], every: Iterable[Stored]) -> list[tuple[Stored, Spread]]:
-    """Return the spread of each row that was measured in several builds or processes of its sweep by the same code."""
+    """Return the rows that their sweep measured in several builds or processes, each with its spread.
+
+    Only the records in `every` that were made by the row's code count.
+    """
     found: dict[tuple[object, ...], list[Record]] = {}
     for entry in every:
         record = entry.record

@@ -251,7 +251,7 @@ def _gain(final: Comparison, index: int) -> str:
 
 
 def _lacks_pairs(verdict: Verdict) -> bool:
-    """Return whether a difference is not called one only because there are too few pairs of processes."""
+    """Return whether only the small number of pairs of processes keeps a verdict from calling a winner."""
     far = abs(verdict.ratio - 1) > LEAST_DIFFERENCE and not verdict.low <= 1 <= verdict.high
     return verdict.word == "no difference shown" and far
 

@@ -250,7 +250,7 @@ def open_session(
 
 
 def _unmeasured(plan: Plan, runs: Path) -> tuple[str, ...]:
-    """Return the dtypes of the rows whose ceilings are not known and must be measured; none with a budget."""
+    """Return the dtypes whose ceilings must be measured before the rows run; () if all are known, or with a budget."""
     if not plan.request.ceilings or plan.request.budget_s or not plan.rows:
         return ()
     running = (row for row in plan.rows if row.never_runs is None)

@@ -137,6 +137,7 @@ def _references(session: Session, tried: Try) -> References | Record:
 
 
 def _task(session: Session, tried: Try, references: References, beside: int) -> Task:
+    """Return the task of the row's first worker, with its cache folder opened; `beside` builds run at the same time."""
     row, request = tried.row, session.plan.request
     # What a backend that states no caches keeps all the same would make its next build look fast.
     open_folder(row.cache_folder, anew=not row.caches or (row.builds > 1 and row.process == 1))

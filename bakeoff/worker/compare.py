@@ -105,9 +105,10 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
 def _run_blocks(
     queued: bool, checked: CheckedVariant, config: TimingConfig, watch: GpuWatch, commands: int, report: Reporter
 ) -> None:
-    """For each number read, time that many calls after an untimed one that refills the caches; end at `stop` or EOF.
+    """Read numbers of calls from `commands`, and time a block of that many calls for each, until `stop` or EOF.
 
-    Each call is a sample of its own. If `queued`, all calls of a block run without a wait and are one sample together.
+    An untimed call before each block refills the caches. Each timed call is a sample; if `queued`, the calls of a block
+    run without waits between them and are one sample.
     """
     calls, count = checked.built.calls, 0
     idle_since = time.process_time()

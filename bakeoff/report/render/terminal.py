@@ -137,7 +137,10 @@ def _of(cell: Cell) -> str:
 
 
 def fit(table: Table, width: int) -> Table:
-    """Fit the table into `width` characters: drop columns by `leaves`, then shorten texts, the first column's last."""
+    """Return the table cut to `width` characters: without some columns, then with shorter texts.
+
+    The column with the highest `leaves` is dropped first, one with 0 never; texts of the first column are cut last.
+    """
     while _total(_shortest(table)) > width and any(heading.leaves for heading in table.headings):
         order = [heading.leaves for heading in table.headings]
         leaving = max(range(len(order)), key=lambda place: (order[place], place))

@@ -81,7 +81,7 @@ class Recording:
         return True
 
     def take(self, name: str, module: nn.Module, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Record a call that begins; a `bakeoff.worker.inspection.tree.Capture`."""
+        """Keep the inputs of a call that begins, unless an equal one is kept or no room is left; a tree's `capture`."""
         if self._names and name not in self._names:
             return
         taken = self._taken.setdefault(name, _CallsOfOne(module, method))

@@ -11,7 +11,7 @@ from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
     from bakeoff.cli.sweep import Manner
-    from bakeoff.cluster.driver import Assignment
+    from bakeoff.cluster.reports import Assignment
     from bakeoff.plan.request import Request
     from bakeoff.sweeps.resume import SweepState
     from bakeoff.sweeps.run import SweepResult
@@ -76,8 +76,8 @@ def _begun(
     With `--resume`, an order includes what was measured before, and its Assignment is pinned to the node that measured.
     Raises BakeoffError if, with `--resume`, all are finished or none was begun.
     """
-    from bakeoff.cluster.driver import Assignment
     from bakeoff.cluster.order import Order, files_of, own_code
+    from bakeoff.cluster.reports import Assignment
     from bakeoff.machine.files import digest
     from bakeoff.record.codec import encode
     from bakeoff.record.store import load_all

@@ -9,22 +9,17 @@ import signal
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from bakeoff.cluster import relay
-from bakeoff.cluster.order import Order
-from bakeoff.models.errors import BakeoffError, ErrorCode
+from bakeoff.cluster.reports import Assignment, Reports
+from bakeoff.models.errors import BakeoffError
 from bakeoff.process.guard import CALLER
-from bakeoff.process.supervisor import Event
-from bakeoff.record.codec import decode
-from bakeoff.record.schema import Record
-from bakeoff.record.store import save
-from bakeoff.sweeps.progress import Progress, Running
-from bakeoff.sweeps.run import SweepResult
+from bakeoff.sweeps.progress import Progress
 
 NODE = ("-m", "bakeoff.cluster.node")
 """Arguments of the Python that carries out an order."""
@@ -35,26 +30,6 @@ _LOOK_S = 5.0
 """After so many seconds of silence the driver looks whether the nodes that it waits for are there."""
 _CANCEL_S = 75.0
 """In which cancelled tasks end; a node's process takes up to `relay._END_S` of them."""
-
-
-@dataclass(slots=True)
-class Assignment:
-    """An order, and what came of it."""
-
-    order: Order
-    node: str = ""
-    """The one that carries it out, or did so last."""
-    rows: int = 0
-    done: SweepResult | None = None
-    """How the node's sweep ended, without its entries; None where it did not."""
-    problem: str = ""
-    """Why not."""
-    code: ErrorCode = ""
-    pinned: str = ""
-    """Node that measured rows of it before, to which it goes while that is there."""
-    _refused: str = ""
-    _running: dict[int, Running] = field(default_factory=dict)
-    _left_s: float | None = None
 
 
 @contextmanager
@@ -152,7 +127,8 @@ class _Driver:
     """Tasks, and what is done with each of their lines."""
 
     def __init__(self, nodes: Nodes, runs: Path, progress: Progress) -> None:
-        self._nodes, self._runs, self._progress = nodes, runs, progress
+        self._nodes, self._progress = nodes, progress
+        self._reports = Reports(runs, progress)
         self.tasks: dict[Any, Assignment] = {}
         """By the generators of their lines."""
         self._refused: dict[str, str] = {}
@@ -170,6 +146,7 @@ class _Driver:
         device = assignment.order.request.device
         task = self._relay.options(**self._nodes.needs(device), max_retries=0, label_selector=only)
         self.tasks[task.remote(msgspec.json.encode(assignment.order), NODE, CALLER)] = assignment
+        self._reports.running.append(assignment)
 
     def take(self) -> None:
         """Wait for lines of any task, and take them."""
@@ -187,7 +164,7 @@ class _Driver:
                 self._ended(task, _death(error))
             else:
                 for line in lines:
-                    self._tell(assignment, line)
+                    self._reports.tell(assignment, line)
 
     def cancel(self) -> None:
         """End all tasks, and wait until their nodes have ended what they started."""
@@ -200,62 +177,17 @@ class _Driver:
             with suppress(ray.exceptions.RayError):
                 ray.cancel(task, force=True)
 
-    def _tell(self, assignment: Assignment, line: bytes) -> None:
-        """Do what a line says."""
-        kind, *raw = msgspec.json.decode(line, type=list[msgspec.Raw])
-        said = msgspec.json.decode(kind)
-        if said in ("stored", "result"):
-            entry = decode(bytes(raw[0]), f"what {assignment.node} sent")
-            if said == "stored":
-                save(self._runs, entry)
-            elif isinstance(entry, Record):
-                self._progress.result(entry)
-            return
-        if said == "done":
-            assignment.done = msgspec.json.decode(raw[0], type=SweepResult)
-            return
-        match said, *map(msgspec.json.decode, raw):
-            case "node", _, name:
-                assignment.node = name
-            case "rows", count:
-                assignment.rows = count
-            case "start", number, position, total, what:
-                assignment._running[number] = self._progress.start(position, total, f"{what} on {assignment.node}")
-            case "event", number, phase, detail:
-                assignment._running[number].event(Event(phase, detail))
-            case "finish", number, status, text:
-                assignment._running.pop(number).finish(status, text)
-            case "say", text:
-                self._progress.say(f"{assignment.node}: {text}")
-            case "expect", seconds:
-                assignment._left_s = seconds
-                known = [other._left_s for other in self.tasks.values() if other._left_s is not None]
-                self._progress.expect(max(known) if len(known) == len(self.tasks) else None)
-            case "refused", text:
-                assignment._refused = text
-            case "failed", text, code:
-                assignment.problem, assignment.code = text, code
-            case "ended", code, last if not (assignment.done or assignment.problem or assignment._refused):
-                text = last.splitlines()[-1] if last else "it wrote nothing"
-                if "No module named" in text:
-                    assignment._refused = text
-                assignment.problem = f"its process ended with exit code {code}: {text}"
-
     def _ended(self, task: Any, death: str) -> None:
         assignment = self.tasks.pop(task)
-        for running in assignment._running.values():
-            running.finish()
-        assignment._running.clear()
-        if death and assignment.done is None:
-            assignment.problem = assignment.problem or death
-        if assignment._refused:
+        self._reports.ended(assignment, death)
+        if assignment.refused:
             self._refuse(assignment)
 
     def _refuse(self, assignment: Assignment) -> None:
         """Give no more orders to the node, and this one to another."""
         node = self._nodes.named().get(assignment.node)
-        self._progress.say(f"{assignment.node} is refused: {assignment._refused}")
-        assignment._refused = assignment.problem = ""
+        self._progress.say(f"{assignment.node} is refused: {assignment.refused}")
+        assignment.refused = assignment.problem = ""
         if node is not None:
             self._refused[node["NodeID"]] = assignment.node
         if self._left(assignment):
@@ -266,10 +198,9 @@ class _Driver:
     def _look(self) -> None:
         """Give up the orders that no node is there for."""
         for task, assignment in [*self.tasks.items()]:
-            if not assignment._running and not assignment.node and not self._left(assignment):
+            if not assignment.steps and not assignment.node and not self._left(assignment):
                 self._nodes.ray.cancel(task, force=False)
-                del self.tasks[task]
-                assignment.problem = "no node is left for it"
+                self._ended(task, "no node is left for it")
 
     def _left(self, assignment: Assignment) -> bool:
         """Whether a node that is not refused has what the order asks for."""

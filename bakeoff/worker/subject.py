@@ -79,6 +79,9 @@ class InputSource(Protocol):
     def calibration(self, seed: str) -> dict[str, Tensor]:
         """Return inputs that no engine is checked on."""
 
+    def keyed(self, key: Callable[[str], str]) -> dict[str, Tensor]:
+        """Return the inputs of a call in a loop; they depend only on `key`, which returns a name's key."""
+
     def one(self, spec: TensorSpec, key: str) -> Tensor:
         """Return one input, or a part of it if the spec's shape is smaller; it depends on the spec and `key` only."""
 
@@ -93,16 +96,25 @@ class DrawnInputs:
     workload: Workload
 
     def checked(self, seed: int, index: int) -> dict[str, Tensor]:
-        return {spec.name: draw(spec, f"{seed}:{index}:{spec.name}") for spec in self.workload.inputs}
+        return self.keyed(lambda name: f"{seed}:{index}:{name}")
 
     def calibration(self, seed: str) -> dict[str, Tensor]:
-        return {spec.name: draw(spec, f"{seed}:{spec.name}") for spec in self.workload.inputs}
+        return self.keyed(lambda name: f"{seed}:{name}")
+
+    def keyed(self, key: Callable[[str], str]) -> dict[str, Tensor]:
+        return {spec.name: draw(spec, key(spec.name)) for spec in self.workload.inputs}
 
     def one(self, spec: TensorSpec, key: str) -> Tensor:
         return draw(spec, key)
 
     def returned(self) -> Mapping[str, Tensor]:
         return {}
+
+
+def input_source(network: Any, workload: Workload) -> InputSource:
+    """Return the source of a component's inputs: those given with a brought model, else random ones."""
+    make: Callable[[Workload], InputSource] = getattr(network, "inputs", DrawnInputs)
+    return make(workload)
 
 
 def changed_inputs(loaded: LoadedSubject, index: int, change: float) -> dict[str, Tensor]:
@@ -147,8 +159,7 @@ def load_subject(subject: Subject) -> LoadedSubject:
         config = adapt_config(config, component, path)
     workload = component.workload(config, subject.workload, subject.batch)
     network = component.network_module()
-    inputs: Any = getattr(network, "inputs", DrawnInputs)
-    source: InputSource = inputs(workload)
+    source: Any = input_source(network, workload)
     if component.weights:
         module, weights = network.build(config, subject.workload, subject.batch), network.about.weights
     else:
@@ -163,11 +174,11 @@ def load_subject(subject: Subject) -> LoadedSubject:
 
         weights = kept_weights.filled(module, _identity(subject), fill)
     sets = tuple(source.checked(subject.input_seed, index) for index in range(workload.set_count))
-    sources = [inputs(workload.at(size)) for size in workload.sizes]
+    sources = [input_source(network, workload.at(size)) for size in workload.sizes]
     sized = tuple(tuple(one.checked(subject.input_seed, index) for index in range(SIZED_SETS)) for one in sources)
     recorded: tuple[int, ...] = ()
     if sources:
-        counts = [(len(sets), inputs(workload)), *((SIZED_SETS, one) for one in sources)]
+        counts: list[tuple[int, Any]] = [(len(sets), source), *((SIZED_SETS, one) for one in sources)]
         recorded = tuple(min(count, len(one.recorded)) for count, one in counts)
     given = given_dtypes(module, component.keep_fp32)
     return LoadedSubject(subject, component, config, workload, module, given, weights, sets, source, sized, recorded)

@@ -24,6 +24,7 @@ from bakeoff.models.signature import Constant, Entries, Fields, Items, Node, Sig
 from bakeoff.models.weights import fingerprint
 from bakeoff.record.source import check_unchanged
 from bakeoff.worker.brought.load import load_module
+from bakeoff.worker.subject import draw
 
 
 class Flat(nn.Module):
@@ -213,6 +214,11 @@ class GivenInputs:
         if spare and not self._other_shapes:
             return given
         return {spec.name: _like(given[spec.name], spec, f"{seed}:{spec.name}") for spec in self.workload.inputs}
+
+    def keyed(self, key: Callable[[str], str]) -> dict[str, Tensor]:
+        """Return one of the checked calls or, if there is only one, values drawn from it."""
+        number = int(draw(TensorSpec("inputs", (1,), "uniform"), key("inputs")).item() * 2**24)
+        return self.checked(number, number % self.checked_calls if self.checked_calls > 1 else 1)
 
     def one(self, spec: TensorSpec, key: str) -> Tensor:
         return _like(self._given(0, spec), spec, key)

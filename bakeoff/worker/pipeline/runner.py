@@ -33,7 +33,7 @@ from bakeoff.profile.ranges import NOTHING
 from bakeoff.profile.session import NoSession, current_session
 from bakeoff.record.session import LineKind
 from bakeoff.worker.pipeline.clocks import UNATTRIBUTED, UnitClock, make_clock
-from bakeoff.worker.subject import LoadedSubject, cast_input, draw
+from bakeoff.worker.subject import LoadedSubject, cast_input, draw, input_source
 from bakeoff.worker.torch_flags import Flags, apply_flags
 
 Key = tuple[str, str]
@@ -120,13 +120,7 @@ class Given:
 
     def inputs(self, slot: str, reference: str, workload: Workload) -> dict[str, Tensor]:
         """Return a set of a workload's inputs: drawn ones, or for a brought model recorded ones or values like them."""
-        component = resolve_component(reference)
-        if not component.folder:
-            drawn = {spec.name: draw(spec, self._key(spec.name)) for spec in workload.inputs}
-        else:
-            source = component.network_module().inputs(workload)
-            number = int(draw(TensorSpec("inputs", (1,), "uniform"), self._key("inputs")).item() * 2**24)
-            drawn = source.checked(number, number % source.checked_calls if source.checked_calls > 1 else 1)
+        drawn = input_source(resolve_component(reference).network_module(), workload).keyed(self._key)
         return {spec.name: self.like(spec, drawn[spec.name], slot) for spec in workload.inputs}
 
     def _key(self, name: str) -> str:

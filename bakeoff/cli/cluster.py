@@ -1,8 +1,10 @@
-"""Carries out `bakeoff sweep --on ray`: orders for the nodes of a cluster, and the tables of what they measured."""
+"""Sweeps on several GPUs of this host, or on the nodes of a cluster: orders for them, and the tables of what they
+measured."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from bakeoff.cli.sweep import Manner
     from bakeoff.cluster.reports import Assignment
     from bakeoff.plan.request import Request
+    from bakeoff.sweeps.progress import Progress
     from bakeoff.sweeps.resume import SweepState
     from bakeoff.sweeps.run import SweepResult
 
@@ -28,28 +31,45 @@ class Cluster:
 def sweep_on_ray(requests: "Sequence[Request]", manner: "Manner", cluster: Cluster) -> tuple[dict[str, object], int]:
     """Sweep components on a cluster's nodes and print their tables; return each one's JSON output, and the exit
     code."""
-    from bakeoff.cli.progress import TerminalProgress
-    from bakeoff.cli.sweep import summary
     from bakeoff.cluster.driver import carry_out, connected
     from bakeoff.machine import paths
-    from bakeoff.sweeps.resume import write_state
 
     code = paths.checkout() if cluster.ship else None
     if cluster.ship and code is None:
         raise BakeoffError("--ship: this is no checkout; run it in one, or install bakeoff on the nodes", "bad-option")
+    with connected(cluster.address, code) as nodes:
+        device = requests[0].device or nodes.default_device()
+        return _sweep([replace(request, device=device) for request in requests], manner, partial(carry_out, nodes))
+
+
+def sweep_on_devices(requests: "Sequence[Request]", manner: "Manner", asked: str) -> tuple[dict[str, object], int]:
+    """Sweep components on GPUs of this host, as `sweep_on_ray` does on nodes; `asked` lists the GPUs."""
+    from bakeoff.cluster.devices import carry_out, parse_devices
+
+    devices = parse_devices(asked)
+    return _sweep([replace(request, device="cuda") for request in requests], manner, partial(carry_out, devices))
+
+
+def _sweep(
+    requests: "Sequence[Request]", manner: "Manner", carry_out: "Callable[[list[Assignment], Path, Progress], None]"
+) -> tuple[dict[str, object], int]:
+    """Make the orders, have them carried out, and print the tables of each component."""
+    from bakeoff.cli.progress import TerminalProgress
+    from bakeoff.cli.sweep import summary
+    from bakeoff.machine import paths
+    from bakeoff.sweeps.resume import write_state
+
     runs = paths.ensure_writable(manner.runs, "records")
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     interrupted, problem = False, None
-    with connected(cluster.address, code) as nodes:
-        device = requests[0].device or nodes.default_device()
-        begun = _begun([replace(request, device=device) for request in requests], manner, runs, cache)
-        try:
-            with TerminalProgress() as progress:
-                carry_out(nodes, [assignment for _, assignment in begun], runs, progress)
-        except KeyboardInterrupt:
-            interrupted = True
-        except BakeoffError as error:
-            problem = error
+    begun = _begun(requests, manner, runs, cache)
+    try:
+        with TerminalProgress() as progress:
+            carry_out([assignment for _, assignment in begun], runs, progress)
+    except KeyboardInterrupt:
+        interrupted = True
+    except BakeoffError as error:
+        problem = error
     told: dict[str, object] = {}
     codes = [0]
     for state, assignment in begun:

@@ -63,7 +63,9 @@ def sweep(
     workload: Annotated[list[str] | None, typer.Option(help="Workloads, comma-separated.")] = None,
     backends: Backends = None,
     dtype: Dtypes = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda (default where there is one), or GPUs: cuda:0,cuda:1.")
+    ] = None,
     suite: Annotated[
         str, typer.Option(help="quick, default, or full: every workload, option set and dtype.")
     ] = "default",
@@ -108,7 +110,7 @@ def sweep(
     """Build, prove, check, time and record every variant of one or several components."""
     from bakeoff.backends.backend import SUITES
     from bakeoff.bring.bring import is_pipeline
-    from bakeoff.cli.cluster import Cluster, sweep_on_ray
+    from bakeoff.cli.cluster import Cluster, sweep_on_devices, sweep_on_ray
     from bakeoff.cli.recorded import Asked, sweep_pipeline
     from bakeoff.models.sizes import parse_sizes
     from bakeoff.plan.request import FINAL_S, Request, parse_budget, with_deadline
@@ -126,13 +128,17 @@ def sweep(
     subjects = [_subject(typed, asked_presets, asked_workloads, runs) for typed in dict.fromkeys(components)]
     if any(":" in name for name in [*(subject[0] for subject in subjects), *(backends or [])]):
         sys.path.append(str(Path.cwd()))
+    asked_device = named("--device", device)
+    gpus = asked_device if ":" in asked_device or "," in asked_device else ""
+    if gpus and on:
+        raise BakeoffError(f"--device {gpus}: Ray chooses among its GPUs; with --on give cuda or cpu", "bad-option")
     if loop := next((name for name, _, _ in subjects if is_pipeline(name)), None):
-        if len(subjects) > 1 or on:
-            raise BakeoffError(f"{loop}: sweep a pipeline by itself, without --on", "bad-option")
+        if len(subjects) > 1 or on or gpus:
+            raise BakeoffError(f"{loop}: sweep a pipeline by itself, on one device, without --on", "bad-option")
         manner = Asked(backends, dtype, budget, final, threads, runs, dry_run, as_json)
         others = [option for option in typed_options(context) if option not in _OF_PIPELINES]
         presets = ",".join(subjects[0][1])
-        raise typer.Exit(sweep_pipeline(loop, presets, option or [], named("--device", device), seed, manner, others))
+        raise typer.Exit(sweep_pipeline(loop, presets, option or [], asked_device, seed, manner, others))
     if option:
         text = f"--option: {subjects[0][0]} is no pipeline; give mine.py:Loop, or leave it out"
         raise BakeoffError(text, "bad-option")
@@ -142,7 +148,7 @@ def sweep(
         component="",
         backends=names("--backends", backends),
         dtypes=names("--dtype", dtype),
-        device=named("--device", device),
+        device="cuda" if gpus else asked_device,
         suite=suite_of,
         batches=batches,
         weight_seed=seed,
@@ -164,6 +170,8 @@ def sweep(
         if dry_run:
             raise BakeoffError("--dry-run shows what one machine would run; leave out --on", "bad-option")
         told, code = sweep_on_ray(requests, manner_of, Cluster(address, ship))
+    elif gpus and not dry_run:
+        told, code = sweep_on_devices(requests, manner_of, gpus)
     elif dry_run:
         told, code = _dry_run(requests, manner_of), 0
     else:

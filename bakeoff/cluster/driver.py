@@ -15,14 +15,12 @@ from typing import Any
 
 import msgspec
 
-from bakeoff.cluster import relay
+from bakeoff.cluster import order, relay
 from bakeoff.cluster.reports import Assignment, Reports
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.guard import CALLER
 from bakeoff.sweeps.progress import Progress
 
-NODE = ("-m", "bakeoff.cluster.node")
-"""Arguments of the Python that carries out an order."""
 _ADDRESS = "RAY_ADDRESS"
 _LOCAL = "local"
 _REACH_S = 5.0
@@ -145,7 +143,7 @@ class _Driver:
             only = {"ray.io/node-id": pinned["NodeID"]}
         device = assignment.order.request.device
         task = self._relay.options(**self._nodes.needs(device), max_retries=0, label_selector=only)
-        self.tasks[task.remote(msgspec.json.encode(assignment.order), NODE, CALLER)] = assignment
+        self.tasks[task.remote(msgspec.json.encode(assignment.order), order.NODE, CALLER)] = assignment
         self._reports.running.append(assignment)
 
     def take(self) -> None:

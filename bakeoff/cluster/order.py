@@ -9,6 +9,8 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.request import Request
 from bakeoff.record.source import code_hash, code_of
 
+NODE = ("-m", "bakeoff.cluster.node")
+"""Arguments of the Python that carries out an order."""
 _COMMON = ("bakeoff", "torch")
 """Libraries that have one version on all nodes of a run; records state those of others, and tables keep them apart."""
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from typing import IO
 
 _PAUSE_S = 0.5
 """Between two reads, so that lines come in batches."""
@@ -49,12 +50,10 @@ def relay(order: bytes, command: Sequence[str], caller: str) -> Iterator[list[by
             except BrokenPipeError:  # it ended, and says why below
                 pass
             yield from _batches(child.stdout.fileno())
-            child.wait()
+            last = ended(child, errors)
         finally:
-            _stop(child)
-        errors.seek(0)
-        last = errors.read().decode(errors="replace").strip()[-_SHOWN:]
-        yield [json.dumps(["ended", child.returncode, last]).encode()]
+            stop(child)
+        yield [last]
 
 
 def node_name() -> tuple[str, str]:
@@ -92,7 +91,16 @@ def _batches(descriptor: int) -> Iterator[list[bytes]]:
         time.sleep(_PAUSE_S)
 
 
-def _stop(child: "subprocess.Popen[bytes]") -> None:
+def ended(child: "subprocess.Popen[bytes]", errors: IO[bytes]) -> bytes:
+    """Wait for the process, and return the line that says how it ended; `errors` has its stderr."""
+    child.wait()
+    errors.seek(0)
+    last = errors.read().decode(errors="replace").strip()[-_SHOWN:]
+    return json.dumps(["ended", child.returncode, last]).encode()
+
+
+def stop(child: "subprocess.Popen[bytes]") -> None:
+    """Interrupt the process if it still runs, and wait until it has ended; kill it where that takes too long."""
     if child.poll() is None:
         child.send_signal(signal.SIGTERM)
         try:

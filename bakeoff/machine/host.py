@@ -37,6 +37,8 @@ DISTRIBUTIONS = (
 )
 _LOAD_MEMORY_S = 180
 """Seconds after which 5 % of an ended load are left in the load average of one minute."""
+_SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+"""CPUs of the same core (Documentation/admin-guide/cputopology.rst)."""
 _FLAGS = (
     "avx2",
     "avx512f",
@@ -131,6 +133,34 @@ def usable_cores() -> int:
     quota = cgroups.cpu_quota()
     share = read_host().cores if quota is None else max(1, int(quota))
     return min(len(os.sched_getaffinity(0)), read_host().cores, share)
+
+
+SHARE = "BAKEOFF_SHARE"
+"""Environment variable with the share of the CPUs of a process that measures on one of several GPUs: 1/4 is the second
+of four."""
+
+
+def take_share() -> None:
+    """Bind this process to the share of the CPUs that the variable `SHARE` names, if there is one."""
+    place, _, shares = os.environ.pop(SHARE, "").partition("/")
+    if shares:
+        os.sched_setaffinity(0, share_of_cpus(int(place), int(shares)))
+
+
+def share_of_cpus(place: int, shares: int) -> set[int]:
+    """Return the CPUs of one of equal shares of the usable cores: whole cores, one beside the other.
+
+    If there are fewer cores than shares, each share is one core, which others have too.
+    """
+    cores: dict[str, list[int]] = {}
+    for cpu in sorted(os.sched_getaffinity(0)):
+        core = str(cpu)
+        with contextlib.suppress(OSError), open(_SIBLINGS.format(cpu), encoding="ascii") as file:
+            core = file.read()
+        cores.setdefault(core, []).append(cpu)
+    usable = [*cores.values()][: usable_cores()]
+    first, end = (number * len(usable) // shares for number in (place, place + 1))
+    return {cpu for core in usable[first : max(end, first + 1)] for cpu in core}
 
 
 def has_native_bf16() -> bool:

@@ -6,12 +6,14 @@
 import subprocess
 from dataclasses import replace
 
+import fake_gpus
 from records import record
 
 from bakeoff.cluster import node
 from bakeoff.cluster.node import Lines
 from bakeoff.cluster.order import Order
 from bakeoff.machine import host, paths
+from bakeoff.machine.identity import this_machine
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.supervisor import Event
 from bakeoff.record.codec import decode
@@ -36,7 +38,7 @@ def run(asked: Order, lines: Lines) -> None:
     known = [entry for entry in (decode(data, "sent") for data in asked.known) if isinstance(entry, Record)]
     preset = asked.request.component.partition(":")[2]
     for position in range(1 + len(known), 1 + count):
-        variant = Variant("toy", preset, "world", (), "fp32", "cpu")
+        variant = Variant("toy", preset, "world", (), "fp32", asked.request.device)
         variant = replace(variant, backends=record(f"eager[x{position}]").variant.backends)
         running = lines.start(position, count, str(variant))
         running.event(Event("latency"))
@@ -46,6 +48,9 @@ def run(asked: Order, lines: Lines) -> None:
             created=now(),
             sweep=asked.sweep,
             node=host.node(),
+            machine=this_machine(asked.request.device),
+            threads=host.usable_cores(),
+            host=host.read_host(),
             position=position,
         )
         save(runs, made)
@@ -59,4 +64,5 @@ def run(asked: Order, lines: Lines) -> None:
 
 node.run_order = run
 if __name__ == "__main__":
+    fake_gpus.install()
     node.main()

@@ -1,9 +1,9 @@
 """Sweeps the modules that an inspection recorded: all are planned first, then they run one after the other."""
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from bakeoff.cli.common import (
     error_line,
@@ -16,6 +16,7 @@ from bakeoff.cli.common import (
     say_command,
 )
 from bakeoff.cli.pipeline import find_user_code
+from bakeoff.cli.suites import with_policy
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.models.words import counted
 
@@ -39,6 +40,8 @@ class Asked:
     runs: str | None
     dry_run: bool
     as_json: bool
+    suite: Mapping[str, Any] = field(default_factory=dict)
+    """The named suite that they come from, as it was resolved."""
 
     def check(self) -> None:
         """Check the options that can be checked before anything was recorded. Raises BakeoffError for a wrong one."""
@@ -209,15 +212,16 @@ def _plan(one: "Recorded", asked: Asked) -> _PlannedSweep:
         dtypes=names("--dtype", asked.dtype),
         threads=asked.threads,
         final_s=FINAL_S if asked.final else 0.0,
+        asked=asked.suite,
     )
-    plan = make_plan(request)
+    plan = make_plan(with_policy(request))
     sets = tuple(dict.fromkeys(row.subject.workload for row in plan.rows))
     if len(sets) > MOST_SETS:
         chosen = ", ".join(sets[:MOST_SETS])
         say(f"{one.name}: {len(sets)} input sets, each with rows of its own; {chosen} are swept")
         say("all of them (as one engine of several sizes: add --sizes recorded):")
         say_command(asked.command(one.folder))
-        plan = make_plan(replace(request, workloads=sets[:MOST_SETS]))
+        plan = make_plan(replace(plan.request, workloads=sets[:MOST_SETS]))
     return _PlannedSweep(one.name, one.folder, plan, estimate(plan, known_history(records_folder(asked.runs))).seconds)
 
 

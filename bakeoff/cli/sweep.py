@@ -4,10 +4,10 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,6 +35,7 @@ from bakeoff.cli.common import (
     warn,
     whole_number,
 )
+from bakeoff.cli.suites import with_policy, with_suite
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 
@@ -56,7 +57,7 @@ def sweep(
     components: Annotated[
         list[str],
         typer.Argument(
-            help="Names that `bakeoff list` or a table prints, mine.py:model, mine.py:Loop, model.pt2 or module:SPEC."
+            help="Names that `bakeoff list` or a table prints, mine.py:model, mine.py:Loop, model.pt2, or @SUITE."
         ),
     ],
     preset: Annotated[list[str] | None, typer.Option(help="Presets, comma-separated.")] = None,
@@ -98,6 +99,7 @@ def sweep(
         str, typer.Option(help="Of the cluster (default: $RAY_ADDRESS, else one of this machine alone).")
     ] = "",
     ship: Annotated[bool, typer.Option("--ship", help="Have the nodes run this checkout instead of theirs.")] = False,
+    config: Annotated[str | None, typer.Option(help="File of suites (default: bakeoff.toml in this folder).")] = None,
     runs: Runs = None,
     note: Annotated[str, typer.Option(help="Goes into the records and the history.")] = "",
     resume: Annotated[bool, typer.Option("--resume", help="Finish the newest unfinished sweep of this plan.")] = False,
@@ -108,26 +110,20 @@ def sweep(
     as_json: Json = False,
 ) -> None:
     """Build, prove, check, time and record every variant of one or several components."""
-    from bakeoff.backends.backend import SUITES
+    values = locals()
     from bakeoff.bring.bring import is_pipeline
     from bakeoff.cli.cluster import Cluster, sweep_on_devices, sweep_on_ray
     from bakeoff.cli.recorded import Asked, sweep_pipeline
-    from bakeoff.models.sizes import parse_sizes
-    from bakeoff.plan.request import FINAL_S, Request, parse_budget, with_deadline
-    from bakeoff.record.objective import parse_objective
 
+    if config is not None or any(name.startswith("@") for name in components):
+        with_suite(context)
+        sweep(context, **context.params)
+        return
     started = time.monotonic()
-    budget_s = parse_budget(named("--budget", budget)) if budget is not None else 0.0
     short("--note", note)
-    suite_of = next((known for known in SUITES if known == suite), None)
-    if suite_of is None:
-        raise BakeoffError(f"no suite '{suite}'; known: {', '.join(SUITES)}", "unknown-name")
     if on not in ("", "ray") or ((address or ship) and not on):
         raise BakeoffError(f"--on '{on}': give --on ray, or leave it out with --address and --ship", "bad-option")
-    asked_presets, asked_workloads = names("--preset", preset), names("--workload", workload)
-    subjects = [_subject(typed, asked_presets, asked_workloads, runs) for typed in dict.fromkeys(components)]
-    if any(":" in name for name in [*(subject[0] for subject in subjects), *(backends or [])]):
-        sys.path.append(str(Path.cwd()))
+    subjects = subjects_of(values)
     asked_device = named("--device", device)
     gpus = asked_device if ":" in asked_device or "," in asked_device else ""
     if gpus and on:
@@ -135,37 +131,15 @@ def sweep(
     if loop := next((name for name, _, _ in subjects if is_pipeline(name)), None):
         if len(subjects) > 1 or on or gpus:
             raise BakeoffError(f"{loop}: sweep a pipeline by itself, on one device, without --on", "bad-option")
-        manner = Asked(backends, dtype, budget, final, threads, runs, dry_run, as_json)
+        manner = Asked(backends, dtype, budget, final, threads, runs, dry_run, as_json, context.obj or {})
         others = [option for option in typed_options(context) if option not in _OF_PIPELINES]
         presets = ",".join(subjects[0][1])
         raise typer.Exit(sweep_pipeline(loop, presets, option or [], asked_device, seed, manner, others))
     if option:
         text = f"--option: {subjects[0][0]} is no pipeline; give mine.py:Loop, or leave it out"
         raise BakeoffError(text, "bad-option")
-    batches = tuple(dict.fromkeys(whole_number("--batch", size) for size in names("--batch", batch))) or (1,)
-    parse_sizes(sizes or [])
-    request = Request(
-        component="",
-        backends=names("--backends", backends),
-        dtypes=names("--dtype", dtype),
-        device="cuda" if gpus else asked_device,
-        suite=suite_of,
-        batches=batches,
-        weight_seed=seed,
-        input_seed=input_seed,
-        threads=threads,
-        checkpoint=named("--checkpoint", checkpoint),
-        processes=processes,
-        builds=builds,
-        final_s=FINAL_S if final else 0.0,
-        monitor=monitor,
-        budget_s=budget_s,
-        objective=parse_objective(named("--objective", objective)),
-    )
-    if deadline is not None:
-        request = replace(request, policy=with_deadline(request.policy, deadline))
+    requests = requests_of(subjects, {**values, "device": "cuda" if gpus else device}, context.obj or {})
     manner_of = Manner(tuple(sizes or []), records_folder(runs), note, resume, strict, as_json, len(subjects), started)
-    requests = [replace(request, component=name, presets=own, workloads=work) for name, own, work in subjects]
     if on:
         if dry_run:
             raise BakeoffError("--dry-run shows what one machine would run; leave out --on", "bad-option")
@@ -181,6 +155,63 @@ def sweep(
         print_json(next(iter(told.values())) if len(subjects) == 1 else told)
     if code:
         raise typer.Exit(code)
+
+
+def subjects_of(values: Mapping[str, Any]) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    """Return (component, presets, workloads) of each of a sweep's components, by the values of its parameters.
+
+    Makes modules of the working folder importable if a component or backend is a user's own.
+    """
+    presets, workloads = names("--preset", values["preset"]), names("--workload", values["workload"])
+    found = [_subject(typed, presets, workloads, values["runs"]) for typed in dict.fromkeys(values["components"])]
+    if any(":" in name for name in [*(subject[0] for subject in found), *(values["backends"] or [])]):
+        sys.path.append(str(Path.cwd()))
+    return found
+
+
+def requests_of(
+    subjects: Sequence[tuple[str, tuple[str, ...], tuple[str, ...]]],
+    values: Mapping[str, Any],
+    asked: Mapping[str, Any],
+) -> "list[Request]":
+    """Return the request of each subject, by the values of a sweep's parameters and its named suite.
+
+    Raises BakeoffError for a parameter with a wrong value.
+    """
+    from bakeoff.backends.backend import SUITES
+    from bakeoff.models.sizes import parse_sizes
+    from bakeoff.plan.request import FINAL_S, Request, parse_budget, with_deadline
+    from bakeoff.record.objective import parse_objective
+
+    budget, suite = values["budget"], values["suite"]
+    suite_of = next((known for known in SUITES if known == suite), None)
+    if suite_of is None:
+        raise BakeoffError(f"no suite '{suite}'; known: {', '.join(SUITES)}", "unknown-name")
+    batches = tuple(dict.fromkeys(whole_number("--batch", size) for size in names("--batch", values["batch"]))) or (1,)
+    parse_sizes(values["sizes"] or [])
+    request = Request(
+        component="",
+        backends=names("--backends", values["backends"]),
+        dtypes=names("--dtype", values["dtype"]),
+        device=named("--device", values["device"]),
+        suite=suite_of,
+        batches=batches,
+        weight_seed=values["seed"],
+        input_seed=values["input_seed"],
+        threads=values["threads"],
+        checkpoint=named("--checkpoint", values["checkpoint"]),
+        processes=values["processes"],
+        builds=values["builds"],
+        final_s=FINAL_S if values["final"] else 0.0,
+        monitor=values["monitor"],
+        budget_s=parse_budget(named("--budget", budget)) if budget is not None else 0.0,
+        objective=parse_objective(named("--objective", values["objective"])),
+        asked=asked,
+    )
+    request = with_policy(request)
+    if values["deadline"] is not None:
+        request = replace(request, policy=with_deadline(request.policy, values["deadline"]))
+    return [replace(request, component=name, presets=own, workloads=work) for name, own, work in subjects]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,11 @@
 import os
 import re
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import fsum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bakeoff.backends.backend import Suite
 from bakeoff.machine import host
@@ -56,6 +57,8 @@ class Request:
     with another budget or none."""
     objective: Objective = LATENCY
     """Objective by which finals decide, with the limits that a row must meet to be in a final."""
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    """The named suite that it comes from, as it was resolved; empty without one. It decides nothing by itself."""
 
     @property
     def user_code(self) -> bool:

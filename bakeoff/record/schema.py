@@ -568,6 +568,9 @@ class Record:
     in records that lack it."""
     node: str = ""
     """Name of the node that ran it, in a sweep over several nodes; otherwise empty."""
+    asked: dict[str, Any] = field(default_factory=dict)
+    """The named suite of its sweep as it was resolved: entries of bakeoff.toml, with what the command line replaced or
+    added; empty without a suite."""
 
     @property
     def status(self) -> Status:

@@ -98,6 +98,7 @@ def make_record(
         monitored_window_ns=watched.window_ns,
         objective=plan.request.objective,
         node=host.node(),
+        asked=dict(plan.request.asked),
     )
     return _checked_against_floor(_checked_against_phases(record, outcome))
 

@@ -17,6 +17,8 @@ _LAUNCH_PAUSE_NS = 5000
 pauses are 1 to 2 us."""
 _OCCUPYING_KERNEL = "spin_kernel"
 """Name of the kernel of `occupy_gpu` (aten/src/ATen/cuda/Sleep.cu), which is not part of the call."""
+_LAUNCHES = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cudaMemcpy", "cudaMemset")
+"""Prefixes of the names of calls of the CUDA runtime and driver that start something on the device."""
 _LONGEST_OCCUPATION_NS = 500_000_000
 
 
@@ -53,7 +55,8 @@ class Trace:
     kernels: tuple[Kernel, ...]
     total_ns: int
     """Time of one call in ns, which includes the kernels' times. On a CPU it is wall time; on CUDA the time between
-    events around a call whose kernels were all queued before the first began, whether or not the profiler saw them."""
+    events around a call that was queued while the device was busy, whether or not the profiler saw its kernels, less
+    the waits for kernels that the host launched too late."""
     operators_inside: Mapping[str, int] = field(default_factory=dict)
     """Number of each operator after the compiler's own optimisations, if only a trace shows them."""
     operators_outside: Mapping[str, int] = field(default_factory=dict)
@@ -100,10 +103,11 @@ def _trace_cpu(call: Callable[[], Sequence[Any]], own: tuple[str, ...]) -> Trace
 
 
 def _trace_gpu(call: Callable[[], Sequence[Any]], own: tuple[str, ...], own_regions: tuple[str, ...]) -> Trace:
-    """Time ordinary calls by CUDA events, then profile calls that a busy GPU delays until all their kernels are queued.
+    """Time ordinary calls by CUDA events, then profile calls that a busy GPU delays until their kernels are queued.
 
-    So the GPU does not wait for the host within a profiled call. Kernels that the profiler missed are absent from the
-    list of kernels but included in the time between events.
+    So the GPU waits for the host only after the some thousand kernels that fit into its queue (the 1,092nd on an H200),
+    and `gpu_trace` leaves these waits out. Kernels that the profiler missed are absent from the list of kernels but
+    included in the time between events.
     """
     import torch
     from torch.autograd.profiler import profile
@@ -134,30 +138,27 @@ def _trace_gpu(call: Callable[[], Sequence[Any]], own: tuple[str, ...], own_regi
             ended = event()
             torch.cuda.synchronize()
             milliseconds.append(started.elapsed_time(ended))
-    # The median: the profiler starts during the first call, which may then outlast the delay.
-    return gpu_trace(recorded.function_events, span_ns, round(median(milliseconds) * 1e6), own, own_regions)
+    totals_ns = [elapsed * 1e6 for elapsed in milliseconds]
+    return gpu_trace(recorded.function_events, span_ns, totals_ns, own, own_regions)
 
 
 def gpu_trace(
     events: "Sequence[FunctionEvent]",
     span_ns: int,
-    total_ns: int,
+    totals_ns: Sequence[float],
     own: tuple[str, ...] = (),
     own_regions: tuple[str, ...] = (),
 ) -> Trace:
-    """Return the trace of TRACED_CALLS profiled calls; `span_ns` and `total_ns` are their times by CUDA events, per
-    call.
+    """Return the trace of TRACED_CALLS profiled calls. By CUDA events, an ordinary call takes `span_ns`, and each of
+    the profiled ones the time in `totals_ns`.
 
     Copies and fills count as kernels. `record_function` ranges that the profiler repeats on the device do not: they
     enclose kernels. A kernel of a replayed CUDA graph belongs to the operator that launched the graph.
     """
     from torch.profiler import DeviceType
 
-    ran = [
-        event
-        for event in events
-        if event.device_type == DeviceType.CUDA and not event.is_user_annotation and not _occupies(event.name)
-    ]
+    on_device = [event for event in events if event.device_type == DeviceType.CUDA and not event.is_user_annotation]
+    ran = [event for event in on_device if not _occupies(event.name)]
     every = _by_name((event.name, event.time_range.elapsed_us()) for event in ran)
     regional = _by_name(
         (kernel.name, kernel.duration) for event in events if _is_within(event, own_regions) for kernel in event.kernels
@@ -170,9 +171,18 @@ def gpu_trace(
         if count > inside:
             by_name = name.startswith(own) if own else False
             kernels.append(_kernel(name, count - inside, microseconds - inside_us, own=by_name))
-    intervals = sorted((event.time_range.start * 1000, event.time_range.end * 1000) for event in ran)
-    busy_ns, named_ns = (round(_covered(intervals, pause) / TRACED_CALLS) for pause in (0, _LAUNCH_PAUSE_NS))
-    return Trace(_longest_first(kernels), total_ns, device=DeviceTime(span_ns, busy_ns, named_ns))
+    launched = {
+        event.id: event.time_range.end
+        for event in events
+        if event.device_type == DeviceType.CPU and event.name.startswith(_LAUNCHES)
+    }
+    busy_us, named_us, waits_us = _device_times(on_device, launched)
+    if len(waits_us) != len(totals_ns):  # the profiler saw no delays
+        waits_us = [0.0] * len(totals_ns)
+    # The median: the profiler starts during the first call, which may then outlast the delay.
+    total_ns = round(median(total - wait * 1000 for total, wait in zip(totals_ns, waits_us, strict=True)))
+    device = DeviceTime(span_ns, *(round(us * 1000 / TRACED_CALLS) for us in (busy_us, named_us)))
+    return Trace(_longest_first(kernels), total_ns, device=device)
 
 
 def _occupies(name: str) -> bool:
@@ -202,15 +212,31 @@ def _kernel(name: str, count: int, microseconds: float, own: bool) -> Kernel:
     return Kernel(name, count / TRACED_CALLS, round(microseconds * 1000 / TRACED_CALLS), own)
 
 
-def _covered(intervals: Sequence[tuple[float, float]], pause: float) -> float:
-    """Return the length of the union of intervals, sorted by their starts, including gaps of at most `pause` between
-    them."""
-    covered, end = 0.0, float("-inf")
-    for start, stop in intervals:
-        begins = end if start - end <= pause else start
-        covered += max(0.0, stop - begins)
+def _device_times(
+    ran: "Iterable[FunctionEvent]", launched: Mapping[int, float]
+) -> tuple[float, float, Sequence[float]]:
+    """Return, in us, how long a kernel ran, the same with short pauses between kernels, and each call's waits.
+
+    A call begins after a delay. `launched` holds when the launch of a kernel returned, by the kernel's correlation id:
+    the device waited for the host until then if nothing ran.
+    """
+    busy = named = 0.0
+    waits: list[float] = []
+    end = float("-inf")
+    for event in sorted(ran, key=lambda event: event.time_range.start):
+        start, stop = event.time_range.start, event.time_range.end
+        if _occupies(event.name):
+            waits.append(0.0)
+        else:
+            wait = min(max(launched.get(event.id, end) - end, 0.0), max(start - end, 0.0)) if waits else 0.0
+            if waits:
+                waits[-1] += wait
+            pause = max(start - end, 0.0) - wait
+            ran_us = max(stop - max(start, end), 0.0)
+            busy += ran_us
+            named += ran_us + (pause if pause * 1000 <= _LAUNCH_PAUSE_NS else 0.0)
         end = max(end, stop)
-    return covered
+    return busy, named, waits
 
 
 def _longest_first(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:

@@ -55,6 +55,8 @@ def _support_in_workers() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _forked_workers(_support_in_workers: None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
+        if host.read_host().gpus:  # what torch and its libraries import there starts threads
+            patch.setenv(SWITCH, "0")
         if os.environ.get(SWITCH) != "0":
             SERVER.begin(of_all_tests=True)
             patch.setattr(supervisor, "subprocess", Subprocess)

@@ -18,6 +18,7 @@ from bakeoff.cli.common import (
     Monitor,
     Runs,
     app,
+    error_line,
     fail,
     named,
     print_document,
@@ -222,7 +223,10 @@ def profile(
     manner = Manner(note, resume, dry_run, strict, as_json)
     done = run_mixes(request, folder, manner, show, lambda made: {"profiles": [*map(page.as_json, profiles(made))]})
     if done is not None and not as_json:
-        print_written(page.paths_of(folder, done.stored, load_all(folder)))
+        try:
+            print_written(page.paths_of(folder, done.stored, load_all(folder)))
+        except BakeoffError as error:  # what was measured is stored and shown
+            say(error_line(f"no page: {error}", error.code))
 
 
 def _copy_traces(stored: "Sequence[StoredPipeline]", folder: Path) -> None:

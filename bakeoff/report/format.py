@@ -1,5 +1,6 @@
 """Formats numbers, names and times as text, the same on every page."""
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from bakeoff.machine.terminal import one_line
@@ -10,6 +11,13 @@ if TYPE_CHECKING:
 MIB: Final = 1 << 20
 INSTALL: Final = "Install it with: make install (in a checkout), or pip install -e '.[cpu]' -c constraints.txt"
 """How to get a missing library; the project is not published on an index."""
+
+_PARAMETERS = re.compile(r"\([^()]*\)")
+_COMMON_IN_KERNELS = re.compile(
+    r"^void |\b(at|native|cuda|c10|\w*internal)::|gpu_kernel_impl(_nocast)?|operator|\{lambda#\d+\}"
+    r"| const\b|&|(?<!\w)::|::(?=\W)"
+)
+"""What says nothing in the name of one of torch's kernels, once parameters are left out."""
 
 
 def decimals(ms: float) -> int:
@@ -48,6 +56,16 @@ def shorten(text: str, letters: int) -> str:
         return line
     head = (letters - 1) * 2 // 3
     return f"{line[:head]}…{line[len(line) - (letters - 1 - head) :]}"
+
+
+def kernel_name(name: str, letters: int) -> str:
+    """Shorten a kernel's name; of a C++ function, leave out the parameters and what all of torch's have in common."""
+    text = one_line(name)
+    if "<" in text and "(" in text:
+        while (shorter := _PARAMETERS.sub("", text)) != text:
+            text = shorter
+        text = _COMMON_IN_KERNELS.sub("", text)
+    return shorten(text, letters)
 
 
 def duration(ms: float) -> str:

@@ -71,12 +71,12 @@ def test_what_only_wraps_other_work_is_no_kernel(wrapper: str) -> None:
 
 
 class Timeline:
-    """Events of TRACED_CALLS equal calls on a GPU, 1 ms apart, each after a kernel that keeps the GPU busy."""
+    """Events of TRACED_CALLS equal calls on a GPU, 5 ms apart, each after a kernel that keeps the GPU busy."""
 
     def __init__(self) -> None:
         self.events = EventList(use_device="cuda")
         for call in range(TRACED_CALLS):
-            self._add("void at::cuda::(anonymous namespace)::spin_kernel(long)", call * 1000 - 900, 800)
+            self._add("void at::cuda::(anonymous namespace)::spin_kernel(long)", call * 5000 - 900, 800)
 
     def _add(self, name: str, start_us: float, us: float, **more: Any) -> FunctionEvent:
         made = FunctionEvent(
@@ -95,20 +95,27 @@ class Timeline:
     def kernel(self, name: str, start_us: float, us: float, stream: int = 7, operators: tuple[str, ...] = ()) -> None:
         """A kernel of each call, launched by the innermost of `operators`, if by any."""
         for call in range(TRACED_CALLS):
-            self._add(name, call * 1000 + start_us, us, stream=stream)
+            self._add(name, call * 5000 + start_us, us, stream=stream)
             for depth, operator in enumerate(operators):
-                launch = call * 1000 - 500 + start_us / 10 + depth / 1000
+                launch = call * 5000 - 500 + start_us / 10 + depth / 1000
                 made = self._add(operator, launch, 0.1 - depth / 500, stream=1, device_type=DeviceType.CPU)
                 if depth == len(operators) - 1:
                     made.append_kernel(name, 0, us)
 
+    def launched(self, name: str, start_us: float, us: float, launch_us: float) -> None:
+        """A kernel of each call whose launch, which has the kernel's correlation id, returned at `launch_us`."""
+        for call in range(TRACED_CALLS):
+            kernel = self._add(name, call * 5000 + start_us, us)
+            launch = self._add("cudaLaunchKernel", call * 5000 + launch_us - 5, 5, stream=1, device_type=DeviceType.CPU)
+            launch.id = kernel.id
+
     def annotation(self, name: str, start_us: float, us: float) -> None:
         for call in range(TRACED_CALLS):
-            self._add(name, call * 1000 + start_us, us, is_user_annotation=True)
+            self._add(name, call * 5000 + start_us, us, is_user_annotation=True)
 
     def trace(self, span_us: float, total_us: float, **asked: Any) -> Trace:
         self.events._build_tree()
-        return gpu_trace(self.events, round(span_us * 1000), round(total_us * 1000), **asked)
+        return gpu_trace(self.events, round(span_us * 1000), [total_us * 1000] * TRACED_CALLS, **asked)
 
 
 def share_named(trace: Trace) -> float:
@@ -154,6 +161,17 @@ class TestOfAGpu:
         timeline.kernel("before", 0, 10)
         timeline.kernel("after", 90, 10)
         assert share_named(timeline.trace(100, 100)) == pytest.approx(0.2)
+
+    def test_a_wait_for_a_late_launch_is_no_time_of_the_call(self) -> None:
+        """As on an H200: the queue holds some thousand kernels, and each later one waits for the host's launch."""
+        timeline = Timeline()
+        timeline.launched("queued", 0, 10, launch_us=-500)
+        timeline.launched("late", 62, 10, launch_us=60)
+        timeline.launched("queued", 74, 10, launch_us=70)
+        timeline.launched("unexplained", 134, 10, launch_us=71)
+        trace = timeline.trace(300, 146)
+        assert trace.total_ns == 96_000, "146 us less the 50 in which nothing was queued"
+        assert trace.device == DeviceTime(span_ns=300_000, busy_ns=40_000, named_ns=44_000)
 
     def test_streams_that_overlap_count_once(self) -> None:
         timeline = Timeline()
@@ -238,3 +256,17 @@ def test_a_real_gpu_names_its_time() -> None:
     assert 0.8 <= share_named(trace) <= 1.1
     assert trace.device
     assert trace.device.busy_ns <= trace.device.named_ns
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_more_kernels_than_a_gpu_queues_are_named() -> None:
+    value = torch.ones(64, 64, device="cuda")
+
+    def call() -> tuple[torch.Tensor]:
+        found = value
+        for _ in range(2000):
+            found = found * 1.0001
+        return (found,)
+
+    assert 0.8 <= share_named(trace_operators(call)) <= 1.1

@@ -36,15 +36,15 @@ from bakeoff.report.document import (
     table,
 )
 from bakeoff.report.figures import profile as figures
-from bakeoff.report.format import MIB
+from bakeoff.report.format import MIB, kernel_name
 from bakeoff.report.notes import advice_list, sentences
 from bakeoff.report.pipelines import title
 from bakeoff.report.render import html
 from bakeoff.trace.table import ProfileRow, ProfileTable, RankedRow, operators_scale, own_kernels, profile_table, ranked
 
 _OWN = "Kernels of programs that show nothing of themselves, by a traced build of each"
-_PARTS, _NAMED = 20, 3
-"""Largest number of listed parts of networks, and of lines that the first sentence names."""
+_PARTS, _NAMED, _NAME_LETTERS = 20, 3, 70
+"""Largest number of listed parts of networks, of lines that the first sentence names, and of letters of a kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,13 @@ def _ranking(heading: str, rows: Sequence[RankedRow], unit: str) -> Table | None
         Heading("name"), Heading("in"), _number(f"calls a {unit}", 1), _number(f"ms a {unit}"), _number("share"),
     )  # fmt: skip
     cells = (
-        (row.name, row.line, f"{row.calls:g}" if row.calls else "", _ms(row.ms), f"{row.thousandths / 10:.1f} %")
+        (
+            kernel_name(row.name, _NAME_LETTERS),
+            row.line,
+            f"{row.calls:g}" if row.calls else "",
+            _ms(row.ms),
+            f"{row.thousandths / 10:.1f} %",
+        )
         for row in rows
     )
     return table(headings, cells, heading)

@@ -33,7 +33,7 @@ from bakeoff.record.store import now
 from bakeoff.sweeps.session import Session
 from bakeoff.sweeps.turns import WorkerEnd
 
-_STATUS: dict[str, Status] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
+STATUS: dict[str, Status] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
 """Status of a row by the outcome of a worker that ended without a result."""
 
 
@@ -159,7 +159,7 @@ def _without_folders(made: Measurement) -> Measurement:
 
 def ended_status(outcome: Outcome) -> Status | None:
     """Return the status that a worker's end means; None if the worker returned a result."""
-    return _STATUS.get(outcome.kind)
+    return STATUS.get(outcome.kind)
 
 
 def ending(outcome: Outcome) -> str:

@@ -31,12 +31,13 @@ from bakeoff.record.schema import (
     Record,
     Round,
     Samples,
+    Status,
     new_finding,
 )
 from bakeoff.record.source import basis_of
 from bakeoff.record.store import StoredComparison, now, save
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, SET_ROUNDS, is_baseline_known, is_decided
-from bakeoff.sweeps.assemble import make_record, source_of
+from bakeoff.sweeps.assemble import STATUS, make_record, source_of
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.row import References, launch_of, make_reference, measure_job
 from bakeoff.sweeps.session import Session, WeightsMemory, open_session, with_ceilings, with_works
@@ -125,7 +126,7 @@ class CompareWorker:
 
     def _failure(self) -> BakeoffError:
         record = self._record()
-        return SideFailedError(self.row, f"{record.status}: {record.measurement.reason}")
+        return SideFailedError(self.row, record.status, f"{record.status}: {record.measurement.reason}")
 
     def _record(self) -> Record:
         """Return the record of how the worker ended.
@@ -139,17 +140,34 @@ class CompareWorker:
 
 
 @dataclass(frozen=True, slots=True)
+class Entrant:
+    """A row that is compared, with the session that its records and time belong to."""
+
+    session: Session
+    row: Row
+    references: References | None = None
+    """References of the row's subject; None until they are made."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Race:
     """Rows that are compared with each other, and the random generator that orders their builds and blocks."""
 
-    session: Session
     running: Running
-    rows: tuple[Row, ...]
-    references: References
+    entrants: tuple[Entrant, ...]
     seed: int
     order: random.Random
     without_baseline: str = ""
     """Reason why a final has no baseline; "" if it has one, or if none is wanted."""
+
+    @property
+    def session(self) -> Session:
+        """The session of the first row, which decides how long is measured."""
+        return self.entrants[0].session
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return tuple(entrant.row for entrant in self.entrants)
 
     @property
     def fits(self) -> bool:
@@ -161,15 +179,16 @@ class _Race:
 
         The workers build at the same time if all of their rows may overlap (`Row.overlaps`).
         """
-        rows = {number: self.rows[number] for number in numbers}
-        beside = len(rows) - 1 if all(row.overlaps for row in rows.values()) else 0
-        calls = 1 if len(rows) > 1 else _IN_TURN_CALLS
+        entrants = {number: self.entrants[number] for number in numbers}
+        beside = len(entrants) - 1 if all(each.row.overlaps for each in entrants.values()) else 0
+        calls = 1 if len(entrants) > 1 else _IN_TURN_CALLS
 
-        def side(row: Row) -> CompareWorker:
+        def side(each: Entrant) -> CompareWorker:
             offset = self.order.randrange(0, LARGEST_OFFSET, 16)
-            return CompareWorker(self.session, row, self.references, offset, self.running, beside, calls)
+            assert each.references is not None
+            return CompareWorker(each.session, each.row, each.references, offset, self.running, beside, calls)
 
-        return {number: side(row) for number, row in rows.items()}
+        return {number: side(each) for number, each in entrants.items()}
 
     def rounds(self, sides: Collection[CompareWorker]) -> int:
         """Return how many rounds these sides run; 1 for a single side, which is measured without the others."""
@@ -186,9 +205,9 @@ _LONGEST_BLOCK = 200
 class SideFailedError(BakeoffError):
     """One side of a comparison could not be built, checked or run."""
 
-    def __init__(self, row: Row, why: str) -> None:
+    def __init__(self, row: Row, status: Status, why: str) -> None:
         super().__init__(f"{row.variant} cannot be compared: {why}", "not-comparable")
-        self.row, self.why = row, why
+        self.row, self.status, self.why = row, status, why
 
 
 def race(
@@ -208,51 +227,61 @@ def race(
     BakeoffError if `a` or `b` cannot be built and checked.
     """
     rows = (a, b, *([baseline] if baseline is not None else []))
+    entrants = tuple(Entrant(session, row) for row in rows)
     seed = secrets.randbits(32) if seed is None else seed
     try:
-        return _race(session, running, rows, seed, without)
+        return race_of(entrants, running, seed, is_decided, without)
     except SideFailedError as error:
         if baseline is None or error.row.key != baseline.key:
             raise
-        return _race(session, running, (a, b), seed, f"it cannot be measured, {error.why}")
+        return race_of(entrants[:2], running, seed, is_decided, f"it cannot be measured, {error.why}")
 
 
-def _race(
-    session: Session, running: Running, rows: tuple[Row, ...], seed: int, without: str, again: bool = True
+def race_of(
+    entrants: tuple[Entrant, ...],
+    running: Running,
+    seed: int,
+    decided: Callable[[Comparison], bool],
+    without: str = "",
+    again: bool = True,
 ) -> Comparison:
-    """Check the rows, make their references, and compare the rows.
+    """Check the rows, make their references, and compare the rows until `decided`, asked after each pair of processes.
 
     Raises SideFailedError if a row cannot be built and checked. If references changed during the comparison, it is
     first repeated once (`again`) with new references.
     """
-    for row in rows:
+    ready: list[Entrant] = []
+    for each in entrants:
+        session, row = each.session, each.row
         obstacle = row.obstacle()
         if obstacle is not None:
-            raise SideFailedError(row, str(obstacle))
+            raise SideFailedError(row, obstacle.status, str(obstacle))
         outcome, references = make_reference(session, row, launch_of(session, row, running))
         if outcome.kind != "result":
-            raise SideFailedError(row, f"{outcome.kind}: {outcome.reason}")
+            raise SideFailedError(row, STATUS.get(outcome.kind, "crashed"), f"{outcome.kind}: {outcome.reason}")
+        ready.append(replace(each, references=references))
     with ExitStack() as stack:
-        for folder in sorted({row.cache_folder for row in rows}):
+        for folder in sorted({each.row.cache_folder for each in ready}):
             stack.enter_context(session.entry_lock(folder))
         try:
-            return _measure(_Race(session, running, rows, references, seed, random.Random(seed), without))
+            return _measure(_Race(running, tuple(ready), seed, random.Random(seed), without), decided)
         except SideFailedError:
-            changed = references.changed() if again else ()
+            found = [name for each in ready if each.references is not None for name in each.references.changed()]
+            changed = list(dict.fromkeys(found)) if again else []
             if not changed:
                 raise
     session.progress.say(f"{', '.join(changed)} of the references changed while rows were compared; this is run again.")
-    return _race(session, running, rows, seed, without, again=False)
+    return race_of(entrants, running, seed, decided, without, again=False)
 
 
-def _measure(race: _Race) -> Comparison:
+def _measure(race: _Race, decided: Callable[[Comparison], bool] = is_decided) -> Comparison:
     """Measure the rows with alternating blocks, without the baseline or one row after the other if memory is short.
 
-    Fresh processes are started until more of them would not change the verdict; those of the baseline only until its
-    speed-up is known.
+    Fresh processes are started until the comparison is `decided`; those of the baseline only until its speed-up is
+    known.
     """
     while len(race.rows) > 2 and not race.fits:
-        race = replace(race, rows=race.rows[:-1], without_baseline="it does not fit in memory beside the two")
+        race = replace(race, entrants=race.entrants[:-1], without_baseline="it does not fit in memory beside the two")
     together, count = race.fits, len(race.rows)
     if not together:
         race.session.progress.say("Both variants do not fit in memory at once; measuring fresh processes in turn.")
@@ -260,7 +289,7 @@ def _measure(race: _Race) -> Comparison:
     for pair in range(MOST_PAIRS if together else _IN_TURN):
         _run_pair(race, measured, pair, count, together)
         so_far = _comparison(race, "interleaved" if together else "in turn", measured)
-        if together and is_decided(so_far):
+        if together and decided(so_far):
             break
         count = 2 if is_baseline_known(so_far) else count
     return so_far
@@ -316,7 +345,9 @@ def _comparison(race: _Race, how: Literal["interleaved", "in turn"], measured: _
     sides = tuple(measured.records[number] for number in range(len(race.rows)))
     for row, record in zip(race.rows, sides, strict=True):
         if record.status not in MEASURED:
-            raise SideFailedError(row, f"{record.status} during the comparison: {record.measurement.reason}")
+            raise SideFailedError(
+                row, record.status, f"{record.status} during the comparison: {record.measurement.reason}"
+            )
     without = race.without_baseline
     lacking = [new_finding("no-baseline", f"eager fp32 was not measured beside the two: {without}")] if without else []
     return Comparison(
@@ -370,7 +401,7 @@ def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | N
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     for row in plan.rows:
         if row.never_runs is not None:
-            raise SideFailedError(row, str(row.never_runs))
+            raise SideFailedError(row, row.never_runs.status, str(row.never_runs))
     with closing(WeightsMemory()) as weights, device_lock(a.subject.device, progress.say, cache) as held:
         load = host.present_load(held.idle_s)
         sweep = f"compare-{digest([plan.key, now()])[:8]}"

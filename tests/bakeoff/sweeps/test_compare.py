@@ -167,15 +167,15 @@ def raced(
     monkeypatch.setattr(comparing._Race, "sides", sides)
     monkeypatch.setattr(comparing._Race, "fits", property(lambda race: len(race.rows) <= fits))
     monkeypatch.setattr(comparing, "wait_until_built", lambda _sides: None)
-    rows: Any = (None,) * len(canned.sides)
-    references: Any = None
+    row: Any = None
     session: Any = SimpleNamespace(
         sweep="",
         spent=TimeSpent(),
         plan=SimpleNamespace(request=SimpleNamespace(final_s=0.0)),
         progress=Recorder(),
     )
-    return comparing._measure(comparing._Race(session, Unheard(), rows, references, 1, random.Random(1)))
+    entrants = (comparing.Entrant(session, row),) * len(canned.sides)
+    return comparing._measure(comparing._Race(Unheard(), entrants, 1, random.Random(1)))
 
 
 @pytest.mark.parametrize(("slower_ms", "sets"), [(3.0, FEWEST_PAIRS), (2.2, AGREEING_PAIRS), (2.0, 1)])

@@ -149,7 +149,7 @@ def test_a_comparison_whose_references_change_is_run_again_once(
         if changes:
             changes -= 1
             (reference_in(tmp_path / "cache") / "eager-fp32.json").write_bytes(b"changed")
-            raise SideFailedError(sides[0].row, "it changed since it was made")
+            raise SideFailedError(sides[0].row, "crashed", "it changed since it was made")
         wait_until_built(sides)
 
     monkeypatch.setattr(compare, "wait_until_built", fail)

@@ -29,7 +29,7 @@ from bakeoff.backends.backend import (
 )
 from bakeoff.backends.channels_last import CONVOLUTIONS
 from bakeoff.backends.compilers import link_headers, missing_cpp_compiler, missing_cuda_toolkit, toolkit_environment
-from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
+from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, WrittenProgram
 from bakeoff.backends.graphs import (
     TORCH,
     export,
@@ -228,7 +228,7 @@ def _prove(path: Path, called: Mapping[str, int], hashed: str, cached: bool, sep
     )
 
 
-def _write(request: WriteRequest) -> Written:
+def _write(request: WriteRequest) -> WrittenProgram:
     """Copy the package from the cache (the measured one, if it was measured); save separate weights as safetensors."""
     made = _cached_package(request.module, request.inputs, request.options, request.context)
     shutil.copyfile(made.path, request.folder / f"{request.name}.pt2")
@@ -249,7 +249,7 @@ def _write(request: WriteRequest) -> Written:
     }
     if about.get("AOTI_CPU_ISA"):
         facts["instruction_set"] = about["AOTI_CPU_ISA"]
-    return Written(f"{request.name}.pt2", constants, tuple(needs), facts)
+    return WrittenProgram(f"{request.name}.pt2", constants, tuple(needs), facts)
 
 
 def _check(path: Path, _files: Mapping[str, int]) -> None:

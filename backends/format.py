@@ -40,7 +40,7 @@ class HostRequirement:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenProgram:
     """Description of one program that was written into a folder."""
 
     file: str
@@ -84,7 +84,7 @@ class ArtifactFormat:
 
     name: str
     summary: str
-    write: Callable[[WriteRequest], Written]
+    write: Callable[[WriteRequest], WrittenProgram]
     """Builds a program and writes it into the artifact's folder."""
     check: Callable[[Path, Mapping[str, int]], None]
     """Given (file, sizes of all files of the folder by name), raises BadArtifact if opening the file would read

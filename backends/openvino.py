@@ -37,7 +37,15 @@ from bakeoff.backends.backend import (
     any_size,
     overlaps_always,
 )
-from bakeoff.backends.format import ArtifactFormat, BadArtifact, HostRequirement, Opening, Run, WriteRequest, Written
+from bakeoff.backends.format import (
+    ArtifactFormat,
+    BadArtifact,
+    HostRequirement,
+    Opening,
+    Run,
+    WriteRequest,
+    WrittenProgram,
+)
 from bakeoff.backends.graphs import (
     INSTALL,
     TORCH,
@@ -394,14 +402,14 @@ def _prove(compiled: "openvino.CompiledModel", hashed: str, dtype: str) -> Proof
     )
 
 
-def _write(request: WriteRequest) -> Written:
+def _write(request: WriteRequest) -> WrittenProgram:
     model, _program = _convert(request.module, request.inputs)
     import openvino
 
     path = request.folder / f"{request.name}.xml"
     openvino.save_model(model, path, compress_to_fp16=False)
     needs = (HostRequirement("openvino", "at least"),)  # OpenVINO reads models written by earlier versions
-    return Written(path.name, (), needs, {"ir_version": _read_ir(path)[0][0]})
+    return WrittenProgram(path.name, (), needs, {"ir_version": _read_ir(path)[0][0]})
 
 
 def _check(path: Path, files: Mapping[str, int]) -> None:

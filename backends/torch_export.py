@@ -24,7 +24,7 @@ from bakeoff.backends.backend import (
     any_size,
     overlaps_always,
 )
-from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
+from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, WrittenProgram
 from bakeoff.backends.graphs import (
     TORCH,
     check_layouts,
@@ -123,9 +123,9 @@ def _open(path: Path) -> Run:
     return run
 
 
-def _write(request: WriteRequest) -> Written:
+def _write(request: WriteRequest) -> WrittenProgram:
     _save(request.module, request.inputs, request.folder / f"{request.name}.pt2")
-    return Written(f"{request.name}.pt2", needs=(HostRequirement("torch", "at least"),))
+    return WrittenProgram(f"{request.name}.pt2", needs=(HostRequirement("torch", "at least"),))
 
 
 def _check(path: Path, _files: Mapping[str, int]) -> None:

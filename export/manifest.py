@@ -78,7 +78,7 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredFigures:
     """The record that measured this variant; times of one call in milliseconds."""
 
     record: str
@@ -94,7 +94,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class OutputCheck:
     """One output of the artifact compared with the reference on the sample; errors are relative L2."""
 
     program: str
@@ -161,9 +161,9 @@ class Manifest:
     commit: str
     command: str
     weights: Weights
-    measured: Measured | None
+    measured: MeasuredFigures | None
     sample: Sample
-    parity: tuple[Checked, ...]
+    parity: tuple[OutputCheck, ...]
     """Results of the parity check before the export finished, with the artifact loaded in a fresh process."""
     export_peak_bytes: Count
     """Largest resident memory of any process of the export."""

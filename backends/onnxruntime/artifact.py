@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bakeoff.backends.backend import Unsupported
-from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
+from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, WrittenProgram
 from bakeoff.backends.onnxruntime.binding import bind_tensors, new_results, run_settings, runner
 from bakeoff.backends.onnxruntime.export import export_model
 from bakeoff.backends.onnxruntime.options import provider_of
@@ -139,7 +139,7 @@ _LEAST_RUNTIME = {20: "1.18", 22: "1.21"}
 (onnxruntime.ai/docs/reference/compatibility.html)."""
 
 
-def _write(request: WriteRequest) -> Written:
+def _write(request: WriteRequest) -> WrittenProgram:
     import onnx
 
     if request.options.cuda_graph:
@@ -153,7 +153,7 @@ def _write(request: WriteRequest) -> Written:
     needs = [HostRequirement("onnxruntime", "at least", _LEAST_RUNTIME[opset])]
     if request.context.device == "cuda":
         needs.append(HostRequirement("driver", "at least"))
-    return Written(f"{request.name}.onnx", (), tuple(needs), {"opset": opset, "ir_version": model.ir_version})
+    return WrittenProgram(f"{request.name}.onnx", (), tuple(needs), {"opset": opset, "ir_version": model.ir_version})
 
 
 def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:

@@ -11,7 +11,7 @@ from bakeoff.backends.artifact_cache import load_or_build
 from bakeoff.backends.backend import BuildContext, Unavailable, Unsupported
 from bakeoff.backends.graphs import Shape, check_not_quantised, export, graph_hash, output_shapes, program_key
 from bakeoff.backends.onnxruntime.options import INSTALL, Options, provider_of
-from bakeoff.backends.onnxruntime.session import Opened, load_errors, open_session, preload
+from bakeoff.backends.onnxruntime.session import OpenSession, load_errors, open_session, preload
 
 if TYPE_CHECKING:
     import torch
@@ -28,7 +28,7 @@ class ExportedModel:
     """An exported model in the cache, and a session that runs it."""
 
     path: Path
-    opened: Opened
+    opened: OpenSession
     provider: str
     graph: str
     cached: bool
@@ -77,7 +77,7 @@ def open_model(folder: Path, hashed: str, options: Options, context: BuildContex
     return ExportedModel(folder / _MODEL, _opened(folder, options, context), provider, hashed, True)
 
 
-def _opened(folder: Path, options: Options, context: BuildContext, profile: Path | None = None) -> Opened:
+def _opened(folder: Path, options: Options, context: BuildContext, profile: Path | None = None) -> OpenSession:
     return open_session(
         folder / _MODEL, options, context.device, context.dtype, context.threads, context.cache_dir, profile
     )

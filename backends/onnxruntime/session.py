@@ -35,7 +35,7 @@ _CUDA_FAILURE = re.compile(r"CUDA failure \d+: [^;\n]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenSession:
     """A session and the CUDA stream that it runs on; the stream is None on a CPU."""
 
     session: "onnxruntime.InferenceSession"
@@ -49,7 +49,7 @@ class Session(Engine):
     `outputs` are name, shape and torch dtype of each output; `bound` counts the sets of inputs bound for capture.
     """
 
-    opened: Opened
+    opened: OpenSession
     inputs: tuple[str, ...]
     layouts: Mapping[str, str]
     outputs: "tuple[tuple[str, tuple[int, ...], Any], ...]"
@@ -147,7 +147,7 @@ def open_session(
     threads: int,
     cache_dir: Path | None = None,
     profile: Path | None = None,
-) -> Opened:
+) -> OpenSession:
     """Open a model with the requested provider. `cache_dir` and `profile` are as in `provider_options` and
     `session_options`.
 
@@ -185,7 +185,7 @@ def open_session(
             f"ONNX Runtime opened the model with {', '.join(session.get_providers())}, without {lost[0]}: {reason}; "
             f"{INSTALL}"
         )
-    return Opened(session, stream)
+    return OpenSession(session, stream)
 
 
 def _new_stream() -> "torch.cuda.Stream":

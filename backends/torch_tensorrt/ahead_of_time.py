@@ -47,7 +47,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
+from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, WrittenProgram
 from bakeoff.backends.pt2_files import check_program
 from bakeoff.backends.torch_tensorrt.external import operator_files, qualified_name
 from bakeoff.backends.torch_tensorrt.program import ENGINE_ENDING, load_program
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def _write(request: WriteRequest) -> Written:
+def _write(request: WriteRequest) -> WrittenProgram:
     """Write the saved program, and the raw engine for trtexec and C++ if the program is a single engine."""
     made = save_program(request.module, request.inputs, request.options, request.context)
     shutil.copyfile(made.path, request.folder / f"{request.name}.ep")
@@ -79,7 +79,7 @@ def _write(request: WriteRequest) -> Written:
     for file in operator_files(made.path).values():
         shutil.copyfile(file, request.folder / f"{request.name}{file.name.removeprefix(made.path.stem)}")
     engines = len(read_converted(made.module).engines)
-    return Written(f"{request.name}.ep", (), tuple(needs), {"engines": engines, "raw_engine": engine.exists()})
+    return WrittenProgram(f"{request.name}.ep", (), tuple(needs), {"engines": engines, "raw_engine": engine.exists()})
 
 
 def _check(path: Path, _files: Mapping[str, int]) -> None:

@@ -21,7 +21,7 @@ from bakeoff.backends.format import ArtifactFormat
 from bakeoff.export import requirements
 from bakeoff.export.folder import hash_file, is_artifact
 from bakeoff.export.loader import check_here
-from bakeoff.export.manifest import MANIFEST, SAMPLE, SCHEMA, Manifest, Measured, Program, Weights, encode, seal
+from bakeoff.export.manifest import MANIFEST, SAMPLE, SCHEMA, Manifest, MeasuredFigures, Program, Weights, encode, seal
 from bakeoff.export.torch_flags import verified_flags
 from bakeoff.machine import host, paths
 from bakeoff.machine.build_cache import open_folder
@@ -50,7 +50,7 @@ _JANITOR = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ign
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportResult:
     """Result of an export: the artifact's folder and manifest, and its first verification."""
 
     folder: Path
@@ -58,7 +58,7 @@ class Exported:
     verified: VerifyResult
 
 
-def export(plan: Plan, target: Path, force: bool, runs: Path, command: str, progress: Progress) -> Exported:
+def export(plan: Plan, target: Path, force: bool, runs: Path, command: str, progress: Progress) -> ExportResult:
     """Write the artifact of `plan` to `target`, whole or not at all; with `force`, replace an artifact that is there.
 
     `command` is recorded in the manifest. Raises BakeoffError if anything fails, or if the written programs differ from
@@ -88,7 +88,7 @@ def export(plan: Plan, target: Path, force: bool, runs: Path, command: str, prog
             problem = wrong.problem or f"differs by {wrong.rel_l2:.2e} relative L2, over {wrong.limit:.2e}"
             text = f"{wrong.program}'s {wrong.output}: {problem}; nothing was exported"
             raise BakeoffError(text, "wrong-output")
-    return Exported(target, manifest, verified)
+    return ExportResult(target, manifest, verified)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +275,7 @@ def _with_files(program: Program, result: WriteResult) -> Program:
     return replace(program, file=written.file, constants=written.constants, facts=dict(written.facts))
 
 
-def measured_figures(row: Row, runs: Path) -> Measured | None:
+def measured_figures(row: Row, runs: Path) -> MeasuredFigures | None:
     """Return the figures of the newest `ok` record of the row's configuration; None if there is none.
 
     Only records that this machine made from the component's present source count.
@@ -292,14 +292,14 @@ def measured_figures(row: Row, runs: Path) -> Measured | None:
     return _figures(fitting[-1]) if fitting else None
 
 
-def _figures(stored: Stored) -> Measured:
+def _figures(stored: Stored) -> MeasuredFigures:
     record = stored.record
     clock, parity = record.measurement.latency, record.measurement.parity
     assert clock is not None
     assert record.latency is not None
     assert parity is not None
     p1, p99 = (float(value) / 1e6 for value in np.percentile(clock.samples_ns, (1, 99)))
-    return Measured(
+    return MeasuredFigures(
         record=stored.id,
         host=record.host.name(record.variant.device),
         created=record.created,

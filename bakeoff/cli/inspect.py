@@ -20,7 +20,7 @@ from bakeoff.cli.common import (
     print_json,
     records_folder,
 )
-from bakeoff.cli.recorded import Asked, sweep_recorded
+from bakeoff.cli.recorded import RecordedOptions, sweep_recorded
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def inspect(
             raise BakeoffError(f"--sweep: {what} is an artifact's folder; give FILE.py:NAME", "bad-option")
         _inspect_artifact(Path(what), as_json)
         return
-    asked = Asked(backends, dtype, budget, final, threads, runs, dry_run, as_json)
+    asked = RecordedOptions(backends, dtype, budget, final, threads, runs, dry_run, as_json)
     if wanted:
         asked.check()
     result, found = _inspect_callable(what, passes, depth, threads, seconds, wanted, runs, as_json)

@@ -29,7 +29,7 @@ MOST_SETS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RecordedOptions:
     """Options of a sweep of recorded modules, as typed."""
 
     backends: list[str] | None
@@ -95,7 +95,13 @@ class _PlannedSweep:
 
 
 def sweep_pipeline(
-    reference: str, preset: str, options: Sequence[str], device: str, seed: int, asked: Asked, others: Sequence[str]
+    reference: str,
+    preset: str,
+    options: Sequence[str],
+    device: str,
+    seed: int,
+    asked: RecordedOptions,
+    others: Sequence[str],
 ) -> int:
     """Sweep every module of a user's pipeline, with all programs that its first units call; return the exit code.
 
@@ -130,7 +136,7 @@ def sweep_pipeline(
     return code
 
 
-def sweep_recorded(recorded: Sequence["Recorded"], asked: Asked, told: dict[str, object]) -> int:
+def sweep_recorded(recorded: Sequence["Recorded"], asked: RecordedOptions, told: dict[str, object]) -> int:
     """Sweep the recorded modules and return the exit code; `told` is filled with the JSON output for each module.
 
     The exit code is 130 after an interruption, else that of the worst sweep, and at least 1 if a module was not
@@ -174,7 +180,7 @@ def sweep_recorded(recorded: Sequence["Recorded"], asked: Asked, told: dict[str,
 
 
 def _plan_all(
-    recorded: Sequence["Recorded"], asked: Asked, told: dict[str, object]
+    recorded: Sequence["Recorded"], asked: RecordedOptions, told: dict[str, object]
 ) -> tuple[Sequence[_PlannedSweep], int]:
     """Return the sweeps that can run, the cheapest first if there is a budget, and the exit code due to those that
     cannot."""
@@ -196,7 +202,7 @@ def _tell_problem(name: str, problem: str, code: ErrorCode, told: dict[str, obje
     return exit_code
 
 
-def _plan(one: "Recorded", asked: Asked) -> _PlannedSweep:
+def _plan(one: "Recorded", asked: RecordedOptions) -> _PlannedSweep:
     from bakeoff.bring.bring import bring
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.plan.dry_run import estimate
@@ -232,7 +238,9 @@ def _overview(planned: Sequence[_PlannedSweep]) -> str:
     return f"\nto sweep: {each}; about {minutes:.0f} min in all"
 
 
-def _run(one: _PlannedSweep, asked: Asked, told: dict[str, object], left: dict[str, str]) -> tuple[float, int]:
+def _run(
+    one: _PlannedSweep, asked: RecordedOptions, told: dict[str, object], left: dict[str, str]
+) -> tuple[float, int]:
     """Sweep one module and print the result; return the seconds that count towards the budget, and the exit code.
 
     The module is removed from `left` when its sweep has ended. Raises KeyboardInterrupt if the sweep was interrupted;

@@ -113,7 +113,7 @@ def sweep(
     values = locals()
     from bakeoff.bring.bring import is_pipeline
     from bakeoff.cli.cluster import Cluster, sweep_on_devices, sweep_on_ray
-    from bakeoff.cli.recorded import Asked, sweep_pipeline
+    from bakeoff.cli.recorded import RecordedOptions, sweep_pipeline
 
     if config is not None or any(name.startswith("@") for name in components):
         with_suite(context)
@@ -131,7 +131,7 @@ def sweep(
     if loop := next((name for name, _, _ in subjects if is_pipeline(name)), None):
         if len(subjects) > 1 or on or gpus:
             raise BakeoffError(f"{loop}: sweep a pipeline by itself, on one device, without --on", "bad-option")
-        manner = Asked(backends, dtype, budget, final, threads, runs, dry_run, as_json, context.obj or {})
+        manner = RecordedOptions(backends, dtype, budget, final, threads, runs, dry_run, as_json, context.obj or {})
         others = [option for option in typed_options(context) if option not in _OF_PIPELINES]
         presets = ",".join(subjects[0][1])
         raise typer.Exit(sweep_pipeline(loop, presets, option or [], asked_device, seed, manner, others))

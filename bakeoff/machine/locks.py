@@ -59,7 +59,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldLocks:
     """The locks that this process holds."""
 
     idle_s: float
@@ -77,7 +77,7 @@ class Held:
 @contextmanager
 def device_lock(
     device: str, say: Callable[[str], None], cache: Path | None = None, measures: bool = True
-) -> Iterator[Held]:
+) -> Iterator[HeldLocks]:
     """Hold the locks of `device` and of this process's CPUs, after waiting for other processes that hold one.
 
     `say` is called with a text about the processes that are waited for. All processes take the locks in one order, so
@@ -96,7 +96,7 @@ def device_lock(
         for name, shared in names if measures else ():
             held.append(stack.enter_context(_held(folder, name, shared, say)))
         idle_s = min((each.idle_s for each in held), default=math.inf)
-        yield Held(idle_s, _own_holder(), tuple(each.descriptors[0] for each in held))
+        yield HeldLocks(idle_s, _own_holder(), tuple(each.descriptors[0] for each in held))
 
 
 @contextmanager
@@ -148,7 +148,7 @@ def _opened_folder() -> Iterator[int]:
 
 
 @contextmanager
-def _cache_lock(cache: Path, name: str, shared: bool, say: Callable[[str], None] | None) -> Iterator[Held]:
+def _cache_lock(cache: Path, name: str, shared: bool, say: Callable[[str], None] | None) -> Iterator[HeldLocks]:
     folder = cache / "locks"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -163,7 +163,7 @@ def _cache_lock(cache: Path, name: str, shared: bool, say: Callable[[str], None]
 
 
 @contextmanager
-def _held(folder: int, name: str, shared: bool, say: Callable[[str], None] | None) -> Iterator[Held]:
+def _held(folder: int, name: str, shared: bool, say: Callable[[str], None] | None) -> Iterator[HeldLocks]:
     """Hold one lock file. If another process holds it, report that by `say` and wait; without `say`, raise
     BakeoffError."""
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
@@ -188,7 +188,7 @@ def _held(folder: int, name: str, shared: bool, say: Callable[[str], None] | Non
                 os.ftruncate(descriptor, 0)
         holder = _own_holder()
         _append_holder(descriptor, holder)
-        yield Held(idle_s, holder, (descriptor,))
+        yield HeldLocks(idle_s, holder, (descriptor,))
     finally:
         with suppress(OSError):  # a full disk costs the time, not the lock
             os.utime(descriptor)

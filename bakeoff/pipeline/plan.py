@@ -16,16 +16,16 @@ from bakeoff.models.pipelines.pipeline import Loop, Program
 from bakeoff.pipeline.describe import described_loop, with_models
 from bakeoff.pipeline.parts import KnownParts, Part, SlotBackend, best_way, known_parts
 from bakeoff.pipeline.request import (
-    Asked,
     PipelineRequest,
+    RequestedMix,
     Role,
     agreed,
-    asked_mixes,
     check_counts,
     check_mixes,
     checkpoint_files,
     chosen_options,
     filled,
+    requested_mixes,
 )
 from bakeoff.plan.costs import GUESS, guess_build_s
 from bakeoff.plan.memory import Need, programs_memory, with_process
@@ -114,7 +114,7 @@ class PipelinePlan:
 def make_pipeline_plan(request: PipelineRequest, runs: Path, progress: Progress) -> PipelinePlan:
     """Return the plan of a request. Raises BakeoffError for a name, number or combination that does not exist."""
     check_counts(request)
-    asked = asked_mixes(request)
+    asked = requested_mixes(request)
     whole = next((mix.whole for mix in asked if mix.whole is not None), None)
     device = host.usable_device(agreed("--device", request.device, whole.device if whole else ""))
     preset = agreed("--preset", request.preset, whole.preset if whole else "")
@@ -254,7 +254,7 @@ def _memory(plans: Mapping[Program, Plan], slot: str) -> Need:
 
 
 def chosen_mixes(
-    loop: Loop, asked: Sequence[Asked], eager: Mapping[Program, Plan], known: KnownParts
+    loop: Loop, asked: Sequence[RequestedMix], eager: Mapping[Program, Plan], known: KnownParts
 ) -> tuple[list[tuple[Role, tuple[SlotVariant, ...]]], list[str]]:
     """Return the role and slots of each requested mix, and notes about mixes that are left out.
 

@@ -56,7 +56,7 @@ class PipelineRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedMix:
     """One requested mix."""
 
     role: Role
@@ -82,7 +82,7 @@ def check_counts(request: PipelineRequest) -> None:
             raise BakeoffError(f"{option} {value}: give {least} to {most}", "bad-option")
 
 
-def asked_mixes(request: PipelineRequest) -> tuple[Asked, ...]:
+def requested_mixes(request: PipelineRequest) -> tuple[RequestedMix, ...]:
     """Return the requested mixes. Raises BakeoffError for text that is not a mix, or mixes of different subjects or
     devices."""
     asked = tuple(_asked(text) for text in request.mixes or ("eager", "best"))
@@ -94,7 +94,7 @@ def asked_mixes(request: PipelineRequest) -> tuple[Asked, ...]:
     return asked
 
 
-def check_mixes(asked: Sequence[Asked], loop: Loop) -> None:
+def check_mixes(asked: Sequence[RequestedMix], loop: Loop) -> None:
     """Raise BakeoffError for a mix of another pipeline or an unknown slot."""
     for one in asked:
         if one.whole is not None and one.whole.pipeline != loop.name:
@@ -103,15 +103,15 @@ def check_mixes(asked: Sequence[Asked], loop: Loop) -> None:
             loop.slot(slot.slot)
 
 
-def _asked(text: str) -> Asked:
+def _asked(text: str) -> RequestedMix:
     for word in WORDS:
         if text == word:
-            return Asked(word)
+            return RequestedMix(word)
     if "@" in text:
         mix = parse_mix(text)
-        return Asked("", mix.slots, mix)
+        return RequestedMix("", mix.slots, mix)
     if "=" in text:
-        return Asked("", parse_slots(text))
+        return RequestedMix("", parse_slots(text))
     text = f"--mix '{text}': give {', '.join(WORDS)}, or slots as in wm=inductor/bf16"
     raise BakeoffError(text, "bad-variant")
 

@@ -26,7 +26,7 @@ from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord
 from bakeoff.record.schema import Finding, new_finding
 from bakeoff.record.store import StoredPipeline, load_all, save
 from bakeoff.sweeps.progress import Progress, Running
-from bakeoff.sweeps.resume import SweepState, opened
+from bakeoff.sweeps.resume import SweepState, open_run
 from bakeoff.sweeps.row import References, launch_of, make_reference
 from bakeoff.sweeps.session import open_session
 
@@ -51,7 +51,7 @@ def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progre
     BakeoffError before anything is measured if records cannot be written or a weights file is wrong.
     """
     measures = any(mix.never_runs is None for mix in plan.mixes)
-    with opened(plan.key, plan.name, plan.subject.device, measures, runs, resume, progress) as opening:
+    with open_run(plan.key, plan.name, plan.subject.device, measures, runs, resume, progress) as opening:
         state, cache, load = opening.state, opening.cache, opening.load
         stored = stored_of(state, runs)
         slots = {

@@ -29,7 +29,7 @@ _STARTUP = ("start", "import", "weights")
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class RowEstimate:
     """Estimated seconds of a row, without the references of its subject. `source` is a record's id, or "guess"."""
 
     first_s: float
@@ -64,7 +64,7 @@ class Costs:
     plan: Plan
     history: History
 
-    def of(self, row: Row) -> Expected:
+    def of(self, row: Row) -> RowEstimate:
         """Estimate a row from the newest record of its variant: on this machine, else on one of its class, else on any.
 
         The build's time comes from a record with a cache in the same state (cold or warm), if there is one. Without a
@@ -72,13 +72,13 @@ class Costs:
         else a constant. A row that cannot run takes no time.
         """
         if row.never_runs is not None:
-            return Expected(0.0, "")
+            return RowEstimate(0.0, "")
         known = self.history.like(row)
         if known:
             first_s, second_s = _seconds(row, [entry.record for entry in known])
-            return Expected(first_s, known[-1].id, second_s)
+            return RowEstimate(first_s, known[-1].id, second_s)
         alike = [sum(_seconds(row, [entry.record])) for entry in self.history.like_backends(row)]
-        return Expected(median(alike) if alike else _GUESS_MEASURE_S + guess_build_s(row), GUESS)
+        return RowEstimate(median(alike) if alike else _GUESS_MEASURE_S + guess_build_s(row), GUESS)
 
     def references_s(self, row: Row) -> float:
         """Estimate the seconds for the references of the row's subject; 0 if they are cached.
@@ -166,7 +166,7 @@ class Costs:
 class TimeLeft:
     """Estimate of the time left in a sweep, scaled by the time that its rows took so far."""
 
-    rows: Mapping[Key, Expected]
+    rows: Mapping[Key, RowEstimate]
     finals_s: float
 
     def seconds(self, timed: Collection[Key], whole: Collection[Key], here: Iterable[Key], taken_s: float) -> float:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from bakeoff.backends.format import Written
-from bakeoff.export.manifest import Checked, Program, Sample
+from bakeoff.backends.format import WrittenProgram
+from bakeoff.export.manifest import OutputCheck, Program, Sample
 from bakeoff.machine.floors import Ceiling
 from bakeoff.models.brought.about import Source
 from bakeoff.models.component import Quantisation, Stream, Work
@@ -377,7 +377,7 @@ class WriteJob:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    written: Written
+    written: WrittenProgram
     peak_bytes: int
     children_peak_bytes: int
 
@@ -398,7 +398,7 @@ class VerifyJob:
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    checked: tuple[Checked, ...]
+    checked: tuple[OutputCheck, ...]
     frames: int
     """Frames of the sample's stream that were computed and compared."""
     not_run: str

@@ -45,7 +45,7 @@ def key_of(record: Record) -> Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class RowRecords:
     """Records of a sweep's rows so far; each is on disk as soon as its row was timed."""
 
     runs: Path
@@ -80,7 +80,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenRun:
     """An opened run, which holds the lock of its device."""
 
     state: SweepState
@@ -98,9 +98,9 @@ class Opened:
 
 
 @contextmanager
-def opened(
+def open_run(
     key: str, name: str, device: str, measures: bool, runs: Path, resume: bool, progress: Progress
-) -> Iterator[Opened]:
+) -> Iterator[OpenRun]:
     """Lock the device and begin a run of the plan with this key, or `resume` the newest unfinished one.
 
     `name` names the component or pipeline. If the run measures nothing (`measures`), it does not wait for the device.
@@ -118,7 +118,7 @@ def opened(
         state = find_unfinished(key, name, runs, cache) if resume else begin(key, name, runs, cache)
         if load > host.usable_cores() / 2:
             progress.say(f"This host is busy ({host.busy_text(load)}); each record will say so.")
-        yield Opened(state, cache, load, waited_s, held.tell)
+        yield OpenRun(state, cache, load, waited_s, held.tell)
 
 
 def begin(key: str, name: str, runs: Path, cache: Path) -> SweepState:
@@ -134,10 +134,10 @@ def begin(key: str, name: str, runs: Path, cache: Path) -> SweepState:
     return state
 
 
-def measured_of(state: SweepState, runs: Path, cache: Path) -> Measured:
+def measured_of(state: SweepState, runs: Path, cache: Path) -> RowRecords:
     """Return the records of a sweep so far. Raises BakeoffError if a record of an interrupted sweep cannot be read."""
     stored = {key_of(entry.record): entry for entry in load_all(runs).current if entry.record.sweep == state.sweep}
-    measured = Measured(runs, cache / FOLDER / state.sweep, stored)
+    measured = RowRecords(runs, cache / FOLDER / state.sweep, stored)
     for file in sorted(measured.folder.glob("*.json")):
         record = decode(file.read_bytes(), file.name)
         if isinstance(record, Record) and key_of(record) not in stored:

@@ -24,7 +24,7 @@ from bakeoff.sweeps.assemble import completed
 from bakeoff.sweeps.finals import best_of, finals_ahead, representatives, run_finals, undecided
 from bakeoff.sweeps.headers import HeaderBuilds
 from bakeoff.sweeps.progress import Progress, Running, Unheard
-from bakeoff.sweeps.resume import Measured, key_of, measured_of, opened
+from bakeoff.sweeps.resume import RowRecords, key_of, measured_of, open_run
 from bakeoff.sweeps.session import Session, WeightsMemory, open_session, with_ceilings, with_ceilings_again, with_works
 from bakeoff.sweeps.time_limit import OutOfTime, TimeIsUpError, TimeLimit
 from bakeoff.sweeps.wave import Try, complete_wave, lacks_build, lacks_trace, next_wave, time_wave, with_second
@@ -69,7 +69,7 @@ def run_sweep(
     device = plan.rows[0].subject.device if plan.rows else "cpu"
     measures = any(row.never_runs is None for row in plan.rows)
     with (
-        opened(plan.key, plan.component.name, device, measures, runs, resume, progress) as opening,
+        open_run(plan.key, plan.component.name, device, measures, runs, resume, progress) as opening,
         closing(WeightsMemory()) as weights,
     ):
         state, cache = opening.state, opening.cache
@@ -108,7 +108,7 @@ class _Sweep:
     """A sweep while it runs."""
 
     session: Session
-    measured: Measured
+    measured: RowRecords
     limit: TimeLimit
     tell: Callable[[str], None]
     """Tells processes that wait for the device how many rows are left."""

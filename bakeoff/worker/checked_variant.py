@@ -18,7 +18,7 @@ from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob
 from bakeoff.record.schema import Finding, Measurement, Parity, ProofRecord, new_finding
 from bakeoff.worker.build import BuiltEngine, build_engine
-from bakeoff.worker.checks.dispatch import Dispatched, left_to_aten, uncompiled
+from bakeoff.worker.checks.dispatch import CallOperators, left_to_aten, uncompiled
 from bakeoff.worker.checks.outputs import OutputWatch, call_twice
 from bakeoff.worker.failures import StageError, call_stage, traceback_text
 from bakeoff.worker.reference.error import Difference, not_comparable
@@ -126,7 +126,7 @@ def _compare_two_calls(checked: CheckedVariant, index: int, call: Call, device: 
     return [first, checked.reference.differences(index, again, "after the first outputs were overwritten")]
 
 
-def final_proof(checked: CheckedVariant, ran: Dispatched) -> ProofRecord:
+def final_proof(checked: CheckedVariant, ran: CallOperators) -> ProofRecord:
     """Prove the engine again after its last call, and compare the operators of a call (`ran`) with eager's.
 
     `fell_back` is the first of these that applies: what the build showed; what the engine stated after its first call,
@@ -146,7 +146,7 @@ def final_proof(checked: CheckedVariant, ran: Dispatched) -> ProofRecord:
     return _proof_record(checked, fallback, final.recompiles, ran)
 
 
-def left_findings(checked: CheckedVariant, proof: ProofRecord, ran: Dispatched, call_ns: float) -> list[Finding]:
+def left_findings(checked: CheckedVariant, proof: ProofRecord, ran: CallOperators, call_ns: float) -> list[Finding]:
     """Return a finding on the operators that a compiler left to PyTorch's kernels, with their shares of a call's time.
 
     `call_ns` is the time of a call. Empty on a GPU, because only on a CPU are the host's times those of the work.
@@ -188,7 +188,7 @@ def with_precision(job: MeasureJob, proof: ProofRecord, parity: Parity, checked:
 
 
 def _proof_record(
-    checked: CheckedVariant, fallback: str, recompiles: Sequence[str], ran: Dispatched | None = None
+    checked: CheckedVariant, fallback: str, recompiles: Sequence[str], ran: CallOperators | None = None
 ) -> ProofRecord:
     """Return the engine's statement as records store it; `fallback` is a noun phrase for what ran instead, or ""."""
     proof, prepared = checked.proof, checked.built.prepared

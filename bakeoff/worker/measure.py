@@ -37,7 +37,7 @@ from bakeoff.worker.checked_variant import (
     with_precision,
 )
 from bakeoff.worker.checks import memory
-from bakeoff.worker.checks.dispatch import Dispatched, dispatched
+from bakeoff.worker.checks.dispatch import CallOperators, dispatched
 from bakeoff.worker.checks.fresh_inputs import (
     ChangeableInputs,
     FreshInputsResult,
@@ -103,7 +103,7 @@ class _AfterTiming:
     leaked_bytes: int
     changed_input: str | None
     """Name of an input that the engine wrote to; None if there is none."""
-    ran: Dispatched
+    ran: CallOperators
     fresh: FreshInputsResult
     differences: list[list[Difference]]
     """Differences of the outputs for fresh inputs from their references."""

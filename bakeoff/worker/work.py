@@ -31,7 +31,7 @@ _UNCOUNTED = ("rnn", "lstm", "gru", "fft_", "linalg_")
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class WorkCounts:
     """Work of one call of a module, as it was counted."""
 
     flops: int
@@ -97,7 +97,7 @@ def _counted(device: str, component: Component, config: Any, workload: Workload,
     return module, replace(counted, flops=flops, convolution_flops=convolutions)
 
 
-def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Counted]:
+def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], WorkCounts]:
     """Call the module once, and return its outputs and the work of the call.
 
     FLOPs are torch's own count (torch.utils.flop_counter): two for each multiply-add of matrix products, convolutions
@@ -110,7 +110,7 @@ def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, 
     watch = _Watch(set(map(storage_id, held)), set(map(storage_id, tables)), counter)
     with counter, watch_dispatch(watch.note):
         outputs = module(*inputs)
-    return outputs, Counted(
+    return outputs, WorkCounts(
         counter.get_total_flops() - watch.of_tables,
         sum(wide),
         sum(watch.read.values()),

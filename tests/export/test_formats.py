@@ -21,7 +21,7 @@ from lab import Recorder
 from toys import LIBRARY_WARNINGS
 from typer.testing import CliRunner
 
-from bakeoff.artifact.export import Exported, export, plan_export
+from bakeoff.artifact.export import ExportResult, export, plan_export
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.cli import app
 from bakeoff.export import Artifact, load
@@ -64,12 +64,12 @@ WARM = re.compile(r"^\w+ +first call \d+\.\d+ ms, median of (\d+) warm calls \d+
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Exported]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ExportResult]:
     """Export a variant, once for all tests."""
     folder = tmp_path_factory.mktemp("made")
 
     @functools.cache
-    def export_once(variant: str) -> Exported:
+    def export_once(variant: str) -> ExportResult:
         for use in parse_variant(variant).backends:
             backend = resolve_backend(use.name)
             if gap := backend.unavailable(backend.options(), "cpu"):
@@ -83,11 +83,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Exported]:
 
 
 @pytest.fixture(scope="module")
-def opened(made: Callable[[str], Exported]) -> Artifact:
+def opened(made: Callable[[str], ExportResult]) -> Artifact:
     return load(made(WINDOW).folder)
 
 
-def check(done: Exported) -> None:
+def check(done: ExportResult) -> None:
     """The export opened the artifact in a new process and compared it with the reference, a stream over ten frames."""
     manifest = done.manifest
     checked = {f"{one.program}/{one.output}": one for one in done.verified.checked}
@@ -102,7 +102,7 @@ def check(done: Exported) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_computes_what_eager_does(variant: str, made: Callable[[str], Exported]) -> None:
+def test_computes_what_eager_does(variant: str, made: Callable[[str], ExportResult]) -> None:
     check(made(variant))
 
 
@@ -118,7 +118,7 @@ class TestSample:
         self,
         model: str,
         takes: set[str],
-        made: Callable[[str], Exported],
+        made: Callable[[str], ExportResult],
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
@@ -210,7 +210,7 @@ class TestCalls:
 
 
 @pytest.fixture(scope="module")
-def blocks(made: Callable[[str], Exported]) -> Artifact:
+def blocks(made: Callable[[str], ExportResult]) -> Artifact:
     return load(made(BLOCKS).folder)
 
 
@@ -268,7 +268,7 @@ class TestStream:
         assert torch.equal(after[:, :, -count:], made)
         assert stream.state["append4", "cache_k.0"] is after, "both programs read one window"
 
-    def test_begins_with_zeros_where_the_contract_says_so(self, made: Callable[[str], Exported]) -> None:
+    def test_begins_with_zeros_where_the_contract_says_so(self, made: Callable[[str], ExportResult]) -> None:
         artifact = load(made(STATE).folder)
         stream = artifact.stream()
         assert stream.begin() == {}
@@ -276,19 +276,19 @@ class TestStream:
         outputs = stream.call("stream", z=artifact.sample()["z"])
         assert stream.state["stream", "cache.00"] is outputs["cache.00"]
 
-    def test_what_carries_nothing_is_no_stream(self, made: Callable[[str], Exported]) -> None:
+    def test_what_carries_nothing_is_no_stream(self, made: Callable[[str], ExportResult]) -> None:
         with pytest.raises(BakeoffError) as refused:
             load(made(PICTURE).folder).stream()
         assert refused.value.code == "unsupported"
 
 
-def test_programs_share_weights_that_are_the_same(made: Callable[[str], Exported]) -> None:
+def test_programs_share_weights_that_are_the_same(made: Callable[[str], ExportResult]) -> None:
     """They are stored in the folder once."""
     weights = weights_bytes(resolve_component("wm").preset("tiny"), "fp32")
     assert weights < made(MODELS).manifest.files["weights.data"].bytes < 1.5 * weights
 
 
-def test_onnx_runtime_alone_follows_the_frames(made: Callable[[str], Exported], tmp_path: Path) -> None:
+def test_onnx_runtime_alone_follows_the_frames(made: Callable[[str], ExportResult], tmp_path: Path) -> None:
     """The example checks hashes itself, carries the state, and must not have imported torch."""
     copy(made(MODELS).folder, tmp_path / "artifact")
     command = [sys.executable, "-P", str(EXAMPLES / "onnx_only.py"), str(tmp_path / "artifact")]
@@ -304,7 +304,7 @@ def test_onnx_runtime_alone_follows_the_frames(made: Callable[[str], Exported], 
     assert refused.stderr.startswith("weights.data ")
 
 
-def test_a_player_s_frames_are_followed_and_drawn(made: Callable[[str], Exported], tmp_path: Path) -> None:
+def test_a_player_s_frames_are_followed_and_drawn(made: Callable[[str], ExportResult], tmp_path: Path) -> None:
     """World model, picture and sound as artifacts, through the Python example."""
     for name in ("image", "audio"):
         request = request_of(parse_variant(f"{name}:tiny.decode/torch.export/fp32@cpu"))
@@ -357,7 +357,7 @@ def build_and_run_rollout(folder: Path) -> None:
     assert (wrong.returncode, wrong.stderr.count("\n")) == (1, 1), wrong.stderr
 
 
-def test_quantised_layers_are_exported(made: Callable[[str], Exported]) -> None:
+def test_quantised_layers_are_exported(made: Callable[[str], ExportResult]) -> None:
     assert made(INT8).manifest.quantisation == "dynamic"
 
 
@@ -392,7 +392,7 @@ def test_a_wrong_artifact_is_not_published(tmp_path: Path, monkeypatch: pytest.M
     assert set(os.listdir(tmp_path)) <= {"runs", "cache", "locks"}
 
 
-def test_an_export_is_replaced_only_when_that_is_asked_for(made: Callable[[str], Exported], tmp_path: Path) -> None:
+def test_an_export_is_replaced_only_when_that_is_asked_for(made: Callable[[str], ExportResult], tmp_path: Path) -> None:
     folder = copy(made(PICTURE).folder, tmp_path / "artifact")
     before = manifest_of(folder)
     with pytest.raises(BakeoffError) as refused:

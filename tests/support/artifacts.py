@@ -8,13 +8,13 @@ from typing import Any
 from lab import Recorder
 from shared_headers import share_headers
 
-from bakeoff.artifact.export import Exported, export, plan_export
+from bakeoff.artifact.export import ExportResult, export, plan_export
 from bakeoff.export.manifest import MANIFEST, Manifest, encode, seal, unseal
 from bakeoff.plan.request import Request, request_of
 from bakeoff.variant import parse_variant
 
 
-def exported(variant: str, target: Path, runs: Path, **more: Any) -> Exported:
+def exported(variant: str, target: Path, runs: Path, **more: Any) -> ExportResult:
     """Export a variant, as `bakeoff export` does."""
     share_headers([variant])
     request: Request = replace(request_of(parse_variant(variant)), ceilings=False, threads=1)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bakeoff.export.folder import port_bytes
-from bakeoff.export.manifest import Checked, Manifest, Port, Program
+from bakeoff.export.manifest import Manifest, OutputCheck, Port, Program
 from bakeoff.models.brought.about import OWN_WEIGHTS
 from bakeoff.models.component import Stream
 from bakeoff.models.words import counted
@@ -130,7 +130,7 @@ def exported(folder: Path, manifest: Manifest, result: VerifyResult) -> Document
     return Document(str(folder), blocks(listed(stated(facts)), Command(shlex.join(["bakeoff", "verify", str(folder)]))))
 
 
-def _parity(checked: Sequence[Checked]) -> str:
+def _parity(checked: Sequence[OutputCheck]) -> str:
     """Describe how many outputs are within their limits, and the one nearest to its limit."""
     if not checked:
         return "not checked"

@@ -22,10 +22,10 @@ from bakeoff.models.signature import (
     rebuild,
 )
 from bakeoff.models.weights import fingerprint
-from bakeoff.worker.brought.found import Found, Held, Tensors, bad_model, dtype_name, on_cpu
 from bakeoff.worker.brought.hidden_state import generators
 from bakeoff.worker.brought.load import given_tensors
 from bakeoff.worker.brought.network import Flat
+from bakeoff.worker.brought.set_facts import CastModel, SetFacts, Tensors, bad_model, dtype_name, on_cpu
 from bakeoff.worker.cast import GivenDtypes, cast_module, is_wider, named_tensors, usual_dtype
 from bakeoff.worker.failures import users_code
 from bakeoff.worker.reference.error import apart
@@ -47,7 +47,7 @@ def run_sets(
     said: Model,
     notes: list[str],
     device: str,
-) -> Iterator[Found]:
+) -> Iterator[SetFacts]:
     """Yield each input set that can be described on `device`; for any other set, add the reason to `notes`.
 
     `said` is what the user declared about the model. Raises BakeoffError if no set can be described.
@@ -65,7 +65,7 @@ def run_sets(
 
 def _run_given(
     name: str, calls: Sequence[Call], module: nn.Module, given: GivenDtypes, said: Model, device: str
-) -> Found:
+) -> SetFacts:
     """Run a set's first call twice, and describe its inputs, outputs and work.
 
     Raises BakeoffError if the set's calls differ in shape, or if the first call has side effects or random outputs.
@@ -98,7 +98,7 @@ def _run_given(
     before = fingerprint(module)
     drawn = generators()
     with users_code(f"{name}: the model"):
-        again, counted = count(Held(flat, specs, dtype, device), tuple(recorded[0].values()))
+        again, counted = count(CastModel(flat, specs, dtype, device), tuple(recorded[0].values()))
     if module.training and fingerprint(module) != before:
         raise bad_model(f"{name}: a call changes the model's own parameters or buffers; {_IN_TRAINING}")
     noise = {key: apart(mine, theirs) for (key, mine), theirs in zip(outputs.items(), again, strict=True)}
@@ -117,7 +117,7 @@ def _run_given(
         for key, one in outputs.items()
     )
     notes += [f"{name}: {note}" for note in counted.notes]
-    return Found(
+    return SetFacts(
         name, call, recorded, result, specs, made, first, counted, flat, dtype, device, max(noise.values()), notes
     )
 

@@ -24,7 +24,6 @@ from bakeoff.models.signature import describe_call
 from bakeoff.models.weights import fingerprint, state_digest
 from bakeoff.process.jobs import DescribeJob
 from bakeoff.worker.brought.calls import LEAST_TOLERANCE, call_tensors, parameter_names, run_sets
-from bakeoff.worker.brought.found import Found, Held, Tensors, bad_model
 from bakeoff.worker.brought.hidden_state import Untouched, check_stateless
 from bakeoff.worker.brought.load import check_repeats, load_module
 from bakeoff.worker.brought.network import Flat, as_eager
@@ -37,6 +36,7 @@ from bakeoff.worker.brought.precision import (
     is_mixed,
     precision_notes,
 )
+from bakeoff.worker.brought.set_facts import CastModel, SetFacts, Tensors, bad_model
 from bakeoff.worker.brought.sizes import find_batches, find_sizes, sizes_of
 from bakeoff.worker.cast import GivenDtypes, cast_module, given_dtypes, is_part, named_tensors
 from bakeoff.worker.reporter import Report
@@ -157,7 +157,7 @@ def _split_pins(module: nn.Module, sets: InputSets, said: Model) -> tuple[tuple[
     return parts, tuple(one for one in said.keep_fp32 if one not in parts)
 
 
-def _check_said(said: Model, sets: Sequence[Found]) -> None:
+def _check_said(said: Model, sets: Sequence[SetFacts]) -> None:
     """Raise BakeoffError if no set has a name in `keep_fp32`, `hold` or `state`, or if shapes in `state` differ."""
     inputs = {spec.name: spec for one in sets for spec in one.specs}
     outputs = {spec.name: spec for one in sets for spec in one.outputs}
@@ -176,7 +176,7 @@ def _check_said(said: Model, sets: Sequence[Found]) -> None:
             raise bad_model(f"state: {output} cannot become {to}: their shapes are {shapes}")
 
 
-def _hold(found: Found) -> None:
+def _hold(found: SetFacts) -> None:
     """Find out which inputs must keep their given values because the model accepts no others; mark them in `found`.
 
     Tried in turn, besides those that the user holds: no inputs, integers and booleans, and also floats that look like a
@@ -212,7 +212,7 @@ def _hold(found: Found) -> None:
     raise bad_model(f"{text}; give several calls: bakeoff.Model(module, inputs, more=[...])")
 
 
-def _problem_with_others(found: Found) -> str:
+def _problem_with_others(found: SetFacts) -> str:
     """Return what goes wrong on the other checked sets, "" if nothing does; mark outputs that are always the same."""
     held = found.held
     same = dict.fromkeys((spec.name for spec in found.outputs), True)
@@ -235,28 +235,28 @@ def _problem_with_others(found: Found) -> str:
     return ""
 
 
-def _other_inputs(found: Found) -> list[Tensors]:
+def _other_inputs(found: SetFacts) -> list[Tensors]:
     """Return the inputs of all checked sets but the given one, and those of the first of them with changed values."""
     source = found.source()
     sets = [source.checked(0, index) for index in range(1, found.workload.set_count)]
     return [*sets, altered(sets[0], CHANGES[0], held_inputs(found.workload))]
 
 
-def _check_hidden_state(found: Found, module: nn.Module, given: GivenDtypes, before: Untouched) -> None:
+def _check_hidden_state(found: SetFacts, module: nn.Module, given: GivenDtypes, before: Untouched) -> None:
     """Raise BakeoffError if outputs depend on earlier calls; `before` is the module before its first call."""
     recorded, held = found.calls[0], held_inputs(found.workload)
     sets = {"A": recorded, "B": _other_inputs(found)[0], "C": altered(recorded, CHANGES[0], held)}
 
     def call(each: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         flat = Flat(cast_module(each, given, found.dtype, found.device), found.call, found.result)
-        outputs: tuple[Tensor, ...] = Held(flat, found.specs, found.dtype, found.device)(*inputs)
+        outputs: tuple[Tensor, ...] = CastModel(flat, found.specs, found.dtype, found.device)(*inputs)
         return outputs
 
     values = {key: tuple(one.values()) for key, one in sets.items()}
     check_stateless(found.name, before, call, module, values, found.noise)
 
 
-def _layers(module: nn.Module, sets: Sequence[Found]) -> tuple[Layer, ...]:
+def _layers(module: nn.Module, sets: Sequence[SetFacts]) -> tuple[Layer, ...]:
     found = {layer for kind, layer in _LAYERS.items() if any(isinstance(one, kind) for one in module.modules())}
     attends = any(one.counted.attends for one in sets)
     return tuple(sorted(found | ({"attention"} if attends else set())))

@@ -34,7 +34,7 @@ _SOON_S, _SMALL_BYTES = 5.0, 2 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedModel:
     """Model and inputs loaded from a source."""
 
     said: Model
@@ -48,7 +48,7 @@ class Loaded:
         return made
 
 
-def load_module(source: Source, seed: int) -> Loaded:
+def load_module(source: Source, seed: int) -> LoadedModel:
     """Load a model by running its factory, or by reading its archive or folder.
 
     The global generators of torch, numpy and Python are seeded for a factory, and restored afterwards. The module is in
@@ -71,10 +71,10 @@ def load_module(source: Source, seed: int) -> Loaded:
         with users_code(what):
             _check_weights(what, model.module)
             _prepare(model.module, sets)
-    return Loaded(model, sets, time.monotonic() - started)
+    return LoadedModel(model, sets, time.monotonic() - started)
 
 
-def check_repeats(source: Source, seed: int, first: Loaded) -> None:
+def check_repeats(source: Source, seed: int, first: LoadedModel) -> None:
     """Run a quick factory again, as the next worker will, from a fresh import of the user's files; compare the weights.
 
     `first` is what the first run loaded. Slow factories, large models and other sources are not checked. Raises

@@ -17,7 +17,7 @@ from bakeoff.models.weights import plain_tensors, why_unusable
 from bakeoff.models.words import counted
 from bakeoff.record.schema import Finding, Status, new_finding
 from bakeoff.worker.brought.calls import LEAST_TOLERANCE
-from bakeoff.worker.brought.found import Found, Held, name_of
+from bakeoff.worker.brought.set_facts import CastModel, SetFacts, name_of
 from bakeoff.worker.cast import GivenDtypes, cast_module, named_tensors
 from bakeoff.worker.reference.error import apart
 from bakeoff.worker.reference.precision import in_high_precision, reference_precisions
@@ -28,14 +28,14 @@ _LEAST_SHARE = 0.01
 _NAMED = 3
 
 
-def affordable(module: nn.Module, sets: Sequence[Found]) -> str:
+def affordable(module: nn.Module, sets: Sequence[SetFacts]) -> str:
     """Return fp64 if references in fp64 are affordable on the sets' device, for a call of each set; else fp32."""
     works = [one.counted.work(one.specs + one.outputs) for one in sets]
     elements, flops = max(work.io_elements for work in works), sum(work.flops for work in works)
     return reference_precisions(module, elements, flops, sets[0].device, True)[0].dtype
 
 
-def fp32_errors(module: nn.Module, given: GivenDtypes, sets: Sequence[Found], start: str) -> tuple[str, list[float]]:
+def fp32_errors(module: nn.Module, given: GivenDtypes, sets: Sequence[SetFacts], start: str) -> tuple[str, list[float]]:
     """Return the dtype of the model's references, tried from `start` on, and eager's fp32 errors against them.
 
     There is one relative L2 error for each floating output of each set's first call, and `LEAST_TOLERANCE` if the
@@ -53,7 +53,7 @@ def fp32_errors(module: nn.Module, given: GivenDtypes, sets: Sequence[Found], st
     return precision, errors
 
 
-def find_fixed_outputs(module: nn.Module, given: GivenDtypes, sets: Sequence[Found]) -> None:
+def find_fixed_outputs(module: nn.Module, given: GivenDtypes, sets: Sequence[SetFacts]) -> None:
     """Mark outputs that stay fp32 when the model computes in bf16, and outputs of one dtype in both.
 
     Casts the module to bf16, which loses the original values.
@@ -73,7 +73,7 @@ def _with_dtypes(spec: TensorSpec, in_fp32: torch.dtype, in_bf16: torch.dtype) -
     return replace(spec, keep_fp32=in_bf16.itemsize > torch.bfloat16.itemsize)
 
 
-def is_mixed(given: GivenDtypes, sets: Sequence[Found]) -> bool:
+def is_mixed(given: GivenDtypes, sets: Sequence[SetFacts]) -> bool:
     """Return whether the model and its inputs have floating tensors of several dtypes."""
     return len({*_weight_dtypes(given), *_input_dtypes(sets)}) > 1
 
@@ -82,11 +82,11 @@ def _weight_dtypes(given: GivenDtypes) -> list[str]:
     return sorted({name_of(one) for one in given.tensors.values() if one.is_floating_point})
 
 
-def _input_dtypes(sets: Sequence[Found]) -> set[str]:
+def _input_dtypes(sets: Sequence[SetFacts]) -> set[str]:
     return {spec.given or "float32" for one in sets for spec in one.specs if not spec.dtype}
 
 
-def precision_notes(precision: str, start: str, given: GivenDtypes, mixed: bool, sets: Sequence[Found]) -> list[str]:
+def precision_notes(precision: str, start: str, given: GivenDtypes, mixed: bool, sets: Sequence[SetFacts]) -> list[str]:
     """Return notes to the user on the dtypes of the references and of the model, one sentence each."""
     found = []
     if start != "fp64":
@@ -102,14 +102,14 @@ def precision_notes(precision: str, start: str, given: GivenDtypes, mixed: bool,
     return found
 
 
-def _run(found: Found, module: nn.Module, given: GivenDtypes, dtype: str) -> tuple[Tensor, ...]:
+def _run(found: SetFacts, module: nn.Module, given: GivenDtypes, dtype: str) -> tuple[Tensor, ...]:
     """Return the outputs for the first given call in `dtype`; leaves the module in that dtype."""
     cast_module(module, given, dtype, found.device)
-    outputs: tuple[Tensor, ...] = Held(found.flat, found.specs, dtype, found.device)(*found.calls[0].values())
+    outputs: tuple[Tensor, ...] = CastModel(found.flat, found.specs, dtype, found.device)(*found.calls[0].values())
     return outputs
 
 
-def _tried(found: Found, module: nn.Module, given: GivenDtypes, dtype: str) -> tuple[Tensor, ...] | None:
+def _tried(found: SetFacts, module: nn.Module, given: GivenDtypes, dtype: str) -> tuple[Tensor, ...] | None:
     """Return the outputs as `_run` does; if eager fails, add a note to `found` and return None."""
     try:
         return _run(found, module, given, dtype)

@@ -26,8 +26,8 @@ from bakeoff.models.sizes import (
     with_usual,
     workload_name,
 )
-from bakeoff.worker.brought.found import Found
 from bakeoff.worker.brought.load import given_tensors
+from bakeoff.worker.brought.set_facts import SetFacts
 from bakeoff.worker.subject import SIZED_SETS
 from bakeoff.worker.work import count
 
@@ -174,7 +174,7 @@ def _dimensions(shapes: Sequence[Shapes]) -> tuple[Dimension, ...]:
     return tuple(Dimension(tuple(axes), tuple(sorted(set(sizes)))) for sizes, axes in together.items())
 
 
-def find_sizes(found: Found, asked: AskedSet) -> None:
+def find_sizes(found: SetFacts, asked: AskedSet) -> None:
     """Run the model at each size, and store the sizes, their axes and a name that states them in `found`.
 
     Raises BakeoffError if the model fails at a requested size. With recorded sizes, the smallest and the largest size
@@ -203,7 +203,7 @@ def find_sizes(found: Found, asked: AskedSet) -> None:
     found.name = workload_name(found.name, dimensions)
 
 
-def find_batches(found: Found, batches: Sequence[int]) -> None:
+def find_batches(found: SetFacts, batches: Sequence[int]) -> None:
     """Run the model with axis 0 of its inputs multiplied by each of `batches`, and store these sizes in `found`.
 
     Only inputs whose axis 0 is as long as that of the first input are enlarged. Raises BakeoffError if the model fails,
@@ -218,7 +218,7 @@ def find_batches(found: Found, batches: Sequence[int]) -> None:
             raise BakeoffError(f"--batch {batch}: {text}: {said}", "bad-option") from error
 
 
-def _batched(found: Found, batch: int) -> Size:
+def _batched(found: SetFacts, batch: int) -> Size:
     first = found.specs[0]
     if not first.shape:
         raise ValueError(f"its first input, {first.name}, has no axes")
@@ -232,7 +232,7 @@ def _batched(found: Found, batch: int) -> Size:
     return made
 
 
-def _run_at(found: Found, name: str, shapes: Mapping[str, tuple[int, ...]], seen: bool) -> Size:
+def _run_at(found: SetFacts, name: str, shapes: Mapping[str, tuple[int, ...]], seen: bool) -> Size:
     """Run the model with inputs of these shapes, and return the size; `seen` states whether it was requested.
 
     Raises whatever the model raises, and ValueError for outputs that are not finite or whose shapes depend on values.

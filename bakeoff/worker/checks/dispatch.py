@@ -25,7 +25,7 @@ _MOVES = ("clone",)
 
 
 @dataclass(frozen=True, slots=True)
-class Dispatched:
+class CallOperators:
     """Operators that one call dispatches from the host, on all of its threads."""
 
     operators: dict[str, int] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Dispatched:
         return sum(count for name, count in self.outermost.items() if _is_elementwise(name))
 
 
-def dispatched(call: Callable[[], object]) -> Dispatched:
+def dispatched(call: Callable[[], object]) -> CallOperators:
     """Run a call once under the profiler and count and time its operators."""
     with profile_every_thread() as recorded:
         call()
@@ -72,10 +72,10 @@ def dispatched(call: Callable[[], object]) -> Dispatched:
             spent_us[name] += us
             outermost[name] += not any(caller.startswith(_NAMESPACE) for caller in within)
     mean_us = {name: spent_us[name] / count for name, count in operators.items()}
-    return Dispatched(dict(operators), dict(+outermost), mean_us, inductor_calls, dict(kernels_us))
+    return CallOperators(dict(operators), dict(+outermost), mean_us, inductor_calls, dict(kernels_us))
 
 
-def dispatched_by_eager(call: Callable[[], object]) -> Dispatched:
+def dispatched_by_eager(call: Callable[[], object]) -> CallOperators:
     """Count and time the operators of an eager call, and find which are complex or composite.
 
     The call runs twice: first under a dispatch mode, which shows dtypes and the parts of composite operators, then
@@ -118,7 +118,7 @@ def _is_elementwise(name: str) -> bool:
     return any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in packet.overloads())
 
 
-def uncompiled(ran: Dispatched, eager: Dispatched) -> str | None:
+def uncompiled(ran: CallOperators, eager: CallOperators) -> str | None:
     """Return what ran, as a noun phrase, if no compiler worked on the call; None if one may have.
 
     A call is plain eager if it dispatches every operator that eager does, nested ones included, at least as often, and
@@ -156,7 +156,7 @@ def uncompiled(ran: Dispatched, eager: Dispatched) -> str | None:
     )
 
 
-def _unfused(name: str, ran: Dispatched, eager: Dispatched) -> int:
+def _unfused(name: str, ran: CallOperators, eager: CallOperators) -> int:
     """Return how many of the call's operators named `name`, which are elementwise, a compiler would have fused."""
     within = eager.operators.get(name, 0) - eager.outermost.get(name, 0)
     return max(0, min(ran.outermost[name], ran.operators[name] - within - eager.complex.get(name, 0)))
@@ -166,7 +166,7 @@ def _work(counts: dict[str, int], weights_us: dict[str, float]) -> float:
     return sum(count * weights_us[name] for name, count in counts.items())
 
 
-def left_to_aten(ran: Dispatched, call_us: float) -> dict[str, float]:
+def left_to_aten(ran: CallOperators, call_us: float) -> dict[str, float]:
     """Return the share of `call_us` for each of torch's own kernels that takes at least 5 % of it, largest first."""
     shares = {name: min(1.0, us / call_us) for name, us in ran.kernels_us.items()}
     return {name: shares[name] for name in sorted(shares, key=lambda name: -shares[name]) if shares[name] >= _NOTABLE}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bakeoff.export import Artifact, FlagsWarning, load
-from bakeoff.export.manifest import Checked
+from bakeoff.export.manifest import OutputCheck
 from bakeoff.export.sample import Reader, calls, carried, limits_of, thinned
 from bakeoff.machine.processes import peak_bytes
 from bakeoff.models.errors import BakeoffError
@@ -131,14 +131,14 @@ def _compare(
         found.setdefault((name, port.name), []).append((frame, entry))
 
 
-def _worst(artifact: Artifact, output_key: tuple[str, str], entries: list[tuple[int, Difference]]) -> Checked:
+def _worst(artifact: Artifact, output_key: tuple[str, str], entries: list[tuple[int, Difference]]) -> OutputCheck:
     program, output = output_key
     limit = limits_of(artifact.manifest, program)[output]
     for frame, entry in entries:
         if entry.problem is not None:
-            return Checked(program, output, None, limit, False, frame, entry.problem)
+            return OutputCheck(program, output, None, limit, False, frame, entry.problem)
     frame, entry = max(entries, key=lambda one: math.inf if math.isnan(one[1].rel_l2) else one[1].rel_l2)
-    return Checked(program, output, entry.rel_l2, limit, entry.rel_l2 <= limit, frame)
+    return OutputCheck(program, output, entry.rel_l2, limit, entry.rel_l2 <= limit, frame)
 
 
 def _time(artifact: Artifact, reader: Reader, report: Report) -> list[int]:

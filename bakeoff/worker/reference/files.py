@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.worker.checks.dispatch import Dispatched
+from bakeoff.worker.checks.dispatch import CallOperators
 
 ABOUT = "reference.json"
 
@@ -44,7 +44,7 @@ class Eager:
 
     noise: dict[str, float]
     """Relative L2 error of each output against the reference; outputs with an error above `MOST_NOISE` are left out."""
-    runs: Dispatched
+    runs: CallOperators
     """Operators that one call dispatches."""
     size_noise: tuple[dict[str, float], ...] = ()
     """Relative L2 error of each output at each of the workload's sizes."""

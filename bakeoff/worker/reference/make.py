@@ -16,7 +16,7 @@ from torch import Tensor
 from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import ReferenceJob, Subject
-from bakeoff.worker.checks.dispatch import Dispatched, dispatched_by_eager
+from bakeoff.worker.checks.dispatch import CallOperators, dispatched_by_eager
 from bakeoff.worker.checks.outputs import digest
 from bakeoff.worker.failures import first_line, is_out_of_memory
 from bakeoff.worker.reference.error import MOST_NOISE, difference, expected_dtype
@@ -215,7 +215,7 @@ def _eager(loaded: LoadedSubject, dtype: str, subject: Subject, files: Reference
     except Exception as error:
         if isinstance(error, BakeoffError) or is_out_of_memory(error):
             raise
-        return Eager({}, Dispatched(), unmeasured=f"eager fails in {dtype}: {first_line(error)}")
+        return Eager({}, CallOperators(), unmeasured=f"eager fails in {dtype}: {first_line(error)}")
     sized = [[sized_name(size, index) for index in range(SIZED_SETS)] for size in range(len(loaded.sized))]
     usual = [name for name in outputs if not any(name in group for group in sized)]
     references = {name: files.outputs(name) for name in outputs}
@@ -263,7 +263,7 @@ def _noise(
     }
 
 
-def _operators(loaded: LoadedSubject, dtype: str, subject: Subject) -> Dispatched:
+def _operators(loaded: LoadedSubject, dtype: str, subject: Subject) -> CallOperators:
     """Return the operators that one call of the module dispatches; the module must be in `dtype` already."""
     inputs = cast_inputs(loaded.workload, loaded.sets[0], dtype, subject.device)
     with flags(dtype, subject.threads), plain_eager(loaded.component):

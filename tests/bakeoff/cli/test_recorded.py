@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bakeoff.cli import recorded
-from bakeoff.cli.recorded import Asked, _PlannedSweep, sweep_recorded
+from bakeoff.cli.recorded import RecordedOptions, _PlannedSweep, sweep_recorded
 from bakeoff.plan.request import Request
 from bakeoff.process.inspected import Recorded
 
@@ -30,7 +30,7 @@ def swept(monkeypatch: pytest.MonkeyPatch, ends: dict[str, tuple[float, int]]) -
 
     monkeypatch.setattr(recorded, "_plan_all", lambda *_: (planned, 0))
     monkeypatch.setattr(recorded, "_run", run)
-    asked = Asked(None, None, "2m", True, 0, None, dry_run=False, as_json=True)
+    asked = RecordedOptions(None, None, "2m", True, 0, None, dry_run=False, as_json=True)
     return sweep_recorded([Recorded(name, f"/{name}", 1, 1, ("call",)) for name in ends], asked, {}), budgets
 
 

@@ -11,7 +11,7 @@ from records import HOST, measurement, record
 from bakeoff.machine import build_cache, host, paths
 from bakeoff.machine.identity import Machine, this_machine
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.costs import GUESS, Costs, Expected, sides_of
+from bakeoff.plan.costs import GUESS, Costs, RowEstimate, sides_of
 from bakeoff.plan.dry_run import estimate
 from bakeoff.plan.history import History, _expected, _tables, by_priority, history_of, known_history
 from bakeoff.plan.plan import Plan, make_plan
@@ -61,7 +61,7 @@ def history(*entries: Stored) -> History:
     return history_of(entries)
 
 
-def expected(row: Row, known: History) -> Expected:
+def expected(row: Row, known: History) -> RowEstimate:
     return Costs(plan_of("eager"), known).of(row)
 
 
@@ -276,7 +276,7 @@ class TestSeconds:
         found = expected(self.row(), history(*(
             stored("inductor", 10, workload="audio", wall_s=wall_s, number=round(wall_s)) for wall_s in (20, 30, 90)
         )))  # fmt: skip
-        assert found == Expected(30.0, GUESS)
+        assert found == RowEstimate(30.0, GUESS)
 
     def test_of_a_row_that_cannot_run_are_none(self) -> None:
         assert expected(self.row("canaries:BF16_ONLY"), NONE).seconds == 0

@@ -17,13 +17,13 @@ from bakeoff.process.signals import ending_signals
 from bakeoff.sweeps.time_limit import TimeIsUpError, TimeLimit
 
 
-class Held:
+class HeldLocks:
     """Something that a weak reference can point at."""
 
 
 def send_in_a_callback(number: int) -> None:
     """The signal comes while a weak reference's callback runs, and would end there unseen."""
-    held = Held()
+    held = HeldLocks()
     weakref.finalize(held, lambda: None)
     kept = weakref.ref(held, lambda _: os.kill(os.getpid(), number))
     del held
@@ -75,7 +75,7 @@ def test_what_else_a_callback_raises_is_told_as_before(monkeypatch: pytest.Monke
         raise ValueError("broken")
 
     with ending_signals():
-        held = Held()
+        held = HeldLocks()
         kept = weakref.ref(held, broken)
         del held
     assert kept() is None

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bakeoff.backends.torch_internals import compile_package, load_package
-from bakeoff.worker.checks.dispatch import Dispatched, dispatched, dispatched_by_eager, left_to_aten, uncompiled
+from bakeoff.worker.checks.dispatch import CallOperators, dispatched, dispatched_by_eager, left_to_aten, uncompiled
 
 
 class Gated(nn.Module):
@@ -144,6 +144,7 @@ def test_what_a_compiler_leaves_by_design_is_no_fallback(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     module.eval().requires_grad_(False)
     with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=True):
@@ -161,6 +162,7 @@ def test_what_a_compiler_leaves_by_design_is_no_fallback(
 def test_an_operator_that_compilers_leave_hides_no_fallback(
     module: nn.Module, x: torch.Tensor, decompose: bool
 ) -> None:
+
     module.eval().requires_grad_(False)
     with torch.no_grad():
         eager = dispatched_by_eager(lambda: module(x))
@@ -186,10 +188,10 @@ def test_complex_work_is_known_from_eager_alone() -> None:
     assert uncompiled(dispatched(lambda: run.run(X)), eager)
 
 
-def counts(**outermost: int) -> Dispatched:
+def counts(**outermost: int) -> CallOperators:
     """A call of outermost operators, of which each takes 1 us, but a lstm 100, mm and linear 10."""
     times_us = {name: {"lstm": 100.0, "mm": 10.0, "linear": 10.0}.get(name, 1.0) for name in outermost}
-    return Dispatched(outermost, outermost, times_us, composite=("linear",) if "linear" in outermost else ())
+    return CallOperators(outermost, outermost, times_us, composite=("linear",) if "linear" in outermost else ())
 
 
 @pytest.mark.parametrize(
@@ -208,16 +210,16 @@ def counts(**outermost: int) -> Dispatched:
         (counts(), counts(), False),
     ],
 )
-def test_the_rule(ran: Dispatched, eager: Dispatched, found: bool) -> None:
+def test_the_rule(ran: CallOperators, eager: CallOperators, found: bool) -> None:
     assert (uncompiled(ran, eager) is not None) == found
 
 
 def test_operators_of_eager_in_complex_numbers_or_within_others_are_excused_up_to_their_count() -> None:
-    eager = Dispatched({"mul": 4, "lstm": 1}, {"mul": 3, "lstm": 1}, {"mul": 1.0, "lstm": 2.0}, complex={"mul": 1})
-    assert uncompiled(Dispatched({"mul": 2, "lstm": 1}, {"mul": 2, "lstm": 1}, {"mul": 1.0}), eager) is None
-    assert uncompiled(Dispatched({"mul": 3, "lstm": 1}, {"mul": 3, "lstm": 1}, {"mul": 1.0}), eager)
+    eager = CallOperators({"mul": 4, "lstm": 1}, {"mul": 3, "lstm": 1}, {"mul": 1.0, "lstm": 2.0}, complex={"mul": 1})
+    assert uncompiled(CallOperators({"mul": 2, "lstm": 1}, {"mul": 2, "lstm": 1}, {"mul": 1.0}), eager) is None
+    assert uncompiled(CallOperators({"mul": 3, "lstm": 1}, {"mul": 3, "lstm": 1}, {"mul": 1.0}), eager)
 
 
 def test_only_notable_shares_are_named() -> None:
-    ran = Dispatched(kernels_us={"add": 4.0, "sort": 50.0, "cumsum": 5.0})
+    ran = CallOperators(kernels_us={"add": 4.0, "sort": 50.0, "cumsum": 5.0})
     assert list(left_to_aten(ran, 100.0).items()) == [("sort", 0.5), ("cumsum", 0.05)]

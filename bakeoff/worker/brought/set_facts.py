@@ -12,12 +12,12 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import Node, Signature
 from bakeoff.worker.brought.network import Flat, GivenInputs, other_key, returned_key
 from bakeoff.worker.subject import cast_input
-from bakeoff.worker.work import Counted
+from bakeoff.worker.work import WorkCounts
 
 Tensors = dict[str, Tensor]
 
 
-class Held(nn.Module):
+class CastModel(nn.Module):
     """Calls the model with stored values, cast to one dtype and moved to its device; returns outputs on the CPU."""
 
     def __init__(self, flat: Flat, specs: Sequence[TensorSpec], dtype: str, device: str) -> None:
@@ -34,7 +34,7 @@ class Held(nn.Module):
 
 
 @dataclass(slots=True)
-class Found:
+class SetFacts:
     """Facts about one input set, as far as they have been found out."""
 
     name: str
@@ -46,7 +46,7 @@ class Found:
     outputs: tuple[TensorSpec, ...]
     given_outputs: tuple[Tensor, ...]
     """Outputs of the first call, as the module returned them, on the CPU."""
-    counted: Counted
+    counted: WorkCounts
     flat: Flat
     dtype: str
     """Dtype in which the model is called: `given`, or fp32 if it does not run as given on its device."""
@@ -108,9 +108,9 @@ class Found:
         return given | others | returned
 
     @property
-    def held(self) -> Held:
+    def held(self) -> CastModel:
         """The model as a module that takes values as they are stored."""
-        return Held(self.flat, self.specs, self.dtype, self.device)
+        return CastModel(self.flat, self.specs, self.dtype, self.device)
 
     def source(self, workload: Workload | None = None) -> GivenInputs:
         return GivenInputs(self.described, workload or self.workload, self.given)

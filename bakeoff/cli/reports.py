@@ -40,13 +40,15 @@ def show(
 ) -> None:
     """Print one record, of a variant or of a pipeline's run, and where its log is."""
     from bakeoff.record.store import is_run, load_all
-    from bakeoff.report.pages import mix
+    from bakeoff.report.pages import mix, rollout
     from bakeoff.report.pages import record as pages
 
     folder = records_folder(runs)
     stored = stored_of(folder, record)
     if as_json:
         print_json({"id": stored.id, "log": pages.log_path(stored.record), "record": stored.record})
+    elif is_run(stored) and stored.record.how == "rollout":
+        print_document(rollout.document_of(stored))
     elif is_run(stored):
         run, machine = stored.record.run, stored.machine.id
         every = load_all(*records_folders(folder)).pipelines

@@ -45,7 +45,7 @@ def make_record(
         schema=SCHEMA,
         created=now(),
         run=session.run,
-        how=how,
+        how=how if request.horizon_db is None else "rollout",
         mix=mix.mix,
         config_id=mix.config_id,
         subject_id=plan.subject_id,
@@ -162,6 +162,8 @@ def with_status(
     failed = next(_failures(measurement), None)
     if failed is not None:
         return replace(measurement, status=failed[0], reason=failed[1])
+    if measurement.rollout is not None:  # nothing was timed
+        return measurement
     findings = tuple(_doubts(measurement, blocks, span_s, policy, filling))
     if not findings:
         return measurement

@@ -87,6 +87,7 @@ class MixWorker:
             cache_folder=str(mix.cache_folder),
             heap_offset_bytes=self.heap_offset,
             profile=session.profile_of(mix),
+            horizon_db=request.horizon_db,
         )
         timed = (UNIT,) if request.monitor else ()
         launch = replace(session.launch_of(mix, self.running), on_event=self._on_event, timed=timed)

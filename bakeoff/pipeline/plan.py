@@ -106,6 +106,16 @@ class PipelinePlan:
         return self.subject.loop
 
     @property
+    def reference_units(self) -> int:
+        """Number of units of a session in the reference that mixes are compared with."""
+        return self.loop.checked_units if self.request.horizon_db is None else self.request.units
+
+    @property
+    def reference_bytes(self) -> int:
+        """Disk space of that reference at most: outputs and state of each unit, in fp64."""
+        return 8 * self.loop.unit_elements * (self.reference_units + 1)
+
+    @property
     def name(self) -> str:
         """Name of the pipeline in the state of the run, for `--resume`."""
         return f"pipeline {self.loop.name}"
@@ -122,6 +132,9 @@ def make_pipeline_plan(request: PipelineRequest, runs: Path, progress: Progress)
     loop = described_loop(request.pipeline, preset, options, device, request.threads, request.weight_seed, progress)
     loop = with_models(loop, device, request.threads, progress)
     check_mixes(asked, loop)
+    if request.horizon_db is not None and request.units > (loop.max_units or request.units):
+        text = f"--units {request.units}: a session of {loop.name} has {loop.max_units}; give at most that"
+        raise BakeoffError(text, "bad-option")
     if not loop.programs:
         raise BakeoffError(f"{loop.name}:{loop.preset} calls no program, so there is nothing to compare", "bad-option")
     files, eager = checkpoint_files(request, loop), dict[Program, Plan]()
@@ -188,7 +201,16 @@ def _plan(
         made = _mix(loop, role, plans, known, [computed, subject.threads], user_code)
         mixes.setdefault(str(made.mix), made)
     commit, dirty = paths.commit()
-    facts = [request.policy, request.units, request.profile, host.read_host(), host.read_versions(), commit, dirty]
+    facts = [
+        request.policy,
+        request.units,
+        request.profile,
+        request.horizon_db,
+        host.read_host(),
+        host.read_versions(),
+        commit,
+        dirty,
+    ]
     return PipelinePlan(
         request=request,
         subject=subject,
@@ -327,6 +349,7 @@ def estimate(plan: PipelinePlan, runs: Path) -> dict[str, Any]:
         "units": plan.request.units,
         "filling": plan.loop.filling,
         "notes": plan.notes,
+        "reference_bytes": plan.reference_bytes,
         "seconds": sum(mix["seconds"] for mix in mixes),
     }
 

@@ -25,6 +25,7 @@ MOST_UNITS = 100_000
 MINUTES = 10.0
 """Approximate time limit for the rounds of a run, all mixes together."""
 MOST_MINUTES = 24 * 60.0
+MOST_DB = 300
 MOST_TRACED = 200
 """Largest number of traced units: the trace of more takes gigabytes."""
 
@@ -51,6 +52,9 @@ class PipelineRequest:
     """Weights files, each in the form `wm=FILE`."""
     policy: Policy = field(default_factory=Policy)
     profile: ProfileOptions | None = None
+    horizon_db: float | None = None
+    """For a rollout, in which `units` are compared and none is timed: the threshold of its horizon. None: no rollout.
+    """
     monitor: bool = False
     """Watch each worker and its GPU with a monitor."""
 
@@ -73,6 +77,10 @@ def check_counts(request: PipelineRequest) -> None:
     if not 0 < request.minutes <= MOST_MINUTES:
         text = f"--minutes {request.minutes:g}: give more than 0 and at most {MOST_MINUTES:.0f}"
         raise BakeoffError(text, "bad-option")
+    if request.horizon_db is not None and not 0 < request.horizon_db <= MOST_DB:
+        raise BakeoffError(
+            f"--threshold {request.horizon_db:g}: give more than 0 and at most {MOST_DB} dB", "bad-option"
+        )
     asked = request.profile
     if asked is None:
         return

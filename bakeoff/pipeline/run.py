@@ -23,6 +23,7 @@ from bakeoff.plan.rows import short_of_memory
 from bakeoff.process.supervisor import Outcome
 from bakeoff.race import LARGEST_OFFSET, open_sides
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord
+from bakeoff.record.rollout import rollout_text
 from bakeoff.record.schema import Finding, new_finding
 from bakeoff.record.store import StoredPipeline, load_all, save
 from bakeoff.sweeps.progress import Progress, Running
@@ -73,7 +74,9 @@ def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progre
 
 def stored_of(state: SweepState, runs: Path) -> dict[str, StoredPipeline]:
     """Return the records of a run so far, by the string of the mix."""
-    return {str(entry.record.mix): entry for entry in load_all(runs).pipelines if entry.record.run == state.sweep}
+    records = load_all(runs)
+    every = (*records.pipelines, *records.rollouts)
+    return {str(entry.record.mix): entry for entry in every if entry.record.run == state.sweep}
 
 
 def _run_mixes(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
@@ -121,7 +124,10 @@ def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
     for mix, outcome, _ in made:
         if outcome.kind != "result":
             _settle(session, mix, outcome)
-    if len(ready) > 1 and short_of_memory(total([mix.memory for mix, _ in ready]), session.plan.subject.device):
+    if session.plan.request.horizon_db is not None:
+        for each in ready:
+            _measure(session, [each], loop, "alone")
+    elif len(ready) > 1 and short_of_memory(total([mix.memory for mix, _ in ready]), session.plan.subject.device):
         session.progress.say("The mixes do not fit in memory at once; they run in turn.")
         for each in session.order.sample(ready, len(ready)):
             _measure(session, [each], loop, "in turn", len(ready))
@@ -171,7 +177,8 @@ def _measure(
         ended = [(worker, worker.finish()) for worker in workers]
     if sum(bool(worker.blocks) for worker in workers) < 2 and how == "interleaved":
         how = "alone"
-    running.finish("done", counted(max((len(worker.blocks) for worker in workers), default=0), "round"))
+    rounds = max((len(worker.blocks) for worker in workers), default=0)
+    running.finish("done", counted(rounds, "round") if rounds else "")
     changed = _changed(mixes, loop)
     for worker, outcome in ended:
         mix = worker.mix
@@ -208,6 +215,8 @@ def _changed(mixes: Sequence[tuple[MixPlan, Mapping[str, References]]], loop: Re
 
 def _line(record: PipelineRecord) -> str:
     units, reason = record.measurement.units, record.measurement.reason
+    if record.measurement.rollout is not None:
+        return reason or rollout_text(record.measurement)
     walls = [ns for ns, kind in zip(units.wall_ns, units.kinds, strict=True) if kind == "steady"] if units else []
     if not walls:
         return reason

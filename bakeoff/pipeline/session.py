@@ -1,6 +1,7 @@
 """State shared by all mixes of one run of a pipeline, and the references of its loop."""
 
 import random
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest
 from bakeoff.machine.identity import this_machine
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
 from bakeoff.pipeline.plan import MixPlan, PipelinePlan
 from bakeoff.process.environment import user_code_path, worker_environment
 from bakeoff.process.jobs import LoopReferenceJob, ProfileRequest, floor_file
@@ -62,13 +64,6 @@ class PipelineSession:
 
 _VERSION = 4
 """Version of the reference files' format; files of another version are made again."""
-_STEADY = 2
-"""Number of steady units in a reference: the second one takes all its state from the first."""
-
-
-def _reference_units(plan: PipelinePlan) -> int:
-    """Return how many units of a session the reference has: the opening ones and `_STEADY` steady ones."""
-    return min(len(plan.loop.opening) + _STEADY, plan.loop.max_units or _STEADY + len(plan.loop.opening))
 
 
 def loop_reference_folder(plan: PipelinePlan) -> Path:
@@ -79,7 +74,7 @@ def loop_reference_folder(plan: PipelinePlan) -> Path:
     key = digest(
         [
             plan.subject_id,
-            _reference_units(plan),
+            plan.reference_units,
             plan.subject.device,
             plan.subject.threads,
             this_machine(plan.subject.device).machine_class,
@@ -87,6 +82,7 @@ def loop_reference_folder(plan: PipelinePlan) -> Path:
             pipeline_hash(plan.loop.reference),
             [component_hash(slot.component) for slot in plan.loop.slots],
             _VERSION,
+            *(["free"] if plan.request.horizon_db is not None else []),
         ]
     )
     return paths.cache_folder() / "references" / f"loop-{plan.loop.name}-{plan.loop.preset}-{key}"
@@ -103,16 +99,32 @@ def make_loop_reference(plan: PipelinePlan, mixes: Sequence[MixPlan], launch: La
         discard(folder)
         seal = {}
     dtypes: list[dict[str, str]] = [{slot.slot: slot.dtype for slot in mix.mix.slots} for mix in mixes]
+    free = plan.request.horizon_db is not None
     if all(floor_file(one) in seal for one in dtypes) and not plan.subject.checkpoints:
         return Outcome("result"), References(folder, seal)
+    if not seal:
+        _check_space(plan, folder)
     # Not a mix's environment: no compiler runs here.
     environment = worker_environment(plan.subject.threads, user_code_path())
     launch = replace(launch, environment=environment, log=launch.log.with_suffix(".reference.log"))
-    job = LoopReferenceJob(plan.subject, tuple(dtypes), _reference_units(plan), str(folder))
-    outcome = run_job(job, NoneType, launch)
-    if outcome.kind == "refused":
-        raise BakeoffError(outcome.reason, outcome.code)
-    if outcome.kind != "result":
-        reason = f"no reference loop to compare with: its worker: {outcome.reason}"
-        return replace(outcome, reason=reason), References(folder, {})
-    return outcome, References(folder, seal_folder(folder))
+    outcome = Outcome("result")
+    missing = [(one,) for one in dtypes if floor_file(one) not in seal]
+    for some in missing if free else [tuple(dtypes)]:  # each is kept if the next one is interrupted
+        job = LoopReferenceJob(plan.subject, some, plan.reference_units, str(folder), free)
+        outcome = run_job(job, NoneType, launch)
+        if outcome.kind == "refused":
+            raise BakeoffError(outcome.reason, outcome.code)
+        if outcome.kind != "result":
+            reason = f"no reference loop to compare with: its worker: {outcome.reason}"
+            return replace(outcome, reason=reason), References(folder, {})
+        seal = seal_folder(folder)
+    return outcome, References(folder, seal)
+
+
+def _check_space(plan: PipelinePlan, folder: Path) -> None:
+    """Raise BakeoffError if the disk of the cache folder is too small for the loop's reference."""
+    needed, free = plan.reference_bytes, shutil.disk_usage(paths.cache_folder()).free
+    if needed > free:
+        text = f"the reference of {counted(plan.reference_units, plan.loop.unit)} takes {needed >> 20:,} MiB in "
+        text += f"{folder.parent}, which has {free >> 20:,} MiB free; give fewer --units, or set BAKEOFF_CACHE"
+        raise BakeoffError(text, "not-writable")

@@ -226,11 +226,18 @@ class LoopReferenceJob:
     """Dtype of each slot, for each combination of dtypes that a mix has."""
     units: int
     folder: str
+    free: bool = False
+    """Whether to also write how equivalents of eager at each of `dtypes` drift from the reference when they run free.
+    """
 
 
-def floor_file(dtypes: Mapping[str, str]) -> str:
-    """Return the name of the file in which a `LoopReferenceJob` writes eager's error in these dtypes of the slots."""
-    return f"floor-{','.join(f'{slot}={dtype}' for slot, dtype in sorted(dtypes.items()))}.json"
+def floor_file(dtypes: Mapping[str, str], free: bool = False) -> str:
+    """Return the name of the file in which a `LoopReferenceJob` writes eager's error in these dtypes of the slots.
+
+    With `free`, the file of the equivalents of eager that run free.
+    """
+    by_slot = ",".join(f"{slot}={dtype}" for slot, dtype in sorted(dtypes.items()))
+    return f"{'free' if free else 'floor'}-{by_slot}.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +286,9 @@ class PipelineJob:
     cache_folder: str
     heap_offset_bytes: int = 0
     profile: ProfileRequest | None = None
+    horizon_db: float | None = None
+    """Threshold of a rollout's horizon: all units of the reference are compared, and none is timed. None: no rollout.
+    """
 
 
 @dataclass(frozen=True, slots=True)

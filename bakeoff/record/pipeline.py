@@ -286,6 +286,29 @@ class LoopParity:
 
 
 @dataclass(frozen=True, slots=True)
+class Curve:
+    """Error of one output by unit in a loop that runs free: it starts as the reference does, and is never reset."""
+
+    run: str
+    """`mix`, or what an equivalent run of eager has changed, as in `1 thread`."""
+    output: str
+    """Name of an output, or `state`: in each unit, the tensor of the state with the largest error."""
+    errors: tuple[float | None, ...]
+    """Relative L2 against the reference; None where a value is not finite or has another shape."""
+    decibels: tuple[float | None, ...]
+    """PSNR of pictures, else the ratio of signal to error; None where there is no error, or `errors` has None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """Free-running curves of a mix, beside those of equivalents of eager in the same dtypes. They are not judged."""
+
+    horizon_db: float
+    """A curve's horizon is its first unit below this."""
+    curves: tuple[Curve, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineMemory:
     """Memory in bytes with all components loaded, and of each program alone."""
 
@@ -321,6 +344,8 @@ class PipelineMeasurement:
     traceback: str = ""
     profile: Profile | None = None
     """Profile of a traced pass after the last timed unit; None if none was requested."""
+    rollout: Rollout | None = None
+    """Curves of a rollout, in which nothing is timed and `parity` has all units; None in any other run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,8 +357,8 @@ class PipelineRecord:
     created: str
     """UTC, ISO 8601 with microseconds."""
     run: str
-    """Id of the run that made it. Mixes of one run took turns if `how` is `interleaved`."""
-    how: Literal["alone", "interleaved", "in turn"]
+    """Id of the run that made it. Mixes of one run took turns if `how` is `interleaved`; a `rollout` has no times."""
+    how: Literal["alone", "interleaved", "in turn", "rollout"]
     mix: Mix
     config_id: str
     """Hash of the mix, the configs, batch, seeds, weights and threads; comparable records have equal `subject_id`s."""

@@ -61,13 +61,15 @@ class Records:
     comparisons: tuple[StoredComparison, ...] = ()
     ceilings: tuple[StoredCeilings, ...] = ()
     pipelines: tuple[StoredPipeline, ...] = ()
+    """Runs of pipelines whose units were timed, or that failed."""
+    rollouts: tuple[StoredPipeline, ...] = ()
 
     def machines(self) -> list[Machine]:
         """Return every machine that has a record or a comparison, the one that measured last first.
 
         Machines with superseded records only come last.
         """
-        entries: list[StoredEntry[Measured]] = [*self.current, *self.comparisons, *self.pipelines]
+        entries: list[StoredEntry[Measured]] = [*self.current, *self.comparisons, *self.pipelines, *self.rollouts]
         measured = [("", entry.machine) for entry, _ in self.superseded]
         measured += [(entry.record.created, entry.machine) for entry in entries]
         last = {machine.id: (created, machine) for created, machine in sorted(measured, key=_created)}
@@ -87,6 +89,7 @@ class Records:
             own(self.comparisons),
             own(self.ceilings),
             own(self.pipelines),
+            own(self.rollouts),
         )
 
 
@@ -170,13 +173,15 @@ def load_all(runs: Path, *others: Path) -> Records:
     def kept(kind: type[Measured], superseded: bool = False) -> Any:
         return tuple(each for each in found if isinstance(each.record, kind) and (each.id in reasons) == superseded)
 
+    ran = kept(PipelineRecord)
     return Records(
         current=kept(Record),
         superseded=tuple((stored, reasons[stored.id]) for stored in kept(Record, superseded=True)),
         problems=tuple(problems),
         comparisons=kept(Comparison),
         ceilings=kept(CeilingsRecord),
-        pipelines=kept(PipelineRecord),
+        pipelines=tuple(each for each in ran if each.record.how != "rollout"),
+        rollouts=tuple(each for each in ran if each.record.how == "rollout"),
     )
 
 

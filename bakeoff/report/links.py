@@ -56,6 +56,7 @@ def folders_of(records: Records) -> dict[str, str]:
         *(entry for entry, _ in records.superseded),
         *records.comparisons,
         *records.pipelines,
+        *records.rollouts,
     )
     found: dict[str, str] = {}
     for entry in entries:

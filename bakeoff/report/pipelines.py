@@ -57,6 +57,11 @@ def pipeline_tables(runs: Iterable[StoredPipeline]) -> list[PipelineTable]:
     return sorted(tables, key=lambda table: last[table.machine.id], reverse=True)
 
 
+def newest_rollouts(runs: Iterable[StoredPipeline]) -> tuple[StoredPipeline, ...]:
+    """Return the newest rollout of each mix of each subject on each machine; `runs` are the oldest first."""
+    return tuple({(subject_key(entry.record), str(entry.record.mix)): entry for entry in runs}.values())
+
+
 def subject_key(record: PipelineRecord) -> tuple[str, str, int]:
     """Return the key that the records of two mixes must share to be compared."""
     return record.subject_id, record.machine.id, record.threads

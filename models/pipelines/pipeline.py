@@ -230,6 +230,8 @@ class Loop:
     """Facts that a user should know, each in a sentence."""
     reference: str = ""
     """Reference to the pipeline as it is typed."""
+    unit_elements: int = 0
+    """Number of values in the outputs of a steady unit and in the state that units change."""
 
     @property
     def typed(self) -> str:
@@ -250,6 +252,14 @@ class Loop:
         return tuple(
             Program(slot.name, program, slot.batch) for slot in self.slots for of, program in called if of == slot.name
         )
+
+    @property
+    def checked_units(self) -> int:
+        """Number of units that are compared before any is timed: the opening ones, and two steady ones.
+
+        The second steady unit takes all its state from the first.
+        """
+        return min(len(self.opening) + 2, self.max_units or len(self.opening) + 2)
 
     @property
     def units(self) -> tuple[Unit, ...]:

@@ -4,6 +4,7 @@ Its inputs are drawn once a session and stay the same; state that the program re
 """
 
 from dataclasses import asdict, dataclass
+from math import prod
 from typing import Any
 
 from bakeoff.models import resolve_component
@@ -58,6 +59,7 @@ class Single(Pipeline):
             max_units=None,
             state={},
             outputs=tuple(Output(f"out.{one.name}", (name,), one.signal) for one in self.workload.outputs),
+            unit_elements=sum(prod(one.shape) for one in self.workload.outputs),
         )
 
     def modules(self) -> dict[str, BuiltIn]:

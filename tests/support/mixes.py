@@ -117,11 +117,15 @@ def hashes(folder: Path) -> dict[str, str]:
 
 
 def run_mix(
-    job: PipelineJob, work: Path, units: int = 14, then: Mapping[int, Callable[[], object]] | None = None
+    job: PipelineJob,
+    work: Path,
+    units: int = 14,
+    then: Mapping[int, Callable[[], object]] | None = None,
+    heard: Heard | None = None,
 ) -> tuple[PipelineMeasurement, Heard]:
     """Serve this many units in a working folder of its own; `then` is what to do after so many of them."""
     work.mkdir()
-    heard = Heard(then=then or {})
+    heard = heard or Heard(then=then or {})
     reading, writing = os.pipe()
     os.write(writing, b"unit 1\n" * units + b"stop\n")
     os.close(writing)

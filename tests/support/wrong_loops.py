@@ -15,10 +15,10 @@ from bakeoff.models.pipelines.matrix.loop import Matrix
 from bakeoff.models.pipelines.owl.loop import Owl
 from bakeoff.models.pipelines.pipeline import Pipeline
 from bakeoff.models.pipelines.toy.loop import Toy
-from bakeoff.worker.pipeline.runner import Run
+from bakeoff.worker.pipeline.runner import LoopRunner, Run
 
-FIRST_NAN = 9
-"""Unit."""
+FIRST_NAN, LATE = 9, 7
+"""Units."""
 
 
 class Wrapped(Run):
@@ -58,6 +58,24 @@ class ShiftedByAToken(Wrapped):
         return super().slide(window, new.narrow(axis, -1, 1) if self.slid == 1 else new, axis)
 
 
+class NotShiftedLate(NotShifted):
+    """As above, from unit LATE on."""
+
+    def slide(self, window: Tensor, new: Tensor, axis: int) -> Tensor:
+        return super().slide(window, new, axis) if _is_late(self._run) else self._run.slide(window, new, axis)
+
+
+class ShiftedByATokenLate(ShiftedByAToken):
+    """As above, from unit LATE on."""
+
+    def slide(self, window: Tensor, new: Tensor, axis: int) -> Tensor:
+        return super().slide(window, new, axis) if _is_late(self._run) else self._run.slide(window, new, axis)
+
+
+def _is_late(run: Run) -> bool:
+    return isinstance(run, LoopRunner) and run.next_unit >= LATE
+
+
 class Late(Wrapped):
     """An input of some programs is what it was in their calls before; zeros in the first ones."""
 
@@ -87,6 +105,8 @@ def late(programs: str, name: str) -> "partial[Wrapped]":
 
 TOY_NOT_SHIFTED = _wrong(Toy, NotShifted)
 TOY_SHIFTED_BY_A_TOKEN = _wrong(Toy, ShiftedByAToken)
+TOY_NOT_SHIFTED_LATE = _wrong(Toy, NotShiftedLate)
+TOY_SHIFTED_BY_A_TOKEN_LATE = _wrong(Toy, ShiftedByATokenLate)
 TOY_STALE_LATENT = _wrong(Toy, late("world.", "x"))
 TOY_DECODES_THE_FRAME_BEFORE = _wrong(Toy, late("stream.", "z"))
 OWL_NOT_SHIFTED = _wrong(Owl, NotShifted)
@@ -104,3 +124,11 @@ class TOY_NAN(Toy):  # noqa: N801 - as the names above
     def given(self, unit: int, draw: Any) -> dict[str, Tensor]:
         found = super().given(unit, draw)
         return found if unit < FIRST_NAN else {"noise": torch.full_like(found["noise"], torch.nan)}
+
+
+class TOY_NAN_LATE(Toy):  # noqa: N801
+    """Noise that is not finite in unit LATE alone."""
+
+    def given(self, unit: int, draw: Any) -> dict[str, Tensor]:
+        found = super().given(unit, draw)
+        return found if unit != LATE else {"noise": torch.full_like(found["noise"], torch.nan)}

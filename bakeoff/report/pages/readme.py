@@ -138,6 +138,7 @@ def _entries(found: Records) -> Iterator[Stored | StoredComparison | StoredPipel
     yield from found.current
     yield from found.comparisons
     yield from found.pipelines
+    yield from found.rollouts
 
 
 def shown(found: Records, page: str) -> Records:

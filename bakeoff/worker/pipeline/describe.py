@@ -359,6 +359,11 @@ def loop_of(
         carried=_carried(units, {window.state for window in windows}),
         rate=pipeline.rate,
         sizes=sizes,
+        unit_elements=sum(
+            one.numel()
+            for one in (*steady.outputs.values(), *(steady.after[path] for path in behind if path in steady.after))
+            if isinstance(one, Tensor)
+        ),
     )
 
 

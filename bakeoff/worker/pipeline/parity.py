@@ -16,16 +16,16 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import load_pipeline
 from bakeoff.models.pipelines.pipeline import OPENING, Loop, Pipeline, Program
 from bakeoff.process.jobs import LoopSubject, Subject, floor_file
-from bakeoff.record.pipeline import LoopParity, UnitParity
+from bakeoff.record.pipeline import Curve, LoopParity, UnitParity
 from bakeoff.record.schema import OutputParity
 from bakeoff.worker.failures import call_stage
 from bakeoff.worker.pipeline.runner import LoopRunner
-from bakeoff.worker.reference.error import difference, not_comparable, worst
+from bakeoff.worker.reference.error import Difference, difference, not_comparable, worst
 from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reference.sensitivity import told_apart
 
 ABOUT = "loop.json"
-_STATE = "state."
+STATE = "state."
 """Prefix of the names of state values in a unit's file; outputs have their own names."""
 
 
@@ -56,6 +56,10 @@ def unit_file(unit: int) -> str:
     return "opened" if unit == OPENING else f"unit{unit}"
 
 
+StateBefore = Callable[[int], Mapping[str, Tensor] | None]
+Begin = Callable[[int], None]
+
+
 @dataclass(frozen=True, slots=True)
 class LoopFiles:
     """Reads the files of a loop's reference. All methods raise BakeoffError if a file does not match its hash."""
@@ -70,6 +74,13 @@ class LoopFiles:
         floor: Noise = msgspec.json.decode(self.files.read(floor_file(dtypes)), type=Noise)
         return floor
 
+    def free(self, dtypes: Mapping[str, str]) -> tuple[Curve, ...]:
+        """Return the curves of the equivalents of eager that run free."""
+        curves: tuple[Curve, ...] = msgspec.json.decode(
+            self.files.read(floor_file(dtypes, free=True)), type=tuple[Curve, ...]
+        )
+        return curves
+
     def unit(self, unit: int) -> dict[str, Tensor]:
         """Return the outputs of a unit by name, and its new state as `state.NAME`."""
         return self.files.outputs(unit_file(unit))
@@ -77,7 +88,7 @@ class LoopFiles:
     def state_before(self, unit: int) -> dict[str, Tensor]:
         """Return the state that a unit starts from, by name."""
         found = self.unit(unit - 1 if unit else OPENING)
-        return {name.removeprefix(_STATE): value for name, value in found.items() if name.startswith(_STATE)}
+        return {name.removeprefix(STATE): value for name, value in found.items() if name.startswith(STATE)}
 
 
 class LoopCheck:
@@ -94,13 +105,13 @@ class LoopCheck:
         quantised: Mapping[str, Quantisation],
     ) -> None:
         """`dtypes` and `quantised` have slots as keys; slots in full precision are not in `quantised`."""
-        self._loop, self._files, self._quantised = loop, files, dict(quantised)
+        self._loop, self.files, self._quantised = loop, files, dict(quantised)
         self._about = files.about()
         self._noise = files.floor(dtypes)
         self._components = {slot.name: resolve_component(slot.component) for slot in loop.slots}
         self._signals = {output.name: output.signal for output in loop.outputs}
         self._slots = {output.name: output.slots for output in loop.outputs}
-        self._slots |= {f"{_STATE}{path}": slots for path, slots in loop.state.items()}
+        self._slots |= {f"{STATE}{path}": slots for path, slots in loop.state.items()}
 
     def check_weights(self, weights: Mapping[str, str]) -> None:
         """Raise BakeoffError if a program was made from other weights than the reference.
@@ -115,22 +126,22 @@ class LoopCheck:
                 code="bad-checkpoint",
             )
 
-    def compare(self, runner: LoopRunner) -> LoopParity:
+    def compare(self, runner: LoopRunner, begin: Begin | None = None) -> LoopParity:
         """Run each of the reference's units from the reference's state; return the errors of its outputs and new state.
 
-        The runner has no open session afterwards. Raises StageError if a program fails.
+        `begin` is that of `first_units`. The runner has no open session afterwards. Raises StageError if a program
+        fails.
         """
         found = []
-        steps = first_units(runner, self._about.units, self._files.state_before)
+        steps = first_units(runner, self._about.units, self.files.state_before, begin)
         while (step := call_stage(lambda: next(steps, None))) is not None:
             unit, values = step
-            reference = self._files.unit(unit)
+            reference = self.files.unit(unit)
             entries = []
             for name in sorted(reference, key=self._position):
                 wanted = reference[name]
                 spec = TensorSpec(name, tuple(wanted.shape), signal=self._signals.get(name, ""))
-                value = values.get(name)
-                entry = not_comparable("missing") if value is None else difference(value, wanted, value.dtype)
+                entry = compared(values.get(name), wanted)
                 where = "after opening" if unit == OPENING else f"unit {unit}"
                 slots = self._slots.get(name, ())
                 limit = self.limit(self._noise[str(unit)][name], slots)
@@ -157,6 +168,11 @@ class LoopCheck:
         return told_apart(replace(output, sensitivity=self._about.sensitivity.get(output.name)))
 
 
+def compared(value: Tensor | None, wanted: Tensor) -> Difference:
+    """Return the difference of a value of a unit, None if the unit lacks it, from the reference's."""
+    return not_comparable("missing") if value is None else difference(value, wanted, value.dtype)
+
+
 def worse_of(one: LoopParity, other: LoopParity) -> LoopParity:
     """Merge two comparisons with the same reference: keep the worse result of each value."""
     units = [
@@ -170,8 +186,8 @@ def for_record(parity: LoopParity) -> LoopParity:
     """Return the parity with all outputs, and of each unit's state the one value nearest to or most above its limit."""
     units = []
     for unit in parity.units:
-        state = [output for output in unit.outputs if output.name.startswith(_STATE)]
-        outputs = [output for output in unit.outputs if not output.name.startswith(_STATE)]
+        state = [output for output in unit.outputs if output.name.startswith(STATE)]
+        outputs = [output for output in unit.outputs if not output.name.startswith(STATE)]
         units.append(UnitParity(unit.unit, (*outputs, *([max(state, key=_excess)] if state else []))))
     return replace(parity, units=tuple(units))
 
@@ -223,28 +239,29 @@ def largest_tolerance(components: Mapping[str, Component], slots: Collection[str
     return max(components[name].tolerance_fp32 for name in (slots or components))
 
 
-StateBefore = Callable[[int], Mapping[str, Tensor]]
-
-
 def first_units(
-    runner: LoopRunner, units: int, state_before: StateBefore | None = None
+    runner: LoopRunner, units: int, state_before: StateBefore | None = None, begin: Begin | None = None
 ) -> Iterator[tuple[int, dict[str, Tensor]]]:
     """Open session 0 and run its first `units` units; yield each unit's number with its outputs and new state by name.
 
     State is named `state.NAME`. The state after the opening comes first, as unit `OPENING`. Each unit starts from
-    `state_before(unit)`, or without that function from the state that the unit before made. The tensors are valid until
-    the next unit is requested. The next session has number 0 again, so that it gets the same values.
+    `state_before(unit)`, or if that is None, from the state that the unit before made. `begin` is called with the
+    number of each unit before it runs. The tensors are valid until the next unit is requested. The next session has
+    number 0 again, so that it gets the same values.
     """
     runner.session = OPENING
     runner.open()
     yield OPENING, _state(runner)
     for unit in range(units):
-        if state_before is not None:
-            runner.set_state(state_before(unit), unit)
+        state = state_before(unit) if state_before is not None else None
+        if state is not None:
+            runner.set_state(state, unit)
+        if begin is not None:
+            begin(unit)
         runner.unit()
         yield unit, {**runner.values(), **_state(runner)}
     runner.session = OPENING
 
 
 def _state(runner: LoopRunner) -> dict[str, Tensor]:
-    return {f"{_STATE}{name}": value for name, value in runner.state().items()}
+    return {f"{STATE}{name}": value for name, value in runner.state().items()}

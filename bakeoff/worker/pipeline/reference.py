@@ -6,7 +6,7 @@ window that is not shifted, a latent of the unit before) must be found.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,8 +22,10 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Loop, Pipeline
 from bakeoff.models.weights import share_weights
 from bakeoff.process.jobs import LoopReferenceJob, LoopSubject, floor_file
+from bakeoff.record.pipeline import Curve
 from bakeoff.worker.pipeline.parity import (
     ABOUT,
+    Begin,
     LoopAbout,
     LoopFiles,
     Noise,
@@ -33,6 +35,7 @@ from bakeoff.worker.pipeline.parity import (
     program_subject,
     unit_file,
 )
+from bakeoff.worker.pipeline.rollout import equivalents, free_curves, nudged
 from bakeoff.worker.pipeline.runner import Key, LoopRunner, ProgramEngine, call_of
 from bakeoff.worker.reference.error import difference
 from bakeoff.worker.reference.files import ReferenceFiles
@@ -52,6 +55,11 @@ def make_loop_reference(job: LoopReferenceJob, report: Report) -> None:
     loop, pipeline = subject.loop, pipeline_of(subject)
     files = LoopFiles(ReferenceFiles(folder, None))
     loaded: dict[Key, LoadedSubject] = {}
+
+    def begin(run: str) -> Begin | None:
+        """Return a function that reports each unit of a rollout, whose deadline then starts anew."""
+        return (lambda unit: report("loop reference", f"{run}, unit {unit} of {job.units}")) if job.free else None
+
     if not (folder / ABOUT).exists():
         report("weights")
         loaded = _load(subject)
@@ -59,9 +67,9 @@ def make_loop_reference(job: LoopReferenceJob, report: Report) -> None:
 
         def write(chosen: Precision) -> None:
             report("loop reference", f"eager {chosen.dtype} on {chosen.device}")
-            _write_units(folder, pipeline, job, given, chosen)
+            _write_units(folder, pipeline, job, given, chosen, begin(f"eager {chosen.dtype}"))
 
-        in_first_that_fits(_precisions(loop, loaded, job.units, subject.device), write)
+        in_first_that_fits(_precisions(loop, loaded, min(job.units, loop.checked_units), subject.device), write)
     about = files.about()
     for dtypes in job.dtypes:
         if (folder / floor_file(dtypes)).exists():
@@ -74,8 +82,12 @@ def make_loop_reference(job: LoopReferenceJob, report: Report) -> None:
                 f"The weights changed: loop reference {folder.name} was made from others. Run the pipeline again.",
                 code="bad-checkpoint",
             )
-        report("loop reference", f"noise floor of eager {', '.join(sorted(set(dtypes.values())))}")
-        floor = _floor(pipeline, subject, loaded, dtypes, files, about.units)
+        of = f"eager {', '.join(sorted(set(dtypes.values())))}"
+        report("loop reference", f"noise floor of {of}")
+        if job.free:
+            curves = _equivalents(pipeline, subject, loaded, dtypes, files, of, begin)
+            write_atomically(folder / floor_file(dtypes, free=True), msgspec.json.encode(curves))
+        floor = _floor(pipeline, subject, loaded, dtypes, files, about.units, begin(of))
         write_atomically(folder / floor_file(dtypes), msgspec.json.encode(floor))
         if any(one.given.rounds(dtypes[slot]) for (slot, _), one in loaded.items()):
             loaded = {}  # a cast that rounds cannot be undone, one to fp64 can
@@ -147,7 +159,12 @@ def _eager(
 
 
 def _write_units(
-    folder: Path, pipeline: Pipeline, job: LoopReferenceJob, loaded: Mapping[Key, LoadedSubject], chosen: Precision
+    folder: Path,
+    pipeline: Pipeline,
+    job: LoopReferenceJob,
+    loaded: Mapping[Key, LoadedSubject],
+    chosen: Precision,
+    begin: Begin | None,
 ) -> None:
     subject, loop = job.subject, job.subject.loop
     dtypes = dict.fromkeys(loop.presets, chosen.dtype)
@@ -155,7 +172,7 @@ def _write_units(
     folder.mkdir(parents=True, exist_ok=True)
     with flags(chosen.dtype, subject.threads):
         runner = _eager(pipeline, subject, loaded, dtypes, chosen.device, wide=True)
-        for unit, values in first_units(runner, job.units):
+        for unit, values in first_units(runner, job.units, begin=begin):
             kept = {name: value.to("cpu", copy=True).contiguous() for name, value in values.items()}
             bad = next((name for name, value in kept.items() if not torch.isfinite(value).all()), None)
             if bad is not None:
@@ -164,7 +181,8 @@ def _write_units(
                     code="wrong-output",
                 )
             save_file(kept, folder / f"{unit_file(unit)}.safetensors")
-            outputs.append({output.name: kept[output.name] for output in loop.outputs if output.name in kept})
+            if unit < loop.checked_units:  # a scene may stand still later, which is no fault of a mix
+                outputs.append({output.name: kept[output.name] for output in loop.outputs if output.name in kept})
     about = LoopAbout(
         folder.name, chosen.dtype, chosen.device, job.units, _fingerprints(loaded), _sensitivity(outputs[1:])
     )
@@ -188,13 +206,33 @@ def _floor(
     dtypes: Mapping[str, str],
     files: LoopFiles,
     units: int,
+    begin: Begin | None,
 ) -> Noise:
     search = subject.device == "cuda"
     noise: Noise = {}
     with flags("fp32", subject.threads, search):
         runner = _eager(pipeline, subject, loaded, dtypes, subject.device, search)
-        for unit, values in first_units(runner, units, files.state_before):
+        for unit, values in first_units(runner, units, files.state_before, begin):
             reference = files.unit(unit)
             errors = {name: difference(value, reference[name], value.dtype).rel_l2 for name, value in values.items()}
             noise[str(unit)] = {name: error if math.isfinite(error) else 0.0 for name, error in errors.items()}
     return noise
+
+
+def _equivalents(
+    pipeline: Pipeline,
+    subject: LoopSubject,
+    loaded: Mapping[Key, LoadedSubject],
+    dtypes: Mapping[str, str],
+    files: LoopFiles,
+    of: str,
+    begin: Callable[[str], Begin | None],
+) -> list[Curve]:
+    """Return the curves of equivalents of eager in these dtypes, as `free_curves` does; `of` names them in reports."""
+    search, found = subject.device == "cuda", list[Curve]()
+    for one in equivalents(subject.device, subject.threads):
+        with flags("fp32", one.threads, search), one.attention:
+            runner = _eager(pipeline, replace(subject, threads=one.threads), loaded, dtypes, subject.device, search)
+            start = None if one.nudge is None else nudged(runner, one.nudge)
+            found += free_curves(one.name, runner, subject.loop, files, start, begin(f"{of}, {one.name}"))
+    return found

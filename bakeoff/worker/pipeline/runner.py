@@ -314,6 +314,8 @@ class LoopRunner(Run):
         self._state: Any = {}
         self._outputs: dict[str, Tensor] = {}
         self.session, self.next_unit = -1, 0
+        self.on_call: Callable[[Key, Port], None] | None = None
+        """Function to call after each call of a program, with its port, whose inputs are still those of the call."""
 
     @property
     def at_end(self) -> bool:
@@ -492,6 +494,8 @@ class LoopRunner(Run):
         port.call()
         mark(segment)
         current_session.reset(inside)
+        if self.on_call is not None:
+            self.on_call(found.key, port)
         if not found.calls:
             _check_memory(found)
         found.calls += 1

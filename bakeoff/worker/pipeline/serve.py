@@ -14,8 +14,9 @@ from bakeoff.machine.processes import helper_peak_bytes, peak_bytes
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Loop, Pipeline
 from bakeoff.process.jobs import PipelineJob, ProfileRequest
-from bakeoff.record.pipeline import LoopParity, PipelineMeasurement, PipelineMemory, Profile, SlotProgram
+from bakeoff.record.pipeline import LoopParity, PipelineMeasurement, PipelineMemory, Profile, Rollout, SlotProgram
 from bakeoff.record.policy import Policy
+from bakeoff.record.rollout import MIX, broke
 from bakeoff.record.schema import Finding, Samples, Status, new_finding
 from bakeoff.worker.checked_variant import final_proof
 from bakeoff.worker.checks import memory
@@ -27,6 +28,7 @@ from bakeoff.worker.device import context_bytes, watching
 from bakeoff.worker.failures import StageError, call_stage, first_line, traceback_text
 from bakeoff.worker.pipeline.parity import LoopCheck, LoopFiles, first_problem, for_record, pipeline_of, worse_of
 from bakeoff.worker.pipeline.programs import LoopProgram, build_programs, weights_bytes
+from bakeoff.worker.pipeline.rollout import NotANumber, first_wrong_program, free_curves
 from bakeoff.worker.pipeline.runner import Key, LoopRunner, ProgramEngine
 from bakeoff.worker.pipeline.traced import TracedPass
 from bakeoff.worker.pipeline.units import TimedUnits, UnitLog, counters, stamp_ns
@@ -81,6 +83,7 @@ class _Mix:
     device_state: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     stamp_ns: int = 0
     profile: Profile | None = None
+    rollout: Rollout | None = None
 
     def __post_init__(self) -> None:
         """Read what the mix is checked against before any code of it is imported."""
@@ -110,6 +113,7 @@ class _Mix:
             device_state=dict(self.device_state),
             traceback=text,
             profile=self.profile,
+            rollout=self.rollout,
         )
 
     def measure(self, commands: int) -> PipelineMeasurement:
@@ -124,13 +128,38 @@ class _Mix:
         self.check.check_weights({program.name: program.weights for program in self.programs})
         engines = {program.key: program.engine(self.loop) for program in self.built}
         runner = call_stage(lambda: self._runner(engines))
+        if self.job.horizon_db is not None:
+            return self._roll_out(runner, self.job.horizon_db)
         self._time_alone(runner)
         self.report("loop check")
         self.parity = self.check.compare(runner)
         if not self.parity.passed:
             return self.measurement("parity_failed", first_problem(self.parity))
         alarms = self._run(runner, commands)
-        return self._decide(alarms)
+        assert self.units is not None
+        return self._decide(alarms, first_problem(self.parity) or self.units.problem)
+
+    def _roll_out(self, runner: LoopRunner, horizon_db: float) -> PipelineMeasurement:
+        """Compare each of the reference's units from its state, then run them free; nothing is timed."""
+        files, loop, programs = self.check.files, self.loop, self.programs
+        units, broken = files.about().units, NotANumber(runner)
+        with broken.noted():
+            self.parity = self.check.compare(runner, lambda unit: self.report("loop check", f"unit {unit} of {units}"))
+        problem = first_problem(self.parity)
+        if problem:
+            self.report("loop check", "looking for the first wrong program")
+            unit = next(one.unit for one in self.parity.units if not all(output.passed for output in one.outputs))
+            wrong = broken.first.get(max(unit, 0)) or call_stage(
+                lambda: first_wrong_program(self.job.subject, runner, files, programs, unit)
+            )
+            problem += f"; {wrong or 'each program alone is within its limits on the inputs of that unit'}"
+        curves = call_stage(
+            lambda: free_curves(
+                MIX, runner, loop, files, begin=lambda unit: self.report("loop check", f"free, unit {unit} of {units}")
+            )
+        )
+        self.rollout = Rollout(horizon_db, (*curves, *files.free(self._dtypes)))
+        return self._decide(self._prove(runner), problem or broke(self.rollout))
 
     def _runner(self, engines: Mapping[Key, ProgramEngine]) -> LoopRunner:
         subject = self.job.subject
@@ -245,15 +274,12 @@ class _Mix:
         text = f"recompiled: {', '.join(log.recompiled)}" + (f" ({why})" if why else "")
         return [new_finding("recompiles", text)]
 
-    def _decide(self, alarms: Sequence[Finding]) -> PipelineMeasurement:
+    def _decide(self, alarms: Sequence[Finding], problem: str) -> PipelineMeasurement:
         """Return the measurement with the first status that applies: fell_back, parity_failed, unstable, ok."""
-        assert self.parity is not None
-        assert self.units is not None
         self.findings = [*alarms, *self.findings]
         fallen = next((program for program in self.programs if program.status == "fell_back"), None)
         if fallen is not None:
             return self.measurement("fell_back", f"{fallen.name}: {fallen.reason}")
-        problem = first_problem(self.parity) or self.units.problem
         if problem:
             return self.measurement("parity_failed", problem)
         if alarms:

@@ -106,8 +106,8 @@ FAULTS = (
         "pipeline",
         "only the first unit that is checked starts from the reference's state",
         "bakeoff/worker/pipeline/parity.py",
-        "        if state_before is not None:\n",
-        "        if state_before is not None and unit == 0:\n",
+        "state_before(unit) if state_before is not None else",
+        "state_before(unit) if state_before is not None and unit == 0 else",
         ("tests/bakeoff/worker/pipeline/test_runner.py",),
     ),
     Fault(

@@ -36,8 +36,8 @@ FAULTS = (
         "record",
         "a run of a pipeline that was superseded stays in the tables",
         "bakeoff/record/store.py",
-        "pipelines=kept(PipelineRecord)",
-        "pipelines=kept(PipelineRecord) + kept(PipelineRecord, superseded=True)",
+        "ran = kept(PipelineRecord)",
+        "ran = kept(PipelineRecord) + kept(PipelineRecord, superseded=True)",
         ("tests/bakeoff/record/test_store.py",),
     ),
     Fault(

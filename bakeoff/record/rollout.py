@@ -1,0 +1,111 @@
+"""What follows from a rollout's curves: horizon, growth, and how a mix compares with equivalents of eager."""
+
+from collections.abc import Iterator, Mapping
+from math import exp, inf, log, sqrt
+from statistics import linear_regression
+
+from bakeoff.models.words import counted
+from bakeoff.record.pipeline import Curve, PipelineMeasurement, Rollout
+from bakeoff.record.schema import OutputParity
+
+MIX = "mix"
+"""Run of the curves of the mix itself."""
+STATE = "state"
+"""Output of the curves of the state."""
+_FEWEST = 8
+"""Least number of units for a growth."""
+_QUANTILE = 2.0
+"""Standard errors from the estimate to each end of a 95 % interval, for some 40 units."""
+
+
+def of_output(rollout: Rollout, output: str) -> tuple[Curve, tuple[Curve, ...]]:
+    """Return the mix's curve of an output, and those of the equivalents of eager."""
+    curves = [curve for curve in rollout.curves if curve.output == output]
+    return next(curve for curve in curves if curve.run == MIX), tuple(curve for curve in curves if curve.run != MIX)
+
+
+def horizon(curve: Curve, threshold_db: float) -> int | None:
+    """Return the first unit below the threshold, or without a finite error; None if there is none."""
+    pairs = enumerate(zip(curve.errors, curve.decibels, strict=True))
+    return next((unit for unit, (error, db) in pairs if error is None or (db is not None and db < threshold_db)), None)
+
+
+def growth(curve: Curve) -> tuple[float, tuple[float, float]] | None:
+    """Return the factor by which the error grows a unit, and its 95 % interval: exp of the slope of the log error.
+
+    By least squares over the units with a finite error above zero; None if there are too few. A curve that levels off
+    has a growth near 1.
+    """
+    points = [(unit, log(error)) for unit, error in enumerate(curve.errors) if error]
+    if len(points) < _FEWEST:
+        return None
+    units, logs = zip(*points, strict=True)
+    slope, intercept = linear_regression(units, logs)
+    rest = sum((y - intercept - slope * x) ** 2 for x, y in points)
+    middle = sum(units) / len(units)
+    error = _QUANTILE * sqrt(rest / (len(points) - 2) / sum((unit - middle) ** 2 for unit in units))
+    return exp(slope), (exp(slope - error), exp(slope + error))
+
+
+def standing(rollout: Rollout, output: str) -> str:
+    """Return how the mix's horizon compares with those of the equivalents: with eager, earlier or later."""
+    mix, others = of_output(rollout, output)
+    own, *ends = (
+        inf if unit is None else unit for unit in (horizon(curve, rollout.horizon_db) for curve in (mix, *others))
+    )
+    if not ends or min(ends) <= own <= max(ends):
+        return "with eager" if ends else ""
+    spread = _unit_text(min(ends)) if min(ends) == max(ends) else f"{_unit_text(min(ends))} to {_unit_text(max(ends))}"
+    return f"{'earlier' if own < min(ends) else 'later'} than eager: unit {_unit_text(own)} against {spread}"
+
+
+def _unit_text(unit: float) -> str:
+    return "none" if unit == inf else f"{unit:.0f}"
+
+
+def broke(rollout: Rollout) -> str:
+    """Return which output of the mix is first not finite when it runs free, and in which unit; "" if all are finite.
+
+    A unit in which an equivalent of eager is not finite either does not count.
+    """
+    found: dict[str, int] = {}
+    for name in dict.fromkeys(curve.output for curve in rollout.curves):
+        mix, others = of_output(rollout, name)
+        for unit, error in enumerate(mix.errors):
+            if error is None and all(other.errors[unit] is not None for other in others):
+                found.setdefault(name, unit)
+    first = min(found, key=lambda name: found[name], default="")
+    return f"{first}: not finite (unit {found[first]}, running free)" if first else ""
+
+
+def nearest(made: PipelineMeasurement) -> Mapping[str, tuple[int, OutputParity]]:
+    """Return, by output, the unit in which a failed or else the largest share of the limit was found, and its error."""
+    found: dict[str, tuple[int, OutputParity]] = {}
+    for unit, output in _entries(made):
+        name = STATE if output.name.startswith(f"{STATE}.") else output.name
+        if name not in found or share(output) > share(found[name][1]):
+            found[name] = unit, output
+    return dict(sorted(found.items(), key=lambda entry: entry[0] == STATE))
+
+
+def _entries(made: PipelineMeasurement) -> Iterator[tuple[int, OutputParity]]:
+    for unit in made.parity.units if made.parity is not None else ():
+        for output in unit.outputs:
+            yield unit.unit, output
+
+
+def share(output: OutputParity) -> float:
+    """Return the error as a share of its limit; infinity if it could not be compared."""
+    return inf if output.rel_l2 is None else output.rel_l2 / output.limit
+
+
+def rollout_text(made: PipelineMeasurement) -> str:
+    """Return the result of a rollout that passed: how near its outputs came to their limits."""
+    units = made.parity.units if made.parity is not None else ()
+    worst = max(nearest(made).values(), key=lambda pair: share(pair[1]), default=None)
+    if worst is None:
+        return "nothing was compared"
+    unit, output = worst
+    where = "after opening" if unit < 0 else f"in unit {unit}"
+    near = f"{output.name} came nearest to its limit, {share(output):.0%} of it {where}"
+    return f"each of {counted(len(units) - 1, 'unit')} is within its limits; {near}"

@@ -1,0 +1,37 @@
+"""The figure of a rollout: how a mix drifts from the reference loop when it runs free, beside equivalents of eager."""
+
+from bakeoff.record.pipeline import Rollout
+from bakeoff.record.rollout import MIX
+from bakeoff.report.figures.vega import FAINT, Figure, Spec, colours, lines, name_text, rounded, scaled
+
+
+def figure(rollout: Rollout, unit: str) -> Figure | None:
+    """Draw the decibels of each output by unit, the mix thick and the equivalents thin; None without a finite error."""
+    data = [
+        {"output": name_text(curve.output), "run": name_text(curve.run), "unit": place, "db": rounded(db)}
+        for curve in rollout.curves
+        for place, db in enumerate(curve.decibels)
+        if db is not None
+    ]
+    if not data:
+        return None
+    colour_of = {name_text(name): colour for name, colour in colours(each.output for each in rollout.curves).items()}
+    encoding: Spec = {
+        "x": {"field": "unit", "type": "quantitative", "title": unit, "axis": {"tickMinStep": 1}},
+        "y": {"field": "db", "type": "quantitative", "title": "dB", "scale": {"zero": True}},
+        "stroke": scaled("output", colour_of),
+        "detail": {"field": "run", "type": "nominal"},
+        "tooltip": [{"field": name} for name in ("output", "run", "unit", "db")],
+    }
+    layers = [
+        {**lines(encoding, opacity=0.35), "transform": [{"filter": {"not": {"field": "run", "equal": MIX}}}]},
+        {**lines(encoding, strokeWidth=2.4), "transform": [{"filter": {"field": "run", "equal": MIX}}]},
+        {
+            "data": {"values": [{"threshold": rounded(rollout.horizon_db)}]},
+            "mark": {"type": "rule", "color": FAINT, "strokeDash": [4, 4]},
+            "encoding": {"y": {"field": "threshold", "type": "quantitative"}},
+        },
+    ]  # fmt: skip
+    caption = "PSNR of pictures, else signal to error; thick: the mix, thin: equivalents of eager, dashed: threshold"
+    spec = {"height": 260, "data": {"values": data}, "layer": layers}
+    return Figure("rollout", "Running free", caption, spec)

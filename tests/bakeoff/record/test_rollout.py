@@ -1,0 +1,74 @@
+"""Horizons and growths of curves, and what a mix's horizon says beside those of eager."""
+
+from math import isclose, log
+
+import pytest
+
+from bakeoff.record.pipeline import Curve, LoopParity, PipelineMeasurement, Rollout, UnitParity
+from bakeoff.record.rollout import MIX, broke, growth, horizon, nearest, rollout_text, standing
+from bakeoff.record.schema import OutputParity
+
+
+def curve(*decibels: float | None, run: str = MIX, output: str = "video") -> Curve:
+    return Curve(run, output, tuple(None if db is None else 10 ** (-db / 20) for db in decibels), decibels)
+
+
+def falling_at(unit: int, run: str = MIX) -> Curve:
+    return curve(*[40.0] * unit, *[20.0] * (10 - unit), run=run)
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "text"),
+    [
+        (3, (3, 5), "with eager"),
+        (5, (3, 5), "with eager"),
+        (10, (10, 10), "with eager"),
+        (2, (3, 5), "earlier than eager: unit 2 against 3 to 5"),
+        (2, (4, 4), "earlier than eager: unit 2 against 4"),
+        (2, (4, 10), "earlier than eager: unit 2 against 4 to none"),
+        (6, (3, 5), "later than eager: unit 6 against 3 to 5"),
+        (10, (3, 5), "later than eager: unit none against 3 to 5"),
+    ],
+)
+def test_a_mix_stands_by_its_horizon(own: int, others: tuple[int, ...], text: str) -> None:
+    beside = (falling_at(unit, f"eager {place}") for place, unit in enumerate(others))
+    assert standing(Rollout(30.0, (falling_at(own), *beside)), "video") == text
+
+
+def test_an_error_that_is_not_finite_is_below_any_threshold_and_no_error_above() -> None:
+    assert horizon(Curve(MIX, "x", (0.0, 0.0, None), (None, None, None)), 30.0) == 2
+    assert horizon(Curve(MIX, "x", (0.0, 0.0), (None, None)), 30.0) is None
+    assert horizon(curve(40.0, 30.0, 29.9), 30.0) == 2
+
+
+def test_growth_is_the_slope_of_the_logarithm_with_its_interval() -> None:
+    found = growth(curve(*(100 - 20 * log(1.25**unit, 10) for unit in range(20))))
+    assert found is not None
+    assert isclose(found[0], 1.25, rel_tol=1e-9)
+    assert isclose(found[1][0], 1.25, rel_tol=1e-6)
+    noisy = growth(curve(*(60 + (-1) ** unit for unit in range(20))))
+    assert noisy is not None
+    assert noisy[1][0] < 1 < noisy[1][1], "no growth is shown"
+    assert growth(curve(*[40.0] * 7)) is None
+
+
+def test_a_curve_that_is_not_finite_breaks_where_eager_goes_on() -> None:
+    mix, eager = curve(40, None, None), curve(40, 40, 40, run="eager")
+    assert broke(Rollout(30.0, (mix, eager))) == "video: not finite (unit 1, running free)"
+    assert broke(Rollout(30.0, (mix, curve(40, None, None, run="eager")))) == ""
+    assert broke(Rollout(30.0, (eager, curve(40, 40, 40)))) == ""
+
+
+def test_the_unit_nearest_to_the_limit_is_told_by_output_and_a_failed_one_first() -> None:
+    def unit(number: int, video: float | None, key: float) -> UnitParity:
+        passed = video is not None and video <= 0.1
+        state = OutputParity("state.k", key, 0.1, key <= 0.1)
+        return UnitParity(number, (OutputParity("video", video, 0.1, passed), state))
+
+    parity = LoopParity("loop-1", "fp64", (unit(-1, 0.0, 0.01), unit(0, 0.02, 0.06), unit(1, 0.05, 0.03)))
+    made = PipelineMeasurement("ok", parity=parity)
+    assert {name: found for name, (found, _) in nearest(made).items()} == {"video": 1, "state": 0}
+    text = "each of 2 units is within its limits; state.k came nearest to its limit, 60% of it in unit 0"
+    assert rollout_text(made) == text
+    broken = PipelineMeasurement("ok", parity=LoopParity("loop-1", "fp64", (unit(0, None, 0.0), unit(1, 5.0, 0.0))))
+    assert nearest(broken)["video"][0] == 0

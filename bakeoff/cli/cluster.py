@@ -96,10 +96,9 @@ def _begun(
     With `--resume`, an order includes what was measured before, and its Assignment is pinned to the node that measured.
     Raises BakeoffError if, with `--resume`, all are finished or none was begun.
     """
-    from bakeoff.cluster.order import Order, files_of, own_code
+    from bakeoff.cluster.order import Order, files_of, own_code, with_known
     from bakeoff.cluster.reports import Assignment
     from bakeoff.machine.files import digest
-    from bakeoff.record.codec import encode
     from bakeoff.record.store import load_all
     from bakeoff.sweeps.resume import begin, find_newest, find_unfinished
 
@@ -119,10 +118,7 @@ def _begun(
             say(f"{order.request.component} is finished: sweep {state.sweep}")
             continue
         rows = [entry.record for entry in held.current if entry.record.sweep == state.sweep]
-        known = [encode(record) for record in rows]
-        known += [encode(entry.record) for entry in held.comparisons if entry.record.sweep == state.sweep]
-        known += [encode(entry.record) for entry in held.ceilings]
-        order = replace(order, sweep=state.sweep, order_seed=state.order_seed, known=tuple(known))
+        order = with_known(replace(order, sweep=state.sweep, order_seed=state.order_seed), held)
         begun.append((state, Assignment(order, pinned=rows[0].node if rows else "")))
     return begun
 

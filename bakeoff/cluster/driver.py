@@ -1,14 +1,18 @@
-"""Sweeps on a cluster of Ray: each order is a task that owns a GPU, or all CPUs of a node, and carries out one sweep.
+"""Sweeps on a cluster of Ray: an actor on each node owns a GPU, or all CPUs, and carries out one order after the other.
 
-Ray decides which node runs what. The driver measures nothing: it stores what the nodes report, as they report it.
+The driver asks for all that the nodes have, and gives the next order to whatever Ray grants. It measures nothing: it
+stores what the nodes report, as they report it. Ray ends the actors of a driver that is gone, and their processes end
+with them.
 """
 
+import io
 import logging
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,15 +23,16 @@ from bakeoff.cluster import order, relay
 from bakeoff.cluster.reports import Assignment, Reports
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.guard import CALLER
+from bakeoff.record.store import load_all
 from bakeoff.sweeps.progress import Progress
 
 _ADDRESS = "RAY_ADDRESS"
 _LOCAL = "local"
 _REACH_S = 5.0
 _LOOK_S = 5.0
-"""After so many seconds of silence the driver looks whether the nodes that it waits for are there."""
+"""Between two looks which nodes are there: Ray does not say that the one that a call waits for died."""
 _CANCEL_S = 75.0
-"""In which cancelled tasks end; a node's process takes up to `relay._END_S` of them."""
+"""In which orders end that are stopped; a node's process takes up to `relay._END_S` of them."""
 
 
 @contextmanager
@@ -83,132 +88,207 @@ class Nodes:
     """The module."""
 
     def named(self) -> dict[str, dict[str, Any]]:
-        """Those that are there, by name."""
-        return relay.named(self.ray.nodes())
+        """Return those that are there by name, as started or of the host; where several have one, each with the
+        beginning of its id."""
+        nodes = [node for node in self.ray.nodes() if node["Alive"]]
+        names = [
+            node["NodeName"] if node["NodeName"] != node["NodeManagerAddress"] else node["NodeManagerHostname"]
+            for node in nodes
+        ]
+        return {
+            name if names.count(name) == 1 else f"{name}-{node['NodeID'][:6]}": node
+            for name, node in zip(names, nodes, strict=True)
+        }
 
     def default_device(self) -> str:
-        return "cuda" if any(_has(node, "GPU") for node in self.named().values()) else "cpu"
+        return "cuda" if any(_places(node, "cuda") for node in self.named().values()) else "cpu"
 
-    def needs(self, device: str) -> dict[str, float]:
-        """What a task asks for: a GPU, or the CPUs of the largest node, so that it has that to itself.
-
-        Raises BakeoffError where no node has it.
-        """
-        name = "GPU" if device == "cuda" else "CPU"
-        most = max((_has(node, name) for node in self.named().values()), default=0.0)
-        if not most:
+    def check_has(self, device: str) -> None:
+        """Raise BakeoffError if no node has the device."""
+        if not any(_places(node, device) for node in self.named().values()):
+            name = "GPU" if device == "cuda" else "CPU"
             text = f"no node of the cluster has a {name} for Ray; start one with: ray start --num-{name.lower()}s=1"
             raise BakeoffError(f"--device {device}: {text}", "missing-device")
-        return {"num_cpus": 0, "num_gpus": 1} if device == "cuda" else {"num_cpus": most}
 
 
-def _has(node: Mapping[str, Any], resource: str) -> float:
-    return float(node["Resources"].get(resource, 0.0))
+def _places(node: Mapping[str, Any], device: str) -> list[dict[str, float]]:
+    """Return what each place of a node asks Ray for: a GPU, or all CPUs of the node."""
+    resources = node["Resources"]
+    if device == "cuda":
+        return [{"num_cpus": 0, "num_gpus": 1}] * int(resources.get("GPU", 0))
+    return [{"num_cpus": resources["CPU"]}] if resources.get("CPU") else []
 
 
 def carry_out(nodes: Nodes, orders: Sequence[Assignment], runs: Path, progress: Progress) -> None:
     """Have the nodes carry out these orders, store what they report in `runs`, and note how each ended.
 
-    Raises BakeoffError where it cannot be stored, and KeyboardInterrupt; all tasks are ended before that.
+    All are for the same device. Raises BakeoffError where no node has it or what came cannot be stored, and
+    KeyboardInterrupt; all orders are stopped before that, and the connection is closed.
     """
-    driver = _Driver(nodes, runs, progress)
-    try:
-        for assignment in orders:
-            driver.submit(assignment)
-        while driver.tasks:
-            driver.take()
-    finally:
-        driver.cancel()
+    driver = _Driver(nodes, orders, runs, progress)
+    nodes.check_has(driver.device)
+    with redirect_stdout(io.StringIO()):  # Ray prints there what its nodes log
+        try:
+            driver.run()
+        finally:
+            driver.end()
+            nodes.ray.shutdown()
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """A GPU of a node, or all its CPUs."""
+
+    node: str
+    """Its id."""
+    name: str
+    relay: Any
+    call: Any
+    """What the relay was asked last."""
+    assignment: Assignment | None = None
 
 
 class _Driver:
-    """Tasks, and what is done with each of their lines."""
+    """The orders that wait, and the places that carry out the others."""
 
-    def __init__(self, nodes: Nodes, runs: Path, progress: Progress) -> None:
-        self._nodes, self._progress = nodes, progress
+    def __init__(self, nodes: Nodes, orders: Sequence[Assignment], runs: Path, progress: Progress) -> None:
+        self._nodes, self._runs, self._progress = nodes, runs, progress
         self._reports = Reports(runs, progress)
-        self.tasks: dict[Any, Assignment] = {}
-        """By the generators of their lines."""
+        self._waiting = [*orders]
+        self.device = orders[0].order.request.device
+        self._places: list[_Place] = []
+        self._looked = time.monotonic()
         self._refused: dict[str, str] = {}
-        """Ids of nodes that are given no more orders, with their names."""
+        """Names of nodes that are given no more orders, by their ids."""
         nodes.ray.cloudpickle.register_pickle_by_value(relay)
-        self._relay = nodes.ray.remote(relay.relay)
 
-    def submit(self, assignment: Assignment) -> None:
-        """Give the order to Ray, for the node that it is pinned to, or for any that is not refused."""
-        named = self._nodes.named()
-        only = {"ray.io/node-id": f"!in({', '.join(self._refused)})"} if self._refused else {}
-        pinned = named.get(assignment.pinned)
-        if pinned is not None and pinned["NodeID"] not in self._refused:
-            only = {"ray.io/node-id": pinned["NodeID"]}
-        device = assignment.order.request.device
-        task = self._relay.options(**self._nodes.needs(device), max_retries=0, label_selector=only)
-        self.tasks[task.remote(msgspec.json.encode(assignment.order), order.NODE, CALLER)] = assignment
-        self._reports.running.append(assignment)
+    def run(self) -> None:
+        """Give all orders to places, and take what these report until the last one has ended."""
+        while self._waiting or self._reports.running:
+            self._ask()
+            self._take()
 
-    def take(self) -> None:
-        """Wait for lines of any task, and take them."""
+    def end(self) -> None:
+        """Stop the orders that are carried out, store what comes meanwhile, and free all places."""
+        self._waiting.clear()
+        for place in self._places:
+            if place.assignment is not None:
+                place.relay.stop.remote()
+        until = time.monotonic() + _CANCEL_S
+        try:
+            while self._reports.running and time.monotonic() < until:
+                with suppress(BakeoffError):  # the first one is on its way to the caller
+                    self._take()
+        finally:
+            for place in [*self._places]:
+                self._free(place)
+
+    def _usable(self) -> dict[str, dict[str, Any]]:
+        """Return the nodes that have the device and are not refused."""
+        named = self._nodes.named().items()
+        return {
+            name: node for name, node in named if node["NodeID"] not in self._refused and _places(node, self.device)
+        }
+
+    def _ask(self) -> None:
+        """Ask Ray for all places that a waiting order may go to; give up the orders if there is no node for them."""
+        usable = self._usable() if self._waiting else {}
+        if not usable:
+            refused = f"; refused: {', '.join(self._refused.values())}" if self._refused else ""
+            for assignment in self._waiting:
+                assignment.problem = f"no node is left for it{refused}"
+            self._waiting.clear()
+        strategy = self._nodes.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+        for name, node in usable.items():
+            if any(_may_go(assignment, name, usable) for assignment in self._waiting):
+                there = sum(place.node == node["NodeID"] for place in self._places)
+                for needs in _places(node, self.device)[there:]:
+                    only = strategy(node["NodeID"], soft=False)
+                    actor = self._nodes.ray.remote(relay.Relay).options(**needs, scheduling_strategy=only).remote()
+                    self._places.append(_Place(node["NodeID"], name, actor, actor.ready.remote()))
+
+    def _take(self) -> None:
+        """Wait for any place, take its lines, and give those that are free the next orders."""
         ray = self._nodes.ray
-        ready, _ = ray.wait(list(self.tasks), num_returns=1, timeout=_LOOK_S)
-        if not ready:
-            self._look()
-        for task in ready:
-            assignment = self.tasks[task]
+        calls = {place.call: place for place in self._places}
+        ready, _ = ray.wait([*calls], timeout=_LOOK_S) if calls else ([], [])
+        for place in (calls[call] for call in ready):
+            if place not in self._places:  # it was free, and no order waits any more
+                continue
             try:
-                lines = ray.get(next(task))
-            except StopIteration:
-                self._ended(task, "")
+                lines, goes_on = ray.get(place.call)
             except ray.exceptions.RayError as error:
-                self._ended(task, _death(error))
-            else:
-                for line in lines:
-                    self._reports.tell(assignment, line)
+                self._lost(place, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+                continue
+            if goes_on:
+                place.call = place.relay.take.remote()
+            for line in lines:
+                assert place.assignment is not None
+                self._reports.tell(place.assignment, line)
+            if not goes_on:
+                self._ended(place)
+        if time.monotonic() - self._looked > _LOOK_S:
+            self._looked, there = time.monotonic(), self._there()
+            for place in [place for place in self._places if place.node not in there]:
+                self._lost(place, "")
 
-    def cancel(self) -> None:
-        """End all tasks, and wait until their nodes have ended what they started."""
-        ray = self._nodes.ray
-        for task in self.tasks:
-            ray.cancel(task, force=False)
-        if self.tasks:
-            ray.wait([task.completed() for task in self.tasks], num_returns=len(self.tasks), timeout=_CANCEL_S)
-        for task in self.tasks:
-            with suppress(ray.exceptions.RayError):
-                ray.cancel(task, force=True)
+    def _there(self) -> set[str]:
+        """Return the ids of the nodes that are there."""
+        return {node["NodeID"] for node in self._nodes.named().values()}
 
-    def _ended(self, task: Any, death: str) -> None:
-        assignment = self.tasks.pop(task)
-        self._reports.ended(assignment, death)
-        if assignment.refused:
-            self._refuse(assignment)
+    def _ended(self, place: _Place) -> None:
+        """Give a place that has no order any more the next one, or free it."""
+        assignment, place.assignment = place.assignment, None
+        if assignment is not None:
+            self._reports.ended(assignment, "")
+            if assignment.refused:
+                self._refuse(place, assignment.refused)
+                assignment.refused = assignment.problem = ""
+                self._waiting.insert(0, assignment)
+        usable = self._usable() if self._waiting else {}
+        mine = [each for each in self._waiting if place.name in usable and _may_go(each, place.name, usable)]
+        if not mine:
+            self._free(place)
+            return
+        place.assignment = assignment = mine[0]
+        self._waiting.remove(assignment)
+        assignment.node = place.name
+        self._reports.running.append(assignment)
+        place.relay.begin.remote(msgspec.json.encode(assignment.order), order.NODE, CALLER, place.name)
+        place.call = place.relay.take.remote()
+        if not self._waiting:
+            for other in [other for other in self._places if other.assignment is None]:
+                self._free(other)
 
-    def _refuse(self, assignment: Assignment) -> None:
-        """Give no more orders to the node, and this one to another."""
-        node = self._nodes.named().get(assignment.node)
-        self._progress.say(f"{assignment.node} is refused: {assignment.refused}")
-        assignment.refused = assignment.problem = ""
-        if node is not None:
-            self._refused[node["NodeID"]] = assignment.node
-        if self._left(assignment):
-            self.submit(assignment)
-        else:
-            assignment.problem = f"no node is left for it; refused: {', '.join(self._refused.values())}"
+    def _lost(self, place: _Place, why: str) -> None:
+        """Give the order of a place that died to another node if the node died, and else give it up."""
+        self._free(place)
+        there = place.node in self._there()
+        assignment = place.assignment
+        if assignment is None:
+            if there:  # Ray cannot start its own process there
+                self._refuse(place, why)
+            return
+        self._reports.ended(assignment, "")
+        if assignment.done is not None:
+            return
+        if there:
+            assignment.problem = f"Ray's process there died: {why}"
+            return
+        self._progress.say(f"{place.name} died; what it had not finished goes to another node")
+        assignment.order = order.with_known(assignment.order, load_all(self._runs))
+        self._waiting.insert(0, assignment)
 
-    def _look(self) -> None:
-        """Give up the orders that no node is there for."""
-        for task, assignment in [*self.tasks.items()]:
-            if not assignment.steps and not assignment.node and not self._left(assignment):
-                self._nodes.ray.cancel(task, force=False)
-                self._ended(task, "no node is left for it")
+    def _refuse(self, place: _Place, why: str) -> None:
+        """Give no more orders to the node of a place."""
+        self._progress.say(f"{place.name} is refused: {why}")
+        self._refused[place.node] = place.name
 
-    def _left(self, assignment: Assignment) -> bool:
-        """Whether a node that is not refused has what the order asks for."""
-        name = "GPU" if assignment.order.request.device == "cuda" else "CPU"
-        return any(_has(node, name) and node["NodeID"] not in self._refused for node in self._nodes.named().values())
+    def _free(self, place: _Place) -> None:
+        self._places.remove(place)
+        self._nodes.ray.kill(place.relay)
 
 
-def _death(error: Exception) -> str:
-    """How a task ended that could not say so itself."""
-    kind = type(error).__name__
-    if kind in ("NodeDiedError", "WorkerCrashedError", "LocalRayletDiedError", "ObjectLostError"):
-        return "the node, or Ray's process there, died"
-    return f"{kind}: {str(error).splitlines()[0]}"
+def _may_go(assignment: Assignment, name: str, usable: Mapping[str, Any]) -> bool:
+    """Return whether the order may go to the node `name`: one that was measured in part goes on where it was."""
+    return assignment.pinned not in usable or assignment.pinned == name

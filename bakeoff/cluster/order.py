@@ -1,13 +1,15 @@
 """What a driver sends to a node: one subject's sweep, and what the node must have in common with the driver."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bakeoff.bring.bring import is_brought, read_source
 from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.request import Request
+from bakeoff.record.codec import encode
 from bakeoff.record.source import code_hash, code_of
+from bakeoff.record.store import Records
 
 NODE = ("-m", "bakeoff.cluster.node")
 """Arguments of the Python that carries out an order."""
@@ -46,6 +48,14 @@ def differences(expected: dict[str, str]) -> str:
     return ", ".join(
         f"{name} {ours[name]} (the driver has {value})" for name, value in expected.items() if ours[name] != value
     )
+
+
+def with_known(order: Order, held: Records) -> Order:
+    """Return the order with what was measured of its sweep, and with all ceilings."""
+    known = [encode(entry.record) for entry in held.current if entry.record.sweep == order.sweep]
+    known += [encode(entry.record) for entry in held.comparisons if entry.record.sweep == order.sweep]
+    known += [encode(entry.record) for entry in held.ceilings]
+    return replace(order, known=tuple(known))
 
 
 def files_of(component: str) -> dict[str, bytes]:

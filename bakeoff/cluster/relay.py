@@ -1,4 +1,4 @@
-"""A task of Ray: starts the process that carries out an order, and yields what that writes.
+"""An actor of Ray: starts the process that carries out an order, and hands on what that writes.
 
 It is sent by value and imports nothing of this project, so that a node without it, or with another version, answers
 with a sentence; and Ray's own process stays idle while the node measures.
@@ -12,83 +12,67 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import IO
 
-_PAUSE_S = 0.5
-"""Between two reads, so that lines come in batches."""
+_WAIT_S = 2.0
+"""In which a call waits for lines."""
+_PAUSE_S = 0.2
+"""Between the first line and reading, so that lines come in batches."""
 _END_S = 60.0
 """In which a process that is stopped keeps what it has and ends its workers."""
 _SHOWN = 600
 """Characters of what a process that failed wrote last."""
 
 
-def relay(order: bytes, command: Sequence[str], caller: str) -> Iterator[list[bytes]]:
-    """Lines of the process in batches, the first one with the node's id and name, the last one with how it ended.
+class Relay:
+    """Starts processes for orders, one after the other; each ends when this one does."""
 
-    `caller` is the variable that binds the process to this one's life. Closed or interrupted, it stops the process as
-    Ctrl-C does.
-    """
-    name = node_name()
-    yield [json.dumps(["node", *name]).encode()]
-    environment = os.environ | {caller: str(os.getpid()), "BAKEOFF_NODE": name[1]}
-    with tempfile.TemporaryFile() as errors:
-        child = subprocess.Popen(
+    def ready(self) -> tuple[list[bytes], bool]:
+        """Return no lines, and that no order is carried out."""
+        return [], False
+
+    def begin(self, order: bytes, command: Sequence[str], caller: str, node: str) -> None:
+        """Start the process of an order.
+
+        `caller` is the variable that binds the process to this one's life, `node` the name of where it runs.
+        """
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by take()
+        self._rest = b""
+        self._kill_at = float("inf")
+        self._child = subprocess.Popen(
             [sys.executable, *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=errors,
-            env=environment,
+            stderr=self._errors,
+            env=os.environ | {caller: str(os.getpid()), "BAKEOFF_NODE": node},
             start_new_session=True,
         )
-        assert child.stdin is not None
-        assert child.stdout is not None
-        try:
-            try:
-                child.stdin.write(order)
-                child.stdin.close()
-            except BrokenPipeError:  # it ended, and says why below
-                pass
-            yield from _batches(child.stdout.fileno())
-            last = ended(child, errors)
-        finally:
-            stop(child)
-        yield [last]
+        assert self._child.stdin is not None
+        with suppress(BrokenPipeError):  # it ended, and says why
+            self._child.stdin.write(order)
+            self._child.stdin.close()
 
-
-def node_name() -> tuple[str, str]:
-    """Id and name of the node that this runs on: the name it was started with, else its host's."""
-    import ray
-
-    own = ray.get_runtime_context().get_node_id()
-    return own, next(name for name, node in named(ray.nodes()).items() if node["NodeID"] == own)
-
-
-def named(nodes: Sequence[dict]) -> dict[str, dict]:  # type: ignore[type-arg]
-    """The nodes that are there by name; where several have one, each with the beginning of its id."""
-    nodes = [node for node in nodes if node["Alive"]]
-    names = [
-        node["NodeName"] if node["NodeName"] != node["NodeManagerAddress"] else node["NodeManagerHostname"]
-        for node in nodes
-    ]
-    return {
-        name if names.count(name) == 1 else f"{name}-{node['NodeID'][:6]}": node
-        for name, node in zip(names, nodes, strict=True)
-    }
-
-
-def _batches(descriptor: int) -> Iterator[list[bytes]]:
-    rest = b""
-    while True:
-        if not select.select([descriptor], [], [], _PAUSE_S)[0]:
-            continue  # Ray's cancelling sets a flag that is looked at between two calls only
-        data = os.read(descriptor, 1 << 20)
-        if not data:
-            return
-        *lines, rest = (rest + data).split(b"\n")
-        if lines:
-            yield lines
+    def take(self) -> tuple[list[bytes], bool]:
+        """Return lines of the process, and whether more may follow; the last line states how it ended."""
+        assert self._child.stdout is not None
+        if time.monotonic() > self._kill_at:
+            self._child.kill()  # its guards end its workers
+        if not select.select([self._child.stdout], [], [], _WAIT_S)[0]:
+            return [], True
         time.sleep(_PAUSE_S)
+        data = os.read(self._child.stdout.fileno(), 1 << 20)
+        if data:
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            return lines, True
+        with self._child.stdout, self._errors:
+            return [ended(self._child, self._errors)], False
+
+    def stop(self) -> None:
+        """Stop the process as Ctrl-C does; its last lines are still to be taken."""
+        self._child.terminate()
+        self._kill_at = time.monotonic() + _END_S
 
 
 def ended(child: "subprocess.Popen[bytes]", errors: IO[bytes]) -> bytes:

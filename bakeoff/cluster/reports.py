@@ -60,8 +60,6 @@ class Reports:
             assignment.done = msgspec.json.decode(raw[0], type=SweepResult)
             return
         match said, *map(msgspec.json.decode, raw):
-            case "node", _, name:
-                assignment.node = name
             case "rows", count:
                 assignment.rows = count
             case "start", number, position, total, what:

@@ -1,6 +1,7 @@
 """A node's process that measures nothing: what the note of its order says happens instead.
 
-`rows N` stores N records, `hang` stores one and waits with a process of its own, `full` has no room.
+`rows N` stores N records, `hang` stores one and waits with a process of its own, `full` has no room. The node `skewed`
+has another torch.
 """
 
 import subprocess
@@ -9,12 +10,13 @@ from dataclasses import replace
 import fake_gpus
 from records import record
 
-from bakeoff.cluster import node
+from bakeoff.cluster import node, order
 from bakeoff.cluster.node import Lines
 from bakeoff.cluster.order import Order
 from bakeoff.machine import host, paths
 from bakeoff.machine.identity import this_machine
 from bakeoff.models.errors import BakeoffError
+from bakeoff.process import guard
 from bakeoff.process.supervisor import Event
 from bakeoff.record.codec import decode
 from bakeoff.record.schema import Record
@@ -57,12 +59,14 @@ def run(asked: Order, lines: Lines) -> None:
         running.finish()
         lines.result(made)
         if asked.note == "hang" and not known:
-            subprocess.run(["sleep", "600"], check=False)
+            subprocess.run(["sleep", "600"], check=False, preexec_fn=guard._prepare_child)  # as a guard's worker
     lines.expect(0.0)
     lines.write("done", SweepResult(asked.sweep, (), ()))
 
 
 node.run_order = run
+if host.node() == "skewed":
+    order.own_code = lambda: {"bakeoff": "0", "torch": "1.0", "code": ""}
 if __name__ == "__main__":
     fake_gpus.install()
     node.main()

@@ -18,6 +18,8 @@ def main(folder: str, names: list[str]) -> None:
     """Start the nodes, and do what the lines on stdin say."""
     cpus = sorted(os.sched_getaffinity(0))
     head = {"num_cpus": 0, "node_name": "head", "include_dashboard": False, "object_store_memory": STORE_BYTES}
+    # a node that died is noticed in a second, not in 15
+    os.environ |= {"RAY_health_check_period_ms": "500", "RAY_health_check_failure_threshold": "2"}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     nodes: dict[str, Any] = {}
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -75,28 +76,66 @@ def records() -> list[Record]:
     return [entry.record for entry in load_all(Path(os.environ["BAKEOFF_RUNS"])).current]
 
 
+TOYS = ("toy:tiny", "toy:small", "--device", "cpu", "--no-final")
+OF_ORDERS = ("bakeoff.cluster.node", "null_node.py", "guard.py", "bakeoff.worker", "sleep")
+END_S = 10.0
+"""In which nodes end what they started for a driver that is gone."""
+
+
+def measuring(cluster: Cluster, *words: str) -> list[int]:
+    """Processes that nodes started for orders, and what those started, with one of the words in their command."""
+    found = []
+    for pid in processes_with(f"{cluster.folder}/"):
+        with suppress(OSError):  # it has ended
+            command = Path(f"/proc/{pid}/cmdline").read_text()
+            found += [pid] if any(word in command for word in words or OF_ORDERS) else []
+    return found
+
+
+def sleeping(cluster: Cluster) -> list[int]:
+    return measuring(cluster, "sleep")
+
+
 MINE = """\
+import time
+from pathlib import Path
+
 import torch
 from other import WIDTH
 
 def model():
+    while Path("{held}").exists():
+        time.sleep(0.1)
     return torch.nn.Linear(WIDTH, WIDTH), (torch.randn(2, WIDTH),)
 """
 
 
-def test_two_nodes_measure_a_component_and_a_model_of_a_user(cluster: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(MINE)
+def test_a_killed_driver_leaves_nobody_and_two_nodes_measure_the_rest(cluster: Cluster, tmp_path: Path) -> None:
+    held = tmp_path / "held"
+    held.touch()
+    (tmp_path / "mine.py").write_text(MINE.format(held=held))
     (tmp_path / "other.py").write_text("WIDTH = 8\n")
     options = ("--backends", "eager", "--dtype", "fp32", "--device", "cpu", "--no-final")
-    code, out, err = run(cluster, "toy:tiny.world", f"{tmp_path}/mine.py:model", *options)
+    arguments = ("toy:tiny.world", f"{tmp_path}/mine.py:model", *options)
+    process = start(cluster, *arguments)
+    wait_until(
+        lambda: measuring(cluster, "bakeoff.worker") and records(), "a row of one node, and a worker of the other"
+    )
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not measuring(cluster), "the end of what the nodes started", END_S)
+    (first,) = records()
+    held.unlink()
+    code, out, err = run(cluster, *arguments, "--resume")
     assert code == 0, err
+    assert first in records()
     made = {record.variant.component: record for record in records()}
     assert set(made) == {"toy", "mine"}
     assert {record.node for record in made.values()} == {"left", "right"}
     assert len({record.machine.id for record in made.values()}) == 2
     assert all(record.latency and record.threads == 1 and record.code for record in made.values())
     for record in made.values():
-        assert f"on {record.node}" in err
+        assert record == first or f"on {record.node}" in err
         assert str(record.variant.subject) in out
         other = {"left", "right"} - {record.node}
         assert [*(cluster.folder / record.node / "cache" / "cluster" / record.sweep).glob("*/records/*.json")]
@@ -104,30 +143,17 @@ def test_two_nodes_measure_a_component_and_a_model_of_a_user(cluster: Cluster, t
     assert not Path(os.environ["BAKEOFF_CACHE"], "logs").exists(), "the driver measures nothing"
 
 
-TOYS = ("toy:tiny", "toy:small", "--device", "cpu", "--no-final")
-
-
-def nodes_left(cluster: Cluster, sweep: str = "null_node.py") -> list[int]:
-    """Processes that nodes started for orders, and what those started."""
-    found = []
-    for pid in processes_with(f"{cluster.folder}/"):
-        with suppress(OSError):  # it has ended
-            found += [pid] if sweep in Path(f"/proc/{pid}/cmdline").read_text() else []
-    return found
-
-
-def sleeping(cluster: Cluster) -> list[int]:
-    return nodes_left(cluster, "sleep")
-
-
-def test_a_cancelled_driver_leaves_nobody_and_its_sweep_is_resumed_where_it_was(cluster: Cluster) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_driver_that_ends_leaves_nobody_and_its_sweep_is_resumed_where_it_was(
+    cluster: Cluster, number: signal.Signals
+) -> None:
     process = start(cluster, *TOYS, "--note", "hang", **NULL)
     wait_until(lambda: len(sleeping(cluster)) == 2 and len(records()) == 2, "the first row of both nodes")
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, err = process.communicate(timeout=100)
-    assert process.returncode == 130, err
-    assert "--resume goes on" in err
-    wait_until(lambda: not sleeping(cluster) and not nodes_left(cluster), "the end of what the nodes started")
+    assert process.returncode == (130 if number == signal.SIGINT else -number), err
+    assert "--resume goes on" in err or number == signal.SIGKILL
+    wait_until(lambda: not measuring(cluster), "the end of what the nodes started", END_S)
     before = {(entry.variant.preset, entry.node) for entry in records()}
     code, _, err = run(cluster, *TOYS, "--note", "hang", "--resume", **NULL)
     assert code == 0, err
@@ -136,6 +162,51 @@ def test_a_cancelled_driver_leaves_nobody_and_its_sweep_is_resumed_where_it_was(
     assert len({entry.sweep for entry in records()}) == 2
     code, _, err = run(cluster, *TOYS, "--note", "hang", "--resume", **NULL)
     assert (code, "nothing-to-resume" in err) == (2, True)
+
+
+def test_a_node_that_dies_costs_only_what_it_had_not_finished(cluster: Cluster) -> None:
+    process = start(cluster, *TOYS, "--note", "hang", **NULL)
+    wait_until(lambda: len(sleeping(cluster)) == 2 and len(records()) == 2, "the first row of both nodes")
+    cluster.tell("kill right")
+    wait_until(lambda: len(sleeping(cluster)) == 1, "the end of what the dead node started", END_S)
+    cluster.tell("add right")
+    wait_until(lambda: len(records()) == 3, "the next row, on the new node")
+    code, out, err = end_sleeping(cluster, process)
+    assert code == 0, err
+    assert "aylet" not in out, "Ray's log of the node"
+    assert "right died; what it had not finished goes to another node" in err
+    assert {(entry.node, entry.position) for entry in records()} == {
+        ("left", 1),
+        ("left", 2),
+        ("right", 1),
+        ("right", 2),
+    }
+
+
+def test_an_order_that_a_node_with_other_code_refuses_goes_to_another_node(cluster: Cluster) -> None:
+    cluster.tell("kill left")
+    cluster.tell("add skewed")
+    process = start(cluster, *TOYS, "--note", "hang", **NULL)
+    try:
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if "refused" in line)
+        code, _, err = end_sleeping(cluster, process)
+    finally:
+        cluster.tell("kill skewed")
+        cluster.tell("add left")
+    assert code == 0, err
+    assert said.startswith("skewed is refused: bakeoff 0 (the driver has"), said
+    assert [entry.node for entry in records()] == ["right"] * 4
+
+
+def end_sleeping(cluster: Cluster, process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    """Let the nodes' processes go on until the driver has ended; return its exit code, stdout and stderr."""
+    while process.poll() is None:
+        for pid in sleeping(cluster):
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.1)
+    return process.returncode, *process.communicate()
 
 
 def test_a_full_disk_of_a_node_is_said(cluster: Cluster) -> None:

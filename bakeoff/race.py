@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Protocol, TypeVar
 
 from bakeoff.process.phases import Block
-from bakeoff.record.schema import Finding, new_finding
+from bakeoff.record.finding import Finding, new_finding
 
 LARGEST_OFFSET = 2**20
 """Largest heap offset in bytes. Each process's heap begins at a random offset, since otherwise memory layout may slow

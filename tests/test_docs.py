@@ -14,8 +14,8 @@ from page_examples import run_python
 from records import bakeoff
 
 from bakeoff.machine.known_issues import IssueCode
-from bakeoff.record.finding import SessionCode
-from bakeoff.record.schema import FindingCode, Status
+from bakeoff.record.finding import FindingCode, SessionCode
+from bakeoff.record.schema import Status
 from bakeoff.report.columns import columns
 from bakeoff.report.pages.sweep import KEYS
 from bakeoff.trace.tags import TAGS

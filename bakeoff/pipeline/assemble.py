@@ -13,10 +13,11 @@ from bakeoff.process.environment import recorded_environment, without_folders
 from bakeoff.process.phases import Block
 from bakeoff.process.supervisor import Outcome
 from bakeoff.process.watch import GpuPeaks
+from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.kept import read_stamp
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineMemory, PipelineRecord, SlotProgram, Units
 from bakeoff.record.policy import Policy
-from bakeoff.record.schema import MEASURED, SCHEMA, Finding, Source, Status, new_finding
+from bakeoff.record.schema import MEASURED, SCHEMA, Source, Status
 from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash, pipeline_hash
 from bakeoff.record.store import now
 from bakeoff.sweeps.assemble import ended_status, ending, host_findings, issue_findings

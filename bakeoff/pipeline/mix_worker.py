@@ -14,8 +14,9 @@ from bakeoff.process.jobs import PipelineJob, SlotProgramJob
 from bakeoff.process.phases import Block
 from bakeoff.process.supervisor import Event, LiveWorker, Outcome
 from bakeoff.race import not_idle, take_turns
+from bakeoff.record.finding import Finding
 from bakeoff.record.pipeline import PipelineMeasurement
-from bakeoff.record.schema import MEASURED, Finding
+from bakeoff.record.schema import MEASURED
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.row import References, measure_job
 

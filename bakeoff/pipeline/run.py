@@ -22,9 +22,9 @@ from bakeoff.plan.memory import total
 from bakeoff.plan.rows import short_of_memory
 from bakeoff.process.supervisor import Outcome
 from bakeoff.race import LARGEST_OFFSET, open_sides
+from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord
 from bakeoff.record.rollout import rollout_text
-from bakeoff.record.schema import Finding, new_finding
 from bakeoff.record.store import StoredPipeline, load_all, save
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.resume import SweepState, open_run

@@ -15,8 +15,8 @@ from bakeoff.machine.processes import descendants
 from bakeoff.monitor.client import Monitor
 from bakeoff.monitor.request import MonitorRequest
 from bakeoff.process.environment import without_folders
+from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.monitor import Monitored
-from bakeoff.record.schema import Finding, new_finding
 
 GPU_INTERVAL_S, CPU_INTERVAL_S = 0.5, 1.0
 POINTS = 240

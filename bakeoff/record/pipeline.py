@@ -9,10 +9,10 @@ from bakeoff.machine.identity import Machine
 from bakeoff.mix import Mix
 from bakeoff.models.component import Quantisation
 from bakeoff.models.types import Scalar
+from bakeoff.record.finding import Finding
 from bakeoff.record.monitor import Monitored
 from bakeoff.record.schema import (
     BuildCost,
-    Finding,
     KernelTime,
     OutputParity,
     Parity,

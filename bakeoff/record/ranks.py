@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from bakeoff.models.types import Scalar
-from bakeoff.record.schema import Finding
+from bakeoff.record.finding import Finding
 
 ProblemCode = Literal[
     "missing",  # ranks without a file

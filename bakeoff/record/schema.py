@@ -16,10 +16,9 @@ import msgspec
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.host import Host
 from bakeoff.machine.identity import Machine
-from bakeoff.machine.known_issues import IssueCode
 from bakeoff.models.component import Quantisation
 from bakeoff.models.types import Scalar
-from bakeoff.record.finding import Finding as Finding
+from bakeoff.record.finding import Finding
 from bakeoff.record.monitor import Monitored
 from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.policy import Policy
@@ -48,61 +47,6 @@ MEASURED: tuple[Status, ...] = ("ok", "fell_back", "parity_failed", "unstable")
 timing ran out of memory."""
 NEVER_RUN: tuple[Status, ...] = ("unavailable", "unsupported")
 """Statuses of rows that cannot run on their machine."""
-
-
-FindingCode = Literal[
-    IssueCode,
-    "below_floor",  # a median below the floor of the device
-    "bimodal",  # samples have two modes, so that their median says little
-    "busy-host",  # load before the sweep started
-    "clock-span",  # samples do not add up to the time that the parent saw pass
-    "clocks-disagree",  # on a CPU both clocks time the same calls, but their medians differ
-    "cold",  # caches were flushed before each timed call
-    "contention",  # other processes used the CPU in the timed window
-    "denormals",  # outputs are wrong, and the model has numbers that some engines set to zero
-    "drift",  # calls became slower within the timed window
-    "few-units",  # the time of a pipeline's run was over before all its units
-    "gpu-shared",  # other processes used the GPU
-    "insensitive",  # outputs differ too little between inputs for the limit of their error to tell inputs apart
-    "leak",  # memory grew from call to call
-    "left-to-aten",  # operators that a compiler left to PyTorch's own kernels by design take a notable share of a call
-    "leftovers",  # processes that outlived the worker
-    "helpers",  # processes that the backend started did part of the work
-    "log",  # output that was not kept, because the log is bounded
-    "memoised",  # results are stored from call to call instead of computed
-    "no-measure",  # eager fails or is far off in this dtype, so that limits do not follow from its own error
-    "no-baseline",  # a final without eager fp32 beside the two, so that no speed-up over it is known
-    "no-profile",  # a traced pass was asked for and failed
-    "not-idle",  # in a comparison, the side that waits used the CPU
-    "not-monitored",  # a monitor was asked for, and could not run or saw nothing
-    "own-reference",  # the reference was computed in fp32 on the measured device, as the row itself
-    "power-cap",  # the GPU reached its power limit in the timed window
-    "proof.incomplete",  # the certificate lacks a fact
-    "rebuild",  # no second build after a cold one, and so no cost of a warm build
-    "run-again",  # measured once more by itself, after others, a trace or changed references had ended it
-    "recompiles",  # something was compiled in the timed window
-    "size-padded",  # at a smaller size the engine takes as long as at the largest one
-    "size-recompiled",  # the engine was compiled again for a size within its range
-    "size-refused",  # the engine raised at a size within its range
-    "size-wrong",  # outputs failed parity at a size within the engine's range
-    "short-call",  # so short that its fixed costs decide how its clocks and its trace compare
-    "settings",  # global torch settings that the backend left changed
-    "slow-conv",  # a convolution kernel that is known to be slow
-    "threads",  # more cores were busy than threads allowed
-    "tampered",  # files of the references changed while the row ran
-    "throttled",  # the GPU lowered its clock
-    "traced-unit",  # a traced unit took much longer than the others, and is in no table of operators
-    "unattributed",  # a share of a pipeline's unit that no phase, glue or copy accounts for
-    "warm-up",  # warm-up ended before samples were steady
-    "window-not-full",  # a pipeline's run ended before its windows were full
-    "wide",  # sampling stopped at its cap while the median's interval was still wide
-]
-"""Kind of observation: stable, for tests, reports and the selftest."""
-
-
-def new_finding(code: FindingCode, text: str) -> Finding:
-    """Make a finding to be stored; type checkers refuse a code that is not listed."""
-    return Finding(code, text)
 
 
 class Samples(array):  # type: ignore[type-arg]

@@ -1,6 +1,6 @@
 """Replaces the findings that, on a CPU, follow from the shortness of a call alone by a single one."""
 
-from bakeoff.record.schema import Finding, new_finding
+from bakeoff.record.finding import Finding, new_finding
 
 SHORT_NS = 1_000_000
 """A call below this time is short. The two times below are what the usual limits, 5 % and 20 %, allow such a call."""

@@ -15,19 +15,9 @@ from bakeoff.process.environment import recorded_environment, without_folders
 from bakeoff.process.phases import PHASES, TIMED
 from bakeoff.process.supervisor import Outcome
 from bakeoff.process.watch import GpuPeaks
+from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.floor import below_floor
-from bakeoff.record.schema import (
-    NEVER_RUN,
-    SCHEMA,
-    Clock,
-    Finding,
-    Measurement,
-    Memory,
-    Record,
-    Source,
-    Status,
-    new_finding,
-)
+from bakeoff.record.schema import NEVER_RUN, SCHEMA, Clock, Measurement, Memory, Record, Source, Status
 from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash
 from bakeoff.record.store import now
 from bakeoff.sweeps.session import Session

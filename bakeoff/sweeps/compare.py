@@ -22,18 +22,8 @@ from bakeoff.process.jobs import CompareJob
 from bakeoff.process.phases import Block
 from bakeoff.process.supervisor import Event, LiveWorker, wait_for
 from bakeoff.race import LARGEST_OFFSET, Turns, not_idle, open_sides, take_turns
-from bakeoff.record.schema import (
-    MEASURED,
-    SCHEMA,
-    Comparison,
-    Finding,
-    Measurement,
-    Record,
-    Round,
-    Samples,
-    Status,
-    new_finding,
-)
+from bakeoff.record.finding import Finding, new_finding
+from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Measurement, Record, Round, Samples, Status
 from bakeoff.record.source import basis_of
 from bakeoff.record.store import StoredComparison, now, save
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, SET_ROUNDS, is_baseline_known, is_decided

@@ -20,7 +20,8 @@ from bakeoff.process.alarm import alarm_waits
 from bakeoff.process.jobs import NOTHING_TRACED, MeasureResult, TraceJob, TraceResult
 from bakeoff.process.phases import TIMED
 from bakeoff.process.supervisor import Event, Outcome
-from bakeoff.record.schema import MEASURED, Finding, Measurement, ProofRecord, Record, Status, TraceRecord, new_finding
+from bakeoff.record.finding import Finding, new_finding
+from bakeoff.record.schema import MEASURED, Measurement, ProofRecord, Record, Status, TraceRecord
 from bakeoff.record.short_calls import UNNAMED_NS, short_call
 from bakeoff.sweeps.assemble import completed, make_record
 from bakeoff.sweeps.progress import Running

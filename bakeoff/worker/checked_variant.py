@@ -16,7 +16,8 @@ from bakeoff.backends.backend import Call, Prepared, Proof, Ran, Unsupported
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob
-from bakeoff.record.schema import Finding, Measurement, Parity, ProofRecord, new_finding
+from bakeoff.record.finding import Finding, new_finding
+from bakeoff.record.schema import Measurement, Parity, ProofRecord
 from bakeoff.worker.build import BuiltEngine, build_engine
 from bakeoff.worker.checks.dispatch import CallOperators, left_to_aten, uncompiled
 from bakeoff.worker.checks.outputs import OutputWatch, call_twice

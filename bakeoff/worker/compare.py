@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from bakeoff.process.jobs import CompareJob
 from bakeoff.process.phases import Block
-from bakeoff.record.schema import Measurement, new_finding
+from bakeoff.record.finding import new_finding
+from bakeoff.record.schema import Measurement
 from bakeoff.worker.checked_variant import (
     CheckedVariant,
     build_and_check,

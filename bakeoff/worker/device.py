@@ -18,7 +18,7 @@ from bakeoff.machine import host
 from bakeoff.machine.gpus import POWER_CAP, SLOWDOWNS, Gpu, open_gpu, read_memory
 from bakeoff.machine.processes import helpers
 from bakeoff.models.types import Scalar
-from bakeoff.record.schema import Finding, new_finding
+from bakeoff.record.finding import Finding, new_finding
 from bakeoff.worker.checks import memory
 from bakeoff.worker.subject import LoadedSubject, synchronise
 

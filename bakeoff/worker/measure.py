@@ -15,17 +15,8 @@ from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.backends.torch_internals import snapshot
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob, MeasureResult
-from bakeoff.record.schema import (
-    Finding,
-    InputCopy,
-    Measurement,
-    Memory,
-    Overhead,
-    Parity,
-    ProofRecord,
-    Samples,
-    new_finding,
-)
+from bakeoff.record.finding import Finding, new_finding
+from bakeoff.record.schema import InputCopy, Measurement, Memory, Overhead, Parity, ProofRecord, Samples
 from bakeoff.worker.brought.precision import denormals_findings
 from bakeoff.worker.checked_variant import (
     CheckedVariant,

@@ -9,17 +9,8 @@ from bakeoff.backends.backend import Engine
 from bakeoff.backends.torch_internals import snapshot
 from bakeoff.models.component import Size
 from bakeoff.process.jobs import MeasureJob
-from bakeoff.record.schema import (
-    Finding,
-    FindingCode,
-    OutputParity,
-    Samples,
-    SizeResult,
-    SizeStatus,
-    Status,
-    all_known,
-    new_finding,
-)
+from bakeoff.record.finding import Finding, FindingCode, new_finding
+from bakeoff.record.schema import OutputParity, Samples, SizeResult, SizeStatus, Status, all_known
 from bakeoff.worker.checked_variant import CheckedVariant
 from bakeoff.worker.checks.outputs import copied, overwrite
 from bakeoff.worker.clocks.clock import TimingConfig, now_ns, time_often

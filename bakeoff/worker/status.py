@@ -6,7 +6,8 @@ from statistics import median
 from bakeoff.models.types import Scalar
 from bakeoff.models.words import counted
 from bakeoff.process.jobs import MeasureJob, PipelineJob
-from bakeoff.record.schema import Finding, Parity, Status, new_finding
+from bakeoff.record.finding import Finding, new_finding
+from bakeoff.record.schema import Parity, Status
 from bakeoff.record.short_calls import APART_NS, short_call
 from bakeoff.record.statistics import half_width, modes
 from bakeoff.worker.clocks.cpu_usage import CpuUsage

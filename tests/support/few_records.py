@@ -8,7 +8,8 @@ from urllib.parse import unquote
 
 from records import record
 
-from bakeoff.record.schema import Finding, Record
+from bakeoff.record.finding import Finding
+from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, load_all
 from bakeoff.report.columns import COLUMNS, cells, contexts
 from bakeoff.report.pages import history, readme, results

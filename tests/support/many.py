@@ -13,12 +13,12 @@ from records import HOST, record
 from bakeoff.machine.files import digest
 from bakeoff.machine.floors import Ceiling
 from bakeoff.record import store
+from bakeoff.record.finding import Finding
 from bakeoff.record.schema import (
     SCHEMA,
     BuildCost,
     Clock,
     Comparison,
-    Finding,
     Measurement,
     Memory,
     OutputParity,

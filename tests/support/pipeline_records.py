@@ -8,6 +8,7 @@ from records import HOST
 
 from bakeoff.machine.identity import Machine
 from bakeoff.mix import parse_mix
+from bakeoff.record.finding import Finding
 from bakeoff.record.pipeline import (
     Line,
     LoopParity,
@@ -20,7 +21,7 @@ from bakeoff.record.pipeline import (
     UnitParity,
     Units,
 )
-from bakeoff.record.schema import SCHEMA, Finding, OutputParity, Samples
+from bakeoff.record.schema import SCHEMA, OutputParity, Samples
 from bakeoff.variant import Variant
 
 MACHINE = Machine("0123456789abcdef", "class-1", "Test CPU, 4 cores")

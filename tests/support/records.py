@@ -14,12 +14,12 @@ import pytest
 from bakeoff.machine.files import digest
 from bakeoff.machine.host import Host
 from bakeoff.machine.identity import Machine
+from bakeoff.record.finding import Finding
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import (
     SCHEMA,
     BuildCost,
     Clock,
-    Finding,
     Measurement,
     Memory,
     OutputParity,

@@ -9,8 +9,8 @@ from dataclasses import replace
 from math import sin
 from typing import Any
 
+from bakeoff.record.finding import Finding
 from bakeoff.record.monitor import DeviceEnergy, MonitorCost, Monitored, Point, SeriesRecord, ThrottleTime
-from bakeoff.record.schema import Finding
 from bakeoff.record.session import (
     SESSION_SCHEMA,
     ModelParameters,

@@ -24,6 +24,7 @@ from bakeoff.profile.ranks.figures import (
 )
 from bakeoff.profile.ranks.reading import MOST_RANKS, Chosen, FolderOfRanks, RankFile, choose, ranks_text, read_folder
 from bakeoff.record.account import UNATTRIBUTED
+from bakeoff.record.finding import Finding
 from bakeoff.record.ranks import (
     Clock,
     CollectiveWait,
@@ -37,7 +38,6 @@ from bakeoff.record.ranks import (
     SameFinding,
     Straggler,
 )
-from bakeoff.record.schema import Finding
 from bakeoff.record.session import SessionRecord
 
 _OF_PHASES = ("unit", "phase", "collective")

@@ -15,7 +15,8 @@ from bakeoff.models.component import Component, TensorSpec
 from bakeoff.models.lookup import one_line
 from bakeoff.models.weights import plain_tensors, why_unusable
 from bakeoff.models.words import counted
-from bakeoff.record.schema import Finding, Status, new_finding
+from bakeoff.record.finding import Finding, new_finding
+from bakeoff.record.schema import Status
 from bakeoff.worker.brought.calls import LEAST_TOLERANCE
 from bakeoff.worker.brought.set_facts import CastModel, SetFacts, name_of
 from bakeoff.worker.cast import GivenDtypes, cast_module, named_tensors

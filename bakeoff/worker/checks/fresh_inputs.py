@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bakeoff.backends.backend import Call, Engine, Outputs
-from bakeoff.record.schema import Finding, new_finding
+from bakeoff.record.finding import Finding, new_finding
 from bakeoff.worker.checks.outputs import copied, same
 from bakeoff.worker.clocks.clock import TimingConfig, now_ns, time_call, time_often
 from bakeoff.worker.reference.load import Reference

@@ -8,7 +8,8 @@ from statistics import median
 
 from bakeoff.backends.backend import Call, Outputs
 from bakeoff.models.words import counted
-from bakeoff.record.schema import Clock, Finding, Samples, new_finding
+from bakeoff.record.finding import Finding, new_finding
+from bakeoff.record.schema import Clock, Samples
 from bakeoff.record.statistics import half_width
 from bakeoff.worker.checks.growth import is_flat, is_steady
 from bakeoff.worker.checks.outputs import LATE_S, copied, overwrite

@@ -13,8 +13,8 @@ from bakeoff.backends.backend import Evidence
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob, PipelineJob, SlotProgramJob
+from bakeoff.record.finding import Finding
 from bakeoff.record.pipeline import SlotProgram
-from bakeoff.record.schema import Finding
 from bakeoff.variant import parse_variant
 from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, first_proof, with_precision
 from bakeoff.worker.failures import StageError, traceback_text

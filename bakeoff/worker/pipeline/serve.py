@@ -14,10 +14,11 @@ from bakeoff.machine.processes import helper_peak_bytes, peak_bytes
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Loop, Pipeline
 from bakeoff.process.jobs import PipelineJob, ProfileRequest
+from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.pipeline import LoopParity, PipelineMeasurement, PipelineMemory, Profile, Rollout, SlotProgram
 from bakeoff.record.policy import Policy
 from bakeoff.record.rollout import MIX, broke
-from bakeoff.record.schema import Finding, Samples, Status, new_finding
+from bakeoff.record.schema import Samples, Status
 from bakeoff.worker.checked_variant import final_proof
 from bakeoff.worker.checks import memory
 from bakeoff.worker.checks.dispatch import dispatched

@@ -16,8 +16,8 @@ from torch.autograd.profiler import record_function
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import ProfileRequest
+from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.pipeline import MemoryPoint, PartTime, Profile, ProgramSight, TraceFile
-from bakeoff.record.schema import Finding, new_finding
 from bakeoff.trace.busy import LineName, account
 from bakeoff.trace.chrome import part_name, read_trace, write_trace
 from bakeoff.trace.tags import PartTag, SegmentTag, annotated, tag_of_path

@@ -9,7 +9,7 @@ from comparisons import final
 from records import HOST, bakeoff, record
 
 from bakeoff.machine.terminal import one_line, printable
-from bakeoff.record.schema import Finding
+from bakeoff.record.finding import Finding
 from bakeoff.record.store import load_all, save
 
 HOSTILE = "x\x1b]0;owned\x07\x1b[2J\x1b[31m\r\nsecond\u202eline\x9b2J"

@@ -19,7 +19,8 @@ from records import HOST, bakeoff, measurement, record
 
 from bakeoff.machine.floors import Ceiling
 from bakeoff.models.errors import BakeoffError, ErrorCode
-from bakeoff.record.schema import Clock, Finding, Record, Samples
+from bakeoff.record.finding import Finding
+from bakeoff.record.schema import Clock, Record, Samples
 from bakeoff.record.store import Records, Stored, load_all, save, supersede
 from bakeoff.report.figures.vega import Figure
 from bakeoff.report.groups import tables

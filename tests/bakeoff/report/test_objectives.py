@@ -10,8 +10,9 @@ from pages import html_text, results_text, tables_text
 from records import clock, measurement, record
 
 from bakeoff.machine.identity import Machine
+from bakeoff.record.finding import new_finding
 from bakeoff.record.objective import Objective, parse_objective
-from bakeoff.record.schema import Comparison, Record, new_finding
+from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.store import Records, Stored, StoredComparison
 from bakeoff.report.pages import comparison, sweep
 from bakeoff.report.pages import record as one

@@ -23,7 +23,7 @@ from few_records import (
 from pages import results_text, tables_text
 from records import HOST, machine_of_host, measurement, record
 
-from bakeoff.record.schema import Finding
+from bakeoff.record.finding import Finding
 from bakeoff.record.store import load_all, save, supersede
 from bakeoff.report.pages import files, readme
 from bakeoff.report.render.markdown import escape

@@ -24,8 +24,9 @@ from pipeline_records import (
 from records import bakeoff, record
 
 from bakeoff.mix import Mix, SlotVariant, parse_mix
+from bakeoff.record.finding import Finding
 from bakeoff.record.pipeline import LoopParity, PipelineRecord, UnitKind, UnitParity
-from bakeoff.record.schema import Finding, OutputParity
+from bakeoff.record.schema import OutputParity
 from bakeoff.record.store import Records, StoredPipeline, load_all, save, supersede
 from bakeoff.report.document import Document, Text
 from bakeoff.report.figures import files as svg_files

@@ -14,8 +14,8 @@ from profile_records import NO_RECORDS, SEEN, on_cpu, on_gpu, profiled, stored
 
 from bakeoff.machine.files import write_atomically
 from bakeoff.record.codec import encode_json
+from bakeoff.record.finding import new_finding
 from bakeoff.record.pipeline import NamedTime, PipelineRecord, Ranking, Units
-from bakeoff.record.schema import new_finding
 from bakeoff.record.store import load_all, save
 from bakeoff.report.figures import profile as figures
 from bakeoff.report.figures.vega import BETWEEN, Figure, colours

@@ -14,8 +14,8 @@ from bakeoff.advice.ranks import advise_ranks
 from bakeoff.machine.files import write_atomically
 from bakeoff.profile.ranks.aggregate import aggregate
 from bakeoff.profile.ranks.scaling import scaling_of
+from bakeoff.record.finding import Finding
 from bakeoff.record.ranks import RanksReport
-from bakeoff.record.schema import Finding
 from bakeoff.record.session import SessionRecord
 from bakeoff.report.document import Document, Figures
 from bakeoff.report.figures.vega import Figure

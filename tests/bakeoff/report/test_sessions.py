@@ -14,8 +14,8 @@ from sessions import GPU, MS, NAMELESS, RANK, UNIT, monitored, session_record, w
 
 from bakeoff.machine.files import write_atomically
 from bakeoff.record.codec import encode_json
+from bakeoff.record.finding import Finding
 from bakeoff.record.monitor import DeviceEnergy, Point, SeriesRecord
-from bakeoff.record.schema import Finding
 from bakeoff.record.session import ModelParameters, RangeTotal, SessionEvent, SessionRecord, Span, StepTotals, UnitSpans
 from bakeoff.report.document import Block, Section, Table
 from bakeoff.report.pages.session import as_json, document

@@ -12,7 +12,8 @@ from records import measurement, record, started_bakeoff
 from bakeoff.backends import backend, resolve_backend
 from bakeoff.process.jobs import ClockResult
 from bakeoff.record import kept
-from bakeoff.record.schema import Finding, SelftestStamp
+from bakeoff.record.finding import Finding
+from bakeoff.record.schema import SelftestStamp
 from bakeoff.record.source import code_hash
 from bakeoff.report.notes import selftest_text
 from bakeoff.report.pages import doctor

@@ -5,7 +5,8 @@ from ceilings import CEILINGS
 from records import measurement, record
 
 from bakeoff.process.supervisor import Outcome
-from bakeoff.record.schema import Finding, OutputParity, Parity
+from bakeoff.record.finding import Finding
+from bakeoff.record.schema import OutputParity, Parity
 from bakeoff.sweeps.assemble import _checked_against_floor, host_findings, insensitive, issue_findings
 
 

@@ -6,7 +6,8 @@ import pytest
 from records import measurement
 
 from bakeoff.process.jobs import TraceResult
-from bakeoff.record.schema import Finding, KernelTime, Measurement, ProofRecord, TraceRecord
+from bakeoff.record.finding import Finding
+from bakeoff.record.schema import KernelTime, Measurement, ProofRecord, TraceRecord
 from bakeoff.record.short_calls import short_call
 from bakeoff.sweeps.wave import with_trace
 

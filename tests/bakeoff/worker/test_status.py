@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from bakeoff.process.jobs import MeasureJob, Subject
+from bakeoff.record.finding import new_finding
 from bakeoff.record.policy import Policy
-from bakeoff.record.schema import Clock, OutputParity, Parity, Samples, new_finding
+from bakeoff.record.schema import Clock, OutputParity, Parity, Samples
 from bakeoff.worker.clocks.cpu_usage import CpuUsage
 from bakeoff.worker.clocks.timing import Timing
 from bakeoff.worker.status import decide_status, timing_alarms, timing_remarks

@@ -7,9 +7,9 @@ import pytest
 from rank_records import DECODE, MS, curve, lockstep, on, parallel, record, span, total, watched, with_opening, write
 
 from bakeoff.profile.ranks.aggregate import aggregate
+from bakeoff.record.finding import Finding
 from bakeoff.record.monitor import Monitored
 from bakeoff.record.ranks import RanksReport, Spread
-from bakeoff.record.schema import Finding
 from bakeoff.record.session import ModelParameters, RecordingCost, SessionRecord, UnitSpans, UnitTotals
 
 SLOW_2 = (5, 5, 25, 5)

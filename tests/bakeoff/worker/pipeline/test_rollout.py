@@ -21,9 +21,9 @@ from bakeoff.backends.backend import ModuleEngine
 from bakeoff.models.component import TensorSpec, Workload
 from bakeoff.models.pipelines.pipeline import Call, Loop, Output, Pipeline, Slot, Unit
 from bakeoff.process.jobs import LoopReferenceJob, PipelineJob
+from bakeoff.record.finding import Finding
 from bakeoff.record.pipeline import Curve, PipelineMeasurement, Rollout
 from bakeoff.record.rollout import MIX, growth, standing
-from bakeoff.record.schema import Finding
 from bakeoff.worker.pipeline.parity import LoopAbout, LoopCheck, Noise, compared, first_units
 from bakeoff.worker.pipeline.reference import make_loop_reference
 from bakeoff.worker.pipeline.rollout import EQUIVALENTS, equivalents, free_curves, nudged

@@ -36,7 +36,7 @@ class LimitCheck:
     @property
     def excess(self) -> float | None:
         """Share of the limit by which the figure is above it; negative below it."""
-        return None if self.value is None else self.value / self.limit.most - 1
+        return None if self.value is None else self.value / self.limit.bound - 1
 
 
 def check_limit(record: Record, limit: Limit) -> LimitCheck:

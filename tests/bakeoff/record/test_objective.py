@@ -30,7 +30,7 @@ def test_is_read_and_printed(text: str, said: str) -> None:
 
 def test_limits_are_in_milliseconds_and_bytes() -> None:
     found = parse_objective("p95<=500us,p99<2s,memory<=1.5GiB")
-    assert [limit.most for limit in found.limits] == [0.5, 2000.0, 1.5 * (1 << 30)]
+    assert [limit.bound for limit in found.limits] == [0.5, 2000.0, 1.5 * (1 << 30)]
     p95, p99, memory = found.limits
     assert (p95.allows(0.5), p99.allows(2000.0), memory.allows(1 << 30)) == (True, False, True)
 

@@ -12,7 +12,7 @@ from bakeoff.machine.identity import this_machine
 from bakeoff.mix import Mix, SlotVariant
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import pipeline_names
-from bakeoff.models.pipelines.pipeline import Loop, Program
+from bakeoff.models.pipelines.pipeline import Loop, Program, Slot
 from bakeoff.pipeline.describe import described_loop, with_models
 from bakeoff.pipeline.parts import KnownParts, Part, SlotBackend, best_way, known_parts
 from bakeoff.pipeline.request import (
@@ -121,10 +121,30 @@ class PipelinePlan:
         return f"pipeline {self.loop.name}"
 
 
-def make_pipeline_plan(request: PipelineRequest, runs: Path, progress: Progress) -> PipelinePlan:
-    """Return the plan of a request. Raises BakeoffError for a name, number or combination that does not exist."""
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """A pipeline's loop with all programs, and the records that can fill its slots."""
+
+    loop: Loop
+    eager: Mapping[Program, Plan]
+    """For each program, the plan of a sweep of eager fp32 alone."""
+    known: KnownParts
+    computed: list[Any]
+    """Everything that decides what is computed."""
+
+    @property
+    def subject_id(self) -> str:
+        return digest(self.computed)
+
+    def of(self, slot: str) -> Mapping[str, Plan]:
+        """Return the plans of a slot's programs, by program."""
+        return {program.workload: plan for program, plan in self.eager.items() if program.slot == slot}
+
+
+def make_programs(request: PipelineRequest, asked: Sequence[RequestedMix], runs: Path, progress: Progress) -> Programs:
+    """Return the programs of the requested pipeline. Raises BakeoffError for a name, number or combination that does
+    not exist."""
     check_counts(request)
-    asked = requested_mixes(request)
     whole = next((mix.whole for mix in asked if mix.whole is not None), None)
     device = host.usable_device(agreed("--device", request.device, whole.device if whole else ""))
     preset = agreed("--preset", request.preset, whole.preset if whole else "")
@@ -158,30 +178,8 @@ def make_pipeline_plan(request: PipelineRequest, runs: Path, progress: Progress)
                 ceilings=False,
             )
         )
-    known = known_parts(load_all(runs).current)
-    chosen, notes = chosen_mixes(loop, asked, eager, known)
-    return _plan(request, loop, chosen, (*loop.notes, *notes), eager, known)
-
-
-def _plan(
-    request: PipelineRequest,
-    loop: Loop,
-    chosen: Sequence[tuple[Role, tuple[SlotVariant, ...]]],
-    notes: tuple[str, ...],
-    eager: Mapping[Program, Plan],
-    known: KnownParts,
-) -> PipelinePlan:
     of_slot = {program.slot: plan for program, plan in eager.items()}
     subjects = {slot: plan.rows[0].subject for slot, plan in of_slot.items()}
-    first = next(iter(subjects.values()))
-    subject = LoopSubject(
-        loop=loop,
-        weight_seed=request.weight_seed,
-        input_seed=request.input_seed,
-        checkpoints={slot: one.checkpoint for slot, one in subjects.items() if one.checkpoint},
-        device=first.device,
-        threads=first.threads,
-    )
     computed = [
         loop.name,
         loop.preset,
@@ -191,6 +189,34 @@ def _plan(
         request.input_seed,
         {slot: one.checkpoint_hash for slot, one in subjects.items() if one.checkpoint},
     ]
+    return Programs(loop, eager, known_parts(load_all(runs).current), computed)
+
+
+def make_pipeline_plan(request: PipelineRequest, runs: Path, progress: Progress) -> PipelinePlan:
+    """Return the plan of a request. Raises BakeoffError for a name, number or combination that does not exist."""
+    asked = requested_mixes(request)
+    programs = make_programs(request, asked, runs, progress)
+    chosen, notes = chosen_mixes(programs, asked)
+    return _plan(request, programs, chosen, (*programs.loop.notes, *notes))
+
+
+def _plan(
+    request: PipelineRequest,
+    made: Programs,
+    chosen: Sequence[tuple[Role, tuple[SlotVariant, ...]]],
+    notes: tuple[str, ...],
+) -> PipelinePlan:
+    loop, eager = made.loop, made.eager
+    subjects = {program.slot: plan.rows[0].subject for program, plan in eager.items()}
+    first = next(iter(subjects.values()))
+    subject = LoopSubject(
+        loop=loop,
+        weight_seed=request.weight_seed,
+        input_seed=request.input_seed,
+        checkpoints={slot: one.checkpoint for slot, one in subjects.items() if one.checkpoint},
+        device=first.device,
+        threads=first.threads,
+    )
     slots: dict[str, list[Plan]] = {}
     mixes: dict[str, MixPlan] = {}
     for role, ways in chosen:
@@ -198,8 +224,8 @@ def _plan(
         for program, plan in plans.items():
             slots.setdefault(program.slot, []).append(plan)
         user_code = request.pipeline not in pipeline_names() or any(plan.request.user_code for plan in plans.values())
-        made = _mix(loop, role, plans, known, [computed, subject.threads], user_code)
-        mixes.setdefault(str(made.mix), made)
+        mix = _mix(loop, role, plans, made.known, [made.computed, subject.threads], user_code)
+        mixes.setdefault(str(mix.mix), mix)
     commit, dirty = paths.commit()
     facts = [
         request.policy,
@@ -214,7 +240,7 @@ def _plan(
     return PipelinePlan(
         request=request,
         subject=subject,
-        subject_id=digest(computed),
+        subject_id=made.subject_id,
         slots={
             slot: replace(plans[0], rows=tuple(row for plan in plans for row in plan.rows))
             for slot, plans in slots.items()
@@ -276,7 +302,7 @@ def _memory(plans: Mapping[Program, Plan], slot: str) -> Need:
 
 
 def chosen_mixes(
-    loop: Loop, asked: Sequence[RequestedMix], eager: Mapping[Program, Plan], known: KnownParts
+    made: Programs, asked: Sequence[RequestedMix]
 ) -> tuple[list[tuple[Role, tuple[SlotVariant, ...]]], list[str]]:
     """Return the role and slots of each requested mix, and notes about mixes that are left out.
 
@@ -286,16 +312,11 @@ def chosen_mixes(
     notes: list[str] = []
     for mix in asked:
         if mix.role not in ("best", "best-full"):
-            chosen.append((mix.role, filled(mix.slots, loop)))
+            chosen.append((mix.role, filled(mix.slots, made.loop)))
             continue
-        slots, missing = _best(loop, eager, known, quantised=mix.role == "best")
+        slots, missing = _best(made, quantised=mix.role == "best")
         if missing:
-            sweeps = "; ".join(f"bakeoff {sweep}" for sweep in dict.fromkeys(missing))
-            text = f"{mix.role}: no ok records of this machine and code for every slot"
-            parts = [part for plan in eager.values() for part in known(plan.rows[0].subject).values()]
-            if any(part.record.status == "unstable" for part in parts):
-                text += " (unstable ones do not count; a mix by name needs none)"
-            notes.append(f"{text}; run: {sweeps}")
+            notes.append(f"{mix.role}: {no_records(made, missing)}")
         else:
             chosen.append((mix.role, tuple(slots)))
     if not chosen:
@@ -303,23 +324,35 @@ def chosen_mixes(
     return chosen, notes
 
 
-def _best(
-    loop: Loop, eager: Mapping[Program, Plan], known: KnownParts, quantised: bool
-) -> tuple[list[SlotVariant], list[str]]:
+def no_records(made: Programs, missing: Iterable[str]) -> str:
+    """Return that slots lack records, and the sweeps that would make them."""
+    text = "no ok records of this machine and code for every slot"
+    parts = [part for plan in made.eager.values() for part in made.known(plan.rows[0].subject).values()]
+    if any(part.record.status == "unstable" for part in parts):
+        text += " (unstable ones do not count; a mix by name needs none)"
+    return f"{text}; run: {'; '.join(f'bakeoff {sweep}' for sweep in dict.fromkeys(missing))}"
+
+
+def _best(made: Programs, quantised: bool) -> tuple[list[SlotVariant], list[str]]:
     """Return the best variant of each slot by the records, and the sweeps to run for slots that lack records."""
     slots, missing = [], []
-    for slot in loop.slots:
-        own = {program.workload: plan for program, plan in eager.items() if program.slot == slot.name}
-        calls = {program: count for (of, program), count in loop.calls().items() if of == slot.name}
-        programs = {name: known(plan.rows[0].subject) for name, plan in own.items()}
+    for slot in made.loop.slots:
+        own = made.of(slot.name)
+        calls = {program: count for (of, program), count in made.loop.calls().items() if of == slot.name}
+        programs = {name: made.known(plan.rows[0].subject) for name, plan in own.items()}
         found = best_way(programs, calls, quantised)
         if found is None:
-            request = next(iter(own.values())).request
-            by_itself = _sweep(request, [name for name in own if calls.get(name)] or own)
-            missing.append(f"sweep {loop.typed}" if slot.users else by_itself)
+            missing.append(sweep_of(made, slot, [name for name in own if calls.get(name)]))
         else:
             slots.append(SlotVariant(slot.name, found[0].backends, found[0].dtype))
     return slots, missing
+
+
+def sweep_of(made: Programs, slot: Slot, programs: Sequence[str] = ()) -> str:
+    """Return the command of the sweep whose records would tell how to fill a slot: of these programs, or of all."""
+    own = made.of(slot.name)
+    request = next(iter(own.values())).request
+    return f"sweep {made.loop.typed}" if slot.users else _sweep(request, programs or own)
 
 
 def _sweep(request: Request, programs: Iterable[str]) -> str:

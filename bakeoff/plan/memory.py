@@ -64,8 +64,7 @@ def programs_memory(
     """
     weights = weights_bytes(preset, dtype)
     copies = max(_copies(backend, device) for backend in backends)
-    shared = all(backend.footprint.keeps_module_weights for backend in backends)
-    kept = (copies - 1 if shared else copies) * (len(workloads) - 1)
+    kept = kept_copies(backends, device) * (len(workloads) - 1)
     own = weights * (copies + kept) + sum(_sets_bytes(workload, element_bytes(dtype)) for workload in workloads)
     drawn = preset.parameters * _DRAWN_BYTES
     inputs = sum(_bytes(one.inputs, _DRAWN_BYTES) * one.set_count for one in workloads)
@@ -73,6 +72,13 @@ def programs_memory(
         built = weights * max(backend.footprint.host_weight_copies for backend in backends)
         return Need(round(own), round(max(drawn, built) + inputs))
     return Need(round(own + (0 if element_bytes(dtype) == _DRAWN_BYTES else drawn + inputs)))
+
+
+def kept_copies(backends: Sequence[Backend], device: str) -> float:
+    """Return how many copies of the weights each further program of a component keeps; the module's own are shared by
+    engines that read them."""
+    copies = max(_copies(backend, device) for backend in backends)
+    return copies - 1 if all(backend.footprint.keeps_module_weights for backend in backends) else copies
 
 
 def _copies(backend: Backend, device: str) -> float:

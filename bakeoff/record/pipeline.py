@@ -11,6 +11,7 @@ from bakeoff.models.component import Quantisation
 from bakeoff.models.types import Scalar
 from bakeoff.record.finding import Finding
 from bakeoff.record.monitor import Monitored
+from bakeoff.record.objective import Objective
 from bakeoff.record.schema import (
     BuildCost,
     KernelTime,
@@ -349,6 +350,56 @@ class PipelineMeasurement:
 
 
 @dataclass(frozen=True, slots=True)
+class Forecast:
+    """What the records of its programs promise of one mix, in a steady unit. None: a record lacks the figure."""
+
+    slots: str
+    """The mix's slots with their backends and dtypes, as in `wm=inductor/bf16,image=eager/fp32`."""
+    ms: float
+    """Calls of each program times its median, and the time between programs."""
+    low_ms: float
+    """Lower end of its interval: the ends of the medians' 95 % intervals, added up."""
+    high_ms: float
+    p99_ms: float
+    """99th percentile of units whose calls are drawn from the records' samples, each independent of the others."""
+    memory_bytes: int | None
+    """Peak memory with all slots in place."""
+    build_s: float | None
+    """Seconds to build all programs, or CPU seconds of builds that ran beside others."""
+    sqnr_db: float | None
+    """The least SQNR of any program's output; 999 if all are exact."""
+    joules: float | None
+    """Energy of the GPU in the programs' calls, by the mean power that a monitor saw."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A request of `bakeoff budget`, and what it chose the mixes from."""
+
+    objective: Objective
+    classes: tuple[Quantisation, ...] | None
+    """Kinds of quantisation that were allowed; None: all."""
+    frames: int
+    """Video frames of a steady unit."""
+    mixes: int
+    """Number of mixes of choices that no other choice of the same slot surpasses in every figure."""
+    candidates: tuple[Forecast, ...]
+    """Mixes that meet the limits by their records, the one to ship first; at most twenty."""
+    tied: int
+    """Number of mixes whose interval overlaps that of the best, the best included: the first `tied` candidates."""
+    front: tuple[Forecast, ...]
+    """Mixes that no other surpasses in time, memory and SQNR together, the fastest first, whatever the limits are."""
+    between_ms: float
+    """Time between programs in a unit, contained in every time; 0 if it is unknown."""
+    between_from: str
+    """Id of the run of the same pipeline on this machine that it was taken from; "" if it is unknown."""
+    records: tuple[str, ...] = ()
+    """Ids of the records of programs that all of this follows from."""
+    round: int = 0
+    """Number of the round of runs that tries candidates, from 1; 0 before the first."""
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineRecord:
     """One run of one mix with any outcome."""
 
@@ -409,6 +460,8 @@ class PipelineRecord:
     mixes that take turns share; None if none was requested or none ran."""
     monitored_window_ns: tuple[int, int] | None = None
     """From the end of the first unit until the units were over, on the time axis of `monitored`; None without units."""
+    budget: Budget | None = None
+    """The budget whose candidate this mix is; None for other runs."""
 
     @property
     def status(self) -> Status:

@@ -82,6 +82,7 @@ def make_record(
         phase_s={phase: round(seconds, 3) for phase, seconds in outcome.phase_s.items()},
         monitored=watched.monitored,
         monitored_window_ns=watched.window_ns,
+        budget=request.budget,
     )
 
 

@@ -1,12 +1,13 @@
 """Solves a frame budget: from what records say of each slot's choices, which mix meets the limits and is the best.
 
+Then `confirm` lets the best candidates run.
 Choices that another of the same slot surpasses in every figure are dropped, and all mixes of the others are compared,
 so the answer is exact for what the records say.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf, isfinite, prod
 from typing import Final
 
@@ -15,12 +16,15 @@ from numpy.typing import NDArray
 
 from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError
+from bakeoff.record.budget import holds, surpasses
 from bakeoff.record.objective import Limit, Objective
 from bakeoff.record.pipeline import Budget, Forecast
+from bakeoff.record.store import StoredPipeline
 
 MOST_MIXES: Final = 1_000_000
 MOST_CANDIDATES: Final = 20
 _MOST_OF_FRONT: Final = 100
+_MOST_ROUNDS: Final = 3
 _CHUNK: Final = 2_000
 """Mixes whose drawn units are added up at a time."""
 _MS, _LOW, _HIGH, _MEMORY, _BUILD, _NOISE, _JOULES, _P99 = range(8)
@@ -243,3 +247,34 @@ def _binding(mixes: _Mixes, limits: Sequence[Limit], meets: Sequence[NDArray[np.
         if len(able):
             nearest = int(able[np.argmin(column[able])])
             yield Binding(limit, mixes.turned(limit, float(column[nearest])), mixes.forecast(nearest), kept)
+
+
+Run = Callable[[Budget, Sequence[Forecast]], Sequence[StoredPipeline]]
+"""Function that runs mixes of a budget in turns and returns their records, in the order of the mixes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """Result of running candidates."""
+
+    rounds: tuple[tuple[StoredPipeline, ...], ...]
+    chosen: StoredPipeline | None
+    """The mix to ship; None if no mix that ran meets the limits."""
+
+
+def confirm(budget: Budget, run: Run) -> Confirmed:
+    """Run the best two candidates side by side, and the next two while none that ran is ok and meets the limits.
+
+    Three rounds at most. Of two mixes that hold, the first is chosen unless the second is shown to be better.
+    """
+    rounds: list[tuple[StoredPipeline, ...]] = []
+    for number in range(_MOST_ROUNDS):
+        two = budget.candidates[2 * number : 2 * number + 2]
+        if not two:
+            break
+        rounds.append(tuple(run(replace(budget, round=number + 1), two)))
+        held = [entry for entry in rounds[-1] if holds(entry.record, budget.objective)]
+        if held:
+            better = [entry for entry in held[1:] if surpasses(entry.record, held[0].record, budget.objective.goal)]
+            return Confirmed(tuple(rounds), better[0] if better else held[0])
+    return Confirmed(tuple(rounds), None)

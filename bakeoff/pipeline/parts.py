@@ -25,7 +25,7 @@ from bakeoff.record.store import Stored
 from bakeoff.variant import BackendUse
 
 _DIGITS = "0123456789"
-_MAY_WORK = ("ok", "unstable")
+MAY_WORK = ("ok", "unstable")
 """Statuses of a newest record whose variant ran and computed the right outputs."""
 
 
@@ -129,7 +129,7 @@ def best_way(
     quantised ways unless `quantised`. They are compared by the sum of calls times median over the programs that all
     candidates have records of; ties are broken by the way's text.
     """
-    failed = {way for parts in programs.values() for way, part in parts.items() if part.record.status not in _MAY_WORK}
+    failed = {way for parts in programs.values() for way, part in parts.items() if part.record.status not in MAY_WORK}
     usable = {
         program: {
             way: part.median_ns

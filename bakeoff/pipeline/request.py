@@ -15,6 +15,7 @@ from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.pipelines.single import PREFIX
 from bakeoff.plan.brought import brought_reference
 from bakeoff.process.jobs import ProfileOptions
+from bakeoff.record.pipeline import Budget
 from bakeoff.record.policy import Policy
 from bakeoff.variant import BackendUse, parse_variant
 
@@ -57,6 +58,8 @@ class PipelineRequest:
     """
     monitor: bool = False
     """Watch each worker and its GPU with a monitor."""
+    budget: Budget | None = None
+    """The budget whose candidates the mixes are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,10 +106,19 @@ def distance_text(check: LimitCheck) -> str:
 
 
 def _figure(check: LimitCheck) -> str:
-    """Format a limit's figure with its interval; an unknown end is a dash, with the reason after it."""
+    """Format a limit's figure with its interval, if it has any; an unknown end is a dash, with the reason after it."""
     value = check.value or 0.0
-    if check.limit.figure == "memory":
-        return f"{value / MIB:,.0f} MiB"
+    match check.limit.figure:
+        case "memory":
+            return f"{value / MIB:,.0f} MiB"
+        case "build":
+            return f"{value:.1f} s"
+        case "fps":
+            return f"{value:.3g}"
+        case "sqnr":
+            return f"{value:.1f} dB"
+    if check.low is None and check.high is None and not check.why:
+        return f"{milliseconds(value)} ms"
     low = "-" if check.low is None else milliseconds(check.low, value)
     high = "-" if check.high is None else milliseconds(check.high, value)
     return f"{milliseconds(value)} ms [{low}, {high}]{f' ({check.why})' if check.why else ''}"

@@ -1,0 +1,120 @@
+"""Compares the run of a mix with its budget: the figures that were measured, the limits, the error of the forecast."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from bakeoff.models.words import counted
+from bakeoff.record.account import account, steady
+from bakeoff.record.finalists import LimitCheck, worst
+from bakeoff.record.frames import FEWEST_FOR_P99, before_after, figures, nearest_rank
+from bakeoff.record.objective import Figure, Goal, Objective
+from bakeoff.record.pipeline import Budget, Forecast, PipelineRecord
+from bakeoff.record.prediction import memory_sum
+from bakeoff.record.schema import BuildCost, Parity
+
+EXACT_DB: Final = 999.0
+"""Stands for the SQNR of outputs that equal the reference."""
+
+
+def sqnr_db(parity: Parity | None) -> float | None:
+    """Return the least SQNR of an output, `EXACT_DB` if all equal the reference; None if it is unknown."""
+    if parity is None or not parity.outputs or any(output.rel_l2 is None for output in parity.outputs):
+        return None
+    return parity.sqnr_db if parity.sqnr_db is not None else EXACT_DB
+
+
+def build_s(build: BuildCost | None) -> float | None:
+    """Return the seconds of a build, or its CPU seconds if others ran beside it; None if both are unknown."""
+    if build is None:
+        return None
+    return build.build_s if build.build_s is not None else build.cpu_s
+
+
+def forecast_of(record: PipelineRecord) -> Forecast | None:
+    """Return what the budget of a run promised of its mix; None for other runs."""
+    known = record.budget.candidates if record.budget is not None else ()
+    return next((each for each in known if each.slots == record.mix.variants), None)
+
+
+def forecast_error(record: PipelineRecord) -> float | None:
+    """Return the mean time of a steady unit over the promised one, minus 1: above 0 if the promise is too optimistic.
+
+    None for a run of no budget, or without steady units.
+    """
+    promised, measured = forecast_of(record), account(record)
+    return measured.unit_ms / promised.ms - 1 if promised is not None and measured is not None else None
+
+
+def check_forecast(forecast: Forecast, budget: Budget) -> tuple[LimitCheck, ...]:
+    """Check what records promise of a mix against each limit of its budget."""
+    values: Mapping[Figure, float | None] = {
+        "fps": budget.frames * 1000 / forecast.ms if forecast.ms else None,
+        "p99": forecast.p99_ms,
+        "memory": forecast.memory_bytes,
+        "sqnr": forecast.sqnr_db,
+        "build": forecast.build_s,
+    }
+    return _checks(budget.objective, {figure: (value, "no record states it") for figure, value in values.items()})
+
+
+def check_run(record: PipelineRecord, objective: Objective) -> tuple[LimitCheck, ...]:
+    """Check what was measured of a mix against each limit."""
+    return _checks(objective, _measured(record))
+
+
+def _measured(record: PipelineRecord) -> Mapping[Figure, tuple[float | None, str]]:
+    """Return each figure of a run, or None and the reason. A build counts if no program of it was found in a cache."""
+    units, memory, found = record.measurement.units, memory_sum(record), figures(record)
+    walls = [units.wall_ns[unit] / 1e6 for unit in steady(units)] if units is not None else []
+    programs = record.measurement.programs
+    ratios = [sqnr_db(program.parity) for program in programs]
+    fresh = all(program.build is not None and program.build.cache in ("none", "cold") for program in programs)
+    builds = [build_s(program.build) for program in programs if fresh]
+    few = f"{counted(len(walls), 'steady unit')} of the {FEWEST_FOR_P99} that it takes"
+    return {
+        "fps": (found.frames_per_s if found is not None else None, "no steady unit delivers frames"),
+        "p99": (nearest_rank(walls, 0.99) if len(walls) >= FEWEST_FOR_P99 else None, few),
+        "memory": (memory.peak_bytes if memory is not None else None, "it was not metered"),
+        "sqnr": (least(ratios), "not every program was checked"),
+        "build": (total(builds), "a program was built before"),
+    }
+
+
+def total(values: Sequence[float | None]) -> float | None:
+    """Return the sum; None without values, or if one is unknown."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+def least(values: Sequence[float | None]) -> float | None:
+    """Return the smallest value; None without values, or if one is unknown."""
+    known = [value for value in values if value is not None]
+    return min(known) if known and len(known) == len(values) else None
+
+
+def _checks(objective: Objective, values: Mapping[Figure, tuple[float | None, str]]) -> tuple[LimitCheck, ...]:
+    made = []
+    for limit in objective.limits:
+        value, why = values[limit.figure]
+        if value is None:
+            made.append(LimitCheck(limit, "unknown", why=why))
+        else:
+            made.append(LimitCheck(limit, "met" if limit.allows(value) else "not met", float(value)))
+    return tuple(made)
+
+
+def holds(record: PipelineRecord, objective: Objective) -> bool:
+    """Return whether a mix can be shipped: it is ok and breaks no limit. A figure that was not measured breaks none."""
+    return record.status == "ok" and worst(check_run(record, objective)) != "not met"
+
+
+def surpasses(other: PipelineRecord, first: PipelineRecord, goal: Goal) -> bool:
+    """Return whether a mix is shown to be better by the goal than another one of the same run.
+
+    The energy of mixes that take turns cannot be told apart.
+    """
+    if goal == "p99" or goal == "memory":
+        values = [_measured(record)[goal][0] for record in (other, first)]
+        return least(values) == values[0] != values[1]
+    found = before_after(first, other) if goal == "mean" else None
+    return found is not None and found.word == "faster"

@@ -72,6 +72,7 @@ EXAMPLES = {
         "compare": "compare --undecided",
         "pipeline": "pipeline owl",
         "profile": "profile matrix",
+        "budget": "budget owl --objective 'fps>=24'",
         "rollout": "rollout matrix --units 40",
         "inspect": "inspect mine.py:run --sweep",
         "ceilings": "ceilings",

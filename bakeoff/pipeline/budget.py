@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record.budget import holds, surpasses
+from bakeoff.record.budget import Binding, Solution, shipped
 from bakeoff.record.objective import Limit, Objective
 from bakeoff.record.pipeline import Budget, Forecast
 from bakeoff.record.store import StoredPipeline
 
 MOST_MIXES: Final = 1_000_000
 MOST_CANDIDATES: Final = 20
-_MOST_OF_FRONT: Final = 100
+_MOST_OF_FRONT: Final = 40
 _MOST_ROUNDS: Final = 3
 _CHUNK: Final = 2_000
 """Mixes whose drawn units are added up at a time."""
@@ -71,26 +71,6 @@ class Base:
     between_ms: float = 0.0
     between_from: str = ""
     process_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """A limit that keeps every mix from meeting all, and the mix that comes nearest to it."""
-
-    limit: Limit
-    value: float
-    """That mix's figure, in the unit of `Limit.bound`."""
-    mix: Forecast
-    others_kept: bool
-    """Whether the mix meets all other limits. Otherwise no mix does, and none meets this limit even by itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """Answer to a request; `budget.candidates` is empty if no mix meets the limits."""
-
-    budget: Budget
-    binding: tuple[Binding, ...] = ()
 
 
 def solve(
@@ -253,28 +233,15 @@ Run = Callable[[Budget, Sequence[Forecast]], Sequence[StoredPipeline]]
 """Function that runs mixes of a budget in turns and returns their records, in the order of the mixes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Confirmed:
-    """Result of running candidates."""
+def confirm(budget: Budget, run: Run) -> tuple[StoredPipeline, ...]:
+    """Run the best two candidates side by side, then the next two while none that ran can be shipped.
 
-    rounds: tuple[tuple[StoredPipeline, ...], ...]
-    chosen: StoredPipeline | None
-    """The mix to ship; None if no mix that ran meets the limits."""
-
-
-def confirm(budget: Budget, run: Run) -> Confirmed:
-    """Run the best two candidates side by side, and the next two while none that ran is ok and meets the limits.
-
-    Three rounds at most. Of two mixes that hold, the first is chosen unless the second is shown to be better.
+    Returns the records of at most three rounds.
     """
-    rounds: list[tuple[StoredPipeline, ...]] = []
+    stored: list[StoredPipeline] = []
     for number in range(_MOST_ROUNDS):
         two = budget.candidates[2 * number : 2 * number + 2]
-        if not two:
+        if not two or shipped(stored) is not None:
             break
-        rounds.append(tuple(run(replace(budget, round=number + 1), two)))
-        held = [entry for entry in rounds[-1] if holds(entry.record, budget.objective)]
-        if held:
-            better = [entry for entry in held[1:] if surpasses(entry.record, held[0].record, budget.objective.goal)]
-            return Confirmed(tuple(rounds), better[0] if better else held[0])
-    return Confirmed(tuple(rounds), None)
+        stored += run(replace(budget, round=number + 1), two)
+    return tuple(stored)

@@ -10,12 +10,12 @@ from bakeoff.backends import resolve_backend
 from bakeoff.machine.identity import this_machine
 from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError
-from bakeoff.pipeline.budget import Base, Choice, Solution, solve
+from bakeoff.pipeline.budget import Base, Choice, solve
 from bakeoff.pipeline.parts import MAY_WORK, Part, SlotBackend
 from bakeoff.pipeline.plan import Programs, no_records, sweep_of
 from bakeoff.plan.memory import kept_copies
 from bakeoff.record.account import steady
-from bakeoff.record.budget import build_s, least, sqnr_db, total
+from bakeoff.record.budget import Solution, build_s, least, sqnr_db, total
 from bakeoff.record.objective import Objective
 from bakeoff.record.schema import Memory, Record
 from bakeoff.record.store import StoredPipeline

@@ -1,19 +1,42 @@
 """Compares the run of a mix with its budget: the figures that were measured, the limits, the error of the forecast."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from bakeoff.models.words import counted
 from bakeoff.record.account import account, steady
 from bakeoff.record.finalists import LimitCheck, worst
 from bakeoff.record.frames import FEWEST_FOR_P99, before_after, figures, nearest_rank
-from bakeoff.record.objective import Figure, Goal, Objective
+from bakeoff.record.objective import Figure, Goal, Limit, Objective
 from bakeoff.record.pipeline import Budget, Forecast, PipelineRecord
-from bakeoff.record.prediction import memory_sum
+from bakeoff.record.prediction import BETWEEN, memory_sum
 from bakeoff.record.schema import BuildCost, Parity
+from bakeoff.record.store import StoredPipeline
 
 EXACT_DB: Final = 999.0
 """Stands for the SQNR of outputs that equal the reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A limit that keeps every mix from meeting all, and the mix that comes nearest to it."""
+
+    limit: Limit
+    value: float
+    """That mix's figure, in the unit of `Limit.bound`."""
+    mix: Forecast
+    others_kept: bool
+    """Whether the mix meets all other limits. Otherwise no mix does, and none meets this limit even by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """Answer to a request; `budget.candidates` is empty if no mix meets the limits."""
+
+    budget: Budget
+    binding: tuple[Binding, ...] = ()
 
 
 def sqnr_db(parity: Parity | None) -> float | None:
@@ -118,3 +141,46 @@ def surpasses(other: PipelineRecord, first: PipelineRecord, goal: Goal) -> bool:
         return least(values) == values[0] != values[1]
     found = before_after(first, other) if goal == "mean" else None
     return found is not None and found.word == "faster"
+
+
+def shipped(stored: Sequence[StoredPipeline]) -> StoredPipeline | None:
+    """Return the mix to ship of the runs of one budget, given in their order; None if none that ran holds.
+
+    Of the mixes that hold in one round, it is the first, unless the second is shown to be better.
+    """
+    for _, entries in groupby(stored, key=lambda entry: entry.record.run):
+        held = [entry for entry in entries if (asked := entry.record.budget) and holds(entry.record, asked.objective)]
+        for first in held[:1]:
+            goal = first.record.budget.objective.goal if first.record.budget is not None else "mean"
+            return next((other for other in held[1:] if surpasses(other.record, first.record, goal)), first)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramShare:
+    """Time of one program in a steady unit, promised and measured, in mean milliseconds."""
+
+    name: str
+    """As `slot.program`; `between programs` for the rest of the unit."""
+    promised_ms: float | None
+    """Calls times the median of the program's record; None without a record."""
+    measured_ms: float
+
+
+def program_shares(record: PipelineRecord) -> tuple[ProgramShare, ...]:
+    """Return each program's share of a steady unit, and the rest; empty if the run has no steady unit."""
+    units, measured = record.measurement.units, account(record)
+    if units is None or measured is None:
+        return ()
+    chosen = steady(units)
+    parts = {program.name: program.part_median_ns for program in record.measurement.programs if program.part}
+    made = []
+    for program in units.programs:
+        name = f"{program.slot}.{program.program}"
+        calls = record.calls.get(name, 0)
+        promised = calls * parts[name] / 1e6 if name in parts else None
+        if calls:
+            made.append(ProgramShare(name, promised, sum(program.ns[unit] for unit in chosen) / len(chosen) / 1e6))
+    between = record.budget.between_ms if record.budget is not None else None
+    rest = measured.unit_ms - sum(each.measured_ms for each in made)
+    return (*made, ProgramShare(BETWEEN, between, rest))

@@ -10,6 +10,8 @@ from bakeoff.report import document
 
 PROFILES = "profiles"
 """Name of a machine's folder of profile pages, beside its folder of records; a page has the name of its record."""
+BUDGETS = "budgets"
+"""Name of a machine's folder of pages of budgets; a page has the name of the first record that confirms it."""
 AGAIN = "Run: make history; for published pages: make publish"
 Cited = Callable[[Stored | StoredComparison | StoredPipeline], document.Link]
 """Function from an entry to a link to its file, labelled with the entry's hash."""

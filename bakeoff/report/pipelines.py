@@ -92,7 +92,7 @@ def named(entries: Sequence[StoredPipeline], known: Sequence[StoredPipeline] = (
     for entry in entries:
         role = entry.record.role
         if not role:
-            names.append(f"mix {_letter(typed)}")
+            names.append(f"mix {letter(typed)}")
             typed += 1
         else:
             names.append(role if newest[role] == entry.id else _dated(entry.record))
@@ -117,7 +117,8 @@ def _dated(record: PipelineRecord) -> str:
     return f"{record.role or record.mix} of {record.created[:19].replace('T', ' ')}"
 
 
-def _letter(place: int) -> str:
+def letter(place: int) -> str:
+    """Return the name of the mix at a place: a letter, or a number after the 26th."""
     return ascii_uppercase[place] if place < len(ascii_uppercase) else str(place + 1)
 
 

@@ -1,4 +1,5 @@
-"""Writes and checks a folder's generated pages: results, history and profiles by machine, and the common history."""
+"""Writes and checks a folder's generated pages: results, history, profiles and budgets by machine, and the common
+history."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -7,8 +8,8 @@ from pathlib import Path
 from bakeoff.machine.files import write_atomically
 from bakeoff.models.words import counted
 from bakeoff.record.store import Records, load_all, record_files
-from bakeoff.report.links import AGAIN, PROFILES, folders_of
-from bakeoff.report.pages import history, profile, results
+from bakeoff.report.links import AGAIN, BUDGETS, PROFILES, folders_of
+from bakeoff.report.pages import budget, history, profile, results
 from bakeoff.report.render import markdown
 
 
@@ -24,14 +25,16 @@ def render(records: Records, machines: Collection[str] | None = None) -> Iterato
             folder = folders_of(records)[machine.id]
             yield f"{folder}/{results.NAME}", markdown.render(results.of_machine(records, machine))
             yield f"{folder}/{history.NAME}", markdown.render(history.of_machine(records, machine))
-            yield from profile.pages(records.of_machines([machine.id]))
+            own = records.of_machines([machine.id])
+            yield from profile.pages(own)
+            yield from budget.pages(own)
 
 
 def update(runs: Path, machines: Collection[str] | None = None) -> list[Path]:
     """Write the page of all machines and the pages of `machines`, by default all; return the paths written.
 
-    Pages of other machines are written if they are missing, and pages of profiles that are gone are deleted. Raises
-    BakeoffError if a page cannot be written.
+    Pages of other machines are written if they are missing, and pages of profiles and budgets that are gone are
+    deleted. Raises BakeoffError if a page cannot be written.
     """
     records = load_all(runs)
     if machines is not None:
@@ -41,7 +44,8 @@ def update(runs: Path, machines: Collection[str] | None = None) -> list[Path]:
     for name, text in render(records, machines):
         write_atomically(runs / name, text.encode())
         written.append(runs / name)
-    for path in {*_profiles(runs)} - {*profile.paths_of(runs, records.pipelines, records)}:
+    kept = {*profile.paths_of(runs, records.pipelines, records), *budget.paths_of(runs, records)}
+    for path in {*_of_records(runs)} - kept:
         path.unlink(missing_ok=True)
     return written
 
@@ -60,14 +64,15 @@ def check(runs: Path) -> list[str]:
     wanted = dict(render(records))
     problems = [_problem(runs / name, text, known) for name, text in wanted.items()]
     held = [path for name in (results.NAME, history.NAME) for path in sorted(runs.glob(f"*-??????/{name}"))]
-    left_over = [path for path in (*held, *_profiles(runs)) if path.relative_to(runs).as_posix() not in wanted]
+    left_over = [path for path in (*held, *_of_records(runs)) if path.relative_to(runs).as_posix() not in wanted]
     problems += [_problem(path, None, known) for path in left_over]
     return [problem for problem in problems if problem]
 
 
-def _profiles(runs: Path) -> list[Path]:
-    """Return the existing pages of profiles, and the JSON files that were once written beside them."""
-    return sorted(path for ending in ("html", "json") for path in runs.glob(f"*/{PROFILES}/*.{ending}"))
+def _of_records(runs: Path) -> list[Path]:
+    """Return the existing pages of profiles and budgets, and the JSON files that were once written beside them."""
+    folders = (*runs.glob(f"*/{PROFILES}"), *runs.glob(f"*/{BUDGETS}"))
+    return sorted(path for folder in folders for ending in ("html", "json") for path in folder.glob(f"*.{ending}"))
 
 
 def _problem(path: Path, wanted: str | None, known: Collection[str]) -> str | None:

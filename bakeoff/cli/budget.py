@@ -1,0 +1,187 @@
+"""The command `budget`: which mix of a pipeline to ship, by its records and by running the best."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bakeoff.cli.common import (
+    Deadline,
+    Json,
+    Monitor,
+    Runs,
+    app,
+    fail,
+    named,
+    names,
+    print_document,
+    print_json,
+    print_written,
+    records_folder,
+    say,
+    short,
+    warn,
+)
+from bakeoff.cli.pipeline import (
+    Checkpoints,
+    Device,
+    InputSeed,
+    Minutes,
+    Note,
+    Options,
+    Preset,
+    Resume,
+    Seed,
+    Threads,
+    find_user_code,
+)
+from bakeoff.models.errors import BakeoffError
+
+if TYPE_CHECKING:
+    from bakeoff.models.component import Quantisation
+    from bakeoff.pipeline.request import PipelineRequest
+    from bakeoff.record.pipeline import Budget, Forecast
+    from bakeoff.record.store import StoredPipeline
+
+
+@app.command()
+def budget(
+    name: Annotated[str, typer.Argument(metavar="PIPELINE", help="owl, matrix, toy, or mine.py:Loop.")],
+    preset: Preset = None,
+    option: Options = None,
+    objective: Annotated[
+        str,
+        typer.Option(
+            help="mean, p99, memory or energy, and limits: fps>=24,p99<=50ms,memory<=8GiB,sqnr>=30,build<=600s."
+        ),
+    ] = "mean",
+    classes: Annotated[
+        list[str] | None,
+        typer.Option(help="Kinds of quantisation that are allowed, or none (default: all), as in fp8,dynamic."),
+    ] = None,
+    units: Annotated[int, typer.Option(help="Steady units of each mix that runs.")] = 20,
+    minutes: Minutes = 10.0,
+    device: Device = None,
+    threads: Threads = 0,
+    seed: Seed = 0,
+    input_seed: InputSeed = 0,
+    checkpoint: Checkpoints = None,
+    deadline: Deadline = None,
+    monitor: Monitor = False,
+    runs: Runs = None,
+    note: Note = "",
+    resume: Resume = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only answer from the records; run nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Choose the mix to ship: solve it from this machine's records, then run the best two side by side.
+
+    Exits with 1 if no mix meets the limits, by the records or when run, and with 3 if nothing could be measured.
+    """
+    from bakeoff.cli.pages import update_pages
+    from bakeoff.cli.progress import TerminalProgress
+    from bakeoff.pipeline.budget import confirm
+    from bakeoff.pipeline.choices import solution
+    from bakeoff.pipeline.plan import make_programs
+    from bakeoff.pipeline.request import PipelineRequest
+    from bakeoff.plan.request import with_deadline
+    from bakeoff.record.budget import shipped
+    from bakeoff.record.objective import OF_BUDGET, parse_objective
+    from bakeoff.record.schema import MEASURED
+    from bakeoff.record.store import load_all
+    from bakeoff.report.pages import budget as page
+    from bakeoff.report.pages import pipelines
+
+    short("--note", note)
+    asked, allowed = parse_objective(named("--objective", objective), OF_BUDGET), _classes(classes)
+    find_user_code([name])
+    request = PipelineRequest(
+        pipeline=name,
+        preset=named("--preset", preset),
+        options=tuple(named("--option", text) for text in option or []),
+        units=units,
+        minutes=minutes,
+        device=named("--device", device),
+        threads=threads,
+        weight_seed=seed,
+        input_seed=input_seed,
+        checkpoints=tuple(named("--checkpoint", text) for text in checkpoint or []),
+        monitor=monitor,
+    )
+    if deadline is not None:
+        request = replace(request, policy=with_deadline(request.policy, deadline))
+    folder = records_folder(runs)
+    known = load_all(folder)
+    warn(known.problems)
+    with TerminalProgress() as progress:
+        programs = make_programs(request, (), folder, progress)
+    found, lacking = solution(programs, asked, allowed, known.pipelines)
+    stored: Sequence[StoredPipeline] = ()
+    if not dry_run:
+        stored = confirm(found.budget, lambda budget, mixes: _run(request, budget, mixes, folder, note, resume))
+    if as_json:
+        chosen = shipped(stored)
+        print_json(
+            {
+                "budget": found.budget,
+                "binding": found.binding,
+                "lacking": lacking,
+                "ship": {"record": chosen.id, "mix": str(chosen.record.mix)} if chosen is not None else None,
+                "mixes": pipelines.as_rows(stored),
+            }
+        )
+    else:
+        loop = programs.loop
+        subject = f"{loop.name}:{loop.preset}{f' ({loop.label})' if loop.label else ''}"
+        print_document(page.document(subject, loop.unit, found, lacking, stored))
+    if stored:
+        update_pages(folder, programs.loop.name)
+        if not as_json:
+            print_written(page.paths_of(folder, replace(load_all(folder), pipelines=tuple(stored))))
+    if stored and not any(entry.record.status in MEASURED for entry in stored):
+        raise typer.Exit(3)
+    if not found.budget.candidates or (stored and shipped(stored) is None):
+        raise typer.Exit(1)
+
+
+def _classes(typed: list[str] | None) -> "tuple[Quantisation, ...] | None":
+    """Return the kinds of quantisation that are allowed; None: all. Raises BakeoffError for an unknown one."""
+    from bakeoff.models.component import LEAST_SQNR_DB
+
+    given = names("--classes", typed)
+    known = {str(kind): kind for kind in LEAST_SQNR_DB}
+    wrong = next((each for each in given if each not in known and each != "none"), None)
+    if wrong is not None or ("none" in given and len(given) > 1):
+        text = f"--classes {','.join(given)}: give none, or some of {', '.join(known)}"
+        raise BakeoffError(text, "bad-option")
+    return tuple(known[each] for each in given if each != "none") if given else None
+
+
+def _run(
+    request: "PipelineRequest", budget: "Budget", mixes: "Sequence[Forecast]", folder: Path, note: str, resume: bool
+) -> "Sequence[StoredPipeline]":
+    """Run a round of mixes side by side and return their records; with `resume`, those of a round that ran before.
+
+    Raises typer.Exit with 130 if it was interrupted.
+    """
+    from bakeoff.cli.progress import TerminalProgress
+    from bakeoff.machine import paths
+    from bakeoff.pipeline.plan import make_pipeline_plan
+    from bakeoff.pipeline.run import run_pipeline, stored_of
+    from bakeoff.sweeps.resume import find_newest
+
+    request = replace(request, mixes=tuple(each.slots for each in mixes), budget=budget)
+    with TerminalProgress() as progress:
+        plan = make_pipeline_plan(request, folder, progress)
+        before = find_newest(plan.key, folder, paths.cache_folder()) if resume else None
+        if before is not None and before.finished:
+            stored = stored_of(before, folder)
+            return [stored[str(mix.mix)] for mix in plan.mixes if str(mix.mix) in stored]
+        say(f"Round {budget.round}: {' and '.join(each.slots for each in mixes)}")
+        goes_on = resume and (before is not None or budget.round == 1)
+        done = run_pipeline(plan, folder, note, goes_on, progress)
+    if done.interrupted:
+        fail(f"interrupted; not run: {', '.join(done.interrupted)}; the same command with --resume runs them", 130)
+    return done.stored

@@ -1,8 +1,8 @@
 """Solves a frame budget: from what records say of each slot's choices, which mix meets the limits and is the best.
 
 Then `confirm` lets the best candidates run.
-Choices that another of the same slot surpasses in every figure are dropped, and all mixes of the others are compared,
-so the answer is exact for what the records say.
+All mixes are compared, so the answer is exact for what the records say. Where there are very many, choices that another
+of the same slot surpasses in every figure are dropped first; they cannot be the best.
 """
 
 from bisect import bisect_right
@@ -22,6 +22,8 @@ from bakeoff.record.pipeline import Budget, Forecast
 from bakeoff.record.store import StoredPipeline
 
 MOST_MIXES: Final = 1_000_000
+_EVERY_MIX: Final = 100_000
+"""Largest number of mixes of which none is dropped, so that those that come next are candidates too."""
 MOST_CANDIDATES: Final = 20
 _MOST_OF_FRONT: Final = 40
 _MOST_ROUNDS: Final = 3
@@ -86,10 +88,12 @@ def solve(
     """
     goal = _COLUMNS[objective.goal]
     with_p99 = _P99 in {goal, *(_COLUMNS[limit.figure] for limit in objective.limits)}
-    kept = [undominated(choices, with_p99) for choices in slots.values()]
-    count = prod(map(len, kept))
-    if count > MOST_MIXES:
-        text = f"{count:,} mixes are more than the {MOST_MIXES:,} that are compared; allow fewer with --classes"
+    kept, count = list(slots.values()), prod(map(len, slots.values()))
+    if count > _EVERY_MIX:
+        kept = [undominated(choices, with_p99) for choices in kept]
+    compared = prod(map(len, kept))
+    if compared > MOST_MIXES:
+        text = f"{compared:,} mixes are more than the {MOST_MIXES:,} that are compared; allow fewer with --classes"
         raise BakeoffError(text, "bad-option")
     mixes = _mixes(kept, base, with_p99)
     meets = [mixes.meets(limit) for limit in objective.limits]
@@ -105,7 +109,7 @@ def solve(
         front=tuple(mixes.forecast(place) for place in _front(mixes.figures)[:_MOST_OF_FRONT]),
         between_ms=base.between_ms,
         between_from=base.between_from,
-        records=tuple(sorted({name for choices in kept for choice in choices for name in choice.records})),
+        records=tuple(sorted({name for own in kept for choice in own for name in choice.records})),
     )
     return Solution(
         budget, () if np.logical_and.reduce(meets).any() else tuple(_binding(mixes, objective.limits, meets))

@@ -382,7 +382,7 @@ class Budget:
     frames: int
     """Video frames of a steady unit."""
     mixes: int
-    """Number of mixes of choices that no other choice of the same slot surpasses in every figure."""
+    """Number of mixes that the records could answer for."""
     candidates: tuple[Forecast, ...]
     """Mixes that meet the limits by their records, the one to ship first; at most twenty."""
     tied: int

@@ -93,11 +93,12 @@ def _verdict(unit: str, found: Solution, names: Mapping[str, str], stored: Seque
         return Text(text, tone="open" if open_ones else "good")
     if stored:
         return Text(
-            f"Ship none yet: of {counted(len(stored), 'mix')} that ran, none is ok and meets the limits.", tone="bad"
+            f"Ship none yet: of {counted(len(stored), 'mix', 'mixes')} that ran, none is ok and meets the limits.",
+            tone="bad",
         )
     if budget.candidates:
         best = budget.candidates[0]
-        text = f"By the records, {_named(names, best.slots)} is the best of {counted(budget.mixes, 'mix')}"
+        text = f"By the records, {_named(names, best.slots)} is the best of {counted(budget.mixes, 'mix', 'mixes')}"
         return Text(f"{text}: {_promise_text(best, budget, unit)}. It was not run.", tone="open")
     if found.binding:
         return Text(f"No mix of {budget.mixes:,} meets the limits by the records.", tone="bad")
@@ -145,8 +146,8 @@ def _told(budget: Budget, names: Mapping[str, str], rows: Sequence[MixRow]) -> I
         record, promised = row.record, forecast_of(row.record)
         error, measured = forecast_error(record), account(record)
         if promised is not None and error is not None and measured is not None:
-            text = f"the records promise {milliseconds(promised.ms)} ms, a unit takes {milliseconds(measured.unit_ms)}"
-            yield Text(f"{text}: the promise is {abs(error):.1%} too {'low' if error > 0 else 'high'}", row.name)
+            text = f"a unit takes {milliseconds(measured.unit_ms)} ms, {milliseconds(promised.ms)} were promised"
+            yield Text(f"{text} ({error:+.1%})", row.name)
         if not holds(record, budget.objective):
             why = record.measurement.reason or record.status if record.status != "ok" else ""
             yield Text(f"dropped: {why or fit_text(check_run(record, budget.objective))}", row.name, "bad")
@@ -176,7 +177,6 @@ def _mixes_table(budget: Budget, names: Mapping[str, str], unit: str) -> Table |
     shown = {each.slots: each for each in (*budget.candidates, *budget.front) if each.slots in names}
     made = []
     for slots, each in shown.items():
-        missed = [check for check in check_forecast(each, budget) if check.word != "met"]
         fps = budget.frames * 1000 / each.ms if budget.frames else None
         made.append(
             [
@@ -189,13 +189,20 @@ def _mixes_table(budget: Budget, names: Mapping[str, str], unit: str) -> Table |
                 Cell("exact", EXACT_DB) if each.sqnr_db == EXACT_DB else _number(each.sqnr_db, "{:.1f}"),
                 _number(each.build_s, "{:.1f}"),
                 _number(each.joules, "{:.2f}"),
-                Cell(f"misses {', '.join(each.limit.figure for each in missed)}", tone="bad")
-                if missed
-                else Cell("met", tone="good"),
+                _limits(check_forecast(each, budget)),
                 Cell("yes" if slots in front else ""),
             ]
         )
     return table(headings, made, f"Mixes by their records, {len(made)} of {budget.mixes:,}")
+
+
+def _limits(checks: Sequence[LimitCheck]) -> Cell:
+    """Return whether a mix meets the limits, or which it misses, or which figures are unknown."""
+    for word, said in (("not met", "misses"), ("unknown", "unknown")):
+        found = [check.limit.figure for check in checks if check.word == word]
+        if found:
+            return Cell(f"{said} {', '.join(found)}", tone="bad" if word == "not met" else "open")
+    return Cell("met" if checks else "", tone="good")
 
 
 def _number(value: float | None, form: str) -> Cell:
@@ -227,7 +234,7 @@ def _runs_table(rows: Sequence[MixRow], unit: str) -> Table | None:
                 _number(error, "{:+.1%}"),
                 Cell(rate(frames.frames_per_s), frames.frames_per_s) if frames is not None else Cell(""),
                 _number(memory.peak_bytes / MIB if memory is not None and memory.peak_bytes else None, "{:.0f}"),
-                fit_text(checks) if checks and measured is not None else "",
+                _limits(checks) if measured is not None else Cell(""),
             ]
         )
     return table(headings, made, "Measured side by side")
@@ -257,7 +264,7 @@ def _programs_table(rows: Sequence[MixRow], unit: str) -> Table | None:
 
 def _assumptions(budget: Budget, unit: str, lacking: Sequence[str]) -> Iterator[Text]:
     yield Text(
-        f"objective {budget.objective}; {counted(budget.mixes, 'mix')} of undominated choices, from "
+        f"objective {budget.objective}; {counted(budget.mixes, 'mix', 'mixes')} by "
         f"{counted(len(budget.records), 'record')}"
     )
     if budget.classes is not None:

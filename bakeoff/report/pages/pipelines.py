@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from bakeoff.models.words import counted
 from bakeoff.record.account import AccountLine, account_lines
+from bakeoff.record.budget import forecast_error, forecast_of
 from bakeoff.record.frames import FEWEST_FOR_P99, BeforeAfter, FrameFigures, figures
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.prediction import Prediction, memory_sum, prediction, sweep_command, weights_held
@@ -280,6 +281,10 @@ def notes(row: MixRow, cited: links.Cited | None = None) -> Iterator[Text]:
     predicted = prediction(record)
     if predicted is not None:
         yield from map(Text, _explanation(predicted, record))
+    promised, error = forecast_of(record), forecast_error(record)
+    if record.budget is not None and promised is not None and error is not None:
+        text = f"budget {record.budget.objective}, round {record.budget.round}: {milliseconds(promised.ms)} ms a unit"
+        yield Text(f"{text} were promised, measured is {error:+.1%} of that")
     yield from map(Text, [*_memory(record), *_parity(record)])
     yield from _profile(row, cited)
     yield from map(Text, [*sentences(record), selftest_text(record)])

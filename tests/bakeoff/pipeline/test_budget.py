@@ -94,7 +94,9 @@ def name_of(mix: Sequence[Choice]) -> str:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_it_finds_what_a_comparison_of_all_mixes_finds(seed: int) -> None:
+def test_it_finds_what_a_comparison_of_all_mixes_finds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For odd seeds, dominated choices are dropped as where there are very many mixes."""
+    monkeypatch.setattr("bakeoff.pipeline.budget._EVERY_MIX", 0 if seed % 2 else 100_000)
     slots, objective = drawn_instance(seed)
     every = list(product(*slots.values()))
     fitting = [
@@ -119,7 +121,8 @@ def test_it_finds_what_a_comparison_of_all_mixes_finds(seed: int) -> None:
         kept = [
             mix
             for mix in fitting
-            if not any(surpassed(each, slots[slot], drawn) for slot, each in zip(slots, mix, strict=True))
+            if seed % 2 == 0
+            or not any(surpassed(each, slots[slot], drawn) for slot, each in zip(slots, mix, strict=True))
         ]
         assert min(value_of(objective.goal, mix) for mix in kept) == best
         first = next(mix for mix in kept if value_of(objective.goal, mix) == best)

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lab import Recorder, describe_here
+from program_records import COMPILED, COMPONENT, EAGER, INSTRUMENT, PICTURE, QUANTISED, of_backend, own
 from records import measurement, record
 
 from bakeoff.machine import host
@@ -18,37 +18,10 @@ from bakeoff.pipeline.parts import Part, SlotBackend, best_way, same_program
 from bakeoff.pipeline.plan import PipelinePlan, estimate, make_pipeline_plan
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.record.schema import Record, Source
-from bakeoff.record.source import backend_source, component_hash, instrument_hash
 from bakeoff.record.store import save
 from bakeoff.report.pages.plan import of_pipeline
 from bakeoff.report.render import terminal
-from bakeoff.variant import BackendUse, Variant, parse_variant
-
-EAGER, COMPILED = "toy:tiny.world/eager/fp32@cpu", "toy:tiny.world/inductor[freezing]/bf16@cpu"
-PICTURE = "toy:tiny.picture/eager/fp32@cpu"
-QUANTISED = "toy:tiny.world/int8+inductor/bf16@cpu"
-
-
-COMPONENT, INSTRUMENT = component_hash("toy"), instrument_hash()
-_of_backend = cache(backend_source)
-
-
-def own(variant: str, ms: float, status: str = "ok", **changes: Any) -> Record:
-    """A record of this machine and code, with one thread."""
-    parsed = parse_variant(variant)
-    uses = tuple(BackendUse(use.name, tuple((n, v) for n, v in use.options)) for use in parsed.backends)
-    source = Source(COMPONENT, tuple(_of_backend(use.name) for use in parsed.backends), INSTRUMENT)
-    return replace(
-        record(made=measurement([ms] * 5, status)),
-        **{
-            "variant": replace(parsed, backends=uses),
-            "threads": 1,
-            "source": source,
-            "machine": this_machine("cpu"),
-            "versions": host.read_versions(),
-            **changes,
-        },
-    )
+from bakeoff.variant import BackendUse, Variant
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +65,7 @@ def test_the_fastest_ok_records_of_this_machine_and_code_are_the_best(tmp_path: 
         {"machine": replace(this_machine("cpu"), id="another")},
         {"source": Source("other", (), INSTRUMENT)},
         {"source": Source(COMPONENT, (), "other")},
-        {"source": Source(COMPONENT, (replace(_of_backend("inductor"), hash="x"),), INSTRUMENT)},
+        {"source": Source(COMPONENT, (replace(of_backend("inductor"), hash="x"),), INSTRUMENT)},
     ],
     ids=lambda changes: next(iter(changes)),
 )

@@ -1,0 +1,169 @@
+"""`bakeoff budget` as it is typed: what records give the choices, the answer, the runs, `--resume`, exit codes."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab import TORCHLESS, marked_folder
+from program_records import COMPILED, EAGER, PICTURE, QUANTISED, own
+from typer.testing import CliRunner
+
+from bakeoff.cli import app
+from bakeoff.machine import paths
+from bakeoff.models.errors import BakeoffError
+from bakeoff.pipeline import mix_worker
+from bakeoff.process import supervisor
+from bakeoff.record.monitor import Monitored, Point, SeriesRecord
+from bakeoff.record.schema import Memory, Record
+from bakeoff.record.store import load_all, save
+
+ARGUMENTS = ("budget", "loops:Small", "--device", "cpu", "--threads", "1", "--units", "3")
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
+    monkeypatch.setattr("bakeoff.cli.pages.update_pages", lambda _folder, _component: None)
+    with marked_folder(tmp_path):
+        yield
+
+
+def keep(*records: Record, minute: int = 4) -> list[str]:
+    """Store records of the loop's programs, one after the other; return their ids."""
+    created = (f"2026-01-02T03:{minute:02}:{number:02}.000000Z" for number in range(60))
+    return [save(paths.runs_folder(), replace(each, created=next(created))) for each in records]
+
+
+def budget(*arguments: str) -> Any:
+    return CliRunner().invoke(app, [*ARGUMENTS, *arguments])
+
+
+def answer(*arguments: str) -> dict[str, Any]:
+    done = budget("--json", *arguments)
+    assert done.exit_code in (0, 1), done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def slots(found: dict[str, Any]) -> list[str]:
+    return [each["slots"] for each in found["budget"]["candidates"]]
+
+
+def with_memory(record: Record, peak: int, call: int, weights: int) -> Record:
+    memory = Memory(weights * MIB, 0, host_peak_bytes=peak * MIB, host_call_bytes=call * MIB)
+    return replace(record, measurement=replace(record.measurement, memory=memory))
+
+
+def test_calls_times_medians_and_what_each_slot_adds_make_a_forecast() -> None:
+    ids = keep(
+        with_memory(own(EAGER, 3.0), 500, 20, 80),
+        with_memory(own(COMPILED, 1.0), 600, 20, 80),
+        with_memory(own(PICTURE, 2.0), 450, 30, 20),
+    )
+    found = answer("--dry-run")
+    fast, slow = found["budget"]["candidates"]
+    assert slots(found) == [
+        "wm=inductor[freezing]/bf16,image=eager/fp32",
+        "wm=eager/fp32,image=eager/fp32",
+    ]
+    assert (fast["ms"], slow["ms"], fast["p99_ms"], fast["build_s"], fast["sqnr_db"]) == (4.0, 8.0, 4.0, 24.5, 120.0)
+    # of the process at least 450 - 30 - 20
+    assert (fast["memory_bytes"], slow["memory_bytes"]) == ((400 + 200 + 50) * MIB, (400 + 100 + 50) * MIB)
+    assert found["budget"]["records"] == sorted(ids)
+    assert found["budget"]["between_from"] == ""
+    assert answer("--dry-run", "--objective", "memory")["budget"]["candidates"][0]["ms"] == 8.0
+
+
+def test_classes_keep_quantised_choices_out() -> None:
+    keep(own(EAGER, 3.0), own(QUANTISED, 1.0, quantisation="dynamic"), own(PICTURE, 2.0))
+    quantised = "wm=int8+inductor/bf16,image=eager/fp32"
+    assert slots(answer("--dry-run"))[0] == quantised
+    assert slots(answer("--dry-run", "--classes", "dynamic,fp8"))[0] == quantised
+    assert quantised not in slots(answer("--dry-run", "--classes", "none"))
+    assert quantised not in slots(answer("--dry-run", "--classes", "static"))
+
+
+def test_energy_is_known_only_where_a_monitor_saw_the_power() -> None:
+    seen = Monitored((SeriesRecord("gpu.power", "W", "GPU-1", (Point(5, 90.0, 100.0, 110.0, 4),)),))
+    keep(own(EAGER, 3.0, monitored=seen, monitored_window_ns=(0, 9)), own(COMPILED, 1.0), own(PICTURE, 2.0))
+    done = budget("--dry-run", "--objective", "energy")
+    assert done.exit_code == 1
+    assert "No mix can be ranked: no record states the energy; sweep with --monitor." in done.stdout
+    keep(own(PICTURE, 2.0, monitored=seen, monitored_window_ns=(0, 9)), minute=5)
+    found = answer("--dry-run", "--objective", "energy")
+    assert [each["joules"] for each in found["budget"]["candidates"]] == [pytest.approx(0.8)]
+
+
+def test_a_slot_without_records_is_answered_with_the_sweep_that_makes_them() -> None:
+    keep(own(EAGER, 3.0))
+    done = budget("--dry-run")
+    assert isinstance(done.exception, BakeoffError)
+    text = "run: bakeoff sweep toy --preset tiny --workload picture --device cpu --threads 1"
+    assert str(done.exception).endswith(text)
+
+
+def test_limits_that_no_mix_meets_are_named_with_the_nearest_values() -> None:
+    keep(own(EAGER, 3.0), own(COMPILED, 1.0), own(PICTURE, 2.0))
+    done = budget("--objective", "fps>=300,sqnr>=30")
+    assert done.exit_code == 1
+    assert "No mix of 2 meets the limits by the records." in done.stdout
+    assert (
+        "fps>=300: the nearest that can be had with the other limits kept is fps 250, 17% below 300, by A"
+        in done.stdout
+    )
+    assert not load_all(paths.runs_folder()).pipelines
+    assert answer("--objective", "fps>=300")["binding"][0]["value"] == 250.0
+
+
+def test_the_best_two_run_side_by_side_and_keep_the_request() -> None:
+    keep(own(EAGER, 3.0), own(COMPILED, 1.0), own(PICTURE, 2.0))
+    found = answer("--objective", "mean", "--note", "why")
+    records = [entry.record for entry in load_all(paths.runs_folder()).pipelines]
+    assert [mix["mix"] for mix in found["mixes"]] == [str(record.mix) for record in records]
+    assert {record.mix.variants for record in records} == set(slots(found))
+    assert {(record.how, record.note, record.budget and record.budget.round) for record in records} == {
+        ("interleaved", "why", 1)
+    }
+    assert found["ship"]["record"] in [mix["record"] for mix in found["mixes"]]
+    again = answer("--dry-run")
+    assert again["budget"]["between_from"] in [mix["record"] for mix in found["mixes"]]
+
+
+def test_an_interrupted_round_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    keep(own(EAGER, 3.0), own(COMPILED, 1.0), own(PICTURE, 2.0))
+    before = mix_worker.run_rounds
+    monkeypatch.setattr("bakeoff.pipeline.run.run_rounds", interrupted)
+    done = budget()
+    assert done.exit_code == 130
+    assert "the same command with --resume runs them" in done.stderr
+    monkeypatch.setattr("bakeoff.pipeline.run.run_rounds", before)
+    assert len(answer("--resume")["mixes"]) == 2
+    assert len(load_all(paths.runs_folder()).pipelines) == 2
+    assert len(answer("--resume")["mixes"]) == 2
+    assert len(load_all(paths.runs_folder()).pipelines) == 2, "a finished round is not run again"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--objective", "latency"), "latency is no goal here; give mean, p99, memory or energy"),
+        (("--objective", "fps<=24"), "fps has a lower limit"),
+        (("--objective", "p95<=3ms"), "there is no limit of 'p95'"),
+        (("--classes", "int4"), "--classes int4: give none, or some of dynamic"),
+        (("--classes", "none,fp8"), "--classes none,fp8: give none, or some of"),
+        (("--resume",), "--resume: no unfinished run of pipeline small"),
+        (("--units", "0"), "--units 0: give 1 to 100000"),
+    ],
+)
+def test_mistakes_are_answered_in_one_sentence(arguments: tuple[str, ...], text: str) -> None:
+    keep(own(EAGER, 3.0), own(PICTURE, 2.0))
+    done = budget(*arguments)
+    assert isinstance(done.exception, BakeoffError), done.output
+    assert text in str(done.exception)

@@ -370,11 +370,14 @@ def _sweep(request: Request, programs: Iterable[str]) -> str:
 
 _GUESS_EAGER_S = 5.0
 _GUESS_UNIT_S = 5.0
+_ROLLOUT_RUNS = 12
+"""Runs of all units that a rollout takes: two of the mix, and of eager seven in its dtypes and one in fp64 (three)."""
 
 
 def estimate(plan: PipelinePlan, runs: Path) -> dict[str, Any]:
     """Return what `--dry-run --json` prints: each mix with its programs, memory and time."""
-    known = load_all(*paths.with_published(runs)).pipelines
+    free = plan.request.horizon_db is not None
+    known = () if free else load_all(*paths.with_published(runs)).pipelines
     earlier = {entry.record.config_id: entry for entry in known if entry.record.measurement.units}
     mixes = [_cost(plan, mix, earlier.get(mix.config_id)) for mix in plan.mixes]
     return {
@@ -382,7 +385,7 @@ def estimate(plan: PipelinePlan, runs: Path) -> dict[str, Any]:
         "units": plan.request.units,
         "filling": plan.loop.filling,
         "notes": plan.notes,
-        "reference_bytes": plan.reference_bytes,
+        "reference_bytes": plan.reference_bytes if free else None,
         "seconds": sum(mix["seconds"] for mix in mixes),
     }
 
@@ -404,8 +407,10 @@ def _cost(plan: PipelinePlan, mix: MixPlan, earlier: StoredPipeline | None) -> d
         seconds, source = earlier.record.wall_s, earlier.id
     else:
         unit_s = predicted / 1e3 if predicted is not None else _GUESS_UNIT_S
-        rounds_s = min(plan.request.minutes * 60, (plan.loop.filling + plan.request.units) * unit_s)
-        seconds = sum(guess_build_s(one.row) or _GUESS_EAGER_S for one in mix.programs) + rounds_s
+        units_s = min(plan.request.minutes * 60, (plan.loop.filling + plan.request.units) * unit_s)
+        if plan.request.horizon_db is not None:
+            units_s = _ROLLOUT_RUNS * plan.request.units * unit_s
+        seconds = sum(guess_build_s(one.row) or _GUESS_EAGER_S for one in mix.programs) + units_s
         source = "parts" if predicted is not None else GUESS
     return {
         "mix": str(mix.mix),

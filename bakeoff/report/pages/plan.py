@@ -87,8 +87,12 @@ def _names(names: list[str]) -> str:
 def of_pipeline(plan: Mapping[str, Any]) -> Document:
     """Return the page of a pipeline's estimate: how many mixes and how long they take, then each mix."""
     filling = f" after {plan['filling']} that fill windows" if plan["filling"] else ""
-    mixes, units = counted(len(plan["mixes"]), "mix", "mixes"), counted(plan["units"], "steady unit")
-    total = Text(f"{mixes}, {units} each{filling}, about {plan['seconds'] / 60:.1f} minutes by estimate")
+    mixes, units = counted(len(plan["mixes"]), "mix", "mixes"), f"{counted(plan['units'], 'steady unit')} each{filling}"
+    needs = f"about {plan['seconds'] / 60:.1f} minutes by estimate"
+    if plan["reference_bytes"] is not None:
+        units = f"{counted(plan['units'], 'unit')} each, compared and not timed"
+        needs += f", {size_text(plan['reference_bytes'])} of disk for the reference"
+    total = Text(f"{mixes}, {units}, {needs}")
     return Document("", (total, *map(Text, plan["notes"]), *(block for mix in plan["mixes"] for block in _mix(mix))))
 
 

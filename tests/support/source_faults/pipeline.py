@@ -143,7 +143,10 @@ FAULTS = (
         "bakeoff/worker/pipeline/rollout.py",
         "first_units(runner, files.about().units, state_before, begin)",
         "first_units(runner, files.about().units, files.state_before, begin)",
-        ("tests/bakeoff/worker/pipeline/test_rollout.py",),
+        (
+            "tests/bakeoff/worker/pipeline/test_rollout.py"
+            "::test_a_bias_is_flat_from_the_references_state_and_grows_geometrically_when_free",
+        ),
     ),
     Fault(
         "pipeline",
@@ -167,15 +170,15 @@ FAULTS = (
         "bakeoff/worker/pipeline/serve.py",
         "problem or broke(self.rollout)",
         "problem",
-        ("tests/bakeoff/worker/pipeline/test_rollout.py",),
+        ("tests/bakeoff/worker/pipeline/test_rollout.py::test_a_nan_of_a_free_run_alone_is_found_in_its_unit",),
     ),
     Fault(
         "pipeline",
-        "the wrong program of a unit is looked for in unit 0",
+        "the programs of a wrong unit are judged on drawn inputs instead of those of their calls",
         "bakeoff/worker/pipeline/rollout.py",
-        "runner.set_state(files.state_before(unit), unit)",
-        "runner.set_state(files.state_before(0), 0)",
-        ("tests/bakeoff/worker/pipeline/test_rollout.py",),
+        "inputs = cast_inputs(workload, dict(port.inputs), self._dtype, self._device)",
+        "inputs = cast_inputs(workload, self._loaded.sets[0], self._dtype, self._device)",
+        ("tests/bakeoff/worker/pipeline/test_rollout.py::test_a_fault_of_a_late_unit_is_found_in_that_unit",),
     ),
     Fault(
         "pipeline",

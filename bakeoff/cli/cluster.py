@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Cluster that a sweep runs on, and whether its nodes run this checkout (`ship`)."""
+    """Cluster that a sweep runs on, and whether its nodes run this process's code (`ship`)."""
 
     address: str
     ship: bool
@@ -32,12 +32,8 @@ def sweep_on_ray(requests: "Sequence[Request]", manner: "Manner", cluster: Clust
     """Sweep components on a cluster's nodes and print their tables; return each one's JSON output, and the exit
     code."""
     from bakeoff.cluster.driver import carry_out, connected
-    from bakeoff.machine import paths
 
-    code = paths.checkout() if cluster.ship else None
-    if cluster.ship and code is None:
-        raise BakeoffError("--ship: this is no checkout; run it in one, or install bakeoff on the nodes", "bad-option")
-    with connected(cluster.address, code) as nodes:
+    with connected(cluster.address, cluster.ship) as nodes:
         device = requests[0].device or nodes.default_device()
         return _sweep([replace(request, device=device) for request in requests], manner, partial(carry_out, nodes))
 

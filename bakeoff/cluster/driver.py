@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import socket
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -23,6 +24,7 @@ from bakeoff.cluster import order, relay
 from bakeoff.cluster.reports import Assignment, Reports
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.guard import CALLER
+from bakeoff.record.source import copy_packages
 from bakeoff.record.store import load_all
 from bakeoff.sweeps.progress import Progress
 
@@ -36,11 +38,11 @@ _CANCEL_S = 75.0
 
 
 @contextmanager
-def connected(address: str, code: Path | None) -> Iterator["Nodes"]:
+def connected(address: str, ship: bool) -> Iterator["Nodes"]:
     """Connect to the cluster at `address`, $RAY_ADDRESS or one of this machine alone, which ends with the block.
 
-    `code` is a checkout that all nodes run instead of their own. Raises BakeoffError where Ray is not installed, or the
-    cluster cannot be joined.
+    With `ship`, the nodes run this process's code of the lab instead of their own. Raises BakeoffError where Ray is not
+    installed, or the cluster cannot be joined.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
@@ -49,12 +51,15 @@ def connected(address: str, code: Path | None) -> Iterator["Nodes"]:
         text = "--on ray: the library ray is not installed; run in a checkout of bakeoff: pip install -e '.[ray]'"
         raise BakeoffError(text, "missing-library") from error
     asked = address or os.environ.get(_ADDRESS, "") or _LOCAL
-    shipped = {"working_dir": str(code)} if code is not None else None
     of_local: dict[str, Any] = {"include_dashboard": False} if asked == _LOCAL else {}
     _check_reachable(asked)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        ray.init(asked, runtime_env=shipped, log_to_driver=False, logging_level=logging.ERROR, **of_local)
+        with tempfile.TemporaryDirectory() as folder:
+            if ship:
+                copy_packages(Path(folder))
+            shipped = {"working_dir": folder} if ship else None  # sent to the cluster before `init` returns
+            ray.init(asked, runtime_env=shipped, log_to_driver=False, logging_level=logging.ERROR, **of_local)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         text = f"--on ray: the cluster at {asked} cannot be joined: {str(error).splitlines()[0]}"
         raise BakeoffError(text, "missing-device") from error

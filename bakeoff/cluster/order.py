@@ -11,7 +11,7 @@ from bakeoff.record.codec import encode
 from bakeoff.record.source import code_hash, code_of
 from bakeoff.record.store import Records
 
-NODE = ("-m", "bakeoff.cluster.node")
+NODE = ("-P", "-m", "bakeoff.cluster.node")
 """Arguments of the Python that carries out an order."""
 _COMMON = ("bakeoff", "torch")
 """Libraries that have one version on all nodes of a run; records state those of others, and tables keep them apart."""

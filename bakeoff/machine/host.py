@@ -11,6 +11,7 @@ from importlib import metadata
 
 import psutil
 
+from bakeoff import __version__
 from bakeoff.machine import cgroups, gpus
 from bakeoff.machine.files import digest
 from bakeoff.models.errors import BakeoffError
@@ -210,7 +211,7 @@ def missing_device(device: str) -> str | None:
 @cache
 def read_versions() -> dict[str, str]:
     """Return the versions of the installed libraries that affect measurements, and of the C++ compiler."""
-    versions = {"bakeoff": _version("bakeoff") or "0"}
+    versions = {"bakeoff": __version__}
     for name in DISTRIBUTIONS:
         version = _version(name)
         if version:

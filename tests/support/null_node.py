@@ -1,7 +1,6 @@
 """A node's process that measures nothing: what the note of its order says happens instead.
 
-`rows N` stores N records, `hang` stores one and waits with a process of its own, `full` has no room. The node `skewed`
-has another torch.
+`rows N` stores N records, `hang` stores one and waits with a process of its own, `full` has no room.
 """
 
 import subprocess
@@ -10,7 +9,7 @@ from dataclasses import replace
 import fake_gpus
 from records import record
 
-from bakeoff.cluster import node, order
+from bakeoff.cluster import node
 from bakeoff.cluster.node import Lines
 from bakeoff.cluster.order import Order
 from bakeoff.machine import host, paths
@@ -65,8 +64,6 @@ def run(asked: Order, lines: Lines) -> None:
 
 
 node.run_order = run
-if host.node() == "skewed":
-    order.own_code = lambda: {"bakeoff": "0", "torch": "1.0", "code": ""}
 if __name__ == "__main__":
     fake_gpus.install()
     node.main()

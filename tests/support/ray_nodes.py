@@ -2,14 +2,17 @@
 
 It prints the address. A line `kill NAME` or `add NAME` on stdin is done and answered; the end of stdin ends it. Each
 node has one CPU, which its processes are bound to, and caches, locks and a machine's identity of its own. `gpu-NAME`
-claims a GPU for Ray that it lacks.
+claims a GPU for Ray that it lacks, `skewed` has another version of this project installed.
 """
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from ray.cluster_utils import Cluster
+
+from bakeoff.record.source import copy_packages
 
 STORE_BYTES = 80 << 20
 
@@ -27,6 +30,10 @@ def main(folder: str, names: list[str]) -> None:
         place = f"{folder}/{name}"
         own = {"CACHE": f"{place}/cache", "RUNS": f"{place}/runs", "LOCKS": f"{place}/locks", "MACHINE": name}
         variables = {f"BAKEOFF_{key}": value for key, value in own.items()}
+        if name == "skewed":
+            variables["PYTHONPATH"] = place
+            copy_packages(Path(place))
+            Path(place, "bakeoff", "__init__.py").write_text('__version__ = "0.0.9"\n')
         os.sched_setaffinity(0, {cpus[len(nodes) % len(cpus)]})
         nodes[name] = cluster.add_node(
             num_cpus=1,

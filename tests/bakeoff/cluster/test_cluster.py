@@ -183,20 +183,23 @@ def test_a_node_that_dies_costs_only_what_it_had_not_finished(cluster: Cluster) 
     }
 
 
-def test_an_order_that_a_node_with_other_code_refuses_goes_to_another_node(cluster: Cluster) -> None:
-    cluster.tell("kill left")
+def test_a_node_with_another_version_is_refused_unless_the_driver_ships_its_own(cluster: Cluster) -> None:
     cluster.tell("add skewed")
-    process = start(cluster, *TOYS, "--note", "hang", **NULL)
     try:
+        process = start(cluster, "toy:tiny.world", *TOYS, "--note", "hang", **NULL)
         assert process.stderr is not None
         said = next(line for line in process.stderr if "refused" in line)
         code, _, err = end_sleeping(cluster, process)
+        assert code == 0, err
+        assert said.startswith("skewed is refused: bakeoff 0.0.9 (the driver has "), said
+        assert {entry.node for entry in records()} == {"left", "right"}
+        process = start(cluster, "toy:tiny.world", *TOYS, "--note", "hang", "--ship", **NULL)
+        wait_until(lambda: len(sleeping(cluster)) == 3, "the first row of all nodes")
+        code, _, err = end_sleeping(cluster, process)
+        assert code == 0, err
+        assert {entry.node for entry in records()} == {"left", "right", "skewed"}
     finally:
         cluster.tell("kill skewed")
-        cluster.tell("add left")
-    assert code == 0, err
-    assert said.startswith("skewed is refused: bakeoff 0 (the driver has"), said
-    assert [entry.node for entry in records()] == ["right"] * 4
 
 
 def end_sleeping(cluster: Cluster, process: "subprocess.Popen[str]") -> tuple[int, str, str]:

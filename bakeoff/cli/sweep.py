@@ -98,7 +98,7 @@ def sweep(
     address: Annotated[
         str, typer.Option(help="Of the cluster (default: $RAY_ADDRESS, else one of this machine alone).")
     ] = "",
-    ship: Annotated[bool, typer.Option("--ship", help="Have the nodes run this checkout instead of theirs.")] = False,
+    ship: Annotated[bool, typer.Option("--ship", help="Have the nodes run this code instead of theirs.")] = False,
     config: Annotated[str | None, typer.Option(help="File of suites (default: bakeoff.toml in this folder).")] = None,
     runs: Runs = None,
     note: Annotated[str, typer.Option(help="Goes into the records and the history.")] = "",

@@ -2,7 +2,7 @@
 
 It prints the address. A line `kill NAME` or `add NAME` on stdin is done and answered; the end of stdin ends it. Each
 node has one CPU, which its processes are bound to, and caches, locks and a machine's identity of its own. `gpu-NAME`
-claims a GPU for Ray that it lacks, `skewed` has another version of this project installed.
+claims a GPU for Ray that it lacks; `skewed` claims another CPU, and has another version of this project installed.
 """
 
 import os
@@ -36,7 +36,7 @@ def main(folder: str, names: list[str]) -> None:
             Path(place, "bakeoff", "__init__.py").write_text('__version__ = "0.0.9"\n')
         os.sched_setaffinity(0, {cpus[len(nodes) % len(cpus)]})
         nodes[name] = cluster.add_node(
-            num_cpus=1,
+            num_cpus=1 + (name == "skewed"),
             num_gpus=int(name.startswith("gpu-")),
             node_name=name,
             env_vars=variables,

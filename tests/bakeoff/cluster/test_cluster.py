@@ -194,7 +194,7 @@ def test_a_node_with_another_version_is_refused_unless_the_driver_ships_its_own(
         assert said.startswith("skewed is refused: bakeoff 0.0.9 (the driver has "), said
         assert {entry.node for entry in records()} == {"left", "right"}
         process = start(cluster, "toy:tiny.world", *TOYS, "--note", "hang", "--ship", **NULL)
-        wait_until(lambda: len(sleeping(cluster)) == 3, "the first row of all nodes")
+        wait_until(lambda: len(sleeping(cluster)) == 3, "the first row of all nodes, whatever their sizes")
         code, _, err = end_sleeping(cluster, process)
         assert code == 0, err
         assert {entry.node for entry in records()} == {"left", "right", "skewed"}

@@ -10,11 +10,12 @@ from bakeoff.models.words import counted
 from bakeoff.pipeline.plan import MixPlan
 from bakeoff.pipeline.session import PipelineSession
 from bakeoff.process.environment import recorded_environment, without_folders
-from bakeoff.process.phases import Block
+from bakeoff.process.phases import Block, UnitStamp
 from bakeoff.process.supervisor import Outcome
 from bakeoff.process.watch import GpuPeaks
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.kept import read_stamp
+from bakeoff.record.monitor import Monitored
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineMemory, PipelineRecord, SlotProgram, Units
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import MEASURED, SCHEMA, Source, Status
@@ -33,10 +34,13 @@ def make_record(
     blocks: Sequence[Block] = (),
     span_s: float = 0.0,
     findings: Sequence[Finding] = (),
+    stamps: Sequence[UnitStamp] = (),
+    idle: Monitored | None = None,
 ) -> PipelineRecord:
     """Return the record of one mix, whatever its outcome.
 
     `blocks` are the units that its worker reported, within `span_s` seconds; `findings` are those of the rounds.
+    `stamps` are the units of a sustained run, and `idle` is what a monitor saw before them.
     """
     plan, watched = session.plan, outcome.watched
     request, loop, subject = plan.request, plan.loop, plan.subject
@@ -64,7 +68,7 @@ def make_record(
         input_seed=request.input_seed,
         checkpoints={slot: plan.slots[slot].rows[0].checkpoint for slot in subject.checkpoints}
         | {slot: of.component.weights for slot, of in plan.slots.items() if of.component.weights},
-        measurement=_measurement(session, mix, outcome, blocks, span_s, (*findings, *watched.findings)),
+        measurement=_measurement(session, mix, outcome, blocks, span_s, (*findings, *watched.findings), stamps),
         host=host.read_host(),
         load_before=round(session.load, 2),
         environment=recorded_environment(mix.environment),
@@ -83,6 +87,7 @@ def make_record(
         monitored=watched.monitored,
         monitored_window_ns=watched.window_ns,
         budget=request.budget,
+        sustained=request.sustained and replace(request.sustained, idle=idle),
     )
 
 
@@ -93,6 +98,7 @@ def _measurement(
     blocks: Sequence[Block],
     span_s: float,
     findings: Sequence[Finding],
+    stamps: Sequence[UnitStamp],
 ) -> PipelineMeasurement:
     """Return the worker's report, or the status that its end means, with this process's findings added.
 
@@ -101,7 +107,7 @@ def _measurement(
     policy = session.plan.request.policy
     status = ended_status(outcome)
     if status is not None:
-        made = PipelineMeasurement(status, ending(outcome))
+        made = with_stamps(PipelineMeasurement(status, ending(outcome)), stamps)
     else:
         made = with_status(outcome.value, blocks, span_s, policy, session.plan.loop.filling)
     seen = host_findings(session.load, session.plan.subject.threads, "the run", outcome)
@@ -115,6 +121,23 @@ def _measurement(
         programs=tuple(_completed(program, mix) for program in made.programs),
         memory=made.memory and _memory(made.memory, mix, outcome.gpu_peaks),
     )
+
+
+def with_stamps(made: PipelineMeasurement, stamps: Sequence[UnitStamp]) -> PipelineMeasurement:
+    """Return the measurement with units of these stamps, which have no account; unchanged without stamps."""
+    if not stamps:
+        return made
+    units = Units(
+        wall_ns=tuple(stamp.wall_ns for stamp in stamps),
+        started_ns=tuple(stamp.started_ns - stamps[0].started_ns for stamp in stamps),
+        frames=tuple(stamp.frames for stamp in stamps),
+        kinds=tuple(stamp.kind for stamp in stamps),
+        sessions=tuple(stamp.session for stamp in stamps),
+        lines=(),
+        programs=(),
+        copied_bytes=(),
+    )
+    return replace(made, units=units, opened_ns=tuple(stamp.opened_ns for stamp in stamps if stamp.opened_ns))
 
 
 def _completed(program: SlotProgram, mix: MixPlan) -> SlotProgram:
@@ -214,12 +237,14 @@ def _doubts(
     share = measurement.device_state.get(_CONTENTION)
     if isinstance(share, int | float) and share > policy.contention:
         yield new_finding("contention", f"other processes used {share:.0%} of the CPU while units ran")
-    for index in range(len(units.wall_ns)):
-        total = sum(line.ns[index] for line in units.lines)
-        if total != units.wall_ns[index]:
-            text = f"the lines of unit {index} add up to {total} ns, it took {units.wall_ns[index]} ns"
+    first = 0
+    for index, count in enumerate(units.spans or (1,) * len(units.wall_ns)):
+        total, taken = sum(line.ns[index] for line in units.lines), sum(units.wall_ns[first : first + count])
+        if total != taken:
+            text = f"the lines of unit {first} add up to {total} ns, it took {taken} ns"
             yield new_finding("clock-span", text)
             break
+        first += count
     if tuple(units.wall_ns) != tuple(ns for block in blocks for ns in block.samples_ns):
         yield new_finding("clock-span", "the units of the report are not those that were announced turn by turn")
     elif sum(units.wall_ns) / 1e9 > span_s:

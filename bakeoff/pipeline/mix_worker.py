@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 from statistics import median
@@ -11,7 +11,7 @@ from bakeoff.machine import build_cache
 from bakeoff.pipeline.plan import MixPlan
 from bakeoff.pipeline.session import PipelineSession
 from bakeoff.process.jobs import PipelineJob, SlotProgramJob
-from bakeoff.process.phases import Block
+from bakeoff.process.phases import Block, UnitStamp
 from bakeoff.process.supervisor import Event, LiveWorker, Outcome
 from bakeoff.race import not_idle, take_turns
 from bakeoff.record.finding import Finding
@@ -61,12 +61,18 @@ class MixWorker:
     blocks: list[Block] = field(default_factory=list)
     """Block of each turn so far; each unit is a sample."""
     units_a_turn: int = 1
+    stamps: list[UnitStamp] = field(default_factory=list)
+    """Units of a sustained run so far."""
+    keep: Callable[[UnitStamp], None] | None = None
+    """Called with each of these units as soon as it is ready."""
     span_s: float = 0.0
     """Seconds between the commands and their answers, summed over all turns, by this process's clock."""
     beside: int = 0
     """0: mixes open one after the other, since each times its programs alone while it is built."""
     _worker: LiveWorker = field(init=False)
     _outcome: Outcome | None = None
+    _began: float = 0.0
+    """When a sustained run began."""
 
     def __enter__(self) -> "MixWorker":
         session, mix = self.session, self.mix
@@ -89,6 +95,7 @@ class MixWorker:
             heap_offset_bytes=self.heap_offset,
             profile=session.profile_of(mix),
             horizon_db=request.horizon_db,
+            sustained=request.sustained,
         )
         timed = (UNIT,) if request.monitor else ()
         launch = replace(session.launch_of(mix, self.running), on_event=self._on_event, timed=timed)
@@ -103,7 +110,22 @@ class MixWorker:
     def label(self) -> str:
         return self.mix.label
 
+    @property
+    def guard(self) -> int:
+        """Id of the process above those of the worker."""
+        return self._worker.guard
+
+    @property
+    def gpu(self) -> str:
+        """UUID of the worker's GPU; "" on a CPU."""
+        return self.session.launch_of(self.mix, self.running).gpu
+
     def _on_event(self, event: Event) -> None:
+        if event.stamp is not None:
+            self.stamps.append(event.stamp)
+            self.span_s = time.monotonic() - self._began
+            if self.keep is not None:
+                self.keep(event.stamp)
         if event.phase not in (UNIT, "opening"):  # the rounds are what is said of them
             self.running.event(Event(event.phase, f"{self.label} {event.detail}".strip()))
 
@@ -143,6 +165,20 @@ class MixWorker:
         self.span_s += time.monotonic() - started
         self.blocks.append(event.block)
         return event.block
+
+    def sustained(self) -> Iterator[UnitStamp]:
+        """Let the worker run one unit after the other, and yield each; end if the worker does, or exceeds its deadline.
+
+        The worker runs on until `finish`.
+        """
+        self._began, yielded = time.monotonic(), 0
+        self._worker.tell(UNIT)
+        while self._worker.wait(UNIT) is not None:
+            while yielded < len(self.stamps):
+                yielded += 1
+                yield self.stamps[yielded - 1]
+            self._worker.go_on()
+        self._end()
 
     def finish(self) -> Outcome:
         """Stop the worker and return its outcome.

@@ -237,6 +237,9 @@ def _plan(
         commit,
         dirty,
     ]
+    if (sustained := request.sustained) is not None:
+        request = replace(request, sustained=replace(sustained, fps=sustained.fps or loop.rate or USUAL_FPS))
+        facts += [request.sustained, request.minutes]
     return PipelinePlan(
         request=request,
         subject=subject,
@@ -368,6 +371,8 @@ def _sweep(request: Request, programs: Iterable[str]) -> str:
     return f"sweep {request.component} --preset {request.presets[0]} --workload {','.join(programs)}{more}"
 
 
+USUAL_FPS = 24.0
+"""Frames a second by which a sustained run is judged if neither the request nor the pipeline states a rate."""
 _GUESS_EAGER_S = 5.0
 _GUESS_UNIT_S = 5.0
 _ROLLOUT_RUNS = 12
@@ -403,13 +408,15 @@ def _cost(plan: PipelinePlan, mix: MixPlan, earlier: StoredPipeline | None) -> d
         predicted = sum(count * part.median_ns / 1e6 for part, count in medians if part is not None)
     if mix.precheck is not None:
         seconds, source = 0.0, ""
-    elif earlier is not None:
+    elif earlier is not None and plan.request.sustained is None:
         seconds, source = earlier.record.wall_s, earlier.id
     else:
         unit_s = predicted / 1e3 if predicted is not None else _GUESS_UNIT_S
         units_s = min(plan.request.minutes * 60, (plan.loop.filling + plan.request.units) * unit_s)
         if plan.request.horizon_db is not None:
             units_s = _ROLLOUT_RUNS * plan.request.units * unit_s
+        if plan.request.sustained is not None:
+            units_s = plan.request.minutes * 60
         seconds = sum(guess_build_s(one.row) or _GUESS_EAGER_S for one in mix.programs) + units_s
         source = "parts" if predicted is not None else GUESS
     return {

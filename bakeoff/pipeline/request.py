@@ -15,7 +15,7 @@ from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.pipelines.single import PREFIX
 from bakeoff.plan.brought import brought_reference
 from bakeoff.process.jobs import ProfileOptions
-from bakeoff.record.pipeline import Budget
+from bakeoff.record.pipeline import Budget, Sustained
 from bakeoff.record.policy import Policy
 from bakeoff.variant import BackendUse, parse_variant
 
@@ -27,6 +27,7 @@ MINUTES = 10.0
 """Approximate time limit for the rounds of a run, all mixes together."""
 MOST_MINUTES = 24 * 60.0
 MOST_DB = 300
+LEAST_FPS, MOST_FPS, MOST_BUFFER = 0.1, 1000.0, 1000
 MOST_TRACED = 200
 """Largest number of traced units: the trace of more takes gigabytes."""
 
@@ -60,6 +61,8 @@ class PipelineRequest:
     """Watch each worker and its GPU with a monitor."""
     budget: Budget | None = None
     """The budget whose candidates the mixes are."""
+    sustained: Sustained | None = None
+    """Run each mix by itself for `minutes`, however many units that takes; `fps` 0 is the rate of the pipeline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,11 @@ def check_counts(request: PipelineRequest) -> None:
         raise BakeoffError(
             f"--threshold {request.horizon_db:g}: give more than 0 and at most {MOST_DB} dB", "bad-option"
         )
+    if (how := request.sustained) is not None:
+        if how.fps and not LEAST_FPS <= how.fps <= MOST_FPS:
+            raise BakeoffError(f"{how.fps:g} frames a second: give {LEAST_FPS:g} to {MOST_FPS:g}", "bad-option")
+        if not 1 <= how.buffer <= MOST_BUFFER:
+            raise BakeoffError(f"--buffer {how.buffer}: give 1 to {MOST_BUFFER} units", "bad-option")
     asked = request.profile
     if asked is None:
         return

@@ -13,14 +13,18 @@ from statistics import median
 from bakeoff.machine.locks import entry_lock
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
-from bakeoff.pipeline.assemble import How, make_record
+from bakeoff.pipeline.assemble import How, make_record, with_stamps
 from bakeoff.pipeline.compiler_log import seen_apart
 from bakeoff.pipeline.mix_worker import Limits, MixWorker, run_rounds, wait_until_ready
 from bakeoff.pipeline.plan import MixPlan, PipelinePlan
 from bakeoff.pipeline.session import PipelineSession, loop_reference_folder, make_loop_reference
+from bakeoff.pipeline.sustained import StampFile, read_stamps, run_sustained, watch_idle, watched
 from bakeoff.plan.memory import total
 from bakeoff.plan.rows import short_of_memory
+from bakeoff.process.phases import Block
+from bakeoff.process.signals import first_signal_waits
 from bakeoff.process.supervisor import Outcome
+from bakeoff.process.watch import NOT_WATCHED
 from bakeoff.race import LARGEST_OFFSET, open_sides
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord
@@ -75,7 +79,7 @@ def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progre
 def stored_of(state: SweepState, runs: Path) -> dict[str, StoredPipeline]:
     """Return the records of a run so far, by the string of the mix."""
     records = load_all(runs)
-    every = (*records.pipelines, *records.rollouts)
+    every = (*records.pipelines, *records.rollouts, *records.sustained)
     return {str(entry.record.mix): entry for entry in every if entry.record.run == state.sweep}
 
 
@@ -83,6 +87,8 @@ def _run_mixes(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
     """Store records of the mixes that cannot run, then measure the others."""
     waiting: list[MixPlan] = []
     for mix in mixes:
+        if _recover(session, mix):
+            continue
         obstacle = mix.obstacle()
         if obstacle is None:
             waiting.append(mix)
@@ -127,6 +133,9 @@ def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
     if session.plan.request.horizon_db is not None:
         for each in ready:
             _measure(session, [each], loop, "alone")
+    elif session.plan.request.sustained is not None:
+        for mix, references in session.order.sample(ready, len(ready)):
+            _sustain(session, mix, references, loop)
     elif len(ready) > 1 and short_of_memory(total([mix.memory for mix, _ in ready]), session.plan.subject.device):
         session.progress.say("The mixes do not fit in memory at once; they run in turn.")
         for each in session.order.sample(ready, len(ready)):
@@ -150,6 +159,12 @@ def _program_references(
     return Outcome("result"), found
 
 
+def _limits(session: PipelineSession, turns: int) -> Limits:
+    """Return what ends the rounds of mixes that each get 1/`turns` of the time."""
+    request = session.plan.request
+    return Limits(request.units, 2 * session.plan.loop.filling + _MORE_UNSETTLED, request.minutes * 60 / turns)
+
+
 def _measure(
     session: PipelineSession,
     mixes: Sequence[tuple[MixPlan, Mapping[str, References]]],
@@ -163,8 +178,8 @@ def _measure(
     1/`turns` of the time. Nothing is stored if the rounds are interrupted. Raises BakeoffError if the request itself
     was wrong (weights that differ from those described), after the other mixes' records were stored.
     """
-    request, order = session.plan.request, session.order
-    limits = Limits(request.units, 2 * session.plan.loop.filling + _MORE_UNSETTLED, request.minutes * 60 / turns)
+    order = session.order
+    limits = _limits(session, turns)
     names = " and ".join(mix.label for mix, _ in mixes)
     running = session.progress.start(0, 0, f"{mixes[0][0].mix.subject}: {names}")
     workers = [
@@ -193,6 +208,51 @@ def _measure(
     for _, outcome in ended:
         if outcome.kind == "refused":
             raise BakeoffError(outcome.reason, outcome.code)
+
+
+def _sustain(session: PipelineSession, mix: MixPlan, references: Mapping[str, References], loop: References) -> None:
+    """Run one mix by itself for minutes, and store its record; a signal ends the mix but not before it has a record.
+
+    Raises BakeoffError if the request itself was wrong.
+    """
+    request, running = session.plan.request, _start(session, mix)
+    limits = _limits(session, 1)
+    worker = MixWorker(session, mix, references, loop, session.order.randrange(0, LARGEST_OFFSET, 16), limits, running)
+    findings, idle, seen = list[Finding](), None, NOT_WATCHED
+    with ExitStack() as until_stored:
+        with ExitStack() as stack:
+            open_sides(stack, [worker], session.order, wait_until_ready)
+            if worker.live and request.sustained is not None:
+                idle = watch_idle(worker)
+                worker.keep = stack.enter_context(StampFile(session.stamps_of(mix))).add
+                stop = until_stored.enter_context(first_signal_waits())
+                watch = stack.enter_context(watched(worker))
+                findings += run_sustained(worker, limits, request.sustained, stop, running)
+                seen = watch()
+            outcome = worker.finish()
+        if outcome.kind == "refused":
+            raise BakeoffError(outcome.reason, outcome.code)
+        outcome = replace(outcome, watched=seen)
+        findings += _changed([(mix, references)], loop)
+        blocks = [Block(tuple(stamp.wall_ns for stamp in worker.stamps), 0.0)]
+        made = make_record(session, mix, outcome, _alone(session), blocks, worker.span_s, findings, worker.stamps, idle)
+        _keep(session, mix, made, running)
+
+
+def _alone(session: PipelineSession) -> How:
+    return "in turn" if len(session.plan.mixes) > 1 else "alone"
+
+
+def _recover(session: PipelineSession, mix: MixPlan) -> bool:
+    """Store a record of the stamps that a killed command left of a sustained run; False if it had no steady unit."""
+    stamps = read_stamps(session.stamps_of(mix)) if session.plan.request.sustained is not None else []
+    if not any(stamp.kind == "steady" for stamp in stamps):
+        return False
+    text = f"the command was killed after {counted(len(stamps), 'unit', form=',')}: no check after them ran"
+    made = with_stamps(PipelineMeasurement("unstable", text, (new_finding("killed", text),)), stamps)
+    outcome = Outcome("result", value=made)
+    _keep(session, mix, make_record(session, mix, outcome, _alone(session)), _start(session, mix))
+    return True
 
 
 def _few(worker: MixWorker, outcome: Outcome, limits: Limits) -> Sequence[Finding]:

@@ -14,6 +14,7 @@ from bakeoff.models.options import OptionValue
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.sizes import AskedSizes
 from bakeoff.models.types import Device, Dtype
+from bakeoff.record.pipeline import Sustained
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Measurement, TraceRecord
 
@@ -289,6 +290,8 @@ class PipelineJob:
     horizon_db: float | None = None
     """Threshold of a rollout's horizon: all units of the reference are compared, and none is timed. None: no rollout.
     """
+    sustained: Sustained | None = None
+    """How to run units from the first command until `stop`, without a command for each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from bakeoff.record.session import UnitKind
+
 DeadlineClass = Literal["startup", "build", "reference", "phase"]
 """Which limit of a sweep's policy applies: `startup_deadline_s`, the row's build deadline, the longer of that one and
 `phase_deadline_s` (no compiler can be blamed for a reference), or `phase_deadline_s`."""
@@ -87,3 +89,17 @@ class Block:
     def seconds(self) -> float:
         """Time that its timed calls took together."""
         return sum(self.samples_ns) * self.calls_per_sample / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class UnitStamp:
+    """One unit of a sustained run, as a worker reports it when the unit is ready."""
+
+    started_ns: int
+    """By the worker's clock, in nanoseconds from any start."""
+    wall_ns: int
+    frames: int
+    kind: UnitKind
+    session: int
+    opened_ns: int
+    """Time to open its session; 0 if the session was open."""

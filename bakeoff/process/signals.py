@@ -1,7 +1,8 @@
 """Handles the signals that end a command as Ctrl-C does, so that workers end and their folders are removed."""
 
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -48,3 +49,33 @@ def ending_signals() -> Iterator[Received]:
     finally:
         for each, handler in zip(handled, before, strict=True):
             signal.signal(each, handler)
+
+
+@contextmanager
+def first_signal_waits() -> Iterator[Callable[[], bool]]:
+    """Defer the first signal that would end the command to the end of the block; a second one ends it at once.
+
+    The yielded function returns whether a signal came. Signals that have no handler keep their effect.
+    """
+    if threading.current_thread() is not threading.main_thread():  # signals are handled in the main thread
+        yield lambda: False
+        return
+    came: list[int] = []
+    before = {number: handler for number in _ENDING if callable(handler := signal.getsignal(number))}
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+        restore()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    for number in before:
+        signal.signal(number, note)
+    try:
+        yield lambda: bool(came)
+    finally:
+        restore()
+    if came:
+        signal.raise_signal(came[0])

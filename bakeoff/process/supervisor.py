@@ -26,7 +26,7 @@ from bakeoff.process import guard
 from bakeoff.process.alarm import alarm_waits
 from bakeoff.process.environment import IN_WORKER, make_work_folder
 from bakeoff.process.jobs import Answer, Job
-from bakeoff.process.phases import Block
+from bakeoff.process.phases import Block, UnitStamp
 from bakeoff.process.watch import NOT_WATCHED, GpuPeaks, Watched, metering, start_monitor, stop_monitor
 from bakeoff.record.codec import read_as
 
@@ -51,6 +51,8 @@ class Event:
     """Median time of a call in warm-up, with "ready"."""
     block: Block | None = None
     """The timed calls, with "block"."""
+    stamp: UnitStamp | None = None
+    """The unit, with "unit" in a sustained run."""
     t_ns: int = 0
     """The worker's clock, the one that times calls, in nanoseconds from any start."""
     seal: str = ""
@@ -221,13 +223,22 @@ class LiveWorker:
         that."""
         if self._report is not None:  # ended: the descriptor is somebody else's now
             return
-        self._deadline = time.monotonic() + self._deadlines.of(self.phase)
+        self.go_on()
         with contextlib.suppress(BrokenPipeError):
             os.write(self._commands, line.encode() + b"\n")
+
+    def go_on(self) -> None:
+        """Restart the deadline of the worker's phase."""
+        self._deadline = time.monotonic() + self._deadlines.of(self.phase)
 
     def wait(self, until: str = "") -> Event | None:
         """Read events until the worker announces phase `until`; None if it ended or a deadline passed before."""
         return wait_for({self: until})[self]
+
+    @property
+    def guard(self) -> int:
+        """Id of the guard's process, above all processes of the worker."""
+        return self._process.pid
 
     def _descriptors(self) -> tuple[int, int]:
         return self._events, self._status

@@ -7,6 +7,7 @@ phase around the step. In a pipeline, calls count towards their phase, and the t
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final, Literal
 
 from bakeoff.record.monitor import DeviceEnergy
@@ -112,11 +113,12 @@ def shares(parts: Sequence[int]) -> tuple[int, ...]:
 def _of_pipeline(record: PipelineRecord) -> Account | None:
     units = record.measurement.units
     chosen = steady(units) if units is not None else []
-    if units is None or not chosen:
+    if units is None or not chosen or not units.lines:
         return None
-    met = [line for line in units.lines if line.kind != "phase" or any(line.ns[unit] for unit in chosen)]
+    entries = _entries(units, chosen)
+    met = [line for line in units.lines if line.kind != "phase" or any(line.ns[entry] for entry in entries)]
     met.sort(key=lambda line: place(line.kind))
-    totals = [sum(line.ns[unit] for unit in chosen) for line in met]
+    totals = [sum(line.ns[entry] for entry in entries) for line in met]
     made = tuple(
         AccountLine(
             line.name,
@@ -130,6 +132,14 @@ def _of_pipeline(record: PipelineRecord) -> Account | None:
         for line, total, share in zip(met, totals, shares(totals), strict=True)
     )
     return Account(len(chosen), sum(totals), "steady units", made)
+
+
+def _entries(units: Units, chosen: Sequence[int]) -> Sequence[int]:
+    """Return the entries of the account that are of these units; those of a span are all chosen or none is."""
+    if not units.spans:
+        return chosen
+    first, held = accumulate(units.spans, initial=0), set(chosen)
+    return [entry for entry, (unit, _) in enumerate(zip(first, units.spans, strict=False)) if unit in held]
 
 
 @dataclass(slots=True)

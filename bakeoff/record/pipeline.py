@@ -72,6 +72,9 @@ class Units:
     """Bytes of inputs and state that were copied between buffers."""
     moved: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """For a unit's number, the programs that were compiled or captured in it, as `slot.program`."""
+    spans: tuple[int, ...] = ()
+    """In a sustained run, how many units in a row each entry of `lines`, `programs` and `copied_bytes` is the sum of:
+    of one kind, and within a minute. Empty if each entry is one unit's."""
 
 
 Sight = Literal["inside", "in its own build", "hidden"]
@@ -326,6 +329,21 @@ class PipelineMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class Sustained:
+    """A run of one mix for minutes, unit after unit and never in turns with another mix."""
+
+    fps: float
+    """Frames a second by which the run is judged."""
+    paced: bool
+    """Whether units were asked for at that rate; otherwise each began as soon as the last one was ready."""
+    buffer: int
+    """Units that are ready when the playback starts. A paced run begins a unit once the unit so many before it is
+    shown."""
+    idle: Monitored | None = None
+    """Energy while the worker was ready and waited for its first unit; None if the machine shows none."""
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineMeasurement:
     """A worker's report on one mix; the parent makes a record from it."""
 
@@ -462,6 +480,8 @@ class PipelineRecord:
     """From the end of the first unit until the units were over, on the time axis of `monitored`; None without units."""
     budget: Budget | None = None
     """The budget whose candidate this mix is; None for other runs."""
+    sustained: Sustained | None = None
+    """None for a run of a number of units. `monitored` is then of the time of the units alone."""
 
     @property
     def status(self) -> Status:

@@ -63,13 +63,16 @@ class Records:
     pipelines: tuple[StoredPipeline, ...] = ()
     """Runs of pipelines whose units were timed, or that failed."""
     rollouts: tuple[StoredPipeline, ...] = ()
+    sustained: tuple[StoredPipeline, ...] = ()
+    """Sustained runs of pipelines, which are in no table with the others."""
 
     def machines(self) -> list[Machine]:
         """Return every machine that has a record or a comparison, the one that measured last first.
 
         Machines with superseded records only come last.
         """
-        entries: list[StoredEntry[Measured]] = [*self.current, *self.comparisons, *self.pipelines, *self.rollouts]
+        ran = (*self.pipelines, *self.rollouts, *self.sustained)
+        entries: list[StoredEntry[Measured]] = [*self.current, *self.comparisons, *ran]
         measured = [("", entry.machine) for entry, _ in self.superseded]
         measured += [(entry.record.created, entry.machine) for entry in entries]
         last = {machine.id: (created, machine) for created, machine in sorted(measured, key=_created)}
@@ -90,6 +93,7 @@ class Records:
             own(self.ceilings),
             own(self.pipelines),
             own(self.rollouts),
+            own(self.sustained),
         )
 
 
@@ -180,8 +184,9 @@ def load_all(runs: Path, *others: Path) -> Records:
         problems=tuple(problems),
         comparisons=kept(Comparison),
         ceilings=kept(CeilingsRecord),
-        pipelines=tuple(each for each in ran if each.record.how != "rollout"),
+        pipelines=tuple(each for each in ran if each.record.how != "rollout" and each.record.sustained is None),
         rollouts=tuple(each for each in ran if each.record.how == "rollout"),
+        sustained=tuple(each for each in ran if each.record.sustained is not None),
     )
 
 

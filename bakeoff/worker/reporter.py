@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from bakeoff.process.phases import Block
+from bakeoff.process.phases import Block, UnitStamp
 
 _POLL_S = 0.011
 """Interval between readings of CPU time, which the kernel accounts at ticks of its clock (10 ms) only."""
@@ -49,6 +49,10 @@ class Reporter:
     def unit(self, block: Block) -> None:
         """Report units of a pipeline that ran one after the other; each is a sample of the block."""
         self._send("unit", block=asdict(block))
+
+    def stamp(self, stamp: UnitStamp) -> None:
+        """Report one unit of a sustained run."""
+        self._send("unit", stamp=asdict(stamp))
 
     def seal(self, result: bytes) -> None:
         """Send the parent the hash of the result, so that it can tell whether the result file was changed."""

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -221,6 +222,8 @@ def pipeline(job: dict[str, Any]) -> dict[str, Any]:
     walls: list[int] = []
     kinds: list[str] = []
     with os.fdopen(int(sys.argv[2]), "rb", buffering=0) as commands:
+        if job["sustained"]:
+            walls, kinds = sustained(commands, faults)
         while (line := commands.readline().strip()) not in (b"", b"stop"):
             command, _, asked_units = line.partition(b" ")
             assert command == b"unit", line
@@ -285,6 +288,25 @@ def rolled_out(programs: list[dict[str, Any]], units: int) -> dict[str, Any]:
         },
         "rollout": {"horizon_db": 30.0, "curves": [{**curve, "run": run} for run in ("mix", "eager")]},
     }
+
+
+def sustained(commands: Any, faults: set[str]) -> tuple[list[int], list[str]]:
+    """Run units from the first command to the next one; return their times and kinds."""
+    walls: list[int] = []
+    kinds: list[str] = []
+    assert commands.readline() == b"unit\n"
+    while not select.select([commands], [], [], 0)[0]:
+        if "crash" in faults and len(walls) == 10:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if "hang" in faults and len(walls) == 10:
+            time.sleep(600)
+        time.sleep(0.006)
+        walls.append(5_000_000 + len(walls))
+        kinds.append("steady" if len(walls) > 2 else "filling")
+        began = {"session": 0, "opened_ns": 0 if walls[1:] else 1000}
+        timed = {"started_ns": 10**9 + 6_000_000 * len(walls), "wall_ns": walls[-1], "frames": 1}
+        say("unit", stamp={**timed, "kind": kinds[-1], **began})
+    return walls, kinds
 
 
 def variant(program: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from bakeoff.machine.processes import helper_peak_bytes, peak_bytes
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Loop, Pipeline
 from bakeoff.process.jobs import PipelineJob, ProfileRequest
+from bakeoff.record.deadline import MINUTE_NS
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.pipeline import LoopParity, PipelineMeasurement, PipelineMemory, Profile, Rollout, SlotProgram
 from bakeoff.record.policy import Policy
@@ -179,13 +180,14 @@ class _Mix:
         """Run the timed units and all checks after them; return the findings that make the mix unstable."""
         job, device = self.job, self.job.subject.device
         self.stamp_ns = stamp_ns(device)
-        log = UnitLog(self.loop, counters(self.built), self.job.policy.settle_ratio)
+        span_ns = MINUTE_NS if job.sustained is not None else 0
+        log = UnitLog(self.loop, counters(self.built), self.job.policy.settle_ratio, span_ns)
         memory.start_metering(device)
         with watching(device) as watch:
             units = self.units = TimedUnits(runner, log, watch, device, self.report)
             watch.begin()
             self.report.ready(self._expected_ns())
-            units.serve(commands)
+            units.serve(commands) if job.sustained is None else units.sustain(commands, job.sustained)
             gpu = watch.end()
         self.memory = memory_peaks(device, weights_bytes(self.programs), runner.state_bytes())
         usage = units.cpu.usage()

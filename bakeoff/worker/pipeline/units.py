@@ -1,6 +1,9 @@
 """Runs a mix's units on command, decides which are steady, notes what was compiled in them, and records their times."""
 
+import select
 import time
+from array import array
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -10,8 +13,8 @@ import torch
 from bakeoff.backends.torch_internals import snapshot
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.words import counted
-from bakeoff.process.phases import Block
-from bakeoff.record.pipeline import Line, ProgramTime, Units
+from bakeoff.process.phases import Block, UnitStamp
+from bakeoff.record.pipeline import Line, ProgramTime, Sustained, Units
 from bakeoff.record.session import UnitKind
 from bakeoff.worker.clocks.clock import now_ns
 from bakeoff.worker.clocks.cpu_usage import CpuMeter
@@ -29,14 +32,17 @@ the most specific, by `slot.program`, to one that only shows that something chan
 _MOST_UNSETTLED = 20
 """Units with full windows after which the next one counts as steady even if times have not settled."""
 _STAMPS, _STAMP_BLOCKS = 200, 15
+_WATCH_S = 1.0
+"""Seconds between two readings of the GPU in a sustained run."""
 
 
 class UnitLog:
     """The units so far. A unit is steady once windows are full, nothing was compiled for a while, and the times of the
     last units agree, by the rule that ends the warm-up of a sweep's row."""
 
-    def __init__(self, loop: Loop, counters: Counters, settle_ratio: float) -> None:
-        self._loop, self._counters, self._ratio = loop, counters, settle_ratio
+    def __init__(self, loop: Loop, counters: Counters, settle_ratio: float, span_ns: int = 0) -> None:
+        """Units of one kind that begin within `span_ns` have one account, so that a long run does not take memory."""
+        self._loop, self._counters, self._ratio, self._span_ns = loop, counters, settle_ratio, span_ns
         self._known = counters()
         self._full_ns: list[int] = []
         """Wall times of the units with full windows."""
@@ -46,7 +52,8 @@ class UnitLog:
         """True if the next unit with full windows is steady."""
         self.settled = True
         """False if times had not settled when the first unit was taken as steady."""
-        self.samples: list[UnitSample] = []
+        self._spans: list[_Span] = []
+        self._wall_ns, self._started_ns, self._frames, self._sessions = (array("q") for _ in range(4))
         self.kinds: list[UnitKind] = []
         self.moved: dict[str, tuple[str, ...]] = {}
         """Unit's index in `samples` to what was compiled or captured in it, as in Units."""
@@ -57,10 +64,9 @@ class UnitLog:
         """Add the unit that has just run, and return its kind."""
         moved = self._moved()
         if moved:
-            self.moved[str(len(self.samples))] = moved
+            self.moved[str(len(self.kinds))] = moved
         kind = self._kind(sample)
-        self.samples.append(sample)
-        self.kinds.append(kind)
+        self._note(sample, kind, bool(moved))
         if sample.unit >= self._first_full:
             self._full_ns.append(sample.wall_ns)
             if moved:
@@ -69,6 +75,19 @@ class UnitLog:
                 self.recompiled = moved
             self._ready = self._ready or self._has_settled()
         return kind
+
+    def _note(self, sample: UnitSample, kind: UnitKind, moved: bool) -> None:
+        for column, value in zip(
+            (self._wall_ns, self._started_ns, self._frames, self._sessions),
+            (sample.wall_ns, sample.started_ns, sample.frames, sample.session),
+            strict=True,
+        ):
+            column.append(value)
+        self.kinds.append(kind)
+        last = self._spans[-1] if self._spans else None
+        if last is None or moved or last.is_over(kind, sample.started_ns, self._span_ns):
+            self._spans.append(last := _Span(kind, sample.started_ns, moved))
+        last.add(sample)
 
     @property
     def _first_full(self) -> int:
@@ -95,37 +114,66 @@ class UnitLog:
         return not self.settled
 
     @property
-    def steady(self) -> list[UnitSample]:
-        return [sample for sample, kind in zip(self.samples, self.kinds, strict=True) if kind == "steady"]
+    def steady(self) -> list[int]:
+        """Wall times of the steady units in ns."""
+        return [ns for ns, kind in zip(self._wall_ns, self.kinds, strict=True) if kind == "steady"]
 
     def typical_ns(self) -> int:
         """Return the median time of the steady units in ns, or of all units if none is steady; 0 without units."""
-        walls = [sample.wall_ns for sample in self.steady or self.samples]
+        walls = self.steady or self._wall_ns
         return round(median(walls)) if walls else 0
 
     def unattributed_share(self) -> float:
         """Return the share of the steady units' time that has no name."""
         nameless = sum(
-            ns for sample in self.steady for one, ns in sample.segments.items() if one.kind == "unattributed"
+            ns
+            for span in self._spans
+            for one, ns in span.segments.items()
+            if span.kind == "steady" and one.kind == "unattributed"
         )
-        return nameless / sum(sample.wall_ns for sample in self.steady) if self.steady else 0.0
+        return nameless / sum(self.steady) if self.steady else 0.0
 
     def units(self) -> Units | None:
         """Return the units as records store them; None if no unit ran."""
-        if not self.samples:
+        if not self.kinds:
             return None
-        first_ns = self.samples[0].started_ns
         return Units(
-            wall_ns=tuple(sample.wall_ns for sample in self.samples),
-            started_ns=tuple(sample.started_ns - first_ns for sample in self.samples),
-            frames=tuple(sample.frames for sample in self.samples),
+            wall_ns=tuple(self._wall_ns),
+            started_ns=tuple(ns - self._started_ns[0] for ns in self._started_ns),
+            frames=tuple(self._frames),
             kinds=tuple(self.kinds),
-            sessions=tuple(sample.session for sample in self.samples),
-            lines=_lines(self.samples),
-            programs=_programs(self.samples),
-            copied_bytes=tuple(sample.copied_bytes for sample in self.samples),
+            sessions=tuple(self._sessions),
+            lines=_lines(self._spans),
+            programs=_programs(self._spans),
+            copied_bytes=tuple(span.copied_bytes for span in self._spans),
             moved=self.moved,
+            spans=tuple(span.units for span in self._spans) if self._span_ns else (),
         )
+
+
+@dataclass(slots=True)
+class _Span:
+    """Account of a unit, or of several in a row."""
+
+    kind: UnitKind
+    started_ns: int
+    moved: bool
+    """Whether anything was compiled in its unit, which is then the only one."""
+    units: int = 0
+    segments: Counter[Segment] = field(default_factory=Counter)
+    calls: Counter[Key] = field(default_factory=Counter)
+    copied_bytes: int = 0
+
+    def is_over(self, kind: UnitKind, started_ns: int, span_ns: int) -> bool:
+        return self.moved or kind != self.kind or started_ns - self.started_ns >= span_ns
+
+    def add(self, sample: UnitSample) -> None:
+        self.units += 1
+        for segment, ns in sample.segments.items():
+            self.segments[segment] += ns
+        for key, count in sample.calls.items():
+            self.calls[key] += count
+        self.copied_bytes += sample.copied_bytes
 
 
 def check_account(sample: UnitSample) -> None:
@@ -139,29 +187,53 @@ def check_account(sample: UnitSample) -> None:
 _ORDER = ("phase", "glue", "copies", "unattributed")
 
 
-def _lines(samples: Sequence[UnitSample]) -> tuple[Line, ...]:
+def _lines(spans: Sequence[_Span]) -> tuple[Line, ...]:
     lines: dict[tuple[str, str, str], list[Segment]] = {}
-    for segment in samples[0].segments:
+    for segment in spans[0].segments:
         lines.setdefault((segment.line, segment.kind, segment.slot), []).append(segment)
-    made = [Line(parts[0].line, parts[0].kind, parts[0].slot, _sums(samples, parts)) for parts in lines.values()]
+    made = [Line(parts[0].line, parts[0].kind, parts[0].slot, _sums(spans, parts)) for parts in lines.values()]
     found = [line for line in made if line.kind != "phase" or any(line.ns)]  # the others open sessions
     return tuple(sorted(found, key=lambda line: _ORDER.index(line.kind)))
 
 
-def _programs(samples: Sequence[UnitSample]) -> tuple[ProgramTime, ...]:
+def _programs(spans: Sequence[_Span]) -> tuple[ProgramTime, ...]:
     programs: dict[Key, list[Segment]] = {}
-    for segment in samples[0].segments:
+    for segment in spans[0].segments:
         if segment.program:
             programs.setdefault((segment.slot, segment.program), []).append(segment)
     return tuple(
-        ProgramTime(*key, tuple(sample.calls.get(key, 0) for sample in samples), _sums(samples, parts))
+        ProgramTime(*key, tuple(span.calls[key] for span in spans), _sums(spans, parts))
         for key, parts in programs.items()
-        if any(key in sample.calls for sample in samples)
+        if any(key in span.calls for span in spans)
     )
 
 
-def _sums(samples: Sequence[UnitSample], parts: Sequence[Segment]) -> tuple[int, ...]:
-    return tuple(sum(sample.segments[part] for part in parts) for sample in samples)
+def _sums(spans: Sequence[_Span], parts: Sequence[Segment]) -> tuple[int, ...]:
+    return tuple(sum(span.segments[part] for part in parts) for span in spans)
+
+
+class Pace:
+    """When units of a sustained run are due to begin; the pace holds from the first steady unit on."""
+
+    def __init__(self, how: Sustained) -> None:
+        self._how = how
+        self._before: deque[int] = deque(maxlen=how.buffer)
+        """Frames before each of the last units."""
+        self._frames = 0
+        self._shown_ns: int | None = None
+        """When the first of these units is shown; None until the buffer is full."""
+
+    def begin_ns(self, last: UnitStamp) -> int:
+        """Return when the unit after `last` is to begin, by the worker's clock; 0 if at once."""
+        if not self._how.paced or (last.kind != "steady" and not self._before):
+            return 0
+        self._before.append(self._frames)
+        self._frames += last.frames
+        if len(self._before) < self._how.buffer:
+            return 0
+        if self._shown_ns is None:
+            self._shown_ns = last.started_ns + last.wall_ns
+        return self._shown_ns + round(self._before[0] * 1e9 / self._how.fps)
 
 
 @dataclass(slots=True)
@@ -197,6 +269,28 @@ class TimedUnits:
             idle_since = time.process_time()
             self.report.unit(replace(block, idle_cpu_s=idle_cpu_s))
 
+    def sustain(self, commands: int, how: Sustained) -> None:
+        """Run and report one unit after the other, from the first line on the descriptor `commands` to the next one.
+
+        Raises what `serve` raises.
+        """
+        lines = read_lines(commands)
+        if next(lines, b"stop") == b"stop":
+            return
+        pace, wait_s, read_s = Pace(how), 0.0, 0.0
+        with self.cpu.interval():
+            while not select.select([commands], [], [], wait_s)[0]:
+                sessions = len(self.opened_ns)
+                sample = self.next_unit()
+                kind = self._note(sample)
+                opened_ns = self.opened_ns[-1] if len(self.opened_ns) > sessions else 0
+                stamp = UnitStamp(sample.started_ns, sample.wall_ns, sample.frames, kind, sample.session, opened_ns)
+                self.report.stamp(stamp)
+                if time.monotonic() - read_s > _WATCH_S:
+                    self.watch.read()
+                    read_s = time.monotonic()
+                wait_s = max(0, pace.begin_ns(stamp) - now_ns()) / 1e9
+
     def _turn(self, units: int) -> Block:
         """Run at least one unit and at most `units`; the caller adds the idle CPU time to the returned block."""
         walls: list[int] = []
@@ -204,12 +298,17 @@ class TimedUnits:
             with self.cpu.interval():
                 sample = self.next_unit()
             walls.append(sample.wall_ns)
-            kind = self.log.add(sample)
-            self._look(sample)
-            if kind == "steady":
-                self.held_bytes.append(held_bytes(self.device))
+            kind = self._note(sample)
             if kind != "steady" or self.runner.at_end or len(walls) >= units:
                 return Block(tuple(walls), 0.0, kind)
+
+    def _note(self, sample: UnitSample) -> UnitKind:
+        """Add the unit that has just run to the log, and look at its outputs and at memory; return its kind."""
+        kind = self.log.add(sample)
+        self._look(sample)
+        if kind == "steady":
+            self.held_bytes.append(held_bytes(self.device))
+        return kind
 
     def next_unit(self) -> UnitSample:
         """Run the next unit, in a new session if none is open or the last one is at its end."""

@@ -1,6 +1,7 @@
 """Which units are steady, what was compiled in them, and the account of their time."""
 
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 
@@ -9,8 +10,12 @@ pytest.importorskip("torch", reason="workers need it")
 from mixes import loop_of
 
 from bakeoff.models.pipelines.pipeline import Loop
+from bakeoff.process.phases import UnitStamp
+from bakeoff.record.codec import encode_json
+from bakeoff.record.pipeline import Sustained
+from bakeoff.record.session import UnitKind
 from bakeoff.worker.pipeline.runner import Segment, UnitSample
-from bakeoff.worker.pipeline.units import UnitLog, check_account
+from bakeoff.worker.pipeline.units import Pace, UnitLog, check_account
 
 NAMELESS, GLUE = Segment("unattributed", "unattributed"), Segment("glue", "glue")
 DENOISE, CONTEXT = Segment("denoise", "phase", "wm", "denoise"), Segment("denoise", "phase", "wm", "context")
@@ -100,3 +105,65 @@ def test_an_account_that_does_not_add_up_is_an_error_of_the_lab() -> None:
     check_account(sample(0))
     with pytest.raises(RuntimeError, match="1001 ns, but its parts are 1000 ns"):
         check_account(replace(sample(0), wall_ns=1001))
+
+
+def test_a_sustained_run_has_one_account_for_units_of_a_kind_within_a_minute_however_many_they_are() -> None:
+    log = UnitLog(loop(filling=2), Compiler(), 0.05, span_ns=60_000)
+    for unit in range(100_000):
+        log.add(sample(unit, 1000 + unit % 3))
+    units = log.units()
+    assert units is not None
+    first = units.kinds.index("steady")
+    assert units.spans[:2] == (first, 30), "a unit begins every 2 us, and a span ends after 60"
+    assert sum(units.spans) == len(units.wall_ns) == 100_000
+    ends = list(accumulate(units.spans))
+    walls = [sum(units.wall_ns[end - count : end]) for end, count in zip(ends, units.spans, strict=True)]
+    assert [sum(each) for each in zip(*(line.ns for line in units.lines), strict=True)] == walls
+    assert sum(units.copied_bytes) == 64 * 100_000
+    assert {sum(one.calls) for one in units.programs} == {100_000, 200_000}
+    assert log.typical_ns() == 1001
+
+
+def test_a_unit_that_compiles_has_an_account_of_its_own_in_a_sustained_run() -> None:
+    compiler = Compiler()
+    log = UnitLog(loop(filling=0), compiler, 0.05, span_ns=10**9)
+    for unit in range(20):
+        compiler.shared += unit == 15
+        log.add(sample(unit))
+    units = log.units()
+    assert units is not None
+    assert units.moved.keys() == {"15"}
+    assert units.spans[-3:] == (units.kinds[:15].count("steady"), 1, 4)
+
+
+def test_the_record_of_100_000_units_is_small() -> None:
+    log = UnitLog(loop(filling=2), Compiler(), 0.05, span_ns=60 * 10**9)
+    for unit in range(100_000):
+        log.add(replace(sample(unit, 6_000_000 + unit), started_ns=10**15 + unit * 6_100_000))
+    assert len(encode_json(log.units())) < 4_000_000
+
+
+def stamp(started_ns: int, wall_ns: int, kind: UnitKind = "steady", frames: int = 1) -> UnitStamp:
+    return UnitStamp(started_ns, wall_ns, frames, kind, 0, 0)
+
+
+def test_a_saturating_run_never_waits() -> None:
+    pace = Pace(Sustained(25.0, False, 1))
+    assert [pace.begin_ns(stamp(at, 10)) for at in (5, 15, 25)] == [0, 0, 0]
+
+
+def test_a_paced_run_begins_a_unit_once_the_one_that_fills_the_buffer_before_it_is_shown() -> None:
+    for buffer in (1, 2, 3):
+        pace, shown = Pace(Sustained(25.0, True, buffer)), 1000 + buffer * 10_000_000
+        assert pace.begin_ns(stamp(0, 1, "filling")) == 0, "warm-up"
+        begins = [pace.begin_ns(stamp(1000 + place * 10_000_000, 10_000_000)) for place in range(buffer)]
+        assert begins == [*[0] * (buffer - 1), shown], "at once until the buffer is full, then when unit 0 is shown"
+        assert pace.begin_ns(stamp(shown, 1)) == shown + 40_000_000, "when unit 1 is shown"
+        assert pace.begin_ns(stamp(shown, 1)) == shown + 80_000_000
+
+
+def test_a_paced_run_counts_frames_and_goes_on_through_a_session_that_is_opened_anew() -> None:
+    pace = Pace(Sustained(25.0, True, 1))
+    assert pace.begin_ns(stamp(0, 7, frames=3)) == 7
+    assert pace.begin_ns(stamp(7, 1, "opening", frames=2)) == 7 + 3 * 40_000_000
+    assert pace.begin_ns(stamp(7, 1, "filling")) == 7 + 5 * 40_000_000

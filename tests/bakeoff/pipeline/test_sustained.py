@@ -1,0 +1,225 @@
+"""Sustained runs: what is kept when they end, are interrupted, crash or are killed. Workers measure nothing here."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from lab import FAST, TORCHLESS, Recorder, marked_folder, processes_with
+
+from bakeoff.machine import paths
+from bakeoff.models.errors import BakeoffError
+from bakeoff.pipeline.plan import make_pipeline_plan
+from bakeoff.pipeline.request import PipelineRequest
+from bakeoff.pipeline.run import PipelineResult, run_pipeline
+from bakeoff.pipeline.sustained import read_stamps
+from bakeoff.process import supervisor
+from bakeoff.process.phases import UnitStamp
+from bakeoff.record.deadline import figures
+from bakeoff.record.pipeline import PipelineRecord, Sustained
+from bakeoff.record.store import load_all
+
+pytestmark = pytest.mark.timeout(120)
+
+REQUEST = PipelineRequest(
+    "loops:Small",
+    mixes=("eager",),
+    device="cpu",
+    minutes=0.01,
+    threads=1,
+    policy=FAST,
+    sustained=Sustained(0.0, False, 1),
+)
+TWO = replace(REQUEST, mixes=("eager", "image=inductor/fp32"))
+
+
+@pytest.fixture(autouse=True)
+def _lab(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
+
+
+def run(
+    folder: Path,
+    request: PipelineRequest = REQUEST,
+    faults: str = "",
+    resume: bool = False,
+    progress: Recorder | None = None,
+) -> tuple[PipelineResult, dict[str, PipelineRecord]]:
+    """Run a request; the records by their roles, `other` for the mix that has none."""
+    with marked_folder(folder) as marker, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BAKEOFF_TEST_FAULTS", faults)
+        plan = make_pipeline_plan(request, paths.runs_folder(), Recorder())
+        done = run_pipeline(plan, paths.runs_folder(), "", resume, progress or Recorder())
+        assert list(processes_with(marker)) == []
+    return done, {entry.record.role or "other": entry.record for entry in done.stored}
+
+
+def codes(record: PipelineRecord) -> list[str]:
+    return [finding.code for finding in record.measurement.findings if finding.code != "busy-host"]
+
+
+def test_mixes_run_one_after_the_other_for_the_time_and_stand_apart_from_other_runs(tmp_path: Path) -> None:
+    done, records = run(tmp_path, TWO)
+    assert [(record.status, record.how) for record in records.values()] == [("ok", "in turn")] * 2
+    for record in records.values():
+        assert codes(record) == []
+        assert record.sustained == Sustained(24.0, False, 1), "the rate of the loop"
+        units, found = record.measurement.units, figures(record)
+        assert units is not None
+        assert found is not None
+        assert (found.left_out, found.units) == (2, len(units.wall_ns) - 2)
+        assert found.units >= 10
+        assert record.monitored is not None
+        assert record.monitored_window_ns is not None
+        assert record.monitored_window_ns[1] > 0.6e9
+    every = load_all(tmp_path / "runs")
+    assert every.pipelines == ()
+    assert {entry.id for entry in every.sustained} == {entry.id for entry in done.stored}
+
+
+def test_each_unit_is_on_disk_when_it_is_ready(tmp_path: Path) -> None:
+    _, records = run(tmp_path)
+    (file,) = (tmp_path / "cache/logs").glob("*/*.stamps")
+    units, found = records["eager"].measurement.units, read_stamps(file)
+    assert units is not None
+    assert tuple(stamp.wall_ns for stamp in found) == units.wall_ns
+    assert found[0] == UnitStamp(10**9 + 6_000_000, 5_000_000, 1, "filling", 0, 1000)
+    file.write_bytes(file.read_bytes() + b'{"started_ns": 1')
+    assert read_stamps(file) == found, "without the line that was not written to its end"
+    assert read_stamps(tmp_path / "none") == []
+
+
+class Interrupting(Recorder):
+    """Ctrl-C as soon as so many lines were shown of the units of a mix, and once more after so many others."""
+
+    def __init__(self, *after: int) -> None:
+        super().__init__()
+        self.after = list(after)
+
+    def event(self, event: supervisor.Event) -> None:
+        super().event(event)
+        if self.told.count(("event", "rounds")) in self.after[:1]:
+            self.after.pop(0)
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_ends_a_mix_with_its_record_and_leaves_the_others(tmp_path: Path) -> None:
+    done, records = run(tmp_path, replace(TWO, minutes=5.0), progress=Interrupting(20))
+    (record,) = records.values()
+    assert (record.status, codes(record)) == ("ok", ["few-units"])
+    (finding,) = [each for each in record.measurement.findings if each.code == "few-units"]
+    assert finding.text.endswith(" of 5 minutes: the command was told to end")
+    units = record.measurement.units
+    assert units is not None
+    assert 20 <= len(units.wall_ns) < 20_000, "of 50,000"
+    assert len(done.interrupted) == 1
+
+
+def test_resume_runs_the_mixes_that_were_left(tmp_path: Path) -> None:
+    first, _ = run(tmp_path, TWO, progress=Interrupting(20))
+    again, records = run(tmp_path, TWO, resume=True)
+    assert (again.run, len(records), again.interrupted) == (first.run, 2, ())
+    assert [codes(record) for record in records.values()].count(["few-units"]) == 1
+
+
+def test_a_second_ctrl_c_ends_at_once_and_resume_makes_the_record_of_what_is_on_disk(tmp_path: Path) -> None:
+    request = replace(REQUEST, minutes=5.0)
+    done, records = run(tmp_path, request, faults="hang@eager", progress=Hanging(10))
+    assert (records, len(done.interrupted)) == ({}, 1)
+    _, records = run(tmp_path, request, resume=True)
+    check_recovered(records["eager"], 10)
+
+
+class Hanging(Recorder):
+    """Ctrl-C twice after so many units."""
+
+    def __init__(self, units: int) -> None:
+        super().__init__()
+        self.units = units
+
+    def event(self, event: supervisor.Event) -> None:
+        super().event(event)
+        if self.told.count(("event", "rounds")) == self.units:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+
+def check_recovered(record: PipelineRecord, units: int) -> None:
+    assert (record.status, codes(record)) == ("unstable", ["killed"])
+    assert record.measurement.reason == f"the command was killed after {units} units: no check after them ran"
+    made, found = record.measurement.units, figures(record)
+    assert made is not None
+    assert found is not None
+    assert len(made.wall_ns) == units
+    assert made.wall_ns == tuple(range(5_000_000, 5_000_000 + units))
+    assert record.measurement.opened_ns == (1000,)
+
+
+def test_a_worker_that_dies_leaves_its_units(tmp_path: Path) -> None:
+    _, records = run(tmp_path, faults="crash@eager")
+    record = records["eager"]
+    assert (record.status, record.measurement.reason) == ("crashed", "SIGSEGV in phase unit")
+    assert record.measurement.units is not None
+    assert len(record.measurement.units.wall_ns) == 10
+
+
+def test_a_unit_that_hangs_is_a_timeout_although_those_before_it_took_longer_together(tmp_path: Path) -> None:
+    policy = replace(FAST, phase_deadline_s=1.5)
+    _, records = run(tmp_path, replace(REQUEST, minutes=0.04, policy=policy))
+    assert records["eager"].status == "ok", "2.4 seconds of the phase `unit`, restarted by each unit"
+    _, records = run(tmp_path, replace(REQUEST, policy=policy), faults="hang@eager")
+    assert (records["eager"].status, records["eager"].measurement.reason) == ("timeout", "unit took longer than 2 s")
+    assert figures(records["eager"]) is not None
+
+
+def test_a_report_of_other_units_than_those_announced_is_not_ranked(tmp_path: Path) -> None:
+    _, records = run(tmp_path, faults="claims@eager")
+    assert records["eager"].status == "unstable"
+    assert "announced turn by turn" in records["eager"].measurement.reason
+
+
+COMMAND = """
+import sys
+from pathlib import Path
+import test_sustained as test
+from bakeoff.process import supervisor
+supervisor.WORKER = test.TORCHLESS
+test.run(Path(sys.argv[1]), test.replace(test.REQUEST, minutes=5.0))
+"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_killed_command_loses_the_running_unit_at_most(tmp_path: Path, seed: int) -> None:
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    process = subprocess.Popen([sys.executable, "-c", COMMAND, str(tmp_path)], env={**os.environ, "PYTHONPATH": path})
+    until = time.monotonic() + 60
+    while not (files := [*(tmp_path / "cache/logs").glob("*/*.stamps")]) or len(read_stamps(files[0])) < 3:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    time.sleep(random.Random(seed).uniform(0.0, 0.5))
+    before = len(read_stamps(files[0]))
+    process.kill()
+    process.wait()
+    kept = read_stamps(files[0])
+    assert len(kept) >= before
+    _, records = run(tmp_path, replace(REQUEST, minutes=5.0), resume=True)
+    check_recovered(records["eager"], len(kept))
+
+
+@pytest.mark.parametrize(
+    ("sustained", "text"),
+    [
+        (Sustained(0.05, False, 1), "0.05 frames a second: give 0.1 to 1000"),
+        (Sustained(2000.0, True, 1), "2000 frames a second: give 0.1 to 1000"),
+        (Sustained(24.0, True, 0), "--buffer 0: give 1 to 1000 units"),
+    ],
+)
+def test_impossible_rates_and_buffers_are_refused(tmp_path: Path, sustained: Sustained, text: str) -> None:
+    with pytest.raises(BakeoffError) as raised:
+        make_pipeline_plan(replace(REQUEST, sustained=sustained), tmp_path, Recorder())
+    assert str(raised.value) == text

@@ -11,7 +11,20 @@ import contextlib
 import os
 import sys
 
-from bakeoff.cli import artifacts, budget, check, compare, inspect, pages, pipeline, reports, rollout, session, sweep  # noqa: F401
+from bakeoff.cli import (  # noqa: F401
+    artifacts,
+    budget,
+    check,
+    compare,
+    deadline,
+    inspect,
+    pages,
+    pipeline,
+    reports,
+    rollout,
+    session,
+    sweep,
+)
 from bakeoff.cli.common import app, error_line, say
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.signals import ending_signals

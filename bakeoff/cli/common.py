@@ -71,6 +71,7 @@ EXAMPLES = {
         "sweep": "sweep wm",
         "compare": "compare --undecided",
         "pipeline": "pipeline owl",
+        "deadline": "deadline owl",
         "profile": "profile matrix",
         "budget": "budget owl --objective 'fps>=24'",
         "rollout": "rollout matrix --units 40",

@@ -101,7 +101,7 @@ def supersede(
 
     def current(records: Records) -> dict[str, str]:
         compared = {entry.id: entry.machine.id for entry in records.comparisons}
-        ran = {entry.id: entry.machine.id for entry in (*records.pipelines, *records.rollouts)}
+        ran = {entry.id: entry.machine.id for entry in records.ran}
         return {entry.id: entry.machine.id for entry in records.current} | compared | ran
 
     short("--reason", reason)

@@ -40,7 +40,7 @@ def show(
 ) -> None:
     """Print one record, of a variant or of a pipeline's run, and where its log is."""
     from bakeoff.record.store import is_run, load_all
-    from bakeoff.report.pages import mix, rollout
+    from bakeoff.report.pages import deadline, mix, rollout
     from bakeoff.report.pages import record as pages
 
     folder = records_folder(runs)
@@ -49,6 +49,8 @@ def show(
         print_json({"id": stored.id, "log": pages.log_path(stored.record), "record": stored.record})
     elif is_run(stored) and stored.record.how == "rollout":
         print_document(rollout.document_of(stored))
+    elif is_run(stored) and stored.record.sustained is not None:
+        print_document(deadline.document_of(stored))
     elif is_run(stored):
         run, machine = stored.record.run, stored.machine.id
         every = load_all(*records_folders(folder)).pipelines
@@ -72,7 +74,7 @@ def table(
     """Print the tables of the newest sweeps and pipelines on this machine from their records."""
     from bakeoff.report.document import Document
     from bakeoff.report.groups import newest
-    from bakeoff.report.pages import batch_curve, pipelines, sweep
+    from bakeoff.report.pages import batch_curve, deadline, pipelines, sweep
 
     keys = sweep.chosen_keys(names("--columns", columns))
     folder = records_folder(runs)
@@ -87,6 +89,7 @@ def table(
                 "problems": records.problems,
                 "machines": found.machines,
                 "pipelines": pipelines.as_rows(records.pipelines),
+                "sustained": deadline.as_rows(records.sustained),
             }
         )
         return
@@ -94,6 +97,7 @@ def table(
     typed = {"name": shlex.quote(name) if name else "", "runs": runs_option(folder)}
     parts = sweep.newest_tables(rows, records.current, records.comparisons, records.ceilings, keys, **typed)
     parts = *parts, *batch_curve.sections(rows), *pipelines.sections(records.pipelines)
+    parts = *parts, *deadline.sections(records.sustained)
     print_document(Document("", parts), wide or bool(columns))
 
 
@@ -113,10 +117,10 @@ def selected(folder: Path, name: str, machine: list[str] | None) -> "Selection":
     warn(every.problems)
     found = select_machines(every, machine)
     records = of_name(found.records, name)
-    if records.current or records.pipelines:
+    if records.current or records.pipelines or records.sustained:
         return replace(found, records=records)
     others = of_name(load_all(*folders), name)
-    elsewhere = others.current or others.pipelines
+    elsewhere = others.current or others.pipelines or others.sustained
     if not elsewhere:
         check_exists(folder)
     if name and not elsewhere and name not in (*component_names(), *pipeline_names()):

@@ -78,9 +78,7 @@ def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progre
 
 def stored_of(state: SweepState, runs: Path) -> dict[str, StoredPipeline]:
     """Return the records of a run so far, by the string of the mix."""
-    records = load_all(runs)
-    every = (*records.pipelines, *records.rollouts, *records.sustained)
-    return {str(entry.record.mix): entry for entry in every if entry.record.run == state.sweep}
+    return {str(entry.record.mix): entry for entry in load_all(runs).ran if entry.record.run == state.sweep}
 
 
 def _run_mixes(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:

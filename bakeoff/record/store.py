@@ -66,13 +66,17 @@ class Records:
     sustained: tuple[StoredPipeline, ...] = ()
     """Sustained runs of pipelines, which are in no table with the others."""
 
+    @property
+    def ran(self) -> tuple[StoredPipeline, ...]:
+        """All runs of pipelines."""
+        return *self.pipelines, *self.rollouts, *self.sustained
+
     def machines(self) -> list[Machine]:
         """Return every machine that has a record or a comparison, the one that measured last first.
 
         Machines with superseded records only come last.
         """
-        ran = (*self.pipelines, *self.rollouts, *self.sustained)
-        entries: list[StoredEntry[Measured]] = [*self.current, *self.comparisons, *ran]
+        entries: list[StoredEntry[Measured]] = [*self.current, *self.comparisons, *self.ran]
         measured = [("", entry.machine) for entry, _ in self.superseded]
         measured += [(entry.record.created, entry.machine) for entry in entries]
         last = {machine.id: (created, machine) for created, machine in sorted(measured, key=_created)}

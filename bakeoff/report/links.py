@@ -57,8 +57,7 @@ def folders_of(records: Records) -> dict[str, str]:
         *records.current,
         *(entry for entry, _ in records.superseded),
         *records.comparisons,
-        *records.pipelines,
-        *records.rollouts,
+        *records.ran,
     )
     found: dict[str, str] = {}
     for entry in entries:

@@ -36,7 +36,7 @@ def of_name(records: Records, text: str) -> Records:
         return records
     for fits in (_exactly(text), _typed(text, records), _beginning(text)):
         found = _those(records, fits)
-        if found.current or found.pipelines or found.rollouts or found.superseded:
+        if found.current or found.ran or found.superseded:
             return found
     return _those(records, lambda _record: False)
 
@@ -83,11 +83,12 @@ def _those(records: Records, fits: Fits) -> Records:
         comparisons=tuple(entry for entry in records.comparisons if any(map(fits, entry.record.sides))),
         pipelines=tuple(entry for entry in records.pipelines if fits(entry.record)),
         rollouts=tuple(entry for entry in records.rollouts if fits(entry.record)),
+        sustained=tuple(entry for entry in records.sustained if fits(entry.record)),
     )
 
 
 def _every(records: Records) -> Iterator[Record | PipelineRecord]:
-    for entries in (records.current, records.pipelines, records.rollouts):
+    for entries in (records.current, records.ran):
         yield from (entry.record for entry in entries)
 
 

@@ -62,6 +62,16 @@ def newest_rollouts(runs: Iterable[StoredPipeline]) -> tuple[StoredPipeline, ...
     return tuple({(subject_key(entry.record), str(entry.record.mix)): entry for entry in runs}.values())
 
 
+def sustained_tables(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]:
+    """Return the newest sustained run of each mix, by subject, machine and pace: saturating runs, or one rate's."""
+    found: dict[tuple[object, ...], dict[str, StoredPipeline]] = {}
+    for entry in sorted(runs, key=lambda run: (run.record.created, run.id)):
+        how = entry.record.sustained
+        key = *subject_key(entry.record), how.fps if how is not None and how.paced else None
+        found.setdefault(key, {})[str(entry.record.mix)] = entry
+    return [[*entries.values()] for entries in found.values()]
+
+
 def subject_key(record: PipelineRecord) -> tuple[str, str, int]:
     """Return the key that the records of two mixes must share to be compared."""
     return record.subject_id, record.machine.id, record.threads

@@ -11,7 +11,15 @@ from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredComparison
 from bakeoff.report.groups import Table, baselines, newest, stated_over, tables
 from bakeoff.report.links import folders_of
-from bakeoff.report.pipelines import PipelineTable, by_run, named, newest_rollouts, pipeline_tables, title
+from bakeoff.report.pipelines import (
+    PipelineTable,
+    by_run,
+    named,
+    newest_rollouts,
+    pipeline_tables,
+    sustained_tables,
+    title,
+)
 from bakeoff.report.recommendation import decision
 
 _BEST = 3
@@ -46,8 +54,8 @@ class Selection:
 def chosen(records: Records) -> Records:
     """Return the records that are published.
 
-    They are the newest record of each variant, mix and rollout, the mixes of README's picture, the eager mix of each
-    of these runs, and the final between the two best rows of each table.
+    They are the newest record of each variant, mix, rollout and sustained run, the mixes of README's picture, the
+    eager mix of each of these runs, and the final between the two best rows of each table.
     """
     rows = sorted(newest(records.current), key=_order)
     finals = [final for found in tables(rows) if (final := final_of(found, records.comparisons)) is not None]
@@ -64,6 +72,7 @@ def chosen(records: Records) -> Records:
         comparisons=tuple(finals),
         pipelines=tuple(entry for entry in records.pipelines if entry.id in mixes),
         rollouts=newest_rollouts(records.rollouts),
+        sustained=tuple(entry for entries in sustained_tables(records.sustained) for entry in entries),
     )
 
 

@@ -31,7 +31,7 @@ from bakeoff.report.groups import (
 )
 from bakeoff.report.links import Cited, cited_by, folders_of, links_from
 from bakeoff.report.notes import overlapped_text, selftest_text, spread_lines
-from bakeoff.report.pages import pipelines, results, sweep
+from bakeoff.report.pages import deadline, pipelines, results, sweep
 from bakeoff.report.pipelines import by_run, differs, named, subject_key
 from bakeoff.report.pipelines import title as pipeline_title
 from bakeoff.report.recommendation import decision, deployment
@@ -68,6 +68,7 @@ def of_machine(records: Records, machine: Machine) -> Document:
             Section("Newest first", (lines,)) if (lines := _lines(own)) is not None else None,
             *_components(own, cited),
             pipelines.every_run(own.pipelines, cited),
+            deadline.every_run(own.sustained, cited),
             Section("Superseded", (superseded,)) if superseded is not None else None,
         ),
     )
@@ -80,7 +81,8 @@ def _named(machine: Machine) -> str:
 
 def _overview(own: Records, machine: Machine, folder: str) -> Section:
     """Return a section on a machine: how much it has measured, links to its pages, and the lines of its history."""
-    counts = [counted(len(own.current), "record"), f"{len(own.pipelines)} of pipelines" if own.pipelines else ""]
+    runs = len(own.ran)
+    counts = [counted(len(own.current), "record"), f"{runs} of pipelines" if runs else ""]
     last = max((entry.record.created for entry in own.current), default="")
     counts += [f"the last at {minute(last)} UTC"] if last else []
     names = {"results": results.NAME, "history": NAME}
@@ -110,6 +112,7 @@ def _lines(own: Records) -> Listed | None:
     """
     found = [_of_sweep(rows, own.comparisons) for group in groups(own.current) for rows in _sweeps(group.rows)]
     found += [_of_run(entries) for entries in by_run(own.pipelines)]
+    found += [_of_sustained(entry) for entry in own.sustained]
     apart = [entry.record for entry in own.comparisons if not entry.record.sweep]
     found += [_Outcome(one.created, None, title(one.a, machine=False), None, sentence(one)) for one in apart]
     known = Counter(map(_short, {one.title for one in found}))
@@ -169,6 +172,13 @@ def _of_run(entries: Sequence[StoredPipeline]) -> _Outcome:
     figure = f"{milliseconds(found.ms_a_frame)} {pipelines.in_words_of(first, 'ms a frame')}"
     said = [f"{best.gain.ratio:.2f}x {best.against}"] if best.gain is not None else []
     return _Outcome(*about, best.entry, best.record.mix.variants, figure, said)
+
+
+def _of_sustained(entry: StoredPipeline) -> _Outcome:
+    """Return the outcome of a sustained run: whether its mix held the rate."""
+    record = entry.record
+    subject = f"{pipeline_title(record, machine=False)}, sustained"
+    return _Outcome(record.created, None, subject, None, record.mix.variants, deadline.verdict(entry))
 
 
 def _sweeps(rows: Sequence[Stored]) -> list[list[Stored]]:

@@ -137,8 +137,7 @@ def check(published: Path) -> str | None:
 def _entries(found: Records) -> Iterator[Stored | StoredComparison | StoredPipeline]:
     yield from found.current
     yield from found.comparisons
-    yield from found.pipelines
-    yield from found.rollouts
+    yield from found.ran
 
 
 def shown(found: Records, page: str) -> Records:

@@ -13,7 +13,7 @@ from bakeoff.report.document import Document, Section, Text, blocks, listed
 from bakeoff.report.format import minute
 from bakeoff.report.groups import newest, tables
 from bakeoff.report.links import Cited, cited_by, folders_of, links_from, links_with
-from bakeoff.report.pages import batch_curve, comparison, pipelines, rollout, sweep
+from bakeoff.report.pages import batch_curve, comparison, deadline, pipelines, rollout, sweep
 from bakeoff.report.render import html
 from bakeoff.report.selection import frame
 
@@ -52,6 +52,7 @@ def _page(title: str, records: Records, folder: str) -> Document:
         *batch_curve.sections(rows, cited),
         *pipelines.sections(records.pipelines, cited),
         *rollout.sections(records.rollouts, cited),
+        *deadline.sections(records.sustained, cited),
     ]
     asked = sweep.undecided(found, records.comparisons)
     return Document(title, (Text(_INTRODUCTION), *asked, *(parts or [Text("No records yet.")])))
@@ -83,6 +84,7 @@ def of_everything(records: Records, runs: str = "") -> Document:
             *batch_curve.sections(rows, cited),
             *pipelines.sections(records.pipelines, cited, full=True),
             *rollout.sections(records.rollouts, cited, full=True),
+            *deadline.sections(records.sustained, cited, full=True),
             *comparison.sections(records.comparisons, cited),
             Section("Superseded", (superseded,)) if superseded is not None else None,
             Section("Not readable", (unreadable,)) if unreadable is not None else None,

@@ -17,6 +17,7 @@ from bakeoff.cli import (  # noqa: F401
     check,
     compare,
     deadline,
+    explain,
     inspect,
     pages,
     pipeline,

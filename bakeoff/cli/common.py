@@ -81,6 +81,7 @@ EXAMPLES = {
     "Look": {
         "table": "table wm",
         "show": "show RECORD",
+        "explain": "explain RECORD OTHER",
         "report": "report",
         "session": "session show FILE",
         "list": "list",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bakeoff.cli import explain
 from bakeoff.cli.common import (
     Deadline,
     Json,
@@ -18,13 +19,13 @@ from bakeoff.cli.common import (
     runs_option,
     short,
 )
-from bakeoff.cli.reports import comparison_of, selected, stored_of
+from bakeoff.cli.reports import comparison_of, selected
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
     from bakeoff.plan.plan import Plan
     from bakeoff.plan.request import Request
-    from bakeoff.record.store import Records, Stored, StoredComparison
+    from bakeoff.record.store import Records, StoredComparison
 
 
 @app.command()
@@ -58,7 +59,7 @@ def compare(
     elif not b:
         _print(comparison_of(folder, a), as_json)
     elif not any(variants):
-        _compare_records(folder, a, b, as_json)
+        explain.show(folder, a, b, as_json)
     elif all(variants):
         kept = _measure(folder, _plan(a, b, threads, seconds, deadline), note)
         update_pages(folder)
@@ -86,33 +87,6 @@ def _facts(kept: "StoredComparison") -> dict[str, Any]:
     a, b = kept.record.a, kept.record.b
     sides = {"a": str(a.variant), "b": str(b.variant), "a_status": a.status, "b_status": b.status}
     return {"id": kept.id, "verdict": verdict_of(kept.record), **sides, "differences": differences(a, b)}
-
-
-def _record(folder: Path, asked: str) -> "Stored":
-    from bakeoff.record.store import is_run
-
-    found = stored_of(folder, asked)
-    if is_run(found):
-        text = f"{found.id} is a run of pipeline {found.record.mix}; run: bakeoff show {found.id}"
-        raise BakeoffError(text, "no-record")
-    return found
-
-
-def _compare_records(folder: Path, a: str, b: str, as_json: bool) -> None:
-    from bakeoff.record.diff import differences
-    from bakeoff.report.pages import comparison
-
-    first, second = _record(folder, a), _record(folder, b)
-    for stored in (first, second):
-        if stored.record.latency is None:
-            text = f"{stored.id} has no samples, its status is {stored.record.status}; give a record that has samples"
-            raise BakeoffError(text, "not-comparable")
-    if as_json:
-        latencies = {name: stored.record.latency for name, stored in (("a_latency", first), ("b_latency", second))}
-        found = differences(first.record, second.record)
-        print_json({"a": first.id, "b": second.id, "interleaved": False, **latencies, "differences": found})
-    else:
-        print_document(comparison.apart(first.record, second.record))
 
 
 def _plan(a: str, b: str, threads: int, seconds: float, deadline: float | None) -> "Plan":

@@ -18,11 +18,10 @@ from bakeoff.record.verdict import (
     verdict_of,
 )
 from bakeoff.report.document import Block, Cell, Command, Document, Heading, Section, Text, Tone, blocks, listed, table
-from bakeoff.report.format import milliseconds, minute
+from bakeoff.report.format import milliseconds
 from bakeoff.report.groups import group_key, name_of, title
 from bakeoff.report.links import Cited
 from bakeoff.report.pages.sweep import tone_of
-from bakeoff.report.recommendation import command
 from bakeoff.report.wording import from_the_faster, how, ratio_text, sentence, why_no_verdict
 
 _RULE: Final = (
@@ -113,35 +112,6 @@ def _side(record: Record, median_ms: float | None, measured: str = "") -> tuple[
     time = milliseconds(median_ms) if median_ms is not None else ""
     status = Cell(record.status, record.status, tone=tone_of(record.status))
     return str(record.variant), time, status, measured, record.measurement.reason
-
-
-def apart(a: Record, b: Record) -> Document:
-    """Return the page of two records made at different times: their medians and what differs.
-
-    It gives no verdict, since the host may have changed.
-    """
-    names = [name_of(record) for record in (a, b)]
-    medians = [record.latency.median_ms if record.latency is not None else None for record in (a, b)]
-    texts = ["no samples" if ms is None else f"{milliseconds(ms)} ms" for ms in medians]
-    made = blocks(
-        Text(
-            f"{names[0]} had a median of {texts[0]}, {names[1]} one of {texts[1]}; they were not measured together, so "
-            "this does not show which is faster",
-            tone="open",
-        ),
-        *_how_to_measure_both(a, b),
-        table(_SIDES, (_side(each, ms, minute(each.created)) for each, ms in zip((a, b), medians, strict=True))),
-        listed(f"{name_of(record)} is {record.status} and is not ranked" for record in (a, b) if record.status != "ok"),
-        *_differing(a, b),
-    )
-    return Document(f"{names[0]} and {names[1]}", made)
-
-
-def _how_to_measure_both(a: Record, b: Record) -> tuple[Block, ...]:
-    """Return the command that measures both; empty unless they are two variants that compute the same."""
-    if group_key(a) != group_key(b) or str(a.variant) == str(b.variant):
-        return ()
-    return Text("To measure both now:"), Command(command(a, b, LATENCY))
 
 
 def _differing(a: Record, b: Record) -> tuple[Block, ...]:

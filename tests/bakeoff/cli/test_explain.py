@@ -1,0 +1,51 @@
+"""`bakeoff explain`: of two records, of two sweeps, and what it refuses."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from records import bakeoff, record
+
+from bakeoff.record.store import save
+
+SWEEPS = ("20260102T030400-aaaaaa", "20260103T030400-bbbbbb")
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Two sweeps of two variants: with 4 and with 1 thread; the second alone has a third variant."""
+    for sweep, threads, extra in zip(SWEEPS, (4, 1), ([], ["aoti"]), strict=True):
+        for place, backend in enumerate(["eager", "inductor", *extra]):
+            made = record(backend, [3.0 + place + (4 - threads) / 4] * 20, sweep=sweep, threads=threads)
+            save(tmp_path / "runs", replace(made, created=f"2026-01-0{5 - threads}T00:00:0{place}.000000Z"))
+    return tmp_path / "runs"
+
+
+def test_two_sweeps_are_paired_by_variant_and_the_largest_change_is_shown(runs: Path, tmp_path: Path) -> None:
+    ran = bakeoff("explain", *SWEEPS, "--runs", str(runs), cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert "eager fp32     3.000  3.750  +25.0%  threads" in ran.out
+    assert "only in one of them: toy:tiny.world/aoti/fp32@cpu" in ran.out
+    assert "threads  4  1  +0.75 ms" in ran.out
+    assert "--threads 4" in ran.out.partition("To split the blame")[2]
+
+
+def test_records_by_their_ids_as_json(runs: Path, tmp_path: Path) -> None:
+    ids = sorted(path.stem for path in runs.glob("*/records/*eager*.json"))
+    ran = bakeoff("explain", *ids, "--runs", str(runs), "--json", cwd=tmp_path)
+    (pair,) = json.loads(ran.out)["pairs"]
+    assert (pair["a_ms"], pair["b_ms"], pair["causes"][0]["what"]) == (3.0, 3.75, "threads")
+
+
+def test_compare_of_two_records_is_the_same_page(runs: Path, tmp_path: Path) -> None:
+    ids = sorted(path.stem for path in runs.glob("*/records/*eager*.json"))
+    pages = [bakeoff(command, *ids, "--runs", str(runs), cwd=tmp_path).out for command in ("explain", "compare")]
+    assert pages[0] == pages[1] != ""
+
+
+@pytest.mark.parametrize("asked", ["nothing-of-this-name", "", "20260"])
+def test_a_name_of_nothing_is_one_sentence(asked: str, runs: Path, tmp_path: Path) -> None:
+    ran = bakeoff("explain", asked, SWEEPS[0], "--runs", str(runs), cwd=tmp_path)
+    assert ran.code == 2
+    assert len(ran.said) == 1

@@ -1,0 +1,103 @@
+"""Why two records differ: pairs whose cause is known name it first."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from records import clock, measurement, record
+
+from bakeoff.record.causes import Explanation, explain
+from bakeoff.record.objective import Objective
+from bakeoff.record.schema import InputCopy, KernelTime, ProofRecord, Record, Samples, TraceRecord
+
+
+def known(a: Record, b: Record) -> Explanation:
+    found = explain(a, b)
+    assert found is not None
+    return found
+
+
+def first(a: Record, b: Record) -> str:
+    return known(a, b).causes[0].what
+
+
+def slower(**changes: Any) -> Record:
+    return replace(record("eager", [4.0] * 20), **changes)
+
+
+FAST = record("eager", [3.0] * 20)
+
+
+class TestSixPairs:
+    def test_threads(self) -> None:
+        """With the variables and settings that follow from them."""
+        one = measurement([4.0] * 20, settings={"threads": 1, "interop_threads": 1})
+        found = known(FAST, slower(threads=1, environment={"OMP_NUM_THREADS": "1"}, measurement=one))
+        assert [(cause.what, cause.a, cause.b) for cause in found.causes] == [("threads", "4", "1")]
+        assert found.difference_ms == pytest.approx(1.0)
+
+    def test_an_allocators_variable(self) -> None:
+        changed = {"OMP_NUM_THREADS": "4", "MALLOC_ARENA_MAX": "1"}
+        assert first(FAST, slower(environment=changed)) == "environment MALLOC_ARENA_MAX"
+
+    def test_a_flag_of_torch(self) -> None:
+        a, b = (
+            replace(FAST, measurement=measurement([ms] * 20, settings={"float32_matmul_precision": how}))
+            for ms, how in ((3.0, "high"), (4.0, "highest"))
+        )
+        assert first(a, b) == "setting float32_matmul_precision"
+
+    def test_another_graph(self) -> None:
+        """The component's source may have changed with it: the graph is nearer to the time."""
+        proofs = (ProofRecord(graph_hash=str(n), operators_inside={"linear": n}) for n in (12, 14))
+        a, b = (
+            replace(
+                FAST, measurement=measurement([ms] * 20, proof=proof), source=replace(FAST.source, component=str(ms))
+            )
+            for ms, proof in zip((3.0, 4.0), proofs, strict=True)
+        )
+        assert known(a, b).causes[0].kind == "graph"
+
+    def test_latency_against_throughput(self) -> None:
+        """B's other clock tells how much of the difference is the clock's."""
+        made = replace(measurement([3.2] * 20), throughput=clock([2.0] * 20))
+        found = known(FAST, slower(measurement=made, objective=Objective("throughput")))
+        assert (found.causes[0].what, found.a_ms, found.b_ms) == ("objective", 3.0, 2.0)
+        assert found.causes[0].ms == pytest.approx(-1.2)
+
+    def test_a_copy_of_the_inputs(self) -> None:
+        """What one side copies in its calls, the other was timed to copy before them."""
+        before = InputCopy(False, 1 << 20, Samples([800_000] * 5))
+        a = replace(FAST, measurement=measurement([3.0] * 20, input_copy=before))
+        b = slower(measurement=measurement([4.0] * 20, input_copy=InputCopy(True, 1 << 20)), versions={"torch": "2.12"})
+        found = known(a, b)
+        assert (found.causes[0].what, found.causes[0].ms) == ("input copies", 0.8)
+        back = known(b, a)
+        assert (back.causes[0].what, back.causes[0].ms) == ("input copies", -0.8)
+
+
+def test_a_clock_that_fell_explains_as_much_as_time_follows_it() -> None:
+    a, b = (
+        replace(FAST, measurement=measurement([ms] * 20, device_state={"sm_mhz": mhz}))
+        for ms, mhz in ((3.0, 1980), (4.0, 1485))
+    )
+    assert known(a, b).causes[0].what == "clock of the GPU"
+    assert known(a, b).causes[0].ms == pytest.approx(1.0)
+
+
+def test_two_runs_of_one_row_have_no_cause() -> None:
+    assert known(FAST, slower()).causes == ()
+
+
+def test_a_record_without_samples_is_not_explained() -> None:
+    assert explain(FAST, record("eager", status="oom")) is None
+
+
+def test_kernels_that_grew_come_first_and_what_only_one_side_states_is_no_change() -> None:
+    def traced(ms: float, count: int, **kernels: int) -> Record:
+        stated = tuple(KernelTime(name, 1, ns, own=False) for name, ns in kernels.items())
+        trace = TraceRecord(stated, count, 4_000_000, 4_000_000, 0, span_ns=5_000_000, busy_ns=4_000_000)
+        return replace(FAST, measurement=measurement([ms] * 20, proof=ProofRecord(trace=trace)))
+
+    places = known(traced(3, 2, mm=2_000_000, add=50_000), traced(4, 3, mm=2_900_000, cat=90_000)).places
+    assert [(place.name, round(place.grew_ms, 3)) for place in places] == [("mm", 0.9), ("cat", 0.09)]

@@ -34,7 +34,7 @@ from bakeoff.plan.request import Request
 from bakeoff.plan.rows import Row
 from bakeoff.process.environment import worker_environment
 from bakeoff.process.jobs import Job, SampleJob, SampleResult, VerifyJob, VerifyResult, WriteJob, WriteResult
-from bakeoff.process.supervisor import Deadlines, Launch, Outcome, run_job
+from bakeoff.process.supervisor import Deadlines, Launch, run_job
 from bakeoff.record.source import component_hash
 from bakeoff.record.store import Stored, load_all, now
 from bakeoff.sweeps.progress import Progress
@@ -128,7 +128,7 @@ class _Workers:
         name = f"{self.part.name.strip('.')}-{what.partition(',')[0].replace(' ', '-')}.log"
         log = self.cache / "logs" / "export" / name
         outcome = run_job(job, result, Launch(environment, Deadlines(_DEADLINE_S), log, running.event))
-        value = value_of(outcome, what, log)
+        value = outcome.result_of(what, log)
         running.finish("ok", f"{outcome.wall_s:.0f} s, peak {value.peak_bytes >> 20} MiB")
         return value
 
@@ -332,21 +332,8 @@ def verify(
             Launch(worker_environment(threads), Deadlines(seconds, total=seconds), log, running.event),
         )
         running.finish("ok" if outcome.kind == "result" else outcome.kind, f"{outcome.wall_s:.0f} s")
-    value: VerifyResult = value_of(outcome, "verification", log)
+    value: VerifyResult = outcome.result_of("verification", log)
     return value
-
-
-def value_of(outcome: Outcome, what: str, log: Path) -> Any:
-    """Return the result of a worker. `what` names its job in messages.
-
-    Raises BakeoffError with the message and code of the worker's own error, or, if it ended without a result, with how
-    it ended and the path of its log.
-    """
-    if outcome.kind == "refused":
-        raise BakeoffError(outcome.reason, outcome.code)
-    if outcome.kind != "result":
-        raise BakeoffError(f"{what}: {outcome.kind}: {outcome.reason}; see {log}", "worker-failed")
-    return outcome.value
 
 
 def plan_export(request: Request) -> Plan:

@@ -24,8 +24,8 @@ from bakeoff.cli.recorded import RecordedOptions, sweep_recorded
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
-    from bakeoff.inspection.page import Candidate
     from bakeoff.process.inspected import InspectResult
+    from bakeoff.report.pages.inspection import Candidate
 
 
 @app.command()
@@ -84,7 +84,7 @@ def inspect(
 
 def _document(result: "InspectResult", found: "tuple[Candidate, ...]", sweeps: dict[str, object]) -> dict[str, object]:
     """Return all that `--json` prints."""
-    from bakeoff.inspection.page import worth_sweeping
+    from bakeoff.report.pages.inspection import worth_sweeping
 
     return {
         "inspection": result.inspection,
@@ -116,12 +116,11 @@ def _inspect_callable(
     runs: str | None,
     as_json: bool,
 ) -> "tuple[InspectResult, tuple[Candidate, ...]]":
+    from bakeoff.bring.inspect import inspect_file, machine_ceilings, split_reference
     from bakeoff.cli.progress import TerminalProgress
-    from bakeoff.inspection import page
-    from bakeoff.inspection.page import candidates
-    from bakeoff.inspection.run import inspect_file, machine_ceilings, split_reference
     from bakeoff.machine import host
     from bakeoff.record.store import load_all
+    from bakeoff.report.pages import inspection
 
     check_range("--passes", passes, 2, 1000)
     check_range("--depth", depth, 0, 100)
@@ -133,9 +132,9 @@ def _inspect_callable(
     with TerminalProgress() as progress:
         result = inspect_file(file, name, passes, threads, seconds, progress, wanted)
     ceilings = machine_ceilings(result.inspection.device, threads, records)
-    found = candidates(result.inspection, host.read_host(), ceilings)
+    found = inspection.candidates(result.inspection, host.read_host(), ceilings)
     if not as_json:
-        about = page.document(what, result.inspection, found, depth, runs or "")
-        recorded = page.recorded(result.recorded)
+        about = inspection.document(what, result.inspection, found, depth, runs or "")
+        recorded = inspection.recorded(result.recorded)
         print_document(about if recorded is None else replace(about, blocks=(*about.blocks, recorded)))
     return result, found

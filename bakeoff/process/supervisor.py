@@ -83,6 +83,18 @@ class Outcome:
     watched: Watched = NOT_WATCHED
     """Recording of a monitor, if one was requested."""
 
+    def result_of(self, what: str, log: Path) -> Any:
+        """Return `value`; `what` names the job in messages.
+
+        Raises BakeoffError with the message and code of the worker's own error, or, if it ended without a result, with
+        how it ended and the path of its log.
+        """
+        if self.kind == "refused":
+            raise BakeoffError(self.reason, self.code)
+        if self.kind != "result":
+            raise BakeoffError(f"{what}: {self.kind}: {self.reason}; see {log}", "worker-failed")
+        return self.value
+
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:

@@ -35,7 +35,6 @@ ORDER = (
     "report",
     "profile",
     "live",
-    "inspection",
     "tuned",
     "cluster",
     "cli",

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from records import HOST
 
-from bakeoff.inspection.page import candidates, document, recorded, worth_sweeping
 from bakeoff.machine.floors import Ceiling
 from bakeoff.process.inspected import Inspection, Node, Recorded
 from bakeoff.report.document import Document, blocks
+from bakeoff.report.pages.inspection import candidates, document, recorded, worth_sweeping
 from bakeoff.report.render import terminal
 
 MS = 1_000_000

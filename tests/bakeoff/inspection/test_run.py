@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from lab import Recorder, marked_folder
 
-from bakeoff.inspection import run
+from bakeoff.bring import inspect
 from bakeoff.process.supervisor import Outcome
 
 
@@ -17,11 +17,11 @@ def test_two_files_of_one_name_have_folders_of_their_own(tmp_path: Path, monkeyp
         jobs.append(job)
         return Outcome("result", value=job)
 
-    monkeypatch.setattr(run, "run_job", run_job)
+    monkeypatch.setattr(inspect, "run_job", run_job)
     files = [tmp_path / folder / "mine.py" for folder in ("one", "two")]
     with marked_folder(tmp_path):
         for file in (*files, files[0]):
-            run.inspect_file(file, "pipe", 2, 1, 9.0, Recorder(), ("unet",))
+            inspect.inspect_file(file, "pipe", 2, 1, 9.0, Recorder(), ("unet",))
     one, two, again = (job.folder for job in jobs)
     assert one == again
     assert one != two

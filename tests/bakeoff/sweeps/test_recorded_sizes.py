@@ -8,7 +8,7 @@ import torch
 from lab import FAST, Recorder, Swept, marked_folder, outcome, sweep
 
 from bakeoff.bring.bring import bring
-from bakeoff.inspection.run import inspect_file
+from bakeoff.bring.inspect import inspect_file
 from bakeoff.models.sizes import parse_sizes
 from bakeoff.plan.request import Request
 from bakeoff.record.schema import Record, SizeResult

@@ -120,7 +120,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "bring",
         "a module's share is of the time in modules and not of the pass",
-        "bakeoff/inspection/page.py",
+        "bakeoff/report/pages/inspection.py",
         "whole, own = sum(inspection.pass_ns), sum(ns)",
         "whole, own = sum(inspection.pass_ns) - sum(inspection.outside_ns), sum(ns)",
         ("tests/bakeoff/inspection/test_bounds.py",),

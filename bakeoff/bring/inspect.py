@@ -4,7 +4,6 @@ import symtable
 from collections.abc import Iterator
 from pathlib import Path
 
-from bakeoff.artifact.export import value_of
 from bakeoff.machine import host, paths
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.identity import this_machine
@@ -79,7 +78,7 @@ def inspect_file(
         running.finish("ok" if outcome.kind == "result" else outcome.kind, f"{outcome.wall_s:.0f} s")
     if outcome.kind == "refused" and " raised " in outcome.reason:
         raise BakeoffError(f"{outcome.reason}; the traceback is in {log}", outcome.code)
-    result: InspectResult = value_of(outcome, f"{file.name}:{name}", log)
+    result: InspectResult = outcome.result_of(f"{file.name}:{name}", log)
     return result
 
 

@@ -1,10 +1,11 @@
 """The command `rollout`: compare many units of a pipeline with the reference loop; nothing is timed."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import DryRun, Json, Runs, app, named, records_folder, short
+from bakeoff.cli.common import Deadline, DryRun, Json, Runs, app, named, records_folder, short
 from bakeoff.cli.pipeline import (
     Checkpoints,
     Device,
@@ -38,6 +39,7 @@ def rollout(
     seed: Seed = 0,
     input_seed: InputSeed = 0,
     checkpoint: Checkpoints = None,
+    deadline: Deadline = None,
     runs: Runs = None,
     note: Note = "",
     resume: Resume = False,
@@ -47,6 +49,7 @@ def rollout(
 ) -> None:
     """Check that a mix stays right: each of many units against the reference loop, and how it drifts when run free."""
     from bakeoff.pipeline.request import PipelineRequest
+    from bakeoff.plan.request import with_deadline
     from bakeoff.report.pages import rollout as page
 
     short("--note", note)
@@ -64,5 +67,7 @@ def rollout(
         checkpoints=tuple(named("--checkpoint", text) for text in checkpoint or []),
         horizon_db=threshold,
     )
+    if deadline is not None:
+        request = replace(request, policy=with_deadline(request.policy, deadline))
     manner = Manner(note, resume, dry_run, strict, as_json)
     run_mixes(request, records_folder(runs), manner, page.of_runs, lambda stored: {"rollouts": page.as_rows(stored)})

@@ -22,6 +22,8 @@ class PhaseInfo:
     text: str
     """Text of the progress line while it lasts."""
     deadline: DeadlineClass = "phase"
+    by_step: bool = False
+    """Whether the deadline is that of one step: each report of progress within the phase starts it anew."""
 
 
 PHASES: Mapping[str, PhaseInfo] = {
@@ -43,8 +45,8 @@ PHASES: Mapping[str, PhaseInfo] = {
     "trace": PhaseInfo("profiling kernels", "build"),
     "ready": PhaseInfo("ready"),
     "block": PhaseInfo("running a block of calls"),
-    "loop reference": PhaseInfo("running the loop in eager and high precision", "reference"),
-    "loop check": PhaseInfo("comparing the first units of the loop with the reference"),
+    "loop reference": PhaseInfo("running the loop in eager and high precision", "reference", by_step=True),
+    "loop check": PhaseInfo("comparing units of the loop with the reference", by_step=True),
     "alone": PhaseInfo("timing each program alone"),
     "opening": PhaseInfo("opening a session"),
     "unit": PhaseInfo("running units"),
@@ -70,6 +72,11 @@ def phase_text(phase: str) -> str:
     """Return a phase's text on the progress line; the phase's own name if the table lacks it, as for a backend's
     phases."""
     return PHASES[phase].text if phase in PHASES else phase
+
+
+def is_by_step(phase: str) -> bool:
+    """Return whether each report of progress within the phase starts its deadline anew."""
+    return phase in PHASES and PHASES[phase].by_step
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from bakeoff.process import guard
 from bakeoff.process.alarm import alarm_waits
 from bakeoff.process.environment import IN_WORKER, make_work_folder
 from bakeoff.process.jobs import Answer, Job
-from bakeoff.process.phases import Block, UnitStamp
+from bakeoff.process.phases import Block, UnitStamp, is_by_step
 from bakeoff.process.watch import NOT_WATCHED, GpuPeaks, Watched, metering, start_monitor, stop_monitor
 from bakeoff.record.codec import read_as
 
@@ -291,6 +291,7 @@ class LiveWorker:
             if event.phase != self.phase:
                 self._worker_timeline.append((event.phase, event.t_ns / 1e9))
                 self.timeline.append((event.phase, time.monotonic()))
+            if event.phase != self.phase or is_by_step(event.phase):
                 self.phase, self._deadline = event.phase, time.monotonic() + self._deadlines.of(event.phase)
             self._launch.on_event(event)
             if event.phase == until:

@@ -170,7 +170,7 @@ endif
 endif
 
 $(DEVELOPING): $(INSTALLED)
-	$(PIP_INSTALL) -e '.[$(EXTRA),test,lint]'
+	$(PIP_INSTALL) -e '.[$(EXTRA),ray,test,lint]'
 	@touch $@
 
 clean:

@@ -113,11 +113,13 @@ def bring(
     batches: Sequence[int] = (),
     preset: str = "",
     device: str = "",
+    python: str = "",
 ) -> str:
     """Describe a user's model and return the folder of its description; return any other reference as it is.
 
     The description in the cache is reused if code, libraries, seed and options are the same; workers check the weights.
-    The model is described on `device`, by default the device of a sweep. Its workloads get `sizes`, if given, and are
+    The model is described on `device`, by default the device of a sweep, by the interpreter `python`, by default this
+    one. Its workloads get `sizes`, if given, and are
     also run with `batches`, multiples of the given batch. With either of them, `reference` may also be the name of a
     model brought before, and `preset` its preset. Raises BakeoffError, with the reason, if the model cannot be
     described, if both `sizes` and `batches` are given, or if `sizes` are given for a model that is not a user's.
@@ -139,15 +141,15 @@ def bring(
     if sizes and more:
         raise BakeoffError("--sizes and --batch: give one of them, since a batch is a size of axis 0", "bad-option")
     device = host.usable_device(device)
-    more_facts = filter(None, [sizes, more, device if device != "cpu" else ""])
-    key = digest([source, name, preset, seed, host.read_versions(), SCHEMA, *more_facts])
+    more_facts = filter(None, [sizes, more, device if device != "cpu" else "", python])
+    key = digest([source, name, preset, seed, host.read_versions(python), SCHEMA, *more_facts])
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     folder = cache / "brought" / f"{name}-{preset}-{key}"
     with entry_lock(cache, folder, progress.say):
         if not (folder / ABOUT).is_file():
             threads = threads or host.usable_cores()
             job = DescribeJob(source, name, preset, seed, threads, str(folder), sizes, more, device)
-            describe(job, NoneType, name, cache, progress, threads)
+            describe(job, NoneType, name, cache, progress, threads, python)
     for note in read_about(folder).notes:
         progress.say(f"{name}: {note}.")
     return str(folder)

@@ -18,6 +18,7 @@ from bakeoff.cli import (  # noqa: F401
     compare,
     deadline,
     explain,
+    gate,
     inspect,
     pages,
     pipeline,

@@ -70,6 +70,7 @@ EXAMPLES = {
     "Measure": {
         "sweep": "sweep wm",
         "compare": "compare --undecided",
+        "gate": "gate @nightly --against main",
         "pipeline": "pipeline owl",
         "deadline": "deadline owl",
         "profile": "profile matrix",

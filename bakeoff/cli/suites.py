@@ -57,14 +57,14 @@ def _read(file: Path, name: str, options: list[str]) -> dict[str, Any]:
         raise BakeoffError(text, "not-readable") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BakeoffError(f"{file}: {error}; correct it", "bad-config") from error
-    _check_keys(str(file), found, ["suites"])
+    check_keys(str(file), found, ["suites"])
     suites = found.get("suites", {})
     if not isinstance(suites, dict) or not isinstance(suites.get(name), dict):
         known = [*suites] if isinstance(suites, dict) else []
         text = f"{file} has no suite '{name}'{meant(name, known)}; it has {', '.join(known) or 'none'}"
         raise BakeoffError(f"{text}; write one as [suites.{name}]", "unknown-name")
     suite: dict[str, Any] = suites[name]
-    _check_keys(f"{file}, suite {name}", suite, [*(key for key in options if key not in _OF_A_RUN), _POLICY])
+    check_keys(f"{file}, suite {name}", suite, [*(key for key in options if key not in _OF_A_RUN), _POLICY])
     return suite
 
 
@@ -80,14 +80,14 @@ def with_policy(request: "Request") -> "Request":
         stated = msgspec.convert(entries, Policy)
     except msgspec.ValidationError as error:
         raise BakeoffError(f"{where}: {error}; correct it", "bad-config") from error
-    _check_keys(where, entries, [field.name for field in fields(Policy)])
+    check_keys(where, entries, [field.name for field in fields(Policy)])
     for key, value in entries.items():
         if value < 0:
             raise BakeoffError(f"{where}: {key} = {value}: give 0 or more", "bad-config")
     return replace(request, policy=stated) if entries else request
 
 
-def _check_keys(where: str, entries: Mapping[str, Any], known: list[str]) -> None:
+def check_keys(where: str, entries: Mapping[str, Any], known: list[str]) -> None:
     for key in entries:
         if key not in known:
             near = meant(key, known) or f"; known: {', '.join(known)}"

@@ -1,6 +1,7 @@
 """Reads the facts of this machine that affect measurements, without torch: CPU, GPUs, memory, versions, load."""
 
 import contextlib
+import json
 import os
 import platform
 import shutil
@@ -209,13 +210,13 @@ def missing_device(device: str) -> str | None:
 
 
 @cache
-def read_versions() -> dict[str, str]:
-    """Return the versions of the installed libraries that affect measurements, and of the C++ compiler."""
-    versions = {"bakeoff": __version__}
-    for name in DISTRIBUTIONS:
-        version = _version(name)
-        if version:
-            versions[name] = version
+def read_versions(python: str = "") -> dict[str, str]:
+    """Return the versions of the installed libraries that affect measurements, and of the C++ compiler.
+
+    `python` is an interpreter whose libraries are meant; "": this one. Raises BakeoffError if it does not run.
+    """
+    found = _versions_of(python) if python else {name: _version(name) for name in DISTRIBUTIONS}
+    versions = {"bakeoff": __version__} | {name: version for name, version in found.items() if version}
     compiler = shutil.which(os.environ.get("CXX") or "g++")
     if compiler:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -224,6 +225,20 @@ def read_versions() -> dict[str, str]:
             )
             versions["c++"] = f"{os.path.basename(compiler)} {done.stdout.strip()}"
     return versions
+
+
+def _versions_of(python: str) -> dict[str, str]:
+    code = (
+        "import json, sys; from importlib import metadata; "
+        "print(json.dumps({d.name.lower(): d.version for d in metadata.distributions() if d.name}))"
+    )
+    try:
+        done = subprocess.run([python, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=True)
+        installed = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        text = f"{python} is no Python 3.11 or newer that runs here: {error}; give the interpreter's path"
+        raise BakeoffError(text, "bad-option") from error
+    return {name: installed.get(name, "") for name in DISTRIBUTIONS}
 
 
 def cuda_runtime() -> str:

@@ -80,6 +80,7 @@ def _targets(request: Request, component: Component, settings: Settings) -> Iter
                     device=settings.device,
                     threads=settings.threads,
                     checkpoint_hash=checkpoint_hash(settings.checkpoint) if settings.checkpoint else "",
+                    python=request.python,
                 )
                 yield Target(request, component, config, workload, subject)
 
@@ -97,7 +98,7 @@ def _plan(request: Request, component: Component, rows: Iterable[Row], environme
         for row in built
     )
     commit, dirty = paths.commit()
-    facts = [request.policy, request.objective, host.read_host(), host.read_versions(), commit, dirty]
+    facts = [request.policy, request.objective, host.read_host(), host.read_versions(request.python), commit, dirty]
     key = digest([[row.key for row in ordered], [row.config_id for row in ordered], *facts])
     return Plan(request, component, ordered, key, environment)
 

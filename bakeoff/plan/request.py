@@ -57,6 +57,8 @@ class Request:
     with another budget or none."""
     objective: Objective = LATENCY
     """Objective by which finals decide, with the limits that a row must meet to be in a final."""
+    python: str = ""
+    """Interpreter of its workers, with libraries of its own; "" for the one of this lab."""
     asked: Mapping[str, Any] = field(default_factory=dict)
     """The named suite that it comes from, as it was resolved; empty without one. It decides nothing by itself."""
 

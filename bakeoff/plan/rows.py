@@ -146,8 +146,8 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
     config_id = digest([str(variant), config, *seeds])
     preset = component.preset(subject.preset)
     memory = memory_of(preset, target.workload, steps, dtype, subject.device)
-    machine = this_machine(subject.device).machine_class
-    folder = build_cache.usual_folder([str(variant), config_id, host.read_versions(), machine])
+    machine, versions = this_machine(subject.device).machine_class, host.read_versions(subject.python)
+    folder = build_cache.usual_folder([str(variant), config_id, versions, machine])
     searches = any(step.backend.footprint.searches(step.options) for step in steps)
     slow = searches or weights_bytes(preset, dtype) >= LARGE_WEIGHTS_BYTES
     return Row(
@@ -164,9 +164,7 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
         cache_folder=folder,
         environment=_environment(target, steps, folder),
         checkpoint=component.weights or _checkpoint_label(subject),
-        known_issues=tuple(
-            known_issues(host.read_versions(), subject.device, [dtype], _layers(component, target.workload))
-        ),
+        known_issues=tuple(known_issues(versions, subject.device, [dtype], _layers(component, target.workload))),
         overlaps=may_overlap([(step.backend, step.options) for step in steps], subject.device),
         searches=searches,
     )
@@ -264,7 +262,7 @@ def reference_folder(subject: Subject, component: Component) -> Path:
             subject.device,
             subject.threads,
             this_machine(subject.device).machine_class,
-            host.read_versions().get("torch", ""),
+            host.read_versions(subject.python).get("torch", ""),
             component_hash(subject.component),
             _VERSION,
         ]

@@ -15,10 +15,13 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
+import bakeoff
 from bakeoff.machine import host, paths
 from bakeoff.machine.build_cache import HOME
+from bakeoff.machine.files import digest
 from bakeoff.machine.gpus import VISIBLE
 from bakeoff.models.lookup import USER_CODE
 
@@ -102,6 +105,26 @@ def user_code_path() -> dict[str, str]:
     """Return the variable that names the working folder, so that a worker finds a user's package.module:ATTRIBUTE
     there."""
     return {USER_CODE: os.getcwd()}
+
+
+def lab_code_path() -> dict[str, str]:
+    """Return the variable by which another interpreter finds this lab's code: a folder of links in the cache.
+
+    A checkout keeps parts of the package beside it, and only this interpreter's installation knows where.
+    """
+    package = Path(bakeoff.__file__).resolve().parent
+    parts = {path.name: path for path in package.iterdir() if path.name != "__pycache__"}
+    for name in ("backends", "models", "export"):
+        spec = find_spec(f"bakeoff.{name}")
+        assert spec is not None
+        assert spec.origin is not None
+        parts[name] = Path(spec.origin).resolve().parent
+    folder = paths.cache_folder() / "lab" / digest(sorted(map(str, parts.values())))
+    (folder / "bakeoff").mkdir(parents=True, exist_ok=True)
+    for name, path in parts.items():
+        with suppress(FileExistsError):
+            (folder / "bakeoff" / name).symlink_to(path)
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))}
 
 
 def find_user_code(folder: str) -> None:

@@ -36,6 +36,8 @@ class Subject:
     threads: int
     checkpoint_hash: str = ""
     """Hash of the weights file's content when the sweep was planned."""
+    python: str = ""
+    """Interpreter of its workers; "" for the one of this lab."""
 
 
 @dataclass(frozen=True, slots=True)

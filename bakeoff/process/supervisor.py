@@ -24,7 +24,7 @@ from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.monitor.client import Monitor
 from bakeoff.process import guard
 from bakeoff.process.alarm import alarm_waits
-from bakeoff.process.environment import IN_WORKER, make_work_folder
+from bakeoff.process.environment import IN_WORKER, lab_code_path, make_work_folder
 from bakeoff.process.jobs import Answer, Job
 from bakeoff.process.phases import Block, UnitStamp, is_by_step
 from bakeoff.process.watch import NOT_WATCHED, GpuPeaks, Watched, metering, start_monitor, stop_monitor
@@ -126,6 +126,8 @@ class Launch:
     """UUID of the GPU whose memory is polled in untimed phases; empty for none."""
     timed: Collection[str] = ()
     """Phases in which samples are taken, if a monitor is to watch the worker; empty for no monitor."""
+    python: str = ""
+    """Interpreter of the worker, which then finds this lab's code but its own libraries; "" for this process's."""
 
 
 def run_job(job: Job, result_type: type, launch: Launch) -> Outcome:
@@ -195,15 +197,18 @@ class LiveWorker:
         self._deadline = self._started + self._deadlines.of(self.phase)
         self._pending = b""
         ours = (control_read, status_write, events_write, commands_read)
+        python = self._launch.python
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-I", "-S", guard.__file__),
                 *(str(control_read), str(status_write), str(self._log), str(LOG_LIMIT_BYTES), "--"),
-                *(*WORKER, str(events_write), str(commands_read)),
+                *((python, *WORKER[1:]) if python else WORKER),
+                *(str(events_write), str(commands_read)),
             ],
             cwd=self._folder,
             env={
                 **self._launch.environment,
+                **(lab_code_path() if python else {}),
                 "TMPDIR": str(self._work.temporary),
                 IN_WORKER: f"{events_write},{commands_read}",
             },

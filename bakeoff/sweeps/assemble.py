@@ -63,7 +63,7 @@ def make_record(
         host=host.read_host(),
         load_before=round(session.load, 2),
         environment=recorded_environment(row.environment),
-        versions=host.read_versions(),
+        versions=host.read_versions(subject.python),
         commit=commit,
         dirty=dirty,
         wall_s=round(outcome.wall_s - outcome.phase_s.get("turn", 0.0), 3),

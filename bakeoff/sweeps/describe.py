@@ -44,10 +44,11 @@ def describe(
     cache: Path,
     progress: Progress,
     threads: int = 0,
+    python: str = "",
 ) -> _Result:
     """Run a worker for the model or pipeline `name` and return its result. Raises BakeoffError if the worker fails.
 
-    `threads` 0 means all usable cores.
+    `threads` 0 means all usable cores. `python` is the worker's interpreter, "" for this one.
     """
     log = cache / "logs" / f"describe-{slug(name)}.log"
     running = progress.start(0, 0, f"describing {name}")
@@ -55,8 +56,9 @@ def describe(
     alone: AbstractContextManager[object] = nullcontext()
     if isinstance(job, DescribeJob | DescribeLoopJob) and job.device == "cuda":
         alone = device_lock(job.device, progress.say)
+    launch = Launch(environment, Deadlines(_DEADLINE_S), log, running.event, python=python)
     with alone:
-        outcome = run_job(job, result, Launch(environment, Deadlines(_DEADLINE_S), log, running.event))
+        outcome = run_job(job, result, launch)
     if outcome.kind == "result":
         running.finish("ok", f"{outcome.wall_s:.1f} s")
         found: _Result = outcome.value

@@ -112,7 +112,7 @@ def _make(session: Session, row: Row, folder: Path, launch: Launch, dtypes: Coll
 def measure_job(row: Row, policy: Policy, references: References | None) -> MeasureJob:
     """Return the job that builds and measures the row's variant; without `references` its outputs are not checked."""
     sources = [component_hash(row.subject.component), *(backend_source(step.backend).hash for step in row.steps)]
-    machine = this_machine(row.subject.device).machine_class
+    machine, versions = this_machine(row.subject.device).machine_class, host.read_versions(row.subject.python)
     return MeasureJob(
         subject=row.subject,
         variant=str(row.variant),
@@ -123,7 +123,7 @@ def measure_job(row: Row, policy: Policy, references: References | None) -> Meas
         reference_hashes={} if references is None else references.hashes,
         cache_folder=str(row.cache_folder),
         quantisation=row.quantisation,
-        engine=digest([str(row.variant), row.config_id, sources, instrument_hash(), host.read_versions(), machine]),
+        engine=digest([str(row.variant), row.config_id, sources, instrument_hash(), versions, machine]),
     )
 
 
@@ -138,7 +138,8 @@ def launch_of(session: Session, row: Row, running: Running, beside: int = 0) -> 
         path = session.weights.path_of(reference_folder(row.subject, session.plan.component))
         environment = {**environment, WEIGHTS: path}
     policy, build_s = session.plan.request.policy, row.build_deadline_s
-    return made_launch(policy, build_s, environment, session.log_of(row), row.subject.device, running, beside)
+    made = made_launch(policy, build_s, environment, session.log_of(row), row.subject.device, running, beside)
+    return replace(made, python=row.subject.python)
 
 
 def made_launch(

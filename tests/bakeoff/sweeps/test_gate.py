@@ -1,0 +1,171 @@
+"""What a gate races and sweeps, in which order, and what it makes of failures; the races themselves are canned."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import comparisons
+import pytest
+from lab import FAST, Recorder
+from records import record
+
+from bakeoff.bring.bring import bring
+from bakeoff.machine.identity import this_machine
+from bakeoff.models.brought.about import read_about
+from bakeoff.plan.plan import Plan, make_plan
+from bakeoff.plan.request import Request
+from bakeoff.process.environment import lab_code_path
+from bakeoff.record.gate import LOOKS, PROCESSES, SAME_PAIRS, GatedRow
+from bakeoff.record.schema import Comparison, Status
+from bakeoff.record.store import Records, Stored
+from bakeoff.sweeps import gate
+from bakeoff.sweeps.compare import Entrant, SideFailedError
+from bakeoff.sweeps.run import SweepResult
+
+
+def plan(*backends: str) -> Plan:
+    request = Request("toy", workloads=("picture",), backends=backends, dtypes=("fp32",), device="cpu", threads=1)
+    return make_plan(replace(request, policy=FAST, ceilings=False))
+
+
+Fails = Callable[[bool], Status]
+"""The status of a side; the argument is whether it is the candidate."""
+
+
+def gated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, candidate_ms: float = 2.0, fails: Fails = lambda _: "ok"
+) -> tuple[GatedRow, list[str]]:
+    """The row of a gate whose baseline takes 2 ms, and what it did in order."""
+    mine, others, told = plan("eager"), plan("eager"), list[str]()
+
+    def race_of(sides: tuple[Entrant, ...], _running: object, _seed: int, decided: Callable[[Comparison], bool]) -> Any:
+        of_candidate = [side.row is mine.rows[0] for side in sides]
+        for side, is_candidate in zip(sides, of_candidate, strict=True):
+            if (status := fails(is_candidate)) == "crashed":
+                raise SideFailedError(side.row, status, "crashed: SIGSEGV")
+        times = [candidate_ms if is_candidate else 2.0 for is_candidate in of_candidate]
+        made = [record("eager", [ms], fails(is_it)) for ms, is_it in zip(times, of_candidate, strict=True)]
+        for pairs in range(1, LOOKS[-1] + 1):
+            found = comparisons.final(*made, pairs=pairs)
+            if decided(found):
+                break
+        told.append(f"{'A/A' if sides[0] is sides[1] else 'race'} {pairs}")
+        return found
+
+    monkeypatch.setattr(gate, "race_of", race_of)
+    monkeypatch.setattr(gate, "with_works", lambda session: session)
+    stated = lambda _row, size: told.append(f"found from {size:.2f}")  # noqa: E731
+    (row,) = gate.gate_live([(mine, others)], tmp_path, "", Recorder(), stated)
+    return row, told
+
+
+def test_the_size_is_stated_before_anything_is_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    row, told = gated(monkeypatch, tmp_path)
+    assert told == [f"A/A {SAME_PAIRS}", "found from 1.02", f"race {LOOKS[0]}"]
+    assert (row.outcome, row.candidate, row.baseline) == ("unchanged", "ok", "ok")
+    assert (len(row.same), len(row.pairs)) == (SAME_PAIRS, LOOKS[0])
+
+
+@pytest.mark.parametrize(("candidate_ms", "outcome"), [(2.2, "regression"), (1.8, "faster")])
+def test_a_change_is_of_the_candidate_over_the_baseline(
+    candidate_ms: float, outcome: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    row, _ = gated(monkeypatch, tmp_path, candidate_ms)
+    assert row.outcome == outcome
+    assert row.change is not None
+    assert row.change.ratio == pytest.approx(candidate_ms / 2, rel=1e-3)
+
+
+@pytest.mark.parametrize("status", ["crashed", "parity_failed"])
+def test_the_status_of_each_side_is_known_whichever_fails(
+    status: Status, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    row, _ = gated(monkeypatch, tmp_path, fails=lambda candidate: status if candidate else "ok")
+    assert (row.outcome, row.candidate, row.baseline, row.change) == ("status changed", status, "ok", None)
+    row, _ = gated(monkeypatch, tmp_path, fails=lambda candidate: "ok" if candidate else status)
+    assert (row.outcome, row.candidate, row.baseline) == ("now ok", "ok", status)
+    row, told = gated(monkeypatch, tmp_path, fails=lambda _: status)
+    assert (row.outcome, row.candidate, row.baseline) == ("not measured", status, status)
+    assert not any(line.startswith("found") for line in told)
+
+
+def test_a_row_that_the_baseline_lacks_is_only_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    two = plan("eager", "inductor[]")
+    seen: list[int] = []
+
+    def race_of(sides: tuple[Entrant, ...], *_: object) -> Comparison:
+        seen.append(two.rows.index(sides[1].row))
+        return comparisons.final(record("eager", [2.0]), record("eager", [2.0]), pairs=LOOKS[-1])
+
+    monkeypatch.setattr(gate, "race_of", race_of)
+    monkeypatch.setattr(gate, "with_works", lambda session: session)
+    one = replace(two, rows=two.rows[:1])
+    rows = gate.gate_live([(two, one)], tmp_path, "", Recorder(), lambda *_: None)
+    assert [row.outcome for row in rows] == ["unchanged", "not measured"]
+    assert "no such row" in rows[1].reason
+    assert seen == [0, 0, 1]
+
+
+def known(median_ms: float, status: Status = "ok", **changes: Any) -> Stored:
+    facts = {"machine": this_machine("cpu"), **changes}
+    return Stored("", record("eager", [median_ms] * 20 if status == "ok" else [], status, **facts))
+
+
+def against(monkeypatch: pytest.MonkeyPatch, candidate: list[Stored], baseline: list[Stored]) -> GatedRow:
+    monkeypatch.setattr(gate, "run_sweep", lambda *_: SweepResult("sweep", tuple(candidate), ()))
+    (row,) = gate.gate_records([plan("eager")], Records(tuple(baseline), (), ()), Path(), "", Recorder())
+    return row
+
+
+def of(records: list[Stored], **changes: Any) -> list[Stored]:
+    return [replace(each, record=replace(each.record, **changes)) for each in records]
+
+
+def test_records_of_this_machine_and_lab_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    five, slower = [known(2.0)] * PROCESSES, [known(2.4)] * PROCESSES
+    assert against(monkeypatch, five, five).outcome == "unchanged"
+    assert against(monkeypatch, slower, five).outcome == "regression"
+    assert against(monkeypatch, slower, [*slower, *of(five, commit="new")][:5]).outcome == "unchanged"
+    other = record("eager").source
+    cases = {
+        "no such row": of(five, batch=2),
+        "other machines": of(five, machine=replace(five[0].machine, id="there0000000")),
+        "another configuration": of(five, config_id="other"),
+        "another version of this lab": of(five, source=replace(other, instrument="other")),
+    }
+    for why, records in cases.items():
+        row = against(monkeypatch, slower, records)
+        assert (row.outcome, row.change) == ("not measured", None)
+        assert why in row.reason
+
+
+def test_the_newest_code_of_the_baseline_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = of([known(1.0)] * PROCESSES, source=replace(record("eager").source, component="old"))
+    assert against(monkeypatch, [known(2.0)] * PROCESSES, [*old, *[known(2.0)] * PROCESSES]).outcome == "unchanged"
+
+
+def test_a_status_counts_before_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    five, crashed, unstable = [known(2.0)] * PROCESSES, known(0, "crashed"), known(0, "unstable")
+    assert against(monkeypatch, [*five[1:], crashed], five).outcome == "status changed"
+    assert against(monkeypatch, [crashed] * PROCESSES, [crashed]).outcome == "not measured"
+    assert against(monkeypatch, five, [crashed]).outcome == "now ok"
+    assert against(monkeypatch, [*five[2:], unstable, unstable], five).outcome == "unchanged"
+    assert against(monkeypatch, [*five[3:], *[unstable] * 3], five).outcome == "not measured"
+
+
+def test_a_baseline_is_described_by_its_own_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has this lab's code, wherever parts of the package lie, and no other folder on its path."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexport STARTED_BY=me\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (tmp_path / "mine.py").write_text(
+        "import os\nimport torch\nimport bakeoff\ndef model():\n"
+        f"    assert os.environ['STARTED_BY'] == 'me'\n"
+        f"    assert bakeoff.__file__.startswith({lab_code_path()['PYTHONPATH'].partition(':')[0]!r})\n"
+        "    return torch.nn.Linear(4, 4), torch.ones(2, 4)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    described = bring("mine.py:model", 0, 1, Recorder(), python=str(python))
+    assert read_about(Path(described)).parameters == 20

@@ -35,7 +35,9 @@ def sweep_on_ray(requests: "Sequence[Request]", manner: "Manner", cluster: Clust
 
     with connected(cluster.address, cluster.ship) as nodes:
         device = requests[0].device or nodes.default_device()
-        return _sweep([replace(request, device=device) for request in requests], manner, partial(carry_out, nodes))
+        requests = [replace(request, device=device) for request in requests]
+        ended = _carry_out(requests, manner, nodes.places(device), partial(carry_out, nodes))
+    return _told(ended, manner)
 
 
 def sweep_on_devices(requests: "Sequence[Request]", manner: "Manner", asked: str) -> tuple[dict[str, object], int]:
@@ -43,43 +45,68 @@ def sweep_on_devices(requests: "Sequence[Request]", manner: "Manner", asked: str
     from bakeoff.cluster.devices import carry_out, parse_devices
 
     devices = parse_devices(asked)
-    return _sweep([replace(request, device="cuda") for request in requests], manner, partial(carry_out, devices))
+    on_gpus = [replace(request, device="cuda") for request in requests]
+    ended = _carry_out(on_gpus, manner, [device.name for device in devices], partial(carry_out, devices))
+    return _told(ended, manner)
 
 
-def _sweep(
-    requests: "Sequence[Request]", manner: "Manner", carry_out: "Callable[[list[Assignment], Path, Progress], None]"
-) -> tuple[dict[str, object], int]:
-    """Make the orders, have them carried out, and print the tables of each component."""
+@dataclass(slots=True)
+class _Ended:
+    """Orders after they were carried out."""
+
+    orders: "list[tuple[SweepState, Assignment]]"
+    interrupted: bool = False
+    problem: BakeoffError | None = None
+    """Why their records could not be stored any more."""
+
+
+def _carry_out(
+    requests: "Sequence[Request]",
+    manner: "Manner",
+    places: Sequence[str],
+    carry_out: "Callable[[Sequence[Assignment], Path, Progress], None]",
+) -> _Ended:
+    """Make the orders, and have them carried out at these places."""
     from bakeoff.cli.progress import TerminalProgress
+    from bakeoff.cluster.spread import carry_out_spread
+    from bakeoff.machine import paths
+
+    runs = paths.ensure_writable(manner.runs, "records")
+    cache = paths.ensure_writable(paths.cache_folder(), "caches")
+    ended = _Ended(_begun(requests, manner, runs, cache))
+    asked = [assignment for _, assignment in ended.orders]
+    try:
+        with TerminalProgress() as progress:
+            if manner.spread:
+                carry_out_spread(asked, places, manner.calibrate, runs, lambda some: carry_out(some, runs, progress))
+            else:
+                carry_out(asked, runs, progress)
+    except KeyboardInterrupt:
+        ended.interrupted = True
+    except BakeoffError as error:
+        ended.problem = error
+    return ended
+
+
+def _told(ended: _Ended, manner: "Manner") -> tuple[dict[str, object], int]:
+    """Print the tables of each component; return each one's JSON output, and the exit code."""
     from bakeoff.cli.sweep import summary
     from bakeoff.machine import paths
     from bakeoff.sweeps.resume import write_state
 
-    runs = paths.ensure_writable(manner.runs, "records")
-    cache = paths.ensure_writable(paths.cache_folder(), "caches")
-    interrupted, problem = False, None
-    begun = _begun(requests, manner, runs, cache)
-    try:
-        with TerminalProgress() as progress:
-            carry_out([assignment for _, assignment in begun], runs, progress)
-    except KeyboardInterrupt:
-        interrupted = True
-    except BakeoffError as error:
-        problem = error
-    told: dict[str, object] = {}
-    codes = [0]
-    for state, assignment in begun:
-        done = _done(assignment, runs)
+    told, codes = dict[str, object](), [0]
+    for state, assignment in ended.orders:
+        done = _done(assignment, manner.runs)
         told[assignment.order.request.component] = summary(done)
-        codes.append(_print(assignment, done, manner, interrupted))
+        codes.append(_print(assignment, done, manner, ended.interrupted))
         if assignment.done is not None and not done.interrupted and done.out_of_time is None:
-            write_state(cache, replace(state, finished=True))
-    if problem is not None:
-        raise problem
-    if interrupted:
+            write_state(paths.cache_folder(), replace(state, finished=True))
+    if ended.problem is not None:
+        raise ended.problem
+    if ended.interrupted:
         if manner.as_json:
             print_json(told)
-        left = [assignment.order.request.component for _, assignment in begun if assignment.done is None]
+        left = [assignment.order.request.component for _, assignment in ended.orders if assignment.done is None]
         fail(f"interrupted; not run to the end: {', '.join(left)}; the same command with --resume goes on", 130)
     return told, max(codes)
 
@@ -120,15 +147,17 @@ def _begun(
 
 
 def _done(assignment: "Assignment", runs: Path) -> "SweepResult":
-    """Return the result of a sweep by the records that the driver has."""
+    """Return the result of a sweep by the records that the driver has, of each row the newest."""
     from bakeoff.record.store import load_all
+    from bakeoff.sweeps.resume import key_of
     from bakeoff.sweeps.run import SweepResult
 
     held, order = load_all(runs), assignment.order
+    newest = {key_of(entry.record): entry for entry in held.current if entry.record.sweep == order.sweep}
     ended = assignment.done or SweepResult(order.sweep, (), (), objective=order.request.objective)
     return replace(
         ended,
-        stored=tuple(entry for entry in held.current if entry.record.sweep == order.sweep),
+        stored=tuple(newest.values()),
         finals=tuple(entry for entry in held.comparisons if entry.record.sweep == order.sweep),
     )
 

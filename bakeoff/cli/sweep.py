@@ -99,6 +99,12 @@ def sweep(
         str, typer.Option(help="Of the cluster (default: $RAY_ADDRESS, else one of this machine alone).")
     ] = "",
     ship: Annotated[bool, typer.Option("--ship", help="Have the nodes run this code instead of theirs.")] = False,
+    spread: Annotated[
+        bool, typer.Option("--spread", help="Over all the nodes or GPUs, also the rows of one component.")
+    ] = False,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="With --spread: each measures eager fp32 first; one table has all rows.")
+    ] = False,
     config: Annotated[str | None, typer.Option(help="File of suites (default: bakeoff.toml in this folder).")] = None,
     runs: Runs = None,
     note: Annotated[str, typer.Option(help="Goes into the records and the history.")] = "",
@@ -128,6 +134,9 @@ def sweep(
     gpus = asked_device if ":" in asked_device or "," in asked_device else ""
     if gpus and on:
         raise BakeoffError(f"--device {gpus}: Ray chooses among its GPUs; with --on give cuda or cpu", "bad-option")
+    if (spread and not (on or gpus)) or (calibrate and not spread) or (spread and budget is not None):
+        text = "--spread goes with --on ray or --device cuda:0,cuda:1, without --budget; --calibrate goes with --spread"
+        raise BakeoffError(text, "bad-option")
     if loop := next((name for name, _, _ in subjects if is_pipeline(name)), None):
         if len(subjects) > 1 or on or gpus:
             raise BakeoffError(f"{loop}: sweep a pipeline by itself, on one device, without --on", "bad-option")
@@ -140,6 +149,7 @@ def sweep(
         raise BakeoffError(text, "bad-option")
     requests = requests_of(subjects, {**values, "device": "cuda" if gpus else device}, context.obj or {})
     manner_of = Manner(tuple(sizes or []), records_folder(runs), note, resume, strict, as_json, len(subjects), started)
+    manner_of = replace(manner_of, spread=spread, calibrate=calibrate)
     if on:
         if dry_run:
             raise BakeoffError("--dry-run shows what one machine would run; leave out --on", "bad-option")
@@ -227,6 +237,8 @@ class Manner:
     components: int
     """Number of components."""
     started: float
+    spread: bool = False
+    calibrate: bool = False
 
 
 def _described(request: "Request", manner: Manner) -> "Request":

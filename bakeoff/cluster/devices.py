@@ -4,26 +4,19 @@ A process sees its own GPU alone, holds that GPU's lock, and is bound to CPUs th
 builds for one GPU do not slow down what is timed on another.
 """
 
-import os
-import selectors
-import subprocess
-import sys
-import tempfile
+import select
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from bakeoff.cluster import order, relay
+from bakeoff.cluster import order
+from bakeoff.cluster.relay import Relay
 from bakeoff.cluster.reports import Assignment, Reports
 from bakeoff.machine import host
 from bakeoff.machine.gpus import VISIBLE
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.guard import CALLER
-from bakeoff.record.codec import encode
-from bakeoff.record.store import load_all
 from bakeoff.sweeps.progress import Progress
 
 
@@ -63,89 +56,46 @@ def carry_out(devices: Sequence[Device], orders: Sequence[Assignment], runs: Pat
 
     Raises BakeoffError where it cannot be stored, and KeyboardInterrupt; all processes are ended before that.
     """
-    reports, waiting, free = Reports(runs, progress), list(orders), list(devices)
-    names = [device.name for device in devices]
-    running: dict[int, _Process] = {}
-    """By the descriptors of their output."""
+    reports, waiting, running = Reports(runs, progress), list(orders), dict[Device, tuple[Relay, Assignment]]()
     try:
-        with selectors.DefaultSelector() as ready:
-            while waiting or running:
-                for device, assignment in _dealt(free, waiting, names):
-                    process = _Process(device, assignment, runs)
-                    running[process.output] = process
-                    reports.running.append(assignment)
-                    ready.register(process.output, selectors.EVENT_READ)
-                for key, _ in ready.select():
-                    process = running[key.fd]
-                    for line in process.lines():
-                        reports.tell(process.assignment, line)
-                    if process.ended:
-                        ready.unregister(key.fd)
-                        process.stop()
-                        reports.ended(process.assignment, process.assignment.refused)
-                        free.append(running.pop(key.fd).device)
+        while waiting or running:
+            for device, assignment in _dealt([each for each in devices if each not in running], waiting, devices):
+                relay, variables = Relay(), {VISIBLE: device.uuid, host.NODE: device.name, host.SHARE: device.share}
+                relay.begin(reports.begin(assignment, device.name), order.NODE, CALLER, variables)
+                running[device] = relay, assignment
+            ready, _, _ = select.select([relay.output for relay, _ in running.values()], [], [])
+            _take(running, ready, reports)
     finally:
-        for process in running.values():
-            process.interrupt()
-        for process in running.values():
-            process.stop()
+        for relay, _ in running.values():
+            relay.stop()
+        while running:
+            with suppress(BakeoffError):  # the first one is on its way to the caller
+                _take(running, [relay.output for relay, _ in running.values()], reports)
+
+
+def _take(running: dict[Device, tuple[Relay, Assignment]], ready: Collection[int], reports: Reports) -> None:
+    """Take the lines of those processes whose outputs are `ready`, and remove those that have ended."""
+    for device, (relay, assignment) in [*running.items()]:
+        if relay.output in ready:
+            lines, goes_on = relay.take()
+            if not goes_on:
+                del running[device]
+            for line in lines:
+                reports.tell(assignment, line)
+            if not goes_on:
+                reports.ended(assignment, assignment.refused)
 
 
 def _dealt(
-    free: list[Device], waiting: list[Assignment], names: Collection[str]
+    free: Sequence[Device], waiting: list[Assignment], devices: Sequence[Device]
 ) -> Iterator[tuple[Device, Assignment]]:
-    """Yield free devices with an order for each, and take both from their lists.
+    """Yield free devices with an order for each, and take that from `waiting`.
 
-    An order that was begun goes to the device that has measured rows of it, if that is one of `names`.
+    An order that was begun goes to the device that has measured rows of it, if that is one of `devices`.
     """
-    for device in [*free]:
+    names = [device.name for device in devices]
+    for device in free:
         fitting = (each for each in waiting if each.pinned == device.name or each.pinned not in names)
         if assignment := next(fitting, None):
-            free.remove(device)
             waiting.remove(assignment)
             yield device, assignment
-
-
-class _Process:
-    """A process that carries out an order on a device."""
-
-    def __init__(self, device: Device, assignment: Assignment, runs: Path) -> None:
-        """Start it, with the ceilings that earlier orders have stored in `runs`."""
-        self.device, self.assignment, self.ended = device, assignment, False
-        self._errors, self._rest = tempfile.TemporaryFile(), b""  # noqa: SIM115 - closed by stop()
-        own = {VISIBLE: device.uuid, host.NODE: device.name, host.SHARE: device.share, CALLER: str(os.getpid())}
-        self._child = subprocess.Popen(
-            [sys.executable, *order.NODE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env=os.environ | own,
-            start_new_session=True,
-        )
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        self._stdout, self.output = self._child.stdout, self._child.stdout.fileno()
-        assignment.node = device.name
-        ceilings = tuple(encode(entry.record) for entry in load_all(runs).ceilings)
-        known = (*assignment.order.known, *ceilings)
-        with suppress(BrokenPipeError), self._child.stdin as stdin:  # one that has ended says why
-            stdin.write(msgspec.json.encode(replace(assignment.order, known=known)))
-
-    def lines(self) -> Iterator[bytes]:
-        """Yield the lines that it has written; the last one of all says how it ended."""
-        data = os.read(self.output, 1 << 20)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        yield from lines
-        if not data:
-            self.ended = True
-            yield relay.ended(self._child, self._errors)
-
-    def interrupt(self) -> None:
-        """Have it end what it does, as Ctrl-C would."""
-        self._child.terminate()
-
-    def stop(self) -> None:
-        """Wait until it has ended; kill it where that takes too long."""
-        relay.stop(self._child)
-        self._stdout.close()
-        self._errors.close()

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from bakeoff.cluster import order, relay
 from bakeoff.cluster.reports import Assignment, Reports
+from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.guard import CALLER
 from bakeoff.record.source import copy_packages
@@ -40,6 +39,8 @@ _CANCEL_S = 75.0
 @contextmanager
 def connected(address: str, ship: bool) -> Iterator["Nodes"]:
     """Connect to the cluster at `address`, $RAY_ADDRESS or one of this machine alone, which ends with the block.
+
+    Nothing is printed on stdout in the block.
 
     With `ship`, the nodes run this process's code of the lab instead of their own. Raises BakeoffError where Ray is not
     installed, or the cluster cannot be joined.
@@ -65,10 +66,11 @@ def connected(address: str, ship: bool) -> Iterator["Nodes"]:
         raise BakeoffError(text, "missing-device") from error
     for number, handler in handlers.items():  # ray's own would end this process at once
         signal.signal(number, handler)
-    try:
-        yield Nodes(ray)
-    finally:
-        ray.shutdown()
+    with redirect_stdout(io.StringIO()):  # Ray prints there what its nodes log
+        try:
+            yield Nodes(ray)
+        finally:
+            ray.shutdown()
 
 
 def _check_reachable(address: str) -> None:
@@ -108,6 +110,10 @@ class Nodes:
     def default_device(self) -> str:
         return "cuda" if any(_places(node, "cuda") for node in self.named().values()) else "cpu"
 
+    def places(self, device: str) -> list[str]:
+        """Return the name of the node of each GPU, or of each node with CPUs."""
+        return [name for name, node in self.named().items() for _ in _places(node, device)]
+
     def check_has(self, device: str) -> None:
         """Raise BakeoffError if no node has the device."""
         if not any(_places(node, device) for node in self.named().values()):
@@ -116,28 +122,27 @@ class Nodes:
             raise BakeoffError(f"--device {device}: {text}", "missing-device")
 
 
-def _places(node: Mapping[str, Any], device: str) -> list[dict[str, float]]:
-    """Return what each place of a node asks Ray for: a GPU, or all CPUs of the node."""
+def _places(node: Mapping[str, Any], device: str) -> dict[str, dict[str, float]]:
+    """Return what each place of a node asks Ray for, a GPU or all CPUs of the node, by its share of the CPUs."""
     resources = node["Resources"]
     if device == "cuda":
-        return [{"num_cpus": 0, "num_gpus": 1}] * int(resources.get("GPU", 0))
-    return [{"num_cpus": resources["CPU"]}] if resources.get("CPU") else []
+        gpus = int(resources.get("GPU", 0))
+        return {f"{number}/{gpus}": {"num_cpus": 0, "num_gpus": 1} for number in range(gpus)}
+    return {"0/1": {"num_cpus": resources["CPU"]}} if resources.get("CPU") else {}
 
 
 def carry_out(nodes: Nodes, orders: Sequence[Assignment], runs: Path, progress: Progress) -> None:
     """Have the nodes carry out these orders, store what they report in `runs`, and note how each ended.
 
     All are for the same device. Raises BakeoffError where no node has it or what came cannot be stored, and
-    KeyboardInterrupt; all orders are stopped before that, and the connection is closed.
+    KeyboardInterrupt; all orders are stopped before that.
     """
     driver = _Driver(nodes, orders, runs, progress)
     nodes.check_has(driver.device)
-    with redirect_stdout(io.StringIO()):  # Ray prints there what its nodes log
-        try:
-            driver.run()
-        finally:
-            driver.end()
-            nodes.ray.shutdown()
+    try:
+        driver.run()
+    finally:
+        driver.end()
 
 
 @dataclass(slots=True, eq=False)
@@ -147,6 +152,8 @@ class _Place:
     node: str
     """Its id."""
     name: str
+    share: str
+    """Share of the node's CPUs, as `host.take_share` reads it."""
     relay: Any
     call: Any
     """What the relay was asked last."""
@@ -206,11 +213,13 @@ class _Driver:
         strategy = self._nodes.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         for name, node in usable.items():
             if any(_may_go(assignment, name, usable) for assignment in self._waiting):
-                there = sum(place.node == node["NodeID"] for place in self._places)
-                for needs in _places(node, self.device)[there:]:
+                there = {place.share for place in self._places if place.node == node["NodeID"]}
+                for share, needs in _places(node, self.device).items():
+                    if share in there:
+                        continue
                     only = strategy(node["NodeID"], soft=False)
                     actor = self._nodes.ray.remote(relay.Relay).options(**needs, scheduling_strategy=only).remote()
-                    self._places.append(_Place(node["NodeID"], name, actor, actor.ready.remote()))
+                    self._places.append(_Place(node["NodeID"], name, share, actor, actor.ready.remote()))
 
     def _take(self) -> None:
         """Wait for any place, take its lines, and give those that are free the next orders."""
@@ -257,9 +266,8 @@ class _Driver:
             return
         place.assignment = assignment = mine[0]
         self._waiting.remove(assignment)
-        assignment.node = place.name
-        self._reports.running.append(assignment)
-        place.relay.begin.remote(msgspec.json.encode(assignment.order), order.NODE, CALLER, place.name)
+        variables = {host.NODE: place.name, host.SHARE: place.share}
+        place.relay.begin.remote(self._reports.begin(assignment, place.name), order.NODE, CALLER, variables)
         place.call = place.relay.take.remote()
         if not self._waiting:
             for other in [other for other in self._places if other.assignment is None]:

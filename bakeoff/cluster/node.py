@@ -17,22 +17,23 @@ from typing import BinaryIO
 import msgspec
 
 from bakeoff.bring.bring import bring
-from bakeoff.cluster.order import Order, differences
+from bakeoff.cluster.order import FINAL, PLAN, Order, PlannedRow, differences
 from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest, write_atomically
-from bakeoff.machine.identity import this_machine
+from bakeoff.machine.identity import Machine, this_machine
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import parse_sizes
 from bakeoff.plan.plan import make_plan
 from bakeoff.process.guard import end_with_caller
 from bakeoff.process.signals import ending_signals
 from bakeoff.process.supervisor import Event
-from bakeoff.record.codec import decode, encode
+from bakeoff.record.codec import Entry, decode, encode
 from bakeoff.record.schema import Record, Supersede
-from bakeoff.record.store import record_files, save
+from bakeoff.record.store import load_all, record_files, save
 from bakeoff.sweeps.progress import Running
-from bakeoff.sweeps.resume import SweepState, write_state
-from bakeoff.sweeps.run import run_sweep
+from bakeoff.sweeps.resume import SweepState, key_of, write_state
+from bakeoff.sweeps.run import SweepResult, run_sweep
+from bakeoff.sweeps.session import shuffled
 
 FOLDER = "cluster"
 """In the cache folder: records by sweep, and files of users."""
@@ -66,22 +67,40 @@ def run_order(order: Order, lines: "Lines") -> None:
     """Run the sweep with what the driver knows of it."""
     started, request = time.monotonic(), order.request
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
-    runs = paths.ensure_writable(cache / FOLDER / order.sweep, "records")
-    machine = this_machine(request.device).id
+    runs = paths.ensure_writable(cache / FOLDER / order.sweep / order.part, "records")
+    machine = this_machine(request.device)
     for entry in (decode(data, "what the driver sent") for data in order.known):
-        if not isinstance(entry, Supersede) and entry.machine.id == machine:
+        if _counts(entry, machine, order.part):
             save(runs, entry)
     lines.watch(runs)
     component, preset = _component(order, cache), request.presets[0] if len(request.presets) == 1 else ""
     sizes, seed, threads = parse_sizes(list(order.sizes)), request.weight_seed, request.threads
     component = bring(component, seed, threads, lines, sizes, request.batches, preset, request.device)
     plan = make_plan(replace(request, component=component))
-    state = SweepState(order.sweep, plan.key, str(runs.resolve()), plan.component.name, False, order.order_seed)
+    if order.part == PLAN:
+        rows = shuffled(plan.rows, order.order_seed)
+        told = [PlannedRow(row.key, row.variant.subject, row.never_runs is None, row.is_eager_fp32) for row in rows]
+        lines.write("planned", told)
+        lines.write("done", SweepResult(order.sweep, (), ()))
+        return
+    if order.part:
+        known = {key_of(entry.record) for entry in load_all(runs).current}
+        only = known.intersection(order.only) if order.part.startswith(FINAL) else order.only
+        plan = replace(plan, rows=tuple(row for row in plan.rows if row.key in only))
+    name, place = plan.component.name, str(runs.resolve())
+    state = SweepState(order.sweep, plan.key, place, name, False, order.order_seed, order.part)
     write_state(cache, state)
     lines.write("rows", len(plan.rows))
     done = run_sweep(plan, runs, order.note, True, lines, started)
     lines.write_stored()
     lines.write("done", replace(done, stored=(), finals=()))
+
+
+def _counts(entry: Entry, machine: Machine, part: str) -> bool:
+    """Return whether this node takes an entry of the driver's: of its own machine; for a part, a row of one like it."""
+    if part and isinstance(entry, Record):
+        return entry.machine.machine_class == machine.machine_class
+    return not isinstance(entry, Supersede) and entry.machine.id == machine.id
 
 
 def _component(order: Order, cache: Path) -> str:

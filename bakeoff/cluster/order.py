@@ -7,12 +7,16 @@ from bakeoff.bring.bring import is_brought, read_source
 from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.request import Request
+from bakeoff.plan.rows import Key
 from bakeoff.record.codec import encode
 from bakeoff.record.source import code_hash, code_of
 from bakeoff.record.store import Records
 
 NODE = ("-P", "-m", "bakeoff.cluster.node")
 """Arguments of the Python that carries out an order."""
+PLAN, FINAL = "plan", "final"
+"""What the names of two kinds of parts begin with: those that only say which rows there are, and those that run a final
+between rows that were measured on machines like the node's."""
 _COMMON = ("bakeoff", "torch")
 """Libraries that have one version on all nodes of a run; records state those of others, and tables keep them apart."""
 
@@ -34,6 +38,10 @@ class Order:
     """Of a model of a user's: its file first, and what that imports of its own folder, by names within it."""
     known: tuple[bytes, ...] = ()
     """The driver's records of this sweep and of ceilings; a node takes those of its own machine."""
+    part: str = ""
+    """Name of this part of a sweep that is spread; empty for the whole sweep."""
+    only: tuple[Key, ...] = ()
+    """Rows of the part."""
 
 
 def own_code() -> dict[str, str]:
@@ -51,10 +59,9 @@ def differences(expected: dict[str, str]) -> str:
 
 
 def with_known(order: Order, held: Records) -> Order:
-    """Return the order with what was measured of its sweep, and with all ceilings."""
+    """Return the order with what was measured of its sweep."""
     known = [encode(entry.record) for entry in held.current if entry.record.sweep == order.sweep]
     known += [encode(entry.record) for entry in held.comparisons if entry.record.sweep == order.sweep]
-    known += [encode(entry.record) for entry in held.ceilings]
     return replace(order, known=tuple(known))
 
 
@@ -71,3 +78,15 @@ def files_of(component: str) -> dict[str, bytes]:
     path = Path(source.path)
     others = dict(code_of(path)) if source.kind == "function" else {}
     return {path.name: path.read_bytes()} | {name: file.read_bytes() for name, file in others.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRow:
+    """A row, as a node says it to the driver."""
+
+    key: Key
+    subject: str
+    runs: bool
+    """Whether it may run on the node's machine."""
+    calibrates: bool
+    """Whether it is the one by which machines are compared: eager fp32."""

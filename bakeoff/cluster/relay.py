@@ -1,20 +1,18 @@
-"""An actor of Ray: starts the process that carries out an order, and hands on what that writes.
+"""Starts the process that carries out an order, and hands on what that writes; on a cluster as an actor of Ray.
 
-It is sent by value and imports nothing of this project, so that a node without it, or with another version, answers
-with a sentence; and Ray's own process stays idle while the node measures.
+There it is sent by value and imports nothing of this project, so that a node without it, or with another version,
+answers with a sentence; and Ray's own process stays idle while the node measures.
 """
 
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import IO
 
 _WAIT_S = 2.0
 """In which a call waits for lines."""
@@ -33,10 +31,10 @@ class Relay:
         """Return no lines, and that no order is carried out."""
         return [], False
 
-    def begin(self, order: bytes, command: Sequence[str], caller: str, node: str) -> None:
-        """Start the process of an order.
+    def begin(self, order: bytes, command: Sequence[str], caller: str, variables: Mapping[str, str]) -> None:
+        """Start the process of an order with these environment variables.
 
-        `caller` is the variable that binds the process to this one's life, `node` the name of where it runs.
+        `caller` is the variable that binds the process to this one's life.
         """
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by take()
         self._rest = b""
@@ -46,10 +44,12 @@ class Relay:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=os.environ | {caller: str(os.getpid()), "BAKEOFF_NODE": node},
+            env=os.environ | {caller: str(os.getpid())} | dict(variables),
             start_new_session=True,
         )
         assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self.output = self._child.stdout.fileno()
         with suppress(BrokenPipeError):  # it ended, and says why
             self._child.stdin.write(order)
             self._child.stdin.close()
@@ -67,28 +67,12 @@ class Relay:
             *lines, self._rest = (self._rest + data).split(b"\n")
             return lines, True
         with self._child.stdout, self._errors:
-            return [ended(self._child, self._errors)], False
+            self._child.wait()
+            self._errors.seek(0)
+            last = self._errors.read().decode(errors="replace").strip()[-_SHOWN:]
+            return [json.dumps(["ended", self._child.returncode, last]).encode()], False
 
     def stop(self) -> None:
         """Stop the process as Ctrl-C does; its last lines are still to be taken."""
         self._child.terminate()
         self._kill_at = time.monotonic() + _END_S
-
-
-def ended(child: "subprocess.Popen[bytes]", errors: IO[bytes]) -> bytes:
-    """Wait for the process, and return the line that says how it ended; `errors` has its stderr."""
-    child.wait()
-    errors.seek(0)
-    last = errors.read().decode(errors="replace").strip()[-_SHOWN:]
-    return json.dumps(["ended", child.returncode, last]).encode()
-
-
-def stop(child: "subprocess.Popen[bytes]") -> None:
-    """Interrupt the process if it still runs, and wait until it has ended; kill it where that takes too long."""
-    if child.poll() is None:
-        child.send_signal(signal.SIGTERM)
-        try:
-            child.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            child.kill()  # its guards end its workers
-            child.wait()

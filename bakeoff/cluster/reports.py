@@ -1,16 +1,16 @@
 """What came of orders: stores what the processes that carry them out report, as they report it, and shows it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
-from bakeoff.cluster.order import Order
+from bakeoff.cluster.order import Order, PlannedRow
 from bakeoff.models.errors import ErrorCode
 from bakeoff.process.supervisor import Event
-from bakeoff.record.codec import decode
-from bakeoff.record.schema import Record
-from bakeoff.record.store import save
+from bakeoff.record.codec import decode, encode
+from bakeoff.record.schema import CeilingsRecord, Record
+from bakeoff.record.store import load_all, save
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.run import SweepResult
 
@@ -23,6 +23,7 @@ class Assignment:
     node: str = ""
     """The one that carries it out, or did so last."""
     rows: int = 0
+    planned: tuple[PlannedRow, ...] = ()
     done: SweepResult | None = None
     """How the node's sweep ended, without its entries; None where it did not."""
     problem: str = ""
@@ -44,6 +45,14 @@ class Reports:
     def __init__(self, runs: Path, progress: Progress) -> None:
         self._runs, self._progress = runs, progress
         self.running: list[Assignment] = []
+        self._ceilings = [encode(entry.record) for entry in load_all(runs).ceilings]
+
+    def begin(self, assignment: Assignment, node: str) -> bytes:
+        """Note that a node carries out the order, and return it as it is sent: with all ceilings that are known now."""
+        assignment.node = node
+        self.running.append(assignment)
+        known = (*assignment.order.known, *self._ceilings)
+        return msgspec.json.encode(replace(assignment.order, known=known))
 
     def tell(self, assignment: Assignment, line: bytes) -> None:
         """Do what a line says."""
@@ -53,6 +62,8 @@ class Reports:
             entry = decode(bytes(raw[0]), f"what {assignment.node} sent")
             if said == "stored":
                 save(self._runs, entry)
+                if isinstance(entry, CeilingsRecord):
+                    self._ceilings.append(encode(entry))
             elif isinstance(entry, Record):
                 self._progress.result(entry)
             return
@@ -62,6 +73,8 @@ class Reports:
         match said, *map(msgspec.json.decode, raw):
             case "rows", count:
                 assignment.rows = count
+            case "planned", rows:
+                assignment.planned = msgspec.convert(rows, tuple[PlannedRow, ...])
             case "start", number, position, total, what:
                 assignment.steps[number] = self._progress.start(position, total, f"{what} on {assignment.node}")
             case "event", number, phase, detail:

@@ -145,7 +145,7 @@ of four."""
 def take_share() -> None:
     """Bind this process to the share of the CPUs that the variable `SHARE` names, if there is one."""
     place, _, shares = os.environ.pop(SHARE, "").partition("/")
-    if shares:
+    if int(shares or 1) > 1:
         os.sched_setaffinity(0, share_of_cpus(int(place), int(shares)))
 
 

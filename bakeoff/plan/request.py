@@ -15,6 +15,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Device, Dtype, parse_dtype
 from bakeoff.record.objective import LATENCY, PERCENTILES, Objective
 from bakeoff.record.policy import Policy
+from bakeoff.record.schema import Calibration
 from bakeoff.record.statistics import samples_for_quantile
 from bakeoff.variant import Variant
 
@@ -61,6 +62,9 @@ class Request:
     """Interpreter of its workers, with libraries of its own; "" for the one of this lab."""
     asked: Mapping[str, Any] = field(default_factory=dict)
     """The named suite that it comes from, as it was resolved; empty without one. It decides nothing by itself."""
+
+    calibrations: tuple[Calibration, ...] = ()
+    """Of the machines over which the rows are spread; a row states the one that includes its machine."""
 
     @property
     def user_code(self) -> bool:

@@ -431,6 +431,22 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Calibration:
+    """Times of one row, eager fp32 of the subject, on each of several machines of one class."""
+
+    sweep: str
+    """The sweep whose rows are spread over these machines."""
+    medians_ns: dict[str, int] = field(default_factory=dict)
+    """Median of the latency clock by the machine's id; empty in the records of these rows themselves."""
+
+    @property
+    def spread(self) -> float:
+        """Largest median over the smallest."""
+        medians = self.medians_ns.values()
+        return max(medians) / min(medians) if medians else 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One run of one variant with any outcome."""
 
@@ -515,6 +531,8 @@ class Record:
     asked: dict[str, Any] = field(default_factory=dict)
     """The named suite of its sweep as it was resolved: entries of bakeoff.toml, with what the command line replaced or
     added; empty without a suite."""
+    calibration: Calibration | None = None
+    """In a sweep that was spread over machines of one class: what they were compared by before; None otherwise."""
 
     @property
     def status(self) -> Status:

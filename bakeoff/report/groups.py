@@ -39,7 +39,8 @@ def title(record: Record, machine: bool = True, batch: bool = True) -> str:
     """
     label = f" ({record.label})" if record.label else ""
     weights = record.checkpoint or f"random weights, seed {record.weight_seed}"
-    parts = [f"batch {record.batch}"] * batch + [record.machine.name] * machine
+    name = f"{_alike(record)} x {record.machine.name}" if _alike(record) > 1 else record.machine.name
+    parts = [f"batch {record.batch}"] * batch + [name] * machine
     return ", ".join([f"{record.variant.subject}{label}", *parts, counted(record.threads, "thread"), weights])
 
 
@@ -112,9 +113,10 @@ class Speedup:
 
 def group_key(record: Record) -> tuple[str, str, int, int, str, int, int, str]:
     """Return the key that two records must share to be compared. It includes the config, as a preset's may change."""
+    spread = record.calibration
     return (
         record.variant.subject,
-        record.machine.id,
+        f"{spread.sweep} {record.machine.machine_class}" if spread is not None else record.machine.id,
         record.batch,
         record.threads,
         record.weights_key,
@@ -129,7 +131,12 @@ def groups(stored: Iterable[Stored]) -> list[Group]:
     found: dict[tuple[object, ...], list[Stored]] = {}
     for entry in stored:
         found.setdefault(group_key(entry.record), []).append(entry)
-    return [Group(title(rows[0].record), tuple(rows)) for rows in found.values()]
+    return [Group(title(max((row.record for row in rows), key=_alike)), tuple(rows)) for rows in found.values()]
+
+
+def _alike(record: Record) -> int:
+    """Return over how many machines of one class the rows of the record's table are spread; 0 for one machine."""
+    return len(record.calibration.medians_ns) if record.calibration is not None else 0
 
 
 def name_of(record: Record) -> str:
@@ -294,12 +301,17 @@ def speedup(record: Record, baseline: Record | None) -> Speedup | None:
 
 
 def shown_faster(record: Record, baseline: Record) -> bool | None:
-    """Compare the medians' 95 % intervals: True if the record is faster, False if slower, None if they overlap."""
+    """Compare the medians' 95 % intervals: True if the record is faster, False if slower, None if they overlap.
+
+    Intervals from two machines are also apart by more than what these machines differ by.
+    """
     ours, theirs = record.latency, baseline.latency
     if ours is None or theirs is None:
         return None
-    if ours.high_ms < theirs.low_ms:
+    calibrations = [each.calibration for each in (record, baseline) if each.calibration is not None]
+    apart = max((each.spread for each in calibrations if record.machine.id != baseline.machine.id), default=1.0)
+    if ours.high_ms * apart < theirs.low_ms:
         return True
-    if ours.low_ms > theirs.high_ms:
+    if ours.low_ms > theirs.high_ms * apart:
         return False
     return None

@@ -11,7 +11,7 @@ from bakeoff.plan.request import budget_text
 from bakeoff.record.floor import KnownCeilings
 from bakeoff.record.monitor import Monitored, Point, SeriesRecord
 from bakeoff.record.pipeline import PipelineRecord
-from bakeoff.record.schema import MEASURED, Record
+from bakeoff.record.schema import MEASURED, Calibration, Record
 from bakeoff.record.source import same_code
 from bakeoff.record.store import Stored
 from bakeoff.report.document import Block, Command, Listed, Section, Text, blocks, listed
@@ -169,9 +169,11 @@ def spreads(rows: Iterable[Stored], every: Iterable[Stored]) -> list[tuple[Store
 
 def spread_text(record: Record, found: Spread) -> str:
     """Describe a row's spread in a sentence."""
-    what = f"{found.builds} builds" if found.builds > 1 else f"{found.processes} processes"
+    what = f"in {found.builds} builds" if found.builds > 1 else f"in {found.processes} processes"
+    if record.calibration == Calibration(record.sweep):
+        what += " on the machines of this table"
     low, high = milliseconds(found.low_ms), milliseconds(found.high_ms, found.low_ms)
-    text = f"{name_of(record)} in {what}: medians {low} to {high} ms, {found.between:.1%} apart"
+    text = f"{name_of(record)} {what}: medians {low} to {high} ms, {found.between:.1%} apart"
     if found.between_processes is not None:
         text += f"; within a build the medians of its processes are {found.between_processes:.1%} apart"
     return f"{text}; within a process the middle half of the samples spans {found.within:.1%}"

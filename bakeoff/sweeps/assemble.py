@@ -5,11 +5,12 @@ from dataclasses import asdict, replace
 
 from bakeoff.machine import host, paths
 from bakeoff.machine.floors import Ceiling
-from bakeoff.machine.identity import this_machine
+from bakeoff.machine.identity import Machine, this_machine
 from bakeoff.machine.known_issues import IssueCode
 from bakeoff.models.component import LEAST_WEIGHT_BYTES
 from bakeoff.models.words import counted
 from bakeoff.plan.memory import element_bytes
+from bakeoff.plan.request import Request
 from bakeoff.plan.rows import Row
 from bakeoff.process.environment import recorded_environment, without_folders
 from bakeoff.process.phases import PHASES, TIMED
@@ -17,7 +18,7 @@ from bakeoff.process.supervisor import Outcome
 from bakeoff.process.watch import GpuPeaks
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.floor import below_floor
-from bakeoff.record.schema import NEVER_RUN, SCHEMA, Clock, Measurement, Memory, Record, Source, Status
+from bakeoff.record.schema import NEVER_RUN, SCHEMA, Calibration, Clock, Measurement, Memory, Record, Source, Status
 from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash
 from bakeoff.record.store import now
 from bakeoff.sweeps.session import Session
@@ -40,6 +41,7 @@ def make_record(
     workload, work = component.workload(preset.config, subject.workload, subject.batch), session.works[subject]
     io_bytes = element_bytes(row.variant.dtype)
     commit, dirty = paths.commit()
+    machine = this_machine(subject.device)
     record = Record(
         schema=SCHEMA,
         created=now(),
@@ -78,7 +80,7 @@ def make_record(
         process=row.process,
         build_number=row.build_number,
         source=source_of(row),
-        machine=this_machine(subject.device),
+        machine=machine,
         phase_s={phase: round(seconds, 3) for phase, seconds in outcome.phase_s.items()},
         position=session.position(row),
         order_seed=session.order_seed,
@@ -89,8 +91,15 @@ def make_record(
         objective=plan.request.objective,
         node=host.node(),
         asked=dict(plan.request.asked),
+        calibration=_calibration(plan.request, machine),
     )
     return _checked_against_floor(_checked_against_phases(record, outcome))
+
+
+def _calibration(request: Request, machine: Machine) -> Calibration | None:
+    """Return the calibration that includes the machine, or the one that its rows are for; None without one."""
+    found = (each for each in request.calibrations if machine.id in (each.medians_ns or [machine.id]))
+    return next(found, None)
 
 
 def source_of(row: Row) -> Source:

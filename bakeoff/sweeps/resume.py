@@ -37,6 +37,13 @@ class SweepState:
     finished: bool
     order_seed: int = 0
     """Seed of the order in which the rows run."""
+    part: str = ""
+    """Of a sweep that is spread over several machines: the part that runs here."""
+
+    @property
+    def name(self) -> str:
+        """Name of its file, and of the folder of its incomplete records."""
+        return f"{self.sweep}{self.part and '.'}{self.part}"
 
 
 def key_of(record: Record) -> Key:
@@ -137,7 +144,7 @@ def begin(key: str, name: str, runs: Path, cache: Path) -> SweepState:
 def measured_of(state: SweepState, runs: Path, cache: Path) -> RowRecords:
     """Return the records of a sweep so far. Raises BakeoffError if a record of an interrupted sweep cannot be read."""
     stored = {key_of(entry.record): entry for entry in load_all(runs).current if entry.record.sweep == state.sweep}
-    measured = RowRecords(runs, cache / FOLDER / state.sweep, stored)
+    measured = RowRecords(runs, cache / FOLDER / state.name, stored)
     for file in sorted(measured.folder.glob("*.json")):
         record = decode(file.read_bytes(), file.name)
         if isinstance(record, Record) and key_of(record) not in stored:
@@ -174,4 +181,4 @@ def _states(runs: Path, cache: Path) -> Iterator[SweepState]:
 
 def write_state(cache: Path, state: SweepState) -> None:
     """Write the state that `--resume` needs. Raises BakeoffError if it cannot be written."""
-    write_atomically(cache / FOLDER / f"{state.sweep}.json", msgspec.json.encode(state))
+    write_atomically(cache / FOLDER / f"{state.name}.json", msgspec.json.encode(state))

@@ -18,7 +18,7 @@ NODE = "BAKEOFF_TEST_NODE"
 
 if __name__ == "__main__":
     fake_gpus.install()
-    request.FINAL_S = 0.0
+    request.FINAL_S = float(os.environ.get("BAKEOFF_TEST_FINAL_S", "0"))
     request.Request = functools.partial(request.Request, policy=FAST, ceilings=False)  # type: ignore[misc, assignment]
     if os.environ.get(NODE):
         order.NODE = (os.environ[NODE],)

@@ -13,13 +13,16 @@ import fake_gpus
 import pytest
 from lab import FAST, MARKER, Recorder, processes_with, wait_until
 
+from bakeoff.cluster import order
 from bakeoff.cluster.devices import Device, carry_out
 from bakeoff.cluster.order import Order, own_code
 from bakeoff.cluster.reports import Assignment
+from bakeoff.cluster.spread import carry_out_spread
 from bakeoff.machine import gpus, host
 from bakeoff.plan.request import Request
-from bakeoff.record.schema import Record
+from bakeoff.record.schema import Calibration, Record
 from bakeoff.record.store import load_all
+from bakeoff.report.groups import group_key, newest, shown_faster, tables
 
 SUPPORT = Path(__file__).parents[2] / "support"
 TWO = {"BAKEOFF_TEST_NODE": str(SUPPORT / "null_node.py"), fake_gpus.COUNT: "2"}
@@ -74,6 +77,8 @@ def test_a_sweep_that_is_stopped_leaves_nobody_and_is_resumed_where_it_was(numbe
     process.communicate(timeout=100)
     assert process.returncode == (130 if number == signal.SIGINT else -number)
     wait_until(lambda: not processes_with(marker), "the end of what the processes started")
+    if number == signal.SIGKILL:
+        return
     before = {(record.variant.preset, record.node) for record in records()}
     code, _, err = run(*asked, "--resume")
     assert code == 0, err
@@ -99,24 +104,71 @@ def test_a_host_without_gpus_says_so() -> None:
     assert (code, "NVML finds no NVIDIA GPU" in err) == (2, True), err
 
 
-def test_the_lab_s_own_sweeps_run_beside_each_other_on_cpus_of_their_own(tmp_path: Path) -> None:
-    """With the CPU in place of two GPUs: what they share, their processes and their records are the real ones."""
-    devices = [Device(f"cuda:{number}", f"GPU-{number}", f"{number}/2") for number in range(2)]
-    asked = Request("", workloads=("world",), backends=("eager",), dtypes=("fp32",), device="cpu", policy=FAST)
-    orders = [
-        Assignment(Order(replace(asked, component="toy", presets=(preset,), ceilings=False), preset, 0, own_code()))
-        for preset in ("tiny", "small")
-    ]
-    progress = Recorder()
-    carry_out(devices, orders, tmp_path, progress)
-    assert [(order.problem, order.rows, order.done is not None) for order in orders] == [("", 1, True)] * 2
-    one, other = (entry.record for entry in load_all(tmp_path).current)
-    for record in (one, other):
+def test_rows_of_one_subject_are_spread_and_compared_on_one_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lab's own sweeps, with halves of the CPUs in place of two GPUs: both measure eager fp32 at first, then one of
+    them the other row, then one of them the final."""
+    monkeypatch.setattr(order, "NODE", (str(SUPPORT / "apart_node.py"),))
+    halves = [Device(f"cuda:{number}", f"GPU-{number}", f"{number}/2") for number in range(2)]
+    asked = Request("toy", ("tiny",), ("world",), ("eager",), ("fp32", "bf16"), "cpu", policy=FAST, ceilings=False)
+    whole = Assignment(Order(replace(asked, final_s=0.2), "spread", 0, own_code()))
+    names = [half.name for half in halves]
+    carry_out_spread([whole], names, True, tmp_path, lambda some: carry_out(halves, some, tmp_path, Recorder()))
+    assert (whole.problem, whole.rows, whole.done is not None) == ("", 2, True)
+    held = load_all(tmp_path)
+    one, other, spread = (entry.record for entry in held.current)
+    assert {(record.variant.dtype, record.node) for record in (one, other)} == {("fp32", name) for name in names}
+    assert spread.variant.dtype == "bf16"
+    for record in (one, other, spread):
         assert record.environment[gpus.VISIBLE] == record.node.replace("cuda:", "GPU-")
         assert record.threads == max(1, host.usable_cores() // 2)
-    assert one.node != other.node
-    waited = [text for kind, text in progress.told if kind == "say" and "waiting for" in text]
-    assert host.usable_cores() < 2 or not waited
+    medians_ns = {record.machine.id: round(record.latency.median_ms * 1e6) for record in (one, other) if record.latency}
+    assert len(medians_ns) == 2
+    assert one.calibration == other.calibration == Calibration("spread")
+    assert spread.calibration == Calibration("spread", medians_ns)
+    (table,) = tables(newest(held.current))
+    assert table.title.startswith("toy:tiny.world (toy), batch 1, 2 x ")
+    assert [entry.record.variant.dtype for entry in table.rows] == ["fp32", "bf16"]
+    (final,) = held.comparisons
+    assert len({side.machine.id for side in final.record.sides}) == 1
+    assert group_key(final.record.a) == group_key(spread)
+
+
+TWO_ROWS = ("toy:tiny", "--device", "cuda:0,cuda:1", "--note", "rows 5", "--spread")
+
+
+def test_without_a_calibration_each_machine_has_a_table() -> None:
+    code, out, err = run(*TWO_ROWS, COLUMNS="200")
+    assert code == 0, err
+    assert {record.node for record in records()} == {"cuda:0", "cuda:1"}
+    assert len(records()) == 5
+    assert [record.calibration for record in records()] == [None] * 5
+    assert len(tables(load_all(Path(os.environ["BAKEOFF_RUNS"])).current)) == 2
+    assert "2 x " not in out
+
+
+def test_a_ratio_within_what_the_machines_differ_by_shows_nothing() -> None:
+    code, out, err = run(*TWO_ROWS, "--calibrate", COLUMNS="200")
+    assert code == 0, err
+    assert "2 x NVIDIA H100" in out
+    spread = "eager fp32 in 2 processes on the machines of this table: medians 18.09 to 19.09 ms, 5.4% apart"
+    assert spread in " ".join(out.split())
+    of = {(record.variant.backend, record.node): record for record in records()}
+    assert len(of) == len(records()) == 6
+    base = of["eager", "cuda:0"]
+    for record in (record for (backend, _), record in of.items() if backend != "eager"):
+        assert shown_faster(record, base) is None, "of two machines, it is as far apart as these"
+        alone = [replace(each, calibration=None) for each in (record, base)]
+        assert shown_faster(*alone) is (None if record.node == base.node else False)
+
+
+@pytest.mark.parametrize(
+    "asked", [("--spread",), (*TWO_ROWS[1:3], "--calibrate"), (*TWO_ROWS[1:3], "--spread", "--budget", "9s")]
+)
+def test_what_spreading_needs_is_said(asked: tuple[str, ...]) -> None:
+    code, _, err = run("toy", *asked)
+    assert (code, "--spread goes with --on ray or --device cuda:0,cuda:1, without --budget" in err) == (2, True), err
 
 
 def test_shares_of_the_cpus_are_whole_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

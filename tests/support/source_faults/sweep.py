@@ -164,8 +164,8 @@ FAULTS = (
         "sweep",
         "rows that have a record are measured again when a sweep is resumed",
         "bakeoff/sweeps/resume.py",
-        "    measured = RowRecords(runs, cache / FOLDER / state.sweep, stored)\n",
-        "    measured = RowRecords(runs, cache / FOLDER / state.sweep)\n",
+        "    measured = RowRecords(runs, cache / FOLDER / state.name, stored)\n",
+        "    measured = RowRecords(runs, cache / FOLDER / state.name)\n",
         (f"{_RUN}::TestBuilds::test_resuming_takes_up_the_builds",),
     ),
     Fault(

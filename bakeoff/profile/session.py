@@ -267,12 +267,22 @@ class Session:
             )
 
     def _start_monitor(self) -> None:
+        """Start a monitor of this process and of all GPUs that CUDA programs see, if the settings ask for any of it."""
+        settings = self.settings
+        gpu, cpu = settings.quantities()
+        if not gpu and not cpu:
+            return
         with self._survived("monitor-failed", _NO_MONITOR):
+            from bakeoff.machine.gpus import read_gpus
+            from bakeoff.monitor.client import Monitor
+            from bakeoff.monitor.request import MonitorRequest
             from bakeoff.profile.files import raw_file
-            from bakeoff.profile.watching import start_monitor
 
-            self._raw = raw_file(self.name, time_ns(), self.settings, self.rank)
-            self._monitor = start_monitor(self.settings, str(self._raw or ""))
+            self._raw = raw_file(self.name, time_ns(), settings, self.rank)
+            devices = tuple(str(facts["uuid"]) for facts in read_gpus()) if gpu else ()
+            every, points = (settings.gpu_monitor_interval, settings.cpu_monitor_interval), settings.max_data_points
+            request = MonitorRequest(os.getpid(), devices, gpu, cpu, *every, points, str(self._raw or ""))
+            self._monitor = Monitor.start(request)
 
     def _stop_monitor(self) -> Monitored | None:
         found: Monitored | None = None

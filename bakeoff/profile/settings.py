@@ -30,6 +30,17 @@ MOST_BYTES = 1 << 20
 """Largest size of a settings file."""
 _INT64 = 1 << 63
 """Integers in a record's JSON have 64 bits."""
+_GPU: Mapping[str, tuple[str, ...]] = {
+    "monitor_gpu_memory": ("memory",),
+    "monitor_gpu_utilization": ("busy", "sm_active"),
+    "monitor_gpu_temperature": ("temperature",),
+    "monitor_gpu_power": ("power", "clocks", "throttle"),
+}
+_CPU: Mapping[str, tuple[str, ...]] = {
+    "monitor_cpu_usage": ("process", "load", "energy"),
+    "monitor_system_memory": ("memory",),
+}
+"""Quantities of a monitor by key of the settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +147,14 @@ class Settings:
             return cls(**found)
         except BakeoffError as error:
             raise BakeoffError(f"{origin}: {error}", error.code) from error
+
+    def quantities(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Return what a monitor must read, of GPUs and of the CPU, by the names in a MonitorRequest."""
+
+        def chosen(table: Mapping[str, tuple[str, ...]]) -> tuple[Any, ...]:
+            return tuple(name for key, names in table.items() if getattr(self, key) for name in names)
+
+        return chosen(_GPU), chosen(_CPU)
 
     def tagged(self, tags: Mapping[str, Scalar]) -> "Settings":
         """Return a copy with these tags added. Raises BakeoffError for tags that cannot be kept."""

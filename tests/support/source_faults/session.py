@@ -88,10 +88,10 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "session",
         "one key of the settings has all quantities of a GPU sampled",
-        "bakeoff/profile/watching.py",
-        "return tuple(name for key, names in table.items() if getattr(settings, key) for name in names)",
-        "wanted = any(getattr(settings, key) for key in table)\n"
-        "        return tuple(name for names in table.values() if wanted for name in names)",
+        "bakeoff/profile/settings.py",
+        "return tuple(name for key, names in table.items() if getattr(self, key) for name in names)",
+        "wanted = any(getattr(self, key) for key in table)\n"
+        "            return tuple(name for names in table.values() if wanted for name in names)",
         ("tests/bakeoff/profile/test_sessions.py::test_a_monitor_watches_what_the_settings_ask_for",),
     ),
     Fault(

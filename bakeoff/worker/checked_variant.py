@@ -24,7 +24,7 @@ from bakeoff.worker.checks.outputs import OutputWatch, call_twice
 from bakeoff.worker.failures import StageError, call_stage, traceback_text
 from bakeoff.worker.reference.error import Difference, not_comparable
 from bakeoff.worker.reference.files import ReferenceFiles
-from bakeoff.worker.reference.load import Reference
+from bakeoff.worker.reference.parity import Reference
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import LoadedSubject, cast_subject, load_subject, plain_eager, synchronise
 from bakeoff.worker.torch_flags import flags, settings

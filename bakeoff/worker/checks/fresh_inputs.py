@@ -19,7 +19,7 @@ from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.worker.checks.outputs import copied, same
 from bakeoff.worker.clocks.clock import TimingConfig, now_ns, time_call, time_often
-from bakeoff.worker.reference.load import Reference
+from bakeoff.worker.reference.parity import Reference
 from bakeoff.worker.subject import LoadedSubject, altered, cast_inputs, changed_inputs, synchronise
 
 Inputs = Mapping[str, Tensor]

@@ -15,7 +15,7 @@ from bakeoff.worker.checks.fresh_inputs import ChangeableInputs
 from bakeoff.worker.checks.outputs import copied, overwrite, same
 from bakeoff.worker.clocks.clock import LONGEST_BLOCK_S, TimingConfig, time_call
 from bakeoff.worker.reference.error import Difference
-from bakeoff.worker.reference.load import Reference
+from bakeoff.worker.reference.parity import Reference
 
 _WANTED_CALLS, _WANTED_BLOCKS = 16, 4
 """Intended numbers of checks between latency samples and between throughput blocks."""

@@ -18,8 +18,8 @@ from bakeoff.process.jobs import ReferenceJob, Subject
 from bakeoff.worker import subject as subjects
 from bakeoff.worker.reference import make
 from bakeoff.worker.reference.files import ReferenceFiles
-from bakeoff.worker.reference.load import Reference
 from bakeoff.worker.reference.make import make_reference
+from bakeoff.worker.reference.parity import Reference
 from bakeoff.worker.reference.precision import Precision
 from bakeoff.worker.subject import CHANGES, cast_inputs, cast_subject, changed_inputs, load_subject
 

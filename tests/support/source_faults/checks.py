@@ -119,7 +119,7 @@ FAULTS = (
     Fault(
         "checks",
         "references that were made from other weights are used",
-        "bakeoff/worker/reference/load.py",
+        "bakeoff/worker/reference/parity.py",
         "if self._about.weights != loaded.weights:",
         "if not self._about.weights:",
         (f"{_REFERENCE}::test_references_of_other_weights_are_refused",),

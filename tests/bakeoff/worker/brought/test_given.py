@@ -14,8 +14,8 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import ReferenceJob, Subject
 from bakeoff.worker.reference.error import MOST_NOISE
 from bakeoff.worker.reference.files import ReferenceFiles
-from bakeoff.worker.reference.load import Reference
 from bakeoff.worker.reference.make import make_reference
+from bakeoff.worker.reference.parity import Reference
 from bakeoff.worker.subject import LoadedSubject, cast_subject, load_subject
 
 

@@ -27,11 +27,12 @@ for number in (signal.SIGHUP, signal.SIGINT):  # ignored under nohup and in the 
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Give pages no terminal's width, which some test runners set; what pytest prints keeps it."""
+    """Give pages no terminal's width, which some runners set, but what pytest prints; give torch one thread."""
     if config.pluginmanager.has_plugin("terminalreporter"):
         writer = config.get_terminal_writer()
         writer.fullwidth = writer.fullwidth
     os.environ.pop("COLUMNS", None)
+    os.environ["OMP_NUM_THREADS"] = "1"  # tests run beside each other, and threads that wait for each other spin
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

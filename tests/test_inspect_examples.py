@@ -31,7 +31,7 @@ def run(folder: Path, command: str, *more: str) -> str:
     """Standard output of a bakeoff command of the page; fails the test where the command fails."""
     first, *arguments = shlex.split(command)
     assert first == "bakeoff"
-    done = bakeoff(*arguments, *more, cwd=folder, OMP_NUM_THREADS="1")
+    done = bakeoff(*arguments, *more, cwd=folder)
     assert done.code == 0, done.err
     return done.out
 

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import re
 import subprocess
 import sys
@@ -20,7 +19,6 @@ def run(folder: Path, program: str, *arguments: str) -> list[str]:
     done = subprocess.run(
         [sys.executable, str(PROGRAMS / program), *arguments],
         cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=240,

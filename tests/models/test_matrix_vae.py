@@ -30,12 +30,9 @@ CACHES = {"one stage": 10, "two stages, no time": 14, "late time": 31, "five sta
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _small_work_on_one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+def _without_gradients() -> Iterator[None]:
     with torch.no_grad():
         yield
-    torch.set_num_threads(threads)
 
 
 golden = cache(partial(read_golden, "matrix_game_vae_decoder_tiny"))

@@ -47,14 +47,6 @@ ODD = {
 }
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _small_work_on_one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 golden = cache(partial(read_golden, "matrix_game_wm_tiny"))
 
 

@@ -1,7 +1,6 @@
 """Loops on eager engines, and the modules and draws that an independent loop in plain torch needs."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -18,17 +17,6 @@ from bakeoff.worker.pipeline.runner import LoopRunner, ProgramEngine
 from bakeoff.worker.subject import cast_inputs, draw
 
 WEIGHT_SEED, INPUT_SEED = 3, 5
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread for torch: a tiny layer on several takes long where other processes have the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def module(component: str, preset: str, workload: str, batch: int = 1) -> nn.Module:

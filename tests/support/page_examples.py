@@ -34,7 +34,7 @@ def run_python(folder: Path, *command: str) -> str:
     done = subprocess.run(
         [sys.executable, *command],
         cwd=folder,
-        env={**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "COLUMNS": "200"},
         capture_output=True,
         text=True,
         timeout=280,

@@ -6,7 +6,7 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
-from eager_loops import INPUT_SEED, assert_equal, eager_runner, given, made_by, module, one_thread
+from eager_loops import INPUT_SEED, assert_equal, eager_runner, given, made_by, module
 from mixes import loop_of
 from torch import Tensor
 
@@ -116,20 +116,19 @@ def test_every_block_equals_plain_torch(
     presented, present = [], matrix.pixels
     monkeypatch.setattr(matrix, "pixels", lambda video: presented.append(present(video)))
     loop, shown = loop_of("matrix", **options), 0
-    with one_thread():
-        runner = eager_runner("matrix", loop)
-        for session, blocks in enumerate((BLOCKS, 2)):
-            runner.open()
-            for block, reference in enumerate(islice(blocks_of(steps, session), blocks)):
-                sample = runner.unit()
-                shown += sample.frames
-                found, pixels = made_by(runner), presented.pop()
-                assert sample.frames == found["video"].shape[1] == (12 if block else 9)
-                # a value at the border of two bytes may round to either
-                assert (pixels.float() - reference.pop("pixels")).abs().max() <= 1
-                assert pixels.dtype == torch.uint8
-                assert_equal(found, reference, f"session {session}, block {block}")
-                assert {*loop.state, "x0", "video"} == set(reference)
+    runner = eager_runner("matrix", loop)
+    for session, blocks in enumerate((BLOCKS, 2)):
+        runner.open()
+        for block, reference in enumerate(islice(blocks_of(steps, session), blocks)):
+            sample = runner.unit()
+            shown += sample.frames
+            found, pixels = made_by(runner), presented.pop()
+            assert sample.frames == found["video"].shape[1] == (12 if block else 9)
+            # a value at the border of two bytes may round to either
+            assert (pixels.float() - reference.pop("pixels")).abs().max() <= 1
+            assert pixels.dtype == torch.uint8
+            assert_equal(found, reference, f"session {session}, block {block}")
+            assert {*loop.state, "x0", "video"} == set(reference)
     assert shown == 12 * BLOCKS - 3 + 12 * 2 - 3
 
 

@@ -6,7 +6,7 @@ from itertools import islice, pairwise
 
 import pytest
 import torch
-from eager_loops import assert_equal, eager_runner, given, made_by, module, one_thread
+from eager_loops import assert_equal, eager_runner, given, made_by, module
 from mixes import loop_of
 from torch import Tensor
 
@@ -108,22 +108,21 @@ THIRDS = [1, 2 / 3, 1 / 3, 0]
 def test_every_frame_equals_plain_torch(options: Options, levels: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     presented, present = [], owl._present
     monkeypatch.setattr(owl, "_present", lambda *made: presented.append(present(*made)))
-    with one_thread():
-        loop = loop_of("owl", **asdict(options))
-        runner = eager_runner("owl", loop)
-        for session, frames in enumerate((FRAMES, 1)):
-            runner.open()
-            window = options.audio_window or WINDOW
-            wanted = frames_of(levels, options.noise_prev, options.guidance, session, window)
-            for unit, reference in enumerate(islice(wanted, frames)):
-                sample = runner.unit()
-                assert (sample.session, sample.unit, sample.frames) == (session, unit, 1)
-                pixels, sound = presented.pop()
-                # a value at the border of two bytes may round to either
-                assert (pixels.float() - reference.pop("pixels")).abs().max() <= 1
-                assert pixels.dtype == torch.uint8
-                assert_equal(made_by(runner) | {"sound": sound}, reference, f"session {session}, frame {unit}")
-                assert {*loop.state, "x", "a", "image", "samples", "sound"} == set(reference)
+    loop = loop_of("owl", **asdict(options))
+    runner = eager_runner("owl", loop)
+    for session, frames in enumerate((FRAMES, 1)):
+        runner.open()
+        window = options.audio_window or WINDOW
+        wanted = frames_of(levels, options.noise_prev, options.guidance, session, window)
+        for unit, reference in enumerate(islice(wanted, frames)):
+            sample = runner.unit()
+            assert (sample.session, sample.unit, sample.frames) == (session, unit, 1)
+            pixels, sound = presented.pop()
+            # a value at the border of two bytes may round to either
+            assert (pixels.float() - reference.pop("pixels")).abs().max() <= 1
+            assert pixels.dtype == torch.uint8
+            assert_equal(made_by(runner) | {"sound": sound}, reference, f"session {session}, frame {unit}")
+            assert {*loop.state, "x", "a", "image", "samples", "sound"} == set(reference)
 
 
 def test_the_tiny_preset_has_the_sizes_that_are_written_here() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import wrong_loops
-from eager_loops import eager_runner, made_by, one_thread
+from eager_loops import eager_runner, made_by
 from mixes import loop_of
 from torch import Tensor
 
@@ -34,20 +34,19 @@ def _differing(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> set
 def test_a_mistake_changes_what_it_is_about(mistake: str) -> None:
     name = mistake.partition("_")[0].lower()
     options: dict[str, Any] = {"steps": 2} if name == "owl" else {}
-    with one_thread():
-        loop = loop_of(name, **options)
-        right, wrong = eager_runner(name, loop), eager_runner(f"wrong_loops:{mistake}", loop)
-        right.open()
-        wrong.open()
-        for unit in range(UNITS):
-            if unit:
-                wrong.set_state(right.state(), unit)
-            right.unit()
-            wrong.unit()
-            differing = _differing(made_by(wrong), made_by(right))
-            assert differing >= CASES[mistake]
-            if "MATRIX" not in mistake:
-                assert differing == CASES[mistake]
+    loop = loop_of(name, **options)
+    right, wrong = eager_runner(name, loop), eager_runner(f"wrong_loops:{mistake}", loop)
+    right.open()
+    wrong.open()
+    for unit in range(UNITS):
+        if unit:
+            wrong.set_state(right.state(), unit)
+        right.unit()
+        wrong.unit()
+        differing = _differing(made_by(wrong), made_by(right))
+        assert differing >= CASES[mistake]
+        if "MATRIX" not in mistake:
+            assert differing == CASES[mistake]
 
 
 def test_every_mistake_is_tried() -> None:

@@ -1,5 +1,7 @@
 """Small artifacts for tests: exported once in a test session; a test that changes one copies it first."""
 
+import os
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +14,10 @@ from bakeoff.artifact.export import ExportResult, export, plan_export
 from bakeoff.export.manifest import MANIFEST, Manifest, encode, seal, unseal
 from bakeoff.plan.request import Request, request_of
 from bakeoff.variant import parse_variant
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "deploy"
+WARM = re.compile(r"^\w+ +first call \d+\.\d+ ms, median of (\d+) warm calls \d+\.\d+ ms$", re.MULTILINE)
+"""A program's line in what the examples print; a single call would be cold."""
 
 
 def exported(variant: str, target: Path, runs: Path, **more: Any) -> ExportResult:
@@ -33,3 +39,17 @@ def manifest_of(folder: Path) -> Manifest:
 def rewrite(folder: Path, **changes: Any) -> None:
     """A changed manifest with a correct hash."""
     (folder / MANIFEST).write_bytes(encode(seal(replace(manifest_of(folder), **changes))))
+
+
+def check(done: ExportResult) -> None:
+    """The export opened the artifact in a new process and compared it with the reference, a stream over ten frames."""
+    manifest = done.manifest
+    checked = {f"{one.program}/{one.output}": one for one in done.verified.checked}
+    assert all(one.passed for one in checked.values())
+    assert set(checked) == {f"{one.name}/{port.name}" for one in manifest.programs for port in one.outputs}
+    assert done.verified.frames == (10 if manifest.stream else 1)
+    if manifest.backend != "torch.export":
+        assert any(one.rel_l2 for one in checked.values()), "another compiler is not exact to the bit"
+    assert sorted(os.listdir(done.folder)) == sorted([*manifest.files, MANIFEST])
+    assert manifest_of(done.folder) == manifest
+    assert not [name for name in os.listdir(done.folder.parent) if name.startswith(".")]

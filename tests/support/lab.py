@@ -142,7 +142,8 @@ class Swept:
 
 
 def shorten_clocks(patch: pytest.MonkeyPatch) -> None:
-    """Have the command line measure for a moment, in the plan's order, with no ceilings and no final."""
+    """Have the command line measure for a moment on one thread, in the plan's order, with no ceilings and no final."""
+    patch.setattr(host, "usable_cores", lambda: 1)
     patch.setattr(host.busy_cpus, "__defaults__", (SHORT_LOOK_S,))
     patch.setattr(requests, "FINAL_S", 0.0)
     patch.setattr(session, "shuffled", lambda rows, _seed: tuple(rows))
@@ -166,11 +167,11 @@ def marked_folder(folder: Path) -> Iterator[str]:
         yield marker
 
 
-def sweep(request: Request, folder: Path, note: str = "", built_twice: bool = True) -> Swept:
+def sweep(request: Request, folder: Path, note: str = "", built_twice: bool = False) -> Swept:
     """Run a request in this process with its cache and records in `folder`, by default with one thread.
 
-    On a busy host a call of several threads, which wait for each other, takes up to a thousand times as long. Unless
-    `built_twice`, no row is built again with warm caches.
+    On a busy host a call of several threads, which wait for each other, takes up to a thousand times as long. If
+    `built_twice`, rows are built again with warm caches, as users' are.
     """
     with marked_folder(folder) as marker, pytest.MonkeyPatch.context() as patch:
         share_headers(request.backends)

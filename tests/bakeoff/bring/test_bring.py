@@ -31,7 +31,7 @@ def swept(model: str, folder: Path, *backends: str) -> Swept:
     with marked_folder(folder):
         reference = bring(model if ":" in model or model.endswith(".pt2") else f"{MODELS}:{model}", 0, 1, Recorder())
     request = Request(reference, backends=backends, dtypes=("fp32",), device="cpu", policy=FAST, threads=1)
-    return sweep(request, folder, built_twice=False)
+    return sweep(request, folder)
 
 
 def test_integers_masks_and_dictionaries_pass_through_every_exporter_and_lies_are_caught(tmp_path: Path) -> None:

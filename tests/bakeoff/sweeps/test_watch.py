@@ -67,7 +67,7 @@ def test_a_record_keeps_what_a_monitor_saw_of_its_worker(monitors: Factory, tmp_
 
 def test_only_the_measuring_worker_is_watched(monitors: Factory, tmp_path: Path) -> None:
     """One that builds again what was cold is not."""
-    record = only(sweep(replace(REQUEST, backends=("inductor[]",)), tmp_path))
+    record = only(sweep(replace(REQUEST, backends=("inductor[]",)), tmp_path, built_twice=True))
     assert record.measurement.build is not None
     assert record.measurement.build.warm_cpu_s
     assert record.monitored is not None

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,10 @@ pytest.importorskip("torch", reason="artifacts are opened with torch")
 
 import torch
 from artifacts import EXAMPLES, WARM, check, copy, exported, manifest_of
-from lab import Recorder
 from toys import LIBRARY_WARNINGS
 from typer.testing import CliRunner
 
-from bakeoff.artifact.export import ExportResult, export, plan_export
+from bakeoff.artifact.export import ExportResult
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.cli import app
 from bakeoff.export import Artifact, load
@@ -28,7 +26,6 @@ from bakeoff.export.sample import Reader
 from bakeoff.models import resolve_component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.memory import weights_bytes
-from bakeoff.plan.request import request_of
 from bakeoff.report.pages.artifact import inspected
 from bakeoff.report.render import terminal
 from bakeoff.variant import parse_variant
@@ -36,19 +33,20 @@ from bakeoff.variant import parse_variant
 pytestmark = LIBRARY_WARNINGS
 ROOT = Path(__file__).resolve().parents[2]
 BROUGHT = ROOT / "tests" / "support" / "brought_models.py"
-WINDOW = "wm:tiny.step4/torch.export/fp32@cpu"
-"""A world model, whose stream carries a window of frames."""
-BLOCKS = "matrix-vae:tiny.steady3/onnxruntime/fp32@cpu"
+WINDOW = "wm:tiny-decoded.step4/torch.export/fp32@cpu"
+"""A world model, whose stream carries a window of frames, with latents for the decoders."""
+BLOCKS = "matrix-vae:tiny.steady3/openvino/fp32@cpu"
 """A video decoder of blocks of three latent frames, whose stream opens with two programs."""
 STATE = "toy:tiny.stream/torch.export/bf16@cpu"
 PICTURE = "toy:tiny.picture/torch.export/fp32@cpu"
 MODELS = "wm:tiny.step4/onnxruntime/fp32@cpu"
 """Three ONNX models of one world model."""
-OPENVINO = tuple(
-    f"{program}/openvino/bf16@cpu"
-    for program in ("wm:tiny.step4", "matrix-vae:tiny.steady1", "image:tiny.decode", "audio:tiny.decode")
+DECODERS = ("image:tiny.decode/onnxruntime/fp32@cpu", "audio:tiny.decode/onnxruntime/fp32@cpu")
+OTHER_COMPILERS = (
+    "matrix-vae:tiny.steady1/onnxruntime/fp32@cpu",
+    *(f"{program}/openvino/bf16@cpu" for program in ("wm:tiny.step4", "image:tiny.decode", "audio:tiny.decode")),
 )
-VARIANTS = (WINDOW, BLOCKS, STATE, PICTURE, MODELS, *OPENVINO)
+VARIANTS = (WINDOW, BLOCKS, STATE, PICTURE, MODELS, *DECODERS, *OTHER_COMPILERS)
 
 
 @pytest.fixture(scope="module")
@@ -280,11 +278,9 @@ def test_onnx_runtime_alone_follows_the_frames(made: Callable[[str], ExportResul
 
 def test_a_player_s_frames_are_followed_and_drawn(made: Callable[[str], ExportResult], tmp_path: Path) -> None:
     """World model, picture and sound as artifacts, through the Python example."""
-    for name in ("image", "audio"):
-        request = request_of(parse_variant(f"{name}:tiny.decode/onnxruntime/fp32@cpu"))
-        request = replace(request, component=f"fitting:{name.upper()}", threads=1, ceilings=False)
-        check(export(plan_export(request), tmp_path / name, False, tmp_path / "runs", "a test", Recorder()))
-    parts = ["--wm", str(made(WINDOW).folder), "--image", str(tmp_path / "image"), "--audio", str(tmp_path / "audio")]
+    parts = []
+    for option, variant in zip(("--wm", "--image", "--audio"), (WINDOW, *DECODERS), strict=True):
+        parts += [option, str(made(variant).folder)]
     command = [sys.executable, "-P", str(EXAMPLES / "rollout.py"), *parts, "--frames", "3", "--steps", "2"]
     ran = subprocess.run(
         [*command, "--plot", str(tmp_path / "frames.png")], capture_output=True, text=True, check=False

@@ -27,12 +27,13 @@ for number in (signal.SIGHUP, signal.SIGINT):  # ignored under nohup and in the 
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Give pages no terminal's width, which some runners set, but what pytest prints; give torch one thread."""
+    """Give pages no terminal's width, which some runners set, but what pytest prints; spare torch work."""
     if config.pluginmanager.has_plugin("terminalreporter"):
         writer = config.get_terminal_writer()
         writer.fullwidth = writer.fullwidth
     os.environ.pop("COLUMNS", None)
     os.environ["OMP_NUM_THREADS"] = "1"  # tests run beside each other, and threads that wait for each other spin
+    os.environ["AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL"] = "O0"  # g++ takes twice as long with the usual O1
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

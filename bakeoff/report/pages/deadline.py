@@ -25,7 +25,8 @@ _VIEWERS: Final = (
     Heading("paused", "all of these pauses", True, 3),
     Heading("least buffer", "least time from the first unit's being ready to the start of the playback, with which no "
             "unit would have been late", True),
-    Heading("latency", "mean time that a unit waits to be shown, with these pauses", True, 1),
+    Heading("latency", "mean time that a unit waits to be shown, with these pauses; a saturating run makes units far "
+            "ahead", True, 1),
 )  # fmt: skip
 _NAMES: Final = {0.5: "median", 0.9: "p90", 0.99: "p99", 0.999: "p99.9"}
 _LAID: Final = {

@@ -1,0 +1,172 @@
+"""Pages of sustained runs: the answer first, viewers and unit times below it, and what is unknown said so."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_records import BEST, measured, pipeline_record, units
+from records import bakeoff
+
+from bakeoff.record.finding import Finding
+from bakeoff.record.monitor import DeviceEnergy, MonitorCost, Monitored, ThrottleTime
+from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord, Sustained
+from bakeoff.record.store import Records, StoredPipeline, load_all, save
+from bakeoff.report.figures import vega
+from bakeoff.report.pages import deadline, history, results
+from bakeoff.report.pipelines import sustained_tables
+from bakeoff.report.render import html, markdown, terminal
+
+HOW = Sustained(24.0, False, 1)
+
+
+def run(count: int = 14_400, ms: float = 40.0, slow: int = 0, **changes: Any) -> PipelineRecord:
+    """A mix with units of a fixed time and, of every thousand, `slow` ones of 45 ms more."""
+    draw = random.Random(7)
+    walls = [{"denoise": ms + 45 * (place % 1000 < slow) + draw.random() / 100} for place in range(count)]
+    made = replace(units([{"denoise": 90.0}, *walls], ["opening", *["steady"] * count]), spans=(1, count))
+    return pipeline_record(made=measured(units=made), how="alone", sustained=HOW, **changes)
+
+
+def stored(*records: PipelineRecord) -> list[StoredPipeline]:
+    return [StoredPipeline(f"20260102T03040{place}Z_mix_{place}", record) for place, record in enumerate(records)]
+
+
+def text_of(*records: PipelineRecord, width: int = 80) -> str:
+    return terminal.render(deadline.of_runs(stored(*records)), width)
+
+
+def test_a_mix_that_holds_says_so_first() -> None:
+    text = text_of(run())
+    assert "eager: holds 24 fps for 9 min 36 s: 0 of 14,400 units late; least buffer" in text
+    assert text.index("holds 24 fps") < text.index("Viewers, with a buffer of 1 unit") < text.index("Time of a frame")
+    rows = {line.split()[0]: line.split() for line in text.splitlines() if line[:4].strip().isdigit()}
+    assert [rows[fps][1] for fps in ("16", "24")] == ["0", "0"]
+    assert rows["30"][1:4] == ["14,399", "99.99%", "14,399"]
+    assert "the last minute's median is 1.000x the second's" in text
+    assert ", no change shown" in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_mix_that_misses_says_how_often_and_which_buffer_would_have_hidden_it() -> None:
+    record = run(2000, slow=3)
+    text = text_of(record)
+    assert "eager: misses 24 fps for 80.3 s: " in text
+    late = [seen for seen in deadline.as_rows(stored(record))[0]["viewers"] if seen["fps"] == 24.0]
+    assert f"{late[0]['misses']:,} of 2,000 units late" in " ".join(text.split())
+    assert "least buffer" in text
+    assert "droop: n/a, needs three minutes" in text
+
+
+def test_percentiles_that_take_more_units_say_so() -> None:
+    text = text_of(run(412))
+    assert "n/a, needs 1,000 units, has 412" in text
+    assert "p99.9" in text
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (PipelineMeasurement("crashed", "SIGSEGV in phase unit"), "eager: crashed: SIGSEGV in phase unit"),
+        (
+            measured(status="unstable", reason="drift", units=units([{"denoise": 40.0}] * 9)),
+            "no verdict, unstable: drift;",
+        ),
+        (measured(units=units([{"denoise": 40.0}] * 9, ["filling"] * 9)), "eager: too few units with frames: 0"),
+        (measured(units=units([{"denoise": 40.0}] * 9, frames=[0] * 9)), "eager: too few units with frames: 9"),
+    ],
+)
+def test_a_mix_that_is_not_ok_or_has_no_frames_neither_holds_nor_misses(made: PipelineMeasurement, said: str) -> None:
+    text = text_of(pipeline_record(made=made, sustained=HOW))
+    assert said in text
+    assert "holds" not in text
+    assert "misses" not in text
+
+
+def test_fewer_units_than_the_buffer_have_no_viewers() -> None:
+    text = text_of(replace(run(5), sustained=replace(HOW, buffer=9)))
+    assert "too few units with frames: 5" in text
+    assert "Viewers" not in text
+
+
+def test_energy_is_unknown_or_gross_and_net_and_throttling_is_a_time() -> None:
+    assert "energy: unknown: no energy counter was seen" in text_of(run(100))
+    cost = MonitorCost(4_000_000_000, 0, 8, {}, {}, {})
+    seen = Monitored((), (DeviceEnergy("GPU-1", 202_000.0, None),), (ThrottleTime("GPU-1", "power cap", 0.25),), cost)
+    text = text_of(run(100, monitored=seen))
+    assert "energy: GPU-1: 2 J a frame gross, net unknown; 50.5 W" in text
+    assert "throttled: 1.0 s (25.0%) by power cap" in text
+    idle = Monitored(energy=(DeviceEnergy("GPU-1", 505_00.0, None),), cost=replace(cost, wall_ns=10**10))
+    record = run(100, monitored=seen)
+    assert "2 J a frame gross, 1.8 net of idle" in text_of(replace(record, sustained=replace(HOW, idle=idle)))
+
+
+def test_saturating_and_paced_runs_are_in_sections_of_their_own_and_only_the_newest_of_a_mix_counts() -> None:
+    paced = replace(HOW, paced=True)
+    found = stored(
+        run(20, created="2026-01-02T03:04:05.000000Z"),
+        run(20, created="2026-01-02T03:04:06.000000Z"),
+        replace(run(20), sustained=paced),
+        replace(run(20), sustained=replace(paced, fps=30.0)),
+        run(20, mix=pipeline_record(BEST).mix, role="best"),
+    )
+    assert [[entry.id[-1] for entry in entries] for entries in sustained_tables(found)] == [["1", "4"], ["2"], ["3"]]
+    headings = [section.heading for section in deadline.sections(found)]
+    assert [heading.partition("sustained, ")[2] for heading in headings] == [
+        "saturating",
+        "paced at 24 frames a second",
+        "paced at 30 frames a second",
+    ]
+
+
+HOSTILE = "<script>alert(1)</script>\x1b[31m|`*\n# no heading"
+
+
+def test_texts_of_a_record_are_only_texts() -> None:
+    made = measured(findings=(Finding(HOSTILE, HOSTILE),), reason=HOSTILE, status="unstable")
+    record = pipeline_record(made=made, sustained=HOW, note=HOSTILE, label=HOSTILE)
+    page = deadline.of_runs(stored(record))
+    assert "<script>alert" not in html.render(page)
+    assert "\x1b[31m" not in terminal.render(page, 80)
+    assert "\n# no heading" not in markdown.render(page)
+
+
+def test_the_figure_draws_units_over_minutes_and_few_points() -> None:
+    (section,) = deadline.sections(stored(run(slow=2)), full=True)
+    (figures,) = [block for block in section.blocks if type(block).__name__ == "Figures"]
+    (figure,) = figures.figures  # type: ignore[union-attr]
+    data = figure.spec["layer"][0]["data"]["values"]
+    assert len(data) <= 600
+    assert max(point["ms"] for point in data) > 84, "spikes are kept"
+    assert 9.5 < max(point["minute"] for point in data) < 10.5
+    assert [each["fps"] for each in figure.spec["layer"][1]["data"]["values"]] == [
+        "16 fps",
+        "24 fps",
+        "30 fps",
+        "60 fps",
+    ]
+    assert b"24 fps" in vega.drawn(figure)
+
+
+def test_results_and_history_have_sustained_runs_and_tables_of_mixes_do_not(tmp_path: Path) -> None:
+    for record in (pipeline_record(), run(20), replace(run(20), sustained=replace(HOW, paced=True))):
+        save(tmp_path, record)
+    records = load_all(tmp_path)
+    assert (len(records.pipelines), len(records.sustained), len(records.ran)) == (1, 2, 3)
+    machine = records.machines()[0]
+    text = markdown.render(results.of_machine(records, machine))
+    assert text.count("sustained, ") == 2
+    told = markdown.render(history.of_machine(records, machine))
+    assert "holds 24 fps for 800." in told
+    assert "Sustained runs" in told
+    assert len(Records.of_machines(records, [machine.id]).sustained) == 2
+
+
+def test_show_prints_the_page_of_a_sustained_run(tmp_path: Path) -> None:
+    name = save(tmp_path, run(20))
+    done = bakeoff("show", name, "--runs", str(tmp_path), cwd=tmp_path)
+    assert done.code == 0
+    assert " ms: 0 of 20 units late; least buffer" in " ".join(done.out.split())
+    done = bakeoff("table", "--runs", str(tmp_path), "--machine", "all", cwd=tmp_path)
+    assert "sustained, saturating" in " ".join(done.out.split())

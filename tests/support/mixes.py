@@ -24,7 +24,7 @@ from bakeoff.process.jobs import (
     ReferenceJob,
     SlotProgramJob,
 )
-from bakeoff.process.phases import Block
+from bakeoff.process.phases import Block, UnitStamp
 from bakeoff.record.pipeline import PipelineMeasurement
 from bakeoff.variant import parse_use, parse_variant, split_outside_brackets
 from bakeoff.worker.pipeline.describe import describe_loop
@@ -46,6 +46,7 @@ class Heard:
     ready_ns: int = 0
     then: Mapping[int, Callable[[], object]] = field(default_factory=dict)
     """What to do after so many units."""
+    stamps: list[UnitStamp] = field(default_factory=list)
 
     def __call__(self, phase: str, _detail: str = "", /) -> None:
         self.phases.append(phase)
@@ -57,6 +58,10 @@ class Heard:
     def unit(self, block: Block) -> None:
         self.blocks.append(block)
         self.then.get(len(self.blocks), lambda: None)()
+
+    def stamp(self, stamp: UnitStamp) -> None:
+        self.stamps.append(stamp)
+        self.then.get(len(self.stamps), lambda: None)()
 
 
 @cache
@@ -127,8 +132,12 @@ def run_mix(
     work.mkdir()
     heard = heard or Heard(then=then or {})
     reading, writing = os.pipe()
-    os.write(writing, b"unit 1\n" * units + b"stop\n")
-    os.close(writing)
+    if job.sustained is None:
+        os.write(writing, b"unit 1\n" * units + b"stop\n")
+        os.close(writing)
+    else:
+        os.write(writing, b"unit\n")
+        heard.then = {**heard.then, units: lambda: os.close(writing)}
     before = Path.cwd()
     os.chdir(work)
     try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from bakeoff.models.component import LEAST_SQNR_DB
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.toy import loop as toy
 from bakeoff.process.jobs import PipelineJob
-from bakeoff.record.pipeline import PipelineMeasurement
+from bakeoff.record.pipeline import PipelineMeasurement, Sustained
 from bakeoff.worker.pipeline import clocks
 from bakeoff.worker.pipeline.parity import LoopCheck, LoopFiles
 from bakeoff.worker.pipeline.units import stamp_ns
@@ -153,6 +154,40 @@ def test_sessions_are_opened_anew_at_their_end(folder: Path, tmp_path: Path) -> 
     assert made.units.sessions == (0,) * 8 + (1,) * 8 + (2,) * 4
     assert made.units.kinds == ("filling",) * 10 + ("steady",) * 6 + ("filling",) * 2 + ("steady",) * 2
     assert len(made.opened_ns) == 3
+
+
+def test_a_sustained_run_goes_on_by_itself_and_has_one_account_for_units_of_a_kind(
+    folder: Path, tmp_path: Path
+) -> None:
+    subject = (job := make_job(folder, EAGER)).subject
+    short = replace(subject, loop=replace(subject.loop, max_units=12, filling=2))
+    made, heard = run_mix(replace(job, subject=short, sustained=Sustained(24.0, False, 1)), tmp_path / "work", 30)
+    assert (made.status, made.reason) == ("ok", "")
+    units = made.units
+    assert units is not None
+    kinds = ("filling", "steady") * 3
+    counts = (8, 4, 2, 10, 2, 4)
+    assert units.kinds == tuple(kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count))
+    assert units.spans == counts
+    ends = [0, *accumulate(counts)]
+    walls = [sum(units.wall_ns[start:end]) for start, end in pairwise(ends)]
+    assert [sum(line.ns[span] for line in units.lines) for span in range(6)] == walls
+    assert tuple(stamp.wall_ns for stamp in heard.stamps) == units.wall_ns
+    assert tuple(stamp.kind for stamp in heard.stamps) == units.kinds
+    opened = [(place, stamp.opened_ns) for place, stamp in enumerate(heard.stamps) if stamp.opened_ns]
+    assert opened == list(zip((0, 12, 24), made.opened_ns, strict=True))
+    assert made.memory is not None
+
+
+def test_a_paced_run_never_begins_a_unit_before_its_time(folder: Path, tmp_path: Path) -> None:
+    job = replace(make_job(folder, EAGER), sustained=Sustained(20.0, True, 2))
+    made, heard = run_mix(job, tmp_path / "work", 24)
+    assert made.status == "ok"
+    first = next(place for place, stamp in enumerate(heard.stamps) if stamp.kind == "steady")
+    shown = heard.stamps[first + 1].started_ns + heard.stamps[first + 1].wall_ns
+    assert len(heard.stamps) - first > 8
+    for place, stamp in enumerate(heard.stamps[first + 2 :]):
+        assert stamp.started_ns >= shown + place * 50_000_000, "the second unit before it is shown"
 
 
 def test_what_compiles_in_a_steady_unit_is_named_with_the_compilers_reason(folder: Path, tmp_path: Path) -> None:

@@ -129,6 +129,14 @@ def test_percentiles_of_random_times_are_the_least_times_that_enough_units_do_no
             assert found.high_ns is None or found.high_ns >= found.ns
 
 
+@pytest.mark.parametrize(("share", "fewest"), [(0.5, 1), (0.9, 10), (0.99, 100), (0.999, 1000)])
+def test_a_percentile_takes_so_many_units_that_it_is_not_the_slowest_one(share: float, fewest: int) -> None:
+    times = [*range(1, fewest), 10**6]
+    assert percentile(times, share).ns == (fewest - 1 or 10**6)
+    if fewest > 1:
+        assert percentile(times[1:], share).ns is None
+
+
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.99, 0.999])
 def test_intervals_of_percentiles_hold_the_true_value_in_19_of_20_runs(share: float) -> None:
     draw, held = random.Random(6), 0

@@ -46,19 +46,20 @@ import torch
 class Layers(torch.nn.Module):
     def __init__(self, again):
         super().__init__()
-        self.layer, self.again = torch.nn.Linear(32, 32), again
+        self.layer, self.again = torch.nn.Linear(32, 32, bias=False), again
+        torch.nn.init.orthogonal_(self.layer.weight)
 
     def forward(self, x):
         for _ in range(self.again):
-            self.layer(x).tanh()
+            self.layer(x)
         for _ in range({LAYERS}):
-            x = self.layer(x).tanh()
+            x = self.layer(x)
         return x
 
 
 def model():
     again = Path(__file__).with_name("again")
-    return Layers(int(again.read_text()) if again.exists() else 0).eval(), torch.ones(8, 32)
+    return Layers(int(again.read_text()) if again.exists() else 0).eval(), torch.randn(8, 32)
 """
 
 

@@ -39,7 +39,7 @@ def test_problems_of_convolutions_are_of_models_that_have_such_ones(layers: tupl
 
 @pytest.mark.parametrize(("component", "known"), [("wm", False), ("image", True)])
 def test_rows_have_the_problems_of_their_layers(component: str, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "read_versions", lambda: {"torch": "2.13.0+cpu"})
+    monkeypatch.setattr(host, "read_versions", lambda *_: {"torch": "2.13.0+cpu"})
     (row,) = make_plan(Request(component, presets=("tiny",), backends=("eager",), dtypes=("bf16",), device="cpu")).rows[
         :1
     ]

@@ -497,7 +497,7 @@ class TestIdentity:
             make_plan(Request("toy", backends=TWO, policy=Policy(min_s=1.0))).key,
             make_plan(Request("toy", backends=TWO, batches=(2,))).key,
         ]
-        monkeypatch.setattr(host, "read_versions", lambda: {"torch": "9.9"})
+        monkeypatch.setattr(host, "read_versions", lambda *_: {"torch": "9.9"})
         keys.append(make_plan(Request("toy", backends=TWO)).key)
         monkeypatch.setattr(paths, "commit", lambda: ("f00d", False))
         keys.append(make_plan(Request("toy", backends=TWO)).key)
@@ -513,7 +513,7 @@ class TestIdentity:
             return make_plan(request).rows[0].cache_folder
 
         folders = [folder(), folder(batches=(2,))]
-        monkeypatch.setattr(host, "read_versions", lambda: {"torch": "9.9"})
+        monkeypatch.setattr(host, "read_versions", lambda *_: {"torch": "9.9"})
         folders.append(folder())
         monkeypatch.setattr(rows, "this_machine", lambda _device: Machine("id", "another class", "name"))
         folders.append(folder())

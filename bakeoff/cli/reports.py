@@ -74,7 +74,7 @@ def table(
     """Print the tables of the newest sweeps and pipelines on this machine from their records."""
     from bakeoff.report.document import Document
     from bakeoff.report.groups import newest
-    from bakeoff.report.pages import batch_curve, deadline, pipelines, sweep
+    from bakeoff.report.pages import batch_curve, deadline, pipelines, rollout, sweep
 
     keys = sweep.chosen_keys(names("--columns", columns))
     folder = records_folder(runs)
@@ -89,6 +89,7 @@ def table(
                 "problems": records.problems,
                 "machines": found.machines,
                 "pipelines": pipelines.as_rows(records.pipelines),
+                "rollouts": rollout.as_rows(records.rollouts),
                 "sustained": deadline.as_rows(records.sustained),
             }
         )
@@ -97,7 +98,7 @@ def table(
     typed = {"name": shlex.quote(name) if name else "", "runs": runs_option(folder)}
     parts = sweep.newest_tables(rows, records.current, records.comparisons, records.ceilings, keys, **typed)
     parts = *parts, *batch_curve.sections(rows), *pipelines.sections(records.pipelines)
-    parts = *parts, *deadline.sections(records.sustained)
+    parts = *parts, *rollout.sections(records.rollouts), *deadline.sections(records.sustained)
     print_document(Document("", parts), wide or bool(columns))
 
 
@@ -117,10 +118,10 @@ def selected(folder: Path, name: str, machine: list[str] | None) -> "Selection":
     warn(every.problems)
     found = select_machines(every, machine)
     records = of_name(found.records, name)
-    if records.current or records.pipelines or records.sustained:
+    if records.current or records.ran:
         return replace(found, records=records)
     others = of_name(load_all(*folders), name)
-    elsewhere = others.current or others.pipelines or others.sustained
+    elsewhere = others.current or others.ran
     if not elsewhere:
         check_exists(folder)
     if name and not elsewhere and name not in (*component_names(), *pipeline_names()):

@@ -24,8 +24,8 @@ def figure(rollout: Rollout, unit: str) -> Figure | None:
         "tooltip": [{"field": name} for name in ("output", "run", "unit", "db")],
     }
     layers = [
-        {**lines(encoding, opacity=0.35), "transform": [{"filter": {"not": {"field": "run", "equal": MIX}}}]},
         {**lines(encoding, strokeWidth=2.4), "transform": [{"filter": {"field": "run", "equal": MIX}}]},
+        {**lines(encoding, opacity=0.35), "transform": [{"filter": {"not": {"field": "run", "equal": MIX}}}]},
         {
             "data": {"values": [{"threshold": rounded(rollout.horizon_db)}]},
             "mark": {"type": "rule", "color": FAINT, "strokeDash": [4, 4]},

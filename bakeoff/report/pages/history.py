@@ -31,7 +31,7 @@ from bakeoff.report.groups import (
 )
 from bakeoff.report.links import Cited, cited_by, folders_of, links_from
 from bakeoff.report.notes import overlapped_text, selftest_text, spread_lines
-from bakeoff.report.pages import deadline, pipelines, results, sweep
+from bakeoff.report.pages import deadline, pipelines, results, rollout, sweep
 from bakeoff.report.pipelines import by_run, differs, named, subject_key
 from bakeoff.report.pipelines import title as pipeline_title
 from bakeoff.report.recommendation import decision, deployment
@@ -68,6 +68,7 @@ def of_machine(records: Records, machine: Machine) -> Document:
             Section("Newest first", (lines,)) if (lines := _lines(own)) is not None else None,
             *_components(own, cited),
             pipelines.every_run(own.pipelines, cited),
+            rollout.every_run(own.rollouts, cited),
             deadline.every_run(own.sustained, cited),
             Section("Superseded", (superseded,)) if superseded is not None else None,
         ),

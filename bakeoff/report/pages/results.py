@@ -105,9 +105,9 @@ def _summary(records: Records, rows: Sequence[Stored]) -> str:
     if rows:
         count, of = counted(len(rows), "variant"), counted(len(records.current), "record")
         said, times = f"The newest record of each of {count}, out of {of}", [entry.record.created for entry in rows]
-    elif records.pipelines:
-        said = counted(len(records.pipelines), "record of a pipeline", "records of pipelines")
-        times = [entry.record.created for entry in records.pipelines]
+    elif records.ran:
+        said = counted(len(records.ran), "record of a pipeline", "records of pipelines")
+        times = [entry.record.created for entry in records.ran]
     else:
         return "No records yet."
     return f"{said}, measured on {machines}; the last was made at {minute(max(times))} UTC."

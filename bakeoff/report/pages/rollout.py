@@ -1,6 +1,7 @@
 """Pages of rollouts: whether a mix stays right for many units, and how it drifts when it runs free."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from bakeoff.models.words import counted
@@ -11,6 +12,7 @@ from bakeoff.record.store import StoredPipeline
 from bakeoff.report import document
 from bakeoff.report.document import Cell, Document, Figures, Heading, Section, Text, blocks, listed
 from bakeoff.report.figures.rollout import figure
+from bakeoff.report.format import minute
 from bakeoff.report.links import Cited
 from bakeoff.report.pages.sweep import tone_of
 from bakeoff.report.pipelines import by_run, newest_rollouts, title
@@ -54,13 +56,27 @@ def document_of(stored: StoredPipeline) -> Document:
     return Document(str(stored.record.mix), (*_mix(stored, None, True), *_legend([stored])))
 
 
+def every_run(runs: Sequence[StoredPipeline], cited: Cited) -> Section | None:
+    """Return the history's section on rollouts, the newest first; None without rollouts."""
+    made = listed(
+        replace(text, label=f"{minute(entry.record.created)} {text.label}")
+        for entry in reversed(runs)
+        for text in [_verdict(entry, cited)]
+    )
+    return Section("Rollouts", (made,)) if made is not None else None
+
+
+def _verdict(entry: StoredPipeline, cited: Cited | None) -> Text:
+    record, made = entry.record, entry.record.measurement
+    said = f"{record.status}: {made.reason or rollout_text(made)}"
+    return Text(said, str(record.mix), tone_of(record.status), (cited(entry),) if cited is not None else ())
+
+
 def _mix(entry: StoredPipeline, cited: Cited | None, full: bool) -> tuple[Any, ...]:
     record, made = entry.record, entry.record.measurement
-    said = made.reason or rollout_text(made)
-    links = (cited(entry),) if cited is not None else ()
     drawn = figure(made.rollout, record.unit) if made.rollout is not None and full else None
     return blocks(
-        Text(f"{record.status}: {said}", str(record.mix), tone_of(record.status), links),
+        _verdict(entry, cited),
         document.table(_CHECKED, [_checked(name, *found) for name, found in nearest(made).items()]),
         _free(record, made.rollout) if made.rollout is not None else None,
         Figures((drawn,)) if drawn is not None else None,
@@ -72,8 +88,10 @@ def _legend(entries: Sequence[StoredPipeline]) -> tuple[Text, ...]:
     """Return what to know about the figures: against what they were compared, and whether the weights are trained."""
     first = entries[0].record
     parity = next((one.record.measurement.parity for one in entries if one.record.measurement.parity), None)
-    against = f"Compared with eager in {parity.reference_dtype}, unit by unit from its state; " if parity else ""
-    texts = [f"{against}running free is shown and not judged."]
+    if parity is None:
+        return ()
+    against = f"Compared with eager in {parity.reference_dtype}, each unit from its state."
+    texts = [f"{against} Running free is shown and not judged."]
     trained = {slot.slot for slot in first.mix.slots} <= {slot for slot, name in first.checkpoints.items() if name}
     return tuple(Text(text, tone="faint") for text in [*texts, *([] if trained else [_UNTRAINED])])
 

@@ -50,6 +50,10 @@ def test_each_mix_has_a_record_without_times_that_no_table_of_mixes_shows() -> N
     results = next(paths.runs_folder().glob("*/RESULTS.md")).read_text()
     assert "each of 9 units is within its limits; frame came nearest to its limit, 10% of it after opening" in results
     assert "say nothing about the picture" in results
+    history = next(paths.runs_folder().glob("*/OPTIMIZATION_HISTORY.md")).read_text()
+    assert history.count("ok: each of 9 units is within its limits") == 2
+    tables = json.loads(typed("table", "--json").stdout)
+    assert ({one["record"] for one in tables["rollouts"]}, tables["pipelines"]) == (set(found["records"]), [])
     shown = typed("show", found["records"][0])
     assert "Running free for 9 frames" in shown.output
 

@@ -61,7 +61,7 @@ def test_pairs_are_taken_until_they_decide() -> None:
     assert slower.ratio == pytest.approx(slower.size)
     wide = [size * sign for sign in (2, -1) * 6]
     assert change_of_pairs(same, wide[: LOOKS[0]], 1, size) is None
-    assert change_of_pairs(same, wide[: LOOKS[0] + 1], 1, size) is None
+    assert change_of_pairs(same, [3 * size] * (LOOKS[0] + 1), 1, size) is None
     assert change_of_pairs(same, wide[: LOOKS[-1]], 1, size).word == "undecided"  # type: ignore[union-attr]
 
 

@@ -143,7 +143,9 @@ def test_records_of_this_machine_and_lab_are_compared(monkeypatch: pytest.Monkey
 
 def test_the_newest_code_of_the_baseline_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     old = of([known(1.0)] * PROCESSES, source=replace(record("eager").source, component="old"))
-    assert against(monkeypatch, [known(2.0)] * PROCESSES, [*old, *[known(2.0)] * PROCESSES]).outcome == "unchanged"
+    row = against(monkeypatch, [known(2.0)] * PROCESSES, [*old, *[known(2.0)] * PROCESSES])
+    assert row.change is not None
+    assert (row.outcome, row.change.ratio) == ("unchanged", 1.0)
 
 
 def test_a_status_counts_before_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

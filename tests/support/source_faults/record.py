@@ -5,6 +5,7 @@ from source_faults.fault import Fault
 _STATISTICS = "tests/bakeoff/record/test_statistics.py"
 _VERDICT = "tests/bakeoff/record/test_verdict.py"
 _LIMITS = "tests/bakeoff/record/test_limit_checks.py"
+_GATE = "tests/bakeoff/record/test_gate.py"
 _WHOSE = "tests/bakeoff/cli/test_whose_numbers.py"
 
 FAULTS = (
@@ -284,5 +285,53 @@ FAULTS = (
         "if path.stem in ids or isinstance(entry, Supersede):",
         "if entry:",
         (f"{_WHOSE}::TestPublish::test_records_of_another_host_are_copied",),
+    ),
+    Fault(
+        "record",
+        "the false alarms of a gate are not divided among its rows",
+        "bakeoff/record/gate.py",
+        "    return FALSE_ALARMS / max(1, rows) / looks",
+        "    return FALSE_ALARMS / looks",
+        (_GATE,),
+    ),
+    Fault(
+        "record",
+        "a gate promises what its pairs find if the host makes no noise at all",
+        "bakeoff/record/gate.py",
+        "    return max(LEAST_SPREAD, sqrt(squares / freedom))",
+        "    return LEAST_SPREAD",
+        (_GATE,),
+    ),
+    Fault(
+        "record",
+        "a gate decides after any number of pairs",
+        "bakeoff/record/gate.py",
+        "    if count < LOOKS[0] or (count not in LOOKS and count < LOOKS[-1]):",
+        "    if count < LOOKS[0]:",
+        (_GATE,),
+    ),
+    Fault(
+        "record",
+        "a row that was expected to fail in one way may fail in any",
+        "bakeoff/record/gate.py",
+        "if self.expected and self.expects in (None, self.candidate):",
+        "if self.expected:",
+        (_GATE,),
+    ),
+    Fault(
+        "record",
+        "a gate that compared nothing passes",
+        "bakeoff/record/gate.py",
+        '    return 0 if outcomes - {"not measured", "undecided"} else 3',
+        "    return 0",
+        (_GATE,),
+    ),
+    Fault(
+        "record",
+        "a gate compares a candidate with the records of all versions of its baseline",
+        "bakeoff/sweeps/gate.py",
+        "if record.source == newest.source and basis_of(record) == basis_of(newest)]",
+        "]",
+        ("tests/bakeoff/sweeps/test_gate.py",),
     ),
 )

@@ -32,6 +32,8 @@ _LOCAL = "local"
 _REACH_S = 5.0
 _LOOK_S = 5.0
 """Between two looks which nodes are there: Ray does not say that the one that a call waits for died."""
+_BUSY_S = 30.0
+"""Without a place for so long, the driver says that it waits."""
 _CANCEL_S = 75.0
 """In which orders end that are stopped; a node's process takes up to `relay._END_S` of them."""
 
@@ -169,7 +171,8 @@ class _Driver:
         self._waiting = [*orders]
         self.device = orders[0].order.request.device
         self._places: list[_Place] = []
-        self._looked = time.monotonic()
+        self._began = self._looked = time.monotonic()
+        self._stopping = self._busy = False
         self._refused: dict[str, str] = {}
         """Names of nodes that are given no more orders, by their ids."""
         nodes.ray.cloudpickle.register_pickle_by_value(relay)
@@ -182,6 +185,7 @@ class _Driver:
 
     def end(self) -> None:
         """Stop the orders that are carried out, store what comes meanwhile, and free all places."""
+        self._stopping = True
         self._waiting.clear()
         for place in self._places:
             if place.assignment is not None:
@@ -196,8 +200,8 @@ class _Driver:
                 self._free(place)
 
     def _usable(self) -> dict[str, dict[str, Any]]:
-        """Return the nodes that have the device and are not refused."""
-        named = self._nodes.named().items()
+        """Return the nodes that may be given orders: they have the device and are not refused."""
+        named = self._nodes.named().items() if not self._stopping else ()
         return {
             name: node for name, node in named if node["NodeID"] not in self._refused and _places(node, self.device)
         }
@@ -232,7 +236,7 @@ class _Driver:
             try:
                 lines, goes_on = ray.get(place.call)
             except ray.exceptions.RayError as error:
-                self._lost(place, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+                self._lost(place, f"{type(error).__name__}: {str(error).splitlines()[0].rstrip('.')}")
                 continue
             if goes_on:
                 place.call = place.relay.take.remote()
@@ -245,6 +249,9 @@ class _Driver:
             self._looked, there = time.monotonic(), self._there()
             for place in [place for place in self._places if place.node not in there]:
                 self._lost(place, "")
+            if not self._busy and self._looked - self._began > _BUSY_S and not self._reports.running:
+                self._busy = True
+                self._progress.say("waiting for Ray, which has given others what the nodes have: see ray status")
 
     def _there(self) -> set[str]:
         """Return the ids of the nodes that are there."""

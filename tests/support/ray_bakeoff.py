@@ -21,6 +21,6 @@ if __name__ == "__main__":
     request.FINAL_S = float(os.environ.get("BAKEOFF_TEST_FINAL_S", "0"))
     request.Request = functools.partial(request.Request, policy=FAST, ceilings=False)  # type: ignore[misc, assignment]
     if os.environ.get(NODE):
-        order.NODE = (os.environ[NODE],)
+        order.NODE = tuple(os.environ[NODE].split())
     sys.path.append(os.getcwd())
     cli.main()

@@ -155,6 +155,11 @@ def make_programs(request: PipelineRequest, asked: Sequence[RequestedMix], runs:
     if request.horizon_db is not None and request.units > (loop.max_units or request.units):
         text = f"--units {request.units}: a session of {loop.name} has {loop.max_units}; give at most that"
         raise BakeoffError(text, "bad-option")
+    if request.horizon_db is not None and loop.draws:
+        text = (
+            f"{loop.name}: its units draw random numbers by themselves, which are others in the reference's fp64, so "
+        )
+        raise BakeoffError(f"{text}there is nothing to compare with; draw them in given()", "not-comparable")
     if not loop.programs:
         raise BakeoffError(f"{loop.name}:{loop.preset} calls no program, so there is nothing to compare", "bad-option")
     files, eager = checkpoint_files(request, loop), dict[Program, Plan]()

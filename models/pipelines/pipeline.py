@@ -230,6 +230,8 @@ class Loop:
     """Facts that a user should know, each in a sentence."""
     reference: str = ""
     """Reference to the pipeline as it is typed."""
+    draws: bool = False
+    """Whether units draw random numbers by themselves; in another dtype these are others."""
     unit_elements: int = 0
     """Number of values in the outputs of a steady unit and in the state that units change."""
 

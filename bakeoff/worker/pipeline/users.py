@@ -157,7 +157,7 @@ def describe_users(pipeline: Pipeline, filled: Mapping[str, Any], job: DescribeL
     if first.drew:
         notes.append("its units draw random numbers by themselves, from generators that are seeded alike in every mix")
     kept = tuple((one.slot, one.workload) for one in loop.programs if {(one.slot, ""), (one.slot, one.workload)} & late)
-    return replace(loop, kept=kept, notes=tuple(notes))
+    return replace(loop, kept=kept, notes=tuple(notes), draws=first.drew)
 
 
 def _elsewhere(pipeline: Pipeline, modules: Mapping[str, nn.Module]) -> dict[str, str]:

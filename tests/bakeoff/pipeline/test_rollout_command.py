@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from bakeoff.cli import app
 from bakeoff.machine import paths
 from bakeoff.models.errors import BakeoffError
+from bakeoff.pipeline import plan
 from bakeoff.process import supervisor
 from bakeoff.record.store import load_all
 
@@ -101,6 +103,18 @@ def test_a_disk_that_is_too_small_is_told_with_the_numbers(monkeypatch: pytest.M
     assert "the reference of 9 frames takes 80 MiB in" in str(done.exception)
     assert "which has 50 MiB free; give fewer --units, or set BAKEOFF_CACHE" in str(done.exception)
     assert not load_all(paths.runs_folder()).rollouts
+
+
+def test_a_loop_without_a_reference_or_units_for_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plan.described_loop
+    for change, text in (
+        ({"draws": True}, "its units draw random numbers by themselves"),
+        ({"max_units": 8}, "--units 9: a session of small has 8; give at most that"),
+    ):
+        monkeypatch.setattr(plan, "described_loop", lambda *asked, change=change: replace(made(*asked), **change))
+        done = typed(*ROLLOUT, "--mix", "eager")
+        assert isinstance(done.exception, BakeoffError)
+        assert text in str(done.exception)
 
 
 @pytest.mark.parametrize(

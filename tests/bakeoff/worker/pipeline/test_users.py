@@ -248,8 +248,10 @@ def test_counts_that_records_cannot_hold_are_refused(name: str, value: Any, says
 
 
 def test_global_generators_are_seeded_and_it_is_said(tmp_path: Path) -> None:
-    (note,) = described(Draws, tmp_path).notes
+    loop = described(Draws, tmp_path)
+    (note,) = loop.notes
     assert "draw random numbers by themselves" in note
+    assert loop.draws
 
 
 @pytest.mark.parametrize(

@@ -393,6 +393,7 @@ def estimate(plan: PipelinePlan, runs: Path) -> dict[str, Any]:
     return {
         "mixes": mixes,
         "units": plan.request.units,
+        "minutes": plan.request.minutes if plan.request.sustained is not None else None,
         "filling": plan.loop.filling,
         "notes": plan.notes,
         "reference_bytes": plan.reference_bytes if free else None,

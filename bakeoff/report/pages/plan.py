@@ -92,6 +92,8 @@ def of_pipeline(plan: Mapping[str, Any]) -> Document:
     if plan["reference_bytes"] is not None:
         units = f"{counted(plan['units'], 'unit')} each, compared and not timed"
         needs += f", {size_text(plan['reference_bytes'])} of disk for the reference"
+    if plan["minutes"] is not None:
+        units = f"{counted(plan['minutes'], 'minute', form='g')} each, one after the other{filling}"
     total = Text(f"{mixes}, {units}, {needs}")
     return Document("", (total, *map(Text, plan["notes"]), *(block for mix in plan["mixes"] for block in _mix(mix))))
 

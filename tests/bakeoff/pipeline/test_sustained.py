@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from lab import FAST, TORCHLESS, Recorder, marked_folder, processes_with
+from records import bakeoff
 
 from bakeoff.machine import paths
 from bakeoff.models.errors import BakeoffError
-from bakeoff.pipeline.plan import make_pipeline_plan
+from bakeoff.pipeline.plan import estimate, make_pipeline_plan
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.pipeline.run import PipelineResult, run_pipeline
 from bakeoff.pipeline.sustained import read_stamps
@@ -23,6 +24,8 @@ from bakeoff.process.phases import UnitStamp
 from bakeoff.record.deadline import figures
 from bakeoff.record.pipeline import PipelineRecord, Sustained
 from bakeoff.record.store import load_all
+from bakeoff.report.pages.plan import of_pipeline
+from bakeoff.report.render import terminal
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -223,3 +226,20 @@ def test_impossible_rates_and_buffers_are_refused(tmp_path: Path, sustained: Sus
     with pytest.raises(BakeoffError) as raised:
         make_pipeline_plan(replace(REQUEST, sustained=sustained), tmp_path, Recorder())
     assert str(raised.value) == text
+
+
+def test_the_estimate_is_the_time_of_each_mix_and_not_a_number_of_units(tmp_path: Path) -> None:
+    plan = make_pipeline_plan(replace(TWO, minutes=2.5), tmp_path, Recorder())
+    found = estimate(plan, tmp_path)
+    assert all(mix["seconds"] >= 150 for mix in found["mixes"])
+    text = terminal.render(of_pipeline(found))
+    assert "2 mixes, 2.5 minutes each, one after the other after 2 that fill windows" in text
+
+
+def test_the_commands_rates_exclude_each_other_and_are_above_zero(tmp_path: Path) -> None:
+    for arguments, said in (
+        (("--paced", "24", "--fps", "30"), "--paced says the rate to judge by; leave --fps out"),
+        (("--fps", "0"), "0 frames a second: give a rate above 0"),
+    ):
+        done = bakeoff("deadline", "toy", *arguments, cwd=tmp_path)
+        assert (done.code, said in done.err) == (2, True)

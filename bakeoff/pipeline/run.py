@@ -213,7 +213,8 @@ def _sustain(session: PipelineSession, mix: MixPlan, references: Mapping[str, Re
 
     Raises BakeoffError if the request itself was wrong.
     """
-    request, running = session.plan.request, _start(session, mix)
+    request = session.plan.request
+    running = session.progress.start(0, 0, f"{mix.mix.subject}: {mix.label}")
     limits = _limits(session, 1)
     worker = MixWorker(session, mix, references, loop, session.order.randrange(0, LARGEST_OFFSET, 16), limits, running)
     findings, idle, seen = list[Finding](), None, NOT_WATCHED
@@ -234,7 +235,8 @@ def _sustain(session: PipelineSession, mix: MixPlan, references: Mapping[str, Re
         findings += _changed([(mix, references)], loop)
         blocks = [Block(tuple(stamp.wall_ns for stamp in worker.stamps), 0.0)]
         made = make_record(session, mix, outcome, _alone(session), blocks, worker.span_s, findings, worker.stamps, idle)
-        _keep(session, mix, made, running)
+        running.finish("done", counted(len(worker.stamps), "unit", form=","))
+        _keep(session, mix, made, _start(session, mix))
 
 
 def _alone(session: PipelineSession) -> How:

@@ -10,7 +10,6 @@ from types import TracebackType
 
 import msgspec
 
-from bakeoff.models.words import counted
 from bakeoff.monitor.cpu import RaplProbe
 from bakeoff.monitor.request import CpuQuantity
 from bakeoff.pipeline.mix_worker import Limits, MixWorker
@@ -78,9 +77,9 @@ class _Live:
         self.frames += stamp.frames
         self.viewer.add(laid)
         seen, passed_ns = self.viewer, laid.ready_ns - self.first_ns
-        rate = f"{self.frames * 1e9 / passed_ns:.2f} frames/s"
-        stall = f"longest stall {seen.longest_stall_ns / 1e6:,.0f} ms" if seen.stalls else "no stall"
-        return f"{rate}; {seen.misses:,} of {counted(seen.units, 'unit', form=',')} late at {seen.fps:g}; {stall}"
+        rate = f"{self.frames * 1e9 / passed_ns:.2f} fps"
+        stall = f"worst stall {seen.longest_stall_ns / 1e6:,.0f} ms" if seen.stalls else "no stall"
+        return f"{rate}, {seen.misses:,} late at {seen.fps:g}, {stall}"
 
 
 def run_sustained(
@@ -92,7 +91,7 @@ def run_sustained(
     """
     live, since = _Live(Timeline(how.paced), Viewer(how.fps, how.buffer)), 0.0
     for count, stamp in enumerate(worker.sustained(), 1):
-        running.event(Event("rounds", f"{worker.label}: {live.add(stamp)}"))
+        running.event(Event("rounds", live.add(stamp)))
         since = since or (time.monotonic() if stamp.kind == "steady" else 0.0)
         passed_s = time.monotonic() - since if since else 0.0
         if stop() or count >= MOST_UNITS:

@@ -97,6 +97,29 @@ def test_each_unit_is_on_disk_when_it_is_ready(tmp_path: Path) -> None:
     assert read_stamps(tmp_path / "none") == []
 
 
+class Reading(Recorder):
+    """Keeps what the live line says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def event(self, event: supervisor.Event) -> None:
+        super().event(event)
+        self.lines += [event.detail] if event.phase == "rounds" else []
+
+
+def test_a_live_line_says_rate_misses_and_the_worst_stall(tmp_path: Path) -> None:
+    progress = Reading()
+    run(tmp_path, replace(REQUEST, minutes=0.005), progress=progress)
+    assert progress.lines[:2] == ["warming up"] * 2
+    assert progress.lines[-1] == "200.00 fps, 0 late at 24, no stall"
+    run(tmp_path, replace(REQUEST, minutes=0.005, sustained=Sustained(400.0, False, 1)), progress=progress)
+    *_, rate, late, stall = progress.lines[-1].split(", ")
+    assert (rate, late.endswith(" late at 400")) == ("200.00 fps", True)
+    assert stall == "worst stall 3 ms", "2.5 ms and nanoseconds"
+
+
 class Interrupting(Recorder):
     """Ctrl-C as soon as so many lines were shown of the units of a mix, and once more after so many others."""
 

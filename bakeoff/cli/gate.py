@@ -24,6 +24,7 @@ from bakeoff.models.errors import BakeoffError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bakeoff.plan.plan import Plan
     from bakeoff.plan.request import Request
     from bakeoff.record.gate import Expected, GatedRow
 
@@ -55,10 +56,13 @@ def gate(
     Exit code 0: fine, 1: a regression or a changed status, 3: nothing could be compared.
     """
     from bakeoff.cli.progress import TerminalProgress
+    from bakeoff.cli.sweep import described
+    from bakeoff.plan.plan import make_plan
     from bakeoff.record.commits import records_of
-    from bakeoff.record.gate import exit_code
+    from bakeoff.record.gate import PROCESSES, exit_code
     from bakeoff.report.pages import gate as page
     from bakeoff.report.render import markdown as as_markdown
+    from bakeoff.sweeps.gate import gate_live, gate_records
 
     live = bool(baseline_python or baseline_source)
     if live == bool(against):
@@ -66,13 +70,21 @@ def gate(
         raise BakeoffError(text, "bad-option")
     folder, known = records_folder(runs), _read_expected(expected)
     requests, note = _requests(context, suite)
-    records = records_of(named("--against", against), folder) if against else None
-    with TerminalProgress() as progress:
-        if records is None:
-            rows = _live(requests, baseline_python, baseline_source, folder, note, progress)
-        else:
-            warn(records.problems)
-            rows = _records(requests, records, folder, note, progress)
+    if live:
+        plans = _two_plans(requests, baseline_python, baseline_source)
+        with TerminalProgress() as progress:
+
+            def stated(row: str, size: float) -> None:
+                progress.say(f"{row}: a change of {page.size_text(size)} or more will be found.")
+
+            rows = gate_live(plans, folder, note, progress, stated)
+    else:
+        records = records_of(named("--against", against), folder)
+        warn(records.problems)
+        several = [replace(described(request), processes=PROCESSES, final_s=0.0) for request in requests]
+        swept = [make_plan(request) for request in several]
+        with TerminalProgress() as progress:
+            rows = gate_records(swept, records, folder, note, progress)
     rows = [_with_expected(row, known) for row in rows]
     baseline = against or " with ".join(filter(None, [baseline_source or "this folder", baseline_python]))
     made = page.document(rows, baseline, live)
@@ -115,13 +127,11 @@ def _requests(context: typer.Context, words: "Sequence[str]") -> "tuple[list[Req
     ], values["note"]
 
 
-def _live(
-    requests: "list[Request]", python: str, source: str, runs: Path, note: str, progress: Any
-) -> "list[GatedRow]":
+def _two_plans(requests: "Sequence[Request]", python: str, source: str) -> "list[tuple[Plan, Plan]]":
+    """Return the plans of the candidate and of its baseline, which is planned in the folder `source`."""
     from bakeoff.bring.bring import is_brought
+    from bakeoff.cli.sweep import described
     from bakeoff.plan.plan import make_plan
-    from bakeoff.report.pages.gate import size_text
-    from bakeoff.sweeps.gate import gate_live
 
     if source and not Path(source).is_dir():
         raise BakeoffError(f"--baseline-source {source}: no such folder; give one with the files", "bad-option")
@@ -129,38 +139,10 @@ def _live(
     if own:
         text = f"--baseline-source: {own[0]} does not come from a file of that folder; give --baseline-python alone"
         raise BakeoffError(text, "bad-option")
-    plans = []
-    for request in requests:
-        candidate = make_plan(_described(request, progress))
-        with chdir(source or "."):
-            baseline = make_plan(_described(replace(request, python=python), progress))
-        plans.append((candidate, baseline))
-
-    def stated(row: str, size: float) -> None:
-        progress.say(f"{row}: a change of {size_text(size)} or more will be found.")
-
-    return gate_live(plans, runs, note, progress, stated)
-
-
-def _records(requests: "list[Request]", baseline: Any, runs: Path, note: str, progress: Any) -> "list[GatedRow]":
-    from bakeoff.plan.plan import make_plan
-    from bakeoff.record.gate import PROCESSES
-    from bakeoff.sweeps.gate import gate_records
-
-    several = [replace(request, processes=PROCESSES, final_s=0.0) for request in requests]
-    plans = [make_plan(_described(request, progress)) for request in several]
-    return gate_records(plans, baseline, runs, note, progress)
-
-
-def _described(request: "Request", progress: Any) -> "Request":
-    from bakeoff.bring.bring import bring
-
-    seed, threads, device = request.weight_seed, request.threads, request.device
-    preset = request.presets[0] if len(request.presets) == 1 else ""
-    found = bring(
-        request.component, seed, threads, progress, (), request.batches, preset, device, python=request.python
-    )
-    return replace(request, component=found)
+    candidates = [make_plan(described(request)) for request in requests]
+    with chdir(source or "."):
+        baselines = [make_plan(described(replace(request, python=python))) for request in requests]
+    return list(zip(candidates, baselines, strict=True))
 
 
 def _read_expected(file: str) -> "list[Expected]":

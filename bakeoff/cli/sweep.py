@@ -241,16 +241,17 @@ class Manner:
     calibrate: bool = False
 
 
-def _described(request: "Request", manner: Manner) -> "Request":
+def described(request: "Request", sizes: Sequence[str] = ()) -> "Request":
     """Describe the request's model if it is a user's own, and return the request for the described component."""
     from bakeoff.bring.bring import bring
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.models.sizes import parse_sizes
 
     preset = request.presets[0] if len(request.presets) == 1 else ""
-    sizes, seed, threads = parse_sizes(list(manner.sizes)), request.weight_seed, request.threads
+    given, seed, threads, device = parse_sizes(list(sizes)), request.weight_seed, request.threads, request.device
     with TerminalProgress() as progress:
-        found = bring(request.component, seed, threads, progress, sizes, request.batches, preset, request.device)
+        name = request.component
+        found = bring(name, seed, threads, progress, given, request.batches, preset, device, request.python)
     return replace(request, component=found)
 
 
@@ -267,7 +268,7 @@ def _dry_run(requests: "Sequence[Request]", manner: Manner) -> dict[str, object]
     told, folder, cache = {}, manner.runs, paths.cache_folder()
     warn(load_all(folder).problems)
     for request in requests:
-        plan = make_plan(_described(request, manner))
+        plan = make_plan(described(request, manner.sizes))
         if manner.resume:
             measured = measured_of(find_unfinished(plan.key, plan.component.name, folder, cache), folder, cache)
             plan = replace(plan, rows=tuple(row for row in plan.rows if row.key not in measured.known))
@@ -294,7 +295,7 @@ def _sweep(request: "Request", manner: Manner, later: "Sequence[Request]") -> tu
     from bakeoff.sweeps.run import run_sweep
 
     folder, resume = manner.runs, manner.resume
-    plan = make_plan(_described(request, manner))
+    plan = make_plan(described(request, manner.sizes))
     warn(load_all(folder).problems)
     if resume and manner.components > 1:
         newest = find_newest(plan.key, folder, paths.cache_folder())

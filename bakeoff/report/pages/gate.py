@@ -13,7 +13,7 @@ _ROWS: Final = (
     Heading("outcome"),
     Heading("status", "of the baseline, then of the candidate if it differs", leaves=2),
     Heading("change [interval]", "of the time; the interval holds for all rows together", numeric=True),
-    Heading("found from", f"the smallest change that is found with {POWER:.0%}", numeric=True, leaves=1),
+    Heading("found from", f"the least change that is found with a probability of {POWER:.0%}", numeric=True, leaves=1),
     Heading("pairs", "of fresh processes, or processes if the baseline is of records", numeric=True, leaves=3),
 )
 _TONES: Final[dict[Outcome, Tone]] = {

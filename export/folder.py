@@ -33,6 +33,11 @@ _BYTES = {
 _EXPORT_AGAIN = "do not open it; export the artifact again"
 
 
+def is_plain_name(name: str) -> bool:
+    """Return whether a manifest may list this name: no path leads out of the folder."""
+    return _NAME.fullmatch(name) is not None
+
+
 def read_manifest(folder: Path) -> Manifest:
     """Read a folder's manifest, and compare it with the names and sizes of the other files without reading those.
 
@@ -53,7 +58,7 @@ def read_manifest(folder: Path) -> Manifest:
     with _open_plain_file(folder, MANIFEST) as file:
         manifest = unseal(file.read(LARGEST_MANIFEST + 1))
     for name in manifest.files:
-        if not _NAME.fullmatch(name) or name == MANIFEST:
+        if not is_plain_name(name) or name == MANIFEST:
             raise BadArtifact(
                 f"{MANIFEST} lists the file '{name}', which is not a plain name in the folder; {_EXPORT_AGAIN}"
             )

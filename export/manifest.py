@@ -182,12 +182,12 @@ class Manifest:
 
 def seal(manifest: Manifest) -> Manifest:
     """Return the manifest with its digest set."""
-    return replace(manifest, digest=_digest(msgspec.json.decode(msgspec.json.encode(manifest))))
+    return replace(manifest, digest=digest_of(msgspec.json.decode(msgspec.json.encode(manifest))))
 
 
 def encode(manifest: Manifest) -> bytes:
     """Encode a manifest as the bytes of manifest.json."""
-    return _formatted(manifest)
+    return formatted(manifest)
 
 
 def unseal(data: bytes) -> Manifest:
@@ -204,7 +204,7 @@ def unseal(data: bytes) -> Manifest:
             raise BadArtifact(f"{MANIFEST} has schema {head.schema}, but this version reads {SCHEMA}; {advice}")
         content = msgspec.json.decode(data)
         manifest = msgspec.json.decode(data, type=Manifest)
-        edited = (encode(manifest), _digest(content)) != (data, manifest.digest)
+        edited = (encode(manifest), digest_of(content)) != (data, manifest.digest)
         printable = all(text.isprintable() for text in _texts(msgspec.to_builtins(manifest)))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise BadArtifact(f"{MANIFEST} cannot be read: {error}; copy or export the artifact again") from error
@@ -230,9 +230,9 @@ class _Head(msgspec.Struct):
     schema: int | None = None
 
 
-def _digest(content: Mapping[str, Any]) -> str:
+def digest_of(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(msgspec.json.encode({**content, "digest": ""})).hexdigest()
 
 
-def _formatted(content: Any) -> bytes:
+def formatted(content: Any) -> bytes:
     return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"

@@ -193,8 +193,8 @@ def _publish(part: Path, target: Path, force: bool, replaceable: Callable[[Path]
 
     A folder that was at `target` gets the temporary name and is removed with it.
     """
-    for path in part.iterdir():
-        os.chmod(path, 0o644)
+    for path in part.rglob("*"):
+        os.chmod(path, 0o755 if path.is_dir() else 0o644)
         _sync(path)
     os.chmod(part, 0o755)
     _sync(part)

@@ -74,12 +74,17 @@ def budget(
     note: Note = "",
     resume: Resume = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only answer from the records; run nothing.")] = False,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write the confirmed mix there, from backends that can.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a mix that is there.")] = False,
     as_json: Json = False,
 ) -> None:
     """Choose the mix to ship: solve it from this machine's records, then run the best two side by side.
 
     Exits with 1 if no mix meets the limits, by the records or when run, and with 3 if nothing could be measured.
     """
+    from bakeoff.artifact.mix import export_mix
     from bakeoff.cli.pages import update_pages
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.pipeline.budget import confirm
@@ -117,12 +122,16 @@ def budget(
     warn(known.problems)
     with TerminalProgress() as progress:
         programs = make_programs(request, (), folder, progress)
-    found, lacking = solution(programs, asked, allowed, known.pipelines)
+    found, lacking = solution(programs, asked, allowed, known.pipelines, export is not None)
     stored: Sequence[StoredPipeline] = ()
     if not dry_run:
         stored = confirm(found.budget, lambda budget, mixes: _run(request, budget, mixes, folder, note, resume))
+    chosen = shipped(stored)
+    if export is not None and chosen is not None:
+        command = f"bakeoff budget {programs.loop.typed} --objective '{asked}'"
+        with TerminalProgress() as progress:
+            export_mix(programs, chosen, export, force, folder, command, progress)
     if as_json:
-        chosen = shipped(stored)
         print_json(
             {
                 "budget": found.budget,
@@ -130,6 +139,7 @@ def budget(
                 "lacking": lacking,
                 "ship": {"record": chosen.id, "mix": str(chosen.record.mix)} if chosen is not None else None,
                 "mixes": pipelines.as_rows(stored),
+                "exported": str(export) if export is not None and chosen is not None else None,
             }
         )
     else:
@@ -139,10 +149,11 @@ def budget(
     if stored:
         update_pages(folder, programs.loop.name)
         if not as_json:
-            print_written(page.paths_of(folder, replace(load_all(folder), pipelines=tuple(stored))))
+            written = page.paths_of(folder, replace(load_all(folder), pipelines=tuple(stored)))
+            print_written([*written, *([export] if export is not None and chosen is not None else [])])
     if stored and not any(entry.record.status in MEASURED for entry in stored):
         raise typer.Exit(3)
-    if not found.budget.candidates or (stored and shipped(stored) is None):
+    if not found.budget.candidates or (stored and chosen is None):
         raise typer.Exit(1)
 
 

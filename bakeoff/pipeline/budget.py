@@ -55,7 +55,8 @@ class Choice:
     build_s: float | None
     sqnr_db: float | None
     joules: float | None
-    quantisation: Quantisation = ""
+    exportable: bool = False
+    """Whether the last backend has an artifact format."""
     records: tuple[str, ...] = ()
 
     @property

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from bakeoff.backends import resolve_backend
+from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.machine.identity import this_machine
 from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError
@@ -29,11 +29,12 @@ def solution(
     objective: Objective,
     classes: tuple[Quantisation, ...] | None,
     runs: Sequence[StoredPipeline],
+    exportable: bool = False,
 ) -> tuple[Solution, list[str]]:
     """Return the answer to a request from the records of this machine and code, and notes on what records lack.
 
-    `runs` are earlier runs of pipelines, the oldest first. Raises BakeoffError with the sweeps to run if a slot has no
-    choice.
+    `runs` are earlier runs of pipelines, the oldest first. With `exportable`, choices without an artifact format do not
+    count. Raises BakeoffError with the sweeps to run if a slot has no choice.
     """
     known = {slot.name: _parts(made, slot.name) for slot in made.loop.slots}
     process_bytes = _process_bytes(
@@ -43,6 +44,8 @@ def solution(
         slot.name: _choices(made, slot.name, place, known[slot.name], classes, process_bytes)
         for place, slot in enumerate(made.loop.slots)
     }
+    if exportable:
+        slots = {name: [choice for choice in own if choice.exportable] for name, own in slots.items()}
     missing = [sweep_of(made, slot) for slot in made.loop.slots if not slots[slot.name]]
     if missing:
         raise BakeoffError(no_records(made, missing), "no-record")
@@ -112,7 +115,8 @@ def _choice(
         build_s=total([build_s(record.measurement.build) for record in records]) if whole else None,
         sqnr_db=least([sqnr_db(record.measurement.parity) for record in records]) if whole else None,
         joules=total([_joules(part.record, calls[name]) for name, part in parts.items() if calls[name]]),
-        quantisation=way.quantisation,
+        exportable=way.backends[-1].name in backend_names()
+        and resolve_backend(way.backends[-1].name).artifact is not None,
         records=tuple(part.id for part in parts.values()),
     )
 

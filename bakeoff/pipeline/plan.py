@@ -261,10 +261,14 @@ def _plan(
 
 def _in_way(plan: Plan, ways: Iterable[SlotVariant], slot: str) -> Plan:
     """Return the plan with its one row built by the backends and dtype that fill the slot."""
-    way = next(way for way in ways if way.slot == slot)
-    backends = "+".join(str(use) if use.options else f"{use.name}[]" for use in way.backends)
-    request = replace(plan.request, backends=(backends,), dtypes=(way.dtype,))
+    request = in_way(plan, next(way for way in ways if way.slot == slot))
     return plan if request == plan.request else make_plan(request)
+
+
+def in_way(plan: Plan, way: SlotVariant) -> Request:
+    """Return the request of a program's plan with the backends and dtype that fill its slot."""
+    backends = "+".join(str(use) if use.options else f"{use.name}[]" for use in way.backends)
+    return replace(plan.request, backends=(backends,), dtypes=(way.dtype,))
 
 
 def _mix(

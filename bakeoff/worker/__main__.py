@@ -33,6 +33,7 @@ from bakeoff.process.jobs import (
     LoopReferenceJob,
     MeasureJob,
     PipelineJob,
+    PlayJob,
     ReferenceJob,
     SampleJob,
     TraceJob,
@@ -74,7 +75,7 @@ def _device_of(job: Job) -> str:
             return job.subjects[0].device
         case TraceJob() | CompareJob() | WriteJob():
             return job.measure.subject.device
-        case ReferenceJob() | MeasureJob() | LoopReferenceJob() | PipelineJob():
+        case ReferenceJob() | MeasureJob() | LoopReferenceJob() | PipelineJob() | PlayJob():
             return job.subject.device
     return job.device
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from bakeoff.export.folder import port_bytes
 from bakeoff.export.manifest import Manifest, OutputCheck, Port, Program
+from bakeoff.export.mix import MixManifest
 from bakeoff.models.brought.about import OWN_WEIGHTS
 from bakeoff.models.component import Stream
 from bakeoff.models.words import counted
-from bakeoff.process.jobs import VerifyResult
+from bakeoff.process.jobs import PlayResult, VerifyResult
 from bakeoff.report.document import (
     Command,
     Document,
@@ -156,12 +157,30 @@ def verified(manifest: Manifest, result: VerifyResult) -> Document:
         "time": timing(manifest, result) if result.samples_ns else "",
     }
     allowed = (Text(f"allowed: {one}", "mismatch", "open") for one in result.mismatches)
-    return Document(manifest.variant, blocks(verdict, listed([*stated(facts), *allowed]), *_outputs(result)))
+    return Document(manifest.variant, blocks(verdict, listed([*stated(facts), *allowed]), *_outputs(result.checked)))
 
 
-def _outputs(result: VerifyResult) -> Iterator[Table | Listed | None]:
+def played(manifest: MixManifest, result: PlayResult) -> Document:
+    """Return the page of a mix that was played in a fresh process: whether its outputs are the recorded ones."""
+    wrong = sum(not one.passed for one in result.checked)
+    verdict = Text(f"verified: {counted(manifest.units, 'unit')} give the recorded outputs", tone="good")
+    if wrong:
+        verdict = Text(f"not verified: {counted(wrong, 'output differs', 'outputs differ')}", tone="bad")
+    folders = dict.fromkeys(manifest.artifacts.values())
+    facts = {
+        "mix": manifest.mix,
+        "loop": f"{manifest.loop.reference}, source {manifest.loop_hash}",
+        "parity": _parity(result.checked),
+        "programs": f"{', '.join(manifest.artifacts)}, in {counted(len(folders), 'artifact')}",
+        "a unit": f"{counted(len(result.steady), 'call')}; peak {size_text(result.peak_bytes)}",
+    }
+    allowed = (Text(f"allowed: {one}", "mismatch", "open") for one in result.mismatches)
+    return Document(manifest.mix, blocks(verdict, listed([*stated(facts), *allowed]), *_outputs(result.checked)))
+
+
+def _outputs(checked: Sequence[OutputCheck]) -> Iterator[Table | Listed | None]:
     """Yield a table of wrong outputs and those nearest to their limits, and a list of their problems."""
-    shown = sorted(result.checked, key=lambda one: (one.passed, -(one.rel_l2 or 0) / one.limit))
+    shown = sorted(checked, key=lambda one: (one.passed, -(one.rel_l2 or 0) / one.limit))
     rows = [
         (
             f"{one.program}/{one.output}",

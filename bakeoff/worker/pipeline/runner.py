@@ -314,6 +314,8 @@ class LoopRunner(Run):
         self._state: Any = {}
         self._outputs: dict[str, Tensor] = {}
         self.session, self.next_unit = -1, 0
+        self.on_inputs: Callable[[Key, Mapping[str, Tensor]], None] | None = None
+        """Function to call before each call of a program, with the tensors that the loop gives it."""
         self.on_call: Callable[[Key, Port], None] | None = None
         """Function to call after each call of a program, with its port, whose inputs are still those of the call."""
 
@@ -466,6 +468,8 @@ class LoopRunner(Run):
         mark = self._clock.mark
         mark(self._between[self._phase])
         found, inputs = self._chosen(slot, program, args, kwargs)
+        if self.on_inputs is not None:
+            self.on_inputs(found.key, inputs)
         phase = self._phase or slot
         segment = self._segments.get(Segment(phase, "phase", *found.key))
         if segment is None:

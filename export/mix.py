@@ -1,0 +1,132 @@
+"""A deployable mix: a folder with an artifact for each slot of a pipeline, recorded outputs, and manifest.json."""
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from bakeoff.backends.format import BadArtifact
+from bakeoff.export.folder import hash_file, is_plain_name, read_manifest
+from bakeoff.export.manifest import LARGEST_MANIFEST, MANIFEST, Count, File, Limit, Shape, digest_of, formatted
+from bakeoff.models.pipelines.pipeline import Loop
+from bakeoff.models.types import Device, Dtype
+
+MIX_SCHEMA = 1
+OUTPUTS = "outputs.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """One tensor that a call reads or makes."""
+
+    name: str
+    dtype: str
+    shape: Shape
+    source: str = ""
+    """For an input, the value that it is or shares memory with: `call 0 NAME`, `state NAME` or `given NAME`; "" if the
+    loop computed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MixCall:
+    """One call of a program, as documentation."""
+
+    slot: str
+    program: str
+    inputs: tuple[Fed, ...]
+    outputs: tuple[Fed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MixManifest:
+    """The manifest of a mix. The loop's code is not in the folder: it is named, with the hash of its source."""
+
+    schema: int
+    kind: Literal["mix"]
+    mix: str
+    loop: Loop
+    """Its `reference` is the pipeline's name, or FILE.py:CLASS without folders."""
+    loop_hash: str
+    dtypes: dict[str, Dtype]
+    """Dtype of each slot."""
+    device: Device
+    threads: int
+    input_seed: int
+    artifacts: dict[str, str]
+    """Folder of the artifact with each `slot.program`."""
+    digests: dict[str, str]
+    """Digest of the manifest of each folder, which has the hashes of its files."""
+    opening: tuple[MixCall, ...]
+    """Calls of the opening of a session and its first unit, in order."""
+    steady: tuple[MixCall, ...]
+    """Calls of a steady unit, in order."""
+    outputs: File
+    """outputs.safetensors: tensors `UNIT/NAME` of the first units, as the folder's own programs made them."""
+    units: Annotated[int, msgspec.Meta(ge=1, le=1000)]
+    limit: Limit
+    """Largest relative L2 error of an output when the units are played again: the widest parity limit of a program."""
+    weight_bytes: Count
+    created: str
+    command: str
+    record: str
+    """Id of the run that confirmed the mix; "" if it was not run."""
+    digest: str = ""
+    """Hash of this manifest with an empty `digest`."""
+
+
+def seal_mix(manifest: MixManifest) -> MixManifest:
+    """Return the manifest with its digest set."""
+    return replace(manifest, digest=digest_of(msgspec.json.decode(msgspec.json.encode(manifest))))
+
+
+def encode_mix(manifest: MixManifest) -> bytes:
+    return formatted(manifest)
+
+
+def is_mix(folder: Path) -> bool:
+    """Return whether a folder's manifest is that of a mix, of any schema."""
+
+    class Head(msgspec.Struct):
+        kind: str = ""
+
+    try:
+        with (folder / MANIFEST).open("rb") as file:
+            return msgspec.json.decode(file.read(LARGEST_MANIFEST), type=Head).kind == "mix"
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def read_mix(folder: Path) -> MixManifest:
+    """Read a mix's manifest and compare it with the folder: its artifacts' manifests and the recorded outputs.
+
+    Raises BadArtifact if it cannot be read, was edited, has another schema, names a path outside of the folder, or if
+    something differs.
+    """
+    again = "export the mix again"
+    try:
+        data = (folder / MANIFEST).read_bytes()[: LARGEST_MANIFEST + 1]
+        content = msgspec.json.decode(data)
+        schema = content.get("schema") if isinstance(content, dict) else None
+        if schema != MIX_SCHEMA:
+            raise BadArtifact(f"{MANIFEST} has the schema {schema} of a mix, this version reads {MIX_SCHEMA}; {again}")
+        manifest = msgspec.json.decode(data, type=MixManifest)
+    except OSError as error:
+        raise BadArtifact(f"{folder}: {error.strerror}; give the folder of an exported mix") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadArtifact(f"{MANIFEST} cannot be read: {error}; copy or export the mix again") from error
+    if (encode_mix(manifest), digest_of(content)) != (data, manifest.digest):
+        raise BadArtifact(f"{MANIFEST} was edited: its digest does not match; copy or export the mix again")
+    wrong = next((name for name in manifest.digests if not is_plain_name(name)), None)
+    if wrong is not None or not set(manifest.artifacts.values()) <= manifest.digests.keys():
+        raise BadArtifact(f"{MANIFEST} lists the artifact '{wrong}', which is not a folder of the mix; {again}")
+    missing = {*manifest.digests, OUTPUTS} - set(os.listdir(folder))
+    if missing:
+        raise BadArtifact(f"{min(missing)} is missing; copy the whole folder again")
+    for name, digest in manifest.digests.items():
+        if read_manifest(folder / name).digest != digest:
+            raise BadArtifact(f"{name} is not the artifact that was exported; copy the whole folder again")
+    if hash_file(folder, OUTPUTS) != manifest.outputs:
+        raise BadArtifact(f"{OUTPUTS} differs from the exported file; copy the whole folder again")
+    return manifest

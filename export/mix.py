@@ -118,8 +118,9 @@ def read_mix(folder: Path) -> MixManifest:
         raise BadArtifact(f"{MANIFEST} cannot be read: {error}; copy or export the mix again") from error
     if (encode_mix(manifest), digest_of(content)) != (data, manifest.digest):
         raise BadArtifact(f"{MANIFEST} was edited: its digest does not match; copy or export the mix again")
-    wrong = next((name for name in manifest.digests if not is_plain_name(name)), None)
-    if wrong is not None or not set(manifest.artifacts.values()) <= manifest.digests.keys():
+    folders = {*manifest.digests, *manifest.artifacts.values()}
+    wrong = next((name for name in sorted(folders) if not is_plain_name(name) or name not in manifest.digests), None)
+    if wrong is not None:
         raise BadArtifact(f"{MANIFEST} lists the artifact '{wrong}', which is not a folder of the mix; {again}")
     missing = {*manifest.digests, OUTPUTS} - set(os.listdir(folder))
     if missing:

@@ -152,7 +152,7 @@ def staged(target: Path, force: bool, replaceable: Callable[[Path], bool]) -> It
     becomes a BakeoffError.
     """
     target = target.absolute()
-    _refuse(target, force, replaceable)
+    refuse_target(target, force, replaceable)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
@@ -178,7 +178,8 @@ def staged(target: Path, force: bool, replaceable: Callable[[Path], bool]) -> It
         janitor.wait()
 
 
-def _refuse(target: Path, force: bool, replaceable: Callable[[Path], bool]) -> None:
+def refuse_target(target: Path, force: bool, replaceable: Callable[[Path], bool]) -> None:
+    """Raise BakeoffError if `staged` would not replace what is at `target`."""
     if not os.path.lexists(target):
         return
     if not force:
@@ -198,7 +199,7 @@ def _publish(part: Path, target: Path, force: bool, replaceable: Callable[[Path]
         _sync(path)
     os.chmod(part, 0o755)
     _sync(part)
-    _refuse(target, force, replaceable)  # another process may have created it meanwhile
+    refuse_target(target, force, replaceable)  # another process may have created it meanwhile
     if not target.exists():
         part.rename(target)
     elif not _exchange(part, target):

@@ -43,7 +43,7 @@ def export_mix(
     BakeoffError if a slot cannot be exported, or if the written programs do not play the loop.
     """
     record, loop = entry.record, made.loop
-    with staged(target, force, _is_whole) as part:
+    with staged(target, force, is_whole) as part:
         artifacts: dict[str, str] = {}
         for way in record.mix.slots:
             artifacts |= _export_slot(made, way, part, runs, command, progress)
@@ -82,7 +82,8 @@ def export_mix(
     return seal_mix(manifest)
 
 
-def _is_whole(folder: Path) -> bool:
+def is_whole(folder: Path) -> bool:
+    """Return whether a folder holds an exported mix and nothing else."""
     try:
         return is_mix(folder) and {path.name for path in folder.iterdir()} <= {
             MANIFEST,

@@ -84,7 +84,8 @@ def budget(
 
     Exits with 1 if no mix meets the limits, by the records or when run, and with 3 if nothing could be measured.
     """
-    from bakeoff.artifact.mix import export_mix
+    from bakeoff.artifact.export import refuse_target
+    from bakeoff.artifact.mix import export_mix, is_whole
     from bakeoff.cli.pages import update_pages
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.pipeline.budget import confirm
@@ -101,6 +102,8 @@ def budget(
 
     short("--note", note)
     asked, allowed = parse_objective(named("--objective", objective), OF_BUDGET), _classes(classes)
+    if export is not None:
+        refuse_target(export, force, is_whole)
     find_user_code([name])
     request = PipelineRequest(
         pipeline=name,

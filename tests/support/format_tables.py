@@ -19,6 +19,7 @@ SOURCES = (
     ("A record, `records/*.json`", "bakeoff/record/schema.py"),
     ("A run of a pipeline, `records/*_pipeline_*.json`", "bakeoff/record/pipeline.py"),
     ("The manifest of an artifact, `manifest.json`", "export/manifest.py"),
+    ("The manifest of an exported mix, `manifest.json`", "export/mix.py"),
     ("A session, `*.session.json`", "bakeoff/record/session.py"),
     ("What a session's monitor saw, `monitored`", "bakeoff/record/monitor.py"),
     ("What is derived of a session: its account, rates and energy", "bakeoff/record/account.py"),

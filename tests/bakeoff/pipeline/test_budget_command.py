@@ -150,6 +150,25 @@ def test_an_interrupted_round_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(load_all(paths.runs_folder()).pipelines) == 2, "a finished round is not run again"
 
 
+def test_only_what_has_an_artifact_format_is_chosen_for_an_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exported: list[tuple[str, Path]] = []
+    monkeypatch.setattr(
+        "bakeoff.artifact.mix.export_mix",
+        lambda _made, entry, target, *_others: exported.append((entry.record.mix.variants, target)),
+    )
+    onnx = [own(EAGER.replace("eager", "onnxruntime"), 5.0), own(PICTURE.replace("eager", "onnxruntime"), 5.0)]
+    keep(own(EAGER, 3.0), own(COMPILED, 1.0), own(PICTURE, 2.0), *onnx)
+    found = answer("--export", str(tmp_path / "made"))
+    assert exported == [("wm=onnxruntime/fp32,image=onnxruntime/fp32", tmp_path / "made")]
+    assert (slots(found), found["exported"]) == ([exported[0][0]], str(tmp_path / "made"))
+    (tmp_path / "made").mkdir()
+    done = budget("--export", str(tmp_path / "made"))
+    assert "made exists; choose another folder, or --force" in str(done.exception)
+    assert len(load_all(paths.runs_folder()).pipelines) == 1, "refused before anything runs"
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

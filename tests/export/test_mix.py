@@ -1,0 +1,150 @@
+"""A mix as a folder: exported once, then played in a fresh process; what is refused, and what is found to be wrong."""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab import Recorder, marked_folder
+from pipeline_records import pipeline_record
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from bakeoff.artifact.mix import export_mix, verify_mix
+from bakeoff.backends.format import BadArtifact
+from bakeoff.cli import app
+from bakeoff.export.folder import hash_file
+from bakeoff.export.manifest import MANIFEST
+from bakeoff.export.mix import OUTPUTS, MixManifest, encode_mix, is_mix, read_mix, seal_mix
+from bakeoff.models.errors import BakeoffError
+from bakeoff.pipeline.plan import Programs, make_pipeline_plan, make_programs
+from bakeoff.pipeline.request import PipelineRequest
+from bakeoff.record.store import StoredPipeline
+
+pytestmark = pytest.mark.timeout(300)
+MIX = "wm=onnxruntime/fp32,image=onnxruntime/fp32"
+
+
+def planned(runs: Path, mix: str = MIX) -> tuple[Programs, StoredPipeline]:
+    """The programs of `loops:Small`, and a run of the mix."""
+    request = PipelineRequest("loops:Small", mixes=(mix,), device="cpu", threads=1)
+    made = make_programs(request, (), runs, Recorder())
+    chosen = make_pipeline_plan(request, runs, Recorder()).mixes[0].mix
+    return made, StoredPipeline("id-run", replace(pipeline_record(), mix=chosen, threads=1))
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mix")
+    with marked_folder(folder):
+        made, entry = planned(folder / "runs")
+        export_mix(made, entry, folder / "made", False, folder / "runs", "a test", Recorder())
+    return folder / "made"
+
+
+@pytest.fixture
+def mix(exported: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(exported, tmp_path / "copy"))
+
+
+def rewrite(folder: Path, **changes: Any) -> None:
+    """A changed manifest with a correct hash."""
+    (folder / MANIFEST).write_bytes(encode_mix(seal_mix(replace(read_mix(folder), **changes))))
+
+
+def verified(folder: Path, *arguments: str) -> Any:
+    with marked_folder(folder.parent / "lab"):
+        return CliRunner().invoke(app, ["verify", str(folder), "--json", *arguments])
+
+
+def test_the_folder_holds_programs_and_says_what_feeds_what(exported: Path) -> None:
+    manifest = read_mix(exported)
+    assert set(os.listdir(exported)) == {MANIFEST, OUTPUTS, *manifest.artifacts.values()}
+    assert set(manifest.artifacts) == {"wm.world", "image.picture"}
+    assert [(call.slot, call.program) for call in manifest.steady] == [("wm", "world")] * 2 + [("image", "picture")]
+    fed = {one.name: one.source for one in manifest.steady[1].inputs}
+    assert (fed["x"], fed["t"]) == ("call 0 velocity", "state t")
+    assert [one.source for one in manifest.steady[2].inputs] == ["given z"]
+    assert set(load_file(exported / OUTPUTS)) == {f"{unit}/frame" for unit in range(10)}
+    assert not list(exported.rglob("*.py")), "no code lies in the folder"
+    assert not list(exported.parent.glob(".made*")), "no unfinished folder is left"
+
+
+def test_a_fresh_process_plays_it(mix: Path) -> None:
+    done = verified(mix, "--loop", "loops:Small")
+    assert done.exit_code == 0, done.output
+    checked = json.loads(done.stdout)["result"]["checked"]
+    assert [(one["output"], one["passed"], one["rel_l2"]) for one in checked] == [("frame", True, 0.0)]
+
+
+def test_a_wrong_output_is_found_in_its_unit(mix: Path) -> None:
+    recorded = load_file(mix / OUTPUTS)
+    recorded["7/frame"] = recorded["7/frame"] * 1.001
+    save_file(recorded, mix / OUTPUTS)
+    (mix / MANIFEST).write_bytes(encode_mix(_with_outputs(mix)))
+    done = verified(mix, "--loop", "loops:Small")
+    assert done.exit_code == 1
+    assert "does not play what was exported: frame" in done.stderr
+    (wrong,) = json.loads(done.stdout)["result"]["checked"]
+    assert (wrong["frame"], wrong["passed"]) == (7, False)
+
+
+def _with_outputs(folder: Path) -> MixManifest:
+    import msgspec
+
+    made = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=MixManifest)
+    return seal_mix(replace(made, outputs=hash_file(folder, OUTPUTS)))
+
+
+def test_the_loop_is_named_and_must_be_the_same(mix: Path) -> None:
+    with pytest.raises(BakeoffError, match="is played by loops:Small; give its file"):
+        verify_mix(mix, "", False, 60, Recorder())
+    rewrite(mix, loop_hash="0" * 16)
+    with pytest.raises(BakeoffError, match="the source of loops:Small differs") as refused:
+        verify_mix(mix, "loops:Small", False, 60, Recorder())
+    assert refused.value.code == "host-mismatch"
+
+
+def test_a_folder_that_was_changed_is_refused(mix: Path) -> None:
+    name = next(iter(read_mix(mix).digests))
+    for changes, text in (
+        ({"artifacts": {"wm.world": "../other"}}, r"lists the artifact '\.\./other'"),
+        ({"digests": {"../..": "0" * 64}}, "which is not a folder of the mix"),
+        ({"digests": {**read_mix(mix).digests, name: "0" * 64}}, f"{name} is not the artifact that was exported"),
+        ({"schema": 99}, "has the schema 99 of a mix"),
+    ):
+        before = (mix / MANIFEST).read_bytes()
+        rewrite(mix, **changes)  # type: ignore[arg-type]
+        with pytest.raises(BadArtifact, match=text):
+            read_mix(mix)
+        (mix / MANIFEST).write_bytes(before)
+    (mix / MANIFEST).write_bytes(before.replace(b'"id-run"', b'"id-ruN"'))
+    with pytest.raises(BadArtifact, match="was edited"):
+        read_mix(mix)
+    (mix / MANIFEST).write_bytes(before)
+    (mix / OUTPUTS).write_bytes(b"")
+    with pytest.raises(BadArtifact, match="differs from the exported file"):
+        read_mix(mix)
+    shutil.rmtree(mix / name)
+    with pytest.raises(BadArtifact, match=f"{name} is missing"):
+        read_mix(mix)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"kind": "mix"}', b"[" * 100_000, b"\xff"])
+def test_what_is_no_mix_is_refused_in_one_sentence(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / MANIFEST).write_bytes(content)
+    assert is_mix(tmp_path) == (content == b'{"kind": "mix"}')
+    with pytest.raises(BadArtifact):
+        read_mix(tmp_path)
+
+
+def test_what_cannot_be_exported_leaves_nothing(tmp_path: Path) -> None:
+    with marked_folder(tmp_path):
+        made, entry = planned(tmp_path / "runs", "wm=inductor/fp32")
+        with pytest.raises(BakeoffError, match="has no artifact format"):
+            export_mix(made, entry, tmp_path / "made", False, tmp_path / "runs", "a test", Recorder())
+    assert not (tmp_path / "made").exists()
+    assert not list(tmp_path.glob(".made*"))

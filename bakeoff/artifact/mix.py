@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bakeoff.artifact.export import export, plan_export, staged, value_of
+from bakeoff.artifact.export import export, plan_export, staged
 from bakeoff.export.folder import hash_file, read_manifest
 from bakeoff.export.manifest import MANIFEST
 from bakeoff.export.mix import (
@@ -149,5 +149,5 @@ def _play(job: PlayJob, progress: Progress, seconds: float = _DEADLINE_S) -> Pla
         running = progress.start(0, 0, f"{job.subject.loop.name}: {job.units} units on the exported programs")
         outcome = run_job(job, PlayResult, Launch(environment, Deadlines(seconds, total=seconds), log, running.event))
         running.finish("ok" if outcome.kind == "result" else outcome.kind, f"{outcome.wall_s:.0f} s")
-    value: PlayResult = value_of(outcome, "playing the loop", log)
+    value: PlayResult = outcome.result_of("playing the loop", log)
     return value

@@ -115,4 +115,20 @@ FAULTS: tuple[Fault, ...] = (
         "",
         ("tests/bakeoff/artifact/test_staging.py::test_what_is_no_artifact_is_never_replaced",),
     ),
+    Fault(
+        "export",
+        "a mix is played by another loop than the exported one",
+        "bakeoff/artifact/mix.py",
+        "if pipeline_hash(reference) != manifest.loop_hash and not allow_mismatch:",
+        "if False:",
+        ("tests/export/test_mix.py::test_the_loop_is_named_and_must_be_the_same",),
+    ),
+    Fault(
+        "export",
+        "recorded outputs of a mix may have been changed",
+        "export/mix.py",
+        "if hash_file(folder, OUTPUTS) != manifest.outputs:",
+        "if False:",
+        ("tests/export/test_mix.py::test_a_folder_that_was_changed_is_refused",),
+    ),
 )

@@ -111,7 +111,7 @@ export: $(READY)
 
 test: $(READY) $(DEVELOPING)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'not alone'
-	@$(BIN)/python -m pytest -m alone
+	@$(BIN)/python -m pytest -m alone $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
 
 lint: $(DEVELOPING)
 	@$(BIN)/ruff check .

@@ -1,7 +1,7 @@
 """Rollouts: errors of units and of free runs against closed forms, and faults that begin in a late unit."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ pytest.importorskip("torch", reason="workers need it")
 
 import loop_backends
 import torch
-from eager_loops import one_thread
 from mixes import Heard, hashes, make_job, run_mix
 from torch import Tensor
 from wrong_loops import LATE
@@ -133,13 +132,6 @@ def test_a_bias_is_flat_from_the_references_state_and_grows_geometrically_when_f
     assert eps * (a ** (first + 1) - 1) > 10**-1.5 > eps * (a**first - 1)
 
 
-@pytest.fixture
-def _one_thread() -> Iterator[None]:
-    with one_thread():
-        yield
-
-
-@pytest.mark.usefixtures("_one_thread")
 def test_eager_against_itself_passes_for_every_seed() -> None:
     for seed in range(1000):
         generator = torch.Generator().manual_seed(seed)

@@ -98,7 +98,7 @@ def _told(ended: _Ended, manner: "Manner") -> tuple[dict[str, object], int]:
     for state, assignment in ended.orders:
         done = _done(assignment, manner.runs)
         told[assignment.order.request.component] = summary(done)
-        codes.append(_print(assignment, done, manner, ended.interrupted))
+        codes.append(_print(assignment, done, manner, ended.interrupted or ended.problem is not None))
         if assignment.done is not None and not done.interrupted and done.out_of_time is None:
             write_state(paths.cache_folder(), replace(state, finished=True))
     if ended.problem is not None:
@@ -162,8 +162,9 @@ def _done(assignment: "Assignment", runs: Path) -> "SweepResult":
     )
 
 
-def _print(assignment: "Assignment", done: "SweepResult", manner: "Manner", interrupted: bool) -> int:
-    """Print the tables of one order and, if it is not done, why; return the exit code."""
+def _print(assignment: "Assignment", done: "SweepResult", manner: "Manner", all_ended: bool) -> int:
+    """Print the tables of one order and, if it is not done, why, unless `all_ended` for one reason; return the exit
+    code."""
     from bakeoff.cli.pages import update_pages
     from bakeoff.cli.sweep import exit_code, print_done, resume_command
 
@@ -173,7 +174,7 @@ def _print(assignment: "Assignment", done: "SweepResult", manner: "Manner", inte
             print_done(done, max(assignment.rows, len(done.stored)), manner.runs, resume_command(sys.argv[1:]))
         update_pages(manner.runs, done.stored[0].record.variant.component)
     if assignment.done is None or done.interrupted:
-        if not interrupted:
+        if not all_ended:
             where = f" on {assignment.node}" if assignment.node else ""
             why = assignment.problem or "the node's process was interrupted"
             say(error_line(f"{component}{where}: {why}; the same command with --resume goes on", assignment.code))

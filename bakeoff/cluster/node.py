@@ -30,10 +30,10 @@ from bakeoff.process.supervisor import Event
 from bakeoff.record.codec import Entry, decode, encode
 from bakeoff.record.schema import Record, Supersede
 from bakeoff.record.store import load_all, record_files, save
+from bakeoff.sweeps.context import shuffled
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.resume import SweepState, key_of, write_state
 from bakeoff.sweeps.run import SweepResult, run_sweep
-from bakeoff.sweeps.session import shuffled
 
 FOLDER = "cluster"
 """In the cache folder: records by sweep, and files of users."""

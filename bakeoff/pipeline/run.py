@@ -30,10 +30,10 @@ from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord
 from bakeoff.record.rollout import rollout_text
 from bakeoff.record.store import StoredPipeline, load_all, save
+from bakeoff.sweeps.context import make_context
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.resume import SweepState, open_run
 from bakeoff.sweeps.row import References, launch_of, make_reference
-from bakeoff.sweeps.session import open_session
 
 _MORE_UNSETTLED = 40
 """Units beyond twice the number that fills the windows, after which a mix without a steady unit is given up."""
@@ -60,7 +60,7 @@ def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progre
         state, cache, load = opening.state, opening.cache, opening.load
         stored = stored_of(state, runs)
         slots = {
-            slot: open_session(of, state.sweep, note, runs, cache, load, progress) for slot, of in plan.slots.items()
+            slot: make_context(of, state.sweep, note, runs, cache, load, progress) for slot, of in plan.slots.items()
         }
         order = random.Random(state.order_seed)
         session = PipelineSession(plan, state.sweep, note, load, cache, progress, runs, order, slots, stored)

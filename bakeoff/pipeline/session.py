@@ -18,9 +18,9 @@ from bakeoff.process.jobs import LoopReferenceJob, ProfileRequest, floor_file
 from bakeoff.process.supervisor import Launch, Outcome, run_job
 from bakeoff.record.source import component_hash, pipeline_hash
 from bakeoff.record.store import StoredPipeline
+from bakeoff.sweeps.context import SweepContext, changed_files, discard, read_seal, seal_folder
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.row import References, made_launch
-from bakeoff.sweeps.session import Session, changed_files, discard, read_seal, seal_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class PipelineSession:
     runs: Path
     order: random.Random
     """Random generator for the order of the mixes in each round."""
-    slots: Mapping[str, Session]
-    """For each slot, the session of a sweep in which the references of its programs are made."""
+    slots: Mapping[str, SweepContext]
+    """For each slot, the context of a sweep in which the references of its programs are made."""
     stored: dict[str, StoredPipeline]
     """Records so far, including those before an interruption, by the string of the mix."""
 

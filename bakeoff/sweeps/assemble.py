@@ -21,7 +21,7 @@ from bakeoff.record.floor import below_floor
 from bakeoff.record.schema import NEVER_RUN, SCHEMA, Calibration, Clock, Measurement, Memory, Record, Source, Status
 from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash
 from bakeoff.record.store import now
-from bakeoff.sweeps.session import Session
+from bakeoff.sweeps.context import SweepContext
 from bakeoff.sweeps.turns import WorkerEnd
 
 STATUS: dict[str, Status] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
@@ -29,23 +29,23 @@ STATUS: dict[str, Status] = {"timeout": "timeout", "oom": "oom", "crashed": "cra
 
 
 def make_record(
-    session: Session, row: Row, outcome: Outcome, ended: WorkerEnd | None = None, findings: Sequence[Finding] = ()
+    context: SweepContext, row: Row, outcome: Outcome, ended: WorkerEnd | None = None, findings: Sequence[Finding] = ()
 ) -> Record:
     """Return the record of one attempt at a row, whatever its outcome.
 
     `ended` is how its worker ended, if one was started; `findings` are added to those of the outcome.
     """
     watched = outcome.watched
-    plan, component, subject = session.plan, session.plan.component, row.subject
+    plan, component, subject = context.plan, context.plan.component, row.subject
     preset = component.preset(subject.preset)
-    workload, work = component.workload(preset.config, subject.workload, subject.batch), session.works[subject]
+    workload, work = component.workload(preset.config, subject.workload, subject.batch), context.works[subject]
     io_bytes = element_bytes(row.variant.dtype)
     commit, dirty = paths.commit()
     machine = this_machine(subject.device)
     record = Record(
         schema=SCHEMA,
         created=now(),
-        sweep=session.sweep,
+        sweep=context.sweep,
         variant=row.variant,
         config_id=row.config_id,
         label=preset.label,
@@ -61,31 +61,31 @@ def make_record(
         flops=work.flops,
         convolution_flops=work.convolution_flops,
         policy=plan.request.policy,
-        measurement=_measurement(session, row, outcome, (*findings, *watched.findings)),
+        measurement=_measurement(context, row, outcome, (*findings, *watched.findings)),
         host=host.read_host(),
-        load_before=round(session.load, 2),
+        load_before=round(context.load, 2),
         environment=recorded_environment(row.environment),
         versions=host.read_versions(subject.python),
         commit=commit,
         dirty=dirty,
         wall_s=round(outcome.wall_s - outcome.phase_s.get("turn", 0.0), 3),
-        log=str(session.log_of(row).relative_to(session.cache)),
-        note=session.note,
+        log=str(context.log_of(row).relative_to(context.cache)),
+        note=context.note,
         baseline=row.baseline,
         quantisation=row.quantisation,
         minimum_bytes=workload.minimum_bytes(work, LEAST_WEIGHT_BYTES.get(row.quantisation, io_bytes), io_bytes),
-        ceilings=session.ceilings,
+        ceilings=context.ceilings,
         code=code_hash(),
-        selftest=session.selftest,
+        selftest=context.selftest,
         process=row.process,
         build_number=row.build_number,
         source=source_of(row),
         machine=machine,
         phase_s={phase: round(seconds, 3) for phase, seconds in outcome.phase_s.items()},
-        position=session.position(row),
-        order_seed=session.order_seed,
-        build_span_s=session.spent.since_began(ended.built if ended is not None else None),
-        alone_span_s=session.spent.since_began(ended.alone if ended is not None else None),
+        position=context.position(row),
+        order_seed=context.order_seed,
+        build_span_s=context.spent.since_began(ended.built if ended is not None else None),
+        alone_span_s=context.spent.since_began(ended.alone if ended is not None else None),
         monitored=watched.monitored,
         monitored_window_ns=watched.window_ns,
         objective=plan.request.objective,
@@ -133,14 +133,14 @@ def _unstable(record: Record, finding: Finding) -> Record:
     return replace(record, measurement=made)
 
 
-def _measurement(session: Session, row: Row, outcome: Outcome, more: Sequence[Finding]) -> Measurement:
+def _measurement(context: SweepContext, row: Row, outcome: Outcome, more: Sequence[Finding]) -> Measurement:
     """Return the worker's report, or the status that its end means, with this process's findings added.
 
     Folders of this machine are removed from all texts.
     """
     status = ended_status(outcome)
     made = Measurement(status, ending(outcome)) if status is not None else outcome.value
-    seen = host_findings(session.load, row.subject.threads, "the sweep", outcome)
+    seen = host_findings(context.load, row.subject.threads, "the sweep", outcome)
     issues = issue_findings(row.known_issues, made.status)
     findings = (*made.findings, *insensitive(made), *seen, *issues, *more)
     memory = made.memory and with_gpu_peaks(made.memory, outcome.gpu_peaks)

@@ -28,9 +28,9 @@ from bakeoff.record.source import basis_of
 from bakeoff.record.store import StoredComparison, now, save
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, SET_ROUNDS, is_baseline_known, is_decided
 from bakeoff.sweeps.assemble import STATUS, make_record, source_of
+from bakeoff.sweeps.context import SweepContext, WeightsMemory, make_context, with_ceilings, with_works
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.row import References, launch_of, make_reference, measure_job
-from bakeoff.sweeps.session import Session, WeightsMemory, open_session, with_ceilings, with_works
 from bakeoff.variant import parse_variant
 
 _MOST_ROUNDS = 60
@@ -47,7 +47,7 @@ class CompareWorker:
     A context manager: entering it starts the worker, leaving it kills the worker.
     """
 
-    session: Session
+    context: SweepContext
     row: Row
     references: References
     """References of the row's subject, against which the worker's outputs are checked."""
@@ -65,9 +65,9 @@ class CompareWorker:
 
     def __enter__(self) -> "CompareWorker":
         open_folder(self.row.cache_folder)
-        request = self.session.plan.request
+        request = self.context.plan.request
         job = replace(measure_job(self.row, request.policy, self.references), opens=True)
-        launch = launch_of(self.session, self.row, self.running, self.beside)
+        launch = launch_of(self.context, self.row, self.running, self.beside)
         self._worker = LiveWorker(
             CompareJob(job, self.heap_offset, request.objective.goal == "throughput"),
             replace(launch, log=launch.log.with_suffix(".final.log"), on_event=self._on_event),
@@ -126,14 +126,14 @@ class CompareWorker:
         outcome = self._worker.finish(Measurement)
         if outcome.kind == "refused":
             raise BakeoffError(outcome.reason, outcome.code)
-        return make_record(self.session, self.row, outcome)
+        return make_record(self.context, self.row, outcome)
 
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """A row that is compared, with the session that its records and time belong to."""
+    """A row that is compared, with the context that its records and time belong to."""
 
-    session: Session
+    context: SweepContext
     row: Row
     references: References | None = None
     """References of the row's subject; None until they are made."""
@@ -151,9 +151,9 @@ class _Race:
     """Reason why a final has no baseline; "" if it has one, or if none is wanted."""
 
     @property
-    def session(self) -> Session:
-        """The session of the first row, which decides how long is measured."""
-        return self.entrants[0].session
+    def context(self) -> SweepContext:
+        """The context of the first row, which decides how long is measured."""
+        return self.entrants[0].context
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -176,14 +176,14 @@ class _Race:
         def side(each: Entrant) -> CompareWorker:
             offset = self.order.randrange(0, LARGEST_OFFSET, 16)
             assert each.references is not None
-            return CompareWorker(each.session, each.row, each.references, offset, self.running, beside, calls)
+            return CompareWorker(each.context, each.row, each.references, offset, self.running, beside, calls)
 
         return {number: side(each) for number, each in entrants.items()}
 
     def rounds(self, sides: Collection[CompareWorker]) -> int:
         """Return how many rounds these sides run; 1 for a single side, which is measured without the others."""
         round_s = sum((side.calls + 1) * side.call_ns / 1e9 for side in sides)
-        wanted = int(self.session.plan.request.final_s / AGREEING_PAIRS / round_s)
+        wanted = int(self.context.plan.request.final_s / AGREEING_PAIRS / round_s)
         return max(SET_ROUNDS, min(_MOST_ROUNDS, wanted)) if len(sides) > 1 else 1
 
 
@@ -201,7 +201,7 @@ class SideFailedError(BakeoffError):
 
 
 def race(
-    session: Session,
+    context: SweepContext,
     running: Running,
     a: Row,
     b: Row,
@@ -217,7 +217,7 @@ def race(
     BakeoffError if `a` or `b` cannot be built and checked.
     """
     rows = (a, b, *([baseline] if baseline is not None else []))
-    entrants = tuple(Entrant(session, row) for row in rows)
+    entrants = tuple(Entrant(context, row) for row in rows)
     seed = secrets.randbits(32) if seed is None else seed
     try:
         return race_of(entrants, running, seed, is_decided, without)
@@ -242,17 +242,17 @@ def race_of(
     """
     ready: list[Entrant] = []
     for each in entrants:
-        session, row = each.session, each.row
+        context, row = each.context, each.row
         obstacle = row.obstacle()
         if obstacle is not None:
             raise SideFailedError(row, obstacle.status, str(obstacle))
-        outcome, references = make_reference(session, row, launch_of(session, row, running))
+        outcome, references = make_reference(context, row, launch_of(context, row, running))
         if outcome.kind != "result":
             raise SideFailedError(row, STATUS.get(outcome.kind, "crashed"), f"{outcome.kind}: {outcome.reason}")
         ready.append(replace(each, references=references))
     with ExitStack() as stack:
         for folder in sorted({each.row.cache_folder for each in ready}):
-            stack.enter_context(session.entry_lock(folder))
+            stack.enter_context(context.entry_lock(folder))
         try:
             return _measure(_Race(running, tuple(ready), seed, random.Random(seed), without), decided)
         except SideFailedError:
@@ -260,7 +260,7 @@ def race_of(
             changed = list(dict.fromkeys(found)) if again else []
             if not changed:
                 raise
-    session.progress.say(f"{', '.join(changed)} of the references changed while rows were compared; this is run again.")
+    context.progress.say(f"{', '.join(changed)} of the references changed while rows were compared; this is run again.")
     return race_of(entrants, running, seed, decided, without, again=False)
 
 
@@ -274,7 +274,7 @@ def _measure(race: _Race, decided: Callable[[Comparison], bool] = is_decided) ->
         race = replace(race, entrants=race.entrants[:-1], without_baseline="it does not fit in memory beside the two")
     together, count = race.fits, len(race.rows)
     if not together:
-        race.session.progress.say("Both variants do not fit in memory at once; measuring fresh processes in turn.")
+        race.context.progress.say("Both variants do not fit in memory at once; measuring fresh processes in turn.")
     measured = _Results()
     for pair in range(MOST_PAIRS if together else _IN_TURN):
         _run_pair(race, measured, pair, count, together)
@@ -312,7 +312,7 @@ def _run_pair(race: _Race, measured: _Results, pair: int, count: int, together: 
 
 def _run_sides(race: _Race, measured: _Results, pair: int, numbers: Sequence[int]) -> list[Turns]:
     """Measure fresh processes of these rows, all alive at the same time, and return their rounds."""
-    spent, sides = race.session.spent, race.sides(numbers)
+    spent, sides = race.context.spent, race.sides(numbers)
     with ExitStack() as stack:
         with spent.on("builds of the final"):
             open_sides(stack, sides.values(), race.order, wait_until_built)
@@ -343,7 +343,7 @@ def _comparison(race: _Race, how: Literal["interleaved", "in turn"], measured: _
     return Comparison(
         schema=SCHEMA,
         created=now(),
-        sweep=race.session.sweep,
+        sweep=race.context.sweep,
         how=how,
         seed=race.seed,
         sides=sides,
@@ -395,10 +395,10 @@ def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | N
     with closing(WeightsMemory()) as weights, device_lock(a.subject.device, progress.say, cache) as held:
         load = host.present_load(held.idle_s)
         sweep = f"compare-{digest([plan.key, now()])[:8]}"
-        session = with_works(open_session(plan, sweep, note, runs, cache, load, progress))
-        session = replace(with_ceilings(session, runs), weights=weights)
+        context = with_works(make_context(plan, sweep, note, runs, cache, load, progress))
+        context = replace(with_ceilings(context, runs), weights=weights)
         running = progress.start(0, 0, f"{a.variant} against {b.variant}")
-        comparison = replace(race(session, running, a, b, seed=seed), sweep="")
+        comparison = replace(race(context, running, a, b, seed=seed), sweep="")
         kept = StoredComparison(save(runs, comparison), comparison)
         running.finish("ok", f"{counted(len(comparison.rounds), 'round')}, {comparison.how}")
     return kept

@@ -14,22 +14,22 @@ from bakeoff.record.finalists import finalists, representative
 from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.store import Stored, StoredComparison, load_all, save
 from bakeoff.sweeps.compare import race
+from bakeoff.sweeps.context import SweepContext
 from bakeoff.sweeps.resume import key_of
-from bakeoff.sweeps.session import Session
 from bakeoff.sweeps.time_limit import TimeLimit
 
 
 def run_finals(
-    session: Session, stored: Mapping[Key, Stored], runs: Path, time: TimeLimit
+    context: SweepContext, stored: Mapping[Key, Stored], runs: Path, time: TimeLimit
 ) -> Iterator[StoredComparison]:
     """Run the final of each subject that has two rows to compare, and yield the comparisons.
 
     A final that was stored before an interruption is yielded again, not repeated. With a budget, a final that does not
     fit into the time left is skipped.
     """
-    known = _known_finals(session, runs)
-    for subject, best in best_of(session.plan, stored).items():
-        measured = [row for row in session.plan.rows if row.subject == subject and row.key in stored]
+    known = _known_finals(context, runs)
+    for subject, best in best_of(context.plan, stored).items():
+        measured = [row for row in context.plan.rows if row.subject == subject and row.key in stored]
         before = known.get(_pair(best))
         if before is not None:
             time.finals_ended.append(subject)
@@ -38,11 +38,11 @@ def run_finals(
         if len(best) < 2 or not time.final_fits(sides_of(measured, best), stored):
             continue
         names = [f"{row.variant.backend} {row.variant.dtype}" for row in best]
-        of_batch = f", batch {subject.batch}" if len(session.plan.request.batches) > 1 else ""
-        running = session.progress.start(0, 0, f"final: {names[0]} against {names[1]}{of_batch}")
+        of_batch = f", batch {subject.batch}" if len(context.plan.request.batches) > 1 else ""
+        running = context.progress.start(0, 0, f"final: {names[0]} against {names[1]}{of_batch}")
         try:
-            baseline, without = _baseline(session.plan, measured, best, stored)
-            comparison = race(session, running, best[0], best[1], baseline, without=without)
+            baseline, without = _baseline(context.plan, measured, best, stored)
+            comparison = race(context, running, best[0], best[1], baseline, without=without)
         except BakeoffError as error:
             running.finish("no final", str(error))
             time.finals_ended.append(subject)
@@ -61,20 +61,22 @@ def _pair(rows: Sequence[Row]) -> _Pair:
     return frozenset((str(row.variant), row.subject.batch) for row in rows)
 
 
-def _known_finals(session: Session, runs: Path) -> dict[_Pair, StoredComparison]:
+def _known_finals(context: SweepContext, runs: Path) -> dict[_Pair, StoredComparison]:
     """Return the finals that this sweep stored before it was interrupted, by their pairs."""
-    found = [kept for kept in load_all(runs).comparisons if kept.record.sweep == session.sweep]
+    found = [kept for kept in load_all(runs).comparisons if kept.record.sweep == context.sweep]
     return {
         frozenset((str(side.variant), side.batch) for side in (kept.record.a, kept.record.b)): kept for kept in found
     }
 
 
-def finals_ahead(session: Session, stored: Mapping[Key, Stored], left: Sequence[Row], runs: Path) -> list[list[Row]]:
+def finals_ahead(
+    context: SweepContext, stored: Mapping[Key, Stored], left: Sequence[Row], runs: Path
+) -> list[list[Row]]:
     """Return the sides of each final still to be run, as expected from the results so far; `left` are the rows not yet
     timed."""
-    best, known = best_of(session.plan, stored), _known_finals(session, runs)
+    best, known = best_of(context.plan, stored), _known_finals(context, runs)
     found = []
-    for subject in dict.fromkeys(row.subject for row in session.plan.rows) if session.plan.request.final_s else ():
+    for subject in dict.fromkeys(row.subject for row in context.plan.rows) if context.plan.request.final_s else ():
         sides = sides_of([row for row in left if row.subject == subject], best.get(subject, []))
         if sides and _pair(sides[:2]) not in known:
             found.append(sides)

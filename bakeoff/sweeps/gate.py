@@ -21,9 +21,9 @@ from bakeoff.record.source import basis_of
 from bakeoff.record.store import Records, now
 from bakeoff.record.verdict import ratios_of_pairs
 from bakeoff.sweeps.compare import Entrant, SideFailedError, race_of
+from bakeoff.sweeps.context import WeightsMemory, make_context, with_works
 from bakeoff.sweeps.progress import Progress
 from bakeoff.sweeps.run import run_sweep
-from bakeoff.sweeps.session import WeightsMemory, open_session, with_works
 
 _Name = tuple[str, int]
 """Variant and batch of a row."""
@@ -55,8 +55,8 @@ def gate_live(
 
         def entrants(plan: Plan) -> dict[_Name, Entrant]:
             sweep = f"gate-{digest([plan.key, now()])[:8]}"
-            session = with_works(open_session(plan, sweep, note, runs, cache, load, progress))
-            return {_name(row): Entrant(replace(session, weights=weights), row) for row in plan.rows}
+            context = with_works(make_context(plan, sweep, note, runs, cache, load, progress))
+            return {_name(row): Entrant(replace(context, weights=weights), row) for row in plan.rows}
 
         sides: list[tuple[_Name, Entrant, Entrant | None]] = []
         for candidate, baseline in plans:
@@ -74,8 +74,8 @@ def _of_baseline(candidate: Entrant, baseline: Entrant | None, progress: Progres
     if baseline is None:
         return _Known(None, _NO_ROW)
     inputs = [
-        side.session.plan.component.workload(
-            side.session.plan.component.preset(side.row.subject.preset).config,
+        side.context.plan.component.workload(
+            side.context.plan.component.preset(side.row.subject.preset).config,
             side.row.subject.workload,
             side.row.subject.batch,
         ).inputs

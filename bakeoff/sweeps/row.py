@@ -19,8 +19,8 @@ from bakeoff.process.phases import PHASES, DeadlineClass
 from bakeoff.process.supervisor import Deadlines, Launch, Outcome, run_job
 from bakeoff.record.policy import Policy
 from bakeoff.record.source import backend_source, component_hash, instrument_hash
+from bakeoff.sweeps.context import Seal, SweepContext, changed_files, discard, hashes, read_seal, seal_folder
 from bakeoff.sweeps.progress import Running
-from bakeoff.sweeps.session import Seal, Session, changed_files, discard, hashes, read_seal, seal_folder
 
 _ABOUT = "reference.json"
 _OF_A_SUBJECT: tuple[ErrorCode, ...] = ("insensitive", "wrong-output", "other-function", "bad-user-code")
@@ -46,33 +46,33 @@ class References:
         return tuple(name for name in changed_files(self.folder, self.seal, trust_stat=True) if name in self.seal)
 
 
-def make_reference(session: Session, row: Row, launch: Launch) -> tuple[Outcome, References]:
+def make_reference(context: SweepContext, row: Row, launch: Launch) -> tuple[Outcome, References]:
     """Make the references of the row's subject if they are not cached; return the outcome and the references.
 
-    They are made once per session and dtype, again only if a file was changed: if eager crashes its worker in one
+    They are made once per sweep and dtype, again only if a file was changed: if eager crashes its worker in one
     dtype, rows of other dtypes are not affected. A component that is edited gets another folder, and so new references
     for the rows that follow. `launch` is the row's own. Raises BakeoffError if the request itself is wrong (a bad
     checkpoint), or if the plan's only subject has no references.
     """
-    folder = reference_folder(row.subject, session.plan.component)
-    known = session.references.get((folder, row.variant.dtype))
+    folder = reference_folder(row.subject, context.plan.component)
+    known = context.references.get((folder, row.variant.dtype))
     if known is not None:
         outcome, seal = known
         if outcome.kind != "result" or not changed_files(folder, seal, trust_stat=True):
             return outcome, References(folder, seal)
-    with session.entry_lock(folder):
-        _discard_changed(session, folder)
-        same = [other for other in session.plan.rows if other.subject == row.subject and other.never_runs is None]
+    with context.entry_lock(folder):
+        _discard_changed(context, folder)
+        same = [other for other in context.plan.rows if other.subject == row.subject and other.never_runs is None]
         dtypes = {row.variant.dtype, *(other.variant.dtype for other in same)}
-        outcome = _make(session, row, folder, launch, dtypes)
+        outcome = _make(context, row, folder, launch, dtypes)
         if outcome.kind != "result" and len(dtypes) > 1 and (folder / _ABOUT).exists():
-            outcome = _make(session, row, folder, launch, {row.variant.dtype})
+            outcome = _make(context, row, folder, launch, {row.variant.dtype})
         seal = seal_folder(folder) if (folder / _ABOUT).exists() else {}
-    session.references[folder, row.variant.dtype] = outcome, seal
+    context.references[folder, row.variant.dtype] = outcome, seal
     return outcome, References(folder, seal)
 
 
-def _discard_changed(session: Session, folder: Path) -> None:
+def _discard_changed(context: SweepContext, folder: Path) -> None:
     """Delete the reference folder if it is incomplete, or if its files were changed since they were sealed."""
     if not folder.exists():
         return
@@ -81,7 +81,7 @@ def _discard_changed(session: Session, folder: Path) -> None:
     if seal is not None and not changed:
         return
     what = f"{', '.join(changed)} changed since they were made" if changed else "they were not made to the end"
-    session.progress.say(f"The references in {folder.name} cannot be used: {what}; making them anew.")
+    context.progress.say(f"The references in {folder.name} cannot be used: {what}; making them anew.")
     discard(folder)
 
 
@@ -90,16 +90,16 @@ def _eager_file(dtype: str) -> str:
     return f"eager-{dtype}.json"
 
 
-def _make(session: Session, row: Row, folder: Path, launch: Launch, dtypes: Collection[str]) -> Outcome:
+def _make(context: SweepContext, row: Row, folder: Path, launch: Launch, dtypes: Collection[str]) -> Outcome:
     files = [_ABOUT, *map(_eager_file, dtypes)]
     if not row.subject.checkpoint and all((folder / name).exists() for name in files):
         return Outcome("result")
     # Not the row's own environment: no compiler runs here, and nothing may be left in a compiler's cache.
     weights = {name: value for name, value in launch.environment.items() if name == WEIGHTS}
-    environment = {**session.plan.environment, **weights}
+    environment = {**context.plan.environment, **weights}
     launch = replace(launch, environment=environment, log=launch.log.with_suffix(".reference.log"))
     outcome = run_job(ReferenceJob(row.subject, tuple(sorted(dtypes)), str(folder)), NoneType, launch)
-    alone = all(other.subject == row.subject for other in session.plan.rows)
+    alone = all(other.subject == row.subject for other in context.plan.rows)
     if outcome.kind == "refused" and (alone or outcome.code not in _OF_A_SUBJECT):
         raise BakeoffError(outcome.reason, outcome.code)
     if outcome.kind == "refused":
@@ -127,18 +127,18 @@ def measure_job(row: Row, policy: Policy, references: References | None) -> Meas
     )
 
 
-def launch_of(session: Session, row: Row, running: Running, beside: int = 0) -> Launch:
+def launch_of(context: SweepContext, row: Row, running: Running, beside: int = 0) -> Launch:
     """Return how to start the row's worker: environment, log, deadlines by phase, and receiver of its events.
 
     If `beside` other workers build at the same time, the deadlines of startup, builds and references are multiplied by
     1 + `beside`.
     """
     environment = row.environment
-    if session.weights is not None:
-        path = session.weights.path_of(reference_folder(row.subject, session.plan.component))
+    if context.weights is not None:
+        path = context.weights.path_of(reference_folder(row.subject, context.plan.component))
         environment = {**environment, WEIGHTS: path}
-    policy, build_s = session.plan.request.policy, row.build_deadline_s
-    made = made_launch(policy, build_s, environment, session.log_of(row), row.subject.device, running, beside)
+    policy, build_s = context.plan.request.policy, row.build_deadline_s
+    made = made_launch(policy, build_s, environment, context.log_of(row), row.subject.device, running, beside)
     return replace(made, python=row.subject.python)
 
 

@@ -21,11 +21,18 @@ from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.schema import MEASURED, Record
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.sweeps.assemble import completed
+from bakeoff.sweeps.context import (
+    SweepContext,
+    WeightsMemory,
+    make_context,
+    with_ceilings,
+    with_ceilings_again,
+    with_works,
+)
 from bakeoff.sweeps.finals import best_of, finals_ahead, representatives, run_finals, undecided
 from bakeoff.sweeps.headers import HeaderBuilds
 from bakeoff.sweeps.progress import Progress, Running, Unheard
 from bakeoff.sweeps.resume import RowRecords, key_of, measured_of, open_run
-from bakeoff.sweeps.session import Session, WeightsMemory, open_session, with_ceilings, with_ceilings_again, with_works
 from bakeoff.sweeps.time_limit import OutOfTime, TimeIsUpError, TimeLimit
 from bakeoff.sweeps.wave import Try, complete_wave, lacks_build, lacks_trace, next_wave, time_wave, with_second
 
@@ -75,11 +82,11 @@ def run_sweep(
         state, cache = opening.state, opening.cache
         limit = TimeLimit(Costs(plan, known_history(runs)), (started or asked) + opening.waited_s)
         seed = None if plan.request.budget_s else state.order_seed
-        session = open_session(plan, state.sweep, note, runs, cache, opening.load, progress, seed)
+        context = make_context(plan, state.sweep, note, runs, cache, opening.load, progress, seed)
         if plan.request.budget_s:
-            session = replace(session, order=by_priority(plan.rows, limit.costs.history, plan.request.objective.goal))
-        session = replace(session, weights=weights)
-        sweep = _Sweep(session, measured_of(state, runs, cache), limit, opening.tell)
+            context = replace(context, order=by_priority(plan.rows, limit.costs.history, plan.request.objective.goal))
+        context = replace(context, weights=weights)
+        sweep = _Sweep(context, measured_of(state, runs, cache), limit, opening.tell)
         interrupted = False
         try:
             with limit.enforced():
@@ -107,7 +114,7 @@ def run_sweep(
 class _Sweep:
     """A sweep while it runs."""
 
-    session: Session
+    context: SweepContext
     measured: RowRecords
     limit: TimeLimit
     tell: Callable[[str], None]
@@ -118,7 +125,7 @@ class _Sweep:
     _began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        costs, rows = self.limit.costs, self.session.order
+        costs, rows = self.limit.costs, self.context.order
         finals_s = sum(map(costs.final_s, costs.finals(rows)))
         self._before = frozenset(self.measured.known)
         self._left = TimeLeft({row.key: costs.of(row) for row in rows}, finals_s)
@@ -127,49 +134,49 @@ class _Sweep:
         """Time the rows that were not timed before an interruption, wave by wave."""
         known = self.measured.known
         for entry in known.values():
-            self.session.progress.result(entry.record)
+            self.context.progress.result(entry.record)
         self._expect()
-        self.session.begun.extend(sorted(known, key=lambda key: known[key].record.created))
-        with HeaderBuilds(self.session.cache, self.session.progress.say) as headers:
+        self.context.begun.extend(sorted(known, key=lambda key: known[key].record.created))
+        with HeaderBuilds(self.context.cache, self.context.progress.say) as headers:
             headers.start(self._fitting())
-            self.session = with_works(self.session)
+            self.context = with_works(self.context)
             while fitting := self._fitting():
                 wave = next_wave(fitting)
-                self.session.begun.extend(row.key for row in wave)
+                self.context.begun.extend(row.key for row in wave)
                 tries = [Try(row, self._start(row)) for row in wave]
-                time_wave(self.session, tries, self._keep, lambda: self._wait_for(headers, fitting))
+                time_wave(self.context, tries, self._keep, lambda: self._wait_for(headers, fitting))
 
     def _wait_for(self, headers: HeaderBuilds, rows: Sequence[Row]) -> None:
         """Wait for the headers that these rows need, outside the budget's time.
 
         It also starts headers that no earlier row needed: with a budget, the rows that fit change.
         """
-        with self.session.spent.on("precompiled headers"), self.limit.paused():
+        with self.context.spent.on("precompiled headers"), self.limit.paused():
             headers.start(rows)
             headers.finish()
 
     def _fitting(self) -> Sequence[Row]:
         """Return the rows still to be timed, in order; with a budget only those that fit into the time left."""
         known = self.measured.known
-        left = [row for row in self.session.order if row.key not in known]
+        left = [row for row in self.context.order if row.key not in known]
         if not left or not self.limit.budget_s:
             return left
-        finals = finals_ahead(self.session, known, left, self.measured.runs)
+        finals = finals_ahead(self.context, known, left, self.measured.runs)
         return self.limit.costs_with(known).fitting(left, self.limit.left_s, finals)
 
     def _start(self, row: Row) -> Running:
-        return self.session.progress.start(self.session.position(row), len(self.session.order), row.label)
+        return self.context.progress.start(self.context.position(row), len(self.context.order), row.label)
 
     def _keep(self, record: Record, running: Running) -> None:
         """Store the record of a row that was just timed, or keep it beside the sweep's state if it is incomplete."""
-        floorless = bool(self.session.unmeasured) and not record.baseline and record.status in MEASURED
+        floorless = bool(self.context.unmeasured) and not record.baseline and record.status in MEASURED
         if floorless or lacks_build(record) or lacks_trace(record):
             self.measured.keep_timed(record)
         else:
             self.measured.keep(record)
         running.finish()
         self._expect()
-        self.session.progress.result(record)
+        self.context.progress.result(record)
 
     def _keep_whole(self, record: Record, running: Running) -> None:
         """Store the complete record of a row that was shown before; show the row again if its status has changed."""
@@ -178,13 +185,13 @@ class _Sweep:
         running.finish()
         self._expect()
         if record.status != before.status:
-            self.session.progress.result(record)
+            self.context.progress.result(record)
 
     def _expect(self) -> None:
-        timed, rows = self.measured.known.keys(), self.session.order
+        timed, rows = self.measured.known.keys(), self.context.order
         taken_s = time.monotonic() - self._began
         left_s = self._left.seconds(timed, self.measured.stored.keys(), timed - self._before, taken_s)
-        self.session.progress.expect(max(0.0, min(left_s, self.limit.left_s)))
+        self.context.progress.expect(max(0.0, min(left_s, self.limit.left_s)))
         self.tell(f"{len(rows) - len(timed)} of {counted(len(rows), 'row')} left")
 
     def measure_ceilings(self) -> None:
@@ -192,34 +199,34 @@ class _Sweep:
 
         Ceilings are measured again if rows are faster than the ceilings allow.
         """
-        timed, session = self.measured.timed.values(), self.session
+        timed, context = self.measured.timed.values(), self.context
         second = sum(lacks_build(record) or lacks_trace(record) for record in timed)
         to_come = [
-            *(["this machine's ceilings"] if session.unmeasured else []),
-            *(["the final"] if session.plan.request.final_s and len(self.measured.known) > 1 else []),
+            *(["this machine's ceilings"] if context.unmeasured else []),
+            *(["the final"] if context.plan.request.final_s and len(self.measured.known) > 1 else []),
             *([f"warm builds and traces of {counted(second, 'row')}"] if second else []),
         ]
         if to_come:
-            session.progress.ranked(f"The rows are timed. Still to come: {', '.join(to_come)}.")
-        self.session = with_ceilings(session, self.measured.runs)
+            context.progress.ranked(f"The rows are timed. Still to come: {', '.join(to_come)}.")
+        self.context = with_ceilings(context, self.measured.runs)
         if self.measured.known.keys() != self._before:
             records = [entry.record for entry in self.measured.known.values()]
-            self.session = with_ceilings_again(self.session, self.measured.runs, records)
+            self.context = with_ceilings_again(self.context, self.measured.runs, records)
         for record in list(timed):
-            checked = completed(record, record.measurement, self.session.ceilings)
+            checked = completed(record, record.measurement, self.context.ceilings)
             if not lacks_build(record) and not lacks_trace(record):
                 self._keep_whole(checked, Unheard())
             elif checked != record:
                 self.measured.keep_timed(checked)
                 if checked.status != record.status:
-                    session.progress.result(checked)
+                    context.progress.result(checked)
 
     def run_finals(self) -> None:
         """Trace the finalists that have no trace yet, then run the finals.
 
         A finalist whose trace shows that it cannot be recommended is replaced by the next best row.
         """
-        plan = self.session.plan
+        plan = self.context.plan
         if not plan.request.final_s:
             return
         while ahead := [
@@ -229,13 +236,13 @@ class _Sweep:
             if row.key in self.measured.timed and lacks_trace(self.measured.timed[row.key])
         ]:
             self.complete(ahead)
-        self.finals += run_finals(self.session, self.measured.known, self.measured.runs, self.limit)
+        self.finals += run_finals(self.context, self.measured.known, self.measured.runs, self.limit)
 
     def complete(self, rows: Sequence[Row]) -> None:
         """Complete the records of these rows that are still incomplete, with warm builds and traces."""
         timed = self.measured.timed
         while left := [row for row in rows if row.key in timed]:
-            complete_wave(self.session, [(row, timed[row.key]) for row in next_wave(left)], self._keep_whole)
+            complete_wave(self.context, [(row, timed[row.key]) for row in next_wave(left)], self._keep_whole)
 
     def store_timed(self, why: str) -> None:
         """Store incomplete records, each with a finding that says `why` it is incomplete.
@@ -244,7 +251,7 @@ class _Sweep:
         """
         with suppress(BakeoffError):
             for record in list(self.measured.timed.values()):
-                self.measured.keep(with_second(record, Outcome("timeout", why), self.session.ceilings))
+                self.measured.keep(with_second(record, Outcome("timeout", why), self.context.ceilings))
 
     def keep_best_builds(self) -> None:
         """Make the cache folder of the best build the usual one, for each variant that was built several times.
@@ -252,29 +259,29 @@ class _Sweep:
         Nothing is done unless every row has a record, and for a variant only if its best build was ok. A failure is
         only shown: it costs the next sweep one more cold build.
         """
-        stored, rows = self.measured.stored, self.session.plan.rows
+        stored, rows = self.measured.stored, self.context.plan.rows
         for row in representatives(rows, stored) if all(row.key in stored for row in rows) else ():
             if row.builds > 1 and stored[row.key].record.status == "ok":
                 try:
-                    with self.session.entry_lock(build_cache.usual_of(row.cache_folder)):
+                    with self.context.entry_lock(build_cache.usual_of(row.cache_folder)):
                         build_cache.replace_usual_folder(row.cache_folder)
                 except BakeoffError as error:
-                    self.session.progress.say(str(error))
+                    self.context.progress.say(str(error))
 
     def done(self, interrupted: bool) -> SweepResult:
         """Return the result of the sweep."""
-        plan, stored, limit = self.session.plan, self.measured.stored, self.limit
+        plan, stored, limit = self.context.plan, self.measured.stored, self.limit
         out_of_time = None
         if limit.budget_s and not interrupted:
             pairs = undecided(plan, stored, limit.finals_ended)
-            out_of_time = limit.left_out(stored, self.session.begun, tuple(pairs))
+            out_of_time = limit.left_out(stored, self.context.begun, tuple(pairs))
         left = tuple(row.label for row in plan.rows if row.key not in stored)
         return SweepResult(
-            self.session.sweep,
+            self.context.sweep,
             tuple(stored[row.key] for row in plan.rows if row.key in stored),
             (left or ("what comes after the ranking",)) if interrupted else (),
             tuple(self.finals),
             plan.request.objective,
             out_of_time,
-            self.session.spent.seconds(),
+            self.context.spent.seconds(),
         )

@@ -7,7 +7,7 @@ from types import TracebackType
 
 from bakeoff.process.jobs import Job
 from bakeoff.process.supervisor import Launch, LiveWorker, Outcome, wait_for
-from bakeoff.sweeps.session import TimeSpent
+from bakeoff.sweeps.spent import TimeSpent
 
 
 @dataclass(frozen=True, slots=True)

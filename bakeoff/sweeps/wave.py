@@ -24,9 +24,9 @@ from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.schema import MEASURED, Measurement, ProofRecord, Record, Status, TraceRecord
 from bakeoff.record.short_calls import UNNAMED_NS, short_call
 from bakeoff.sweeps.assemble import completed, make_record
+from bakeoff.sweeps.context import SweepContext
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.row import References, launch_of, make_reference, measure_job
-from bakeoff.sweeps.session import Session
 from bakeoff.sweeps.turns import Task, Turns, WorkerEnd
 
 Keep = Callable[[Record, Running], None]
@@ -81,7 +81,7 @@ class Try:
     """Why the row's first attempt failed; "" for a first attempt."""
 
 
-def time_wave(session: Session, wave: Sequence[Try], keep: Keep, ready: Callable[[], None]) -> None:
+def time_wave(context: SweepContext, wave: Sequence[Try], keep: Keep, ready: Callable[[], None]) -> None:
     """Time the rows of one wave, and pass a record of each to `keep` as soon as it was timed or has failed.
 
     `ready` is called once the references are made, before any row is built; it waits for work that still runs. A row
@@ -90,14 +90,14 @@ def time_wave(session: Session, wave: Sequence[Try], keep: Keep, ready: Callable
     """
     waves = [list(wave)]
     while waves:
-        waves += [[again] for again in _time(session, waves.pop(0), keep, ready)]
+        waves += [[again] for again in _time(context, waves.pop(0), keep, ready)]
 
 
-def _time(session: Session, tries: Sequence[Try], keep: Keep, ready: Callable[[], None]) -> list[Try]:
+def _time(context: SweepContext, tries: Sequence[Try], keep: Keep, ready: Callable[[], None]) -> list[Try]:
     """Build rows at the same time, then time them one after the other; return the rows that must be tried again."""
     able = []
     for tried in tries:
-        found = _references(session, tried)
+        found = _references(context, tried)
         if isinstance(found, Record):
             keep(found, tried.running)
         else:
@@ -106,49 +106,49 @@ def _time(session: Session, tries: Sequence[Try], keep: Keep, ready: Callable[[]
     again = []
     with ExitStack() as stack:
         for folder in sorted({tried.row.cache_folder for tried, _ in able}):
-            stack.enter_context(session.entry_lock(folder))
-        tasks = [_task(session, tried, references, len(able) - 1) for tried, references in able]
-        turns = stack.enter_context(Turns(tasks, session.spent))
+            stack.enter_context(context.entry_lock(folder))
+        tasks = [_task(context, tried, references, len(able) - 1) for tried, references in able]
+        turns = stack.enter_context(Turns(tasks, context.spent))
         for place, (tried, references) in enumerate(able):
             turns.run(place)
             with alarm_waits():
                 ended = turns.end(place)
-                session.spent.worker(ended.timeline)
-                outcome = _measured(session, ended)
+                context.spent.worker(ended.timeline)
+                outcome = _measured(context, ended)
                 why = _why_again(tried, outcome, references, len(able))
                 if why:
-                    session.progress.say(f"{tried.row.label}: {why}; it is run again by itself.")
+                    context.progress.say(f"{tried.row.label}: {why}; it is run again by itself.")
                     apart = tried.trace_apart or outcome.phase == "trace"
                     again.append(replace(tried, trace_apart=apart, ended_before=why))
                 else:
                     findings = _around(tried, outcome, references)
-                    keep(make_record(session, tried.row, outcome, ended, findings), tried.running)
+                    keep(make_record(context, tried.row, outcome, ended, findings), tried.running)
     return again
 
 
-def _references(session: Session, tried: Try) -> References | Record:
+def _references(context: SweepContext, tried: Try) -> References | Record:
     """Return the references of a row, or its record if it cannot be measured."""
     row = tried.row
     obstacle = row.obstacle()
     if obstacle is not None:
-        return make_record(session, row, Outcome("result", value=Measurement(obstacle.status, obstacle.reason)))
-    with session.spent.on("references"):
-        outcome, references = make_reference(session, row, launch_of(session, row, tried.running))
-    return references if outcome.kind == "result" else make_record(session, row, outcome)
+        return make_record(context, row, Outcome("result", value=Measurement(obstacle.status, obstacle.reason)))
+    with context.spent.on("references"):
+        outcome, references = make_reference(context, row, launch_of(context, row, tried.running))
+    return references if outcome.kind == "result" else make_record(context, row, outcome)
 
 
-def _task(session: Session, tried: Try, references: References, beside: int) -> Task:
+def _task(context: SweepContext, tried: Try, references: References, beside: int) -> Task:
     """Return the task of the row's first worker, with its cache folder opened; `beside` builds run at the same time."""
-    row, request = tried.row, session.plan.request
+    row, request = tried.row, context.plan.request
     # What a backend that states no caches keeps all the same would make its next build look fast.
     open_folder(row.cache_folder, anew=not row.caches or (row.builds > 1 and row.process == 1))
     policy = replace(request.policy, trace=request.policy.trace and not tried.trace_apart)
     job = replace(measure_job(row, policy, references), overlapped=beside > 0)
-    launch = replace(launch_of(session, row, tried.running, beside), timed=TIMED if request.monitor else ())
+    launch = replace(launch_of(context, row, tried.running, beside), timed=TIMED if request.monitor else ())
     return Task(job, MeasureResult, launch)
 
 
-def _measured(session: Session, ended: WorkerEnd) -> Outcome:
+def _measured(context: SweepContext, ended: WorkerEnd) -> Outcome:
     """Return the worker's outcome with a Measurement as its value. Raises BakeoffError if the request was wrong."""
     outcome = ended.outcome
     if outcome.kind == "refused":
@@ -157,7 +157,7 @@ def _measured(session: Session, ended: WorkerEnd) -> Outcome:
         return outcome
     made, traced = outcome.value.measurement, outcome.value.traced
     if traced is not None and made.status in MEASURED and made.build is not None:
-        made = with_trace(made, traced, True, session.plan.rows[0].subject.device)
+        made = with_trace(made, traced, True, context.plan.rows[0].subject.device)
     return replace(outcome, value=made)
 
 
@@ -207,30 +207,30 @@ def lacks_trace(record: Record) -> bool:
     return made.proof.trace is None and not made.proof.incomplete
 
 
-def complete_wave(session: Session, timed: Sequence[tuple[Row, Record]], keep: Keep) -> None:
+def complete_wave(context: SweepContext, timed: Sequence[tuple[Row, Record]], keep: Keep) -> None:
     """Build these timed rows again at the same time, trace in turn those without a trace, and keep the complete
     records."""
-    started = [session.progress.start(0, 0, row.label) for row, _ in timed]
+    started = [context.progress.start(0, 0, row.label) for row, _ in timed]
     with ExitStack() as stack:
         for folder in sorted({row.cache_folder for row, _ in timed}):
-            stack.enter_context(session.entry_lock(folder))
+            stack.enter_context(context.entry_lock(folder))
         tasks, all_references = [], []
         for (row, record), running in zip(timed, started, strict=True):
             running.event(Event("traced build"))
-            launch = launch_of(session, row, running, len(timed) - 1)
-            _, references = make_reference(session, row, launch)
-            policy = replace(session.plan.request.policy, trace=lacks_trace(record))
+            launch = launch_of(context, row, running, len(timed) - 1)
+            _, references = make_reference(context, row, launch)
+            policy = replace(context.plan.request.policy, trace=lacks_trace(record))
             job = replace(measure_job(row, policy, references), overlapped=len(timed) > 1)
             launch = replace(launch, log=launch.log.with_suffix(".trace.log"))
             tasks.append(Task(TraceJob(job, lacks_build(record)), TraceResult, launch))
             all_references.append(references)
-        turns = stack.enter_context(Turns(tasks, session.spent))
+        turns = stack.enter_context(Turns(tasks, context.spent))
         for place, (_, record) in enumerate(timed):
             turns.run(place)
             with alarm_waits():
                 ended = turns.end(place)
-                session.spent.worker(ended.timeline, "warm and traced builds")
-                record = with_second(record, ended.outcome, session.ceilings, all_references[place].changed())
+                context.spent.worker(ended.timeline, "warm and traced builds")
+                record = with_second(record, ended.outcome, context.ceilings, all_references[place].changed())
                 keep(record, started[place])
 
 

@@ -1,6 +1,6 @@
 """Shares weights between workers: the first worker of a subject leaves them in memory, and later ones copy them.
 
-The memory belongs to bakeoff.sweeps.session. It is sealed once it is complete (fcntl(2), F_SEAL_WRITE): from then on no
+The memory belongs to bakeoff.sweeps.context. It is sealed once it is complete (fcntl(2), F_SEAL_WRITE): from then on no
 process can change it. Memory that is not sealed is not read.
 """
 

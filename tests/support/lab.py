@@ -29,7 +29,7 @@ from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all
-from bakeoff.sweeps import run, session
+from bakeoff.sweeps import context, run
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.run import SweepResult, run_sweep
 
@@ -146,7 +146,7 @@ def shorten_clocks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(host, "usable_cores", lambda: 1)
     patch.setattr(host.busy_cpus, "__defaults__", (SHORT_LOOK_S,))
     patch.setattr(requests, "FINAL_S", 0.0)
-    patch.setattr(session, "shuffled", lambda rows, _seed: tuple(rows))
+    patch.setattr(context, "shuffled", lambda rows, _seed: tuple(rows))
     patch.setattr(requests, "Request", functools.partial(Request, policy=FAST, ceilings=False))
 
 

@@ -41,7 +41,7 @@ from bakeoff.sweeps.compare import CompareWorker, compare, plan_of_two
 from bakeoff.sweeps.finals import _baseline, _two_best
 from bakeoff.sweeps.progress import Unheard
 from bakeoff.sweeps.run import run_sweep
-from bakeoff.sweeps.session import TimeSpent
+from bakeoff.sweeps.spent import TimeSpent
 
 pytestmark = pytest.mark.timeout(600)
 

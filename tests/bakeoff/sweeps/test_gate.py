@@ -55,7 +55,7 @@ def gated(
         return found
 
     monkeypatch.setattr(gate, "race_of", race_of)
-    monkeypatch.setattr(gate, "with_works", lambda session: session)
+    monkeypatch.setattr(gate, "with_works", lambda context: context)
     stated = lambda _row, size: told.append(f"found from {size:.2f}")  # noqa: E731
     (row,) = gate.gate_live([(mine, others)], tmp_path, "", Recorder(), stated)
     return row, told
@@ -100,7 +100,7 @@ def test_a_row_that_the_baseline_lacks_is_only_checked(monkeypatch: pytest.Monke
         return comparisons.final(record("eager", [2.0]), record("eager", [2.0]), pairs=LOOKS[-1])
 
     monkeypatch.setattr(gate, "race_of", race_of)
-    monkeypatch.setattr(gate, "with_works", lambda session: session)
+    monkeypatch.setattr(gate, "with_works", lambda context: context)
     one = replace(two, rows=two.rows[:1])
     rows = gate.gate_live([(two, one)], tmp_path, "", Recorder(), lambda *_: None)
     assert [row.outcome for row in rows] == ["unchanged", "not measured"]

@@ -18,8 +18,8 @@ from bakeoff.process import supervisor
 from bakeoff.record.schema import Record
 from bakeoff.sweeps import compare, wave
 from bakeoff.sweeps.compare import CompareWorker, SideFailedError, wait_until_built
+from bakeoff.sweeps.context import changed_files, read_seal, seal_folder
 from bakeoff.sweeps.row import References
-from bakeoff.sweeps.session import changed_files, read_seal, seal_folder
 
 FAULTY = "bakeoff.selftest.faulty"
 REWRITES, HALF = "bakeoff.selftest.tampering:REWRITES_LIMITS", f"{FAULTY}:HALF_PRECISION"

@@ -20,8 +20,8 @@ from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, load_all
 from bakeoff.report.groups import newest
 from bakeoff.sweeps import wave
+from bakeoff.sweeps.context import shuffled
 from bakeoff.sweeps.run import SweepResult, run_sweep
-from bakeoff.sweeps.session import shuffled
 
 EAGER = "eager"
 NEAR = 0.02

@@ -3,7 +3,7 @@
 import pytest
 
 from bakeoff.report import notes
-from bakeoff.sweeps.session import Span, TimeSpent, share_out
+from bakeoff.sweeps.spent import Span, TimeSpent, share_out
 
 
 def test_a_moment_of_several_is_shared() -> None:

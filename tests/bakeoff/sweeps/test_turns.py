@@ -18,7 +18,7 @@ from bakeoff.process.jobs import MeasureJob, MeasureResult
 from bakeoff.process.supervisor import Deadlines, Event, Launch, LiveWorker
 from bakeoff.sweeps import turns
 from bakeoff.sweeps.row import measure_job
-from bakeoff.sweeps.session import TimeSpent, share_out
+from bakeoff.sweeps.spent import TimeSpent, share_out
 from bakeoff.sweeps.turns import Task, Turns, WorkerEnd
 
 NAMES = ("eager", "inductor", "aoti")

@@ -17,7 +17,7 @@ from bakeoff.machine import host
 from bakeoff.models.weights import fingerprint
 from bakeoff.process.environment import WEIGHTS
 from bakeoff.process.jobs import Subject
-from bakeoff.sweeps.session import WeightsMemory
+from bakeoff.sweeps.context import WeightsMemory
 from bakeoff.worker import subject as loading
 from bakeoff.worker.kept_weights import filled
 from bakeoff.worker.subject import load_subject

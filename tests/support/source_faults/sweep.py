@@ -155,7 +155,7 @@ FAULTS = (
     Fault(
         "sweep",
         "rows run in the order of their table",
-        "bakeoff/sweeps/session.py",
+        "bakeoff/sweeps/context.py",
         "(row.process, not row.baseline, keys[row.key])",
         "(row.process, not row.baseline)",
         (f"{_RUN}::test_rows_run_in_an_order_drawn_with_a_recorded_seed",),
@@ -291,7 +291,7 @@ FAULTS = (
     Fault(
         "sweep",
         "a reference that was changed in place keeps its seal where its size is the same",
-        "bakeoff/sweeps/session.py",
+        "bakeoff/sweeps/context.py",
         "return found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns",
         "return (found.st_size,)",
         ("tests/bakeoff/sweeps/test_references.py::test_a_file_that_appears_or_goes_is_a_change",),

@@ -1,4 +1,4 @@
-"""State shared by all rows of a sweep or comparison: ceilings, weights, sealed folders, and an account of time.
+"""What all rows of a sweep or comparison share: ceilings, weights, sealed folders, and an account of time.
 
 Workers run code of compilers and users, so the files that they must not change are sealed with hashes here.
 """
@@ -7,14 +7,10 @@ import hashlib
 import os
 import random
 import shutil
-import time
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -32,6 +28,7 @@ from bakeoff.record.schema import Record, SelftestStamp
 from bakeoff.record.store import load_all
 from bakeoff.sweeps.describe import known_ceilings, unmeasured_dtypes, works_of
 from bakeoff.sweeps.progress import Progress
+from bakeoff.sweeps.spent import TimeSpent
 
 
 class WeightsMemory:
@@ -64,97 +61,6 @@ class WeightsMemory:
         self._held.clear()
 
 
-Part = Literal[
-    "counting work",
-    "ceilings",
-    "references",
-    "precompiled headers",
-    "imports",
-    "builds",
-    "stopped builds",
-    "sampling",
-    "checks",
-    "warm and traced builds",
-    "builds of the final",
-    "timing of the final",
-]
-_PART: Mapping[str, Part] = {
-    "start": "imports",
-    "import": "imports",
-    "weights": "builds",
-    "build": "builds",
-    "prove": "builds",
-    "check": "checks",
-    "warm-up": "sampling",
-    "latency": "sampling",
-    "throughput": "sampling",
-    "memory": "checks",
-    "fresh inputs": "checks",
-    "sizes": "checks",
-    "trace": "warm and traced builds",
-}
-"""Part of the sweep that each phase of a measuring worker counts towards; waiting for a turn counts towards none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Time from `start` to `end`, in seconds of one clock, that counts towards `part`."""
-
-    part: Part
-    start: float
-    end: float
-
-
-@dataclass(slots=True)
-class TimeSpent:
-    """Account of the time that a sweep spent on each of its parts."""
-
-    began: float = field(default_factory=time.monotonic)
-    spans: list[Span] = field(default_factory=list)
-
-    @contextmanager
-    def on(self, part: Part) -> Iterator[None]:
-        """Count the time within the block towards this part."""
-        start = time.monotonic()
-        try:
-            yield
-        finally:
-            self.spans.append(Span(part, start, time.monotonic()))
-
-    def worker(self, timeline: Sequence[tuple[str, float]], part: Part | None = None) -> None:
-        """Count a worker's phases, given with their starts, each towards its usual part, or all towards `part` if it is
-        given.
-
-        Waiting for a turn does not count.
-        """
-        for (phase, start), (_, end) in pairwise(timeline):
-            of_phase = _PART.get(phase)
-            if phase != "turn" and (part or of_phase):
-                self.spans.append(Span(part or of_phase, start, end))  # type: ignore[arg-type]
-
-    def stopped(self, timeline: Sequence[tuple[str, float]]) -> None:
-        """Count the phases of a worker that was stopped: those before its turn as "stopped builds", later ones as
-        usual.
-
-        `timeline` ends with the time at which the worker was stopped.
-        """
-        phases = [phase for phase, _ in timeline]
-        turn = phases.index("turn") if "turn" in phases else len(phases) - 1
-        self.worker(timeline[: turn + 1], "stopped builds")
-        self.worker(timeline[turn:])
-
-    def since_began(self, span: tuple[float, float] | None) -> tuple[float, float] | None:
-        """Convert a span (start, end by time.monotonic()) to seconds since the sweep began; None remains None."""
-        return None if span is None else (round(span[0] - self.began, 3), round(span[1] - self.began, 3))
-
-    def seconds(self) -> dict[str, float]:
-        """Return the seconds of each part, the largest first; "other" is the time since the start that no part accounts
-        for."""
-        found = share_out(self.spans)
-        found["other"] = max(0.0, time.monotonic() - self.began - sum(found.values()))
-        return dict(sorted(found.items(), key=lambda entry: -entry[1]))
-
-
 @dataclass(frozen=True, slots=True)
 class SealedFile:
     """Hash and file attributes of one file when its folder was sealed."""
@@ -169,22 +75,8 @@ Seal = Mapping[str, SealedFile]
 """Hashes and attributes of a folder's files, by file name."""
 
 
-def share_out(spans: Iterable[Span]) -> dict[str, float]:
-    """Return the seconds of each part; time that several spans cover is divided among them equally."""
-    changes = sorted((at, change, span.part) for span in spans for at, change in ((span.start, 1), (span.end, -1)))
-    running: dict[Part, int] = defaultdict(int)
-    found: dict[str, float] = defaultdict(float)
-    for (at, change, part), (until, _, _) in pairwise(changes):
-        running[part] += change
-        total = sum(running.values())
-        for name, count in running.items():
-            if count:
-                found[name] += (until - at) * count / total
-    return dict(found)
-
-
 @dataclass(frozen=True, slots=True)
-class Session:
+class SweepContext:
     """State of a sweep or comparison, created once when the device is locked."""
 
     plan: Plan
@@ -196,10 +88,10 @@ class Session:
     """Seed of the random order; None for a comparison, and with a budget, which orders rows by priority."""
     note: str
     load: float
-    """`present_load` before the session began; later the sweep itself is the load."""
+    """`present_load` before the sweep began; later the sweep itself is the load."""
     cache: Path
     ceilings: tuple[Ceiling, ...]
-    """The best known ceilings: from the records at first, later also from measurements of this session."""
+    """The best known ceilings: from the records at first, later also from measurements of this sweep."""
     selftest: SelftestStamp | None
     progress: Progress
     unmeasured: tuple[str, ...] = ()
@@ -211,7 +103,7 @@ class Session:
     weights: WeightsMemory | None = None
     """Memory in which workers leave the weights for later ones; None: each worker makes its own."""
     spent: TimeSpent = field(default_factory=TimeSpent)
-    """Account of the session's time."""
+    """Account of the sweep's time."""
     begun: list[Key] = field(default_factory=list)
     """Keys of the rows begun so far, in order, including those before an interruption."""
 
@@ -229,7 +121,7 @@ class Session:
         return self.cache / "logs" / self.sweep / f"{row.slug}.log"
 
 
-def open_session(
+def make_context(
     plan: Plan,
     sweep: str,
     note: str,
@@ -238,15 +130,15 @@ def open_session(
     load: float,
     progress: Progress,
     order_seed: int | None = None,
-) -> Session:
-    """Open a session: read the last selftest and the known ceilings of this machine, and order the rows.
+) -> SweepContext:
+    """Make the context of a sweep: read the last selftest and the known ceilings of this machine, and order the rows.
 
     `load` is `present_load`. Without `order_seed`, the rows keep the order of the plan.
     """
     order = plan.rows if order_seed is None else shuffled(plan.rows, order_seed)
-    session = Session(plan, sweep, order, order_seed, note, load, cache, (), read_stamp(), progress)
-    session = _with_ceilings(session, runs, ())
-    return replace(session, unmeasured=_unmeasured(plan, runs))
+    context = SweepContext(plan, sweep, order, order_seed, note, load, cache, (), read_stamp(), progress)
+    context = _with_ceilings(context, runs, ())
+    return replace(context, unmeasured=_unmeasured(plan, runs))
 
 
 def _unmeasured(plan: Plan, runs: Path) -> tuple[str, ...]:
@@ -259,41 +151,41 @@ def _unmeasured(plan: Plan, runs: Path) -> tuple[str, ...]:
     return tuple(sorted(wanted.intersection(unmeasured_dtypes(load_all(runs), subject.device, subject.threads))))
 
 
-def with_works(session: Session) -> Session:
-    """Return the session with the work of a call of each subject, after counting the work that is not known yet."""
-    with session.spent.on("counting work"):
-        return replace(session, works=works_of(session.plan, session.cache, session.progress))
+def with_works(context: SweepContext) -> SweepContext:
+    """Return the context with the work of a call of each subject, after counting the work that is not known yet."""
+    with context.spent.on("counting work"):
+        return replace(context, works=works_of(context.plan, context.cache, context.progress))
 
 
-def with_ceilings(session: Session, runs: Path) -> Session:
-    """Return the session after measuring the missing ceilings of its rows' dtypes."""
-    if not session.unmeasured:
-        return session
-    return replace(_with_ceilings(session, runs, session.unmeasured), unmeasured=())
+def with_ceilings(context: SweepContext, runs: Path) -> SweepContext:
+    """Return the context after measuring the missing ceilings of its rows' dtypes."""
+    if not context.unmeasured:
+        return context
+    return replace(_with_ceilings(context, runs, context.unmeasured), unmeasured=())
 
 
-def with_ceilings_again(session: Session, runs: Path, records: Iterable[Record]) -> Session:
-    """Return the session after measuring ceilings again for rows that exceed 100 % of their floor; unchanged with a
+def with_ceilings_again(context: SweepContext, runs: Path, records: Iterable[Record]) -> SweepContext:
+    """Return the context after measuring ceilings again for rows that exceed 100 % of their floor; unchanged with a
     budget.
 
     Stored records are not changed: pages compute floors from the best ceilings that are known.
     """
-    above = [record for record in records if session.ceilings and _is_too_fast(record, session.ceilings)]
-    if not above or session.plan.request.budget_s:
-        return session
+    above = [record for record in records if context.ceilings and _is_too_fast(record, context.ceilings)]
+    if not above or context.plan.request.budget_s:
+        return context
     names = ", ".join(dict.fromkeys(f"{record.variant.backend} {record.variant.dtype}" for record in above))
-    session.progress.say(f"Above 100 % of the floor: {names}. The ceilings may be too low and are measured again.")
+    context.progress.say(f"Above 100 % of the floor: {names}. The ceilings may be too low and are measured again.")
     dtypes = {dtype for record in above for dtype in work_dtypes(record.variant.dtype, record.quantisation)}
-    return _with_ceilings(session, runs, dtypes, again=True)
+    return _with_ceilings(context, runs, dtypes, again=True)
 
 
-def _with_ceilings(session: Session, runs: Path, measure: Collection[str], again: bool = False) -> Session:
-    if not session.plan.request.ceilings or not session.plan.rows:
-        return session
-    subject = session.plan.rows[0].subject
-    with session.spent.on("ceilings"):
-        found = known_ceilings(subject.device, subject.threads, runs, session.cache, session.progress, again, measure)
-    return replace(session, ceilings=found)
+def _with_ceilings(context: SweepContext, runs: Path, measure: Collection[str], again: bool = False) -> SweepContext:
+    if not context.plan.request.ceilings or not context.plan.rows:
+        return context
+    subject = context.plan.rows[0].subject
+    with context.spent.on("ceilings"):
+        found = known_ceilings(subject.device, subject.threads, runs, context.cache, context.progress, again, measure)
+    return replace(context, ceilings=found)
 
 
 def _is_too_fast(record: Record, ceilings: Sequence[Ceiling]) -> bool:

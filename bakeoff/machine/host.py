@@ -12,7 +12,7 @@ from importlib import metadata
 
 import psutil
 
-from bakeoff import __version__
+import bakeoff
 from bakeoff.machine import cgroups, gpus
 from bakeoff.machine.files import digest
 from bakeoff.models.errors import BakeoffError
@@ -216,7 +216,7 @@ def read_versions(python: str = "") -> dict[str, str]:
     `python` is an interpreter whose libraries are meant; "": this one. Raises BakeoffError if it does not run.
     """
     found = _versions_of(python) if python else {name: _version(name) for name in DISTRIBUTIONS}
-    versions = {"bakeoff": __version__} | {name: version for name, version in found.items() if version}
+    versions = {"bakeoff": bakeoff.__version__} | {name: version for name, version in found.items() if version}
     compiler = shutil.which(os.environ.get("CXX") or "g++")
     if compiler:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):

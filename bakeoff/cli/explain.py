@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bakeoff.cli.common import Json, Runs, app, print_document, print_json, records_folder, records_folders
+from bakeoff.cli.reports import stored_of
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _identity(record: "Record") -> tuple[object, ...]:
 def _records(folder: Path, asked: str) -> "Sequence[Record]":
     """Return the record that `asked` names, or the newest of each variant of a sweep or a commit."""
     from bakeoff.record.schema import Record
-    from bakeoff.record.store import find, load_all
+    from bakeoff.record.store import load_all
 
     folders = records_folders(folder)
     if len(asked) >= _LEAST_COMMIT:
@@ -68,5 +69,11 @@ def _records(folder: Path, asked: str) -> "Sequence[Record]":
         }
         if found:
             return list(found.values())
-    record: Record = find(folder, asked, *folders[1:], kinds=(Record,)).record
-    return [record]
+    entry = stored_of(folder, asked)
+    if not isinstance(entry.record, Record):
+        text = f"{entry.id} is a run of pipeline {entry.record.mix}; run: bakeoff show {entry.id}"
+        raise BakeoffError(text, "no-record")
+    if entry.record.latency is None:
+        text = f"{entry.id} has no samples, its status is {entry.record.status}; give a record that has samples"
+        raise BakeoffError(text, "not-comparable")
+    return [entry.record]

@@ -69,8 +69,11 @@ def _machine_id(facts: Host, device: str) -> str:
 
 
 def _host_identity() -> list[str]:
-    """Return the texts that distinguish this host: $BAKEOFF_MACHINE, else its ids, else its name and network
-    address."""
+    """Return the texts that distinguish this host: $BAKEOFF_MACHINE, else its ids, else its name and network address.
+
+    Where no network card has an address, uuid.getnode() returns a random one in each process (RFC 4122, section 4.5:
+    the multicast bit is set); that says nothing.
+    """
     asked = os.environ.get(VARIABLE, "")
     if asked:
         return [asked]
@@ -78,4 +81,6 @@ def _host_identity() -> list[str]:
     for path in _HOST_FILES:
         with contextlib.suppress(OSError):
             found.append(Path(path).read_text().strip())
-    return [text for text in found if text] or [socket.gethostname(), f"{uuid.getnode():x}"]
+    node = uuid.getnode()
+    address = [] if node >> 40 & 1 else [f"{node:x}"]
+    return [text for text in found if text] or [socket.gethostname(), *address]

@@ -16,8 +16,8 @@ from bakeoff.record.schema import Record
 from bakeoff.record.verdict import AGREEING_PAIRS, SET_ROUNDS, expected_pairs
 
 GUESS: Final = "guess"
-_GUESS_MEASURE_S = 45.0
-_GUESS_BUILD_S = 90.0
+_GUESS_MEASURE_S = 25.0
+_GUESS_BUILD_S = 60.0
 _GUESS_SEARCH_S = 240.0
 """Seconds of a build that times many kernels (`Row.searches`). Never measured; a large network may take far longer."""
 _GUESS_REFERENCE_S = 10.0

@@ -58,14 +58,14 @@ def shorten(text: str, letters: int) -> str:
     return f"{line[:head]}…{line[len(line) - (letters - 1 - head) :]}"
 
 
-def kernel_name(name: str, letters: int) -> str:
-    """Shorten a kernel's name; of a C++ function, leave out the parameters and what all of torch's have in common."""
+def kernel_name(name: str) -> str:
+    """Return the name of a kernel; of a C++ function without parameters and what all of torch's have in common."""
     text = one_line(name)
     if "<" in text and "(" in text:
         while (shorter := _PARAMETERS.sub("", text)) != text:
             text = shorter
         text = _COMMON_IN_KERNELS.sub("", text)
-    return shorten(text, letters)
+    return text
 
 
 def duration(ms: float) -> str:

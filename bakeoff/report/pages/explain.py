@@ -9,7 +9,7 @@ from bakeoff.record.causes import Cause, Explanation
 from bakeoff.record.objective import LATENCY
 from bakeoff.record.schema import Record
 from bakeoff.report.document import Block, Command, Document, Heading, Text, blocks, table
-from bakeoff.report.format import kernel_name, milliseconds, minute
+from bakeoff.report.format import kernel_name, milliseconds, minute, shorten
 from bakeoff.report.groups import group_key, name_of, title
 from bakeoff.report.recommendation import command, takes_compare
 
@@ -87,7 +87,12 @@ def _body(found: Explanation, sides: Sequence[str]) -> Iterator[Block | None]:
     yield table(
         kernels,
         (
-            (kernel_name(place.name, _LETTERS), f"{place.a_ms:.4f}", f"{place.b_ms:.4f}", f"{place.grew_ms:+.4f}")
+            (
+                shorten(kernel_name(place.name), _LETTERS),
+                f"{place.a_ms:.4f}",
+                f"{place.b_ms:.4f}",
+                f"{place.grew_ms:+.4f}",
+            )
             for place in found.places[:_PLACES]
         ),
         "Where the traced calls differ most",

@@ -43,8 +43,8 @@ from bakeoff.report.render import html
 from bakeoff.trace.table import ProfileRow, ProfileTable, RankedRow, operators_scale, own_kernels, profile_table, ranked
 
 _OWN = "Kernels of programs that show nothing of themselves, by a traced build of each"
-_PARTS, _NAMED, _NAME_LETTERS = 20, 3, 70
-"""Largest number of listed parts of networks, of lines that the first sentence names, and of letters of a kernel."""
+_PARTS, _NAMED = 20, 3
+"""Largest number of listed parts of networks, and of lines that the first sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,18 +229,16 @@ def _inside(found: Profiled) -> Iterator[Section | None]:
     yield section("Parts of networks, while traced", [_parts(found)])
 
 
+def _percent(row: RankedRow) -> str:
+    return f"{row.thousandths / 10:.1f} %"
+
+
 def _ranking(heading: str, rows: Sequence[RankedRow], unit: str) -> Table | None:
     headings = (
         Heading("name"), Heading("in"), _number(f"calls a {unit}", 1), _number(f"ms a {unit}"), _number("share"),
     )  # fmt: skip
     cells = (
-        (
-            kernel_name(row.name, _NAME_LETTERS),
-            row.line,
-            f"{row.calls:g}" if row.calls else "",
-            _ms(row.ms),
-            f"{row.thousandths / 10:.1f} %",
-        )
+        (kernel_name(row.name), row.line, f"{row.calls:g}" if row.calls else "", _ms(row.ms), _percent(row))
         for row in rows
     )
     return table(headings, cells, heading)

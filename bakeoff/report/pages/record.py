@@ -38,7 +38,7 @@ from bakeoff.report.document import (
     stated,
     table,
 )
-from bakeoff.report.format import MIB, duration, kernel_name, median_and_interval, size_text
+from bakeoff.report.format import MIB, duration, kernel_name, median_and_interval, shorten, size_text
 from bakeoff.report.groups import title
 from bakeoff.report.notes import selftest_text, sentences
 from bakeoff.report.wording import limit_text
@@ -229,7 +229,9 @@ def _trace(trace: TraceRecord, fp8: bool) -> Iterator[Text | Table | None]:
         f"{_share(trace.own_ns, trace)} in the compiler's own (*){in_fp8}; the {len(trace.kernels)} longest of "
         f"{trace.kernel_count}:"
     )
-    names = [kernel_name(kernel.name, _KERNEL_LETTERS) + (" *" if kernel.own else "") for kernel in trace.kernels]
+    names = [
+        shorten(kernel_name(kernel.name), _KERNEL_LETTERS) + (" *" if kernel.own else "") for kernel in trace.kernels
+    ]
     figures = [(f"{each.calls:g}", f"{each.ns / 1e6:.4f}", _share(each.ns, trace)) for each in trace.kernels]
     rows = ((name, *found) for name, found in zip(names, figures, strict=True))
     yield table(["kernel", *(Heading(name, numeric=True) for name in ("calls", "ms", "share"))], rows)

@@ -25,4 +25,4 @@ from bakeoff.report.format import kernel_name
 )
 def test_a_kernel_is_named_without_what_all_of_torchs_have_in_common(name: str, shown: str) -> None:
     """Names as the profiler gave them on an H200."""
-    assert kernel_name(name, 70) == shown
+    assert kernel_name(name) == shown

@@ -23,11 +23,11 @@ pytestmark = [
     pytest.mark.skipif(not host.read_host().gpus, reason="no NVIDIA GPU answers NVML here"),
 ]
 
-BACKENDS = ("eager", "cudagraph", "inductor[mode=default]", "inductor[mode=reduce-overhead]")
+BACKENDS = ("eager[]", "cudagraph[]", "inductor[mode=default]", "inductor[mode=reduce-overhead]")
 WORKLOADS = ("world", "picture")
 DTYPES = ("fp32", "bf16")
 VARIANTS = [
-    f"toy:small.{workload}/{backend.replace('[mode=default]', '')}/{dtype}@cuda"
+    f"toy:small.{workload}/{backend.replace('[mode=default]', '').removesuffix('[]')}/{dtype}@cuda"
     for workload in WORKLOADS
     for dtype in DTYPES
     for backend in BACKENDS
@@ -55,7 +55,7 @@ def tf32(tmp_path_factory: pytest.TempPathFactory) -> Swept:
         "toy",
         presets=("small",),
         workloads=("world",),
-        backends=("eager",),
+        backends=("eager[]",),
         dtypes=("fp32", "tf32"),
         device="cuda",
         policy=FAST,
@@ -185,7 +185,7 @@ def test_two_live_workers_share_a_gpu(tmp_path: Path) -> None:
     request = Request(
         "toy",
         workloads=("picture",),
-        backends=("eager", "inductor[mode=reduce-overhead]"),
+        backends=("eager[]", "inductor[mode=reduce-overhead]"),
         dtypes=("bf16",),
         device="cuda",
         policy=FAST,

@@ -77,6 +77,16 @@ def _shared_by_all_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 
 @pytest.fixture(autouse=True)
+def _no_changed_handler() -> Iterator[None]:
+    """A test that leaves another handler of Ctrl-C would end the process of the tests at the next one's Ctrl-C."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    after = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
+    assert after is before, f"this test left {after} as the handler of Ctrl-C"
+
+
+@pytest.fixture(autouse=True)
 def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BAKEOFF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("BAKEOFF_RUNS", str(tmp_path / "runs"))

@@ -20,6 +20,7 @@ from bakeoff.machine.locks import device_lock
 from bakeoff.mix import SlotVariant
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import pipeline_names
+from bakeoff.models.words import counted
 from bakeoff.pipeline.plan import Programs, in_way
 from bakeoff.process.environment import user_code_path, worker_environment
 from bakeoff.process.jobs import LoopSubject, PlayJob, PlayResult
@@ -146,7 +147,9 @@ def _play(job: PlayJob, progress: Progress, seconds: float = _DEADLINE_S) -> Pla
     log = cache / "logs" / "play" / f"{Path(job.folder).name.strip('.')}.log"
     environment = worker_environment(job.subject.threads, user_code_path())
     with device_lock(job.subject.device, progress.say, cache):
-        running = progress.start(0, 0, f"{job.subject.loop.name}: {job.units} units on the exported programs")
+        running = progress.start(
+            0, 0, f"{job.subject.loop.name}: {counted(job.units, 'unit')} on the exported programs"
+        )
         outcome = run_job(job, PlayResult, Launch(environment, Deadlines(seconds, total=seconds), log, running.event))
         running.finish("ok" if outcome.kind == "result" else outcome.kind, f"{outcome.wall_s:.0f} s")
     value: PlayResult = outcome.result_of("playing the loop", log)

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from bakeoff.models.words import counted
 from bakeoff.record.frames import nearest_rank
 from bakeoff.record.monitor import DeviceEnergy, Monitored
 from bakeoff.record.pipeline import PipelineRecord
@@ -206,7 +207,7 @@ def view(units: Sequence[Stamp], fps: float, buffer: int = 1) -> Viewer:
     Raises ValueError for a rate that is not above 0, or if the units do not fill the buffer.
     """
     if fps <= 0 or not 1 <= buffer <= len(units):
-        raise ValueError(f"{len(units)} units, {fps} frames a second, a buffer of {buffer} units")
+        raise ValueError(f"{counted(len(units), 'unit')}, {fps} frames a second, a buffer of {buffer}")
     viewer = Viewer(fps, buffer)
     for unit in units:
         viewer.add(unit)

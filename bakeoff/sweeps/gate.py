@@ -13,6 +13,7 @@ from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest
 from bakeoff.machine.identity import this_machine
 from bakeoff.machine.locks import device_lock
+from bakeoff.models.words import counted
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Row
 from bakeoff.record.gate import SAME_PAIRS, GatedRow, change_of_pairs, change_of_records, size_of
@@ -131,7 +132,7 @@ def _race(a: Entrant, b: Entrant, progress: Progress, decided: Callable[[Compari
     except SideFailedError as error:
         running.finish(error.status, error.why)
         raise
-    running.finish("ok", f"{len(_logs(found))} pairs of processes")
+    running.finish("ok", f"{counted(len(_logs(found)), 'pair')} of processes")
     return found
 
 

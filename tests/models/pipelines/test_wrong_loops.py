@@ -50,5 +50,6 @@ def test_a_mistake_changes_what_it_is_about(mistake: str) -> None:
 
 
 def test_every_mistake_is_tried() -> None:
+    """Those that go wrong late are tried by rollouts."""
     named = {name for name in vars(wrong_loops) if name.isupper() and "_" in name} - {"TOY_NAN", "FIRST_NAN"}
-    assert named == CASES.keys()
+    assert {name for name in named if not name.endswith("_LATE")} == CASES.keys()

@@ -136,6 +136,7 @@ class Interrupting(Recorder):
 
 def test_ctrl_c_ends_a_mix_with_its_record_and_leaves_the_others(tmp_path: Path) -> None:
     done, records = run(tmp_path, replace(TWO, minutes=5.0), progress=Interrupting(20))
+    assert len(records) == 1
     (record,) = records.values()
     assert (record.status, codes(record)) == ("ok", ["few-units"])
     (finding,) = [each for each in record.measurement.findings if each.code == "few-units"]

@@ -283,9 +283,9 @@ FAULTS = (
     Fault(
         "pipeline",
         "Ctrl-C throws away the units of a sustained run",
-        "bakeoff/process/signals.py",
-        "    for number in before:\n        signal.signal(number, note)\n",
-        "    del note\n",
+        "bakeoff/pipeline/run.py",
+        'form=","))\n        _keep(',
+        'form=","))\n        if not stop():\n            _keep(',
         ("tests/bakeoff/pipeline/test_sustained.py::test_ctrl_c_ends_a_mix_with_its_record_and_leaves_the_others",),
     ),
     Fault(

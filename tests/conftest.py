@@ -1,5 +1,6 @@
 """Every test has its own cache, records and locks, and what lies in support/ can be imported here and in workers."""
 
+import ctypes
 import os
 import signal
 import sys
@@ -76,10 +77,24 @@ def _shared_by_all_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         yield
 
 
+class _Stack(ctypes.Structure):
+    """stack_t of sigaltstack(2)."""
+
+    _fields_ = (("place", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
+
+
+def _use_the_usual_stack() -> None:
+    """Have handlers of this thread run on its own stack: libraries and faulthandler give it a small one for them, on
+    which the registers may not fit, and then a signal ends the process."""
+    disabled = 2  # SS_DISABLE
+    ctypes.CDLL(None).sigaltstack(ctypes.byref(_Stack(None, disabled, 0)), None)
+
+
 @pytest.fixture(autouse=True)
 def _no_changed_handler() -> Iterator[None]:
     """A test that leaves another handler of Ctrl-C would end the process of the tests at the next one's Ctrl-C."""
     before = signal.getsignal(signal.SIGINT)
+    _use_the_usual_stack()
     yield
     after = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, before)

@@ -21,7 +21,7 @@ from bakeoff.report.pages.sweep import KEYS
 from bakeoff.trace.tags import TAGS
 
 ROOT = Path(__file__).parent.parent
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
 RUN, SHELLS = ("python", "bash", "sh"), ("bash", "sh")
 _MARK = re.compile(r"<!-- (run by|not run:) (.+) -->")
 _GENERATED = {"zoo.md", "peers.md", "faults.md", "sweep-times.md", "floor-steps.md"}
@@ -138,7 +138,7 @@ def test_every_tag_of_a_trace_is_explained() -> None:
 
 
 def test_every_name_of_other_scripts_has_its_tag() -> None:
-    text = (ROOT / "docs" / "other-scripts.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "trials" / "other-scripts.md").read_text(encoding="utf-8")
     rows = [f"| {', '.join(f'`{name}`' for name in tag.seeds)} | `{tag.name}` |" for tag in TAGS if tag.seeds]
     assert [row for row in rows if row not in text] == []
 

@@ -35,7 +35,7 @@ class Tag:
     meaning: str
     arguments: tuple[str, ...] = ()
     seeds: tuple[str, ...] = ()
-    """Names of the same range in other profiling scripts for these models; docs/other-scripts.md lists them."""
+    """Names of the same range in other profiling scripts for these models; docs/trials/other-scripts.md lists them."""
 
 
 TAGS: Sequence[Tag] = (

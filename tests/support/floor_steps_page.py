@@ -1,4 +1,4 @@
-"""docs/floor-steps.md from tests/trials/floor_steps.json."""
+"""docs/trials/floor-steps.md from tests/trials/floor_steps.json."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from tabulate import tabulate
 
 ROOT = Path(__file__).resolve().parents[2]
-RECORD, PAGE = ROOT / "tests" / "trials" / "floor_steps.json", ROOT / "docs" / "floor-steps.md"
+RECORD, PAGE = ROOT / "tests" / "trials" / "floor_steps.json", ROOT / "docs" / "trials" / "floor-steps.md"
 _WHAT = {
     "huge pages": "Memory in pages of 2 MiB (glibc's tunable `glibc.malloc.hugetlb=1`), against pages of 4 KiB. "
     "Kept: workers set it, unless you do.",

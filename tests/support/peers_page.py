@@ -1,4 +1,4 @@
-"""docs/peers.md from the record of tests/trials/peers.py: every figure on the page comes from there."""
+"""docs/trials/peers.md from the record of tests/trials/peers.py: every figure on the page comes from there."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from tabulate import tabulate
 
 _ROOT = Path(__file__).resolve().parents[2]
 RECORD = _ROOT / "tests" / "trials" / "peers.json"
-PAGE = _ROOT / "docs" / "peers.md"
+PAGE = _ROOT / "docs" / "trials" / "peers.md"
 Said = Mapping[str, Any]
 
 TITLES = {
@@ -132,7 +132,7 @@ def _escape(cell: str) -> str:
 
 
 def page(record: Said) -> str:
-    """The whole of docs/peers.md."""
+    """The whole of docs/trials/peers.md."""
     here, aitune, versions = record["host"], record["aitune"], record["versions"]
     where = f"{here['cpu']}, {here['cores']} cores, {', '.join(here['gpus']) or 'no GPU'}"
     software = f"Python {versions['python']}, torch {versions['torch']}, onnxruntime {versions['onnxruntime']}"

@@ -1,4 +1,4 @@
-"""docs/sweep-times.md from tests/trials/sweep_times.json."""
+"""docs/trials/sweep-times.md from tests/trials/sweep_times.json."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 from tabulate import tabulate
 
 ROOT = Path(__file__).resolve().parents[2]
-RECORD, PAGE = ROOT / "tests" / "trials" / "sweep_times.json", ROOT / "docs" / "sweep-times.md"
+RECORD, PAGE = ROOT / "tests" / "trials" / "sweep_times.json", ROOT / "docs" / "trials" / "sweep-times.md"
 _KINDS = ("cold", "warm")
 
 

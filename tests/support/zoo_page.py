@@ -1,4 +1,4 @@
-"""docs/zoo.md from tests/trials/zoo.json."""
+"""docs/trials/zoo.md from tests/trials/zoo.json."""
 
 import ast
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 from tabulate import tabulate
 
 ROOT = Path(__file__).resolve().parents[2]
-RECORD, PAGE = ROOT / "tests" / "trials" / "zoo.json", ROOT / "docs" / "zoo.md"
+RECORD, PAGE = ROOT / "tests" / "trials" / "zoo.json", ROOT / "docs" / "trials" / "zoo.md"
 MODELS = ROOT / "examples" / "bring" / "zoo.py"
 
 
@@ -25,7 +25,7 @@ def page(found: dict[str, Any]) -> str:
     return (
         "# Ten public models, brought\n\n"
         "Written by `tests/trials/zoo.py` from what it recorded in tests/trials/zoo.json; do not edit. Each model has "
-        "random weights and is a function of [examples/bring/zoo.py](../examples/bring/zoo.py), swept with "
+        "random weights and is a function of [examples/bring/zoo.py](../../examples/bring/zoo.py), swept with "
         f"`bakeoff sweep zoo.py:FUNCTION --backends {found['backends']} --dtype fp32 --no-final`: from the command to "
         "the table, with nothing cached, the description of the model included.\n\n"
         f"Recorded {found['recorded']} on {machine}; {versions}. Load average {load}.\n\n"

@@ -4,7 +4,7 @@
 
 For each row of each step one comparison as `bakeoff compare` makes it, sets of fresh processes and blocks of calls in
 random order. What it saw takes the place of the row's earlier comparison in tests/trials/floor_steps.json, from which
-it writes docs/floor-steps.md. Run it alone on the machine; a row takes two to six minutes.
+it writes docs/trials/floor-steps.md. Run it alone on the machine; a row takes two to six minutes.
 """
 
 import argparse

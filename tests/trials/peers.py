@@ -2,9 +2,9 @@
 
     python tests/trials/peers.py [--finals 40] [--minutes 15] [--threads 1] [--only LIE ...]
 
-Writes tests/trials/peers.json and, from it, docs/peers.md at each step, and prints the table; with `--only` it writes
-nothing. Where AITune cannot be imported each of its cells says so. Run it alone on the machine. Most of the time goes
-to the lab's comparisons of eager with eager, of which none begins after `--minutes`. AITune without a GPU, in a
+Writes tests/trials/peers.json and, from it, docs/trials/peers.md at each step, and prints the table; with `--only` it
+writes nothing. Where AITune cannot be imported each of its cells says so. Run it alone on the machine. Most of the time
+goes to the lab's comparisons of eager with eager, of which none begins after `--minutes`. AITune without a GPU, in a
 checkout's environment:
 
     .venv/bin/pip install --no-deps aitune==0.6.0 nvtx autowrapt wrapt==2.5.2 dill pandas pytz six triton polygraphy

@@ -3,12 +3,13 @@
     python tests/trials/sweep_times.py [--label TITLE] [--python .venv/bin/python] [--only wm image] [--budget 3m]
                                        [--kinds cold warm budget] [--caches FOLDER] [--keep runs]
 
-Runs `bakeoff sweep NAME` at the default suite from the command line, one after the other, with a cache folder of their
-own, and adds what it saw under the label to tests/trials/sweep_times.json and from that writes docs/sweep-times.md.
-`--python` of another checkout's environment measures that checkout, so that two versions can be told apart. A sweep
-with a budget begins with a cache folder that is empty again; only the selftest's result is in each, for records to
-cite. `--caches` keeps the cold sweeps' cache folders, for warm ones in a later run. `--keep` copies the cold sweeps'
-records to a folder of records, so that what is published is what was timed. Run it alone on the machine.
+Runs `bakeoff sweep NAME` at the default suite from the command line, one after the other, with a cache folder of
+their own, and adds what it saw under the label to tests/trials/sweep_times.json and from that writes
+docs/trials/sweep-times.md. `--python` of another checkout's environment measures that checkout, so that two versions
+can be told apart. A sweep with a budget begins with a cache folder that is empty again; only the selftest's result is
+in each, for records to cite. `--caches` keeps the cold sweeps' cache folders, for warm ones in a later run. `--keep`
+copies the cold sweeps' records to a folder of records, so that what is published is what was timed. Run it alone on
+the machine.
 """
 
 import argparse

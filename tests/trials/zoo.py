@@ -3,7 +3,7 @@
     python tests/trials/zoo.py [--backends eager,inductor] [--only resnet50 gpt2]
 
 Sweeps each function of examples/bring/zoo.py in fp32 with `bakeoff sweep FILE.py:FUNCTION`, one after the other, with
-caches of its own, and writes tests/trials/zoo.json and from it docs/zoo.md after each (with `--only`, nothing).
+caches of its own, and writes tests/trials/zoo.json and from it docs/trials/zoo.md after each (with `--only`, nothing).
 Needs the extra `zoo`. Run it alone on the machine.
 """
 

@@ -15,6 +15,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import bakeoff
+from bakeoff.export import manifest
+from bakeoff.record import schema
+
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("bakeoff", "backends", "export", "models")
 HELP_CPU_S = 0.3
@@ -145,6 +149,13 @@ def test_the_version_is_that_of_the_project(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bakeoff", "--version"]
     done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == (f"bakeoff {stated}\n", "")
+
+
+def test_the_changelog_begins_with_this_version_and_its_formats() -> None:
+    newest = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").partition("\n## ")[2].partition("\n## ")[0]
+    assert newest.startswith(f"{bakeoff.__version__} - ")
+    assert schema.SCHEMA == manifest.SCHEMA
+    assert f"schema {schema.SCHEMA}, as manifests" in newest
 
 
 def test_help_is_quick() -> None:

@@ -18,7 +18,8 @@ from bakeoff.report.pages import files, readme
 
 ROOT = Path(__file__).parent.parent
 RUNS = ROOT / "runs" / "published"
-PAGES = ("README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")))
+DOCS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", *DOCS)
 WIDEST, WIDEST_CODE, LONGEST = 160, 106, 200
 """Characters of README's lines, of those that a browser does not break (921 px of a page of 1,000), and lines of it."""
 DEFINITION = re.compile(r"\[([\w-]+)\]: (\S+)")

@@ -19,7 +19,7 @@ from bakeoff.report.document import table as as_table
 from bakeoff.report.format import shorten
 from bakeoff.report.pages.sweep import tone_of
 from bakeoff.report.render import terminal
-from bakeoff.report.standings import Standing, Standings, can_run, never_run, standings, subject_of
+from bakeoff.report.standings import Standing, Standings, can_run, never_run, reduced, standings, subject_of
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.resume import key_of
 
@@ -51,6 +51,7 @@ class TerminalProgress:
         self._live: Live | None = None
         self._running: list[_Shown] = []
         self._records: dict[Key, Record] = {}
+        """Reduced to what standings need."""
         self._standings: list[Standings] = []
         self._left: tuple[float, float] | None = None
         """Estimated seconds that were left, and when that was estimated."""
@@ -100,7 +101,7 @@ class TerminalProgress:
         self.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
     def result(self, record: Record) -> None:
-        self._records[key_of(record)] = record
+        self._records[key_of(record)] = record = reduced(record)
         self._standings = standings([*self._records.values()])
         if self._total and can_run(record) and not self.is_live:
             self._tell_row(record)

@@ -21,6 +21,7 @@ from typing import Any
 from bakeoff.cluster import order, relay
 from bakeoff.cluster.reports import Assignment, Reports
 from bakeoff.machine import host
+from bakeoff.machine.processes import DRIVER, global_name
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.guard import CALLER
 from bakeoff.record.source import copy_packages
@@ -273,7 +274,8 @@ class _Driver:
             return
         place.assignment = assignment = mine[0]
         self._waiting.remove(assignment)
-        variables = {host.NODE: place.name, host.SHARE: place.share}
+        driver = global_name(os.getpid())
+        variables = {host.NODE: place.name, host.SHARE: place.share, DRIVER: driver}
         place.relay.begin.remote(self._reports.begin(assignment, place.name), order.NODE, CALLER, variables)
         place.call = place.relay.take.remote()
         if not self._waiting:

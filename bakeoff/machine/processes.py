@@ -49,6 +49,28 @@ def helper_cpu_s() -> float:
     return total_s
 
 
+DRIVER = "BAKEOFF_DRIVER"
+"""Environment variable with the process that drives a sweep on several machines, as `global_name` states it."""
+_BOOT = "/proc/sys/kernel/random/boot_id"
+
+
+def global_name(pid: int) -> str:
+    """Return a text that names a process among those of many machines: boot, namespace of its number, and number."""
+    with open(_BOOT, encoding="ascii") as file:
+        return f"{file.read().strip()}/{os.stat('/proc/self/ns/pid').st_ino}/{pid}"
+
+
+def driver_cpu_s() -> float | None:
+    """Return the CPU seconds so far of the process that `DRIVER` names; None if there is none on this machine."""
+    name = os.environ.get(DRIVER, "")
+    pid = name.rpartition("/")[2]
+    with suppress(psutil.Error):
+        if pid and name == global_name(int(pid)):
+            times = psutil.Process(int(pid)).cpu_times()
+            return times.user + times.system
+    return None
+
+
 def used_cpu_s(cpus: Collection[int], stat: str = "/proc/stat") -> float:
     """Return the CPU seconds so far that all processes and the hypervisor used on the CPUs with these numbers."""
     wanted, ticks = {f"cpu{number}" for number in cpus}, 0

@@ -13,6 +13,7 @@ _MEASURED_STATE = {
     "core_distance_low_ns",
     "cores_busy",
     "cpu_pressure",
+    "driver_cpu_s",
     "energy_j",
     "gpu_readings",
     "gpu_watched_s",

@@ -6,7 +6,7 @@ Fields that are added within a schema have a default, so that records made befor
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import median
 from typing import Annotated, Any, Literal
@@ -81,6 +81,12 @@ class Clock:
     def figures(self) -> Summary | None:
         """Mean, median and other statistics, computed once; None for a clock without samples."""
         return summarise_ns(self.samples_ns) if self.samples_ns else None
+
+    def without_samples(self) -> "Clock":
+        """Return the clock with its figures, but without the samples that they are computed from."""
+        made = replace(self, samples_ns=Samples(), warmup_ns=Samples(), after_pause_ns=Samples())
+        made.__dict__["figures"] = self.figures  # as `cached_property` keeps them
+        return made
 
 
 @dataclass(frozen=True, slots=True)

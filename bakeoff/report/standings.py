@@ -1,10 +1,10 @@
 """Ranks the rows of a running sweep: by subject, the fastest first, from the records so far."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bakeoff.machine.terminal import one_line
-from bakeoff.record.schema import NEVER_RUN, Record, Status
+from bakeoff.record.schema import NEVER_RUN, Measurement, Record, Status
 from bakeoff.record.store import Stored
 from bakeoff.report.format import median_and_interval
 from bakeoff.report.groups import baselines, groups, name_of, newest, speedup, stated_over
@@ -73,6 +73,14 @@ def standings(records: Iterable[Record]) -> list[Standings]:
         ordered = sorted((entry.record for entry in group.rows), key=_rank)
         found.append(Standings(subject_of(ordered[0]), tuple(ordered), stated_over(baselines(group.rows))))
     return found
+
+
+def reduced(record: Record) -> Record:
+    """Return the record with what standings need and little else, for commands that hold those of many rows."""
+    measured = record.measurement
+    clock = measured.latency.without_samples() if measured.latency is not None else None
+    less = Measurement(measured.status, reason=measured.reason, latency=clock)
+    return replace(record, measurement=less, ceilings=(), environment={}, phase_s={}, asked={}, monitored=None)
 
 
 def can_run(record: Record) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from bakeoff.machine import cgroups
-from bakeoff.machine.processes import helper_cpu_s, used_cpu_s
+from bakeoff.machine.processes import driver_cpu_s, helper_cpu_s, used_cpu_s
 from bakeoff.models.types import Scalar
 
 
@@ -28,6 +28,9 @@ class CpuUsage:
     """`other_share`, or `waited_share` if the control group's CPU quota is smaller than its affinity mask, as in
     containers on shared nodes. There other processes use these CPUs by design, and take something only when this
     process waits."""
+    driver_s: float | None = None
+    """CPU seconds of the process that drives a sweep on several machines, part of `other_share`; None if it runs on
+    another one."""
 
     def facts(self) -> dict[str, Scalar]:
         """Return the figures as a record stores them with the state of the device."""
@@ -36,7 +39,11 @@ class CpuUsage:
             "cores_busy": round(self.own_cores, 3),
             "helper_cores": round(self.helper_cores, 3),
         }
-        return found if self.waited_share is None else found | {"cpu_pressure": round(self.waited_share, 4)}
+        if self.waited_share is not None:
+            found["cpu_pressure"] = round(self.waited_share, 4)
+        if self.driver_s is not None:
+            found["driver_cpu_s"] = round(self.driver_s, 3)
+        return found
 
 
 @contextmanager
@@ -56,6 +63,7 @@ class _CpuTimes(NamedTuple):
     own_s: float
     helpers_s: float
     waited_s: float | None
+    driver_s: float | None
 
 
 class CpuMeter:
@@ -63,7 +71,7 @@ class CpuMeter:
 
     def __init__(self) -> None:
         self._cpus = os.sched_getaffinity(0)
-        self._spent = _CpuTimes(0.0, 0.0, 0.0, 0.0, 0.0)
+        self._spent = _CpuTimes(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
     @contextmanager
     def interval(self) -> Iterator[None]:
@@ -84,10 +92,12 @@ class CpuMeter:
         quota = cgroups.cpu_quota()
         shares_cpus = quota is not None and quota < cpus
         contention = waited_share if shares_cpus and waited_share is not None else other_share
-        return CpuUsage(other_share, own_s / spent.wall_s, spent.helpers_s / spent.wall_s, waited_share, contention)
+        helper_cores = spent.helpers_s / spent.wall_s
+        return CpuUsage(other_share, own_s / spent.wall_s, helper_cores, waited_share, contention, spent.driver_s)
 
 
 def _read(cpus: set[int]) -> _CpuTimes:
     waited_us = cgroups.cpu_wait_us()
     waited_s = None if waited_us is None else waited_us / 1e6
-    return _CpuTimes(time.monotonic(), used_cpu_s(cpus), time.process_time(), helper_cpu_s(), waited_s)
+    times = used_cpu_s(cpus), time.process_time(), helper_cpu_s()
+    return _CpuTimes(time.monotonic(), *times, waited_s, driver_cpu_s())

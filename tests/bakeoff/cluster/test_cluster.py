@@ -134,6 +134,7 @@ def test_a_killed_driver_leaves_nobody_and_two_nodes_measure_the_rest(cluster: C
     assert {record.node for record in made.values()} == {"left", "right"}
     assert len({record.machine.id for record in made.values()}) == 2
     assert all(record.latency and record.threads == 1 and record.code for record in made.values())
+    assert all("driver_cpu_s" in record.measurement.device_state for record in made.values())
     for record in made.values():
         assert record == first or f"on {record.node}" in err
         assert str(record.variant.subject) in out

@@ -6,7 +6,7 @@ import pytest
 from records import record
 
 from bakeoff.record.schema import Record
-from bakeoff.report.standings import can_run, never_run, standings
+from bakeoff.report.standings import can_run, never_run, reduced, standings
 
 EAGER = record("eager", [9.0, 10.0, 11.0] * 4)
 FAST = record("inductor", [4.9, 5.0, 5.1] * 4)
@@ -38,6 +38,13 @@ def test_without_eager_fp32_there_is_no_gain() -> None:
     half = replace(EAGER, variant=replace(EAGER.variant, dtype="bf16"))
     (table,) = standings([half, FAST])
     assert {row.gain for row in table.rows} == {""}
+
+
+def test_reduced_records_stand_as_before_without_their_samples() -> None:
+    held = [EAGER, FAST, UNSTABLE, CRASHED, SLOW]
+    less = [reduced(each) for each in held]
+    assert [table.rows for table in standings(less)] == [table.rows for table in standings(held)]
+    assert [each.measurement.latency.samples_ns.tolist() for each in less if each.measurement.latency] == [[]] * 4
 
 
 @pytest.mark.parametrize(

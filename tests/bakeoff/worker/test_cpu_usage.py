@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="the worker's side")
 
 from bakeoff.machine import cgroups
-from bakeoff.machine.processes import used_cpu_s
+from bakeoff.machine.processes import DRIVER, global_name, used_cpu_s
 from bakeoff.process.jobs import MeasureJob, Subject
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Clock, Samples
@@ -85,7 +86,7 @@ def test_other_processes_are_counted() -> None:
 
 def metered(monkeypatch: pytest.MonkeyPatch, *readings: tuple[float | None, ...]) -> CpuUsage:
     """The usage over intervals that begin and end with these readings."""
-    told = [cpu_usage._CpuTimes(*reading) for reading in readings]  # type: ignore[arg-type]
+    told = [cpu_usage._CpuTimes(*reading, None) for reading in readings]  # type: ignore[arg-type]
     monkeypatch.setattr(cpu_usage, "_read", lambda _cpus: told.pop(0))
     meter = cpu_usage.CpuMeter()
     assert meter.usage() == CpuUsage(), "nothing was measured"
@@ -107,6 +108,22 @@ def test_a_meter_adds_up_intervals_and_leaves_out_what_is_between(monkeypatch: p
     assert usage.other_share == pytest.approx(0.2 / 4)
     assert usage.own_cores == pytest.approx(1.0)
     assert usage.waited_share == pytest.approx(0.2 / 4)
+
+
+def test_a_driver_on_this_machine_is_metered_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process drives itself here, and is one of another machine then."""
+    monkeypatch.setenv(DRIVER, global_name(os.getpid()))
+    with cpu_usage.measure_cpu_usage() as usage:
+        until = time.process_time() + 0.1
+        while time.process_time() < until:
+            pass
+    assert usage().driver_s == pytest.approx(0.1, abs=0.05)
+    assert usage().facts()["driver_cpu_s"] == round(usage().driver_s or 0, 3)
+    monkeypatch.setenv(DRIVER, f"another-boot/1/{os.getpid()}")
+    with cpu_usage.measure_cpu_usage() as usage:
+        pass
+    assert usage().driver_s is None
+    assert "driver_cpu_s" not in usage().facts()
 
 
 def test_only_the_affinity_masks_cpus_are_looked_at(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from bakeoff.cli import (  # noqa: F401
     inspect,
     pages,
     pipeline,
+    records,
     reports,
     rollout,
     session,

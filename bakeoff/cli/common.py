@@ -92,6 +92,7 @@ EXAMPLES = {
         "export": "export wm --backend aoti",
         "verify": "verify FOLDER",
         "publish": "publish",
+        "records": "records export --format csv",
     },
     "Maintain": {
         "selftest": "selftest",

@@ -134,6 +134,14 @@ def groups(stored: Iterable[Stored]) -> list[Group]:
     return [Group(title(max((row.record for row in rows), key=_alike)), tuple(rows)) for rows in found.values()]
 
 
+def by_sweep(rows: Sequence[Stored]) -> list[list[Stored]]:
+    """Return a group's records grouped by sweep, keeping their order."""
+    found: dict[str, list[Stored]] = {}
+    for entry in rows:
+        found.setdefault(entry.record.sweep, []).append(entry)
+    return list(found.values())
+
+
 def _alike(record: Record) -> int:
     """Return over how many machines of one class the rows of the record's table are spread; 0 for one machine."""
     return len(record.calibration.medians_ns) if record.calibration is not None else 0

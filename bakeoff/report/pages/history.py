@@ -19,6 +19,7 @@ from bakeoff.report.format import milliseconds, minute, origin
 from bakeoff.report.groups import (
     USUAL,
     baselines,
+    by_sweep,
     drift,
     group_key,
     groups,
@@ -111,7 +112,7 @@ def _lines(own: Records) -> Listed | None:
 
     If several subjects have one name, the whole title is given.
     """
-    found = [_of_sweep(rows, own.comparisons) for group in groups(own.current) for rows in _sweeps(group.rows)]
+    found = [_of_sweep(rows, own.comparisons) for group in groups(own.current) for rows in by_sweep(group.rows)]
     found += [_of_run(entries) for entries in by_run(own.pipelines)]
     found += [_of_sustained(entry) for entry in own.sustained]
     apart = [entry.record for entry in own.comparisons if not entry.record.sweep]
@@ -182,14 +183,6 @@ def _of_sustained(entry: StoredPipeline) -> _Outcome:
     return _Outcome(record.created, None, subject, None, record.mix.variants, deadline.verdict(entry))
 
 
-def _sweeps(rows: Sequence[Stored]) -> list[list[Stored]]:
-    """Return a subject's records grouped by sweep, keeping their order."""
-    found: dict[str, list[Stored]] = {}
-    for entry in rows:
-        found.setdefault(entry.record.sweep, []).append(entry)
-    return list(found.values())
-
-
 def _finals(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> list[StoredComparison]:
     """Return the finals that the rows' own sweep made of their subject."""
     first = rows[0].record
@@ -228,7 +221,7 @@ def _subject(
         title(first, machine=False),
         blocks(
             Text(f"{parameters}, {first.flops / 1e9:.2f} GFLOP a call. {config}."),
-            *(_sweep(each, _finals(each, compared), ceilings, between, cited) for each in reversed(_sweeps(rows))),
+            *(_sweep(each, _finals(each, compared), ceilings, between, cited) for each in reversed(by_sweep(rows))),
             listed((_compared(entry, cited) for entry in apart), "Comparisons"),
         ),
     )

@@ -1,0 +1,78 @@
+"""Records for other tools: every format is opened with its target's own reader."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from pipeline_records import pipeline_record
+from records import bakeoff, record
+
+from bakeoff.record.store import save, supersede
+
+EAGER = [20.0 + 0.1 * step for step in range(20)]
+FASTER = [10.0 + 0.1 * step for step in range(20)]
+SLOWER = [40.0 + 0.1 * step for step in range(20)]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Records of one machine: two sweeps of eager and inductor, a row that crashed, a superseded one, a pipeline's."""
+    folder = tmp_path / "runs"
+    for day, eager in (("02", EAGER), ("03", SLOWER)):
+        created, sweep = f"2026-01-{day}T03:04:05.000000Z", f"sweep-{day}"
+        save(folder, record("eager", eager, created=created, sweep=sweep))
+        save(folder, record("inductor[freezing]", FASTER, created=created.replace("05.", "06."), sweep=sweep))
+    save(folder, record("aoti", status="crashed", reason="signal 11,\nat once", created="2026-01-04T00:00:00.000000Z"))
+    bad = save(folder, record("openvino", EAGER, created="2026-01-05T00:00:00.000000Z"))
+    supersede(folder, bad, "busy")
+    save(folder, pipeline_record())
+    return folder
+
+
+def test_csv_has_a_line_for_each_record(runs: Path, tmp_path: Path) -> None:
+    ran = bakeoff("records", "export", "--to", "made/all.csv", "--runs", str(runs), "--machine", "all", cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert "1 record of pipelines not exported" in ran.err
+    text = (tmp_path / "made/all.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(text.splitlines()))
+    assert len(text.splitlines()) == 1 + len(rows) == 6
+    assert [(row["sweep"], row["backend"], row["status"]) for row in rows[:4]] == [
+        ("sweep-02", "eager", "ok"),
+        ("sweep-02", "inductor[freezing]", "ok"),
+        ("sweep-03", "eager", "ok"),
+        ("sweep-03", "inductor[freezing]", "ok"),
+    ]
+    assert [round(float(row["vs_eager"]), 2) for row in rows[:4]] == [1.0, 1.91, 1.0, 3.74], "over its own sweep"
+    first = rows[0]
+    assert (float(first["median_ms"]), float(first["min_ms"]), first["batch"], first["torch"]) == (
+        pytest.approx(20.95),
+        20.0,
+        "1",
+        "2.13.0",
+    )
+    assert float(first["low_ms"]) < float(first["median_ms"]) < float(first["high_ms"])
+    crashed = rows[4]
+    assert (crashed["status"], crashed["median_ms"], crashed["vs_eager"]) == ("crashed", "", "")
+    assert "signal 11" in crashed["reason"]
+
+
+def test_csv_of_a_failed_row_alone_has_the_same_columns(runs: Path, tmp_path: Path) -> None:
+    def header(*arguments: str) -> str:
+        ran = bakeoff("records", "export", *arguments, cwd=tmp_path)
+        assert ran.code == 0, ran.err
+        return ran.out.splitlines()[0]
+
+    save(tmp_path / "failed", record("aoti", status="crashed", reason="signal 11", config={"other": 1}))
+    assert header("--runs", "failed") == header("--runs", str(runs))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(("--format", "xlsx"), "[bad-option]"), (("nothing",), "[unknown-name]")], ids=str
+)
+def test_what_cannot_be_exported_is_one_sentence(
+    runs: Path, tmp_path: Path, arguments: tuple[str, ...], code: str
+) -> None:
+    ran = bakeoff("records", "export", *arguments, "--runs", str(runs), cwd=tmp_path)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.strip().endswith(code)
+    assert len(ran.err.splitlines()) == 1

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, fx, nn
 
-INSTALL = "run in a checkout of bakeoff: make install, or pip install -e '.[cpu]' -c constraints.txt"
+INSTALL = "run pip install 'bakeoff[cpu]' (in a checkout: make install)"
 TORCH = Requirement("torch", INSTALL)
 Shape = tuple[int, ...]
 

@@ -1,58 +1,85 @@
-"""The wheel holds all packages and works without the checkout; the command line starts without heavy imports."""
+"""The wheel holds all packages and works where no checkout is; the command line starts without heavy imports."""
 
 import ast
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
-from importlib.metadata import packages_distributions
+import venv
+from dataclasses import asdict
+from importlib.metadata import distributions, packages_distributions
 from pathlib import Path
 
 import pytest
+from lab import FAST
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import bakeoff
 from bakeoff.export import manifest
 from bakeoff.record import schema
+from bakeoff.record.policy import Policy
+from bakeoff.record.source import code_hash
+from bakeoff.record.store import load_all
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("bakeoff", "backends", "export", "models")
 HELP_CPU_S = 0.3
 
 
+BUILD_SDIST = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+
+
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy of the sources and installed into a folder of its own."""
+    """Packages of a new environment that has the wheel, and the libraries of this one but not its bakeoff.
+
+    As for a package index, the sources (a copy, in which building leaves files) give an archive, and that the wheel.
+    """
     work = tmp_path_factory.mktemp("wheel")
-    for name in FOLDERS:
+    for name in (*FOLDERS, "docs"):
         shutil.copytree(ROOT / name, work / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    (work / "source" / "tests").mkdir()
+    for name in ("pyproject.toml", "MANIFEST.in", "CHANGELOG.md", "README.md", "LICENSE", "tests/test_packaging.py"):
         shutil.copy(ROOT / name, work / "source" / name)
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-cache-dir"]
     subprocess.run(
-        [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(work / "dist"), str(work / "source")], check=True
+        [sys.executable, "-c", BUILD_SDIST, str(work)], cwd=work / "source", check=True, stdout=subprocess.DEVNULL
     )
-    (wheel,) = (work / "dist").glob("*.whl")
-    subprocess.run([*pip, "install", "--no-deps", "--target", str(work / "site"), str(wheel)], check=True)
-    return work / "site"
+    (archive,) = work.glob("*.tar.gz")
+    with tarfile.open(archive) as sources:
+        assert not [name for name in sources.getnames() if "/tests" in name]
+    environment = work / "environment"
+    venv.create(environment)
+    (site,) = environment.glob("lib/python*/site-packages")
+    (site / "libraries.pth").write_text("".join(f"{path}\n" for path in sys.path if path.endswith("-packages")))
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-cache-dir"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(work), str(archive)], check=True)
+    (wheel,) = work.glob("*.whl")
+    into = ["--python", str(environment / "bin" / "python")]
+    subprocess.run([*pip, *into, "install", "--no-deps", "--ignore-installed", "--no-index", str(wheel)], check=True)
+    return site
 
 
 def run(installed: Path, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Python from an empty folder with the installed wheel before everything else, and no BAKEOFF_ variables."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("BAKEOFF_")}
+    """Python of the new environment from an empty folder, with a user's folders below `folder`."""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("BAKEOFF_") and name != "PYTHONPATH"
+    }
     environment |= {
-        "PYTHONPATH": str(installed),
         "XDG_DATA_HOME": str(folder / "data"),
         "XDG_CACHE_HOME": str(folder / "cache"),
+        "BAKEOFF_LOCKS": str(folder / "locks"),
     }
     empty = folder / "empty"
     empty.mkdir(exist_ok=True)
+    python = installed.parents[2] / "bin" / "python"
     return subprocess.run(
-        [sys.executable, "-P", *command], cwd=empty, env=environment, capture_output=True, text=True, check=False
+        [str(python), "-P", *command], cwd=empty, env=environment, capture_output=True, text=True, check=False
     )
 
 
@@ -93,21 +120,29 @@ def test_the_default_install_has_every_library_but_compilers() -> None:
     assert [name for name in sorted(others) if installed.isdisjoint(map(canonicalize_name, distributions[name]))] == []
 
 
-def test_wheel_holds_every_source_file(installed: Path) -> None:
+def test_wheel_holds_the_sources_and_what_they_read(installed: Path) -> None:
     for name, folder in packages_on_disk().items():
-        here = {path.name for path in (ROOT / folder).glob("*.py")}
-        there = {path.name for path in installed.joinpath(*name.split(".")).glob("*.py")}
-        assert there == here, name
-    assert sorted(path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")) == [
+        here = {path.name: path.read_bytes() for path in (ROOT / folder).iterdir() if path.is_file()}
+        there = installed.joinpath(*name.split("."))
+        assert {path.name: path.read_bytes() for path in there.iterdir() if path.is_file()} == here, name
+    assert {"py.typed"} <= {path.name for path in (installed / "bakeoff").iterdir()}
+    assert sorted(path.name for path in installed.iterdir() if path.name != "libraries.pth") == [
         "bakeoff",
-        "bin",
+        f"bakeoff-{bakeoff.__version__}.dist-info",
     ]
 
 
-def test_wheel_holds_the_files_of_the_html_page(installed: Path) -> None:
-    assert {"page.html.j2", "page.css", "page.js"} <= {
-        path.name for path in (installed / "bakeoff/report/render").iterdir()
-    }
+def test_the_wheel_describes_itself(installed: Path) -> None:
+    """What a package index shows: a page without links into a checkout, and what the package needs."""
+    (found,) = distributions(name="bakeoff", path=[str(installed)])
+    said = found.metadata
+    assert (said["Name"], said["Version"]) == ("bakeoff", bakeoff.__version__)
+    assert (said["License-Expression"], said["Description-Content-Type"]) == ("Apache-2.0", "text/markdown")
+    assert {"cpu", "gpu", "tensorrt", "ray", "modelopt", "profile"} <= set(said.get_all("Provides-Extra") or [])
+    assert "Typing :: Typed" in (said.get_all("Classifier") or [])
+    page = str(said.get_payload())
+    assert page.startswith("# bakeoff")
+    assert [target for target in re.findall(r"\]\(([^)]+)\)", page) if "://" not in target] == []
 
 
 def test_wheel_works_and_is_not_the_checkout(installed: Path, tmp_path: Path) -> None:
@@ -122,26 +157,35 @@ def test_wheel_works_and_is_not_the_checkout(installed: Path, tmp_path: Path) ->
     assert doctor["cache"] == str(tmp_path / "cache" / "bakeoff")
 
 
-def test_wheel_runs_a_worker(installed: Path, tmp_path: Path) -> None:
-    """A model of one's own is described by a worker process, which must find the installed package too."""
-    (tmp_path / "mine.py").write_text(
-        "import torch\n\ndef model():\n    return torch.nn.Linear(2, 3), (torch.ones(4, 2),)\n"
-    )
-    done = run(
-        installed, tmp_path, "-m", "bakeoff", "sweep", f"{tmp_path}/mine.py:model", "--device", "cpu", "--dry-run"
-    )
-    assert done.returncode == 0, done.stderr
-    assert "eager" in done.stdout
+def test_wheel_sweeps_and_its_artifact_loads(installed: Path, tmp_path: Path) -> None:
+    """Workers find the installed package; a record says that no checkout made it, and which code did."""
+    policy = ", ".join(f"{name} = {value}" for name, value in asdict(FAST).items() if value != getattr(Policy(), name))
+    (tmp_path / "bakeoff.toml").write_text(f"[suites.short]\npolicy = {{{policy.lower()}}}\n")
+    variant = ("toy", "--workload", "world", "--dtype", "fp32", "--device", "cpu")
+    suite = ("@short", "--config", str(tmp_path / "bakeoff.toml"), *variant, "--backends", "eager,torch.export")
+    swept = run(installed, tmp_path, "-m", "bakeoff", "sweep", *suite, "--no-final")
+    assert swept.returncode == 0, swept.stderr
+    records = load_all(tmp_path / "data" / "bakeoff" / "runs").current
+    assert {(one.record.variant.backends[0].name, one.record.status) for one in records} == {
+        ("eager", "ok"),
+        ("torch.export", "ok"),
+    }
+    for one in records:
+        assert (one.record.commit, one.record.dirty) == ("", False)
+        assert one.record.code == code_hash(), "the same files as in this checkout"
+        assert one.record.versions["bakeoff"] == bakeoff.__version__
+    export = ("export", *variant, "--backend", "torch.export", "--to", "artifact")
+    exported = run(installed, tmp_path, "-m", "bakeoff", *export)
+    assert exported.returncode == 0, exported.stderr
+    load = "from bakeoff.export import load; engine = load('artifact'); print(*engine(**engine.sample()))"
+    loaded = run(installed, tmp_path, "-c", load)
+    assert (loaded.returncode, loaded.stdout) == (0, "velocity\n"), loaded.stderr
 
 
-def test_records_of_an_installed_wheel_are_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
-    unsupported = ("sweep", "toy", "--backends", "inductor[mode=reduce-overhead]", "--dtype", "fp32", "--device", "cpu")
-    done = run(installed, tmp_path, "-m", "bakeoff", *unsupported)
-    assert done.returncode == 3, done.stderr
-    (path,) = (tmp_path / "data" / "bakeoff" / "runs").glob("*/records/*.json")
-    record = json.loads(path.read_bytes())
-    assert (record["commit"], record["dirty"]) == ("", False)
-    assert record["versions"]["bakeoff"]
+def test_a_record_in_a_checkout_of_others_has_no_commit_of_theirs(installed: Path, tmp_path: Path) -> None:
+    """The working folder may be a checkout while the code is that of the wheel."""
+    ask = f"from bakeoff.machine import paths; os.chdir({str(ROOT)!r}); print(paths.checkout(), paths.commit())"
+    assert run(installed, tmp_path, "-c", f"import os; {ask}").stdout == f"{ROOT} ('', False)\n"
 
 
 def test_the_version_is_that_of_the_project(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def connected(address: str, ship: bool) -> Iterator["Nodes"]:
     try:
         import ray
     except ModuleNotFoundError as error:
-        text = "--on ray: the library ray is not installed; run in a checkout of bakeoff: pip install -e '.[ray]'"
+        text = "--on ray: the library ray is not installed; run pip install 'bakeoff[ray]'"
         raise BakeoffError(text, "missing-library") from error
     asked = address or os.environ.get(_ADDRESS, "") or _LOCAL
     of_local: dict[str, Any] = {"include_dashboard": False} if asked == _LOCAL else {}

@@ -11,16 +11,20 @@ import platformdirs
 from bakeoff.machine.files import digest
 from bakeoff.models.errors import BakeoffError
 
+_HERE = Path(__file__).resolve().parents[2]
+"""The folder that holds this package: a checkout, or what it is installed into."""
+
 
 def checkout() -> Path | None:
     """Return the checkout that contains the working folder, or else this package; None if it is installed elsewhere."""
-    candidates = [Path(__file__).resolve().parents[2]]
+    candidates = [_HERE]
     with contextlib.suppress(FileNotFoundError):  # the working folder may have been deleted
         candidates = [Path.cwd(), *Path.cwd().parents, *candidates]
-    for folder in candidates:
-        if (folder / "pyproject.toml").is_file() and (folder / "bakeoff" / "variant.py").is_file():
-            return folder
-    return None
+    return next(filter(_is_checkout, candidates), None)
+
+
+def _is_checkout(folder: Path) -> bool:
+    return (folder / "pyproject.toml").is_file() and (folder / "bakeoff" / "variant.py").is_file()
 
 
 def runs_folder(asked: Path | None = None) -> Path:
@@ -87,15 +91,15 @@ def ensure_writable(folder: Path, what: str) -> Path:
 
 
 def commit() -> tuple[str, bool]:
-    """Return the checkout's commit, and whether files outside runs/ differ from it; ("", False) outside a checkout."""
-    root = checkout()
-    if root is None or not (root / ".git").exists():
+    """Return the commit of this code, and whether files outside runs/ differ from it; ("", False) where its files are
+    not those of a checkout, whichever checkout is the working folder."""
+    if not _is_checkout(_HERE) or not (_HERE / ".git").exists():
         return "", False
     try:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True).stdout
-        status = subprocess.run(
-            ["git", "status", "--porcelain", "--", ".", ":!runs"], cwd=root, capture_output=True, text=True, check=True
-        ).stdout
+        head, status = (
+            subprocess.run(["git", *words], cwd=_HERE, capture_output=True, text=True, check=True).stdout.strip()
+            for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--", ".", ":!runs"))
+        )
     except (OSError, subprocess.CalledProcessError):
         return "", False
-    return head.strip(), bool(status.strip())
+    return head, bool(status)

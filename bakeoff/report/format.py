@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from bakeoff.record.statistics import Summary
 
 MIB: Final = 1 << 20
-INSTALL: Final = "Install it with: make install (in a checkout), or pip install -e '.[cpu]' -c constraints.txt"
-"""How to get a missing library; the project is not published on an index."""
+INSTALL: Final = "Install it with: pip install 'bakeoff[cpu]' (in a checkout: make install)"
+"""How to get a missing library; pip takes the bakeoff that is installed, with its extra."""
 
 _PARAMETERS = re.compile(r"\([^()]*\)")
 _COMMON_IN_KERNELS = re.compile(

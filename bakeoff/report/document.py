@@ -22,6 +22,8 @@ class Link:
 
     label: str
     address: str
+    anchor: str = ""
+    """Name of the line with the link, for links to it from other pages of markdown; the first of equal names counts."""
 
 
 @dataclass(frozen=True, slots=True)

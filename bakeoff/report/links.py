@@ -13,6 +13,8 @@ PROFILES = "profiles"
 BUDGETS = "budgets"
 """Name of a machine's folder of pages of budgets; a page has the name of the first record that confirms it."""
 AGAIN = "Run: make history; for published pages: make publish"
+_ANCHOR = 7
+"""Number of characters."""
 Cited = Callable[[Stored | StoredComparison | StoredPipeline], document.Link]
 """Function from an entry to a link to its file, labelled with the entry's hash."""
 Link = Callable[[Stored | StoredComparison | StoredPipeline], str]
@@ -34,9 +36,17 @@ def links_with(prefix: str) -> Link:
     return lambda entry: _quoted(posixpath.join(prefix, file_of(entry)))
 
 
-def cited_by(link: Link) -> Cited:
-    """Return a function that makes links with the same addresses, each labelled with the entry's hash."""
-    return lambda entry: document.Link(entry.id.rpartition("_")[2], link(entry))
+def cited_by(link: Link, anchored: bool = False) -> Cited:
+    """Return a function that makes links with the same addresses, each labelled with the entry's hash.
+
+    If they are `anchored`, other pages can link to the line of each.
+    """
+    return lambda entry: document.Link(entry.id.rpartition("_")[2], link(entry), anchor(entry) if anchored else "")
+
+
+def anchor(entry: Stored | StoredComparison | StoredPipeline) -> str:
+    """Return the name of an entry's line on a page: the first characters of its hash."""
+    return entry.id.rpartition("_")[2][:_ANCHOR]
 
 
 def profile_page(link: Link, entry: StoredPipeline) -> str:

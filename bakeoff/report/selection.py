@@ -11,15 +11,7 @@ from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredComparison
 from bakeoff.report.groups import Table, baselines, newest, stated_over, tables
 from bakeoff.report.links import folders_of
-from bakeoff.report.pipelines import (
-    PipelineTable,
-    by_run,
-    named,
-    newest_rollouts,
-    pipeline_tables,
-    sustained_tables,
-    title,
-)
+from bakeoff.report.pipelines import newest_rollouts, pipeline_tables, sustained_tables
 from bakeoff.report.recommendation import decision
 
 _BEST = 3
@@ -54,14 +46,12 @@ class Selection:
 def chosen(records: Records) -> Records:
     """Return the records that are published.
 
-    They are the newest record of each variant, mix, rollout and sustained run, the mixes of README's picture, the
-    eager mix of each of these runs, and the final between the two best rows of each table.
+    They are the newest record of each variant, mix, rollout and sustained run, the eager mix of each of these runs, and
+    the final between the two best rows of each table.
     """
     rows = sorted(newest(records.current), key=_order)
     finals = [final for found in tables(rows) if (final := final_of(found, records.comparisons)) is not None]
     mixes = {row.entry.id for found in pipeline_tables(records.pipelines) for row in (*found.rows, *found.stale)}
-    loop = frame(records)
-    mixes |= {row.entry.id for row in loop.rows} if loop is not None else set()
     runs = {entry.record.run for entry in records.pipelines if entry.id in mixes}
     mixes |= {entry.id for entry in records.pipelines if entry.record.role == "eager" and entry.record.run in runs}
     return replace(
@@ -119,18 +109,6 @@ def _is_usual(found: Table) -> bool:
     spec = resolve_component(variant.component)
     usual = spec.default_preset.get(variant.device), *spec.default_workloads.get(variant.device, ())[:1]
     return (variant.preset, variant.workload) == usual
-
-
-def frame(records: Records) -> PipelineTable | None:
-    """Return the profiled run of a pipeline with the most ok mixes, the newest of equals; None if none was profiled."""
-    runs = [
-        [entry for entry in entries if entry.record.status == "ok" and entry.record.measurement.profile is not None]
-        for entries in by_run(records.pipelines)
-    ]
-    best = max(filter(None, runs), key=lambda entries: (len(entries), entries[0].record.created), default=None)
-    if best is None:
-        return None
-    return PipelineTable(title(best[-1].record), best[-1].machine, tuple(named(best)))
 
 
 def _order(entry: Stored) -> tuple[int, str, str]:

@@ -193,8 +193,9 @@ def _pages(folder: Path) -> Iterator[tuple[str, Page]]:
         yield "pipelines", {row["record"]: dict(flat(row)) for row in told["pipelines"]}
         yield "terminal", page_of(terminal_rows(_bakeoff("table", *own)), machine)
         yield "report", page_of(html_rows(_read(folder / "report.html")), machine)
-        yield "published", page_of(markdown_rows(_read(runs / "published" / "RESULTS.md")), machine)
-        yield "readme", page_of(markdown_rows(_block(_read(folder / "README.md"))), machine)
+        published = _read(runs / "published" / "RESULTS.md")
+        yield "published", page_of(markdown_rows(published), machine)
+        yield "readme", page_of(markdown_rows(_block(_read(folder / "README.md"), published)), machine)
         yield "results", page_of(markdown_rows(_read(runs / machine / "RESULTS.md")), machine)
         yield "history", page_of(markdown_rows(_read(runs / machine / "OPTIMIZATION_HISTORY.md")), machine)
         for path in sorted((runs / machine / "profiles").glob("*.html")):
@@ -273,9 +274,13 @@ def _bakeoff(*words: str | Path) -> str:
     return done.stdout
 
 
-def _block(page: str) -> str:
-    """README's results."""
-    return page.partition("<!-- results")[2].partition("-->\n")[2].partition("<!-- end of results")[0]
+def _block(page: str, tables: str) -> str:
+    """README's results, with links to the records to which the linked lines of the page of tables lead."""
+    text = page.partition("<!-- results")[2].partition("-->\n")[2].partition("<!-- end of results")[0]
+    addresses = dict(re.findall(r"^\[(\w+)\]: (\S+)$", tables, re.MULTILINE))
+    for anchor, label in re.findall(r'<a id="(\w+)"></a>\[(\w+)\]', tables):
+        text = text.replace(f"(runs/published/RESULTS.md#{anchor})", f"({addresses[label]})")
+    return text
 
 
 def _read(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Draws the SVG files in runs/<machine>/plots/ and README's pictures; the same records give the same bytes."""
+"""Draws the SVG files in runs/<machine>/plots/ and README's picture; the same records give the same bytes."""
 
 import posixpath
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,11 +14,11 @@ from bakeoff.report.figures.vega import MARK, Figure, svg
 from bakeoff.report.groups import groups, newest, tables, title
 from bakeoff.report.links import folders_of
 from bakeoff.report.pipelines import pipeline_tables
-from bakeoff.report.selection import frame, shorts
+from bakeoff.report.selection import shorts
 
 FOLDER = "plots"
-LATENCY, FRAME = "latency.svg", "frame.svg"
-"""File names of README's pictures in runs/published/."""
+LATENCY = "latency.svg"
+"""File name of README's picture in runs/published/."""
 _Panels = list[tuple[str, Figure | None]]
 """Titles and figures of a page, from top to bottom."""
 
@@ -97,28 +97,17 @@ def page(heading: str, panels: _Panels) -> bytes | None:
     return svg(f"{held[0][1].heading}: {heading}", caption, [(name, each.spec) for name, each in held])
 
 
-def published_names(records: Records) -> list[str]:
-    """Return the file names of README's pictures of these records: one component by variant, and one frame by phase."""
-    return [LATENCY] * bool(shorts(records)) + [FRAME] * (frame(records) is not None)
-
-
-def published(records: Records) -> Mapping[str, bytes]:
-    """Draw README's pictures, and return SVG by path relative to runs/published/.
+def published(records: Records) -> bytes | None:
+    """Draw README's picture, the variants of its first component; None if no row can be ranked.
 
     Raises BakeoffError if the library that draws is missing.
     """
-    subject, loop = next(iter(shorts(records)), None), frame(records)
-    drawn: dict[str, bytes | None] = {}
-    if subject is not None:
-        first, table = subject.rows[0].record, subject.table
-        panel = variants.bars(table.rows, table.ceilings.best)
-        heading = f"{first.variant.component} on {table.machine.name}"
-        drawn[LATENCY] = page(heading, [(title(first, machine=False), panel)])
-    if loop is not None:
-        first_mix = loop.rows[0].record
-        heading = f"{first_mix.mix.pipeline} on {loop.machine.name}"
-        drawn[FRAME] = page(heading, [(pipelines.title(first_mix, machine=False), waterfall_figure(loop.rows))])
-    return {name: data for name, data in drawn.items() if data is not None}
+    subject = next(iter(shorts(records)), None)
+    if subject is None:
+        return None
+    first, table = subject.rows[0].record, subject.table
+    panel = variants.bars(table.rows, table.ceilings.best)
+    return page(f"{first.variant.component} on {table.machine.name}", [(title(first, machine=False), panel)])
 
 
 def _slugs(names: Iterable[str]) -> dict[str, str]:

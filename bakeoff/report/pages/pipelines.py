@@ -97,7 +97,7 @@ def _section(
     cited: links.Cited | None = None,
     full: bool = False,
 ) -> Section:
-    first, *others = _verdicts(rows)
+    first, *others = verdicts(rows)
     drawn = drawings(rows) if full else []
     return Section(
         heading,
@@ -114,7 +114,7 @@ def _section(
     )
 
 
-def _verdicts(rows: Sequence[MixRow]) -> list[Text]:
+def verdicts(rows: Sequence[MixRow]) -> list[Text]:
     """Return what to deploy, then how each other mix compares with the baseline of its run."""
     held = {row.name: (row.gain.word, row.against) for row in rows if row.gain is not None}
     told = {row.name: _held_against(row) for row in rows if row.gain is not None}

@@ -12,10 +12,9 @@ from bakeoff.record.store import Records, Stored
 from bakeoff.report.document import Document, Section, Text, blocks, listed
 from bakeoff.report.format import minute
 from bakeoff.report.groups import newest, tables
-from bakeoff.report.links import Cited, cited_by, folders_of, links_from, links_with
+from bakeoff.report.links import cited_by, folders_of, links_from, links_with
 from bakeoff.report.pages import batch_curve, comparison, deadline, pipelines, rollout, sweep
 from bakeoff.report.render import html
-from bakeoff.report.selection import frame
 
 NAME = "RESULTS.md"
 _KEYS = tuple(key for key in sweep.KEYS if key not in ("min_ms", "error", "graph_breaks"))
@@ -38,14 +37,13 @@ def of_machine(records: Records, machine: Machine) -> Document:
 
 
 def of_published(records: Records) -> Document:
-    """Return the page of all published records, as `selection.chosen` returns them; it cites all that README shows."""
-    page = _page("Results", records, "")
-    return Document(page.title, (*page.blocks, *_picture(records, cited_by(links_from("")))))
+    """Return the page of all published records, as `selection.chosen` returns them; README links to its lines."""
+    return _page("Results", records, "", anchored=True)
 
 
-def _page(title: str, records: Records, folder: str) -> Document:
+def _page(title: str, records: Records, folder: str, anchored: bool = False) -> Document:
     """Return a page of tables, batch curves and pipelines, with links relative to `folder`."""
-    cited, rows = cited_by(links_from(folder)), newest(records.current)
+    cited, rows = cited_by(links_from(folder), anchored), newest(records.current)
     found = tables(rows, records.ceilings, records.current)
     parts: list[Section | Text] = [
         *sweep.sections(found, records.current, records.comparisons, cited, _KEYS),
@@ -56,16 +54,6 @@ def _page(title: str, records: Records, folder: str) -> Document:
     ]
     asked = sweep.undecided(found, records.comparisons)
     return Document(title, (Text(_INTRODUCTION), *asked, *(parts or [Text("No records yet.")])))
-
-
-def _picture(records: Records, cited: Cited) -> tuple[Text, ...]:
-    """Return a text that cites the profiles behind README's picture of a unit; empty if there is none."""
-    loop = frame(records)
-    if loop is None:
-        return ()
-    links = tuple(cited(row.entry) for row in loop.rows)
-    names = " and ".join(row.name for row in loop.rows)
-    return (Text(f"README's picture of a {loop.rows[0].record.unit} is of {names}.", links=links),)
 
 
 def of_everything(records: Records, runs: str = "") -> Document:

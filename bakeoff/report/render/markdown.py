@@ -26,12 +26,12 @@ from bakeoff.report.document import (
 )
 
 
-def render(document: Document, level: int = 1) -> str:
+def render(document: Document, level: int = 1, inline: bool = False) -> str:
     """Return the document as markdown: its title, if any, as a heading of `level`, and sections one level below.
 
-    Explanations of the tables' columns come last.
+    Explanations of the tables' columns come last. With `inline`, addresses stand in the text instead of at the end.
     """
-    made, explained = _Page(), legend(headings_of(document.blocks))
+    made, explained = _Page(inline), legend(headings_of(document.blocks))
     parts = [f"{'#' * level} {escape(document.title)}"] if document.title else []
     parts += made.blocks(document.blocks, level + 1)
     parts += made.blocks([Section(explained.title, (replace(explained, title=""),))] if explained else [], level + 1)
@@ -41,8 +41,10 @@ def render(document: Document, level: int = 1) -> str:
 class _Page:
     """Renderer of one page's blocks; it collects the addresses of links for the end of the page."""
 
-    def __init__(self) -> None:
+    def __init__(self, inline: bool) -> None:
+        self._inline = inline
         self._addresses: dict[str, str] = {}
+        self._anchors: set[str] = set()
 
     def blocks(self, made: Sequence[Block | Section], level: int) -> Iterator[str]:
         """Yield the markdown of each block; `level` is that of headings of sections."""
@@ -95,12 +97,17 @@ class _Page:
         return " ".join(filter(None, [text, self._link(cell.link) if cell.link is not None else ""]))
 
     def _link(self, link: Link) -> str:
-        """Return a reference link by its label, with a number if another address already has the label."""
+        """Return a link by reference to its label, with a number if another address already has the label; its anchor
+        comes before it where the page does not have it yet."""
         label, number = escape(link.label), 1
+        if self._inline:
+            return f"[{label}]({link.address})"
         while self._addresses.setdefault(label, link.address) != link.address:
             number += 1
             label = f"{escape(link.label)} {number}"
-        return f"[{label}]"
+        new = {link.anchor} - {"", *self._anchors}
+        self._anchors |= new
+        return "".join([*(f'<a id="{name}"></a>' for name in new), f"[{label}]"])
 
 
 def _code(text: str) -> str:

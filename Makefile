@@ -170,7 +170,7 @@ endif
 endif
 
 $(DEVELOPING): $(INSTALLED)
-	$(PIP_INSTALL) -e '.[$(EXTRA),ray,test,lint]'
+	$(PIP_INSTALL) -e '.[$(EXTRA),ray,mlflow,test,lint]'
 	@touch $@
 
 clean:

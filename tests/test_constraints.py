@@ -78,7 +78,7 @@ def test_pins_are_what_they_resolve_to(name: str) -> None:
 
 @pytest.mark.parametrize("name", RESOLVED)
 def test_pins_and_resolved_versions_meet_every_requirement(name: str) -> None:
-    extras = ("gpu", "tensorrt", "modelopt", "ray", "test", "lint")
+    extras = ("gpu", "tensorrt", "modelopt", "ray", "mlflow", "test", "lint")
     assert unmet(extras, pins(RESOLVED[name])) == []
     assert unmet(extras, pins(ROOT / name)) == []
 
@@ -121,7 +121,7 @@ def test_resolving_builds_no_placeholder(tmp_path: Path) -> None:
     for name, version in (("constraints.txt", "11.0.0.114"), ("constraints-torch-2.11.txt", "10.15.1.29")):
         heading, settings, asked = (tmp_path / RESOLVED[name].relative_to(ROOT)).read_text().splitlines()
         assert name in heading
-        assert asked == f"{name} gpu tensorrt modelopt ray test lint"
+        assert asked == f"{name} gpu tensorrt modelopt ray mlflow test lint"
         stated = tomllib.loads(json.loads(settings.removeprefix("# ")))
         assert stated["dependency-metadata"] == [
             {"name": "tensorrt", "version": version, "requires-dist": [f"tensorrt-cu13=={version}"]},

@@ -2,11 +2,17 @@
 
 import csv
 import io
+import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
+from bakeoff.machine.paths import ensure_writable
 from bakeoff.machine.terminal import one_line
+from bakeoff.models.errors import BakeoffError
 from bakeoff.record.floor import best_ceilings, floor
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored
@@ -104,3 +110,77 @@ def as_csv(rows: Sequence[FlatRow]) -> str:
         values = (*row.facts.values(), *row.figures.values())
         writer.writerow([one_line(value) if isinstance(value, str) else value for value in values])
     return file.getvalue()
+
+
+_LONGEST: Final = 5000
+"""Most characters of a parameter or tag that MLflow takes everywhere."""
+_TAGGED: Final = ("record", "status", "reason", "machine", "note")
+
+
+def to_mlflow(rows: Sequence[FlatRow], runs: Path, to: str) -> tuple[int, str]:
+    """Log the rows that MLflow does not have yet, and return how many these are, and the address of its store.
+
+    A component is an experiment, a sweep of it a run, and a row a run below that, with its record file from `runs`
+    attached. `to` is a folder, in which a database and the attached files are kept, or an address of MLflow's own; ""
+    is its default. Raises BakeoffError if MLflow is not installed or refuses.
+    """
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # its own 7 take minutes
+    try:
+        from mlflow import MlflowClient
+        from mlflow.exceptions import MlflowException
+        from sqlalchemy.exc import SQLAlchemyError
+    except ModuleNotFoundError as error:
+        text = "--format mlflow: mlflow is not installed; run in a checkout of bakeoff: pip install -e '.[mlflow]'"
+        raise BakeoffError(text, "missing-library") from error
+    logging.getLogger("mlflow").setLevel(logging.WARNING)
+    files = None
+    if to and "://" not in to:
+        folder = ensure_writable(Path(to).absolute(), "records")
+        to, files = f"sqlite:///{folder}/mlflow.db", (folder / "artifacts").as_uri()
+    try:
+        client = MlflowClient(to or None)
+        added = sum([_log(client, row, runs, files) for row in rows])
+    except (MlflowException, SQLAlchemyError) as error:
+        raise BakeoffError(f"--to {to}: MLflow says: {str(error).splitlines()[0]}", "not-writable") from error
+    return added, client.tracking_uri
+
+
+def _log(client: Any, row: FlatRow, runs: Path, files: str | None) -> bool:
+    """Log one row unless it is there. A run that is not whole is deleted."""
+    record, name = row.entry.record, row.entry.record.variant.component
+    known = client.get_experiment_by_name(name)
+    experiment = known.experiment_id if known else client.create_experiment(name, files and f"{files}/{name}")
+
+    def find(tag: str, value: str) -> str:
+        found = client.search_runs([experiment], f"tags.`{tag}` = '{value}'", max_results=1)
+        return found[0].info.run_id if found else ""
+
+    if find("bakeoff.record", row.entry.id):
+        return False
+    end = round(datetime.fromisoformat(record.created).timestamp() * 1000)
+    start = end - round(record.wall_s * 1000)
+    sweep = find("bakeoff.sweep", record.sweep)
+    sweep = sweep or client.create_run(experiment, start, {"bakeoff.sweep": record.sweep}, record.sweep).info.run_id
+    client.set_terminated(sweep, end_time=end)
+    run = client.create_run(experiment, start, {"mlflow.parentRunId": sweep}, str(record.variant)).info.run_id
+    try:
+        _fill(client, run, row, end)
+        client.log_artifact(run, str(runs / row.entry.folder / f"{row.entry.id}.json"))
+        client.set_terminated(run, "FINISHED" if record.status == "ok" else "FAILED", end)
+    except BaseException:
+        client.delete_run(run)
+        raise
+    return True
+
+
+def _fill(client: Any, run: str, row: FlatRow, at_ms: int) -> None:
+    from mlflow.entities import Metric, Param, RunTag
+
+    facts = {key: str(value)[:_LONGEST] for key, value in row.facts.items() if value not in (None, "")}
+    client.log_batch(
+        run,
+        [Metric(key, value, at_ms, 0) for key, value in row.figures.items() if value is not None],
+        [Param(key, value) for key, value in facts.items()],
+        [RunTag(f"bakeoff.{key}", facts[key]) for key in _TAGGED if key in facts],
+    )

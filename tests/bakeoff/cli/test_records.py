@@ -66,6 +66,42 @@ def test_csv_of_a_failed_row_alone_has_the_same_columns(runs: Path, tmp_path: Pa
     assert header("--runs", "failed") == header("--runs", str(runs))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:mlflow")
+def test_mlflow_reads_a_run_for_each_record_and_gets_none_twice(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after an export that was interrupted within a run."""
+    mlflow = pytest.importorskip("mlflow")
+    command = ("records", "export", "--format", "mlflow", "--to", "tracked", "--runs", str(runs), "--machine", "all")
+    with monkeypatch.context() as patch:
+        patch.setattr(mlflow.MlflowClient, "log_artifact", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert bakeoff(*command, cwd=tmp_path).code == 130
+    for added, known in ((5, 0), (0, 5)):
+        ran = bakeoff(*command, cwd=tmp_path)
+        assert ran.code == 0, ran.err
+        store = f"sqlite:///{tmp_path}/tracked/mlflow.db"
+        assert ran.out == f"{added} records added to {store}, {known} were there\n"
+    client = mlflow.MlflowClient(store)
+    experiment = client.get_experiment_by_name("toy").experiment_id
+    found = client.search_runs([experiment], order_by=["attributes.start_time"])
+    sweeps = {run.info.run_id: run for run in found if "bakeoff.sweep" in run.data.tags}
+    rows = [run for run in found if run.info.run_id not in sweeps]
+    assert len(rows) == 5
+    assert [run.info.run_name for run in sweeps.values()] == ["sweep-02", "sweep-03", "20260102T030400-abcdef"]
+    for run in rows:
+        assert sweeps[run.data.tags["mlflow.parentRunId"]].info.run_name == run.data.params["sweep"]
+        (file,) = client.list_artifacts(run.info.run_id)
+        copy = Path(client.download_artifacts(run.info.run_id, file.path))
+        (original,) = runs.glob(f"*/records/{run.data.tags['bakeoff.record']}.json")
+        assert (copy.name, copy.read_bytes()) == (original.name, original.read_bytes())
+    fastest = client.search_runs([experiment], "metrics.vs_eager > 3 and params.backend = 'inductor[freezing]'")
+    assert [run.data.params["sweep"] for run in fastest] == ["sweep-03"]
+    assert fastest[0].data.metrics["median_ms"] == pytest.approx(10.95)
+    (crashed,) = [run for run in rows if run.info.status != "FINISHED"]
+    assert (crashed.info.status, crashed.data.tags["bakeoff.status"]) == ("FAILED", "crashed")
+    assert crashed.data.metrics == {}
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"), [(("--format", "xlsx"), "[bad-option]"), (("nothing",), "[unknown-name]")], ids=str
 )

@@ -21,6 +21,32 @@ from bakeoff.machine import host, paths  # noqa: E402
 from bakeoff.process import supervisor  # noqa: E402
 from bakeoff.record.policy import Policy  # noqa: E402
 
+LONGEST = (
+    "export/test_packages.py",
+    "bring/test_bring.py",
+    "export/test_formats.py",
+    "sweeps/test_references.py",
+    "sweeps/test_run.py",
+    "cluster/test_cluster.py",
+    "cluster/test_devices.py",
+    "sweeps/test_endurance.py",
+    "sweeps/test_sizes.py",
+    "artifact/test_export.py",
+    "models/test_every_component.py",
+    "backends/test_several_engines.py",
+    "artifact/test_given.py",
+    "sweeps/test_headers.py",
+    "selftest/test_real_compilers.py",
+    "cli/test_inspect_sweep.py",
+    "tests/test_pipeline_examples.py",
+    "sweeps/test_budget.py",
+    "backends/test_frozen_cache.py",
+    "sweeps/test_compare.py",
+    "backends/test_kept_engines.py",
+    "tests/test_gpu_evidence.py",
+)
+"""Files of half a minute and more, as the slowest ones are printed at the end of a run."""
+
 for number in (signal.SIGHUP, signal.SIGINT):  # ignored under nohup and in the background, and then by each child too
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL if number == signal.SIGHUP else signal.default_int_handler)
@@ -35,6 +61,11 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("COLUMNS", None)
     os.environ["OMP_NUM_THREADS"] = "1"  # tests run beside each other, and threads that wait for each other spin
     os.environ["AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL"] = "O0"  # g++ takes twice as long with the usual O1
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that at the end no process waits for one of them."""
+    items.sort(key=lambda item: not item.path.as_posix().endswith(LONGEST))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,8 +1,10 @@
 """README cites what runs/published/ holds, and every command it names exists with the options it shows."""
 
+import json
 import re
 import shlex
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -12,8 +14,10 @@ import typer
 
 from bakeoff.backends import backend_names
 from bakeoff.cli import app
+from bakeoff.models import resolve_component
 from bakeoff.record.schema import MEASURED
 from bakeoff.record.store import load_all
+from bakeoff.report.format import milliseconds
 from bakeoff.report.pages import files as page_files
 from bakeoff.report.pages import readme, results
 
@@ -180,6 +184,67 @@ def test_each_hash_of_the_results_leads_to_the_line_of_its_record() -> None:
         assert cited.startswith(label)
         assert (RUNS / unquote(files[cited])).stem.endswith(f"_{cited}")
         assert (RUNS / unquote(files[cited])).is_file()
+
+
+def _workload(component: str, preset: str) -> tuple[Sequence[int], Sequence[int]]:
+    """Shapes of the first input and output of a component's first workload at batch 1, without the batch."""
+    spec = resolve_component(component)
+    made = spec.workload(spec.preset(preset).config, spec.default_workloads["cuda"][0], 1)
+    return made.inputs[0].shape[1:], made.outputs[0].shape[1:]
+
+
+def _parameters(component: str, preset: str) -> str:
+    return f"{resolve_component(component).preset(preset).parameters:,}"
+
+
+def _median(machine: str, variant: str) -> str:
+    """The median of the newest record of a variant on a machine."""
+    rows = [entry.record for entry in load_all(RUNS).current if entry.machine.id.startswith(machine)]
+    latency = max((row for row in rows if str(row.variant) == variant), key=lambda row: row.created).latency
+    assert latency is not None
+    return milliseconds(latency.median_ms)
+
+
+def _largest_move() -> str:
+    """The largest ratio of one row's medians in sweeps of one label, of rows that were ok in each."""
+    ratios = []
+    for entry in json.loads((ROOT / "tests" / "trials" / "sweep_times.json").read_bytes()).values():
+        for kinds in (kinds for name, kinds in entry.items() if name not in ("host", "recorded")):
+            medians: dict[str, list[float]] = {}
+            for name, row in (pair for made in kinds.values() for pair in made["rows"].items()):
+                if row["status"] == "ok":
+                    medians.setdefault(name, []).append(row["median_ms"])
+            ratios += [max(found) / min(found) for found in medians.values()]
+    return f"{max(ratios):.1f}x"
+
+
+NUMBERS: Mapping[str, Callable[[], str]] = {
+    "3.11": lambda: str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"])[2:],
+    "1,093,823,296": lambda: _parameters("wm", "1b"),
+    "274,839,872": lambda: _parameters("wm", "200m"),
+    "4x4x128": lambda: "x".join(map(str, reversed(_workload("image", "128x")[0]))),
+    "360x640": lambda: "x".join(map(str, _workload("image", "128x")[1][1:])),
+    "73,355,776": lambda: _parameters("image", "128x"),
+    "120": lambda: str(_workload("audio", "cod")[0][-1]),
+    "88,200": lambda: f"{_workload('audio', 'cod')[1][-1]:,}",
+    "20,950,528": lambda: _parameters("audio", "cod"),
+    "73,295,603": lambda: _parameters("matrix-vae", "full"),
+    "1,619,242,304": lambda: _parameters("matrix-wm", "universal"),
+    "27.54": lambda: _median("9450a1", "wm:1b.step/eager/bf16@cuda"),
+    "5.459": lambda: _median("9450a1", "wm:1b.step/cudagraph/bf16@cuda"),
+    "1.6x": _largest_move,
+}
+"""Where each number is from that README states outside of its block: a spec, a record, what a trial recorded."""
+NUMBER = re.compile(r"(?<![\w.,-])\d[\d,]*(?:\.\d+)?(?:x\d+)*x?(?![\w-])")
+
+
+def test_each_number_outside_the_block_is_what_its_source_gives() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    outside = re.sub(rf"{readme.BEGIN}.*{readme.END}", "", text, flags=re.DOTALL)
+    prose = re.sub(r"^    .*$|`[^`]*`|\]\([^)]*\)", "", outside, flags=re.MULTILINE)
+    found = NUMBER.findall(prose.replace("Wan 2.1", ""))
+    assert set(found) == set(NUMBERS)
+    assert {number: source() for number, source in NUMBERS.items()} == {number: number for number in NUMBERS}
 
 
 def test_readme_has_one_picture() -> None:

@@ -1,4 +1,4 @@
-"""The command `records export`, which gives records to other tools."""
+"""The commands `records export`, which gives records to other tools, and `records merge`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,12 +14,18 @@ from bakeoff.cli.common import (
     print_text,
     print_written,
     records_folder,
+    runs_option,
     say,
+    say_command,
 )
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 
-records = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Give records to other tools.")
+records = typer.Typer(
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Give records to other tools, or bring folders of records together.",
+)
 app.add_typer(records, name="records")
 FORMATS = ("csv", "mlflow")
 
@@ -59,3 +65,27 @@ def export(
         print_written([target])
     else:
         print_text(text.rstrip("\n"))
+
+
+@records.command()
+def merge(
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Folders of records, as in runs/.")],
+    runs: Runs = None,
+) -> None:
+    """Copy the records that other folders have, such as those of other machines, into the folder of records.
+
+    Each is checked before the first is copied; records that are there already stay as they are.
+    """
+    from bakeoff.record.store import merge as merge_folders
+    from bakeoff.record.store import record_files
+
+    for folder in folders:
+        if not any(record_files(folder)):
+            text = f"{folder} holds no records; give a folder of records, which has a folder for each machine"
+            raise BakeoffError(text, "no-record")
+    target = records_folder(runs)
+    copied, had = merge_folders(target, *folders)
+    print_text(f"{counted(copied, 'record')} copied to {target}, {had} were there")
+    if copied:
+        say("to write their pages:")
+        say_command(f"bakeoff history {runs_option(target)}".rstrip())

@@ -163,6 +163,34 @@ def publish(published: Path, runs: Path, ids: Collection[str]) -> None:
             write_atomically(folder / path.name, path.read_bytes())
 
 
+def merge(runs: Path, *sources: Path) -> tuple[int, int]:
+    """Copy the entries that `runs` lacks from other folders of runs, unchanged; return how many, and how many it had.
+
+    All are checked before the first is copied. Raises BakeoffError if a file of `sources` is not a whole record with
+    the content of its name, if another of that name has other content, or if one cannot be written.
+    """
+    known = {path.stem: path for path in record_files(runs)}
+    lacking: list[tuple[Path, Path, Entry]] = []
+    had = 0
+    for source in sources:
+        for path in record_files(source):
+            same = known.setdefault(path.stem, path)
+            if same is path:
+                lacking.append((source, path, _read(path)))
+            elif same.read_bytes() == path.read_bytes():
+                had += 1
+            else:
+                text = f"{path.name} has one content in {same.parent} and another in {path.parent}"
+                raise BakeoffError(f"{text}; restore the edited one", code="bad-record")
+    for source, path, entry in sorted(lacking, key=lambda found: isinstance(found[2], Supersede)):
+        try:
+            folder = _folder_of(runs, entry)
+        except BakeoffError:  # it supersedes a record that is elsewhere
+            folder = runs / path.parent.relative_to(source)
+        write_atomically(folder / path.name, path.read_bytes())
+    return len(lacking), had
+
+
 def load_all(runs: Path, *others: Path) -> Records:
     """Read all records of `runs`, and those of `others` that `runs` lacks; a missing folder counts as empty.
 

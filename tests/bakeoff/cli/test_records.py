@@ -1,13 +1,14 @@
-"""Records for other tools: every format is opened with its target's own reader."""
+"""Records for other tools, each format opened with its target's own reader, and folders of records brought together."""
 
 import csv
 from pathlib import Path
 
 import pytest
+from disk import files, largest_file
 from pipeline_records import pipeline_record
-from records import bakeoff, record
+from records import GPU_HOST, bakeoff, record
 
-from bakeoff.record.store import save, supersede
+from bakeoff.record.store import load_all, save, supersede
 
 EAGER = [20.0 + 0.1 * step for step in range(20)]
 FASTER = [10.0 + 0.1 * step for step in range(20)]
@@ -112,3 +113,70 @@ def test_what_cannot_be_exported_is_one_sentence(
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.strip().endswith(code)
     assert len(ran.err.splitlines()) == 1
+
+
+class TestMerge:
+    @pytest.fixture
+    def theirs(self, tmp_path: Path) -> Path:
+        """Another machine's records, one of which is superseded, and one that `runs` has too."""
+        folder = tmp_path / "theirs"
+        for backend in ("eager", "inductor"):
+            bad = save(folder, record(backend, EAGER, host=GPU_HOST))
+        supersede(folder, bad, "busy")
+        save(folder, record("eager", EAGER, created="2026-01-02T03:04:05.000000Z", sweep="sweep-02"))
+        return folder
+
+    def test_records_of_several_machines_come_together_unchanged(
+        self, runs: Path, theirs: Path, tmp_path: Path
+    ) -> None:
+        before = {path.name: path.read_bytes() for path in [*runs.rglob("*.json"), *theirs.rglob("*.json")]}
+        for said in ("3 records copied to runs, 1 were there", "0 records copied to runs, 4 were there"):
+            ran = bakeoff("records", "merge", str(theirs), "--runs", "runs", cwd=tmp_path)
+            assert (ran.code, ran.out.strip()) == (0, said), ran.err
+        assert {path.name: path.read_bytes() for path in runs.rglob("*.json")} == before
+        found = load_all(runs)
+        assert (len(found.problems), len(found.superseded), len(found.machines())) == (0, 2, 3)
+        own = load_all(theirs).superseded[0][0].machine
+        assert len(list((runs / own.folder / "records").iterdir())) == 3, "the reason beside its record"
+
+    def test_a_reason_without_its_record_is_kept(self, theirs: Path, tmp_path: Path) -> None:
+        superseded = load_all(theirs).superseded[0][0]
+        (theirs / superseded.folder / f"{superseded.id}.json").unlink()
+        assert bakeoff("records", "merge", str(theirs), "--runs", "made", cwd=tmp_path).code == 0
+        assert files(tmp_path / "made") == files(theirs)
+
+    @pytest.mark.parametrize("edited", ["theirs", "runs"])
+    def test_a_record_with_two_contents_is_named_and_nothing_is_copied(
+        self, runs: Path, theirs: Path, tmp_path: Path, edited: str
+    ) -> None:
+        (same,) = {path.name for path in runs.rglob("*.json")} & {path.name for path in theirs.rglob("*.json")}
+        (path,) = (tmp_path / edited).rglob(same)
+        path.write_bytes(path.read_bytes().replace(b"c0ffee", b"decaff"))
+        self.refused(same, runs, theirs, tmp_path)
+
+    def test_a_record_that_is_not_whole_is_named_and_nothing_is_copied(
+        self, runs: Path, theirs: Path, tmp_path: Path
+    ) -> None:
+        *_, last = sorted(theirs.rglob("*.json"))
+        last.write_bytes(last.read_bytes()[:100])
+        self.refused(last.name, runs, theirs, tmp_path)
+
+    @staticmethod
+    def refused(name: str, runs: Path, theirs: Path, tmp_path: Path) -> None:
+        before = files(runs)
+        ran = bakeoff("records", "merge", str(theirs), "--runs", "runs", cwd=tmp_path)
+        assert (ran.code, ran.out) == (2, "")
+        assert name in ran.err
+        assert ran.err.strip().endswith("[bad-record]")
+        assert files(runs) == before
+
+    def test_a_full_disk_leaves_no_part_of_a_record(self, theirs: Path, tmp_path: Path) -> None:
+        with largest_file(1000):
+            ran = bakeoff("records", "merge", str(theirs), "--runs", "made", cwd=tmp_path)
+        assert ran.err.strip().endswith("[not-writable]")
+        assert files(tmp_path / "made") == []
+
+    def test_a_folder_without_records_is_no_success(self, theirs: Path, tmp_path: Path) -> None:
+        (machine, *_) = theirs.iterdir()
+        ran = bakeoff("records", "merge", str(machine), "--runs", "made", cwd=tmp_path)
+        assert (ran.code, ran.err.strip().endswith("[no-record]")) == (2, True)

@@ -7,7 +7,7 @@ window that is not shifted, a latent of the unit before) must be found.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from bakeoff.backends.backend import ModuleEngine
 from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.pipelines.pipeline import Loop, Pipeline
+from bakeoff.models.pipelines.pipeline import Pipeline
 from bakeoff.models.weights import share_weights
 from bakeoff.process.jobs import LoopReferenceJob, LoopSubject, floor_file
 from bakeoff.record.pipeline import Curve
@@ -52,9 +52,8 @@ def make_loop_reference(job: LoopReferenceJob, report: Report) -> None:
     Raises BakeoffError for a wrong checkpoint, or if eager's outputs are not finite.
     """
     folder, subject = Path(job.folder), job.subject
-    loop, pipeline = subject.loop, pipeline_of(subject)
     files = LoopFiles(ReferenceFiles(folder, None))
-    loaded: dict[Key, LoadedSubject] = {}
+    eager: _Eager | None = None
 
     def begin(run: str) -> Begin | None:
         """Return a function that reports each unit of a rollout, whose deadline then starts anew."""
@@ -62,22 +61,21 @@ def make_loop_reference(job: LoopReferenceJob, report: Report) -> None:
 
     if not (folder / ABOUT).exists():
         report("weights")
-        loaded = _load(subject)
-        given = loaded
+        eager = made = _load(subject)
 
         def write(chosen: Precision) -> None:
             report("loop reference", f"eager {chosen.dtype} on {chosen.device}")
-            _write_units(folder, pipeline, job, given, chosen, begin(f"eager {chosen.dtype}"))
+            _write_units(folder, made, job.units, chosen, begin(f"eager {chosen.dtype}"))
 
-        in_first_that_fits(_precisions(loop, loaded, min(job.units, loop.checked_units), subject.device), write)
+        in_first_that_fits(made.precisions(min(job.units, subject.loop.checked_units)), write)
     about = files.about()
     for dtypes in job.dtypes:
         if (folder / floor_file(dtypes)).exists():
             continue
-        if not loaded:
+        if eager is None:
             report("weights")
-            loaded = _load(subject)
-        if about.weights != _fingerprints(loaded):
+            eager = _load(subject)
+        if about.weights != eager.weights:
             raise BakeoffError(
                 f"The weights changed: loop reference {folder.name} was made from others. Run the pipeline again.",
                 code="bad-checkpoint",
@@ -85,15 +83,61 @@ def make_loop_reference(job: LoopReferenceJob, report: Report) -> None:
         of = f"eager {', '.join(sorted(set(dtypes.values())))}"
         report("loop reference", f"noise floor of {of}")
         if job.free:
-            curves = _equivalents(pipeline, subject, loaded, dtypes, files, of, begin)
+            curves = _equivalents(eager, dtypes, files, of, begin)
             write_atomically(folder / floor_file(dtypes, free=True), msgspec.json.encode(curves))
-        floor = _floor(pipeline, subject, loaded, dtypes, files, about.units, begin(of))
+        floor = _floor(eager, dtypes, files, begin(of))
         write_atomically(folder / floor_file(dtypes), msgspec.json.encode(floor))
-        if any(one.given.rounds(dtypes[slot]) for (slot, _), one in loaded.items()):
-            loaded = {}  # a cast that rounds cannot be undone, one to fp64 can
+        if any(one.given.rounds(dtypes[slot]) for (slot, _), one in eager.programs.items()):
+            eager = None  # a cast that rounds cannot be undone, one to fp64 can
 
 
-def _load(subject: LoopSubject) -> dict[Key, LoadedSubject]:
+@dataclass(frozen=True, slots=True)
+class _Eager:
+    """A loop's programs as they were loaded, to be run in eager."""
+
+    pipeline: Pipeline
+    subject: LoopSubject
+    programs: Mapping[Key, LoadedSubject]
+
+    @property
+    def weights(self) -> dict[str, str]:
+        """Fingerprint of the weights of each `slot.program`."""
+        return {".".join(key): one.weights for key, one in self.programs.items()}
+
+    def precisions(self, units: int) -> tuple[Precision, ...]:
+        """Return the ways in which the first `units` units can be computed, best first."""
+        device, programs = self.subject.device, self.programs
+        calls = calls_of_first(self.subject.loop, units)
+        if not all(one.component.fp64 for one in programs.values()):
+            return (Precision("fp32", device),)
+        return reference_precisions(
+            nn.ModuleList(one.module for one in programs.values()),
+            2 * sum(one.work.io_elements for one in programs.values()),
+            sum(one.work.flops * calls.get(key, 0) for key, one in programs.items()),
+            device,
+            all(one.component.runs_on_host for one in programs.values()),
+        )
+
+    def runner(self, dtypes: Mapping[str, str], device: str, search: bool = False, wide: bool = False) -> LoopRunner:
+        """Return a runner of the loop, with the modules cast in place to the dtypes of their slots.
+
+        `search` is that of `flags`. With `wide`, modules compute in their dtype even where their code casts to another
+        one.
+        """
+        subject, engines = self.subject, {}
+        for key, one in self.programs.items():
+            dtype = dtypes[key[0]]
+            module = one.cast(dtype, device)
+            module = Widened(module, dtype) if wide else module
+            inputs = cast_inputs(one.workload, one.sets[0], dtype, device)
+            with flags(dtype, subject.threads, search):
+                engine = ModuleEngine(module, rebinding=True)
+                call = call_of(subject.loop, key, one)
+                engines[key] = ProgramEngine(engine, one.workload, inputs, read_flags(), call)
+        return LoopRunner(self.pipeline, subject.loop, engines, dtypes, device, subject.input_seed)
+
+
+def _load(subject: LoopSubject) -> _Eager:
     """Load every program's module with one set of inputs; the programs of a slot share their weights if they can."""
     found: dict[Key, LoadedSubject] = {}
     for program in subject.loop.programs:
@@ -102,7 +146,7 @@ def _load(subject: LoopSubject) -> dict[Key, LoadedSubject]:
         if first is not None:
             share_where_equal(first, one.module)
         found[program.slot, program.workload] = replace(one, sets=one.sets[:1])
-    return found
+    return _Eager(pipeline_of(subject), subject, found)
 
 
 def share_where_equal(source: nn.Module, target: nn.Module) -> bool:
@@ -116,63 +160,13 @@ def share_where_equal(source: nn.Module, target: nn.Module) -> bool:
     return True
 
 
-def _precisions(loop: Loop, loaded: Mapping[Key, LoadedSubject], units: int, device: str) -> tuple[Precision, ...]:
-    calls = calls_of_first(loop, units)
-    if not all(one.component.fp64 for one in loaded.values()):
-        return (Precision("fp32", device),)
-    return reference_precisions(
-        nn.ModuleList(one.module for one in loaded.values()),
-        2 * sum(one.work.io_elements for one in loaded.values()),
-        sum(one.work.flops * calls.get(key, 0) for key, one in loaded.items()),
-        device,
-        all(one.component.runs_on_host for one in loaded.values()),
-    )
-
-
-def _fingerprints(loaded: Mapping[Key, LoadedSubject]) -> dict[str, str]:
-    return {f"{slot}.{program}": one.weights for (slot, program), one in loaded.items()}
-
-
-def _eager(
-    pipeline: Pipeline,
-    subject: LoopSubject,
-    loaded: Mapping[Key, LoadedSubject],
-    dtypes: Mapping[str, str],
-    device: str,
-    search: bool = False,
-    wide: bool = False,
-) -> LoopRunner:
-    """Return a runner of the loop in eager, with the modules cast in place to the dtypes of their slots.
-
-    `search` is that of `flags`. With `wide`, modules compute in their dtype even where their code casts to another one.
-    """
-    programs = {}
-    for key, one in loaded.items():
-        dtype = dtypes[key[0]]
-        module = one.cast(dtype, device)
-        module = Widened(module, dtype) if wide else module
-        inputs = cast_inputs(one.workload, one.sets[0], dtype, device)
-        with flags(dtype, subject.threads, search):
-            engine = ModuleEngine(module, rebinding=True)
-            programs[key] = ProgramEngine(engine, one.workload, inputs, read_flags(), call_of(subject.loop, key, one))
-    return LoopRunner(pipeline, subject.loop, programs, dtypes, device, subject.input_seed)
-
-
-def _write_units(
-    folder: Path,
-    pipeline: Pipeline,
-    job: LoopReferenceJob,
-    loaded: Mapping[Key, LoadedSubject],
-    chosen: Precision,
-    begin: Begin | None,
-) -> None:
-    subject, loop = job.subject, job.subject.loop
-    dtypes = dict.fromkeys(loop.presets, chosen.dtype)
+def _write_units(folder: Path, eager: _Eager, units: int, chosen: Precision, begin: Begin | None) -> None:
+    loop = eager.subject.loop
     outputs: list[dict[str, Tensor]] = []
     folder.mkdir(parents=True, exist_ok=True)
-    with flags(chosen.dtype, subject.threads):
-        runner = _eager(pipeline, subject, loaded, dtypes, chosen.device, wide=True)
-        for unit, values in first_units(runner, job.units, begin=begin):
+    with flags(chosen.dtype, eager.subject.threads):
+        runner = eager.runner(dict.fromkeys(loop.presets, chosen.dtype), chosen.device, wide=True)
+        for unit, values in first_units(runner, units, begin=begin):
             kept = {name: value.to("cpu", copy=True).contiguous() for name, value in values.items()}
             bad = next((name for name, value in kept.items() if not torch.isfinite(value).all()), None)
             if bad is not None:
@@ -183,9 +177,7 @@ def _write_units(
             save_file(kept, folder / f"{unit_file(unit)}.safetensors")
             if unit < loop.checked_units:  # a scene may stand still later, which is no fault of a mix
                 outputs.append({output.name: kept[output.name] for output in loop.outputs if output.name in kept})
-    about = LoopAbout(
-        folder.name, chosen.dtype, chosen.device, job.units, _fingerprints(loaded), _sensitivity(outputs[1:])
-    )
+    about = LoopAbout(folder.name, chosen.dtype, chosen.device, units, eager.weights, _sensitivity(outputs[1:]))
     write_atomically(folder / ABOUT, msgspec.json.encode(about))
 
 
@@ -199,20 +191,12 @@ def _sensitivity(units: list[dict[str, Tensor]]) -> dict[str, float]:
     return found
 
 
-def _floor(
-    pipeline: Pipeline,
-    subject: LoopSubject,
-    loaded: Mapping[Key, LoadedSubject],
-    dtypes: Mapping[str, str],
-    files: LoopFiles,
-    units: int,
-    begin: Begin | None,
-) -> Noise:
-    search = subject.device == "cuda"
+def _floor(eager: _Eager, dtypes: Mapping[str, str], files: LoopFiles, begin: Begin | None) -> Noise:
+    subject, search = eager.subject, eager.subject.device == "cuda"
     noise: Noise = {}
     with flags("fp32", subject.threads, search):
-        runner = _eager(pipeline, subject, loaded, dtypes, subject.device, search)
-        for unit, values in first_units(runner, units, files.state_before, begin):
+        runner = eager.runner(dtypes, subject.device, search)
+        for unit, values in first_units(runner, files.about().units, files.state_before, begin):
             reference = files.unit(unit)
             errors = {name: difference(value, reference[name], value.dtype).rel_l2 for name, value in values.items()}
             noise[str(unit)] = {name: error if math.isfinite(error) else 0.0 for name, error in errors.items()}
@@ -220,19 +204,15 @@ def _floor(
 
 
 def _equivalents(
-    pipeline: Pipeline,
-    subject: LoopSubject,
-    loaded: Mapping[Key, LoadedSubject],
-    dtypes: Mapping[str, str],
-    files: LoopFiles,
-    of: str,
-    begin: Callable[[str], Begin | None],
+    eager: _Eager, dtypes: Mapping[str, str], files: LoopFiles, of: str, begin: Callable[[str], Begin | None]
 ) -> list[Curve]:
     """Return the curves of equivalents of eager in these dtypes, as `free_curves` does; `of` names them in reports."""
-    search, found = subject.device == "cuda", list[Curve]()
+    subject, found = eager.subject, list[Curve]()
+    search = subject.device == "cuda"
     for one in equivalents(subject.device, subject.threads):
         with flags("fp32", one.threads, search), one.attention:
-            runner = _eager(pipeline, replace(subject, threads=one.threads), loaded, dtypes, subject.device, search)
+            other = replace(eager, subject=replace(subject, threads=one.threads))
+            runner = other.runner(dtypes, subject.device, search)
             start = None if one.nudge is None else nudged(runner, one.nudge)
             found += free_curves(one.name, runner, subject.loop, files, start, begin(f"{of}, {one.name}"))
     return found

@@ -2,8 +2,12 @@
 
 import fcntl
 import os
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from bakeoff.machine import paths
 from bakeoff.machine.build_cache import header_folder, usable_headers
@@ -16,13 +20,42 @@ SHARED = "BAKEOFF_TEST_SHARED"
 """The folder that all processes of a run of the tests share."""
 _REAL_WORKER = supervisor.WORKER
 _COMPILERS = ("inductor", "aoti")
+_COUNTING = """#!/bin/sh
+case " $* " in *" c++-header "*) echo header >> "$BAKEOFF_TEST_COMPILED" ;; esac
+for argument; do
+  case "$argument" in *.cpp) if grep -q _chk_kernel "$argument"; then echo check >> "$BAKEOFF_TEST_COMPILED"; fi ;; esac
+done
+exec {compiler} "$@"
+"""
+
+
+@contextmanager
+def counted_compiler(log: Path) -> Iterator[None]:
+    """Have g++ write a line for each header that it precompiles, and for each check of vector instructions.
+
+    Workers are not forked then, which would find the headers of whoever had forked ones make them.
+    """
+    compiler = Path(os.environ[SHARED]) / "bin" / "g++"
+    if not compiler.exists():
+        compiler.parent.mkdir()
+        compiler.write_text(_COUNTING.format(compiler=shutil.which("g++")))
+        compiler.chmod(0o755)
+    log.touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(compiler.parent), prepend=os.pathsep)
+        patch.setenv("BAKEOFF_TEST_COMPILED", str(log))
+        yield
+
+
+def compiled_for_all() -> Path:
+    """The log of the compiler that made the headers."""
+    return Path(os.environ[SHARED]) / "compiled"
 
 
 def share_headers(backends: Sequence[str]) -> None:
     """Put the headers into this test's cache folder, if one of the backends (all, if none is named) compiles with them.
 
-    The first test that needs them has them made, as a sweep does; tests/bakeoff/sweeps/test_headers.py, which tests
-    just that, does not come here.
+    The first test that needs them has them made, as a sweep does.
     """
     compiles = not backends or any(compiler in backend for backend in backends for compiler in _COMPILERS)
     own = paths.cache_folder() / "headers"
@@ -34,9 +67,11 @@ def share_headers(backends: Sequence[str]) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not header_folder(cache).exists():
             request = Request("toy", backends=("inductor[]", "aoti[]"), dtypes=("fp32",), device="cpu", threads=1)
-            with HeaderBuilds(cache, print) as builds:
+            with counted_compiler(compiled_for_all()), HeaderBuilds(cache, print) as builds:
                 builds.start(make_plan(request).rows)
                 builds.finish()
+                made = header_folder(cache)
+            header_folder(cache).symlink_to(made)  # the usual compiler is another one by its path
     own.parent.mkdir(parents=True, exist_ok=True)
     own.symlink_to(cache / "headers")
 

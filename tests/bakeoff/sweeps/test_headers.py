@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from lab import FAST, TORCHLESS, marked_folder, sweep
+from shared_headers import compiled_for_all, counted_compiler, share_headers
 
 from bakeoff.backends.compilers import missing_cpp_compiler
 from bakeoff.machine import build_cache, paths
@@ -146,47 +147,26 @@ class TestOnce:
         assert build_cache.usable_headers(sweeps.folder) == ()
 
 
-COMPILER = """#!/bin/sh
-case " $* " in *" c++-header "*) echo header >> "$HEADERS_COMPILED" ;; esac
-for argument; do
-  case "$argument" in *.cpp) if grep -q _chk_kernel "$argument"; then echo check >> "$HEADERS_COMPILED"; fi ;; esac
-done
-exec g++ "$@"
-"""
-
-
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(missing_cpp_compiler() is not None, reason="inductor needs a C++ compiler")
 class TestRealBuilds:
     """With AOTInductor, which has most headers, and a compiler that counts those that it precompiles."""
 
-    def test_a_cold_build_in_a_fresh_process_compiles_no_header(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_cold_build_in_a_fresh_process_compiles_no_header(self, tmp_path: Path) -> None:
         pytest.importorskip("torch", reason="the headers are torch's")
-        compiler, log = tmp_path / "bin" / "g++", tmp_path / "compiled"
-        compiler.parent.mkdir()
-        compiler.write_text(COMPILER)
-        compiler.chmod(0o755)
-        log.touch()
-        monkeypatch.setenv("CXX", str(compiler))
-        monkeypatch.setenv("HEADERS_COMPILED", str(log))
         request = Request("toy", backends=("aoti[]",), dtypes=("fp32",), device="cpu", policy=FAST)
-        said: list[str] = []
         with marked_folder(tmp_path):
-            with HeaderBuilds(paths.cache_folder(), said.append) as builds:
-                builds.start(make_plan(request).rows)
-                builds.finish()
+            share_headers(request.backends)
             folder = header_folder(paths.cache_folder())
-        assert len(said) == 1
-        made = log.read_text()
-        assert made.count("header") == 2, "a wrapper's and a kernel's"
+        made = compiled_for_all().read_text()
+        assert made.count("header") == 3, "a wrapper's and a kernel's of AOTInductor, and a kernel's of inductor"
+        assert made.count("check") >= 1, "one for each set of vector instructions that was tried"
         kinds = Counter("library" if path.suffix == ".so" else "header" for path in build_cache.usable_headers(folder))
-        assert kinds == {"header": 4, "library": made.count("check")}, "each header with its source"
-        assert kinds["library"] >= 1, "one for each set of vector instructions that was tried"
+        assert kinds == {"header": 6, "library": made.count("check")}, "each header with its source"
         assert not [path for path in folder.iterdir() if path.is_dir()], "nothing else is left there"
-        (record,) = sweep(request, tmp_path).records().values()
+        with counted_compiler(tmp_path / "compiled"):
+            (record,) = sweep(request, tmp_path).records().values()
         assert (record.status, record.measurement.reason) == ("ok", "")
         assert record.measurement.build is not None
         assert record.measurement.build.cache == "cold"
-        assert log.read_text() == made
+        assert (tmp_path / "compiled").read_text() == ""

@@ -143,6 +143,15 @@ def test_every_name_of_other_scripts_has_its_tag() -> None:
     assert [row for row in rows if row not in text] == []
 
 
+def test_every_folder_and_file_of_the_package_has_its_place() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    part = text.partition("\n## Where things are\n")[2].partition("\n## ")[0]
+    named = {name for row in part.splitlines() for name in re.findall(r"`(bakeoff/[\w.]+/?)`", row.split(" | ")[0])}
+    folders = {f"bakeoff/{path.parent.name}/" for path in (ROOT / "bakeoff").glob("*/__init__.py")}
+    files = {f"bakeoff/{path.name}" for path in (ROOT / "bakeoff").glob("*.py") if not path.name.startswith("__")}
+    assert named == folders | files
+
+
 def test_formats_are_those_of_the_sources() -> None:
     text = format_tables.PAGE.read_text(encoding="utf-8")
     assert text == format_tables.with_tables(text), "run: python tests/support/format_tables.py"

@@ -1,11 +1,13 @@
-"""docs/compat.md: everything that Inferix' guides name is in its tables."""
+"""docs/compat.md: everything that Inferix' guides name is in its tables, or in that of the settings."""
 
 from pathlib import Path
 
 import guides
 import pytest
 
-PAGE = (Path(__file__).parents[4] / "docs" / "compat.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[4] / "docs"
+PAGE = (DOCS / "compat.md").read_text(encoding="utf-8")
+SETTINGS = (DOCS / "sessions.md").read_text(encoding="utf-8").partition("\n## Settings\n")[2].partition("\n## ")[0]
 
 
 def test_the_guides_have_names_to_look_for() -> None:
@@ -17,9 +19,10 @@ def test_the_guides_have_names_to_look_for() -> None:
 
 @pytest.mark.parametrize("key", sorted(guides.keys()))
 def test_every_key_has_a_row(key: str) -> None:
-    assert any(line.startswith(f"| `{key}` |") for line in PAGE.splitlines())
+    rows = (line.split(" | ")[0] for line in f"{PAGE}\n{SETTINGS}".splitlines() if line.startswith("| `"))
+    assert any(f"`{key}`" in row for row in rows)
 
 
 @pytest.mark.parametrize("name", sorted(guides.code_names() | guides.command_names() | guides.titles()))
 def test_every_name_is_on_the_page(name: str) -> None:
-    assert name.lower() in PAGE.lower()
+    assert name.lower() in f"{PAGE}{SETTINGS}".lower()

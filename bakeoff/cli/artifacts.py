@@ -5,7 +5,18 @@ from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Runs, app, check_range, fail, named, print_document, print_json, records_folder
+from bakeoff.cli.common import (
+    Json,
+    Runs,
+    app,
+    check_range,
+    fail,
+    named,
+    print_document,
+    print_json,
+    print_written,
+    records_folder,
+)
 from bakeoff.models.errors import BakeoffError
 
 Folder = Annotated[Path, typer.Argument(help="An artifact's folder.")]
@@ -25,6 +36,9 @@ def export(
     checkpoint: Annotated[str | None, typer.Option(help="Weights' file (default: random weights).")] = None,
     threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
     seed: Annotated[int, typer.Option(help="Of random weights.")] = 0,
+    kind: Annotated[
+        str | None, typer.Option("--format", help="triton: write a model repository of Triton Inference Server.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an artifact that is there.")] = False,
     runs: Runs = None,
     as_json: Json = False,
@@ -35,6 +49,7 @@ def export(
 
     from bakeoff.artifact.export import default_folder, plan_export
     from bakeoff.artifact.export import export as write_artifact
+    from bakeoff.artifact.triton import export_repository
     from bakeoff.bring.bring import bring, is_brought
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.plan.request import Request, request_of
@@ -43,6 +58,8 @@ def export(
 
     options = {"--backend": backend, "--preset": preset, "--workload": workload, "--dtype": dtype, "--device": device}
     given = {option: named(option, value) for option, value in options.items()}
+    if kind not in (None, "triton"):
+        raise BakeoffError(f"--format {kind}: known is triton; omit it for an artifact", "bad-option")
     if not is_brought(what):
         what, of_preset, of_workload = split_title(what)
         given["--preset"] = given["--preset"] or of_preset
@@ -78,6 +95,11 @@ def export(
         dtype = plan.rows[0].variant.dtype
         if not request.dtypes and dtype != "given":
             progress.say(f"exporting in {dtype}, the default here; --dtype (make: DTYPE=) takes another")
+        if kind:
+            target = target.with_name(f"{target.name}-{kind}") if to is None else target
+            command = f"{command} --format {kind}"
+            print_written(export_repository(plan, target, force, records_folder(runs), command, progress), as_json)
+            return
         done = write_artifact(plan, target, force, records_folder(runs), command, progress)
     if as_json:
         print_json({"folder": str(done.folder), "manifest": done.manifest})

@@ -18,6 +18,7 @@ from bakeoff.record.finding import FindingCode, SessionCode
 from bakeoff.record.schema import Status
 from bakeoff.report.columns import columns
 from bakeoff.report.pages.sweep import KEYS
+from bakeoff.selftest.expected import LANES
 from bakeoff.trace.tags import TAGS
 
 ROOT = Path(__file__).parent.parent
@@ -118,6 +119,14 @@ def test_every_finding_is_explained() -> None:
     assert flat(FindingCode) >= flat(IssueCode)
     assert set(said) == flat(FindingCode) | flat(SessionCode)
     assert all(said.values()), "what to do"
+
+
+def test_the_selftest_has_as_many_backends_as_it_says() -> None:
+    correct = [entry.status == "ok" for lane in LANES for entry in lane.expectations]
+    text = " ".join((ROOT / "docs" / "trust.md").read_text(encoding="utf-8").split())
+    assert f"it sweeps {len(correct)} backends" in text
+    assert f"{correct.count(False)} have a fault each" in text
+    assert f"the {correct.count(True)} correct backends" in text
 
 
 def test_every_column_of_the_terminals_table_is_explained() -> None:

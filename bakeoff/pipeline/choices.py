@@ -15,8 +15,9 @@ from bakeoff.pipeline.parts import MAY_WORK, Part, SlotBackend
 from bakeoff.pipeline.plan import Programs, no_records, sweep_of
 from bakeoff.plan.memory import kept_copies
 from bakeoff.record.account import steady
-from bakeoff.record.budget import Solution, build_s, least, sqnr_db, total
+from bakeoff.record.budget import Solution, build_s, least, sqnr_db
 from bakeoff.record.objective import Objective
+from bakeoff.record.prediction import total
 from bakeoff.record.schema import Memory, Record
 from bakeoff.record.store import StoredPipeline
 

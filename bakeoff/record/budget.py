@@ -11,7 +11,7 @@ from bakeoff.record.finalists import LimitCheck, worst
 from bakeoff.record.frames import FEWEST_FOR_P99, before_after, figures, nearest_rank
 from bakeoff.record.objective import Figure, Goal, Limit, Objective
 from bakeoff.record.pipeline import Budget, Forecast, PipelineRecord
-from bakeoff.record.prediction import BETWEEN, memory_sum
+from bakeoff.record.prediction import BETWEEN, memory_sum, total
 from bakeoff.record.schema import BuildCost, Parity
 from bakeoff.record.store import StoredPipeline
 
@@ -101,12 +101,6 @@ def _measured(record: PipelineRecord) -> Mapping[Figure, tuple[float | None, str
         "sqnr": (least(ratios), "not every program was checked"),
         "build": (total(builds), "a program was built before"),
     }
-
-
-def total(values: Sequence[float | None]) -> float | None:
-    """Return the sum; None without values, or if one is unknown."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
 
 
 def least(values: Sequence[float | None]) -> float | None:

@@ -9,14 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-import numpy as np
-
 from bakeoff.models.words import counted
 from bakeoff.record.frames import nearest_rank
 from bakeoff.record.monitor import DeviceEnergy, Monitored
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.prediction import memory_sum
-from bakeoff.record.statistics import interval_ranks, quantile_ranks
+from bakeoff.record.statistics import interval_ranks, quantile_ranks, summarise_ns
 
 RATES = (16.0, 24.0, 30.0, 60.0)
 """Frames a second for which every run is looked at."""
@@ -267,15 +265,8 @@ def droop(units: Sequence[Stamp]) -> Droop | None:
     final = [unit.ns for unit in units if last - unit.submit_ns <= MINUTE_NS]
     if min(len(second), len(final)) < _FEWEST_IN_A_MINUTE:
         return None
-    (early, early_low, early_high), (late, late_low, late_high) = map(_median, (second, final))
-    return Droop(late / early, late_low / early_high, late_high / early_low)
-
-
-def _median(times_ns: Sequence[int]) -> tuple[float, int, int]:
-    """Return the median and the ends of its 95 % interval."""
-    ordered = sorted(times_ns)
-    low, high = interval_ranks(len(ordered))
-    return float(np.median(ordered)), ordered[low], ordered[high]
+    early, late = map(summarise_ns, (second, final))
+    return Droop(late.median_ms / early.median_ms, late.low_ms / early.high_ms, late.high_ms / early.low_ms)
 
 
 def _energies(record: PipelineRecord, frames: int) -> Iterator[FrameEnergy]:

@@ -5,7 +5,7 @@ programs is not predicted, so it is a part of the difference.
 """
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -88,26 +88,27 @@ def prediction(record: PipelineRecord) -> Prediction | None:
     inside: dict[str, float] = {}
     for row in rows:
         inside[row.slot or BETWEEN] = inside.get(row.slot or BETWEEN, 0.0) + row.ms
-    predicted: dict[str, float | None] = {BETWEEN: 0.0}
-    alone: dict[str, float | None] = {BETWEEN: None}
+    by_records: dict[str, list[float | None]] = {BETWEEN: [0.0]}
+    by_calls: dict[str, list[float | None]] = {}
     missing = []
     for program in record.measurement.programs:
         calls = record.calls.get(program.name, 0)
         if calls:
             part_ms = calls * program.part_median_ns / 1e6 if program.part else None
             alone_ms = calls * median(program.alone_ns) / 1e6 if program.alone_ns else None
-            predicted[program.slot] = _plus(predicted.get(program.slot, 0.0), part_ms)
-            alone[program.slot] = _plus(alone.get(program.slot, 0.0), alone_ms)
+            by_records.setdefault(program.slot, []).append(part_ms)
+            by_calls.setdefault(program.slot, []).append(alone_ms)
             missing += [program] if part_ms is None else []
     unit_ms = sum(inside.values())
-    total = _sum(predicted.get(slot) for slot in {**predicted, **inside})
-    whole = unit_ms - total if total is not None else None
+    predicted, alone = ({slot: total(parts) for slot, parts in each.items()} for each in (by_records, by_calls))
+    predicted_ms = total([predicted.get(slot) for slot in {**predicted, **inside}])
+    whole = unit_ms - predicted_ms if predicted_ms is not None else None
     order = [*(slot for slot in {**inside, **predicted} if slot != BETWEEN), BETWEEN]
-    frames_per_s = measured.frames / measured.units * 1e3 / total if total else None
+    frames_per_s = measured.frames / measured.units * 1e3 / predicted_ms if predicted_ms else None
     return Prediction(
         slots=tuple(_slot(slot, predicted.get(slot), alone.get(slot), inside.get(slot, 0.0), whole) for slot in order),
         unit_ms=unit_ms,
-        predicted_ms=total,
+        predicted_ms=predicted_ms,
         frames_per_s=frames_per_s,
         error=frames_per_s / measured.frames_per_s - 1 if frames_per_s is not None else None,
         missing=tuple(missing),
@@ -122,16 +123,10 @@ def _slot(
     return SlotTime(slot, predicted_ms, alone_ms, inside_ms, difference, share)
 
 
-def _plus(total: float | None, part: float | None) -> float | None:
-    return None if total is None or part is None else total + part
-
-
-def _sum(parts: Iterable[float | None]) -> float | None:
-    """Return the sum of the parts; None if one of them is unknown."""
-    total: float | None = 0.0
-    for part in parts:
-        total = _plus(total, part)
-    return total
+def total(values: Sequence[float | None]) -> float | None:
+    """Return the sum; None without values, or if one is unknown."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
 
 
 def sweep_command(program: SlotProgram, record: PipelineRecord) -> str:

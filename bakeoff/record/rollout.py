@@ -83,7 +83,7 @@ def nearest(made: PipelineMeasurement) -> Mapping[str, tuple[int, OutputParity]]
     found: dict[str, tuple[int, OutputParity]] = {}
     for unit, output in _entries(made):
         name = STATE if output.name.startswith(f"{STATE}.") else output.name
-        if name not in found or share(output) > share(found[name][1]):
+        if name not in found or output.of_limit > found[name][1].of_limit:
             found[name] = unit, output
     return dict(sorted(found.items(), key=lambda entry: entry[0] == STATE))
 
@@ -94,18 +94,13 @@ def _entries(made: PipelineMeasurement) -> Iterator[tuple[int, OutputParity]]:
             yield unit.unit, output
 
 
-def share(output: OutputParity) -> float:
-    """Return the error as a share of its limit; infinity if it could not be compared."""
-    return inf if output.rel_l2 is None else output.rel_l2 / output.limit
-
-
 def rollout_text(made: PipelineMeasurement) -> str:
     """Return the result of a rollout that passed: how near its outputs came to their limits."""
     units = made.parity.units if made.parity is not None else ()
-    worst = max(nearest(made).values(), key=lambda pair: share(pair[1]), default=None)
+    worst = max(nearest(made).values(), key=lambda pair: pair[1].of_limit, default=None)
     if worst is None:
         return "nothing was compared"
     unit, output = worst
     where = "after opening" if unit < 0 else f"in unit {unit}"
-    near = f"{output.name} came nearest to its limit, {share(output):.0%} of it {where}"
+    near = f"{output.name} came nearest to its limit, {output.of_limit:.0%} of it {where}"
     return f"each of {counted(len(units) - 1, 'unit')} is within its limits; {near}"

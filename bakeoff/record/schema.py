@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from statistics import median
 from typing import Annotated, Any, Literal
 
@@ -207,6 +208,11 @@ class OutputParity:
     def insensitive(self) -> bool:
         """Whether outputs of different inputs differ by less than ten times the limit."""
         return self.sensitivity is not None and self.sensitivity < LEAST_SENSITIVITY * self.limit
+
+    @property
+    def of_limit(self) -> float:
+        """The error as a share of its limit; infinity if it could not be compared."""
+        return inf if self.rel_l2 is None else self.rel_l2 / self.limit
 
 
 def all_known(found: Iterable[bool | None]) -> bool | None:

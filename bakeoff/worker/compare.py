@@ -6,6 +6,7 @@ with the CPU time that the process used before the block, while it should have b
 
 import time
 from dataclasses import replace
+from statistics import median_high
 
 from bakeoff.process.jobs import CompareJob
 from bakeoff.process.phases import Block
@@ -21,7 +22,7 @@ from bakeoff.worker.checked_variant import (
 )
 from bakeoff.worker.checks.dispatch import dispatched
 from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_block, time_call
-from bakeoff.worker.clocks.timing import warm_up
+from bakeoff.worker.clocks.timing import moved_counters, warm_up
 from bakeoff.worker.device import GpuWatch, cache_flush, context_bytes, watching
 from bakeoff.worker.failures import call_stage
 from bakeoff.worker.measure import activity
@@ -79,12 +80,12 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
     overhead = measure_overhead(call_stage(checked.built.calls[0]), config)
     before = dict(counters())
     wait_for_idle_threads()
-    report.ready(sorted(warmup_ns)[len(warmup_ns) // 2])
+    report.ready(median_high(warmup_ns))
     with watching(device) as watch:
         watch.begin()
         _run_blocks(job.queued, checked, config, watch, commands, report)
         gpu = watch.end()
-    moved = sorted(name for name, count in counters().items() if count != before.get(name, 0))
+    moved = sorted(moved_counters(before, counters()))
     del heap_offset
     ran = call_stage(lambda: dispatched(checked.built.calls[0]))
     proof = with_precision(job.measure, final_proof(checked, ran), parity, checked)

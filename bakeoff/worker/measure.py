@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import median, median_high
 
 from torch import Tensor
 
@@ -279,7 +279,7 @@ def _examine(job: MeasureJob, checked: CheckedVariant, timed: _TimedRow, context
             timing.held_bytes,
             timing.calls,
             len(calls),
-            sorted(samples_ns)[len(samples_ns) // 2],
+            median_high(samples_ns),
             lambda rounds: call_stage(lambda: memory.kept_bytes(lambda: _call_all(calls), rounds, device)),
         )
     report("fresh inputs")

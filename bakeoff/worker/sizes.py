@@ -10,10 +10,11 @@ from bakeoff.backends.torch_internals import snapshot
 from bakeoff.models.component import Size
 from bakeoff.process.jobs import MeasureJob
 from bakeoff.record.finding import Finding, FindingCode, new_finding
-from bakeoff.record.schema import OutputParity, Samples, SizeResult, SizeStatus, Status, all_known
+from bakeoff.record.schema import Samples, SizeResult, SizeStatus, Status, all_known
 from bakeoff.worker.checked_variant import CheckedVariant
 from bakeoff.worker.checks.outputs import copied, overwrite
 from bakeoff.worker.clocks.clock import TimingConfig, now_ns, time_often
+from bakeoff.worker.clocks.timing import moved_counters
 from bakeoff.worker.device import cache_flush
 from bakeoff.worker.failures import StageError, is_out_of_memory
 from bakeoff.worker.reporter import Report
@@ -79,7 +80,7 @@ def _measure_size(job: MeasureJob, checked: CheckedVariant, index: int, size: Si
         return replace(result, status="refused", reason=reason, compilations=compilations())
     counted = compilations()
     parity = checked.reference.size_parity(index, outputs)
-    nearest = max(parity, key=_share_of_limit)
+    nearest = max(parity, key=lambda output: output.of_limit)
     result = replace(
         result,
         compilations=counted,
@@ -94,10 +95,6 @@ def _measure_size(job: MeasureJob, checked: CheckedVariant, index: int, size: Si
         reasons = engine.prove().recompiles
         return replace(result, status="recompiled", reason=reasons[-1] if reasons else "")
     return result
-
-
-def _share_of_limit(output: OutputParity) -> float:
-    return float("inf") if output.rel_l2 is None else output.rel_l2 / output.limit
 
 
 def _call(
@@ -137,7 +134,7 @@ def _compilations(engine: Engine) -> Callable[[], int]:
     own, dynamo, before = engine.compilations(), snapshot().captured, dict(engine.activity())
 
     def read() -> int:
-        moved = any(count != before.get(name, 0) for name, count in engine.activity().items())
+        moved = bool(moved_counters(before, engine.activity()))
         return max(engine.compilations() - own, snapshot().captured - dynamo, int(moved))
 
     return read

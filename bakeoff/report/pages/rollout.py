@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from bakeoff.models.words import counted
 from bakeoff.record.pipeline import PipelineRecord, Rollout
-from bakeoff.record.rollout import MIX, growth, horizon, nearest, of_output, rollout_text, share, standing
+from bakeoff.record.rollout import MIX, growth, horizon, nearest, of_output, rollout_text, standing
 from bakeoff.record.schema import OutputParity
 from bakeoff.record.store import StoredPipeline
 from bakeoff.report import document
@@ -99,7 +99,7 @@ def _legend(entries: Sequence[StoredPipeline]) -> tuple[Text, ...]:
 def _checked(name: str, unit: int, output: OutputParity) -> list[Cell | str]:
     label = name if name == output.name else f"state ({output.name.removeprefix('state.')})"
     error = "n/a" if output.rel_l2 is None else f"{output.rel_l2:.2e}"
-    of_limit = Cell("n/a" if output.rel_l2 is None else f"{share(output):.0%}", tone="" if output.passed else "bad")
+    of_limit = Cell("n/a" if output.rel_l2 is None else f"{output.of_limit:.0%}", tone="" if output.passed else "bad")
     return [label, "opening" if unit < 0 else str(unit), error, f"{output.limit:.2e}", of_limit]
 
 

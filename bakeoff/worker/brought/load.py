@@ -23,7 +23,7 @@ from bakeoff.backends.pt2_files import check_program
 from bakeoff.models.brought.about import Source
 from bakeoff.models.brought.model import Call, InputSets, Model
 from bakeoff.models.errors import BakeoffError, a_type
-from bakeoff.models.lookup import as_script, is_users, take_from_file
+from bakeoff.models.lookup import as_script, is_users, one_line, take_from_file
 from bakeoff.models.signature import Signature, flatten_call
 from bakeoff.models.weights import refuse_unusable, state_digest, state_of
 from bakeoff.models.words import some_of
@@ -81,7 +81,7 @@ def check_repeats(source: Source, seed: int, first: LoadedModel) -> None:
     BakeoffError with the names of weights that differ; any other failure is left to the next worker.
     """
     before, folder = state_of(first.module), Path(source.path).parent
-    size = sum(one.numel() * one.element_size() for one in before.values())
+    size = sum(one.nbytes for one in before.values())
     if source.kind != "function" or first.took_s > _SOON_S or size > _SMALL_BYTES:
         return
     users = {name: one for name, one in list(sys.modules.items()) if _is_below(folder, name, one)}
@@ -125,7 +125,8 @@ def _own_generators() -> Iterator[None]:
         np.random.set_state(of_numpy)
 
 
-def _seed(seed: int) -> None:
+def seed_all(seed: int) -> None:
+    """Seed the global generators of torch, numpy and Python."""
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
@@ -161,7 +162,7 @@ def _prepare(module: nn.Module, sets: InputSets) -> None:
 
 def _from_function(path: Path, name: str, folder: str, seed: int) -> tuple[Model, InputSets]:
     what = f"{path.name}:{name}"
-    _seed(seed)
+    seed_all(seed)
     function = take_from_file(path, name)
     if not callable(function) or isinstance(function, nn.Module):
         text = f"{what} is {a_type(type(function))}; write a function that returns (module, inputs)"
@@ -173,7 +174,7 @@ def _from_function(path: Path, name: str, folder: str, seed: int) -> tuple[Model
         needed = []
     if needed:
         raise BakeoffError(f"{what} needs the arguments {', '.join(needed)}; give them defaults", "bad-user-code")
-    _seed(seed)  # again: a process that has imported the file draws nothing for that
+    seed_all(seed)  # again: a process that has imported the file draws nothing for that
     with users_code(what), contextlib.chdir(folder), as_script(path):
         made = function()
     if isinstance(made, tuple) and len(made) == 2:
@@ -232,7 +233,7 @@ def _from_archive(path: Path) -> tuple[Model, InputSets]:
     except BakeoffError as error:
         raise BakeoffError(str(error).replace(stripped.name, path.name), error.code) from error
     except Exception as error:
-        text = f"{path.name} cannot be opened by torch {torch.__version__}: {' '.join(str(error).split())[:200]}"
+        text = f"{path.name} cannot be opened by torch {torch.__version__}: {one_line(error)}"
         raise BakeoffError(text, "bad-artifact") from error
     finally:
         stripped.unlink(missing_ok=True)

@@ -108,13 +108,13 @@ def stored_bytes(module: nn.Module) -> int:
 def _stored(tensor: Tensor) -> int:
     parts = getattr(tensor, "__tensor_flatten__", None)  # of a subclass that wraps other tensors
     if parts is None:
-        return tensor.numel() * tensor.element_size()
+        return tensor.nbytes
     return sum(_stored(getattr(tensor, name)) for name in parts()[0])
 
 
 def tensors_bytes(tensors: Iterable[Tensor]) -> int:
     """Return the sum of the tensors' sizes in bytes."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return sum(tensor.nbytes for tensor in tensors)
 
 
 def start_metering(device: str) -> None:

@@ -76,7 +76,7 @@ def time_calls(
     before = dict(activity())
     with measure_cpu_usage() as usage:
         window.run()
-    moved = _moved(before, activity())
+    moved = moved_counters(before, activity())
     config.report("check")
     last_ns, outputs = _last_calls(calls, config)
     return Timing(
@@ -104,8 +104,9 @@ def time_calls(
     )
 
 
-def _moved(before: Mapping[str, int], after: Mapping[str, int]) -> set[str]:
-    return {name for name, count in after.items() if count != before.get(name, 0)}
+def moved_counters(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the names of the counters whose values differ, in the order of `after`."""
+    return tuple(name for name, count in after.items() if count != before.get(name, 0))
 
 
 def _last_calls(calls: Sequence[Call], config: TimingConfig) -> tuple[list[int], tuple[Outputs, ...]]:

@@ -262,7 +262,7 @@ def _read_bytes(place: Place) -> int:
     """Return the bytes of a module's own weights; 0 for a method, and for an embedding, which reads few rows."""
     if place.method or isinstance(place.module, nn.Embedding | nn.EmbeddingBag):
         return 0
-    return sum(weight.numel() * weight.element_size() for weight in place.module.parameters(recurse=False))
+    return sum(weight.nbytes for weight in place.module.parameters(recurse=False))
 
 
 @contextmanager

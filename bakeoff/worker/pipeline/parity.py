@@ -198,8 +198,7 @@ def first_problem(parity: LoopParity) -> str:
 
 
 def _excess(output: OutputParity) -> tuple[bool, float]:
-    error = float("inf") if output.rel_l2 is None else output.rel_l2
-    return not output.passed, error / output.limit
+    return not output.passed, output.of_limit
 
 
 def pipeline_of(subject: LoopSubject) -> Pipeline:

@@ -14,7 +14,6 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -32,6 +31,7 @@ from bakeoff.models.types import Scalar
 from bakeoff.profile.ranges import NOTHING
 from bakeoff.profile.session import NoSession, current_session
 from bakeoff.record.session import LineKind
+from bakeoff.worker.brought.load import seed_all
 from bakeoff.worker.pipeline.clocks import UNATTRIBUTED, UnitClock, make_clock
 from bakeoff.worker.subject import LoadedSubject, cast_input, draw, input_source
 from bakeoff.worker.torch_flags import Flags, apply_flags
@@ -414,7 +414,7 @@ class LoopRunner(Run):
     def state_bytes(self) -> int:
         """Return the bytes of the tensors that pass from unit to unit."""
         found = flat(self._state)
-        return sum(found[path].numel() * found[path].element_size() for path in self._loop.state if path in found)
+        return sum(found[path].nbytes for path in self._loop.state if path in found)
 
     def segments(self) -> tuple[Segment, ...]:
         """Return all segments of the account, in the order of their numbers."""
@@ -579,7 +579,4 @@ def called_as(
 
 def seed_generators(*of: int) -> None:
     """Seed the global generators of torch, numpy and Python, so that a unit that uses them draws the same again."""
-    seed = random.Random(str(of)).getrandbits(32)
-    torch.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed)
+    seed_all(random.Random(str(of)).getrandbits(32))

@@ -18,7 +18,7 @@ from bakeoff.record.pipeline import Line, ProgramTime, Sustained, Units
 from bakeoff.record.session import UnitKind
 from bakeoff.worker.clocks.clock import now_ns
 from bakeoff.worker.clocks.cpu_usage import CpuMeter
-from bakeoff.worker.clocks.timing import agree, window_of
+from bakeoff.worker.clocks.timing import agree, moved_counters, window_of
 from bakeoff.worker.device import GpuWatch, held_bytes
 from bakeoff.worker.failures import call_stage
 from bakeoff.worker.pipeline.clocks import UNATTRIBUTED, make_clock
@@ -77,12 +77,10 @@ class UnitLog:
         return kind
 
     def _note(self, sample: UnitSample, kind: UnitKind, moved: bool) -> None:
-        for column, value in zip(
-            (self._wall_ns, self._started_ns, self._frames, self._sessions),
-            (sample.wall_ns, sample.started_ns, sample.frames, sample.session),
-            strict=True,
-        ):
-            column.append(value)
+        self._wall_ns.append(sample.wall_ns)
+        self._started_ns.append(sample.started_ns)
+        self._frames.append(sample.frames)
+        self._sessions.append(sample.session)
         self.kinds.append(kind)
         last = self._spans[-1] if self._spans else None
         if last is None or moved or last.is_over(kind, sample.started_ns, self._span_ns):
@@ -95,11 +93,7 @@ class UnitLog:
 
     def _moved(self) -> tuple[str, ...]:
         before, self._known = self._known, self._counters()
-        for was, now in zip(before, self._known, strict=True):
-            moved = tuple(name for name, count in now.items() if count != was.get(name, 0))
-            if moved:
-                return moved
-        return ()
+        return next(filter(None, map(moved_counters, before, self._known)), ())
 
     def _kind(self, sample: UnitSample) -> UnitKind:
         if sample.unit < len(self._loop.opening):

@@ -85,7 +85,8 @@ def _frame(found: PipelineTable) -> Text:
     shown = [row for row in found.rows if row.name in (best.name, best.against)]
     costs = [f"{row.name} {pipelines.cost(made)}" for row in shown if (made := figures(row.record)) is not None]
     told = pipelines.in_words_of(best.record, f" Milliseconds a frame: {', '.join(costs)}.") if costs else ""
-    return Text(verdict.text + told, found.title, links=tuple(_cited(row.entry) for row in shown))
+    label = f"A whole {best.record.unit} of {found.title}"
+    return Text(verdict.text + told, label, links=tuple(_cited(row.entry) for row in shown))
 
 
 def _cited(entry: Stored | StoredComparison | StoredPipeline) -> Link:

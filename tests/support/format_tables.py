@@ -62,11 +62,16 @@ def _of_class(found: ast.ClassDef) -> Iterator[str]:
     docstring = ast.get_docstring(found)
     if docstring:
         yield f"{_escaped(docstring)}\n"
-    yield "| field | type | meaning |\n| --- | --- | --- |"
+    rows, named = [], []
     for place, each in fields:
-        following = found.body[place + 1] if place + 1 < len(found.body) else None
-        yield f"| `{ast.unparse(each.target)}` | {_type(each)} | {_escaped(_text(following))} |"
-    yield ""
+        name, kind = f"`{ast.unparse(each.target)}`", _type(each)
+        text = _escaped(_text(found.body[place + 1] if place + 1 < len(found.body) else None))
+        rows += [f"| {name} | {kind} | {text} |"] * bool(text)
+        named += [f"{name} ({kind})"] * (not text)
+    if rows:
+        yield "\n".join(["| field | type | meaning |", "| --- | --- | --- |", *rows, ""])
+    if named:
+        yield f"{'Also ' * bool(rows)}{', '.join(named)}.\n"
 
 
 def _type(each: ast.AnnAssign) -> str:

@@ -340,17 +340,11 @@ RECORDS = "records"
 
 
 def folder_of(runs: Path, entry: Measured) -> Path:
-    """Return the folder for an entry's file. A machine's folder keeps its name when the machine's readable name
-    changes."""
-    return _machine_folder(runs, entry.machine) / RECORDS
-
-
-def _machine_folder(runs: Path, machine: Machine) -> Path:
-    """Return `runs/<machine>`: an existing folder that ends in the machine's id, else a new one with its readable
-    name."""
-    ending = f"-{machine.id[:6]}"
-    known = [path for path in _record_folders(runs) if path.parent.name.endswith(ending)]
-    return known[0].parent if known else runs / machine.folder
+    """Return the folder for an entry's file: of an existing folder that ends in its machine's id, else of a new one
+    with the machine's readable name, which may change."""
+    ending = f"-{entry.machine.id[:6]}"
+    known = (folder for folder in _record_folders(runs) if folder.parent.name.endswith(ending))
+    return next(known, runs / entry.machine.folder / RECORDS)
 
 
 def _record_folders(runs: Path) -> list[Path]:

@@ -125,28 +125,18 @@ def flags(dtype: str, threads: int, search: bool = False) -> Iterator[None]:
     Leaving the context restores these flags. Others, which a build changed on purpose, stay as the build set them.
     """
     before = read_flags()
-    apply_flags(
-        replace(
-            before,
-            threads=threads,
-            float32_matmul_precision="high" if dtype == "tf32" else "highest",
-            cudnn_allow_tf32=dtype == "tf32",
-            cudnn_benchmark=search,
-        )
-    )
+    own: dict[str, Any] = {
+        "threads": threads,
+        "float32_matmul_precision": "high" if dtype == "tf32" else "highest",
+        "cudnn_allow_tf32": dtype == "tf32",
+        "cudnn_benchmark": search,
+    }
+    apply_flags(replace(before, **own))
     try:
         with torch.no_grad():
             yield
     finally:
-        apply_flags(
-            replace(
-                read_flags(),
-                threads=before.threads,
-                float32_matmul_precision=before.float32_matmul_precision,
-                cudnn_allow_tf32=before.cudnn_allow_tf32,
-                cudnn_benchmark=before.cudnn_benchmark,
-            )
-        )
+        apply_flags(replace(read_flags(), **{name: getattr(before, name) for name in own}))
 
 
 def settings() -> dict[str, Scalar]:

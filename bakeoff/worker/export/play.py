@@ -1,6 +1,5 @@
 """Plays a pipeline's loop on the artifacts of an exported mix, as a deployment would, and notes what feeds what."""
 
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from bakeoff.models.component import TensorSpec, Workload, laid_out
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Pipeline
 from bakeoff.process.jobs import PlayJob, PlayResult
+from bakeoff.worker.export.verify import worst_of
 from bakeoff.worker.pipeline.parity import compared, pipeline_of
 from bakeoff.worker.pipeline.runner import Key, LoopRunner, ProgramEngine, flat
 from bakeoff.worker.reference.error import Difference
@@ -163,8 +163,4 @@ def _checked(played: Mapping[str, Tensor], recorded: Mapping[str, Tensor], limit
         number, _, name = text.partition("/")
         found.setdefault(name, []).append((int(number), compared(value, recorded[text])))
     for name, entries in found.items():
-        bad = next(((unit, entry) for unit, entry in entries if entry.problem is not None), None)
-        unit, entry = bad or max(entries, key=lambda one: math.inf if math.isnan(one[1].rel_l2) else one[1].rel_l2)
-        error = None if entry.problem is not None else entry.rel_l2
-        passed = error is not None and error <= limit
-        yield OutputCheck("loop", name, error, limit, passed, unit, entry.problem or "")
+        yield worst_of("loop", name, limit, entries)

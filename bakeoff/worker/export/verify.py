@@ -3,22 +3,24 @@
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
 import torch
 from torch import Tensor
 
+from bakeoff.backends.backend import Outputs
 from bakeoff.export import Artifact, FlagsWarning, load
 from bakeoff.export.manifest import OutputCheck
 from bakeoff.export.sample import Reader, calls, carried, limits_of, thinned
 from bakeoff.machine.processes import peak_bytes
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import VerifyJob, VerifyResult
+from bakeoff.record.policy import Policy
+from bakeoff.worker.clocks.clock import TimingConfig, time_often
 from bakeoff.worker.reference.error import Difference, difference, not_comparable
 from bakeoff.worker.reporter import Report
-from bakeoff.worker.subject import synchronise
 from bakeoff.worker.torch_flags import flags
 
 _COPIES, _BESIDE_BYTES = 1.5, 2 << 30
@@ -59,7 +61,10 @@ def verify_artifact(job: VerifyJob, report: Report) -> VerifyResult:
             code="bad-artifact",
         )
     return VerifyResult(
-        checked=tuple(_worst(artifact, output_key, entries) for output_key, entries in found.items()),
+        checked=tuple(
+            worst_of(program, output, limits_of(manifest, program)[output], entries)
+            for (program, output), entries in found.items()
+        ),
         frames=frames,
         not_run=not_run,
         open_s=open_s,
@@ -131,9 +136,11 @@ def _compare(
         found.setdefault((name, port.name), []).append((frame, entry))
 
 
-def _worst(artifact: Artifact, output_key: tuple[str, str], entries: list[tuple[int, Difference]]) -> OutputCheck:
-    program, output = output_key
-    limit = limits_of(artifact.manifest, program)[output]
+def worst_of(program: str, output: str, limit: float, entries: Sequence[tuple[int, Difference]]) -> OutputCheck:
+    """Return the check of an output by the first frame that cannot be compared, or else by that of the largest error.
+
+    `entries` are frames with their differences.
+    """
     for frame, entry in entries:
         if entry.problem is not None:
             return OutputCheck(program, output, None, limit, False, frame, entry.problem)
@@ -146,17 +153,10 @@ def _time(artifact: Artifact, reader: Reader, report: Report) -> list[int]:
     report("timing")
     main, device = artifact.manifest.main, artifact.manifest.device
     program, given = artifact.program(main), _given(artifact, reader, 0, main)
-    for _ in range(_WARM_UP):
-        _timed(lambda: program(**given), device)
-    samples: list[int] = []
-    until = time.monotonic() + _TIMED_S
-    while len(samples) < _LEAST or (len(samples) < _MOST and time.monotonic() < until):
-        samples.append(_timed(lambda: program(**given), device))
-    return samples
+    config = TimingConfig(device, Policy(), lambda _index, _outputs: None)
 
+    def call() -> Outputs:
+        return tuple(program(**given).values())
 
-def _timed(call: Callable[[], object], device: str) -> int:
-    started = time.perf_counter_ns()
-    call()
-    synchronise(device)
-    return time.perf_counter_ns() - started
+    time_often([call], config, _WARM_UP, _WARM_UP, 0.0)
+    return time_often([call], config, _LEAST, _MOST, _TIMED_S)

@@ -173,8 +173,8 @@ FAULTS = (
         "worker",
         "an fp32 row multiplies in TF32",
         "bakeoff/worker/torch_flags.py",
-        'float32_matmul_precision="high" if dtype == "tf32" else "highest"',
-        'float32_matmul_precision="high"',
+        '"float32_matmul_precision": "high" if dtype == "tf32" else "highest"',
+        '"float32_matmul_precision": "high"',
         ("tests/bakeoff/worker/test_torch_flags.py",),
     ),
     Fault(

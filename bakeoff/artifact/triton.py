@@ -39,11 +39,6 @@ _SERVING: Final = {
     "tensorrt": _Serving("tensorrt", "tensorrt_plan", "model.plan", ("float64", "int16")),
 }
 """By the format's name in a manifest."""
-_TYPES: Final = {
-    "float64": "TYPE_FP64", "float32": "TYPE_FP32", "bfloat16": "TYPE_BF16", "float16": "TYPE_FP16",
-    "int64": "TYPE_INT64", "int32": "TYPE_INT32", "int16": "TYPE_INT16", "int8": "TYPE_INT8", "uint8": "TYPE_UINT8",
-    "bool": "TYPE_BOOL",
-}  # fmt: skip
 
 
 def export_repository(
@@ -98,8 +93,9 @@ def write_models(artifact: Path, manifest: Manifest, repository: Path, name: str
             _place(path, folder / path.name)
         config = [
             f"# {manifest.variant}, {manifest.created}, by: {manifest.command}",
-            *(f"{key}: {json.dumps(value)}" for key, value in (("name", model), ("backend", serving.backend))),
-            f"platform: {json.dumps(serving.platform)}",
+            f"name: {json.dumps(model)}",
+            f'backend: "{serving.backend}"',
+            f'platform: "{serving.platform}"',
             "max_batch_size: 0",
             *(_port("input", *pair) for pair in zip(inputs, program.inputs, strict=bool(inputs))),
             *(_port("output", *pair) for pair in zip(outputs, program.outputs, strict=bool(outputs))),
@@ -118,9 +114,8 @@ def _names(artifact: Path, manifest: Manifest, program: Program) -> tuple[Sequen
         return port_names(artifact / program.file)
     if manifest.artifact == "tensorrt":
         return (), ()
-    return [f"INPUT__{index}" for index in range(len(program.inputs))], [
-        f"OUTPUT__{index}" for index in range(len(program.outputs))
-    ]
+    inputs, outputs = range(len(program.inputs)), range(len(program.outputs))
+    return [f"INPUT__{index}" for index in inputs], [f"OUTPUT__{index}" for index in outputs]
 
 
 def _check(manifest: Manifest, program: Program, serving: _Serving) -> None:
@@ -152,4 +147,5 @@ def _place(source: Path, target: Path) -> None:
 
 def _port(kind: str, name: str, port: Port) -> str:
     dims = ", ".join(map(str, port.shape))
-    return f"{kind} {{ name: {json.dumps(name)} data_type: {_TYPES[port.dtype]} dims: [ {dims} ] }}"
+    dtype = port.dtype.replace("bfloat", "bf").replace("float", "fp").upper()
+    return f"{kind} {{ name: {json.dumps(name)} data_type: TYPE_{dtype} dims: [ {dims} ] }}"

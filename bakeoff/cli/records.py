@@ -69,7 +69,7 @@ def export(
 
 @records.command()
 def merge(
-    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="Folders of records, as in runs/.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER", help="Folders of records, as in runs/.")],
     runs: Runs = None,
 ) -> None:
     """Copy the records that other folders have, such as those of other machines, into the folder of records.

@@ -4,6 +4,7 @@ import csv
 import io
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -183,8 +184,8 @@ def to_mlflow(rows: Sequence[FlatRow], runs: Path, to: str) -> tuple[int, str]:
         client = MlflowClient(to or None)
         added = sum([_log(client, row, runs, files) for row in rows])
     except (MlflowException, SQLAlchemyError) as error:
-        raise BakeoffError(f"--to {to}: MLflow says: {str(error).splitlines()[0]}", "not-writable") from error
-    return added, client.tracking_uri
+        raise BakeoffError(f"--to: MLflow says: {str(error).splitlines()[0]}", "not-writable") from error
+    return added, re.sub("//[^/@]*@", "//", client.tracking_uri)  # without a password
 
 
 def _log(client: Any, row: FlatRow, runs: Path, files: str | None) -> bool:

@@ -186,6 +186,8 @@ class TestMerge:
     def test_records_of_several_machines_come_together_unchanged(
         self, runs: Path, theirs: Path, tmp_path: Path
     ) -> None:
+        own = load_all(theirs).superseded[0][0].machine
+        (theirs / own.folder).rename(theirs / f"its-former-name-{own.id[:6]}")
         before = {path.name: path.read_bytes() for path in [*runs.rglob("*.json"), *theirs.rglob("*.json")]}
         for said in ("3 records copied to runs, 1 were there", "0 records copied to runs, 4 were there"):
             ran = bakeoff("records", "merge", str(theirs), "--runs", "runs", cwd=tmp_path)
@@ -193,7 +195,6 @@ class TestMerge:
         assert {path.name: path.read_bytes() for path in runs.rglob("*.json")} == before
         found = load_all(runs)
         assert (len(found.problems), len(found.superseded), len(found.machines())) == (0, 2, 3)
-        own = load_all(theirs).superseded[0][0].machine
         assert len(list((runs / own.folder / "records").iterdir())) == 3, "the reason beside its record"
 
     def test_a_reason_without_its_record_is_kept(self, theirs: Path, tmp_path: Path) -> None:

@@ -34,15 +34,12 @@ def environment(python: str, root: Path, folder: Path) -> dict[str, str]:
 
 
 def copy_packages(root: Path, site: Path) -> Path:
-    """Make `site` anew with the packages and package data of pyproject.toml; returns it."""
+    """Make `site` anew with the packages that pyproject.toml names; returns it."""
     settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     shutil.rmtree(site, ignore_errors=True)
-    for package in settings["packages"]:
-        source, target = root / settings["package-dir"][package], site / package.replace(".", "/")
-        target.mkdir(parents=True, exist_ok=True)
-        for pattern in ("*.py", *settings["package-data"].get(package, ())):
-            for path in source.glob(pattern):
-                shutil.copyfile(path, target / path.name)
+    for package, folder in settings["package-dir"].items():
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(root / folder, site / package.replace(".", "/"), ignore=ignored, dirs_exist_ok=True)
     return site
 
 

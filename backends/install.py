@@ -1,6 +1,6 @@
 """Commands, for error messages, that install a missing library and leave the installed torch as it is.
 
-Without constraints pip takes the newest torch-tensorrt, which replaces torch under every package that was built for it.
+Without its version pip takes the newest torch-tensorrt, which replaces torch under every package that was built for it.
 """
 
 from importlib.metadata import PackageNotFoundError, version
@@ -11,26 +11,25 @@ _SETS = {"2.13": "constraints.txt", "2.11": "constraints-torch-2.11.txt"}
 
 def tensorrt_command() -> str:
     """Return the command that installs torch_tensorrt and TensorRT for the installed torch."""
-    torch = _torch()
-    minor = ".".join(torch.split(".")[:2])
-    if minor not in _SETS:
-        return f"pip install 'torch=={torch}' 'torch-tensorrt=={minor}.*'"
-    other = f" CONSTRAINTS={_SETS[minor]}" if _SETS[minor] != "constraints.txt" else ""
-    return f"make install TENSORRT=1{other} (or pip install -c {_SETS[minor]} -e '.[gpu,tensorrt,modelopt]')"
+    minor = _minor()
+    other = f" CONSTRAINTS={_SETS.get(minor)}" if minor != next(iter(_SETS)) else ""
+    inside = f" (in a checkout: make install TENSORRT=1{other})" if minor in _SETS else ""
+    return f"pip install 'torch=={_torch()}' 'torch-tensorrt=={minor}.*'{inside}"
 
 
 def modelopt_command() -> str:
     """Return the command that installs modelopt beside the installed torch."""
-    minor = ".".join(_torch().split(".")[:2])
-    constraints = f"-c {_SETS[minor]} " if minor in _SETS else ""
-    return f"run in a checkout of bakeoff: pip install {constraints}-e '.[modelopt]'"
+    return f"pip install 'torch=={_torch()}' 'bakeoff[modelopt]'"
 
 
 def onnxruntime_gpu_command() -> str:
     """Return the command that replaces onnxruntime by onnxruntime-gpu, which has its files in the same folder."""
-    minor = ".".join(_torch().split(".")[:2])
-    constraints = f"-c {_SETS[minor]} " if minor in _SETS else ""
-    return f"pip uninstall --yes onnxruntime onnxruntime-gpu; pip install {constraints}onnxruntime-gpu"
+    inside = f" (in a checkout with -c {_SETS[_minor()]})" if _minor() in _SETS else ""
+    return f"pip uninstall --yes onnxruntime onnxruntime-gpu; pip install onnxruntime-gpu{inside}"
+
+
+def _minor() -> str:
+    return ".".join(_torch().split(".")[:2])
 
 
 def _torch() -> str:

@@ -33,7 +33,7 @@ QUANTISED_ADVICE = (
 )
 QUANTISE_OPERATORS = ("tensorrt.quantize_op", "tensorrt.dynamic_block_quantize_op")
 """modelopt's operators that have a converter (2.13: dynamo/conversion/aten_ops_converters.py, 837 to 900)."""
-INSTALL = f"run in a checkout of bakeoff, on a host with an NVIDIA GPU: {tensorrt_command()}"
+INSTALL = f"run on a host with an NVIDIA GPU: {tensorrt_command()}"
 REQUIRES = (Requirement("torch_tensorrt", INSTALL), Requirement("tensorrt", INSTALL))
 
 

@@ -173,7 +173,7 @@ def to_mlflow(rows: Sequence[FlatRow], runs: Path, to: str) -> tuple[int, str]:
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError
     except ModuleNotFoundError as error:
-        text = "--format mlflow: mlflow is not installed; run in a checkout of bakeoff: pip install -e '.[mlflow]'"
+        text = "--format mlflow: mlflow is not installed; run pip install 'bakeoff[mlflow]'"
         raise BakeoffError(text, "missing-library") from error
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     files = None

@@ -109,7 +109,7 @@ def test_mlflow_reads_a_run_for_each_record_and_gets_none_twice(
 def test_mlflow_that_is_not_installed_is_named(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
     ran = bakeoff("records", "export", "--format", "mlflow", "--runs", str(runs), cwd=tmp_path)
-    assert (ran.code, ran.err.strip().endswith("pip install -e '.[mlflow]' [missing-library]")) == (2, True)
+    assert (ran.code, ran.err.strip().endswith("pip install 'bakeoff[mlflow]' [missing-library]")) == (2, True)
 
 
 WORDS = {str: str}

@@ -133,6 +133,16 @@ def _no_changed_handler() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def _no_changed_environment() -> Iterator[None]:
+    """What libraries leave in the environment would have each later worker started that could be forked."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
+
+
+@pytest.fixture(autouse=True)
 def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BAKEOFF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("BAKEOFF_RUNS", str(tmp_path / "runs"))

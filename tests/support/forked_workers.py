@@ -27,9 +27,12 @@ _SERVER = Path(__file__).with_name("fork_server.py")
 _READ_LATE = re.compile(
     r"BAKEOFF_.*|TMPDIR|HOME|XDG_.*_HOME|HF_HOME|TORCH_HOME|PYTHONUSERBASE|PYTEST_CURRENT_TEST"
     r"|TORCHINDUCTOR_CACHE_DIR|TRITON_CACHE_DIR|CUDA_CACHE_PATH|CCACHE_DIR|TORCH_CANARY|CANARY_.*"
-    r"|OMP_NUM_THREADS|MKL_NUM_THREADS"
+    r"|OMP_NUM_THREADS|MKL_NUM_THREADS|_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"
 )
-"""Variables that may differ: nothing reads them while it is loaded, or, of threads, the worker sets what they say."""
+"""Variables that may differ: nothing reads them while it is loaded, or, of threads, the worker sets what they say.
+
+Inductor leaves the last one, an address of its own process, in any process that compiles, and sets it anew before each
+use: with it, each later worker of the tests would be started."""
 _OF_EVERY_WORKER = ("bakeoff.worker.measure", "bakeoff.worker.reference.make")
 _OF_COMPILERS = ("torch._dynamo", "torch._inductor.compile_fx", "torch.export")
 _REAL_WORKER = supervisor.WORKER

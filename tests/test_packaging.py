@@ -22,10 +22,14 @@ from packaging.utils import canonicalize_name
 
 import bakeoff
 from bakeoff.export import manifest
+from bakeoff.machine import host
+from bakeoff.machine.floors import Ceiling
+from bakeoff.machine.identity import this_machine
 from bakeoff.record import schema
 from bakeoff.record.policy import Policy
+from bakeoff.record.schema import CeilingsRecord
 from bakeoff.record.source import code_hash
-from bakeoff.record.store import load_all
+from bakeoff.record.store import load_all, now, save
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("bakeoff", "backends", "export", "models")
@@ -162,11 +166,15 @@ def test_wheel_sweeps_and_its_artifact_loads(installed: Path, tmp_path: Path) ->
     """Workers find the installed package; a record says that no checkout made it, and which code did."""
     policy = ", ".join(f"{name} = {value}" for name, value in asdict(FAST).items() if value != getattr(Policy(), name))
     (tmp_path / "bakeoff.toml").write_text(f"[suites.short]\npolicy = {{{policy.lower()}}}\n")
+    runs = tmp_path / "data" / "bakeoff" / "runs"
+    ceilings = (Ceiling("product", "fp32", 1, 1e15, 1e15),)  # known, so that the sweep measures none
+    facts = (this_machine("cpu"), host.usable_cores(), ceilings, 0.0, host.read_host(), host.read_versions())
+    save(runs, CeilingsRecord(schema.SCHEMA, now(), *facts))
     variant = ("toy", "--workload", "world", "--dtype", "fp32", "--device", "cpu")
     suite = ("@short", "--config", str(tmp_path / "bakeoff.toml"), *variant, "--backends", "eager,torch.export")
     swept = run(installed, tmp_path, "-m", "bakeoff", "sweep", *suite, "--no-final")
     assert swept.returncode == 0, swept.stderr
-    records = load_all(tmp_path / "data" / "bakeoff" / "runs").current
+    records = load_all(runs).current
     assert {(one.record.variant.backends[0].name, one.record.status) for one in records} == {
         ("eager", "ok"),
         ("torch.export", "ok"),

@@ -140,7 +140,7 @@ class TestVerify:
     def test_a_crash_a_hang_and_a_failed_allocation_are_one_error_line(
         self, artifact: Path, reader: str, options: Sequence[str], code: ErrorCode, says: str
     ) -> None:
-        path = str(SUPPORT / reader)
+        path = os.pathsep.join((str(SUPPORT / reader), os.environ["PYTHONPATH"]))
         check(bakeoff("verify", str(artifact), *options, cwd=artifact.parent, PYTHONPATH=path), 2, code, says)
 
     def test_another_host_is_refused_and_can_be_allowed(self, artifact: Path) -> None:

@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ Inductor leaves the last one, an address of its own process, in any process that
 use: with it, each later worker of the tests would be started."""
 _OF_EVERY_WORKER = ("bakeoff.worker.measure", "bakeoff.worker.reference.make")
 _OF_COMPILERS = ("torch._dynamo", "torch._inductor.compile_fx", "torch.export")
+_OF_ONNX = ("torch.onnx._internal.exporter._core", "onnxscript.function_libs.torch_lib.ops")
+"""Half of what the export of a small model takes."""
 _REAL_WORKER = supervisor.WORKER
 _real_popen = subprocess.Popen
 
@@ -83,7 +86,8 @@ class ForkServer:
         `of_all_tests`, what marks those of one test is left out, and what compilers need is imported as well: most
         other processes run few workers, none of which compiles.
         """
-        self._imported = (*_OF_EVERY_WORKER, *(_OF_COMPILERS if of_all_tests else ()))
+        onnx = _OF_ONNX if find_spec("onnxscript") is not None else ()
+        self._imported = (*_OF_EVERY_WORKER, *((*_OF_COMPILERS, *onnx) if of_all_tests else ()))
         usual = worker_environment(1)
         marks = {name for name in usual if of_all_tests and name.startswith("BAKEOFF_")}
         self._environment = {name: value for name, value in usual.items() if name not in marks}

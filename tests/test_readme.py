@@ -18,6 +18,7 @@ from bakeoff.models import resolve_component
 from bakeoff.record.schema import MEASURED
 from bakeoff.record.store import load_all
 from bakeoff.report.format import milliseconds
+from bakeoff.report.groups import USUAL
 from bakeoff.report.pages import files as page_files
 from bakeoff.report.pages import readme, results
 
@@ -260,6 +261,13 @@ def test_each_number_outside_the_block_is_what_its_source_gives() -> None:
     found = NUMBER.findall(prose.replace("Wan 2.1", ""))
     assert set(found) == set(NUMBERS)
     assert {number: source() for number, source in NUMBERS.items()} == {number: number for number in NUMBERS}
+
+
+def test_the_drift_without_records_is_the_largest_move() -> None:
+    assert f"{USUAL}x" == _largest_move()
+    for page in ("README.md", "docs/method.md", "docs/why-your-number-differs.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert re.findall(r"(?:newest rows, it is|moved by up to) ([\d.]+x)", text) == [f"{USUAL}x"], page
 
 
 def test_readme_has_one_picture() -> None:

@@ -91,9 +91,9 @@ class Table:
     """Ratio of times within which 95 % of the rows of machines with this name stay from one sweep to the next."""
 
 
-USUAL = 1.8
-"""Drift if there are few records: the largest ratio between sweeps of one commit on shared virtual machines
-(docs/method.md)."""
+USUAL = 1.6
+"""Drift if there are few records: the largest ratio that tests/trials/sweep_times.json has of a row's medians in two
+sweeps within a day, on a shared virtual machine (docs/method.md)."""
 _FEWEST = 20
 """Least number of ratios; of fewer, the 95th percentile is the largest one."""
 _SHARE = 0.95

@@ -134,6 +134,9 @@ def budget(
         command = f"bakeoff budget {programs.loop.typed} --objective '{asked}'"
         with TerminalProgress() as progress:
             export_mix(programs, chosen, export, force, folder, command, progress)
+    if export is not None and chosen is None:
+        why = "no mix that ran can be shipped" if stored else "no mix was run"
+        say(f"nothing is written to {export}: {why}")
     if as_json:
         print_json(
             {

@@ -85,7 +85,8 @@ def solve(
     """Return the mixes that meet the objective's limits, the best first; without any, the limits that prevent it.
 
     Mixes whose interval overlaps that of the best by the goal are tied with it, and the one that builds in the fewest
-    seconds comes first. Raises BakeoffError if more than a million mixes would have to be compared.
+    whole seconds comes first, the best of several. Raises BakeoffError if more than a million mixes would have to be
+    compared.
     """
     goal = _COLUMNS[objective.goal]
     with_p99 = _P99 in {goal, *(_COLUMNS[limit.figure] for limit in objective.limits)}
@@ -197,7 +198,7 @@ def _ranked(mixes: _Mixes, fitting: NDArray[np.intp], goal: int) -> tuple[list[i
     values, spread = own[:, goal], own[:, [_LOW, _HIGH]] - own[:, [_MS]]
     low, high = (values[:, None] + (spread if goal in (_MS, _P99) else 0 * spread)).T
     tied = low <= high[np.argmin(values)]
-    first = min(np.flatnonzero(tied), key=lambda place: (own[place, _BUILD], values[place], place))
+    first = min(np.flatnonzero(tied), key=lambda place: (np.rint(own[place, _BUILD]), values[place], place))
     order = sorted(range(len(fitting)), key=lambda place: (place != first, not tied[place], values[place], place))
     return fitting[order].tolist(), int(tied.sum())
 

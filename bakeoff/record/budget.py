@@ -1,7 +1,7 @@
 """Compares the run of a mix with its budget: the figures that were measured, the limits, the error of the forecast."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
 
@@ -77,7 +77,20 @@ def check_forecast(forecast: Forecast, budget: Budget) -> tuple[LimitCheck, ...]
         "sqnr": forecast.sqnr_db,
         "build": forecast.build_s,
     }
-    return _checks(budget.objective, {figure: (value, "no record states it") for figure, value in values.items()})
+    known = {figure: (value, "no record states it") for figure, value in values.items()}
+    checks = _checks(budget.objective, known)
+    return tuple(
+        _with_interval(check, forecast, budget.frames) if check.limit.figure == "fps" else check for check in checks
+    )
+
+
+def _with_interval(check: LimitCheck, forecast: Forecast, frames: int) -> LimitCheck:
+    """Return the check of a frame rate with its interval, and `unclear` if that holds the limit."""
+    if check.value is None or not forecast.low_ms:
+        return check
+    low, high = frames * 1000 / forecast.high_ms, frames * 1000 / forecast.low_ms
+    sure = check.limit.allows(low) == check.limit.allows(high)
+    return replace(check, word=check.word if sure else "unclear", low=low, high=high)
 
 
 def check_run(record: PipelineRecord, objective: Objective) -> tuple[LimitCheck, ...]:

@@ -114,7 +114,7 @@ def _figure(check: LimitCheck) -> str:
         case "build":
             return f"{value:.1f} s"
         case "fps":
-            return f"{value:.3g}"
+            return f"{value:.3g}" + (f" [{check.low:.3g}, {check.high:.3g}]" if check.low and check.high else "")
         case "sqnr":
             return f"{value:.1f} dB"
     if check.low is None and check.high is None and not check.why:

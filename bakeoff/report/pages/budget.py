@@ -98,14 +98,15 @@ def _verdict(unit: str, found: Solution, names: Mapping[str, str], stored: Seque
         )
     if budget.candidates:
         best = budget.candidates[0]
-        text = f"By the records, {_named(names, best.slots)} is the best of {counted(budget.mixes, 'mix', 'mixes')}"
-        return Text(f"{text}: {_promise_text(best, budget, unit)}. It was not run.", tone="open")
+        place = f"one of the best {budget.tied}" if budget.tied > 1 else "the best"
+        text = f"By the records, {_named(names, best.slots)} is {place} of {counted(budget.mixes, 'mix', 'mixes')}"
+        fit = fit_text(check_forecast(best, budget))
+        unmet = f"; {fit}" if fit != "met" else ""
+        return Text(f"{text}: {_promise_text(best, budget, unit)}{unmet}. It was not run.", tone="open")
     if found.binding:
         return Text(f"No mix of {budget.mixes:,} meets the limits by the records.", tone="bad")
-    missing = (
-        f"no record states the {objective.goal}; sweep with --monitor" if objective.goal == "energy" else objective.goal
-    )
-    return Text(f"No mix can be ranked: {missing}.", tone="bad")
+    seen = ", as one of a sweep with --monitor on a GPU does" if objective.goal == "energy" else ""
+    return Text(f"No mix can be ranked: no record states the {objective.goal}{seen}.", tone="bad")
 
 
 def _named(names: Mapping[str, str], slots: str) -> str:
@@ -115,7 +116,11 @@ def _named(names: Mapping[str, str], slots: str) -> str:
 
 def _promise_text(each: Forecast, budget: Budget, unit: str) -> str:
     fps = f", {rate(budget.frames * 1000 / each.ms)} frames/s" if budget.frames else ""
-    return f"{milliseconds(each.ms)} ms a {unit}{fps}"
+    return f"{milliseconds(each.ms)} ms a {unit} {_interval(each)}{fps}"
+
+
+def _interval(each: Forecast) -> str:
+    return f"[{milliseconds(each.low_ms, each.ms)}, {milliseconds(each.high_ms, each.ms)}]"
 
 
 def _measured_text(record: PipelineRecord, unit: str) -> str:
@@ -138,10 +143,12 @@ def _binding(binding: Sequence[Binding], names: Mapping[str, str]) -> Iterator[T
 
 def _told(budget: Budget, names: Mapping[str, str], rows: Sequence[MixRow]) -> Iterator[Text]:
     """Yield which mixes are tied by their records, and what became of each that ran."""
-    tied = [names[each.slots] for each in budget.candidates[: budget.tied]]
+    tied = budget.candidates[: budget.tied]
     if len(tied) > 1:
-        text = f"no difference is predicted between {', '.join(tied)}; {tied[0]} builds in the fewest seconds"
-        yield Text(text)
+        text = f"no difference is predicted between {', '.join(names[each.slots] for each in tied)}"
+        builds = {None if each.build_s is None else round(each.build_s) for each in tied}
+        why = f"builds in the fewest seconds, {tied[0].build_s:.1f}" if len(builds) > 1 else "has the least median"
+        yield Text(f"{text}; {names[tied[0].slots]} {why}")
     for row in rows:
         record, promised = row.record, forecast_of(row.record)
         error, measured = forecast_error(record), account(record)
@@ -153,7 +160,10 @@ def _told(budget: Budget, names: Mapping[str, str], rows: Sequence[MixRow]) -> I
             yield Text(f"dropped: {why or fit_text(check_run(record, budget.objective))}", row.name, "bad")
     for first, second in pairwise(rows):
         found = before_after(first.record, second.record)
-        if found is not None:
+        failed = [row.name for row in (first, second) if row.record.status != "ok"]
+        if found is not None and failed:
+            yield Text(f"no verdict on {first.name} against {second.name}: not ok: {', '.join(failed)}")
+        elif found is not None:
             ends = f" [{found.interval[0]:.2f}, {found.interval[1]:.2f}]" if found.interval is not None else ""
             word = "" if found.word in ("faster", "slower") else f": {found.word}"
             yield Text(f"{second.name} is {found.ratio:.2f}x as fast as {first.name}{ends}{word}")
@@ -162,7 +172,7 @@ def _told(budget: Budget, names: Mapping[str, str], rows: Sequence[MixRow]) -> I
 def _mixes_table(budget: Budget, names: Mapping[str, str], unit: str) -> Table | None:
     headings = (
         Heading("mix"),
-        Heading(f"ms a {unit}", "calls of each program times the median of its record, and the time between", True),
+        Heading("promised ms", "calls of each program times the median of its record, and the time between", True),
         Heading("interval", "the ends of the medians' 95 % intervals, added up", True, 4),
         Heading("frames/s", "", True, 2),
         Heading("p99 ms", f"of drawn {unit}s", True, 5),
@@ -182,7 +192,7 @@ def _mixes_table(budget: Budget, names: Mapping[str, str], unit: str) -> Table |
             [
                 Cell(names[slots], names[slots]),
                 Cell(milliseconds(each.ms), each.ms),
-                Cell(f"[{milliseconds(each.low_ms, each.ms)}, {milliseconds(each.high_ms, each.ms)}]", each.low_ms),
+                Cell(_interval(each), each.low_ms),
                 Cell(rate(fps), fps) if fps is not None else Cell(""),
                 Cell(milliseconds(each.p99_ms, each.ms), each.p99_ms),
                 _number(each.memory_bytes and each.memory_bytes / MIB, "{:.0f}"),
@@ -193,12 +203,15 @@ def _mixes_table(budget: Budget, names: Mapping[str, str], unit: str) -> Table |
                 Cell("yes" if slots in front else ""),
             ]
         )
-    return table(headings, made, f"Mixes by their records, {len(made)} of {budget.mixes:,}")
+    rest = budget.mixes - len(made)
+    worse = "miss a limit or rank behind these" if budget.objective.limits else "rank behind these"
+    left_out = f"; the other {rest:,} {worse}" if rest else ""
+    return table(headings, made, f"Mixes by their records, {len(made)} of {budget.mixes:,}{left_out}")
 
 
 def _limits(checks: Sequence[LimitCheck]) -> Cell:
     """Return whether a mix meets the limits, or which it misses, or which figures are unknown."""
-    for word, said in (("not met", "misses"), ("unknown", "unknown")):
+    for word, said in (("not met", "misses"), ("unknown", "unknown"), ("unclear", "unclear")):
         found = [check.limit.figure for check in checks if check.word == word]
         if found:
             return Cell(f"{said} {', '.join(found)}", tone="bad" if word == "not met" else "open")
@@ -272,7 +285,7 @@ def _assumptions(budget: Budget, unit: str, lacking: Sequence[str]) -> Iterator[
     if budget.between_from:
         source = f"{milliseconds(budget.between_ms)} ms, from run {budget.between_from.rpartition('_')[2]}"
     else:
-        source = "0 ms, because no run of this pipeline on this machine tells; a run of any mix would"
+        source = "0 ms, because no earlier run of this pipeline on this machine is ok; one of any mix would tell"
     yield Text(f"between programs a {unit} takes {source}")
     yield Text(
         "p99 draws each call by itself from its record's samples: slow calls that come together are not foreseen"

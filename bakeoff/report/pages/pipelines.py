@@ -284,7 +284,7 @@ def notes(row: MixRow, cited: links.Cited | None = None) -> Iterator[Text]:
     promised, error = forecast_of(record), forecast_error(record)
     if record.budget is not None and promised is not None and error is not None:
         text = f"budget {record.budget.objective}, round {record.budget.round}: {milliseconds(promised.ms)} ms a unit"
-        yield Text(f"{text} were promised, measured is {error:+.1%} of that")
+        yield Text(f"{text} were promised, measured differs by {error:+.1%}")
     yield from map(Text, [*_memory(record), *_parity(record)])
     yield from _profile(row, cited)
     yield from map(Text, [*sentences(record), selftest_text(record)])

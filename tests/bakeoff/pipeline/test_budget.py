@@ -210,6 +210,9 @@ def test_the_fewest_build_seconds_decide_where_no_difference_is_predicted() -> N
     found = solve(slots, parse_objective("mean", OF_BUDGET)).budget
     assert [each.slots for each in found.candidates] == ["wm=near/fp32", "wm=fast/fp32", "wm=far/fp32"]
     assert found.tied == 2
+    slots = {"wm": [choice("wm", "fast", 100.0, build_s=0.4), choice("wm", "near", 101.0, build_s=0.3)]}
+    found = solve(slots, parse_objective("mean", OF_BUDGET)).budget
+    assert [each.slots for each in found.candidates] == ["wm=fast/fp32", "wm=near/fp32"], "no second apart"
 
 
 def test_too_many_mixes_are_refused_in_one_sentence() -> None:

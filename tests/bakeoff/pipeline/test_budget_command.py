@@ -92,7 +92,8 @@ def test_energy_is_known_only_where_a_monitor_saw_the_power() -> None:
     keep(own(EAGER, 3.0, monitored=seen, monitored_window_ns=(0, 9)), own(COMPILED, 1.0), own(PICTURE, 2.0))
     done = budget("--dry-run", "--objective", "energy")
     assert done.exit_code == 1
-    assert "No mix can be ranked: no record states the energy; sweep with --monitor." in done.stdout
+    text = "No mix can be ranked: no record states the energy, as one of a sweep with --monitor on a GPU does."
+    assert text in " ".join(done.stdout.split())
     keep(own(PICTURE, 2.0, monitored=seen, monitored_window_ns=(0, 9)), minute=5)
     found = answer("--dry-run", "--objective", "energy")
     assert [each["joules"] for each in found["budget"]["candidates"]] == [pytest.approx(0.8)]
@@ -163,6 +164,8 @@ def test_only_what_has_an_artifact_format_is_chosen_for_an_export(
     found = answer("--export", str(tmp_path / "made"))
     assert exported == [("wm=onnxruntime/fp32,image=onnxruntime/fp32", tmp_path / "made")]
     assert (slots(found), found["exported"]) == ([exported[0][0]], str(tmp_path / "made"))
+    done = budget("--export", str(tmp_path / "made"), "--dry-run")
+    assert done.stderr.endswith("made: no mix was run\n")
     (tmp_path / "made").mkdir()
     done = budget("--export", str(tmp_path / "made"))
     assert "made exists; choose another folder, or --force" in str(done.exception)

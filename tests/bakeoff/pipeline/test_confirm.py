@@ -9,7 +9,7 @@ from pipeline_records import LINES, measured, pipeline_record, scaled, units
 
 from bakeoff.mix import parse_mix
 from bakeoff.pipeline.budget import confirm
-from bakeoff.record.budget import Solution, check_run, forecast_error, program_shares, shipped
+from bakeoff.record.budget import Solution, check_forecast, check_run, forecast_error, program_shares, shipped
 from bakeoff.record.objective import OF_BUDGET, parse_objective
 from bakeoff.record.pipeline import Budget, Forecast, PipelineRecord
 from bakeoff.record.store import StoredPipeline
@@ -70,6 +70,31 @@ def test_an_interaction_of_ten_percent_is_published_and_the_next_mix_is_chosen_w
 
 def page(stored: Sequence[StoredPipeline], found: Budget | None = None, width: int | None = None) -> str:
     return terminal.render(document("owl:200m", "frame", Solution(found or budget()), (), stored), width)
+
+
+def test_the_records_answer_states_its_interval_ties_limits_that_are_unclear_and_what_is_not_shown() -> None:
+    wide = replace(forecast(WAYS[0]), low_ms=36.0, high_ms=197.0)
+    near, far = forecast(WAYS[1], 101.0), forecast(WAYS[2], 104.0)
+    found = replace(budget("mean,fps>=9.5", wide, near, far), tied=2, between_from="")
+    text = " ".join(page((), found).split())
+    assert "is one of the best 2 of 343 mixes: 100.00 ms a frame [36.00, 197.00], 10.00 frames/s" in text
+    assert "unclear: fps 10 [5.08, 27.8], 5.3% above 9.5. It was not run." in text
+    assert "no difference is predicted between A, B; A has the least median" in text
+    assert "Mixes by their records, 3 of 343; the other 340 miss a limit or rank behind these" in text
+    assert [check.word for each in (wide, near) for check in check_forecast(each, found)] == ["unclear", "met"]
+    assert "0 ms, because no earlier run of this pipeline on this machine is ok" in text
+    quick = replace(found, candidates=(replace(near, build_s=4.3), wide), front=())
+    assert "between A, B; A builds in the fewest seconds, 4.3" in page((), quick)
+
+
+def test_each_column_is_explained_once_and_mixes_that_are_not_ok_get_no_verdict() -> None:
+    text = page(confirm(budget(), run_of({}, [])), width=80)
+    explained = [line.partition(":")[0] for line in text.partition("\nColumns\n")[2].splitlines() if ": " in line]
+    assert len(explained) == len(set(explained))
+    assert "B is 0.99x as fast as A" in text
+    text = page(confirm(budget(), run_of({}, [], status="unstable", reason="drift")))
+    assert "no verdict on A against B: not ok: A, B" in text
+    assert "as fast as" not in text
 
 
 def test_the_slower_of_two_that_hold_is_not_chosen() -> None:

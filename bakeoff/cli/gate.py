@@ -53,7 +53,7 @@ def gate(
 ) -> None:
     """Fail if a candidate is slower than its baseline, or if a status changed.
 
-    Exit code 0: fine, 1: a regression or a changed status, 3: nothing could be compared.
+    Exit code 0: fine, 1: a regression or a changed status, 3: nothing was decided.
     """
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.cli.sweep import described

@@ -9,7 +9,7 @@ false alarms, divided among the moments at which it may be decided (Bonferroni).
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import log, sqrt
 from typing import Literal
 
 import numpy as np
@@ -27,6 +27,8 @@ LOOKS = (4, 7, 11)
 LEAST_SPREAD = 0.0075
 """Least standard deviation that is assumed of pairs: five that agree by chance would promise too much. It makes 2 % the
 smallest size."""
+LARGEST_SIZE = 1.5
+"""Largest size with which a row is called unchanged: one that need not be found at half as long again is undecided."""
 PROCESSES = 5
 """Fresh processes of a candidate that is compared with records."""
 Word = Literal["slower", "faster", "no change shown", "undecided"]
@@ -84,7 +86,7 @@ def _change(mean: float, error: float, freedom: int, size: float, rows: int, loo
     word: Word = "undecided"
     if abs(mean) > half:
         word = "slower" if mean > 0 else "faster"
-    elif mean + missed < size:
+    elif mean + missed < size <= log(LARGEST_SIZE):
         word = "no change shown"
     ratio, low, high, least = (float(np.exp(value)) for value in (mean, mean - half, mean + half, size))
     return Change(word, ratio, low, high, least, count)
@@ -183,7 +185,7 @@ _OUTCOMES: dict[Word, Outcome] = {
 
 
 def exit_code(rows: Sequence[GatedRow]) -> int:
-    """Return 1 if a row fails, 3 if nothing was compared, else 0."""
+    """Return 1 if a row fails, 3 if no row is decided, else 0."""
     outcomes = {row.outcome for row in rows}
     if outcomes.intersection(FAILING) or any(row.change and row.change.word == "slower" for row in rows):
         return 1

@@ -5,7 +5,7 @@ from typing import Final
 from xml.etree import ElementTree
 
 from bakeoff.models.words import counted
-from bakeoff.record.gate import FAILING, FALSE_ALARMS, POWER, GatedRow, Outcome, exit_code
+from bakeoff.record.gate import FAILING, FALSE_ALARMS, LARGEST_SIZE, POWER, GatedRow, Outcome, exit_code
 from bakeoff.report.document import Cell, Document, Heading, Text, Tone, blocks, listed, table
 
 _ROWS: Final = (
@@ -23,18 +23,20 @@ _TONES: Final[dict[Outcome, Tone]] = {
     "regression": "bad",
     "status changed": "bad",
 }
-_ANSWERS: Final = {0: "no regression", 3: "nothing was compared"}
 
 
 def document(rows: Sequence[GatedRow], baseline: str, live: bool) -> Document:
     """Return the page of a gate against `baseline`; `live` if both were measured in one race."""
     failing = [row for row in rows if row.outcome in FAILING or _is_slower(row)]
     compared = sum(row.change is not None for row in rows)
-    answer = f"{len(failing)} of {counted(len(rows), 'row')} failed" if failing else _ANSWERS[exit_code(rows)]
+    undecided = sum(row.outcome == "undecided" for row in rows)
+    remark = f", {undecided} of them undecided" if undecided else ""
     how = "in one race with it" if live else "with its records of this machine, made at another time"
     made = blocks(
         Text(
-            f"{counted(compared, 'row')} compared {how}", answer, "bad" if failing else "good" if compared else "open"
+            f"{counted(compared, 'row')} compared {how}{remark}",
+            f"{len(failing)} of {counted(len(rows), 'row')} failed" if failing else _answer(rows),
+            "bad" if failing else "open" if undecided or not compared else "good",
         ),
         table(_ROWS, map(_cells, rows)),
         listed(Text(_why(row), row.name) for row in rows if _why(row)),
@@ -43,18 +45,27 @@ def document(rows: Sequence[GatedRow], baseline: str, live: bool) -> Document:
     return Document(f"Gate against {baseline}", made)
 
 
+def _answer(rows: Sequence[GatedRow]) -> str:
+    """Return what a gate without a failing row shows, with the largest change that it may have missed."""
+    if exit_code(rows):
+        return "nothing was decided"
+    sizes = [row.change.size for row in rows if row.change is not None and row.outcome == "unchanged"]
+    return f"no regression of {size_text(max(sizes))} or more" if sizes else "no regression"
+
+
 def size_text(ratio: float) -> str:
     """Return a ratio as a change in percent, with its sign."""
     return f"{ratio - 1:+.1%}"
 
 
 def junit(rows: Sequence[GatedRow]) -> bytes:
-    """Return the rows as test cases in JUnit's XML: failed, skipped if nothing was compared, or passed."""
+    """Return the rows as test cases in JUnit's XML: failed, skipped if nothing was decided, or passed."""
     suite = ElementTree.Element("testsuite", name="bakeoff gate", tests=str(len(rows)))
     counts = {"failures": 0, "skipped": 0}
     for row in rows:
         case = ElementTree.SubElement(suite, "testcase", classname="bakeoff.gate", name=row.name)
-        text = ": ".join(filter(None, [row.outcome, _changed(row), _why(row)]))
+        size = f"found from {_size(row)}" if row.change else ""
+        text = ": ".join(filter(None, [row.outcome, _changed(row), size, _why(row)]))
         if row.outcome in FAILING or _is_slower(row):
             counts["failures"] += 1
             ElementTree.SubElement(case, "failure", message=text, type=row.outcome)
@@ -70,15 +81,18 @@ def junit(rows: Sequence[GatedRow]) -> bytes:
 
 def _cells(row: GatedRow) -> tuple[Cell | str, ...]:
     statuses = dict.fromkeys([row.baseline or "none", row.candidate])
-    size = size_text(row.change.size) if row.change else ""
     return (
         row.name,
         Cell(row.outcome, row.outcome, tone=_TONES.get(row.outcome, "open")),
         ", then ".join(statuses),
         _changed(row),
-        size,
+        _size(row),
         str(row.change.pairs) if row.change else "",
     )
+
+
+def _size(row: GatedRow) -> str:
+    return size_text(row.change.size) if row.change else ""
 
 
 def _changed(row: GatedRow) -> str:
@@ -97,5 +111,7 @@ def _why(row: GatedRow) -> str:
     if row.outcome == "unexpected pass":
         return f"it was expected to fail ({row.expected}) and is ok: remove it from the file of expected statuses"
     if row.outcome == "undecided":
-        return "its pairs differ more than the baseline's own, so that a change of the stated size is not excluded"
+        if row.change is not None and row.change.size > LARGEST_SIZE:
+            return f"only a change of {_size(row)} or more would be found: this host is too noisy to tell"
+        return f"its pairs differ more than the baseline's own, so that a change of {_size(row)} is not excluded"
     return "; ".join(filter(None, [row.expected and f"expected: {row.expected}", row.reason]))

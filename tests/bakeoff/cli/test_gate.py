@@ -55,7 +55,7 @@ def test_a_suite_is_swept_in_several_processes_and_compared_with_records(here: P
     }
     assert (plan.request.final_s, plan.request.budget_s, plan.request.asked["suite"]) == (0.0, 0.0, "ci")
     assert isinstance(records, Records)
-    assert "no regression" in done.out
+    assert "no regression of +2.1% or more: 1 row compared" in done.out
 
 
 def test_a_baseline_is_planned_for_its_own_interpreter(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,6 +88,22 @@ def test_the_page_says_what_failed_and_why(here: Path) -> None:
     failures = {case.attrib["name"]: case.find("failure") for case in suite}
     assert [found is not None for found in failures.values()] == [False, True, True]
     assert "SIGSEGV" in failures[CRASHED.name].attrib["message"]  # type: ignore[union-attr]
+
+
+def test_a_row_that_only_a_large_change_would_fail_is_undecided_and_passes_nowhere(here: Path) -> None:
+    blind = replace(ROW, change=Change("undecided", 1.162, 0.454, 2.976, 4.919, 5))
+    done, _ = ran(here, [blind], "toy", "--against", "known", "--junit", "gate.xml")
+    assert done.code == 3
+    assert "nothing was decided: 1 row compared" in done.out
+    assert "only a change of +391.9% or more would be found" in " ".join(done.out.split())
+    (case,) = ElementTree.parse(here / "gate.xml").getroot()
+    assert "+391.9%" in case.find("skipped").attrib["message"]  # type: ignore[union-attr]
+    done, _ = ran(here, [ROW, blind], "toy", "--against", "known", "--junit", "gate.xml")
+    assert done.code == 0
+    assert "no regression of +2.1% or more: 2 rows compared" in done.out
+    assert "1 of them undecided" in " ".join(done.out.split())
+    first, _ = ElementTree.parse(here / "gate.xml").getroot()
+    assert first.findtext("system-out") == "unchanged: +0.1% [-1.0%, +1.2%]: found from +2.1%"
 
 
 def test_expected_statuses_and_an_unexpected_pass(here: Path) -> None:

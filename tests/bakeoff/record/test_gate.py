@@ -12,6 +12,7 @@ from records import record
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.commits import records_of
 from bakeoff.record.gate import (
+    LARGEST_SIZE,
     LOOKS,
     SAME_PAIRS,
     Change,
@@ -72,6 +73,26 @@ def test_records_are_compared_where_there_are_enough_of_them() -> None:
     assert change_of_records(five, [0.0], 1).word == "no change shown"  # type: ignore[union-attr]
     assert change_of_records([each + 0.1 for each in five], five, 1).word == "slower"  # type: ignore[union-attr]
     assert change_of_records([each - 0.1 for each in five], five, 1).word == "faster"  # type: ignore[union-attr]
+
+
+def test_a_row_is_unchanged_only_if_a_change_of_half_as_much_again_would_be_found() -> None:
+    """A regression that is larger still is shown by pairs of such a spread."""
+
+    def of_records(spread: float) -> Change:
+        found = change_of_records([0.0, spread, -spread, 0.0, 0.0], [0.0, spread, -spread, 0.0, 0.0], 1)
+        assert found is not None
+        return found
+
+    assert (of_records(0.1).word, of_records(0.3).word) == ("no change shown", "undecided")
+    assert of_records(0.1).size < LARGEST_SIZE < of_records(0.3).size
+    same = [0.2, -0.2, 0.2, -0.2, 0.2]
+    size = size_of(same, 1)
+    assert size > LARGEST_SIZE - 1
+    assert change_of_pairs(same, same, 1, size) is None
+    for change, word in ((0.0, "undecided"), (2 * size, "slower")):
+        ended = change_of_pairs(same, [change] * LOOKS[-1], 1, size)
+        assert ended is not None
+        assert ended.word == word
 
 
 SAME = Change("no change shown", 1.0, 0.99, 1.01, 1.02, 4)

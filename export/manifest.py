@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -18,6 +18,8 @@ program, or "" for none."""
 MANIFEST = "manifest.json"
 SAMPLE = "sample.safetensors"
 LARGEST_MANIFEST = 8 << 20
+MIX: Final = "mix"
+"""`kind` of the manifest of a mix, whose own schemas are read by bakeoff.export.mix."""
 FLOATS = ("float64", "float32", "bfloat16", "float16")
 """Floating-point dtypes. A sample's values are cast from one to another; other dtypes must be equal."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
@@ -196,7 +198,10 @@ def unseal(data: bytes) -> Manifest:
     Raises BadArtifact if it is not a manifest, has another schema, or differs from its digest.
     """
     try:
-        head = msgspec.json.decode(data, type=_Head)
+        head = msgspec.json.decode(data, type=Head)
+        if head.kind == MIX:
+            text = "the folder is a mix of artifacts; load one of those in it, or put them all into your pipeline with "
+            raise BadArtifact(f"{text}bakeoff.apply")
         if head.schema is None:
             raise BadArtifact(f"{MANIFEST} has no schema, so it is not a manifest of an artifact; give another folder")
         if head.schema != SCHEMA:
@@ -226,8 +231,11 @@ def _texts(value: Any) -> Iterator[str]:
         yield from _texts(part)
 
 
-class _Head(msgspec.Struct):
+class Head(msgspec.Struct):
+    """What tells manifests apart, whatever their schema."""
+
     schema: int | None = None
+    kind: str = ""
 
 
 def digest_of(content: Mapping[str, Any]) -> str:

@@ -9,7 +9,18 @@ import msgspec
 
 from bakeoff.backends.format import BadArtifact
 from bakeoff.export.folder import hash_file, is_plain_name, read_manifest
-from bakeoff.export.manifest import LARGEST_MANIFEST, MANIFEST, Count, File, Limit, Shape, digest_of, formatted
+from bakeoff.export.manifest import (
+    LARGEST_MANIFEST,
+    MANIFEST,
+    MIX,
+    Count,
+    File,
+    Head,
+    Limit,
+    Shape,
+    digest_of,
+    formatted,
+)
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.types import Device, Dtype
 
@@ -87,13 +98,9 @@ def encode_mix(manifest: MixManifest) -> bytes:
 
 def is_mix(folder: Path) -> bool:
     """Return whether a folder's manifest is that of a mix, of any schema."""
-
-    class Head(msgspec.Struct):
-        kind: str = ""
-
     try:
         with (folder / MANIFEST).open("rb") as file:
-            return msgspec.json.decode(file.read(LARGEST_MANIFEST), type=Head).kind == "mix"
+            return msgspec.json.decode(file.read(LARGEST_MANIFEST), type=Head).kind == MIX
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bakeoff.artifact.export import export, plan_export, staged
 from bakeoff.export.folder import hash_file, read_manifest
-from bakeoff.export.manifest import MANIFEST
+from bakeoff.export.manifest import MANIFEST, MIX
 from bakeoff.export.mix import (
     MIX_SCHEMA,
     OUTPUTS,
@@ -55,7 +55,7 @@ def export_mix(
         manifests = {name: read_manifest(part / name) for name in dict.fromkeys(artifacts.values())}
         manifest = MixManifest(
             schema=MIX_SCHEMA,
-            kind="mix",
+            kind=MIX,
             mix=str(record.mix),
             loop=replace(
                 loop,

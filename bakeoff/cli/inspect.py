@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def inspect(
-    what: Annotated[str, typer.Argument(metavar="FOLDER|FILE.py:NAME", help="An artifact, or a function of yours.")],
+    what: Annotated[str, typer.Argument(metavar="FOLDER|FILE.py:NAME", help="An artifact, a mix, or your function.")],
     passes: Annotated[int, typer.Option(help="Timed passes of your function.")] = 5,
     depth: Annotated[int, typer.Option(help="Levels of modules shown below those that it calls itself.")] = 1,
     threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
@@ -96,14 +96,22 @@ def _document(result: "InspectResult", found: "tuple[Candidate, ...]", sweeps: d
 
 
 def _inspect_artifact(folder: Path, as_json: bool) -> None:
-    """Print what an artifact is and what this host lacks for it; only its manifest is read."""
+    """Print what an artifact or a mix is and what this host lacks for it; no program is read."""
     from bakeoff.export import read_manifest, requirements
+    from bakeoff.export.mix import is_mix, read_mix
     from bakeoff.report.pages import artifact
 
-    manifest = read_manifest(folder)
-    unmet = requirements.unmet(manifest.needs, requirements.facts())
-    made = {"manifest": manifest, "unmet": unmet}
-    print_json(made) if as_json else print_document(artifact.inspected(manifest, unmet))
+    if is_mix(folder):
+        mix = read_mix(folder)
+        held = {name: read_manifest(folder / name) for name in mix.digests}
+    else:
+        mix, held = None, {"": read_manifest(folder)}
+    needs = dict.fromkeys(need for manifest in held.values() for need in manifest.needs)
+    unmet = requirements.unmet(tuple(needs), requirements.facts())
+    if as_json:
+        print_json({"manifest": mix or held[""], "unmet": unmet})
+    else:
+        print_document(artifact.inspected_mix(folder, mix, held, unmet) if mix else artifact.inspected(held[""], unmet))
 
 
 def _inspect_callable(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.export import Artifact, load, read_manifest
 from bakeoff.export.manifest import MANIFEST, Manifest
+from bakeoff.export.mix import is_mix, read_mix
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
@@ -100,11 +101,12 @@ def apply(
 ) -> "Applied":
     """Put the artifacts of a folder into a live object, such as a pipeline or one module; all of them or none.
 
-    `folder` is an artifact or contains several. `where` maps the name of an artifact's folder to the path of its module
-    or method in `pipe` (`{"unet-aoti-bf16": "unet"}`), or to None to leave the artifact out. Without it, an artifact
-    goes to the place that it names, or else to the only module with its weights. The module must have the weights that
-    were exported, unless `any_weights` is set, which is meant for weights that differ by rounding. Calls that do not
-    fit what was exported run the original and are counted; with `strict` they raise BakeoffError.
+    `folder` is an artifact, a mix, or contains several artifacts. `where` maps the name of an artifact's folder to the
+    path of its module or method in `pipe` (`{"unet-aoti-bf16": "unet"}`), or to None to leave the artifact out.
+    Without it, an artifact goes to the place that it names, or else to the only module with its weights. The module
+    must have the weights that were exported, unless `any_weights` is set, which is meant for weights that differ by
+    rounding. Calls that do not fit what was exported run the original and are counted; with `strict` they raise
+    BakeoffError.
 
     Raises BakeoffError if the folder contains no artifact, or if an artifact is damaged, was made for another host, or
     has no place in `pipe`.
@@ -226,12 +228,17 @@ class Applied:
 
 
 def _artifacts(folder: Path) -> list[Path]:
-    """Return the folder itself if it is an artifact, else the artifacts in it. Raises BakeoffError if there is none."""
+    """Return the folder itself if it is an artifact, else the artifacts in it, of a mix those that were exported.
+
+    Raises BakeoffError if there is none.
+    """
     folder = folder.absolute()
     if not folder.is_dir():
         raise BakeoffError(
             f"{folder}: no such folder; give an artifact's folder, or one that holds several", "bad-artifact"
         )
+    if is_mix(folder):
+        return [folder / name for name in read_mix(folder).digests]
     if (folder / MANIFEST).exists():
         return [folder]
     found = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}") if not path.parent.name.startswith("."))

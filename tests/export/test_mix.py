@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from lab import Recorder, marked_folder
 from pipeline_records import pipeline_record
 from safetensors.torch import load_file, save_file
@@ -16,13 +17,18 @@ from typer.testing import CliRunner
 from bakeoff.artifact.mix import export_mix, verify_mix
 from bakeoff.backends.format import BadArtifact
 from bakeoff.cli import app
+from bakeoff.export import load
 from bakeoff.export.folder import hash_file
 from bakeoff.export.manifest import MANIFEST
 from bakeoff.export.mix import OUTPUTS, MixManifest, encode_mix, is_mix, read_mix, seal_mix
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.toy.network import Toy
+from bakeoff.models.toy.spec import Config
+from bakeoff.models.weights import randomize
 from bakeoff.pipeline.plan import Programs, make_pipeline_plan, make_programs
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.record.store import StoredPipeline
+from bakeoff.tuned.apply import apply
 
 pytestmark = pytest.mark.timeout(300)
 MIX = "wm=onnxruntime/fp32,image=onnxruntime/fp32"
@@ -78,6 +84,42 @@ def test_a_fresh_process_plays_it(mix: Path) -> None:
     assert done.exit_code == 0, done.output
     checked = json.loads(done.stdout)["result"]["checked"]
     assert [(one["output"], one["passed"], one["rel_l2"]) for one in checked] == [("frame", True, 0.0)]
+
+
+def test_a_program_that_has_the_modules_uses_all_of_its_artifacts(mix: Path) -> None:
+    pipe = {name: Toy(Config(), name).eval() for name in ("world", "picture")}
+    for module in pipe.values():
+        randomize(module, 0, None)
+    with apply(pipe, mix, {"wm.world": "world", "image.picture": "picture"}) as applied, torch.inference_mode():
+        for name in ("wm.world", "image.picture"):
+            for _ in range(2):
+                pipe[name.partition(".")[2]](*load(mix / name).sample().values())
+        assert [(one.artifacts, one.tuned, one.original) for one in applied.report().places] == [
+            (("wm.world",), 1, 1),
+            (("image.picture",), 1, 1),
+        ]
+    rewrite(mix, digests=dict.fromkeys(read_mix(mix).digests, "0" * 64))
+    with pytest.raises(BadArtifact, match="is not the artifact that was exported"):
+        apply(pipe, mix)
+
+
+def test_what_takes_one_artifact_says_that_it_is_a_mix(mix: Path) -> None:
+    with pytest.raises(BadArtifact, match=r"is a mix of artifacts; load one of those in it, or .* bakeoff\.apply"):
+        load(mix)
+
+
+def test_it_is_shown_with_its_artifacts_and_calls(mix: Path) -> None:
+    lines = CliRunner().invoke(app, ["inspect", str(mix)]).stdout.splitlines()
+    assert lines[0] == f"mix: {read_mix(mix).mix}"
+    assert "here: this host meets all requirements" in lines
+    assert [line.split()[2] for line in lines if line.startswith(("wm.world ", "image.picture "))] == [
+        "wm.world",
+        "image.picture",
+    ]
+    assert "call 1, wm.world: x (call 0 velocity), t (state t), cache_k (state cache_k)" in " ".join(lines)
+    assert "call 2, image.picture: z (given z) -> image" in lines
+    shown = json.loads(CliRunner().invoke(app, ["inspect", str(mix), "--json"]).stdout)
+    assert (shown["manifest"]["digest"], shown["unmet"]) == (read_mix(mix).digest, [])
 
 
 def test_a_wrong_output_is_found_in_its_unit(mix: Path) -> None:

@@ -2,15 +2,15 @@
 
 import shlex
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bakeoff.export.folder import port_bytes
 from bakeoff.export.manifest import Manifest, OutputCheck, Port, Program
-from bakeoff.export.mix import MixManifest
+from bakeoff.export.mix import MixCall, MixManifest
 from bakeoff.models.brought.about import OWN_WEIGHTS
 from bakeoff.models.component import Stream
-from bakeoff.models.words import counted
+from bakeoff.models.words import counted, some_of
 from bakeoff.process.jobs import PlayResult, VerifyResult
 from bakeoff.report.document import (
     Command,
@@ -41,7 +41,6 @@ def inspected(manifest: Manifest, unmet: Sequence[str]) -> Document:
             f"{measured.calls_per_s:.1f} calls/s with {counted(measured.threads, 'thread')} on {measured.host} "
             f"({measured.record})"
         )
-    here = Text("; ".join(unmet), "here", "bad") if unmet else Text("this host meets all requirements", "here", "good")
     facts = {
         "variant": _named(manifest),
         "format": f"{manifest.artifact}, opened by {manifest.backend}; {counted(len(manifest.files), 'file')}, "
@@ -56,12 +55,55 @@ def inspected(manifest: Manifest, unmet: Sequence[str]) -> Document:
     return Document(
         manifest.variant,
         blocks(
-            listed([*stated(facts), here]),
+            listed([*stated(facts), _here(unmet)]),
             *map(_program, manifest.programs),
             *([_stream(manifest.stream)] if manifest.stream is not None else []),
             Section("Files", blocks(table(["file", Heading("size", numeric=True), "SHA-256"], files))),
         ),
     )
+
+
+def _here(unmet: Sequence[str]) -> Text:
+    return Text("; ".join(unmet), "here", "bad") if unmet else Text("this host meets all requirements", "here", "good")
+
+
+def inspected_mix(folder: Path, mix: MixManifest, held: Mapping[str, Manifest], unmet: Sequence[str]) -> Document:
+    """Return the page of a mix: its artifacts, the calls of its units and what each call reads.
+
+    `held` are the manifests of its artifacts by folder; `unmet` is as in `inspected`.
+    """
+    facts = {
+        "mix": mix.mix,
+        "loop": f"{mix.loop.reference}, source {mix.loop_hash}",
+        "made": f"{mix.created} by: {mix.command}",
+        "measured": mix.record,
+        "recorded": f"the outputs of {counted(mix.units, 'unit')}, each held to {mix.limit:.2e} relative L2",
+    }
+    rows = [(name, held[own].variant, own, _size(held[own])) for name, own in mix.artifacts.items()]
+    headings = ("program", "variant", "folder", Heading("size", numeric=True))
+    units = {"Calls of the first unit and its opening": mix.opening, "Calls of each later unit": mix.steady}
+    if mix.opening == mix.steady:
+        units = {"Calls of a unit": mix.steady}
+    where = shlex.quote(str(folder / next(iter(held))))
+    return Document(
+        mix.mix,
+        blocks(
+            listed([*stated(facts), _here(unmet)]),
+            Section("Artifacts", blocks(table(headings, rows), Command(f"bakeoff inspect {where}"))),
+            *(Section(title, blocks(_calls(calls))) for title, calls in units.items()),
+        ),
+    )
+
+
+def _calls(calls: Sequence[MixCall]) -> Listed | None:
+    """List calls in order: their inputs, each with what it is unless the loop computed it, and their outputs."""
+    lines = []
+    for number, call in enumerate(calls):
+        inputs = [f"{one.name} ({one.source})" if one.source else one.name for one in call.inputs]
+        outputs = [one.name for one in call.outputs]
+        text = f"{some_of(inputs, _SHOWN)} -> {some_of(outputs, _SHOWN)}"
+        lines.append(Text(text, f"call {number}, {call.slot}.{call.program}"))
+    return listed(lines)
 
 
 def _named(manifest: Manifest) -> str:

@@ -47,9 +47,10 @@ def solution(
     }
     if exportable:
         slots = {name: [choice for choice in own if choice.exportable] for name, own in slots.items()}
-    missing = [sweep_of(made, slot) for slot in made.loop.slots if not slots[slot.name]]
+    missing: dict[str, tuple[str, ...]] = {name: () for name, own in slots.items() if not own}
     if missing:
-        raise BakeoffError(no_records(made, missing), "no-record")
+        of = " of a backend with an artifact format" if exportable else ""
+        raise BakeoffError(no_records(made, missing, of), "no-record")
     between = _between(made, runs)
     base = Base(made.loop.steady.frames, between[0], between[1], process_bytes)
     return solve(slots, objective, base, classes), [*_lacking(made, known), *_unmetered(slots)]

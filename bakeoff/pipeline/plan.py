@@ -336,25 +336,36 @@ def chosen_mixes(
     return chosen, notes
 
 
-def no_records(made: Programs, missing: Iterable[str]) -> str:
-    """Return that slots lack records, and the sweeps that would make them."""
-    text = "no ok records of this machine and code for every slot"
-    parts = [part for plan in made.eager.values() for part in made.known(plan.rows[0].subject).values()]
+def no_records(made: Programs, missing: Mapping[str, Sequence[str]], of: str = "") -> str:
+    """Return that slots lack records (`of` some kind), and the sweeps that would make them, of these programs each."""
+    text = f"no ok records of this machine and code{of} for {', '.join(missing)}"
+    parts = [
+        part
+        for program, plan in made.eager.items()
+        if program.slot in missing
+        for part in made.known(plan.rows[0].subject).values()
+    ]
     if any(part.record.status == "unstable" for part in parts):
         text += " (unstable ones do not count; a mix by name needs none)"
-    return f"{text}; run: {'; '.join(f'bakeoff {sweep}' for sweep in dict.fromkeys(missing))}"
+    whole = all(slot.name in missing for slot in made.loop.slots if slot.users)
+    sweeps = dict.fromkeys(
+        f"sweep {made.loop.typed}" if slot.users and whole else sweep_of(made, slot, missing[slot.name])
+        for slot in made.loop.slots
+        if slot.name in missing
+    )
+    return f"{text}; run: {'; '.join(f'bakeoff {sweep}' for sweep in sweeps)}"
 
 
-def _best(made: Programs, quantised: bool) -> tuple[list[SlotVariant], list[str]]:
-    """Return the best variant of each slot by the records, and the sweeps to run for slots that lack records."""
-    slots, missing = [], []
+def _best(made: Programs, quantised: bool) -> tuple[list[SlotVariant], dict[str, list[str]]]:
+    """Return the best variant of each slot by the records, and the programs of slots that lack records."""
+    slots, missing = [], {}
     for slot in made.loop.slots:
         own = made.of(slot.name)
         calls = {program: count for (of, program), count in made.loop.calls().items() if of == slot.name}
         programs = {name: made.known(plan.rows[0].subject) for name, plan in own.items()}
         found = best_way(programs, calls, quantised)
         if found is None:
-            missing.append(sweep_of(made, slot, [name for name in own if calls.get(name)]))
+            missing[slot.name] = [name for name in own if calls.get(name)]
         else:
             slots.append(SlotVariant(slot.name, found[0].backends, found[0].dtype))
     return slots, missing
@@ -363,12 +374,8 @@ def _best(made: Programs, quantised: bool) -> tuple[list[SlotVariant], list[str]
 def sweep_of(made: Programs, slot: Slot, programs: Sequence[str] = ()) -> str:
     """Return the command of the sweep whose records would tell how to fill a slot: of these programs, or of all."""
     own = made.of(slot.name)
-    request = next(iter(own.values())).request
-    return f"sweep {made.loop.typed}" if slot.users else _sweep(request, programs or own)
-
-
-def _sweep(request: Request, programs: Iterable[str]) -> str:
-    """Return the command of the sweep whose records would tell how to fill a slot."""
+    plan = next(iter(own.values()))
+    request, named = plan.request, plan.component.name if slot.users else plan.request.component
     given = {
         "--batch": str(request.batches[0]) if request.batches[0] > 1 else "",
         "--device": request.device,
@@ -377,7 +384,7 @@ def _sweep(request: Request, programs: Iterable[str]) -> str:
         "--checkpoint": request.checkpoint,
     }
     more = "".join(f" {option} {value}" for option, value in given.items() if value)
-    return f"sweep {request.component} --preset {request.presets[0]} --workload {','.join(programs)}{more}"
+    return f"sweep {named} --preset {request.presets[0]} --workload {','.join(programs or own)}{more}"
 
 
 USUAL_FPS = 24.0

@@ -203,9 +203,8 @@ def _mixes_table(budget: Budget, names: Mapping[str, str], unit: str) -> Table |
                 Cell("yes" if slots in front else ""),
             ]
         )
-    rest = budget.mixes - len(made)
-    worse = "miss a limit or rank behind these" if budget.objective.limits else "rank behind these"
-    left_out = f"; the other {rest:,} {worse}" if rest else ""
+    worse = "miss a limit or rank lower" if budget.objective.limits else "rank lower"
+    left_out = f"; the others {worse}" if budget.mixes > len(made) else ""
     return table(headings, made, f"Mixes by their records, {len(made)} of {budget.mixes:,}{left_out}")
 
 

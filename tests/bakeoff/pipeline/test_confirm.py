@@ -80,7 +80,7 @@ def test_the_records_answer_states_its_interval_ties_limits_that_are_unclear_and
     assert "is one of the best 2 of 343 mixes: 100.00 ms a frame [36.00, 197.00], 10.00 frames/s" in text
     assert "unclear: fps 10 [5.08, 27.8], 5.3% above 9.5. It was not run." in text
     assert "no difference is predicted between A, B; A has the least median" in text
-    assert "Mixes by their records, 3 of 343; the other 340 miss a limit or rank behind these" in text
+    assert "Mixes by their records, 3 of 343; the others miss a limit or rank lower" in text
     assert [check.word for each in (wide, near) for check in check_forecast(each, found)] == ["unclear", "met"]
     assert "0 ms, because no earlier run of this pipeline on this machine is ok" in text
     quick = replace(found, candidates=(replace(near, build_s=4.3), wide), front=())

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from bakeoff.machine import host
 from bakeoff.machine.identity import this_machine
 from bakeoff.mix import parse_slots
 from bakeoff.models import resolve_component
+from bakeoff.models.pipelines.pipeline import Slot
 from bakeoff.pipeline.parts import Part, SlotBackend, best_way, same_program
-from bakeoff.pipeline.plan import PipelinePlan, estimate, make_pipeline_plan
+from bakeoff.pipeline.plan import PipelinePlan, estimate, make_pipeline_plan, no_records
 from bakeoff.pipeline.request import PipelineRequest
+from bakeoff.plan.request import Request
 from bakeoff.record.schema import Record, Source
 from bakeoff.record.store import save
 from bakeoff.report.pages.plan import of_pipeline
@@ -108,13 +111,27 @@ def test_a_slot_without_records_is_named(tmp_path: Path) -> None:
     made = plan(tmp_path, [own(EAGER, 3.0)])
     assert [mix.role for mix in made.mixes] == ["eager"]
     assert made.notes[0].endswith(
-        "for every slot; run: bakeoff sweep toy --preset tiny --workload picture --device cpu --threads 1"
+        "for image; run: bakeoff sweep toy --preset tiny --workload picture --device cpu --threads 1"
     )
+
+
+def test_one_module_that_lacks_records_is_swept_by_itself_and_all_together() -> None:
+    def of(slot: str) -> dict[str, Any]:
+        request = Request(f"/cache/mine.{slot}", presets=("live",), device="cpu")
+        return {"call": SimpleNamespace(request=request, component=SimpleNamespace(name=f"mine.{slot}"))}
+
+    slots = [Slot(name, f"/cache/mine.{name}", "live", users=True) for name in ("denoiser", "decoder")]
+    loop = SimpleNamespace(typed="mine.py:Loop", slots=slots)
+    made: Any = SimpleNamespace(loop=loop, eager={}, of=of)
+    one = "for decoder; run: bakeoff sweep mine.decoder --preset live --workload call --device cpu"
+    assert no_records(made, {"decoder": ()}).endswith(one)
+    every = no_records(made, {"denoiser": (), "decoder": ()})
+    assert every.endswith("for denoiser, decoder; run: bakeoff sweep mine.py:Loop")
 
 
 def test_that_unstable_records_do_not_count_is_said(tmp_path: Path) -> None:
     made = plan(tmp_path, [own(EAGER, 3.0), own(PICTURE, 2.0, "unstable")])
-    assert "for every slot (unstable ones do not count; a mix by name needs none); run: " in made.notes[0]
+    assert "for image (unstable ones do not count; a mix by name needs none); run: " in made.notes[0]
 
 
 class TestBestWay:

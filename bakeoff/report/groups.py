@@ -16,8 +16,9 @@ from bakeoff.machine.identity import Machine
 from bakeoff.models.component import Quantisation
 from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.models.words import counted
-from bakeoff.record.finalists import representative
+from bakeoff.record.finalists import clock_of, representative
 from bakeoff.record.floor import KnownCeilings, best_ceilings
+from bakeoff.record.objective import Goal
 from bakeoff.record.schema import Record
 from bakeoff.record.source import backends_of, basis_of, same_code
 from bakeoff.record.store import Stored, StoredCeilings
@@ -308,12 +309,13 @@ def speedup(record: Record, baseline: Record | None) -> Speedup | None:
     return Speedup(theirs.median_ms / ours.median_ms, shown)
 
 
-def shown_faster(record: Record, baseline: Record) -> bool | None:
-    """Compare the medians' 95 % intervals: True if the record is faster, False if slower, None if they overlap.
+def shown_faster(record: Record, baseline: Record, goal: Goal = "latency") -> bool | None:
+    """Compare the 95 % intervals of the medians by the goal's clock: True if the record is faster, False if slower,
+    None if they overlap.
 
     Intervals from two machines are also apart by more than what these machines differ by.
     """
-    ours, theirs = record.latency, baseline.latency
+    ours, theirs = clock_of(record, goal), clock_of(baseline, goal)
     if ours is None or theirs is None:
         return None
     calibrations = [each.calibration for each in (record, baseline) if each.calibration is not None]

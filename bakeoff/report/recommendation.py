@@ -29,7 +29,7 @@ from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.source import typed_backends
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.record.verdict import LEAST_DIFFERENCE, Verdict, decide
-from bakeoff.report.groups import USUAL, Table, baselines, current, name_of, speedup
+from bakeoff.report.groups import USUAL, Table, baselines, current, name_of, shown_faster, speedup
 from bakeoff.report.wording import (
     final_of,
     fit_text,
@@ -65,6 +65,13 @@ class Decision:
         """Time of the second best row over the best row's, from sweeps; 1 if there are no two rows."""
         times = [call_ms(entry.record, self.objective.goal) for entry in self.best]
         return times[1] / times[0] if len(times) == 2 and times[0] else 1.0
+
+    def is_far_ahead(self, drift: float) -> bool:
+        """Return whether the two best rows lie further apart than `drift`, and their medians' intervals apart too."""
+        if self.apart <= drift:
+            return False
+        first, second = (entry.record for entry in self.best)
+        return shown_faster(first, second, self.objective.goal) is True
 
 
 def decision(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> Decision:
@@ -266,9 +273,10 @@ def _undecided(found: Decision, drift: float, runs: str) -> tuple[str, str]:
     goal, (first, second) = found.objective.goal, (entry.record for entry in found.best)
     figures = f"{_BEST[goal]}, {goal_text(first, goal)}, before {name_of(second)} with {goal_text(second, goal)}"
     how_to = f"{command(first, second, found.objective)} {runs}".rstrip()
-    if found.apart > drift:
+    if found.is_far_ahead(drift):
         return f"{ahead(found)}: it has {figures}. Sweeps drift by {drift:.1f}x; a final would confirm it:", how_to
-    apart = f"but they were not measured against each other, and sweeps drift by {drift:.1f}x"
+    why = "their intervals overlap" if found.apart > drift else f"sweeps drift by {drift:.1f}x"
+    apart = f"but they were not measured against each other, and {why}"
     return f"Not decided: {name_of(first)} has {figures}, {apart}. Decide with:", how_to
 
 

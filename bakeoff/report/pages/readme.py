@@ -72,7 +72,7 @@ def _component(short: Short, comparisons: Sequence[StoredComparison]) -> tuple[B
     found, final = decision(short.table.rows, comparisons), final_of(short.table, comparisons)
     if final is not None:
         verdict = Text(f"{sentence(final.record)}.", "Final", links=(_cited(final),))
-    elif found.apart > short.table.drift:
+    elif found.is_far_ahead(short.table.drift):
         verdict = Text(f"{shorten(ahead(found), _TITLE - 60)}; a final would confirm it.")
     else:
         verdict = Text("Not decided: no final measured the two best rows against each other.")

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from comparisons import final
 from pages import tables_text
-from records import record
+from records import clock, measurement, record
 
 from bakeoff.machine.identity import Machine
 from bakeoff.record.finalists import finalists
+from bakeoff.record.objective import Goal, Objective
 from bakeoff.record.schema import Comparison, Record, Source
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.report.columns import contexts
@@ -81,6 +82,17 @@ class TestWithoutAFinal:
         assert "Sweeps drift by 1.6x; a final would confirm it: bakeoff compare " in text
         assert "faster" not in text
         assert str(deployment(stored(EAGER, far), drift=1.88)).startswith("Not decided: ")
+
+    @pytest.mark.parametrize("goal", ["latency", "throughput"])
+    def test_rows_whose_intervals_overlap_are_not_far_ahead(self, goal: Goal) -> None:
+        """By the clock of the objective: the other one's intervals are apart."""
+        wide, narrow = [1.0] * 12 + [12.0] * 8, [1.0] * 20
+        for samples, word in ((wide, "their intervals overlap"), (narrow, "is far ahead (10.95x)")):
+            one, other = (samples, narrow) if goal == "latency" else (narrow, samples)
+            made = replace(measurement(one), throughput=clock(other))
+            fast = replace(record("inductor"), measurement=made, objective=Objective(goal))
+            eager = replace(EAGER, measurement=replace(EAGER.measurement, throughput=clock(ms(10.0))))
+            assert word in said([replace(eager, objective=Objective(goal)), fast])
 
     def test_one_row_has_nothing_to_be_compared_with(self) -> None:
         assert "bakeoff compare" not in said([SLOW])

@@ -60,8 +60,8 @@ FAULTS = (
         "report",
         "rows that lie no further apart than sweeps drift are called far ahead",
         "bakeoff/report/recommendation.py",
-        "    if found.apart > drift:\n",
-        "    if found.apart > 1:\n",
+        "if self.apart <= drift:",
+        "if self.apart <= 1:",
         (f"{_RECOMMENDATION}::TestWithoutAFinal",),
     ),
     Fault(

@@ -158,6 +158,8 @@ class Figures:
     frames: int
     ns: int
     """From the beginning of the first unit to the end of the last one."""
+    busy_ns: int
+    """Time of all units and of opening their sessions, without the waits of a paced run."""
     left_out: int
     """Units of the warm-up, before the first steady unit, which are in none of these figures."""
     percentiles: tuple[Percentile, ...]
@@ -178,6 +180,11 @@ class Figures:
     @property
     def frames_per_s(self) -> float:
         return self.frames / (self.ns / 1e9)
+
+    def keeps_up(self, fps: float) -> bool:
+        """Return whether the units make at least `fps` frames a second. Otherwise the buffer that hides every late unit
+        grows with the length of the run, and none is enough."""
+        return self.frames / fps >= self.busy_ns / 1e9
 
 
 def stamps(record: PipelineRecord) -> list[Stamp]:
@@ -227,6 +234,7 @@ def figures(record: PipelineRecord) -> Figures | None:
         units=len(found),
         frames=sum(stamp.frames for stamp in found),
         ns=found[-1].ready_ns - found[0].submit_ns,
+        busy_ns=sum(times) + sum(reopened),
         left_out=left_out,
         percentiles=tuple(percentiles.values()),
         slowest_ns=max(times),

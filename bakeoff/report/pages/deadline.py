@@ -24,7 +24,7 @@ _VIEWERS: Final = (
     Heading("longest", "the longest of these pauses", True),
     Heading("paused", "all of these pauses", True, 3),
     Heading("least buffer", "least time from the first unit's being ready to the start of the playback, with which no "
-            "unit would have been late", True),
+            "unit would have been late; endless: fewer frames a second are made, so that it grows with the run", True),
     Heading("latency", "mean time that a unit waits to be shown, with these pauses; a saturating run makes units far "
             "ahead", True, 1),
 )  # fmt: skip
@@ -138,7 +138,11 @@ def _verdict(row: MixRow, units: Sequence[Stamp]) -> Text:
     if seen is None:
         return Text(ended if record.status != "ok" else f"too few units with frames: {len(units)}", row.name, "bad")
     late = f"{seen.misses:,} of {counted(seen.units, 'unit', form=',')} late"
-    least = f"least buffer {duration(seen.least_buffer_ns / 1e6)}"
+    found = figures(record)
+    if found is not None and not found.keeps_up(seen.fps):
+        least = f"no buffer is enough, since it makes {found.frames * 1e9 / found.busy_ns:.2f} frames a second"
+    else:
+        least = f"least buffer {duration(seen.least_buffer_ns / 1e6)}"
     if record.status != "ok":
         return Text(f"no verdict, {ended}; {late} at {how.fps:g} fps, {least}", row.name, "bad")
     minutes = duration((units[-1].ready_ns - units[0].submit_ns) / 1e6)
@@ -153,17 +157,19 @@ def _tables(row: MixRow, units: Sequence[Stamp], several: bool) -> Iterator[Tabl
     """Yield a table of viewers, and one of the times of units."""
     how, name = _how(row.record), f" of {row.name}" if several else ""
     buffer = f"a buffer of {counted(how.buffer, 'unit')}"
-    yield document.table(_VIEWERS, map(_seen, _viewers(units, how)), f"Viewers{name}, with {buffer}")
     found = figures(row.record)
     if found is not None:
+        seen = [_seen(each, found.keeps_up(each.fps)) for each in _viewers(units, how)]
+        yield document.table(_VIEWERS, seen, f"Viewers{name}, with {buffer}")
         heads = (Heading(row.record.unit), Heading("ms", numeric=True), Heading("95 % interval", numeric=True))
         times = [*(_time(each, found.units) for each in found.percentiles), ("slowest", _ms(found.slowest_ns), "")]
         yield document.table(heads, times, f"Time of a {row.record.unit}{name}, of {found.units:,}")
 
 
-def _seen(seen: Viewer) -> Sequence[Cell | str]:
+def _seen(seen: Viewer, kept_up: bool) -> Sequence[Cell | str]:
     times = (seen.longest_stall_ns, seen.stalled_ns, seen.least_buffer_ns, seen.latency_ns)
     longest, paused, least, latency = (Cell(duration(ns / 1e6), ns) for ns in times)
+    least = least if kept_up else Cell("endless", seen.least_buffer_ns)
     share = f"{seen.miss_share:.2%}"
     return f"{seen.fps:g}", f"{seen.misses:,}", share, f"{seen.stalls:,}", longest, paused, least, latency
 
@@ -198,7 +204,8 @@ def _facts(row: MixRow) -> Iterator[Text]:
     for each in row.record.monitored.throttled if row.record.monitored is not None else ():
         yield Text(f"{duration(each.share * found.ns / 1e6)} ({each.share:.1%}) by {each.reason}", "throttled")
     if found.loops_in_memory is not None:
-        yield Text(f"an estimate of {counted(found.loops_in_memory, 'such loop')} at once, by peak memory", "fit")
+        loops = counted(found.loops_in_memory, "such loop")
+        yield Text(f"memory for {loops} by the peak, an estimate; their speed at once was not measured", "fit")
     yield Text(f"{counted(found.left_out, 'unit')} before the first steady one", "left out")
 
 

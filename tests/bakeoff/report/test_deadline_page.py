@@ -44,6 +44,8 @@ def test_a_mix_that_holds_says_so_first() -> None:
     rows = {line.split()[0]: line.split() for line in text.splitlines() if line[:4].strip().isdigit()}
     assert [rows[fps][1] for fps in ("16", "24")] == ["0", "0"]
     assert rows["30"][1:4] == ["14,399", "99.99%", "14,399"]
+    assert [rows[fps][-3] != "endless" for fps in ("16", "24", "30", "60")] == [True, True, False, False]
+    assert "fit: memory for " in text
     assert "the last minute's median is 1.000x the second's" in text
     assert ", no change shown" in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 80
@@ -57,6 +59,21 @@ def test_a_mix_that_misses_says_how_often_and_which_buffer_would_have_hidden_it(
     assert f"{late[0]['misses']:,} of 2,000 units late" in " ".join(text.split())
     assert "least buffer" in text
     assert "droop: n/a, needs three minutes" in text
+
+
+@pytest.mark.parametrize("paced", [False, True])
+def test_no_buffer_is_enough_for_a_mix_that_makes_fewer_frames_than_are_shown(paced: bool) -> None:
+    record = run(200, 50.0)
+    assert record.measurement.units is not None
+    begun = tuple(place * 100_000_000 for place in range(201))  # a paced unit waits until it is asked for
+    made = replace(record.measurement, units=replace(record.measurement.units, started_ns=begun))
+    record = replace(record, measurement=made, sustained=replace(HOW, paced=paced))
+    text = " ".join(text_of(record).split())
+    assert "misses 24 fps" in text
+    assert "no buffer is enough, since it makes 20.00 frames a second" in text
+    assert "least buffer 0.00 ms" not in text
+    held = replace(record, sustained=replace(HOW, paced=paced, fps=18.0))
+    assert "no buffer is enough" not in text_of(held)
 
 
 def test_percentiles_that_take_more_units_say_so() -> None:

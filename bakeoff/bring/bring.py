@@ -6,8 +6,10 @@ The model is run once to describe it, and again after its code or the libraries 
 import ast
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import NoneType
+from typing import Any
 
 import msgspec
 
@@ -15,7 +17,7 @@ from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest
 from bakeoff.machine.locks import entry_lock
 from bakeoff.models import component_names
-from bakeoff.models.brought.about import ABOUT, LIVE, SCHEMA, About, Source, read_about
+from bakeoff.models.brought.about import ABOUT, LIVE, LOOP, LOOPS, SCHEMA, About, Source, read_about
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import AskedSizes
 from bakeoff.plan.brought import brought_reference, described_elsewhere
@@ -71,7 +73,19 @@ def read_source(reference: str) -> tuple[Source, str, str]:
         return Source("archive", str(path), "", archive_hash(path), here), _checked(_plain(path.stem), reference), "pt2"
     folder = Path(reference).absolute()
     name = ".".join(map(_plain, folder.name.split(".")))
-    return Source("live", str(folder), "", content_hash(folder), here), _checked(name, reference), "live"
+    pipeline = _pipeline_of(folder)
+    here = str(Path(pipeline).parent) if pipeline else here
+    return Source("live", str(folder), "", content_hash(folder), here, pipeline), _checked(name, reference), "live"
+
+
+def _pipeline_of(folder: Path) -> str:
+    """Return the pipeline that the live module in this folder is of, as FILE.py:CLASS; "" if it is of no file's."""
+    if folder.parents[1].name != LOOPS:
+        return ""
+    with suppress(OSError, msgspec.MsgspecError):
+        reference: str = msgspec.json.decode((folder.parent / LOOP).read_bytes(), type=dict[str, Any])["reference"]
+        return reference if ".py:" in reference else ""
+    return ""
 
 
 def _file(typed: str) -> Path:

@@ -385,10 +385,10 @@ def _subject(
 ) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """Return the component, presets and workloads that `typed` stands for.
 
-    A table's title states all three. A model that only the records know is found by its file; raises BakeoffError if
-    that is gone.
+    A table's title states all three. A model that only the records know is found by its file, a pipeline's module by
+    the pipeline; raises BakeoffError if that is gone.
     """
-    from bakeoff.bring.bring import is_brought
+    from bakeoff.bring.bring import is_brought, is_pipeline
     from bakeoff.models import component_names
     from bakeoff.plan.brought import is_described
     from bakeoff.record.store import load_all
@@ -400,6 +400,8 @@ def _subject(
     name, preset, workload = split_title(typed)
     if not set(name) & set(":/") and name not in component_names() and not is_described(name):
         name = source_of(load_all(records_folder(runs)), typed) or name
+        if is_pipeline(name):  # its modules are described together, and swept so
+            return name, presets, workloads
     return name, presets or tuple(filter(None, [preset])), workloads or tuple(filter(None, [workload]))
 
 

@@ -10,7 +10,8 @@ from bakeoff.bring.bring import bring
 from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest, write_atomically
 from bakeoff.machine.locks import entry_lock
-from bakeoff.models.brought.about import LOOPS
+from bakeoff.models.brought.about import LOOP, LOOPS
+from bakeoff.models.lookup import file_of
 from bakeoff.models.options import OptionValue
 from bakeoff.models.pipelines import pipeline_names, resolve_pipeline
 from bakeoff.models.pipelines.pipeline import Loop
@@ -44,16 +45,17 @@ def described_loop(
         facts = resolve_pipeline(reference)
         preset, _ = facts.preset_of(preset, device), facts.options_of(options)
     versions = host.read_versions().get("torch", "")
-    key = digest([reference, preset, dict(options), device, seed, pipeline_hash(reference), code_hash(), versions])
+    typed = _in_any_folder(reference)
+    key = digest([typed, preset, dict(options), device, seed, pipeline_hash(reference), code_hash(), versions])
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
-    file = cache / LOOPS / key / "loop.json"
-    with entry_lock(cache, file.parent, progress.say):
-        loop = _read(file)
+    kept = cache / LOOPS / key / LOOP
+    with entry_lock(cache, kept.parent, progress.say):
+        loop = _read(kept)
         if loop is None:
             threads = threads or host.usable_cores()
-            job = DescribeLoopJob(reference, preset, dict(options), device, threads, seed, str(file.parent))
-            loop = describe(job, Loop, reference, cache, progress, threads)
-            write_atomically(file, encode_json(loop))
+            job = DescribeLoopJob(reference, preset, dict(options), device, threads, seed, str(kept.parent))
+            loop = replace(describe(job, Loop, reference, cache, progress, threads), reference=typed)
+            write_atomically(kept, encode_json(loop))
     return replace(loop, reference=reference)
 
 
@@ -65,6 +67,18 @@ def with_models(loop: Loop, device: Device, threads: int, progress: Progress) ->
         for slot in loop.slots
     )
     return replace(loop, slots=slots)
+
+
+def _in_any_folder(reference: str) -> str:
+    """Return a reference with the whole path of its file, so that a pipeline is the same one from wherever it is typed.
+
+    Raises BakeoffError if there is no such file.
+    """
+    file, _, name = reference.rpartition(":")
+    if not file.endswith(".py"):
+        return reference
+    path = file_of(file)
+    return f"{path.parent.resolve() / path.name}:{name}"
 
 
 def _read(file: Path) -> Loop | None:

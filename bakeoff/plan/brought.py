@@ -17,8 +17,8 @@ def brought_reference(name: str, preset: str = "", workloads: Collection[str] = 
     unchanged.
 
     Descriptions of a model that was swept with ranges of sizes differ in their workloads; one without sizes is
-    preferred. If models of several sources have the name, it means the one whose source is in the working folder or
-    below.
+    preferred. If models of several sources have the name, it means the one whose source is in the working folder or,
+    if none is, below it.
 
     Raises BakeoffError with the list of sources if that leaves none or more than one, or if the working folder has a
     file with a source's name that was not swept. Raises it with the nearest names if the name is neither a component's
@@ -48,7 +48,8 @@ def described_elsewhere(typed: str) -> About | None:
     """
     if os.path.exists(typed.partition(":")[0]):
         return None
-    found = [about for _, about in _described() if about.source.typed.endswith(f"/{Path(typed)}")]
+    sources = (about for _, about in _described() if not about.source.pipeline)
+    found = [about for about in sources if about.source.typed.endswith(f"/{Path(typed)}")]
     return found[-1] if len({about.source.typed for about in found}) == 1 else None
 
 
@@ -59,8 +60,11 @@ def is_described(name: str) -> bool:
 
 def _one_of(name: str, sources: Mapping[str, Source]) -> str:
     """Return the source that a name means in the working folder. Raises BakeoffError if that is ambiguous."""
-    folder, how = Path.cwd().resolve(), "name one so, or work in its folder"
-    here = [typed for typed, source in sources.items() if _lies_in(source, folder)]
+    folder, how = Path.cwd().resolve(), "type one of these, or work in its folder"
+    below = {
+        typed: _folder_of(source) for typed, source in sources.items() if _folder_of(source).is_relative_to(folder)
+    }
+    here = [typed for typed, place in below.items() if place == folder] or [*below]
     if not here:
         files = {source.place.name for source in sources.values() if source.function}
         other = next((file for file in sorted(files) if (folder / file).is_file()), None)
@@ -92,6 +96,6 @@ def _unknown(name: str) -> BakeoffError:
     return BakeoffError(f"no component '{name}'{near}; {known}; for one of yours give mine.py:model", "unknown-name")
 
 
-def _lies_in(source: Source, folder: Path) -> bool:
-    """Return whether the source's file, or for a live module its working folder, is in this folder or below."""
-    return (Path(source.working_folder).resolve() if source.kind == "live" else source.place).is_relative_to(folder)
+def _folder_of(source: Source) -> Path:
+    """Return the folder of the source's file, or for a live module its working folder."""
+    return Path(source.working_folder).resolve() if source.kind == "live" else source.place.parent

@@ -20,8 +20,8 @@ OWN_WEIGHTS = "its own weights"
 ABOUT, GIVEN = "about.json", "given.safetensors"
 LIVE = "live.json"
 """File by which the folder of a live module is recognised."""
-LOOPS = "loops"
-"""Folder in the cache for descriptions of pipelines and of their modules."""
+LOOPS, LOOP = "loops", "loop.json"
+"""Folder in the cache for descriptions of pipelines, each with its modules' folders beside it."""
 SCHEMA = 4
 
 
@@ -36,11 +36,16 @@ class Source(msgspec.Struct, frozen=True):
     hash: str = ""
     """Hash of the content: the file and what it imports of its own folder, the archive, or the live module's files."""
     working_folder: str = ""
-    """Folder in which the command ran and the factory runs, so that relative paths in the factory refer to it."""
+    """Folder in which the command ran and the factory runs, so that relative paths in the factory refer to it. For a
+    module of a pipeline's file: the file's folder."""
+    pipeline: str = ""
+    """The pipeline that a live module is of, as FILE.py:CLASS with an absolute path; "" if it is of none."""
 
     @property
     def typed(self) -> str:
-        """The source as a command takes it in any folder: path and function, or the path."""
+        """The source as a command takes it in any folder: path and function, the path, or the pipeline."""
+        if self.pipeline:
+            return self.pipeline
         return f"{self.place}:{self.function}" if self.function else str(self.place)
 
     @property
@@ -57,7 +62,7 @@ class Source(msgspec.Struct, frozen=True):
         """`typed` as records and tables print it: with ~ for the home folder, and marked if it is a live module."""
         home = f"{Path.home()}/"
         typed = f"~/{self.typed.removeprefix(home)}" if self.typed.startswith(home) else self.typed
-        return f"a live module in {typed}" if self.kind == "live" else typed
+        return f"a live module in {typed}" if self.kind == "live" and not self.pipeline else typed
 
 
 class InputSet(msgspec.Struct, frozen=True):

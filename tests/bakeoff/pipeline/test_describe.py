@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,12 @@ from lab import Recorder
 
 pytest.importorskip("torch", reason="workers need it")
 
+from bakeoff.bring.bring import bring
+from bakeoff.models.brought.about import read_about
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.pipeline.describe import described_loop
+from bakeoff.plan.brought import brought_reference
 
 LOOP = """
 from bakeoff.models.pipelines.pipeline import BuiltIn, Pipeline
@@ -26,6 +30,22 @@ class Loop(Pipeline):
 
     def step(self, state, given, run):
         return state, {"image": run.image.picture(z=given["z"])["image"]}
+"""
+
+NET = """
+import torch
+
+from bakeoff import Pipeline
+
+class Loop(Pipeline):
+    def modules(self):
+        return {"net": torch.nn.Linear(4, 4).eval()}
+
+    def given(self, unit, draw):
+        return {"x": draw("x", (1, 4))}
+
+    def step(self, state, given, run):
+        return state, {"y": run.net(given["x"])}
 """
 
 
@@ -65,3 +85,19 @@ def test_a_dry_run_of_owl_imports_no_torch(tmp_path: Path) -> None:
     assert "torch" not in imported
     assert [line for line in lines if line.startswith("describing owl: started")]
     assert "wm.step4" in done.stdout
+
+
+def test_a_loop_is_the_same_one_from_wherever_it_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a name of its module means it in its file's folder, however it was typed."""
+    (tmp_path / "mine.py").write_text(NET)
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path)
+    progress = Recorder()
+    loop = described_loop("mine.py:Loop", "", {}, "cpu", 1, 0, progress)
+    described = bring(loop.slots[0].component, 0, 1, progress)
+    monkeypatch.chdir(tmp_path / "below")
+    again = described_loop("../mine.py:Loop", "", {}, "cpu", 1, 0, progress)
+    assert again == replace(loop, reference="../mine.py:Loop")
+    assert bring(again.slots[0].component, 0, 1, progress) == described
+    assert read_about(Path(described)).source.typed == f"{tmp_path.resolve()}/mine.py:Loop"
+    assert brought_reference("mine.net") == described

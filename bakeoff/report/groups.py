@@ -113,8 +113,12 @@ class Speedup:
 
 
 def group_key(record: Record) -> tuple[str, str, int, int, str, int, int, str]:
-    """Return the key that two records must share to be compared. It includes the config, as a preset's may change."""
+    """Return the key that two records must share to be compared. It includes the config, as a preset's may change.
+
+    The hash of a brought model's content is left out: after an edit, rows from before it are stale in the same table.
+    """
     spread = record.calibration
+    config = {name: value for name, value in record.config.items() if name != "content"}
     return (
         record.variant.subject,
         f"{spread.sweep} {record.machine.machine_class}" if spread is not None else record.machine.id,
@@ -123,7 +127,7 @@ def group_key(record: Record) -> tuple[str, str, int, int, str, int, int, str]:
         record.weights_key,
         record.weight_seed,
         record.input_seed,
-        digest(record.config),
+        digest(config),
     )
 
 
@@ -180,7 +184,7 @@ def tables(
     """Return a table for each group: the machine that measured last first, otherwise in the order of the rows.
 
     Ceilings come from `measured` and from the records `every`, or from `rows` alone if `every` is empty; the drift
-    between sweeps comes from the same records. If titles are equal, machine ids are added to them.
+    between sweeps comes from the same records. If titles are equal, what tells the tables apart is added to them.
     """
     rows = tuple(rows)
     drifts = {name: drift(every or rows, name) for name in {entry.machine.name for entry in rows}}
@@ -189,8 +193,7 @@ def tables(
     for entry in rows:
         last[entry.machine.id] = max(last.get(entry.machine.id, ""), entry.record.created)
     found.sort(key=lambda table: last[table.machine.id], reverse=True)
-    titles = [table.title for table in found]
-    return [table if titles.count(table.title) == 1 else _with_machine_id(table) for table in found]
+    return [_told_apart(table, [other for other in found if other.title == table.title]) for table in found]
 
 
 def _table(
@@ -213,9 +216,19 @@ def _table(
     )
 
 
-def _with_machine_id(table: Table) -> Table:
-    title = table.title.replace(table.machine.name, f"{table.machine.name} ({table.machine.id[:6]})", 1)
+def _told_apart(table: Table, alike: Sequence[Table]) -> Table:
+    """Return the table with a title that says how it differs from those `alike` in title, itself among them."""
+    title = table.title
+    if len({other.machine.id for other in alike}) > 1:
+        title = title.replace(table.machine.name, f"{table.machine.name} ({table.machine.id[:6]})", 1)
+    if len({other.rows[0].record.input_seed for other in alike}) > 1:
+        title += f", {seeded(table.rows[0].record)}"
     return replace(table, title=title)
+
+
+def seeded(record: Record) -> str:
+    """Return what is added to the titles of tables that differ in the inputs' seed alone."""
+    return f"input seed {record.input_seed}"
 
 
 def current(rows: Sequence[Stored]) -> list[Stored]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from bakeoff.machine import paths
 from bakeoff.models import component_names
 from bakeoff.models.errors import BakeoffError, meant
-from bakeoff.models.pipelines import pipeline_names
+from bakeoff.models.pipelines import name_in_file, pipeline_names
 from bakeoff.models.words import some_of
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import Record
@@ -26,8 +26,9 @@ def of_name(records: Records, text: str) -> Records:
     The first of these meanings with records is used:
 
     - a component, a pipeline, or the id of a sweep or run;
-    - the path of a model's file, as typed in the working folder; a function of such a file whose modules `bakeoff
-      inspect` recorded; or, if the typed file does not exist, the end of the path of a file in the records;
+    - the path of a model's file, or a pipeline in it, as typed in the working folder; a function of such a file whose
+      modules `bakeoff inspect` recorded; or, if the typed file does not exist, the end of the path of a file in the
+      records;
     - a title, a variant or a mix, or the beginning of one up to a punctuation mark or space.
 
     Raises BakeoffError if the paths of several files end so.
@@ -53,14 +54,14 @@ def source_of(records: Records, text: str) -> str:
     typed = os.path.expanduser(found[0])
     path = Path(typed.rpartition(":")[0] if ".py:" in typed else typed)
     if len(found) > 1:
-        raise BakeoffError(f"'{text}' is {' and '.join(found)}; name one so", "unknown-name")
+        raise BakeoffError(f"'{text}' is {' and '.join(found)}; type one of these", "unknown-name")
     if path.suffix not in (".py", ".pt2"):
         raise BakeoffError(f"'{text}' is {found[0]}; sweep it there, in Python", "bad-user-code")
     if not path.is_file():
         raise BakeoffError(f"'{text}' was swept from {found[0]}, which is gone; give its new path", "bad-user-code")
     if os.path.isfile(path.name) and not path.samefile(path.name):
         known = f"'{text}' is {found[0]}, and {path.name} of this folder was not swept"
-        raise BakeoffError(f"{known}; name one so, or work in its folder", "unknown-name")
+        raise BakeoffError(f"{known}; type one of these, or work in its folder", "unknown-name")
     return typed
 
 
@@ -108,7 +109,8 @@ def _exactly(text: str) -> Fits:
 
 
 def _typed(text: str, records: Records) -> Fits:
-    """Return a filter for the records of a model's file, or of modules that an inspection of its function recorded.
+    """Return a filter for the records of a model's file, of a pipeline in it and its modules, or of modules that an
+    inspection of its function recorded.
 
     Raises BakeoffError if several files of the records fit.
     """
@@ -126,8 +128,15 @@ def _typed(text: str, records: Records) -> Fits:
         found = [source for source in known if source.endswith(ending) or source.rpartition(":")[0].endswith(ending)]
         places = {source.partition(".py:")[0] for source in found}
         if len(places) > 1:
-            raise BakeoffError(f"'{text}' is {' and '.join(found)}; name one so", "unknown-name")
-    return lambda record: isinstance(record, Record) and record.config.get("source") in found
+            raise BakeoffError(f"'{text}' is {' and '.join(found)}; type one of these", "unknown-name")
+    pipeline = name_in_file(text) if ".py:" in text and (found or os.path.exists(path)) else ""
+
+    def fits(record: Record | PipelineRecord) -> bool:
+        if isinstance(record, Record):
+            return record.config.get("source") in found
+        return record.mix.pipeline == pipeline
+
+    return fits
 
 
 def _sources(records: Records) -> list[str]:
@@ -156,4 +165,6 @@ def _titles(record: Record | PipelineRecord) -> Iterable[str]:
     else:
         title = pipelines.title(record)
         yield from (str(record.mix), pipelines.title(record, machine=False))
-    yield from (title, title.replace(machine.name, f"{machine.name} ({machine.id[:6]})", 1))  # of two with one name
+    titles = (title, title.replace(machine.name, f"{machine.name} ({machine.id[:6]})", 1))  # of two with one name
+    for one in titles:
+        yield f"{one}, {groups.seeded(record)}" if isinstance(record, Record) else one

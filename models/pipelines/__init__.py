@@ -56,14 +56,20 @@ def load_pipeline(reference: str) -> type[Pipeline]:
     return _checked(reference, found)
 
 
+def name_in_file(reference: str) -> str:
+    """Return the name of a pipeline FILE.py:CLASS that has no name of its own."""
+    file, _, name = reference.rpartition(":")
+    stem = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(file).stem).strip("-_") or "mine"
+    return stem if name == USUAL else f"{stem}.{name}"
+
+
 def _checked(reference: str, found: Any) -> type[Pipeline]:
     if not isinstance(found, type):
         raise BakeoffError(f"'{reference}' is an object of {type(found).__name__}; name the class", "bad-user-code")
     cls: type[Pipeline] = found
-    file, _, name = reference.rpartition(":")
+    file, _, _ = reference.rpartition(":")
     if file.endswith(".py") and cls.name == cls.__name__.lower():  # it has no name of its own
-        stem = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(file).stem).strip("-_") or "mine"
-        cls.name = stem if name == USUAL else f"{stem}.{name}"
+        cls.name = name_in_file(reference)
     if file.endswith(".py") and cls.name in _TABLE:
         text = f"'{reference}': {cls.name} is a pipeline of this lab; give yours another name"
         raise BakeoffError(text, "bad-user-code")

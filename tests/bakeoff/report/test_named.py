@@ -70,7 +70,9 @@ def test_names(text: str, held: list[str], tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_typed_file_is_that_of_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(BakeoffError, match=r"/one/twin\.py:model and /two/twin\.py:model; name one so") as refused:
+    with pytest.raises(
+        BakeoffError, match=r"/one/twin\.py:model and /two/twin\.py:model; type one of these"
+    ) as refused:
         names("twin.py:model")
     assert refused.value.code == "unknown-name"
     (tmp_path / "twin.py").touch()
@@ -91,6 +93,42 @@ def test_an_inspected_function_names_the_modules_that_were_recorded_of_it(
         assert [entry.record for entry in of_name(records, typed).current] == modules
     for typed in ("pipe.py:other", "/elsewhere/pipe.py:pipe"):
         assert of_name(records, typed).current == ()
+
+
+def test_a_loop_names_its_runs_and_its_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = replace(RUN, mix=replace(RUN.mix, pipeline="mine"))
+    modules = [brought(second, f"mine.{name}", f"{tmp_path}/mine.py:Loop") for second, name in enumerate(("a", "b"), 1)]
+    records = Records(
+        stored(*modules, UNET), (), (), pipelines=(StoredPipeline("run", run), StoredPipeline("run", RUN))
+    )
+    for typed in ("mine.py:Loop", f"{tmp_path}/mine.py:Loop"):
+        found = of_name(records, typed)
+        assert [entry.record for entry in found.current] == modules
+        assert [entry.record for entry in found.pipelines] == [run]
+    assert of_name(records, "mine.py:Other").current == of_name(records, "mine.py:Other").pipelines == ()
+
+
+def test_tables_of_two_seeds_of_the_inputs_are_told_apart_and_each_title_names_its_own() -> None:
+    every = stored(TWIN, replace(TWIN, input_seed=1))
+    shown = groups.tables(every)
+    assert [table.title for table in shown] == [f"{groups.title(TWIN)}, input seed {seed}" for seed in (0, 1)]
+    for table, entry in zip(shown, every, strict=True):
+        assert of_name(Records(every, (), ()), table.title).current == (entry,)
+
+
+def test_rows_before_an_edit_of_a_model_are_stale_in_its_table() -> None:
+    edited = replace(
+        UNET,
+        config={**UNET.config, "content": "edited"},
+        created="2027",
+        source=replace(UNET.source, component="edited"),
+    )
+    (table,) = groups.tables(stored(UNET, edited))
+    assert [entry.record for entry in table.rows] == [edited]
+    assert [(row.entry.record, row.reason) for row in table.stale] == [
+        (UNET, "measured with another source of the component")
+    ]
 
 
 def test_what_names_nothing_is_answered_with_the_nearest_and_with_what_is_held() -> None:
@@ -146,7 +184,7 @@ def test_a_title_of_several_files_or_of_another_file_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for text, said in (
-        ("twin", "'twin' is /one/twin.py:model and /two/twin.py:model; name one so"),
+        ("twin", "'twin' is /one/twin.py:model and /two/twin.py:model; type one of these"),
         ("unet", "'unet' was swept from /one/unet.py:model, which is gone"),
     ):
         with pytest.raises(BakeoffError, match=said):

@@ -27,6 +27,7 @@ from bakeoff.machine import host, paths
 from bakeoff.machine.build_cache import open_folder
 from bakeoff.machine.identity import this_machine
 from bakeoff.machine.locks import device_lock, entry_lock
+from bakeoff.models.brought.about import read_about
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.memory import weights_bytes
 from bakeoff.plan.plan import Plan, make_plan
@@ -235,14 +236,18 @@ def make_manifest(plan: Plan, part: Path, sampled: SampleResult, written: list[W
     here = requirements.facts()
     wanted = [need for result in written for need in result.written.needs]
     commit, dirty = paths.commit()
+    label, config = plan.component.preset(variant.preset).label, sampled.config
+    if plan.component.folder:
+        source = read_about(Path(plan.component.folder)).source
+        label, config = label.replace(source.shown, source.shipped), {**config, "source": source.shipped}
     return Manifest(
         schema=SCHEMA,
         artifact=last.artifact.name,
         variant=str(variant),
         component=variant.component,
         preset=variant.preset,
-        label=plan.component.preset(variant.preset).label,
-        config=sampled.config,
+        label=label,
+        config=config,
         credit=plan.component.credit,
         backend=last.name,
         options=dict(row.steps[-1].options),

@@ -64,6 +64,11 @@ class Source(msgspec.Struct, frozen=True):
         typed = f"~/{self.typed.removeprefix(home)}" if self.typed.startswith(home) else self.typed
         return f"a live module in {typed}" if self.kind == "live" and not self.pipeline else typed
 
+    @property
+    def shipped(self) -> str:
+        """`shown` as artifacts name it, which are read elsewhere: without folders."""
+        return "a live module" if self.kind == "live" else self.typed.rpartition("/")[2]
+
 
 class InputSet(msgspec.Struct, frozen=True):
     """One way to call the model; it becomes a workload."""

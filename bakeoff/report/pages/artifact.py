@@ -1,5 +1,6 @@
 """Pages on exported artifacts: what one contains and needs (`inspect`), and the result of `export` and `verify`."""
 
+import math
 import shlex
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,6 +9,7 @@ from pathlib import Path
 from bakeoff.export.folder import port_bytes
 from bakeoff.export.manifest import Manifest, OutputCheck, Port, Program
 from bakeoff.export.mix import MixCall, MixManifest
+from bakeoff.export.sample import BLOCK, MOST
 from bakeoff.models.brought.about import OWN_WEIGHTS
 from bakeoff.models.component import Stream
 from bakeoff.models.words import counted, some_of
@@ -49,6 +51,7 @@ def inspected(manifest: Manifest, unmet: Sequence[str]) -> Document:
         "made": f"{manifest.created} by: {manifest.command}",
         "measured": figures,
         "parity": _parity(manifest.parity),
+        "compared": _compared(manifest),
         "needs": "; ".join(f"{need.what} {need.rule} {need.value}" for need in manifest.needs),
     }
     files = [(name, size_text(file.bytes), file.sha256) for name, file in manifest.files.items()]
@@ -166,6 +169,7 @@ def exported(folder: Path, manifest: Manifest, result: VerifyResult) -> Document
     facts = {
         "artifact": f"{folder}: {_named(manifest)}",
         "parity": f"{_parity(result.checked)}{frames}",
+        "compared": _compared(manifest),
         "format": f"{manifest.artifact}, {counted(len(manifest.programs), 'program')}, {_size(manifest)}",
         "memory": f"{size_text(manifest.export_peak_bytes)} at its peak while exporting",
         "next": "verify it in a fresh process",
@@ -184,6 +188,18 @@ def _parity(checked: Sequence[OutputCheck]) -> str:
     return f"{passed} of {outputs}; nearest to its limit is {worst.program}/{worst.output}, {figure}"
 
 
+def _compared(manifest: Manifest) -> str:
+    """Say how many of the outputs' values the sample has, and that it repeats values of large inputs."""
+    made = {f"{one.name}/{port.name}": math.prod(port.shape) for one in manifest.programs for port in one.outputs}
+    stored = sum(-(-count // manifest.sample.every.get(name, 1)) for name, count in made.items())
+    each = " of one call of each program" if manifest.programs[1:] else ""
+    inputs = [port for one in manifest.programs for port in one.inputs if port.values != "given"]
+    repeated = (
+        f", for inputs that repeat {BLOCK:,} values" if any(math.prod(one.shape) > MOST for one in inputs) else ""
+    )
+    return f"{stored:,} of {sum(made.values()):,} output values{each}{repeated}"
+
+
 def verified(manifest: Manifest, result: VerifyResult) -> Document:
     """Return the page of a verification: whether outputs equal the exported sample's, frames, time and peak memory."""
     wrong = sum(not one.passed for one in result.checked)
@@ -195,6 +211,7 @@ def verified(manifest: Manifest, result: VerifyResult) -> Document:
         "variant": _named(manifest),
         "frames": frames + (f"; stopped there: {result.not_run}" if frames and result.not_run else ""),
         "parity": _parity(result.checked),
+        "compared": _compared(manifest),
         "opened": f"in {result.open_s:.1f} s, hashes included; peak {size_text(result.peak_bytes)}",
         "time": timing(manifest, result) if result.samples_ns else "",
     }

@@ -37,6 +37,8 @@ def test_an_artifact_returns_what_the_users_own_call_does(
     with torch.no_grad():
         own = module(**inputs) if isinstance(inputs, dict) else module(inputs)
     engine = load(tmp_path / "artifact")
+    assert engine.manifest.label.startswith(f"given_models.py:{name}, ")
+    assert str(GIVEN.parent) not in (tmp_path / "artifact" / "manifest.json").read_text()
     ports = engine.manifest.programs[0].inputs
     given = inputs if isinstance(inputs, dict) else {ports[0].name: inputs}
     found = list(engine(**given).values())

@@ -35,6 +35,21 @@ def test_a_wrong_output_is_the_first_that_is_said() -> None:
     assert row.startswith(f"{wrong.program}/{wrong.output} ")
 
 
+def test_the_part_of_the_outputs_that_was_compared_is_said() -> None:
+    """Of step4 and append4 all values, of context4's six outputs of 3,264 values every third."""
+    manifest = unseal(MANIFEST.read_bytes())
+    every = {f"context4/{port.name}": 3 for port in manifest.program("context4").outputs}
+    thinned = replace(manifest, sample=replace(manifest.sample, every=every))
+    result = VerifyResult(manifest.parity, 1, "", 0.1, (), 1 << 20, ())
+    stored, whole = (134 + 6 * 816 + 6 * values for values in (1088, 3264))
+    line = f"compared: {stored:,} of {whole:,} output values of one call of each program"
+    for page in (artifact.exported(Path("made"), thinned, result), artifact.verified(thinned, result)):
+        assert line in terminal.render(page).splitlines()
+    step = replace(manifest.programs[0], inputs=(replace(manifest.programs[0].inputs[0], shape=(1, 8193)),))
+    large = terminal.render(artifact.verified(replace(manifest, programs=(step,)), result))
+    assert "compared: 134 of 134 output values, for inputs that repeat 8,191 values" in large.splitlines()
+
+
 @pytest.mark.parametrize(
     ("credit", "source", "said"),
     [

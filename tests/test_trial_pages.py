@@ -1,12 +1,16 @@
-"""Pages that trials write are what their records give."""
+"""Pages that trials write are what their records give, and figures of the whole are those of this tree."""
 
 import json
+import re
+from collections import Counter
 from types import ModuleType
 
+import architecture_page
 import floor_steps_page
 import pytest
 import sweep_times_page
 import zoo_page
+from count_lines import PRODUCT, package_of
 
 
 @pytest.mark.parametrize("trial", [floor_steps_page, sweep_times_page, zoo_page], ids=lambda trial: str(trial.__name__))
@@ -19,3 +23,18 @@ def test_the_page_is_what_the_record_gives(trial: ModuleType) -> None:
 def test_every_public_model_was_swept_or_is_named() -> None:
     found = json.loads(zoo_page.RECORD.read_bytes())
     assert len(found["models"]) + len(found["missing"]) == 10
+
+
+def test_the_figures_of_the_architecture_are_those_of_this_tree() -> None:
+    """To 5 %, so that a page that is written anew now and then stays right; sweep times are the record's."""
+    text = architecture_page.PAGE.read_text(encoding="utf-8")
+    written = text.partition(architecture_page.BEGIN)[2].partition(architecture_page.END)[0]
+    lines = Counter[str]()
+    for path in (path for name in PRODUCT for path in (architecture_page.ROOT / name).rglob("*.py")):
+        package = package_of(path.relative_to(architecture_page.ROOT))
+        lines.update({name: len(path.read_text(encoding="utf-8").splitlines()) for name in (package, "product")})
+    rows = re.findall(r"\| ([a-z/]+) .*?\|.*?\| +([\d,]+) ", written)
+    stated = {name: int(each.replace(",", "")) for name, each in rows}
+    assert set(stated) == set(lines)
+    assert stated["product"] == pytest.approx(lines["product"], rel=0.05)
+    assert architecture_page.times(json.loads(sweep_times_page.RECORD.read_bytes())) in written

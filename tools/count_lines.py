@@ -11,12 +11,14 @@ import io
 import subprocess
 import sys
 import tokenize
-from collections import Counter
-from pathlib import Path, PurePosixPath
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePath, PurePosixPath
 
 from tabulate import tabulate
 
-_PRODUCT = ("bakeoff", "backends", "models", "export")
+PRODUCT = ("bakeoff", "backends", "models", "export")
+_KEYS = ("files", "lines", "code", "tokens")
 _LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 _DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -38,7 +40,7 @@ def _docstrings(text: str) -> set[int]:
     return {line for one in strings for line in range(one.lineno, (one.end_lineno or one.lineno) + 1)}
 
 
-def package_of(path: PurePosixPath) -> str:
+def package_of(path: PurePath) -> str:
     """Name the part of the repository that a file is counted with, such as `bakeoff/report`."""
     top = path.parts[0] if len(path.parts) > 1 else "."
     if path.suffix != ".py":
@@ -46,9 +48,10 @@ def package_of(path: PurePosixPath) -> str:
     return "/".join(path.parts[:2]) if top == "bakeoff" and len(path.parts) > 2 else top
 
 
-def main(root: Path) -> None:
+def count_packages(root: Path) -> dict[str, Counter[str]]:
+    """Count the tracked files by package; `tests` are the lines of Python in a package's folder of tests/."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
-    packages: dict[str, Counter[str]] = {}
+    packages: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for name in filter(None, listed.split("\0")):
         path = PurePosixPath(name)
         try:
@@ -56,16 +59,26 @@ def main(root: Path) -> None:
         except (UnicodeDecodeError, FileNotFoundError):
             continue
         made = count(text) if path.suffix == ".py" else Counter(files=1, lines=len(text.splitlines()))
-        packages.setdefault(package_of(path), Counter()).update(made)
-    product = {name for name in packages if " " not in name and name.split("/")[0] in _PRODUCT}
-    for title, names in (("product", product), ("beside it", packages.keys() - product)):
-        rows = [[name, *(packages[name][key] or "" for key in ("files", "lines", "code", "tokens"))] for name in names]
-        whole = sum((packages[name] for name in names), Counter[str]()) if names is product else None
-        rows = sorted(rows) + (
-            [[title, *(whole[key] for key in ("files", "lines", "code", "tokens"))]] if whole else []
-        )
-        print(tabulate(rows, headers=[title, "files", "lines", "code", "tokens"], intfmt=","), end="\n\n")
+        packages[package_of(path)].update(made)
+        if path.suffix == ".py" and path.parts[0] == "tests":
+            packages[package_of(path.relative_to("tests"))]["tests"] += made["lines"]
+    return {name: made for name, made in packages.items() if made["files"]}
+
+
+def tables(packages: Mapping[str, Counter[str]], style: str) -> tuple[str, str]:
+    """Return the table of the product's packages, with their sum, and that of what is beside it."""
+    product = {name for name in packages if " " not in name and name.split("/")[0] in PRODUCT}
+    whole = sum((packages[name] for name in product), Counter[str]())
+    own = [*((name, packages[name]) for name in sorted(product)), ("product", whole)]
+    beside = [(name, packages[name]) for name in sorted(packages.keys() - product)]
+    return _table("product", own, (*_KEYS, "tests"), style), _table("beside it", beside, _KEYS, style)
+
+
+def _table(title: str, rows: Iterable[tuple[str, Counter[str]]], keys: Sequence[str], style: str) -> str:
+    cells = [[name, *(made[key] or "" for key in keys)] for name, made in rows]
+    return tabulate(cells, headers=[title, *keys], intfmt=",", tablefmt=style)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1])
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]
+    print(*tables(count_packages(root), "simple"), sep="\n\n")

@@ -54,12 +54,12 @@ def _times(entry: dict[str, Any]) -> str:
                 made = kinds[kind]
                 measured = sum(row["median_ms"] is not None for row in made["rows"].values())
                 finals = "; ".join(_final(one) for one in made["finals"])
-                rows.append([name, kind, _minutes(made["seconds"]), measured, _parts(made), finals])
+                rows.append([name, kind, minutes(made["seconds"]), measured, _parts(made), finals])
     headers = ["component", "caches", "took", "rows measured", "of this", "final"]
     return tabulate(rows, headers=headers, tablefmt="github")
 
 
-def _minutes(seconds: float) -> str:
+def minutes(seconds: float) -> str:
     return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
 
 
@@ -84,7 +84,7 @@ def _budgets(entry: dict[str, Any], found: dict[str, Any]) -> Iterator[list[Any]
             soon, best = _best(kinds["budget"]), _best(full)
             measured = sum(row["median_ms"] is not None for row in kinds["budget"]["rows"].values())
             same = "yes" if soon[:1] == best[:1] else "no"
-            took = _minutes(kinds["budget"]["seconds"])
+            took = minutes(kinds["budget"]["seconds"])
             yield [name, took, measured, " ".join(soon), " ".join(best) + recorded, same]
 
 

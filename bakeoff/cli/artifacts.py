@@ -50,7 +50,7 @@ def export(
     from bakeoff.artifact.export import default_folder, plan_export
     from bakeoff.artifact.export import export as write_artifact
     from bakeoff.artifact.triton import export_repository
-    from bakeoff.bring.bring import bring, is_brought
+    from bakeoff.bring.bring import bring, is_brought, is_pipeline
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.plan.request import Request, request_of
     from bakeoff.report.pages import artifact
@@ -60,6 +60,9 @@ def export(
     given = {option: named(option, value) for option, value in options.items()}
     if kind not in (None, "triton"):
         raise BakeoffError(f"--format {kind}: known is triton; omit it for an artifact", "bad-option")
+    if is_pipeline(what):
+        text = f"{what} is a pipeline; its best mix is exported by bakeoff budget {what} --export FOLDER"
+        raise BakeoffError(text, "bad-option")
     if not is_brought(what):
         what, of_preset, of_workload = split_title(what)
         given["--preset"] = given["--preset"] or of_preset

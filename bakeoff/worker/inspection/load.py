@@ -15,6 +15,7 @@ from torch import nn
 
 from bakeoff.models.errors import BakeoffError, a_type
 from bakeoff.models.lookup import take_from_file
+from bakeoff.models.pipelines.pipeline import Pipeline
 from bakeoff.worker.failures import users_code
 
 _WANTED = "name a function without arguments that runs one pass, or returns the function that does"
@@ -36,6 +37,9 @@ def load_pass(file: Path, name: str) -> tuple[Callable[[], Any], Any]:
     found = take_from_file(file, name)
     if not callable(found):
         raise BakeoffError(f"{what} is {a_type(type(found))}; {_WANTED}", "bad-user-code")
+    if isinstance(found, type) and issubclass(found, Pipeline):
+        text = "its phases are measured by bakeoff pipeline, and its modules swept by bakeoff sweep"
+        raise BakeoffError(f"{what} is a pipeline; {text}", "bad-user-code")
     _check_arguments(found, {}, what)
     with users_code(what):
         returned = found()

@@ -181,6 +181,11 @@ class TestInspect:
     ("arguments", "code", "says"),
     [
         (("export", "toy"), "bad-option", "--backend"),
+        (
+            ("export", f"{SUPPORT}/loops.py:Small", "--backend", "aoti"),
+            "bad-option",
+            f"bakeoff budget {SUPPORT}/loops.py:Small --export",
+        ),
         (("export", "toy", "--backend", "eager"), "not-exportable", "eager"),
         (("export", "toy", "--backend", "nothing"), "unknown-name", "'nothing'"),
         (("export", "nothing", "--backend", "aoti"), "unknown-name", "'nothing'"),

@@ -11,6 +11,7 @@ SOURCE = """\
 import os, sys, time
 import torch
 from torch import nn
+import bakeoff
 
 linear = nn.Linear(2, 2)
 
@@ -26,6 +27,9 @@ def raises():
 
 def dies():
     os.kill(os.getpid(), 11)
+
+class Loop(bakeoff.Pipeline):
+    pass
 
 def endless():
     def run():
@@ -46,7 +50,8 @@ def folder(tmp_path: Path) -> Path:
     ("arguments", "code", "said"),
     [
         (("missing.py:pipe",), "bad-user-code", "missing.py"),
-        (("mine.py:raises",), "bad-user-code", "(mine.py, line 14)"),
+        (("mine.py:Loop",), "bad-user-code", "mine.py:Loop is a pipeline; its phases"),
+        (("mine.py:raises",), "bad-user-code", "(mine.py, line 15)"),
         (("mine.py:dies",), "worker-failed", "SIGSEGV"),
         (("mine.py:endless", "--seconds", "2"), "worker-failed", "2 s"),
         (("mine.py:pipe", "--sweep", "nothing"), "unknown-name", "called are linear"),

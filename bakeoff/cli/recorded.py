@@ -89,6 +89,8 @@ class _PlannedSweep:
     plan: "Plan"
     seconds: float
     """Time that the sweep is expected to take."""
+    checked_s: float = 0.0
+    """Seconds that making its references took."""
 
     def within(self, budget_s: float) -> "_PlannedSweep":
         return replace(self, plan=replace(self.plan, request=replace(self.plan.request, budget_s=budget_s)))
@@ -127,20 +129,23 @@ def sweep_pipeline(
             say(f"{slot.name} is {slot.component}, a component of this lab; sweep it by itself:")
             say_command(f"bakeoff sweep {slot.component} --preset {slot.preset}")
     told: dict[str, object] = {}
-    code = sweep_recorded(recorded, asked, told)
+    code = sweep_recorded(recorded, asked, told, together=True)
     if asked.as_json:
         print_json(told)
-    elif not asked.dry_run:
+    elif not asked.dry_run and not code:
         say("the pipeline with the best of them:")
         say_command(f"bakeoff pipeline {loop.typed}")
     return code
 
 
-def sweep_recorded(recorded: Sequence["Recorded"], asked: RecordedOptions, told: dict[str, object]) -> int:
+def sweep_recorded(
+    recorded: Sequence["Recorded"], asked: RecordedOptions, told: dict[str, object], together: bool = False
+) -> int:
     """Sweep the recorded modules and return the exit code; `told` is filled with the JSON output for each module.
 
-    The exit code is 130 after an interruption, else that of the worst sweep, and at least 1 if a module was not
-    recorded.
+    A module without references is not swept; of modules that are used `together`, none is then, since what mends one
+    makes records of the others stale. The exit code is 130 after an interruption, else that of the worst sweep, and at
+    least 1 if a module was not recorded.
     """
     from bakeoff.plan.dry_run import Estimate, estimate
     from bakeoff.plan.history import known_history
@@ -151,11 +156,13 @@ def sweep_recorded(recorded: Sequence["Recorded"], asked: RecordedOptions, told:
     left = {one.name: asked.command(one.folder) for one in recorded if not one.problem}
     try:
         planned, code = _plan_all(recorded, asked, told)
-        for one in planned:
-            left[one.name] = asked.command(one.folder, one.plan.request.workloads)
+        if not asked.dry_run:
+            planned, worst = _with_references(planned, asked, told, together)
+            code = max(code, worst)
+        left = {one.name: asked.command(one.folder, one.plan.request.workloads) for one in planned}
         if planned and not asked.as_json:
             print_text(_overview(planned))
-        left_s = asked.budget_s
+        left_s = asked.budget_s - sum(one.checked_s for one in planned)
         for index, one in enumerate(planned):
             if asked.budget_s:  # the cheapest is first, and what it leaves of its part is the others'
                 one = one.within(max(1.0, round(left_s / (len(planned) - index))))
@@ -229,6 +236,32 @@ def _plan(one: "Recorded", asked: RecordedOptions) -> _PlannedSweep:
         say_command(asked.command(one.folder))
         plan = make_plan(replace(plan.request, workloads=sets[:MOST_SETS]))
     return _PlannedSweep(one.name, one.folder, plan, estimate(plan, known_history(records_folder(asked.runs))).seconds)
+
+
+def _with_references(
+    planned: Sequence[_PlannedSweep], asked: RecordedOptions, told: dict[str, object], together: bool
+) -> tuple[Sequence[_PlannedSweep], int]:
+    """Return the sweeps whose references could be made, and the exit code due to the others.
+
+    A module that is not used `together` with others needs those of one input set only: rows of the others say why.
+    """
+    from bakeoff.cli.progress import TerminalProgress
+    from bakeoff.sweeps.row import refused_subjects
+
+    found = []
+    for one in planned:
+        with TerminalProgress() as progress:
+            refusals, seconds = refused_subjects(one.plan, records_folder(asked.runs), progress)
+        if refusals and (together or len(refusals) == len({row.subject for row in one.plan.rows})):
+            problem = f"cannot be swept: {'; '.join(map(str, refusals))}"
+            _tell_problem(one.name, problem, refusals[0].code, told, 2)
+        else:
+            found.append(replace(one, checked_s=seconds))
+    if len(found) == len(planned):
+        return found, 0
+    if together and found:
+        say("nothing was measured: what mends it makes records of the other modules stale")
+    return ([] if together else found), 2
 
 
 def _overview(planned: Sequence[_PlannedSweep]) -> str:

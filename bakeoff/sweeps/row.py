@@ -3,15 +3,18 @@
 References that are not cached are made and sealed with hashes; they are made again if a file was changed.
 """
 
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType
 
-from bakeoff.machine import host
+from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest
 from bakeoff.machine.identity import this_machine
+from bakeoff.machine.locks import device_lock
 from bakeoff.models.errors import BakeoffError, ErrorCode
+from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Row, reference_folder
 from bakeoff.process.environment import WEIGHTS
 from bakeoff.process.jobs import MeasureJob, ReferenceJob
@@ -19,8 +22,17 @@ from bakeoff.process.phases import PHASES, DeadlineClass
 from bakeoff.process.supervisor import Deadlines, Launch, Outcome, run_job
 from bakeoff.record.policy import Policy
 from bakeoff.record.source import backend_source, component_hash, instrument_hash
-from bakeoff.sweeps.context import Seal, SweepContext, changed_files, discard, hashes, read_seal, seal_folder
-from bakeoff.sweeps.progress import Running
+from bakeoff.sweeps.context import (
+    Seal,
+    SweepContext,
+    changed_files,
+    discard,
+    hashes,
+    make_context,
+    read_seal,
+    seal_folder,
+)
+from bakeoff.sweeps.progress import Progress, Running
 
 _ABOUT = "reference.json"
 _OF_A_SUBJECT: tuple[ErrorCode, ...] = ("insensitive", "wrong-output", "other-function", "bad-user-code")
@@ -70,6 +82,29 @@ def make_reference(context: SweepContext, row: Row, launch: Launch) -> tuple[Out
         seal = seal_folder(folder) if (folder / _ABOUT).exists() else {}
     context.references[folder, row.variant.dtype] = outcome, seal
     return outcome, References(folder, seal)
+
+
+def refused_subjects(plan: Plan, runs: Path, progress: Progress) -> tuple[list[BakeoffError], float]:
+    """Make the references of all of a plan's subjects that are not cached, before anything is measured.
+
+    Returns why a subject has none, for each whose model or inputs are at fault, and the seconds that it took. A worker
+    that fails in another way is left to the subject's rows.
+    """
+    rows = {row.subject: row for row in reversed(plan.rows) if row.never_runs is None}
+    found, cache = [], paths.ensure_writable(paths.cache_folder(), "caches")
+    with device_lock(next(iter(rows)).device if rows else "cpu", progress.say, cache, bool(rows)):
+        began = time.monotonic()
+        context = make_context(plan, "references", "", runs, cache, 0.0, progress)
+        for row in rows.values():
+            running = progress.start(0, 0, f"references of {row.variant.component}.{row.variant.workload}")
+            try:
+                outcome, _ = make_reference(context, row, launch_of(context, row, running))
+                refusal = BakeoffError(outcome.reason, outcome.code) if outcome.code in _OF_A_SUBJECT else None
+            except BakeoffError as error:
+                refusal = error
+            running.finish("ok" if refusal is None else "refused", "")
+            found += [refusal] if refusal is not None else []
+        return found, time.monotonic() - began
 
 
 def _discard_changed(context: SweepContext, folder: Path) -> None:

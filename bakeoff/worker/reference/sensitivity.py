@@ -50,7 +50,7 @@ def check_sensitivity(
             raise BakeoffError(
                 f"{loaded.component.name}.{loaded.workload.name}: {name} differs by {found[name]:.1e} (relative L2) "
                 f"between {which}, too little to check engines by; at least {least:.0e} is needed. "
-                "Give trained weights (--checkpoint, or your own function), or inputs or initial_std of which more "
+                "Give trained weights (--checkpoint, or in your own code), larger random ones, or inputs of which more "
                 "depends.",
                 code="insensitive",
             )

@@ -102,3 +102,38 @@ def test_an_interrupt_names_commands_that_go_on(folder: Path, monkeypatch: pytes
     found = sorted((one.variant.component, one.variant.workload) for one in records)
     assert found == [("mine.first", "call"), *(("mine.second", f"call{end}") for end in ("", "-2", "-3", "-4"))]
     assert len({one.sweep for one in records if one.variant.component == "mine.second"}) == 1
+
+
+LOOP = """\
+import torch
+from torch import nn
+
+from bakeoff import Pipeline
+
+class Deaf(nn.Module):
+    def forward(self, x):
+        return 1 + 1e-6 * x
+
+class Loop(Pipeline):
+    def modules(self):
+        return {"first": nn.Linear(4, 4).eval(), "last": Deaf().eval()}
+
+    def given(self, unit, draw):
+        return {"x": draw("x", (1, 4))}
+
+    def step(self, state, given, run):
+        return state, {"y": run.last(run.first(given["x"]))}
+"""
+
+
+def test_a_module_without_references_is_told_before_anything_is_measured(tmp_path: Path) -> None:
+    """Of a loop nothing is measured then: what mends the module makes records of the others stale."""
+    (tmp_path / "mine.py").write_text(LOOP, encoding="utf-8")
+    short = ("--backends", "eager", "--dtype", "fp32", "--no-final", "--threads", "1")
+    swept = bakeoff("sweep", "mine.py:Loop", *short, cwd=tmp_path)
+    assert swept.code == 2
+    assert not (tmp_path / "runs").exists() or not load_all(tmp_path / "runs").current
+    told, nothing = swept.said
+    assert told.startswith("bakeoff: last cannot be swept: mine.last.call: output differs by")
+    assert told.endswith("[insensitive]")
+    assert nothing == "bakeoff: nothing was measured: what mends it makes records of the other modules stale"

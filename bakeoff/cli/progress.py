@@ -189,7 +189,7 @@ class _Shown:
             self._is_told = True
             self._progress.say(f"{self.what}: started")
         elif changed and now - self._progress.spoke > _SILENCE_S:
-            self._progress.say(f"{self.what}: {_sentence(event)} (after {_spoken(now - self._started)})")
+            self._progress.say(f"{self.what}: {_sentence(event)} ({_spoken(now - self._started)} since it started)")
 
     def finish(self, status: str = "", text: str = "") -> None:
         self._progress.remove(self)

@@ -18,7 +18,6 @@ from bakeoff.cli.common import (
 from bakeoff.cli.pipeline import find_user_code
 from bakeoff.cli.suites import with_policy
 from bakeoff.models.errors import BakeoffError, ErrorCode
-from bakeoff.models.words import counted
 
 if TYPE_CHECKING:
     from bakeoff.plan.plan import Plan
@@ -266,8 +265,11 @@ def _with_references(
 
 def _overview(planned: Sequence[_PlannedSweep]) -> str:
     """Summarise what is about to run."""
+    from bakeoff.report.pages.plan import rows_text
+
     minutes = sum(one.seconds for one in planned) / 60
-    each = ", ".join(f"{one.name} {counted(len(one.plan.rows), 'row')}" for one in planned)
+    rows = [[row.precheck is None for row in one.plan.rows] for one in planned]
+    each = ", ".join(f"{one.name} {rows_text(len(own), sum(own))}" for one, own in zip(planned, rows, strict=True))
     return f"\nto sweep: {each}; about {minutes:.0f} min in all"
 
 

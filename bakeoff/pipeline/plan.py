@@ -10,6 +10,7 @@ from bakeoff.machine import build_cache, host, paths
 from bakeoff.machine.files import digest
 from bakeoff.machine.identity import this_machine
 from bakeoff.mix import Mix, SlotVariant
+from bakeoff.models import resolve_component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import pipeline_names
 from bakeoff.models.pipelines.pipeline import Loop, Program, Slot
@@ -390,7 +391,10 @@ def sweep_of(made: Programs, slot: Slot, programs: Sequence[str] = ()) -> str:
 USUAL_FPS = 24.0
 """Frames a second by which a sustained run is judged if neither the request nor the pipeline states a rate."""
 _GUESS_EAGER_S = 5.0
-_GUESS_UNIT_S = 5.0
+_GUESS_UNKNOWN_S = 1.0
+_GUESS_CALL_S = 0.02
+_GUESS_FLOPS_PER_S: Mapping[str, float] = {"cpu": 3e10, "cuda": 1e13}
+"""Of a call in eager, by the device; never measured, and of small or busy machines rather than of large ones."""
 _ROLLOUT_RUNS = 12
 """Runs of all units that a rollout takes: two of the mix, and of eager seven in its dtypes and one in fp64 (three)."""
 
@@ -428,7 +432,7 @@ def _cost(plan: PipelinePlan, mix: MixPlan, earlier: StoredPipeline | None) -> d
     elif earlier is not None and plan.request.sustained is None:
         seconds, source = earlier.record.wall_s, earlier.id
     else:
-        unit_s = predicted / 1e3 if predicted is not None else _GUESS_UNIT_S
+        unit_s = sum(count * _call_s(one) for one, (_, count) in zip(mix.programs, medians, strict=True))
         units_s = min(plan.request.minutes * 60, (plan.loop.filling + plan.request.units) * unit_s)
         if plan.request.horizon_db is not None:
             units_s = _ROLLOUT_RUNS * plan.request.units * unit_s
@@ -448,7 +452,7 @@ def _cost(plan: PipelinePlan, mix: MixPlan, earlier: StoredPipeline | None) -> d
                 "part": part.id if part is not None else "",
                 "part_variant": str(part.record.variant) if part is not None else "",
                 "median_ms": part.median_ns / 1e6 if part is not None else None,
-                "memory_bytes": one.row.memory.device,
+                "memory_bytes": (part.peak_bytes if part is not None else 0) or one.row.memory.device,
             }
             for one, (part, count) in zip(mix.programs, medians, strict=True)
         ],
@@ -457,3 +461,14 @@ def _cost(plan: PipelinePlan, mix: MixPlan, earlier: StoredPipeline | None) -> d
         "seconds": seconds,
         "seconds_from": source,
     }
+
+
+def _call_s(one: MixProgram) -> float:
+    """Return the seconds of a program's call: the median of its record, else a guess from its work."""
+    if one.part is not None:
+        return one.part.median_ns / 1e9
+    subject = one.row.subject
+    component = resolve_component(subject.component)
+    config = component.preset(subject.preset).config
+    work = component.workload(config, subject.workload, subject.batch).work
+    return _GUESS_CALL_S + work.flops / _GUESS_FLOPS_PER_S[subject.device] if work is not None else _GUESS_UNKNOWN_S

@@ -65,6 +65,7 @@ def estimate(plan: Plan, history: History) -> Estimate:
     lines = []
     for row in rows:
         time = costs.of(row)
+        peaks = [entry.record.peak_bytes for entry in history.like(row) if entry.record.config_id == row.config_id]
         precheck = "" if row.precheck is None else str(row.precheck)
         lines.append(
             Line(
@@ -75,7 +76,7 @@ def estimate(plan: Plan, history: History) -> Estimate:
                 precheck=precheck,
                 seconds=0.0 if precheck else time.seconds,
                 seconds_from="" if precheck else time.source,
-                memory_bytes=0 if precheck else row.memory.device,
+                memory_bytes=0 if precheck else next(filter(None, reversed(peaks)), row.memory.device),
                 disk_bytes=0 if precheck else _reference_bytes(plan, row, seen) + _compiled_bytes(row, seen),
                 fits=row.key in fitting,
             )

@@ -10,13 +10,14 @@ from bakeoff.record.objective import LATENCY
 from bakeoff.report.document import Block, Cell, Document, Heading, Section, Table, Text, blocks, listed, table
 from bakeoff.report.format import MIB, size_text
 
+_MEMORY = "the peak of its newest record, else an upper estimate, with 1 GiB for torch and a compiler"
 _PROGRAMS = (
     Heading("program"),
     Heading("variant"),
     Heading("calls", "of the program in a steady unit", True),
     Heading("ms", "of a call, by the newest record of the program", True),
     Heading("from", "the record, with its variant where that has another name", leaves=2),
-    Heading("memory MiB", "of the program alone", True, leaves=1),
+    Heading("memory MiB", f"of the program alone; {_MEMORY}", True, leaves=1),
 )
 
 
@@ -50,9 +51,15 @@ def _page(plan: Estimate) -> tuple[Block | Section, ...]:
 def size(plan: Estimate) -> str:
     """Describe how many rows a plan has, and its estimated time and disk space."""
     builds = f" ({plan.builds} builds of each compiled variant)" if plan.builds > 1 else ""
+    able = sum(not line.precheck for line in plan.lines)
     total = f"about {plan.seconds / 60:.1f} minutes by estimate, {plan.disk_bytes // MIB} MiB of disk"
     finals = f", {counted(plan.finals, 'final')} included" if plan.finals else ""
-    return f"{counted(len(plan.lines), 'row')}{builds}, {total}{finals}"
+    return f"{rows_text(len(plan.lines), able)}{builds}, {total}{finals}"
+
+
+def rows_text(rows: int, able: int) -> str:
+    """Return a number of rows, and how many of them can run if that is fewer."""
+    return counted(rows, "row") + (f" ({able} can run here)" if able < rows else "")
 
 
 def _rows(plan: Estimate, able: list[Line]) -> Table | None:
@@ -60,7 +67,7 @@ def _rows(plan: Estimate, able: list[Line]) -> Table | None:
     return table(
         (
             "variant", *(Heading(name, numeric=True) for name in ("batch", "build", "process", "about s")), "in time",
-            Heading("memory MiB", numeric=True, leaves=1), Heading("disk MiB", numeric=True, leaves=2),
+            Heading("memory MiB", _MEMORY, True, leaves=1), Heading("disk MiB", numeric=True, leaves=2),
             Heading("estimated from", leaves=3),
         ),
         [
@@ -86,14 +93,16 @@ def _names(names: list[str]) -> str:
 
 def of_pipeline(plan: Mapping[str, Any]) -> Document:
     """Return the page of a pipeline's estimate: how many mixes and how long they take, then each mix."""
-    filling = f" after {plan['filling']} that fill windows" if plan["filling"] else ""
-    mixes, units = counted(len(plan["mixes"]), "mix", "mixes"), f"{counted(plan['units'], 'steady unit')} each{filling}"
+    filling = f" after {counted(plan['filling'], 'unit')} that fill windows" if plan["filling"] else ""
+    mixes, each = counted(len(plan["mixes"]), "mix", "mixes"), " each" if len(plan["mixes"]) > 1 else ""
+    units = f"{counted(plan['units'], 'steady unit')}{each}{filling}"
     needs = f"about {plan['seconds'] / 60:.1f} minutes by estimate"
     if plan["reference_bytes"] is not None:
-        units = f"{counted(plan['units'], 'unit')} each, compared and not timed"
+        units = f"{counted(plan['units'], 'unit')}{each}, compared and not timed"
         needs += f", {size_text(plan['reference_bytes'])} of disk for the reference"
     if plan["minutes"] is not None:
-        units = f"{counted(plan['minutes'], 'minute', form='g')} each, one after the other{filling}"
+        mixes += " one after the other" if each else ""
+        units = f"{counted(plan['minutes'], 'minute', form='g')}{each}{filling}"
     total = Text(f"{mixes}, {units}, {needs}")
     return Document("", (total, *map(Text, plan["notes"]), *(block for mix in plan["mixes"] for block in _mix(mix))))
 

@@ -263,7 +263,7 @@ def test_a_long_silence_ends_with_the_next_phase(clock: Clock) -> None:
             clock.now += lasts_s
     assert file.getvalue().splitlines() == [
         "[1/4] eager fp32: started",
-        "[1/4] eager fp32: collecting backend statistics (after 85 s)",
+        "[1/4] eager fp32: collecting backend statistics (85 s since it started)",
     ]
 
 

@@ -20,7 +20,7 @@ from bakeoff.pipeline.parts import Part, SlotBackend, best_way, same_program
 from bakeoff.pipeline.plan import PipelinePlan, estimate, make_pipeline_plan, no_records
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.plan.request import Request
-from bakeoff.record.schema import Record, Source
+from bakeoff.record.schema import Memory, Record, Source
 from bakeoff.record.store import save
 from bakeoff.report.pages.plan import of_pipeline
 from bakeoff.report.render import terminal
@@ -185,8 +185,11 @@ def test_parts_of_a_record_under_another_name_are_told(tmp_path: Path, monkeypat
     import bakeoff.pipeline.parts as parts
 
     monkeypatch.setattr(parts, "same_program", lambda _component, _config, one, other, _batch: {one, other} <= SAME)
-    made = plan(tmp_path, [own("toy:tiny.sound/eager/fp32@cpu", 3.0), own(PICTURE, 2.0)], "eager")
-    (line, _) = estimate(made, tmp_path / "runs")["mixes"][0]["programs"]
+    sound = own("toy:tiny.sound/eager/fp32@cpu", 3.0)
+    sound = replace(sound, measurement=replace(sound.measurement, memory=Memory(0, 0, host_peak_bytes=300 << 20)))
+    made = plan(tmp_path, [sound, own(PICTURE, 2.0)], "eager")
+    line, other = estimate(made, tmp_path / "runs")["mixes"][0]["programs"]
+    assert line["memory_bytes"] == 300 << 20 < other["memory_bytes"], "measured, and estimated"
     assert (line["variant"], line["part_variant"]) == (EAGER, "toy:tiny.sound/eager/fp32@cpu")
     assert "(toy:tiny.sound/eager/fp32@cpu)" in terminal.render(of_pipeline(estimate(made, tmp_path / "runs")))
 

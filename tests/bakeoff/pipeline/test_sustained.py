@@ -257,7 +257,9 @@ def test_the_estimate_is_the_time_of_each_mix_and_not_a_number_of_units(tmp_path
     found = estimate(plan, tmp_path)
     assert all(mix["seconds"] >= 150 for mix in found["mixes"])
     text = terminal.render(of_pipeline(found))
-    assert "2 mixes, 2.5 minutes each, one after the other after 2 that fill windows" in text
+    assert "2 mixes one after the other, 2.5 minutes each after 2 units that fill windows, about" in text
+    text = terminal.render(of_pipeline({**found, "mixes": found["mixes"][:1], "minutes": 1.0}))
+    assert "1 mix, 1 minute after 2 units that fill windows, about" in text
 
 
 def test_the_commands_rates_exclude_each_other_and_are_above_zero(tmp_path: Path) -> None:

@@ -639,7 +639,8 @@ class TestBuilds:
 
     def test_a_dry_run_says_once_below_the_table_why_rows_do_not_run(self) -> None:
         request = Request("toy", backends=("eager", "cudagraph"), dtypes=("fp32", "bf16"), device="cpu")
-        _, table, reasons = dry_run(request).split("\n\n")
+        summary, table, reasons, _ = dry_run(request).split("\n\n")
+        assert "4 rows (2 can run here), about" in summary
         assert "cudagraph" not in table
         assert reasons.splitlines() == [
             "cannot run here",

@@ -166,7 +166,7 @@ class TestJson:
 def test_the_full_suite_states_its_size_before_it_starts(suite: str, stated: bool, tmp_path: Path) -> None:
     ran = bakeoff(*UNSUPPORTED, "--workload", "world", "--suite", suite, cwd=tmp_path)
     assert ran.code == 3, ran.err
-    assert ("full suite: 1 row, about 0.0 minutes by estimate" in ran.err) is stated, ran.err
+    assert ("full suite: 1 row (0 can run here), about 0.0 minutes by estimate" in ran.err) is stated, ran.err
 
 
 def test_text_of_a_sweep(tmp_path: Path) -> None:

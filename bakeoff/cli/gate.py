@@ -87,7 +87,7 @@ def gate(
             rows = gate_records(swept, records, folder, note, progress)
     rows = [_with_expected(row, known) for row in rows]
     baseline = against or " with ".join(filter(None, [baseline_source or "this folder", baseline_python]))
-    made = page.document(rows, baseline, live)
+    made = page.document(rows, baseline, live, requests[0].policy)
     if markdown:
         Path(markdown).write_text(as_markdown.render(made), encoding="utf-8")
     if junit:

@@ -1,6 +1,6 @@
 """Durations and limits of measuring. They are constants of a sweep and are stored in each of its records.
 
-A sweep's `--deadline` replaces both build deadlines; the others have no option.
+A suite of bakeoff.toml may set each of them, and a sweep's `--deadline` replaces both build deadlines.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Durations are in seconds. Sweeps use the defaults; tests use shorter ones."""
+    """Durations are in seconds. Where an entry is not the default, pages that show statuses say so."""
 
     warmup_s: float = 0.5
     """Warm-up lasts at least this long."""

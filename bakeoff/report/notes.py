@@ -1,7 +1,7 @@
 """Texts below tables: findings, reasons, the selftest, monitors, advice, and where a sweep's time went."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from bakeoff.plan.request import budget_text
 from bakeoff.record.floor import KnownCeilings
 from bakeoff.record.monitor import Monitored, Point, SeriesRecord
 from bakeoff.record.pipeline import PipelineRecord
+from bakeoff.record.policy import Policy
 from bakeoff.record.schema import MEASURED, Calibration, Record
 from bakeoff.record.source import same_code
 from bakeoff.record.store import Stored
@@ -80,6 +81,26 @@ def selftest_text(record: Record | PipelineRecord) -> str:
     which = "quick selftest" if stamp.quick else "selftest"
     text = f"{which} {verdict} {minute(stamp.created)} UTC"
     return text if stamp.code == record.code else f"{text}, STALE: bakeoff's code has changed since"
+
+
+def policy_text(policy: Policy) -> str:
+    """Return the entries of a policy that are not the usual ones, as in `policy: contention 5 (usual 0.2)`; "" for
+    none."""
+    usual = asdict(Policy())
+    others = [
+        f"{name} {value:g} (usual {usual[name]:g})" for name, value in asdict(policy).items() if value != usual[name]
+    ]
+    return f"policy: {', '.join(others)}" if others else ""
+
+
+def policies(rows: Sequence[Stored]) -> Iterator[Text]:
+    """Yield each policy of the rows that is not the usual one, labelled with its rows unless all have it."""
+    found: dict[str, list[str]] = {}
+    for entry in rows:
+        found.setdefault(policy_text(entry.record.policy), []).append(name_of(entry.record))
+    for text, names in found.items():
+        if text:
+            yield Text(text, "" if len(names) == len(rows) else ", ".join(names))
 
 
 def ceilings_text(known: KnownCeilings) -> str | None:

@@ -17,6 +17,7 @@ PAGE = ROOT / "docs" / "files-and-formats.md"
 BEGIN, END = "<!-- fields: written by tests/support/format_tables.py -->", "<!-- end of fields -->"
 SOURCES = (
     ("A record, `records/*.json`", "bakeoff/record/schema.py"),
+    ("A record's policy, `policy`", "bakeoff/record/policy.py"),
     ("A run of a pipeline, `records/*_pipeline_*.json`", "bakeoff/record/pipeline.py"),
     ("The manifest of an artifact, `manifest.json`", "export/manifest.py"),
     ("The manifest of an exported mix, `manifest.json`", "export/mix.py"),

@@ -6,7 +6,9 @@ from xml.etree import ElementTree
 
 from bakeoff.models.words import counted
 from bakeoff.record.gate import FAILING, FALSE_ALARMS, LARGEST_SIZE, POWER, GatedRow, Outcome, exit_code
+from bakeoff.record.policy import Policy
 from bakeoff.report.document import Cell, Document, Heading, Text, Tone, blocks, listed, table
+from bakeoff.report.notes import policy_text
 
 _ROWS: Final = (
     Heading("row"),
@@ -25,8 +27,8 @@ _TONES: Final[dict[Outcome, Tone]] = {
 }
 
 
-def document(rows: Sequence[GatedRow], baseline: str, live: bool) -> Document:
-    """Return the page of a gate against `baseline`; `live` if both were measured in one race."""
+def document(rows: Sequence[GatedRow], baseline: str, live: bool, policy: Policy) -> Document:
+    """Return the page of a gate against `baseline` by this policy; `live` if both were measured in one race."""
     failing = [row for row in rows if row.outcome in FAILING or _is_slower(row)]
     compared = sum(row.change is not None for row in rows)
     undecided = sum(row.outcome == "undecided" for row in rows)
@@ -40,6 +42,7 @@ def document(rows: Sequence[GatedRow], baseline: str, live: bool) -> Document:
         ),
         table(_ROWS, map(_cells, rows)),
         listed(Text(_why(row), row.name) for row in rows if _why(row)),
+        Text(policy_text(policy)) if policy_text(policy) else None,
         Text(f"at most {FALSE_ALARMS:.0%} false alarms over all rows", tone="faint"),
     )
     return Document(f"Gate against {baseline}", made)

@@ -31,7 +31,7 @@ from bakeoff.report.groups import (
     title,
 )
 from bakeoff.report.links import Cited, cited_by, folders_of, links_from
-from bakeoff.report.notes import overlapped_text, selftest_text, spread_lines
+from bakeoff.report.notes import overlapped_text, policies, selftest_text, spread_lines
 from bakeoff.report.pages import deadline, pipelines, results, rollout, sweep
 from bakeoff.report.pipelines import by_run, differs, named, subject_key
 from bakeoff.report.pipelines import title as pipeline_title
@@ -252,6 +252,7 @@ def _sweep(
             sweep.cannot_run(rows),
             listed(
                 [
+                    *policies(rows),
                     *sweep.reasons(entry for entry, *_ in held),
                     *filter(None, [builds]),
                     *spread_lines(kept, rows),

@@ -40,7 +40,7 @@ from bakeoff.report.document import (
 )
 from bakeoff.report.format import MIB, duration, kernel_name, median_and_interval, shorten, size_text
 from bakeoff.report.groups import title
-from bakeoff.report.notes import selftest_text, sentences
+from bakeoff.report.notes import policy_text, selftest_text, sentences
 from bakeoff.report.wording import limit_text
 
 _OUTPUTS = 6
@@ -86,10 +86,12 @@ def document(stored: Stored) -> Document:
 
 
 def _outcome(record: Record) -> Iterator[Text]:
-    """Yield the status of a record, its median if it has one, and its objective unless it is the usual one."""
+    """Yield the status of a record, its median if it has one, and its policy and objective if they are unusual."""
     made, figures = record.measurement, record.latency
     tone: Tone = "good" if made.status == "ok" else "open" if made.status == "unstable" else "bad"
     yield Text(f"{made.status}{': ' + made.reason if made.reason else ''}", "status", tone)
+    if policy := policy_text(record.policy):
+        yield Text(policy)
     if figures is not None:
         median, interval = median_and_interval(figures)
         yield Text(f"{median} ms {interval}, the median and its 95 % interval", "a call")

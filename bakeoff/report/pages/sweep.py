@@ -39,6 +39,7 @@ from bakeoff.report.notes import (
     ceilings_text,
     findings,
     overlapped_text,
+    policies,
     reason_code,
     selftest_text,
     sentences,
@@ -263,13 +264,14 @@ def stale_table(rows: Sequence[tuple[Stored, str]], cited: Cited | None = None) 
 
 
 def _notes(table: Table, every: Sequence[Stored]) -> Iterator[Text]:
-    """Yield notes on floors, rows that are not ok, differences of builds, findings and the selftest."""
+    """Yield notes on floors, the policy, rows that are not ok, differences of builds, findings and the selftest."""
     rows = table.rows
     too_low = [name_of(row.record) for row in rows if is_above(row.record, table.ceilings.best)]
     if too_low:
         yield Text("of floor is above 100 %: the floor is none, the ceilings are too low there", ", ".join(too_low))
     for text in filter(None, [overlapped_text(rows)]):
         yield Text(text)
+    yield from policies(rows)
     yield from reasons(rows)
     yield from map(Text, spread_lines(rows, every))
     for note in findings(rows, reasons=False):

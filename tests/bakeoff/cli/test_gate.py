@@ -47,6 +47,7 @@ def ran(here: Path, rows: list[GatedRow], *arguments: str) -> tuple[Ran, list[An
 
 
 def test_a_suite_is_swept_in_several_processes_and_compared_with_records(here: Path) -> None:
+    (here / "bakeoff.toml").write_text(f"{SUITES}policy = {{contention = 5.0}}\n")
     done, (plans, records, *_) = ran(here, [ROW], "@ci", "--against", "known", "--dtype", "bf16")
     assert done.code == 0, done.err
     (plan,) = plans
@@ -56,6 +57,7 @@ def test_a_suite_is_swept_in_several_processes_and_compared_with_records(here: P
     assert (plan.request.final_s, plan.request.budget_s, plan.request.asked["suite"]) == (0.0, 0.0, "ci")
     assert isinstance(records, Records)
     assert "no regression of +2.1% or more: 1 row compared" in done.out
+    assert "policy: contention 5 (usual 0.2)" in done.out
 
 
 def test_a_baseline_is_planned_for_its_own_interpreter(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

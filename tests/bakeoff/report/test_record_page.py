@@ -11,6 +11,7 @@ from records import measurement, record
 
 from bakeoff.backends import resolve_backend
 from bakeoff.process.jobs import TraceResult
+from bakeoff.record.policy import Policy
 from bakeoff.record.schema import KernelTime, Memory, ProofRecord, Record, TraceRecord
 from bakeoff.record.store import Records, Stored, load_all
 from bakeoff.report.groups import name_of
@@ -47,6 +48,16 @@ class TestOneRecord:
             "calls add 10 MiB", "y 5.00e-01 2.00e-06 FAILED",
         ):  # fmt: skip
             assert any(line.startswith(row) for line in rows), row
+
+    def test_a_policy_that_is_not_the_usual_one_is_said(self) -> None:
+        """On the record's own page, and below a table of it and another row."""
+        relaxed = record("inductor", TEN, policy=Policy(contention=5.0, trace=False))
+        said, entry = "policy: contention 5 (usual 0.2), trace 0 (usual 1)", stored(relaxed)[0]
+        assert said in shown(entry).splitlines()
+        assert f"inductor fp32: {said}" in tables_text(stored(record("eager", TEN), relaxed)).splitlines()
+        assert said in tables_text((entry,)).splitlines()
+        usual = stored(record("eager", TEN))
+        assert "policy" not in shown(usual[0]) + tables_text(usual)
 
     def test_fits_80_columns(self, runs: Path) -> None:
         for entry in load_all(runs).current:

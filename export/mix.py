@@ -117,7 +117,8 @@ def read_mix(folder: Path) -> MixManifest:
         content = msgspec.json.decode(data)
         schema = content.get("schema") if isinstance(content, dict) else None
         if schema != MIX_SCHEMA:
-            raise BadArtifact(f"{MANIFEST} has the schema {schema} of a mix, this version reads {MIX_SCHEMA}; {again}")
+            advice = "update bakeoff" if isinstance(schema, int) and schema > MIX_SCHEMA else again
+            raise BadArtifact(f"{MANIFEST} has the schema {schema} of a mix, this version reads {MIX_SCHEMA}; {advice}")
         manifest = msgspec.json.decode(data, type=MixManifest)
     except OSError as error:
         raise BadArtifact(f"{folder}: {error.strerror}; give the folder of an exported mix") from error

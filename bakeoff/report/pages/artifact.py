@@ -84,16 +84,17 @@ def inspected_mix(folder: Path, mix: MixManifest, held: Mapping[str, Manifest], 
     }
     rows = [(name, held[own].variant, own, _size(held[own])) for name, own in mix.artifacts.items()]
     headings = ("program", "variant", "folder", Heading("size", numeric=True))
-    units = {"Calls of the first unit and its opening": mix.opening, "Calls of each later unit": mix.steady}
-    if mix.opening == mix.steady:
-        units = {"Calls of a unit": mix.steady}
+    opening, steady = _calls(mix.opening), _calls(mix.steady)
+    units = {"Calls of the first unit and its opening": opening, "Calls of each later unit": steady}
+    if opening == steady:
+        units = {"Calls of a unit": steady}
     where = shlex.quote(str(folder / next(iter(held))))
     return Document(
         mix.mix,
         blocks(
             listed([*stated(facts), _here(unmet)]),
             Section("Artifacts", blocks(table(headings, rows), Command(f"bakeoff inspect {where}"))),
-            *(Section(title, blocks(_calls(calls))) for title, calls in units.items()),
+            *(Section(title, blocks(calls)) for title, calls in units.items()),
         ),
     )
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.types import DTYPES
 from bakeoff.models.words import counted
 from bakeoff.record.finalists import call_ms
 from bakeoff.record.floor import is_above
@@ -165,7 +166,7 @@ def _section(
 ) -> Section:
     rows = table.rows
     held = held_rows(rows, contexts(rows, comparisons, table.ceilings))
-    first, final = (rows or [row.entry for row in table.stale])[0].record, final_of(table, comparisons)
+    final = final_of(table, comparisons)
     evidence = [cited(final)] if cited is not None and final is not None else []
     return Section(
         table.title,
@@ -174,7 +175,7 @@ def _section(
             rows_table(held, keys, cited),
             cannot_run(rows),
             by_size(rows),
-            Text(_facts(first), tone="faint"),
+            Text(_facts(rows or [row.entry for row in table.stale]), tone="faint"),
             notes,
             stale_table([(row.entry, row.reason) for row in table.stale], cited),
             *(_more(table, every) if full else ()),
@@ -289,11 +290,15 @@ def reasons(rows: Iterable[Stored]) -> Iterator[Text]:
             yield Text(reason, name_of(row.record))
 
 
-def _facts(record: Record) -> str:
-    traffic = f" and {size_text(record.minimum_bytes)} of traffic" if record.minimum_bytes else ""
-    parameters = counted(record.parameters, "parameter", form=",")
-    work = f"{record.flops / 1e9:,.2f} GFLOP" if record.flops >= 1e7 else f"{record.flops / 1e6:,.2f} MFLOP"
-    return f"{parameters}; {work}{traffic} a call at least."
+def _facts(rows: Sequence[Stored]) -> str:
+    """Return the parameters of a table's subject, and the least work of a call: traffic by dtype, unquantised."""
+    records = [entry.record for entry in rows]
+    least = {each.variant.dtype: each.minimum_bytes for each in records if each.minimum_bytes and not each.quantisation}
+    sizes = ", ".join(f"{size_text(least[dtype])} in {dtype}" for dtype in DTYPES if dtype in least)
+    traffic = f", with traffic of {sizes}" if sizes else ""
+    parameters, flops = counted(records[0].parameters, "parameter", form=","), records[0].flops
+    work = f"{flops / 1e9:,.2f} GFLOP" if flops >= 1e7 else f"{flops / 1e6:,.2f} MFLOP"
+    return f"{parameters}; {work} a call at least{traffic}."
 
 
 def _more(table: Table, every: Sequence[Stored]) -> tuple[Details | Figures, ...]:

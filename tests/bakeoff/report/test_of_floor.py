@@ -64,3 +64,15 @@ def test_scripts_read_the_share_and_one_record_says_it() -> None:
     assert [row["of_floor"] for row in sweep.as_rows([slow, fast])] == pytest.approx([0.8, 1.25])
     assert "125% of it reached: no floor, the ceilings are too low" in terminal.render(text_of_record.document(fast))
     assert "80% of it reached\n" in terminal.render(text_of_record.document(slow))
+
+
+@pytest.mark.parametrize("name", ["table", "results", "whole", "html"])
+def test_traffic_is_that_of_each_dtype_in_any_order(name: str) -> None:
+    """An int8 row reads less than any row of its dtype, and is none of its figures."""
+    made = [
+        record("int8", [5.0] * 20, dtype="bf16", quantisation="dynamic", minimum_bytes=15 << 20),
+        record("eager", [9.0] * 20, dtype="bf16", minimum_bytes=24 << 20),
+        record("eager", [10.0] * 20, minimum_bytes=48 << 20),
+    ]
+    for rows in (made, made[::-1]):
+        assert " a call at least, with traffic of 48 MiB in fp32, 24 MiB in bf16." in PAGES[name](stored(*rows))

@@ -8,11 +8,12 @@ from typing import Final
 from bakeoff.models.words import counted
 from bakeoff.record.account import account, steady
 from bakeoff.record.finalists import LimitCheck, worst
-from bakeoff.record.frames import FEWEST_FOR_P99, before_after, figures, nearest_rank
+from bakeoff.record.frames import before_after, figures, nearest_rank
 from bakeoff.record.objective import Figure, Goal, Limit, Objective
 from bakeoff.record.pipeline import Budget, Forecast, PipelineRecord
 from bakeoff.record.prediction import BETWEEN, memory_sum, total
 from bakeoff.record.schema import BuildCost, Parity
+from bakeoff.record.statistics import FEWEST_FOR_P99
 from bakeoff.record.store import StoredPipeline
 
 EXACT_DB: Final = 999.0

@@ -6,11 +6,8 @@ from math import ceil
 
 from bakeoff.record.account import AccountLine, account_lines, place, steady
 from bakeoff.record.pipeline import PipelineRecord
-from bakeoff.record.statistics import summarise_ns
+from bakeoff.record.statistics import FEWEST_FOR_P99, summarise_ns
 from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, Word, pair_ratio
-
-FEWEST_FOR_P99 = 100
-"""Least number of units for a 99th percentile: with fewer, the nearest rank is the largest value."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,9 @@ from functools import lru_cache
 
 import numpy as np
 
+FEWEST_FOR_P99 = 100
+"""Least number of samples or units for a 99th percentile: with fewer, the nearest rank is the largest value."""
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -18,7 +21,8 @@ class Summary:
     max_ms: float
     std_ms: float
     p90_ms: float
-    p99_ms: float
+    p99_ms: float | None
+    """None for fewer than 100 samples."""
     low_ms: float
     """Lower end of the median's 95 % interval."""
     high_ms: float
@@ -92,7 +96,7 @@ def summarise_ns(samples_ns: Sequence[int]) -> Summary:
         max_ms=float(ordered[-1]),
         std_ms=float(ordered.std(ddof=1)) if len(ordered) > 1 else 0.0,
         p90_ms=float(p90),
-        p99_ms=float(p99),
+        p99_ms=float(p99) if len(ordered) >= FEWEST_FOR_P99 else None,
         low_ms=float(ordered[low]),
         high_ms=float(ordered[high]),
     )

@@ -14,7 +14,7 @@ from bakeoff.record.finalists import LimitCheck, check_limits
 from bakeoff.record.floor import KnownCeilings, best_ceilings, floor, is_above, share
 from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.schema import BuildCost, Clock, InputCopy, Parity, Record
-from bakeoff.record.statistics import Summary, modes
+from bakeoff.record.statistics import FEWEST_FOR_P99, Summary, modes
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.report.format import MIB, median_and_interval, milliseconds
 from bakeoff.report.groups import Speedup, baselines, name_of, speedup, stale_reasons, stated_over
@@ -166,16 +166,16 @@ def _by_build(build: BuildCost) -> float:
     return known[0] if known else inf
 
 
-def _duration(key: str, heading: str, explanation: str, read: Callable[[Summary], float]) -> Column:
+def _duration(key: str, heading: str, explanation: str, read: Callable[[Summary], float | None]) -> Column:
     """Return a column for a figure of the latency clock, with as many decimals as the row's median."""
+
+    def value(record: Record, _: Context) -> tuple[float, float] | None:
+        figures = record.latency
+        ms = read(figures) if figures is not None else None
+        return (ms, figures.median_ms) if figures is not None and ms is not None else None
+
     return Column(
-        key,
-        heading,
-        explanation,
-        lambda record, _: record.latency,
-        lambda figures: milliseconds(read(figures), figures.median_ms),
-        read,
-        read,
+        key, heading, explanation, value, lambda pair: milliseconds(*pair), lambda pair: pair[0], lambda pair: pair[0]
     )
 
 
@@ -287,7 +287,9 @@ _COLUMNS: Final = (
     _duration("min_ms", "min ms", "", lambda f: f.min_ms),
     _duration("max_ms", "max ms", "", lambda f: f.max_ms),
     _duration("std_ms", "std ms", "", lambda f: f.std_ms),
-    _duration("p99_ms", "p99 ms", "99 % of the calls took less", lambda f: f.p99_ms),
+    _duration(
+        "p99_ms", "p99 ms", f"99 % of the calls took less (of {FEWEST_FOR_P99} samples or more)", lambda f: f.p99_ms
+    ),
     Column(
         "copy_ms",
         "copy ms",

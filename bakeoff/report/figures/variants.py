@@ -100,7 +100,7 @@ def _spec(rows: Sequence[_Row], style: Mapping[str, Style], left_out: int) -> Sp
         "layer": [
             bars,
             layer("bar", "quarter", "three_quarters", height={"band": 0.34}, color=INK, opacity=0.22),
-            layer("rule", "high", "p99", color=FAINT, strokeWidth=1),
+            layer("rule", "p99", "high", color=FAINT, strokeWidth=1),
             layer("rule", "low", "high", color=INK, strokeWidth=2.4),
             layer("point", "median", color=INK, filled=True, size=22, opacity=1),
             layer("tick", "p99", color=FAINT, height=10, thickness=1.6),
@@ -111,8 +111,8 @@ def _spec(rows: Sequence[_Row], style: Mapping[str, Style], left_out: int) -> Sp
 
 
 def _end_ms(row: _Row) -> float:
-    """Return the largest time drawn in a row, its 99th percentile or its floor, in milliseconds."""
-    return max(row[1].p99_ms, row[2] or 0.0)
+    """Return the end of a row, in milliseconds: its 99th percentile (of few samples, the 90th), interval or floor."""
+    return max(row[1].p99_ms or row[1].p90_ms, row[1].high_ms, row[2] or 0.0)
 
 
 def _datum(row: _Row, style: Style, end_ms: float) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _datum(row: _Row, style: Style, end_ms: float) -> dict[str, Any]:
         "text": f"{latency_text(clock)} ms{status}{cut}",
         "colour": style.colour,
         "opacity": 0.65 if record.status == "ok" else 0.25,
-        "p99_ms": rounded(figures.p99_ms),
+        "p99_ms": figures.p99_ms and rounded(figures.p99_ms),
         **{key: rounded(min(value, end_ms)) for key, value in found.items() if value is not None},
     }
 

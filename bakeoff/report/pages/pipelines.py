@@ -12,9 +12,10 @@ from typing import Any, Final
 from bakeoff.models.words import counted
 from bakeoff.record.account import AccountLine, account_lines
 from bakeoff.record.budget import forecast_error, forecast_of
-from bakeoff.record.frames import FEWEST_FOR_P99, BeforeAfter, FrameFigures, figures
+from bakeoff.record.frames import BeforeAfter, FrameFigures, figures
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.prediction import Prediction, memory_sum, prediction, sweep_command, weights_held
+from bakeoff.record.statistics import FEWEST_FOR_P99
 from bakeoff.record.store import StoredPipeline
 from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, turned
 from bakeoff.report import document, links

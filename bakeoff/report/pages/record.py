@@ -109,8 +109,9 @@ def _clocks(latency: Clock | None, queued: Clock | None) -> Table | None:
         return None
     facts = {"median": "median", "95 % from": "low", "95 % to": "high"}
     facts |= {fact: fact for fact in ("mean", "min", "p90", "p99", "max", "std")}
+    held = {name: [getattr(each, f"{fact}_ms") for *_, each in timed] for name, fact in facts.items()}
     rows = [
-        *([name, *(f"{getattr(each, f'{fact}_ms'):.3f}" for *_, each in timed)] for name, fact in facts.items()),
+        *([name, *("" if ms is None else f"{ms:.3f}" for ms in each)] for name, each in held.items() if any(each)),
         ["samples", *(str(figures.count) for *_, figures in timed)],
         ["calls a sample", *(str(clock.calls_per_sample) for _, clock, _ in timed)],
         ["stopped by", *(clock.stopped for _, clock, _ in timed)],

@@ -22,8 +22,12 @@ def test_figures_by_hand() -> None:
     assert (found.min_ms, found.max_ms) == (1.0, 10.0)
     assert found.std_ms == pytest.approx(math.sqrt((9 + 4 + 1 + 0 + 36) / 4))  # of a sample: n - 1
     assert found.p90_ms == pytest.approx(4 + 0.6 * 6)  # rank 0.9 * 4 = 3.6 between 4 and 10
-    assert found.p99_ms == pytest.approx(4 + 0.96 * 6)
     assert (found.low_ms, found.high_ms) == (1.0, 10.0)  # five samples hold no 95 % interval: the whole range
+
+
+def test_a_p99_takes_a_hundred_samples() -> None:
+    assert summarise_ns([number * 1_000_000 for number in range(99)]).p99_ms is None
+    assert summarise_ns([number * 1_000_000 for number in range(100)]).p99_ms == pytest.approx(0.99 * 99)
 
 
 def test_even_count_and_interval_by_hand() -> None:
@@ -36,7 +40,7 @@ def test_even_count_and_interval_by_hand() -> None:
 
 def test_one_sample() -> None:
     found = summarise_ns([7_000_000])
-    assert {found.mean_ms, found.median_ms, found.low_ms, found.high_ms, found.p99_ms} == {7.0}
+    assert {found.mean_ms, found.median_ms, found.low_ms, found.high_ms, found.p90_ms} == {7.0}
     assert found.std_ms == 0.0
 
 

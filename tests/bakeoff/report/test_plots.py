@@ -148,8 +148,14 @@ class TestLatency:
         assert bound.ms == pytest.approx(15.0)
         (row,) = figure("latency", made).spec["data"]["values"]
         assert (row["floor"], row["median"], row["low"], row["high"]) == (15.0, 30.95, 30.5, 31.4)
-        assert row["p99"] == pytest.approx(31.9, abs=0.03)
+        assert ("p99" in row, row["p99_ms"], row["end"]) == (False, None, 31.71), "twenty samples give no p99"
         assert (row["quarter"], row["three_quarters"]) == (30.475, 31.425)
+
+    def test_the_whisker_of_a_hundred_samples_ends_at_p99(self) -> None:
+        (row,) = figure("latency", record("eager", [30.0 + 0.1 * number for number in range(100)])).spec["data"][
+            "values"
+        ]
+        assert row["p99"] == row["end"] == pytest.approx(39.801, abs=0.001)
 
     def test_a_row_that_is_not_ranked_does_not_stretch_the_axis(self) -> None:
         slow = record("aoti", ms(3000.0), "unstable", "two modes")

@@ -164,8 +164,9 @@ def names(option: str, values: list[str] | None) -> tuple[str, ...]:
 
 
 def typed_options(context: typer.Context) -> list[str]:
-    """Return the options that were typed, each by its first name."""
-    sources = ((each.opts[0], context.get_parameter_source(each.name or "")) for each in context.command.params)
+    """Return the options that were typed, each by its first name; without one that a suite was read from."""
+    known = [each for each in context.command.params if each.name in context.params]
+    sources = ((each.opts[0], context.get_parameter_source(each.name or "")) for each in known)
     return [name for name, source in sources if name[0] == "-" and source and source.name == "COMMANDLINE"]
 
 

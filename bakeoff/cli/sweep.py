@@ -40,6 +40,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 
 if TYPE_CHECKING:
+    from bakeoff.plan.plan import Plan
     from bakeoff.plan.request import Request
     from bakeoff.sweeps.run import SweepResult
 
@@ -159,7 +160,11 @@ def sweep(
     elif dry_run:
         told, code = _dry_run(requests, manner_of), 0
     else:
-        each = [_sweep(one, manner_of, requests[index + 1 :]) for index, one in enumerate(requests)]
+        plans = _plans(requests, manner_of)
+        each = [
+            _sweep(one, plan, manner_of, requests[index:])
+            for index, (one, plan) in enumerate(zip(requests, plans, strict=True), 1)
+        ]
         told, code = {name: found for name, found, _ in each if found}, max(code for _, _, code in each)
     if as_json:
         print_json(next(iter(told.values())) if len(subjects) == 1 else told)
@@ -278,7 +283,27 @@ def _dry_run(requests: "Sequence[Request]", manner: Manner) -> dict[str, object]
     return dict(told)
 
 
-def _sweep(request: "Request", manner: Manner, later: "Sequence[Request]") -> tuple[str, dict[str, object], int]:
+def _plans(requests: "Sequence[Request]", manner: Manner) -> "list[Plan]":
+    """Plan all components, and make the references of several, before anything is measured.
+
+    Raises BakeoffError if one cannot be planned or has no references.
+    """
+    from bakeoff.cli.progress import TerminalProgress
+    from bakeoff.plan.plan import make_plan
+    from bakeoff.sweeps.row import refused_subjects
+
+    plans = [make_plan(described(request, manner.sizes)) for request in requests]
+    for plan in plans if len(plans) > 1 else ():
+        with TerminalProgress() as progress:
+            refusals, _ = refused_subjects(plan, manner.runs, progress)
+        if refusals and len(refusals) == len({row.subject for row in plan.rows}):
+            raise refusals[0]
+    return plans
+
+
+def _sweep(
+    request: "Request", plan: "Plan", manner: Manner, later: "Sequence[Request]"
+) -> tuple[str, dict[str, object], int]:
     """Sweep one component and print its tables; return its name, its JSON output and the exit code.
 
     If several components are resumed, a finished one is left out, and one that was not begun is begun.
@@ -288,14 +313,12 @@ def _sweep(request: "Request", manner: Manner, later: "Sequence[Request]") -> tu
     from bakeoff.machine import paths
     from bakeoff.plan.dry_run import estimate
     from bakeoff.plan.history import known_history
-    from bakeoff.plan.plan import make_plan
     from bakeoff.record.store import load_all
     from bakeoff.report.pages import plan as plan_page
     from bakeoff.sweeps.resume import find_newest
     from bakeoff.sweeps.run import run_sweep
 
     folder, resume = manner.runs, manner.resume
-    plan = make_plan(described(request, manner.sizes))
     warn(load_all(folder).problems)
     if resume and manner.components > 1:
         newest = find_newest(plan.key, folder, paths.cache_folder())

@@ -137,3 +137,21 @@ def test_a_module_without_references_is_told_before_anything_is_measured(tmp_pat
     assert told.startswith("bakeoff: last cannot be swept: mine.last.call: output differs by")
     assert told.endswith("[insensitive]")
     assert nothing == "bakeoff: nothing was measured: what mends it makes records of the other modules stale"
+
+
+def test_what_is_wrong_with_one_of_several_components_is_said_before_the_first_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "deaf.py").write_text(LOOP + "\n\ndef model():\n    return Deaf().eval(), torch.randn(1, 4)\n")
+    short = ("--backends", "eager", "--dtype", "fp32", "--device", "cpu", "--no-final", "--threads", "1")
+    for other, said in (("deaf.py:model", "deaf.call: output differs by"), ("nope", "no component 'nope'")):
+        swept = bakeoff("sweep", "toy", other, *short, cwd=tmp_path)
+        assert swept.code == 2
+        assert said in swept.err
+        assert not (tmp_path / "runs").exists() or not load_all(tmp_path / "runs").current
+
+
+def test_a_loop_of_a_suite_is_swept_from_any_file_of_suites(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(LOOP, encoding="utf-8")
+    (tmp_path / "own.toml").write_text('[suites.own]\ncomponents = ["mine.py:Loop"]\nbackends = ["eager"]\n')
+    swept = bakeoff("sweep", "@own", "--config", "own.toml", "--dtype", "fp32", "--dry-run", cwd=tmp_path)
+    assert swept.code == 0, swept.err
+    assert "mine.first:live.call/eager/fp32" in swept.out

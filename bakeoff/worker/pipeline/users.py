@@ -5,6 +5,7 @@ module whose output shares its input's memory. It also finds outputs that are re
 the modules are written as folders of live modules, which are swept and measured as any other model.
 """
 
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -161,8 +162,11 @@ def describe_users(pipeline: Pipeline, filled: Mapping[str, Any], job: DescribeL
 
 
 def _elsewhere(pipeline: Pipeline, modules: Mapping[str, nn.Module]) -> dict[str, str]:
-    """Return what could keep state outside of the loop's state: attributes of pipeline and modules, and buffers."""
+    """Return what could keep state outside of the loop's: attributes of the pipeline and modules, buffers, globals."""
     found = dict(state_of_values(vars(pipeline), "self"))
+    for cls in reversed(type(pipeline).__mro__[: type(pipeline).__mro__.index(Pipeline)]):
+        found |= state_of_values(vars(cls), cls.__name__)
+        found |= state_of_values(vars(sys.modules[cls.__module__]), cls.__module__)
     for slot, module in modules.items():
         for prefix, layer in module.named_modules():
             own = {**layer._buffers, **{key: one for key, one in vars(layer).items() if not key.startswith("_")}}
@@ -190,7 +194,8 @@ def _refusal(pipeline: Pipeline, difference: str, changed: Sequence[str]) -> Bak
     if changed:
         text += f"; {changed[0]} changes from unit to unit: return it as a part of the state, and take it from there"
     else:
-        text += "; draw what is random in `given`, or from torch's, numpy's or Python's global generators"
+        text += "; return what passes from unit to unit as a part of the state, and draw what is random in `given`, or "
+        text += "from torch's, numpy's or Python's global generators"
     return BakeoffError(text, "bad-user-code")
 
 

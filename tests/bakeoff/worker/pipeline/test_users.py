@@ -150,6 +150,20 @@ class Counts(Base):
         return state, {"x": run.small(given["x"] + self.count)}
 
 
+class CountsInItsClass(Base):
+    count = 0.0
+
+    def step(self, state: Any, given: Any, run: Any) -> tuple[Any, dict[str, Tensor]]:
+        type(self).count += 1
+        return state, {"x": run.small(given["x"] + self.count)}
+
+
+class CountsOutside(Base):
+    def step(self, state: Any, given: Any, run: Any) -> tuple[Any, dict[str, Tensor]]:
+        globals()["made"] = globals().get("made", 0) + 1
+        return state, {"x": run.small(given["x"] + globals()["made"])}
+
+
 class BesideBuiltIn(Base):
     """Calls its own module in place, and a component of the lab by `run`."""
 
@@ -259,10 +273,12 @@ def test_global_generators_are_seeded_and_it_is_said(tmp_path: Path) -> None:
     [
         (Base, Remembers, r"not the same: .*; the module small\.past changes from unit to unit"),
         (Counts, Small, r"not the same: x of unit 0 .*; self\.count changes from unit to unit"),
+        (CountsInItsClass, Small, r"; \w+\.count changes from unit to unit"),
+        (CountsOutside, Small, r"test_users\.made changes from unit to unit"),
         (
             DrawsAnew,
             Small,
-            r"two equally seeded runs .* are not the same: x of unit 0 differs .*global",
+            r"two equally seeded runs .* are not the same: x of unit 0 differs .* part of the state, and .*global",
         ),
         (Base, GivesItsInput, r"slot small: the output output is memory of the input x"),
         (Base, WritesItsInput, r"slot small: a call writes into its input x"),

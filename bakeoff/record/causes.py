@@ -10,7 +10,7 @@ from bakeoff.record.schema import Clock, Record, TraceRecord
 _CHANGED = (
     "subject", "backend", "dtype", "device", "machine", "objective", "threads", "batch", "checkpoint", "weight seed",
     "input seed", "environment variables", "settings", "versions", "values of the config", "graph", "sources",
-    "weights", "facts of the host", "cache of the build",
+    "weights", "facts of the host", "cache of the build", "times of sampling",
 )  # fmt: skip
 """What somebody changes, in the order in which it is listed: the first usually brings the later ones with it."""
 _BY_THREADS = {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "threads", "interop_threads"}
@@ -18,6 +18,10 @@ _BY_THREADS = {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "threads", "interop_threads
 _GRAPH = {"graph hash", "operators inside", "operators outside", "graphs", "graph breaks", "number of kernels"}
 _DISTURBED = {"contention", "gpu-shared", "throttled", "power-cap", "drift", "bimodal"}
 """Findings that tell of a disturbed window."""
+_EITHER_WAY = {"drift", "bimodal"}
+"""Those that may have made calls faster as well as slower."""
+_LEAST_CONTENTION = 0.05
+"""Least difference of the shares of all cores that other processes took."""
 _LEAST_SHARE = 0.5
 """Share of the difference from which on what the records put in milliseconds comes before what they only name."""
 _LEAST_CLOCK = 0.01
@@ -74,7 +78,7 @@ def explain(a: Record, b: Record) -> Explanation | None:
     if times[0] is None or times[1] is None:
         return None
     total = times[1] - times[0]
-    found = [*_measured(a, b, times[0], total), *_changed(a, b), *_disturbances(a, b)]
+    found = [*_measured(a, b, times[0], total), *_changed(a, b), *_disturbances(a, b, total > 0)]
     told = {cause.kind for cause in found if cause.ms is not None}
     causes = [cause for cause in found if cause.ms is not None or cause.kind not in told]
 
@@ -141,13 +145,22 @@ def _changed(a: Record, b: Record) -> Iterator[Cause]:
             yield Cause(kind, difference.what, difference.a, difference.b)
 
 
-def _disturbances(a: Record, b: Record) -> Iterator[Cause]:
+def _disturbances(a: Record, b: Record, b_is_slower: bool) -> Iterator[Cause]:
+    """Yield what disturbed one side alone, or one side more: the slower one where it can only slow calls down."""
+    shares = [record.measurement.device_state.get("other_cpu_share") for record in (a, b)]
+    known = [share for share in shares if isinstance(share, int | float)]
+    if len(known) == 2 and known[b_is_slower] - known[not b_is_slower] >= _LEAST_CONTENTION:
+        taken = [f"{share:.0%} of all cores" for share in known]
+        how = "by other processes, in the timed windows"
+        yield Cause("disturbance", "contention", taken[0], taken[1], how=how)
     texts = [
         {finding.code: finding.text for finding in record.measurement.findings if finding.code in _DISTURBED}
         for record in (a, b)
     ]
     for code in sorted({*texts[0]} ^ {*texts[1]}):
-        yield Cause("disturbance", code, texts[0].get(code, ""), texts[1].get(code, ""))
+        told = code == "contention" and len(known) == 2
+        if not told and (code in _EITHER_WAY or code in texts[b_is_slower]):
+            yield Cause("disturbance", code, texts[0].get(code, ""), texts[1].get(code, ""))
 
 
 def _places(a: TraceRecord, b: TraceRecord) -> list[Place]:

@@ -62,6 +62,7 @@ def _pairs(a: Record, b: Record) -> Iterator[Difference]:
     yield from _facts("host", "facts of the host", asdict(a.host), asdict(b.host))
     yield from _facts("version of", "versions", a.versions, b.versions)
     yield from _facts("environment", "environment variables", a.environment, b.environment)
+    yield from _facts("policy", "times of sampling", a.policy.window, b.policy.window)
     yield from _facts("setting", "settings", a.measurement.settings, b.measurement.settings)
     yield from _facts("device", "facts of the device", _state(a), _state(b))
     yield from _proofs(a.measurement.proof or ProofRecord(), b.measurement.proof or ProofRecord())

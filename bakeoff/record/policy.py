@@ -48,7 +48,7 @@ class Policy:
     """Deadline of each other phase."""
 
     @property
-    def window(self) -> tuple[float, ...]:
+    def window(self) -> dict[str, float]:
         """Numbers that decide when warm-up and sampling end, besides the smallest number of samples."""
-        times = (self.warmup_s, self.warmup_cap_s, self.min_s, self.full_s, self.cap_s, self.throughput_s)
-        return (*times, self.settle_ratio, self.narrow_ratio, self.max_samples)
+        times = ("warmup_s", "warmup_cap_s", "min_s", "full_s", "cap_s", "throughput_s")
+        return {name: getattr(self, name) for name in (*times, "settle_ratio", "narrow_ratio", "max_samples")}

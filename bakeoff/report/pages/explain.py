@@ -11,6 +11,7 @@ from bakeoff.record.schema import Record
 from bakeoff.report.document import Block, Command, Document, Heading, Text, blocks, table
 from bakeoff.report.format import kernel_name, milliseconds, minute, shorten
 from bakeoff.report.groups import group_key, name_of, title
+from bakeoff.report.notes import policy_text
 from bakeoff.report.recommendation import command, takes_compare
 
 _CAUSES, _OF_A_KIND, _PLACES, _ROWS, _LETTERS = 40, 3, 6, 20, 60
@@ -71,7 +72,9 @@ def _body(found: Explanation, sides: Sequence[str]) -> Iterator[Block | None]:
         "meanwhile is part of it.",
         tone="open",
     )
-    for record in (a, b):
+    for side, record in zip(sides, (a, b), strict=True):
+        if policy := policy_text(record.policy):
+            yield Text(policy, side)
         if record.status != "ok":
             text = f"{name_of(record)} is {record.status} and is not ranked: {record.measurement.reason}"
             yield Text(text, tone="bad")
@@ -117,7 +120,7 @@ def _told(cause: Cause, found: Explanation) -> tuple[str, str]:
     named = [one for one in found.causes if one.ms is None and one.kind != "disturbance"]
     left = total - sum(one.ms for one in found.causes if one.ms is not None)
     if cause.kind == "disturbance":
-        return "unknown", "a finding of one side alone"
+        return "unknown", cause.how or "a finding of one side alone"
     if len(named) == 1:
         return f"{left:+.4g} ms", "the only other change"
     return f"up to {left:+.4g} ms", f"one of {len(named)} changes"

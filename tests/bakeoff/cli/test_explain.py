@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from records import bakeoff, record
 
+from bakeoff.record.policy import Policy
 from bakeoff.record.store import save
 
 SWEEPS = ("20260102T030400-aaaaaa", "20260103T030400-bbbbbb")
@@ -36,6 +37,16 @@ def test_records_by_their_ids_as_json(runs: Path, tmp_path: Path) -> None:
     ran = bakeoff("explain", *ids, "--runs", str(runs), "--json", cwd=tmp_path)
     (pair,) = json.loads(ran.out)["pairs"]
     assert (pair["a_ms"], pair["b_ms"], pair["causes"][0]["what"]) == (3.0, 3.75, "threads")
+
+
+def test_a_policy_that_is_not_the_usual_one_is_said(tmp_path: Path) -> None:
+    ids = [
+        save(tmp_path / "runs", record("eager", [ms] * 20, policy=Policy(contention=limit)))
+        for ms, limit in ((3.0, 5.0), (4.0, 0.2))
+    ]
+    ran = bakeoff("explain", *ids, "--runs", str(tmp_path / "runs"), cwd=tmp_path)
+    assert "A: policy: contention 5 (usual 0.2)" in ran.out
+    assert "B: policy" not in ran.out
 
 
 def test_compare_of_two_records_is_the_same_page(runs: Path, tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ import pytest
 from records import clock, measurement, record
 
 from bakeoff.record.causes import Explanation, explain
+from bakeoff.record.finding import Finding
 from bakeoff.record.objective import Objective
+from bakeoff.record.policy import Policy
 from bakeoff.record.schema import InputCopy, KernelTime, ProofRecord, Record, Samples, TraceRecord
 
 
@@ -83,6 +85,39 @@ def test_a_clock_that_fell_explains_as_much_as_time_follows_it() -> None:
     )
     assert known(a, b).causes[0].what == "clock of the GPU"
     assert known(a, b).causes[0].ms == pytest.approx(1.0)
+
+
+def disturbed(ms: float, code: str, **state: Any) -> Record:
+    found = (Finding(code, "told"),) if code else ()
+    return replace(FAST, measurement=replace(measurement([ms] * 20, device_state=state), findings=found))
+
+
+@pytest.mark.parametrize("code", ["contention", "gpu-shared", "throttled", "power-cap", "drift", "bimodal"])
+def test_a_disturbance_of_the_faster_side_is_no_cause_unless_it_may_work_either_way(code: str) -> None:
+    either = {"drift", "bimodal"}
+    for a, b in ((disturbed(3.0, code), disturbed(4.0, "")), (disturbed(4.0, ""), disturbed(3.0, code))):
+        assert [cause.what for cause in known(a, b).causes] == ([code] if code in either else [])
+    for a, b in ((disturbed(4.0, code), disturbed(3.0, "")), (disturbed(3.0, ""), disturbed(4.0, code))):
+        assert [cause.what for cause in known(a, b).causes] == [code]
+
+
+def test_contention_is_compared_by_what_others_took_and_not_by_what_the_policy_allows() -> None:
+    """A record without the finding may have had more of it."""
+    relaxed = disturbed(4.0, "", other_cpu_share=0.88)
+    strict = disturbed(3.0, "contention", other_cpu_share=0.72)
+    (cause,) = known(relaxed, strict).causes
+    assert (cause.what, cause.a, cause.b) == ("contention", "88% of all cores", "72% of all cores")
+    assert (
+        known(disturbed(3.0, "", other_cpu_share=0.88), disturbed(4.0, "contention", other_cpu_share=0.72)).causes == ()
+    )
+    assert known(relaxed, disturbed(3.0, "contention", other_cpu_share=0.86)).causes == ()
+
+
+def test_other_times_of_sampling_are_a_cause_and_other_limits_of_findings_none() -> None:
+    one, other = (replace(FAST, policy=Policy(min_s=min_s)) for min_s in (1.5, 5.0))
+    (cause,) = known(one, replace(other, measurement=measurement([4.0] * 20))).causes
+    assert (cause.what, cause.a, cause.b) == ("policy min", "1.5 s", "5 s")
+    assert known(FAST, slower(policy=Policy(contention=5.0, trace=False))).causes == ()
 
 
 def test_two_runs_of_one_row_have_no_cause() -> None:

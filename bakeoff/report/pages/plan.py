@@ -10,7 +10,7 @@ from bakeoff.record.objective import LATENCY
 from bakeoff.report.document import Block, Cell, Document, Heading, Section, Table, Text, blocks, listed, table
 from bakeoff.report.format import MIB, size_text
 
-_MEMORY = "the peak of its newest record, else an upper estimate, with 1 GiB for torch and a compiler"
+_MEMORY = "the peak of a record of it, else an upper estimate, with 1 GiB for torch and a compiler"
 _PROGRAMS = (
     Heading("program"),
     Heading("variant"),

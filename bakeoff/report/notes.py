@@ -93,14 +93,14 @@ def policy_text(policy: Policy) -> str:
     return f"policy: {', '.join(others)}" if others else ""
 
 
-def policies(rows: Sequence[Stored]) -> Iterator[Text]:
-    """Yield each policy of the rows that is not the usual one, labelled with its rows unless all have it."""
+def policies(records: Iterable[Record]) -> Iterator[Text]:
+    """Yield each policy of the records that is not the usual one, labelled with its rows unless all have it."""
     found: dict[str, list[str]] = {}
-    for entry in rows:
-        found.setdefault(policy_text(entry.record.policy), []).append(name_of(entry.record))
+    for record in records:
+        found.setdefault(policy_text(record.policy), []).append(name_of(record))
     for text, names in found.items():
         if text:
-            yield Text(text, "" if len(names) == len(rows) else ", ".join(names))
+            yield Text(text, ", ".join(names) if len(found) > 1 else "")
 
 
 def ceilings_text(known: KnownCeilings) -> str | None:

@@ -21,6 +21,7 @@ from bakeoff.report.document import Block, Cell, Command, Document, Heading, Sec
 from bakeoff.report.format import milliseconds
 from bakeoff.report.groups import group_key, name_of, title
 from bakeoff.report.links import Cited
+from bakeoff.report.notes import policies
 from bakeoff.report.pages.sweep import tone_of
 from bakeoff.report.wording import from_the_faster, how, ratio_text, sentence, why_no_verdict
 
@@ -64,6 +65,7 @@ def document(compared: StoredComparison) -> Document:
         _answer(comparison),
         Text(str(comparison.objective), "objective") if comparison.objective != LATENCY else None,
         table(_SIDES, _sides(comparison)),
+        *policies(comparison.sides),
         listed(Text(finding.text, finding.code) for finding in comparison.findings),
         *_differing(a, b),
         Text(_RULE, tone="faint"),

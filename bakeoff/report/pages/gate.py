@@ -67,7 +67,7 @@ def junit(rows: Sequence[GatedRow]) -> bytes:
     counts = {"failures": 0, "skipped": 0}
     for row in rows:
         case = ElementTree.SubElement(suite, "testcase", classname="bakeoff.gate", name=row.name)
-        size = f"found from {_size(row)}" if row.change else ""
+        size = f"found from {_size(row)}" if row.change and row.outcome != "undecided" else ""
         text = ": ".join(filter(None, [row.outcome, _changed(row), size, _why(row)]))
         if row.outcome in FAILING or _is_slower(row):
             counts["failures"] += 1

@@ -252,7 +252,7 @@ def _sweep(
             sweep.cannot_run(rows),
             listed(
                 [
-                    *policies(rows),
+                    *policies(record for _, record, _ in held),
                     *sweep.reasons(entry for entry, *_ in held),
                     *filter(None, [builds]),
                     *spread_lines(kept, rows),

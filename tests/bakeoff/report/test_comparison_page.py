@@ -9,6 +9,7 @@ from records import GPU_HOST, HOST, measurement
 
 from bakeoff.record.causes import explain
 from bakeoff.record.diff import differences
+from bakeoff.record.policy import Policy
 from bakeoff.record.schema import BuildCost, KernelTime, ProofRecord, Record, TraceRecord
 from bakeoff.record.store import StoredComparison
 from bakeoff.report.document import Document, Link, Table
@@ -110,6 +111,12 @@ def test_a_comparison_says_first_which_is_faster_and_lists_it_first() -> None:
             ["toy:tiny.world/eager/fp32@cpu", "10.00"],
         ]
         assert lines[-1].endswith("stored as the-id")
+
+
+def test_a_policy_that_is_not_the_usual_one_is_said() -> None:
+    made = final(*(at(day, "eager", TEN, policy=Policy(contention=5.0)) for day in (1, 2)))
+    text = terminal.render(document(StoredComparison("c", made)))
+    assert "\npolicy: contention 5 (usual 0.2)\n" in text
 
 
 def test_a_baseline_is_a_third_row_and_a_side_that_failed_has_its_reason() -> None:

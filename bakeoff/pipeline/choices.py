@@ -53,7 +53,8 @@ def solution(
         raise BakeoffError(no_records(made, missing, of), "no-record")
     between = _between(made, runs)
     base = Base(made.loop.steady.frames, between[0], between[1], process_bytes)
-    return solve(slots, objective, base, classes), [*_lacking(made, known), *_unmetered(slots)]
+    notes = ["only backends with an artifact format are allowed, for the export"] if exportable else []
+    return solve(slots, objective, base, classes), [*notes, *_lacking(made, known), *_unmetered(slots)]
 
 
 Parts = Mapping[str, Mapping[SlotBackend, Part]]

@@ -169,6 +169,7 @@ def test_only_what_has_an_artifact_format_is_chosen_for_an_export(
     assert (slots(found), found["exported"]) == ([exported[0][0]], str(tmp_path / "made"))
     done = budget("--export", str(tmp_path / "made"), "--dry-run")
     assert done.stderr.endswith("made: no mix was run\n")
+    assert "only backends with an artifact format are allowed" in done.stdout
     (tmp_path / "made").mkdir()
     done = budget("--export", str(tmp_path / "made"))
     assert "made exists; choose another folder, or --force" in str(done.exception)

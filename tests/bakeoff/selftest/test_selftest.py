@@ -160,6 +160,8 @@ def test_clocks_are_checked_on_a_quiet_host_only() -> None:
     noisy = replace(QUIET, probe_spread=0.2, wait_ratio=1.5, timer_ratio=2.0)
     assert "20.0%" in noise_reason(noisy)
     assert all(check.passed for check in clock_checks(noisy)), "ratios from a noisy host prove nothing"
+    assert [check.not_run for check in clock_checks(noisy)] == ["a quiet host", "a quiet host", "", ""]
+    assert not any(check.not_run for check in clock_checks(replace(noisy, wait_ratio=1.0, timer_ratio=1.0)))
 
 
 def test_a_record_says_whether_this_code_passed_the_selftest() -> None:

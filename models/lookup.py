@@ -109,7 +109,8 @@ def user_error(what: str, error: BaseException) -> BakeoffError:
     if isinstance(error, SystemExit) and other != users:
         text = "which is empty here; do so below if __name__ == '__main__', or give each argument a default"
         return BakeoffError(f"{what} reads the command line{users}, {text}", "bad-user-code")
-    return BakeoffError(f"{what} raised {type(error).__name__}{users or other}: {one_line(error)}", "bad-user-code")
+    text = f"{what} raised {type(error).__name__}{users or other}: {one_line(error)}"
+    return BakeoffError(text.removesuffix(": "), "bad-user-code")
 
 
 def is_users(file: Path) -> bool:

@@ -66,7 +66,7 @@ def _verdict_text(name: str, record: PipelineRecord, other: PipelineRecord, foun
 
 def _against(name: str, found: BeforeAfter) -> Table | None:
     """Return a table of the lines of both mixes' accounts and their changes."""
-    headings = [Heading("line"), *(Heading(word, numeric=True) for word in (f"{name} ms", "this ms", "change ms"))]
+    headings = [Heading("line"), *(Heading(word, numeric=True) for word in ("other ms", "this ms", "change ms"))]
     lines = [
         [line.name, f"{line.before_ms:.3f}", f"{line.after_ms:.3f}", f"{line.after_ms - line.before_ms:+.3f}"]
         for line in found.lines

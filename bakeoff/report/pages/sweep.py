@@ -3,9 +3,7 @@
 `bakeoff table`, the end of a sweep, RESULTS.md, the history and the HTML report are made of these parts.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
 from bakeoff.models.errors import BakeoffError
@@ -113,13 +111,34 @@ def sections(
     """
     found = list(found)
     notes = [list(_notes(table, every)) for table in found]
-    counts = Counter(note.text for held in notes for note in held)
-    shared = listed(replace(note, label="") for held in notes for note in held if counts[note.text] > 1)
+    of: dict[str, list[Table]] = {}
+    for table, held in zip(found, notes, strict=True):
+        for text in dict.fromkeys(note.text for note in held):
+            of.setdefault(text, []).append(table)
+    shared = listed(Text(text, _of_which(those, found)) for text, those in of.items() if len(those) > 1)
     made = []
     for table, held in zip(found, notes, strict=True):
-        own = listed(note for note in held if counts[note.text] == 1)
+        own = listed(note for note in held if len(of[note.text]) == 1)
         made.append(_section(table, every, comparisons, cited, keys, runs, full, own))
     return [*made, *([Section("Notes on several of these tables", (shared,))] if shared is not None else [])]
+
+
+def _of_which(those: Sequence[Table], found: Sequence[Table]) -> str:
+    """Return which of the tables `found` a note is of, by machine if there are several; "" if it is of all."""
+    if len(those) == len(found):
+        return ""
+    parts, machines = [], {table.machine.id: table.machine.name for table in found}
+    for machine, name in machines.items():
+        own = [_subject(table) for table in those if table.machine.id == machine]
+        others = [_subject(table) for table in found if table.machine.id == machine and table not in those]
+        names = f"all but {', '.join(others)}" if len(others) < len(own) else ", ".join(own)
+        where = f" on {name} ({machine[:6]})" if len(machines) > 1 else ""
+        parts += [f"{names if others else 'all'}{where}"] if own else []
+    return "; ".join(parts)
+
+
+def _subject(table: Table) -> str:
+    return (table.rows or [row.entry for row in table.stale])[0].record.variant.subject
 
 
 def newest_tables(

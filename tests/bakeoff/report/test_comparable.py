@@ -17,7 +17,7 @@ from records import HOST, record
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.identity import Machine
 from bakeoff.record.policy import Policy
-from bakeoff.record.schema import SCHEMA, BackendSource, CeilingsRecord, Record, Source
+from bakeoff.record.schema import SCHEMA, BackendSource, CeilingsRecord, Record, SelftestStamp, Source
 from bakeoff.record.store import Records, Stored, StoredComparison, load_all, save
 from bakeoff.report.columns import COLUMNS, contexts
 from bakeoff.report.groups import USUAL, baselines, current, newest, stale_reasons, tables
@@ -260,3 +260,15 @@ def test_a_final_between_two_codes_decides_nothing() -> None:
         other = [StoredComparison("final", final(made("inductor", 3.0, 2, **changes), first))]
         assert decision(rows, other).winner is None
         assert not any(context.winner for _, context in contexts(rows, other))
+
+
+def test_a_note_on_several_tables_says_of_which() -> None:
+    stamp = SelftestStamp(True, False, "2026-01-02T03:04:05.000000Z", record().code)
+    rows = [
+        replace(record("eager", [10.0] * 20, selftest=stamped), variant=replace(record().variant, workload=workload))
+        for workload, stamped in (("a", None), ("b", None), ("c", None), ("d", stamp), ("e", stamp))
+    ]
+    text = tables_text(stored(*rows))
+    notes = text[text.index("Notes on several of these tables") :]
+    assert "all but toy:tiny.d, toy:tiny.e: no selftest on this machine" in notes
+    assert "toy:tiny.d, toy:tiny.e: selftest passed 2026-01-02" in notes

@@ -52,10 +52,15 @@ class BakeoffError(Exception):
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean NEAREST` for a message about an unknown name, or "" if no known name is similar."""
+    """Return `; did you mean NEAREST` for a message about an unknown name that lists the known ones.
+
+    "" if no known name is similar, or if there is only one, which the list names.
+    """
     from difflib import get_close_matches
 
     by_lower, asked = {one.lower(): one for one in known}, name[:100].lower()
+    if len(by_lower) == 1:
+        return ""
     near = [one for one in by_lower if one.endswith(f".{asked}")] or get_close_matches(asked, by_lower, 1)
     return f"; did you mean {by_lower[near[0]]}" if near else ""
 

@@ -134,8 +134,9 @@ def take_from_file(path: Path, name: str, kind: type = FunctionType) -> Any:
             for key, one in own.items()
             if isinstance(one, kind) or (isinstance(one, type) and issubclass(one, kind))
         ]
-        listed = f"it has {', '.join(known)}" if known else f"write a {kind.__name__} there"
-        raise BakeoffError(f"{path.name}: the file has no '{name}'{meant(name, known)}; {listed}", "bad-user-code")
+        near = meant(name, known or [*own, ""])
+        listed = f"; it has {', '.join(known)}" if known else "" if near else f"; write a {kind.__name__} there"
+        raise BakeoffError(f"{path.name}: the file has no '{name}'{near}{listed}", "bad-user-code")
     return getattr(module, name)
 
 

@@ -4,6 +4,7 @@ The model is run once to describe it, and again after its code or the libraries 
 """
 
 import ast
+import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -34,7 +35,9 @@ _FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<name>[^\W\d]\w*)")
 def is_brought(reference: str) -> bool:
     """Return whether a reference names a user's model: FILE.py[:FUNCTION], FILE.pt2 or the folder of a live module."""
     return bool(
-        _FUNCTION.fullmatch(reference) or reference.endswith((".py", ".pt2")) or (Path(reference) / LIVE).is_file()
+        _FUNCTION.fullmatch(reference)
+        or reference.endswith((".py", ".pt2"))
+        or os.path.isfile(os.path.join(reference, LIVE))  # False for a name that is too long for a path
     )
 
 

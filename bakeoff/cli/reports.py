@@ -247,11 +247,26 @@ def report(
 
 @app.command("list")
 def list_everything(
-    component: Annotated[str, typer.Argument(help="One component, or package.module:SPEC; empty: all.")] = "",
+    component: Annotated[
+        str, typer.Argument(help="One component, mine.py:model, or package.module:SPEC; empty: all.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """List components, presets, workloads and backends, and what can run on this host."""
+    from bakeoff.bring.bring import bring, is_brought, is_pipeline
+    from bakeoff.cli.progress import TerminalProgress
+    from bakeoff.models import component_names
+    from bakeoff.models.pipelines import pipeline_names
+    from bakeoff.plan.brought import brought_reference
     from bakeoff.report.pages import listing
+
+    if is_pipeline(component) or (component in pipeline_names() and component not in component_names()):
+        text = f"{component} is a pipeline; its programs: bakeoff pipeline {component} --mix eager --dry-run"
+        raise BakeoffError(text, "unknown-name")
+    if is_brought(component):
+        with TerminalProgress() as progress:
+            component = bring(component, 0, 0, progress)
+    component = brought_reference(component) if component else ""
 
     if ":" in component:
         sys.path.append(str(Path.cwd()))

@@ -71,7 +71,7 @@ def unknown(records: Records, text: str) -> BakeoffError:
     others = [name for name in (*component_names(), *pipeline_names()) if name not in held]
     near = meant(text, [*held, *others, *_sources(records)])
     listed, without = some_of(held, _SHOWN) or "nothing", ", ".join(dict.fromkeys(others))
-    known = f"the records hold {listed}; without records: {without}"
+    known = f"the records hold {listed}{f'; without records: {without}' if without else ''}"
     return BakeoffError(f"nothing is called '{text}'{near}; {known}", "unknown-name")
 
 

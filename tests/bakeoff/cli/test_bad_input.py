@@ -130,6 +130,7 @@ NAMES: list[tuple[str, str | bytes, ErrorCode, list[str]]] = [
     ("control-characters", "to\x01y\x1b[31m\nnext", "unknown-name", ["'to y [31m next'"]),
     ("very-long", "x" * 50_000, "unknown-name", ["'xxx", *component_names()]),
     ("not-utf-8", b"to\xffy", "bad-option", ["'to\\udcffy'"]),
+    ("pipeline", "owl", "unknown-name", ["owl is a pipeline", "bakeoff pipeline owl --mix eager --dry-run"]),
     ("missing-module", "no_such_module:SPEC", "bad-user-code", ["'no_such_module:SPEC'"]),
     ("missing-attribute", "wrong_kind:NOPE", "bad-user-code", ["'wrong_kind:NOPE'", "'NOPE'"]),
     ("not-a-component", "wrong_kind:SPEC", "bad-user-code", ["'wrong_kind:SPEC'", "int"]),

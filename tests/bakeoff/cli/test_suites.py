@@ -71,7 +71,7 @@ def test_the_record_has_the_suite_as_it_was_resolved(here: Path, monkeypatch: py
         ("policy.min_s = -3", "@nightly", "min_s = -3", "bad-config"),
         ("policy.min_s = 'x'", "@nightly", "Expected `float`", "bad-config"),
         ("x =", "@nightly", "bakeoff.toml: ", "bad-config"),
-        ("", "@nigtly", "no suite 'nigtly'; did you mean nightly", "unknown-name"),
+        ("", "@nigtly", "no suite 'nigtly'; it has nightly", "unknown-name"),
         ("", "@nightly --config none.toml", "none.toml", "not-readable"),
         ("", "@nightly @nightly", "name one suite", "bad-option"),
         ("", "toy --config bakeoff.toml", "name a suite", "bad-option"),

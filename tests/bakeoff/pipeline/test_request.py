@@ -82,7 +82,7 @@ class TestMixes:
         ({"pipeline": "nope"}, "unknown-name", "no pipeline 'nope'"),
         ({"preset": "spin"}, "bad-option", "small:spin calls no program"),
         ({**TOY, "preset": "huge"}, "unknown-name", "pipeline toy has no preset 'huge'; it has tiny, spin"),
-        ({**TOY, "options": ("stops=1",)}, "bad-option", "toy has no option 'stops'; did you mean steps; known: steps"),
+        ({**TOY, "options": ("stops=1",)}, "bad-option", "toy has no option 'stops'; known: steps"),
         ({**TOY, "options": ("steps=many",)}, "bad-option", "steps must be an integer"),
         ({**TOY, "options": ("steps=0",)}, "bad-option", "steps is 0; it must be at least 1"),
         ({"options": ("steps=1", "steps=2")}, "bad-option", "--option steps is given twice"),

@@ -110,6 +110,14 @@ class TestJson:
         }
         assert list(found["backends"][0]) == ["backend", "summary", "device", "why_not", "option_sets"]
 
+    def test_list_of_a_model_of_a_users(self, tmp_path: Path) -> None:
+        (tmp_path / "mine.py").write_text(
+            "import torch\n\n\ndef model():\n    return torch.nn.Linear(4, 4).eval(), torch.ones(1, 4)\n"
+        )
+        for name in ("mine.py:model", "mine"):
+            (preset,) = self.json("list", name, cwd=tmp_path)["presets"]
+            assert (preset["component"], preset["parameters"], preset["workloads"]) == ("mine", 20, ["call"])
+
     def test_doctor(self, tmp_path: Path) -> None:
         found = self.json("doctor", cwd=tmp_path)
         assert list(found) == [

@@ -136,6 +136,11 @@ def test_what_names_nothing_is_answered_with_the_nearest_and_with_what_is_held()
     others = "without records: wm, image, audio, matrix-vae, matrix-wm, toy, owl, matrix"
     held = f"{held}; {others.replace(f', {RUN.mix.pipeline}', '')}"
     assert str(unknown(RECORDS, "decoder")) == f"nothing is called 'decoder'; did you mean unet.decoder; {held}"
+    names = ("wm", "image", "audio", "matrix-vae", "matrix-wm", "toy", "owl", "matrix")
+    every = stored(*(brought(1, name, "") for name in names))
+    assert (
+        str(unknown(Records(every, (), ()), "qqq")) == f"nothing is called 'qqq'; the records hold {', '.join(names)}"
+    )
     assert str(unknown(RECORDS, "imge")) == f"nothing is called 'imge'; did you mean image; {held}"
     assert str(unknown(Records((), (), ()), "qqq")) == f"nothing is called 'qqq'; the records hold nothing; {others}"
 

@@ -260,6 +260,6 @@ def _sweep(
                 ]
             ),
             Text(versions, "versions", "faint"),
-            sweep.stale_table(stale, cited),
+            *sweep.stale_rows(stale, cited),
         ),
     )

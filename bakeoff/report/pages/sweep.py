@@ -196,7 +196,7 @@ def _section(
             by_size(rows),
             Text(_facts(rows or [row.entry for row in table.stale]), tone="faint"),
             notes,
-            stale_table([(row.entry, row.reason) for row in table.stale], cited),
+            *stale_rows([(row.entry, row.reason) for row in table.stale], cited),
             *(_more(table, every) if full else ()),
         ),
     )
@@ -259,14 +259,18 @@ def cannot_run(rows: Sequence[Stored]) -> Text | None:
     return Text(text, never_run([entry.record for entry in rows]), "faint")
 
 
-def stale_table(rows: Sequence[tuple[Stored, str]], cited: Cited | None = None) -> document.Table | None:
-    """Return a table of rows that must not be compared with the others: their median, their time, and the reason."""
-    return document.table(
+def stale_rows(
+    rows: Sequence[tuple[Stored, str]], cited: Cited | None = None
+) -> tuple[document.Table | Listed | None, ...]:
+    """Return a table of rows that must not be compared with the others, with median and time, and each reason once."""
+    names: dict[str, list[str]] = {}
+    for entry, reason in rows:
+        names.setdefault(reason, []).append(name_of(entry.record))
+    made = document.table(
         [
             Heading("variant"),
             Heading("median ms", numeric=True),
             Heading("measured (UTC)", leaves=1),
-            Heading("why"),
             Heading("record", leaves=2),
         ],
         [
@@ -274,13 +278,13 @@ def stale_table(rows: Sequence[tuple[Stored, str]], cited: Cited | None = None) 
                 name_of(entry.record),
                 COLUMNS["median_ms"].text(entry.record, Context(entry.id, {})) or entry.record.status,
                 minute(entry.record.created),
-                reason,
                 Cell("", entry.id, cited(entry)) if cited is not None else "",
             ]
-            for entry, reason in rows
+            for entry, _ in rows
         ],
         "Stale: not comparable with the rows above",
     )
+    return made, listed(Text(why, ", ".join(held) if len(names) > 1 else "") for why, held in names.items())
 
 
 def _notes(table: Table, every: Sequence[Stored]) -> Iterator[Text]:

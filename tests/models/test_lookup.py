@@ -7,7 +7,7 @@ import pytest
 
 from bakeoff.backends import backend_module, resolve_backend
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.lookup import USER_CODE
+from bakeoff.models.lookup import USER_CODE, user_error
 from bakeoff.record.source import backend_source
 
 GOOD = """\
@@ -81,3 +81,7 @@ def test_what_is_none_gets_one_sentence(reference: str, code: str, said: str) ->
     assert said in str(refused.value)
     assert refused.value.code == code
     assert "\n" not in str(refused.value)
+
+
+def test_an_exception_without_text_is_named_alone() -> None:
+    assert str(user_error("modules()", NotImplementedError())) == "modules() raised NotImplementedError"

@@ -191,6 +191,11 @@ class TestSections:
         assert re.search(r"\ndenoise +60\.630 +30\.315 +-30\.315\n", shown)
         assert "units: 1 opening, 1 filling, 20 steady" in shown
 
+    def test_figures_beside_a_mix_with_a_long_name_are_not_cut(self) -> None:
+        entries = stored(*(replace(record, role="") for record in run_of_two(0.5)))
+        shown = terminal.render(mix.document_of(entries[1], entries), 60)
+        assert re.search(r"\ndenoise +60\.630 +30\.315 +-30\.315\n", shown)
+
     def test_json_has_the_figures_as_numbers(self) -> None:
         by_name = {row["name"]: row for row in pages.as_rows(stored(*run_of_two(0.5), recompiled()))}
         assert by_name["best"]["status"] == "unstable"

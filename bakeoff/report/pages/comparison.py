@@ -64,7 +64,7 @@ def document(compared: StoredComparison) -> Document:
     made = blocks(
         _answer(comparison),
         Text(str(comparison.objective), "objective") if comparison.objective != LATENCY else None,
-        table(_SIDES, _sides(comparison)),
+        table(_SIDES, _sides(comparison), f"{a.variant.subject} on {a.variant.device}"),
         *policies(comparison.sides),
         listed(Text(finding.text, finding.code) for finding in comparison.findings),
         *_differing(a, b),
@@ -113,7 +113,7 @@ def _sides(comparison: Comparison) -> list[tuple[Cell | str, ...]]:
 def _side(record: Record, median_ms: float | None, measured: str = "") -> tuple[Cell | str, ...]:
     time = milliseconds(median_ms) if median_ms is not None else ""
     status = Cell(record.status, record.status, tone=tone_of(record.status))
-    return str(record.variant), time, status, measured, record.measurement.reason
+    return name_of(record), time, status, measured, record.measurement.reason
 
 
 def _differing(a: Record, b: Record) -> tuple[Block, ...]:

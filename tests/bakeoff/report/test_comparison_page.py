@@ -106,10 +106,8 @@ def test_a_comparison_says_first_which_is_faster_and_lists_it_first() -> None:
     for sides in ((fast, slow), (slow, fast)):
         lines = terminal.render(document(StoredComparison("the-id", final(*sides)))).splitlines()
         assert lines[0].startswith("inductor fp32 is faster than eager fp32: 2.000x [2.000, 2.000], 84 interleaved")
-        assert [line.split()[:2] for line in lines[4:6]] == [
-            ["toy:tiny.world/inductor/fp32@cpu", "5.000"],
-            ["toy:tiny.world/eager/fp32@cpu", "10.00"],
-        ]
+        assert lines[2] == "toy:tiny.world on cpu"
+        assert [line.split()[:3] for line in lines[5:7]] == [["inductor", "fp32", "5.000"], ["eager", "fp32", "10.00"]]
         assert lines[-1].endswith("stored as the-id")
 
 
@@ -122,7 +120,7 @@ def test_a_policy_that_is_not_the_usual_one_is_said() -> None:
 def test_a_baseline_is_a_third_row_and_a_side_that_failed_has_its_reason() -> None:
     fast, slow = at(1, "inductor", [5.0] * 20), at(2, "aoti", [10.0] * 20)
     text = terminal.render(document(StoredComparison("id", final(fast, slow, at(3, "eager", [20.0] * 20)))))
-    assert re.search(r"^toy:tiny.world/eager/fp32@cpu +20\.00  ok$", text, re.MULTILINE)
+    assert re.search(r"^eager fp32 +20\.00  ok$", text, re.MULTILINE)
     failed = at(2, "aoti", [10.0] * 20, "crashed", "exit code 1")
     text = terminal.render(document(StoredComparison("id", replace(final(fast, failed), rounds=()))))
     assert text.startswith("inductor fp32 against aoti fp32: no verdict, aoti fp32 was crashed\n")

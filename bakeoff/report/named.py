@@ -114,7 +114,8 @@ def _typed(text: str, records: Records) -> Fits:
 
     Raises BakeoffError if several files of the records fit.
     """
-    path, place = text.partition(":")[0], Path(text).expanduser().absolute()
+    path, typed = text.partition(":")[0], Path(text).expanduser()
+    place = typed.parent.resolve() / typed.name  # as sources are recorded
     known = _sources(records)
     home = f"{Path.home()}/"
     here = f"~/{str(place).removeprefix(home)}" if str(place).startswith(home) else str(place)

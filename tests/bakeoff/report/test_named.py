@@ -102,7 +102,7 @@ def test_a_loop_names_its_runs_and_its_modules(tmp_path: Path, monkeypatch: pyte
     records = Records(
         stored(*modules, UNET), (), (), pipelines=(StoredPipeline("run", run), StoredPipeline("run", RUN))
     )
-    for typed in ("mine.py:Loop", f"{tmp_path}/mine.py:Loop"):
+    for typed in ("mine.py:Loop", f"{tmp_path}/mine.py:Loop", f"../{tmp_path.name}/mine.py:Loop"):
         found = of_name(records, typed)
         assert [entry.record for entry in found.current] == modules
         assert [entry.record for entry in found.pipelines] == [run]

@@ -131,7 +131,7 @@ def test_expected_statuses_and_an_unexpected_pass(here: Path) -> None:
         ("@ci --against nowhere", "nowhere", "no-record"),
         ("@ci --against known --resume", "--resume", "bad-option"),
         ("@ci --against known --expected none.toml", "none.toml", "not-readable"),
-        ("@ci --against known --expected wrong.toml", "did you mean xfail", "bad-config"),
+        ("@ci --against known --expected wrong.toml", "xfails", "bad-config"),
         ("@no --against known", "no suite 'no'", "unknown-name"),
         ("mine.py:Loop --against known", "mine.py:Loop", "bad-option"),
         ("@ci --baseline-source none", "none", "bad-option"),

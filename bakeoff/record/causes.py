@@ -105,6 +105,10 @@ def _measured(a: Record, b: Record, a_ms: float, total: float) -> Iterator[Cause
         yield Cause(
             "objective", "objective", a.objective.goal, b.objective.goal, None if left is None else total - left, how
         )
+    if a.flops != b.flops and a.flops and b.flops:
+        a_text, b_text = (f"{record.flops / 1e9:.4g} GFLOP" for record in (a, b))
+        more = a_ms * (b.flops / a.flops - 1)
+        yield Cause("work", "work of a call", a_text, b_text, more, "if all time followed the work")
     copies = [_copy(record) for record in (a, b)]
     if copies[0] != copies[1] and "in call" in copies:
         inner = copies.index("in call")

@@ -120,6 +120,15 @@ def test_other_times_of_sampling_are_a_cause_and_other_limits_of_findings_none()
     assert known(FAST, slower(policy=Policy(contention=5.0, trace=False))).causes == ()
 
 
+def test_another_network_is_named_by_its_work() -> None:
+    """A third more arithmetic in a third more time, of a model whose source and weights are others, too."""
+    larger = replace(record(samples_ms=[13.3] * 12), flops=8_000_000_000, checkpoint="others, sha256 2")
+    causes = known(replace(record(samples_ms=[10.0] * 12), flops=6_000_000_000), larger).causes
+    assert [cause.what for cause in causes] == ["work of a call", "checkpoint"]
+    assert (causes[0].a, causes[0].b) == ("6 GFLOP", "8 GFLOP")
+    assert causes[0].ms == pytest.approx(10 / 3)
+
+
 def test_two_runs_of_one_row_have_no_cause() -> None:
     assert known(FAST, slower()).causes == ()
 

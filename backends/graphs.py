@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Requirement, Unsupported
+from bakeoff.backends.install import extra_command
 from bakeoff.models.component import DynamicAxis
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, fx, nn
 
-INSTALL = "run pip install 'bakeoff[cpu]' (in a checkout: make install)"
+INSTALL = f"run {extra_command('cpu')}"
 TORCH = Requirement("torch", INSTALL)
 Shape = tuple[int, ...]
 

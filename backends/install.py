@@ -9,6 +9,16 @@ _SETS = {"2.13": "constraints.txt", "2.11": "constraints-torch-2.11.txt"}
 """The checkout's constraint files, by the torch version that they keep."""
 
 
+def extra_command(extra: str, *beside: str) -> str:
+    """Return the command that installs bakeoff with one of its extras, and the requirements `beside` it.
+
+    It names a checkout or a wheel's file, never the bare name, which pip would look up in a package index: nothing of
+    this project is published there.
+    """
+    install = " ".join(["pip install", *(f"'{requirement}'" for requirement in beside)])
+    return f"{install} -e '.[{extra}]' in a checkout, or {install} 'WHEEL[{extra}]' with the wheel's file"
+
+
 def tensorrt_command() -> str:
     """Return the command that installs torch_tensorrt and TensorRT for the installed torch."""
     minor = _minor()
@@ -19,7 +29,7 @@ def tensorrt_command() -> str:
 
 def modelopt_command() -> str:
     """Return the command that installs modelopt beside the installed torch."""
-    return f"pip install 'torch=={_torch()}' 'bakeoff[modelopt]'"
+    return extra_command("modelopt", f"torch=={_torch()}")
 
 
 def onnxruntime_gpu_command() -> str:

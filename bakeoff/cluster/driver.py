@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bakeoff.backends.install import extra_command
 from bakeoff.cluster import order, relay
 from bakeoff.cluster.reports import Assignment, Reports
 from bakeoff.machine import host
@@ -52,7 +53,7 @@ def connected(address: str, ship: bool) -> Iterator["Nodes"]:
     try:
         import ray
     except ModuleNotFoundError as error:
-        text = "--on ray: the library ray is not installed; run pip install 'bakeoff[ray]'"
+        text = f"--on ray: the library ray is not installed; run {extra_command('ray')}"
         raise BakeoffError(text, "missing-library") from error
     asked = address or os.environ.get(_ADDRESS, "") or _LOCAL
     of_local: dict[str, Any] = {"include_dashboard": False} if asked == _LOCAL else {}

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from bakeoff.backends.install import extra_command
 from bakeoff.machine.paths import ensure_writable
 from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
@@ -173,7 +174,7 @@ def to_mlflow(rows: Sequence[FlatRow], runs: Path, to: str) -> tuple[int, str]:
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError
     except ModuleNotFoundError as error:
-        text = "--format mlflow: mlflow is not installed; run pip install 'bakeoff[mlflow]'"
+        text = f"--format mlflow: mlflow is not installed; run {extra_command('mlflow')}"
         raise BakeoffError(text, "missing-library") from error
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     files = None

@@ -3,13 +3,14 @@
 import re
 from typing import TYPE_CHECKING, Final
 
+from bakeoff.backends.install import extra_command
 from bakeoff.machine.terminal import one_line
 
 if TYPE_CHECKING:
     from bakeoff.record.statistics import Summary
 
 MIB: Final = 1 << 20
-INSTALL: Final = "Install it with: pip install 'bakeoff[cpu]' (in a checkout: make install)"
+INSTALL: Final = f"Install it with: {extra_command('cpu')}"
 """How to get a missing library; pip takes the bakeoff that is installed, with its extra."""
 
 _PARAMETERS = re.compile(r"\([^()]*\)")

@@ -40,9 +40,15 @@ def test_the_constraints_named_pin_this_torch(monkeypatch: pytest.MonkeyPatch, t
 
 def test_the_extra_named_exists() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    named = re.search(r"bakeoff\[(\w+)\]", install.modelopt_command())
-    assert named is not None
-    assert named[1] in extras
+    named = set(re.findall(r"\[(\w+)\]", install.modelopt_command()))
+    assert named == {"modelopt"} <= set(extras)
+
+
+def test_no_message_or_page_has_pip_look_the_project_up_by_its_bare_name() -> None:
+    """Nobody has published it, so that an index may hold another package of that name."""
+    places = [path for folder in ("backends", "bakeoff", "export", "models") for path in (ROOT / folder).rglob("*.py")]
+    for path in [*places, ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        assert not re.search(r"pip install [^\n`]*\bbakeoff\[", path.read_text(encoding="utf-8")), path
 
 
 def test_onnxruntime_gpu_replaces_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:

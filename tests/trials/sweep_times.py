@@ -3,13 +3,14 @@
     python tests/trials/sweep_times.py [--label TITLE] [--python .venv/bin/python] [--only wm image] [--budget 3m]
                                        [--kinds cold warm budget] [--caches FOLDER] [--keep runs]
 
-Runs `bakeoff sweep NAME` at the default suite from the command line, one after the other, with a cache folder of
-their own, and adds what it saw under the label to tests/trials/sweep_times.json and from that writes
-docs/trials/sweep-times.md. `--python` of another checkout's environment measures that checkout, so that two versions
-can be told apart. A sweep with a budget begins with a cache folder that is empty again; only the selftest's result is
-in each, for records to cite. `--caches` keeps the cold sweeps' cache folders, for warm ones in a later run. `--keep`
-copies the cold sweeps' records to a folder of records, so that what is published is what was timed. Run it alone on
-the machine.
+Runs `bakeoff sweep NAME` at the default suite from the command line, one after the other, with a cache folder of their
+own, prints what it saw of each, and at the end, or when it is interrupted, adds that under the label to
+tests/trials/sweep_times.json and from that writes docs/trials/sweep-times.md: written in between, they would make the
+records of the next sweep those of a changed checkout. `--python` of another checkout's environment measures that
+checkout, so that two versions can be told apart. A sweep with a budget begins with a cache folder that is empty again;
+only the selftest's result is in each, for records to cite. `--caches` keeps the cold sweeps' cache folders, for warm
+ones in a later run. `--keep` copies the cold sweeps' records to a folder of records, so that what is published is what
+was timed. Run it alone on the machine.
 """
 
 import argparse
@@ -97,6 +98,24 @@ def final(comparison: Any) -> dict[str, Any]:
     }
 
 
+def measure(component: str, asked: argparse.Namespace, mine: dict[str, Any], parser: argparse.ArgumentParser) -> None:
+    """Add the sweeps of a component, of each kind that is asked for."""
+    with tempfile.TemporaryDirectory() as scratch:
+        warmed = Path(scratch, "warmed") if asked.caches is None else asked.caches.resolve() / component
+        for kind in asked.kinds:
+            folder = Path(scratch, "empty") if kind == "budget" else warmed
+            if kind == "warm" and not (warmed / "cache").exists():
+                parser.error(f"no cache folder of a cold sweep of {component}: add cold to --kinds, or --caches")
+            if kind != "warm":
+                begin(folder)
+            before = os.getloadavg()[0]
+            more = ("--budget", asked.budget) if kind == "budget" else ()
+            made = sweep(asked.python, component, folder, asked.keep if kind == "cold" else None, *more)
+            made["load_before"] = before
+            mine.setdefault(component, {})[kind] = made
+            print(asked.label, component, kind, json.dumps(made), flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--label", default="Now: rows in waves")
@@ -110,23 +129,12 @@ def main() -> int:
     found: dict[str, Any] = json.loads(RECORD.read_bytes()) if RECORD.exists() else {}
     mine = found.setdefault(asked.label, {"host": {"cpu": host.read_host().cpu, "cores": host.usable_cores()}})
     mine["recorded"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ")
-    for component in asked.only or COMPONENTS:
-        with tempfile.TemporaryDirectory() as scratch:
-            warmed = Path(scratch, "warmed") if asked.caches is None else asked.caches.resolve() / component
-            for kind in asked.kinds:
-                folder = Path(scratch, "empty") if kind == "budget" else warmed
-                if kind == "warm" and not (warmed / "cache").exists():
-                    parser.error(f"no cache folder of a cold sweep of {component}: add cold to --kinds, or --caches")
-                if kind != "warm":
-                    begin(folder)
-                before = os.getloadavg()[0]
-                more = ("--budget", asked.budget) if kind == "budget" else ()
-                made = sweep(asked.python, component, folder, asked.keep if kind == "cold" else None, *more)
-                made["load_before"] = before
-                mine.setdefault(component, {})[kind] = made
-                print(asked.label, component, kind, json.dumps(made), flush=True)
-                write_atomically(RECORD, json.dumps(found, indent=1).encode() + b"\n")
-                write_atomically(PAGE, page(found).encode())
+    try:
+        for component in asked.only or COMPONENTS:
+            measure(component, asked, mine, parser)
+    finally:
+        write_atomically(RECORD, json.dumps(found, indent=1).encode() + b"\n")
+        write_atomically(PAGE, page(found).encode())
     return 0
 
 

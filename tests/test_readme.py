@@ -97,10 +97,10 @@ def test_backends_are_said_to_be_executed_where_a_record_shows_it() -> None:
     """The column "executed by us" names a device exactly where a record of this checkout was measured on it."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (table,) = re.findall(r"^\| backend \|.*\| executed by us \|\n\|[- |]+\|\n((?:\|.*\n)+)", text, re.MULTILINE)
-    said = {}
+    said: dict[str, str] = {}
     for line in table.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
-        said[cells[0].strip("` ")] = cells[-1].strip("| ")
+        said |= dict.fromkeys(re.findall(r"`([^`]+)`", cells[0]), cells[-1].strip("| "))
     assert set(said) == set(backend_names())
     measured: dict[str, set[str]] = {name: set() for name in said}
     for stored in load_all(RUNS).current:

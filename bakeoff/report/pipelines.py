@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from operator import itemgetter
 from string import ascii_uppercase
 
+from bakeoff.machine.files import digest
 from bakeoff.machine.identity import Machine
 from bakeoff.models.words import counted
 from bakeoff.record.frames import BeforeAfter, before_after, figures
@@ -78,17 +80,44 @@ def subject_key(record: PipelineRecord) -> tuple[str, str, int]:
 
 
 def _table(known: Sequence[StoredPipeline]) -> PipelineTable:
-    """Return the table of one subject's records, given in order of time."""
+    """Return the table of one subject's records, given in order of time.
+
+    A budget's runs took turns with each other and not with eager: they are rows only where nothing else is current.
+    """
+    without = [entry for entry in known if entry.record.budget is None]
+    here = _deciding(known)
+    if any(not differs(entry.record, here) for entry in without):
+        known, here = without, _deciding(without)
     entries = list({str(entry.record.mix): entry for entry in known}.values())
-    newest = max(entries, key=lambda entry: (entry.record.measurement.units is not None, entry.record.created)).record
-    reasons = {entry.id: differs(entry.record, newest) for entry in entries}
+    reasons = {entry.id: differs(entry.record, here) for entry in entries}
     stale = named([entry for entry in entries if reasons[entry.id]], known)
     return PipelineTable(
-        title=title(newest),
-        machine=newest.machine,
+        title=title(here),
+        machine=here.machine,
         rows=tuple(named([entry for entry in entries if not reasons[entry.id]], known)),
         stale=tuple(replace(row, stale=reasons[row.entry.id]) for row in stale),
     )
+
+
+def _deciding(known: Sequence[StoredPipeline]) -> PipelineRecord:
+    """Return the record that decides which code and libraries are current."""
+    newest = {str(entry.record.mix): entry.record for entry in known}.values()
+    return max(newest, key=lambda record: (record.measurement.units is not None, record.created))
+
+
+def budgets(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]:
+    """Return the runs of each budget in their order; of runs of the same round again, the newest."""
+    found: dict[object, dict[tuple[int, str], StoredPipeline]] = {}
+    for entry in runs:
+        if entry.record.budget is not None:
+            key = subject_key(entry.record), digest(replace(entry.record.budget, round=0))
+            found.setdefault(key, {})[entry.record.budget.round, str(entry.record.mix)] = entry
+    return [[own[key] for key in sorted(own, key=itemgetter(0))] for own in found.values()]
+
+
+def newest_budgets(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]:
+    """Return the runs of the newest budget of each subject on each machine; `runs` are the oldest first."""
+    return list({subject_key(entries[0].record): entries for entries in budgets(runs)}.values())
 
 
 def named(entries: Sequence[StoredPipeline], known: Sequence[StoredPipeline] = ()) -> list[MixRow]:

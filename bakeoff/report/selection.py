@@ -11,7 +11,7 @@ from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredComparison
 from bakeoff.report.groups import Table, baselines, newest, stated_over, tables
 from bakeoff.report.links import folders_of
-from bakeoff.report.pipelines import newest_rollouts, pipeline_tables, sustained_tables
+from bakeoff.report.pipelines import newest_budgets, newest_rollouts, pipeline_tables, sustained_tables
 from bakeoff.report.recommendation import decision
 
 _BEST = 3
@@ -46,14 +46,15 @@ class Selection:
 def chosen(records: Records) -> Records:
     """Return the records that are published.
 
-    They are the newest record of each variant, mix, rollout and sustained run, the eager mix of each of these runs, and
-    the final between the two best rows of each table.
+    They are the newest record of each variant, mix, rollout and sustained run, the eager mix of each of these runs, the
+    runs of the newest budget of each pipeline, and the final between the two best rows of each table.
     """
     rows = sorted(newest(records.current), key=_order)
     finals = [final for found in tables(rows) if (final := final_of(found, records.comparisons)) is not None]
     mixes = {row.entry.id for found in pipeline_tables(records.pipelines) for row in (*found.rows, *found.stale)}
     runs = {entry.record.run for entry in records.pipelines if entry.id in mixes}
     mixes |= {entry.id for entry in records.pipelines if entry.record.role == "eager" and entry.record.run in runs}
+    mixes |= {entry.id for entries in newest_budgets(records.pipelines) for entry in entries}
     return replace(
         records,
         current=tuple(rows),

@@ -105,6 +105,11 @@ def distance_text(check: LimitCheck) -> str:
     return f"{size} {'above' if excess > 0 else 'below'} {check.limit.number_text}"
 
 
+def _rate(fps: float) -> str:
+    """Format frames a second with three significant digits at least, as a limit can be typed."""
+    return f"{fps:.0f}" if fps >= 999.5 else f"{fps:.3g}"
+
+
 def _figure(check: LimitCheck) -> str:
     """Format a limit's figure with its interval, if it has any; an unknown end is a dash, with the reason after it."""
     value = check.value or 0.0
@@ -114,7 +119,8 @@ def _figure(check: LimitCheck) -> str:
         case "build":
             return f"{value:.1f} s"
         case "fps":
-            return f"{value:.3g}" + (f" [{check.low:.3g}, {check.high:.3g}]" if check.low and check.high else "")
+            ends = f" [{_rate(check.low)}, {_rate(check.high)}]" if check.low and check.high else ""
+            return f"{_rate(value)}{ends}"
         case "sqnr":
             return f"{value:.1f} dB"
     if check.low is None and check.high is None and not check.why:

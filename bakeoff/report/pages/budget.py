@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from operator import itemgetter
 from pathlib import Path
 
-from bakeoff.machine.files import digest
 from bakeoff.models.words import counted
 from bakeoff.record.account import account
 from bakeoff.record.budget import (
@@ -27,12 +25,12 @@ from bakeoff.record.pipeline import Budget, Forecast, PipelineRecord
 from bakeoff.record.prediction import memory_sum
 from bakeoff.record.store import Records, StoredPipeline
 from bakeoff.report import links
-from bakeoff.report.document import Cell, Document, Figures, Heading, Table, Text, blocks, listed, table
+from bakeoff.report.document import Cell, Document, Figures, Heading, Section, Table, Text, blocks, listed, table
 from bakeoff.report.figures.budget import front_figure
 from bakeoff.report.format import MIB, milliseconds
 from bakeoff.report.pages.pipelines import notes, phases_table, rate
 from bakeoff.report.pages.sweep import tone_of
-from bakeoff.report.pipelines import MixRow, letter, subject_key, title
+from bakeoff.report.pipelines import MixRow, budgets, letter, newest_budgets, title
 from bakeoff.report.render import html
 from bakeoff.report.wording import fit_text, limit_text
 
@@ -61,7 +59,7 @@ def document(
         blocks(
             _verdict(unit, found, names, stored),
             listed((*_binding(found.binding, names), *_told(budget, names, rows))),
-            _runs_table(rows, unit),
+            _runs_table(rows, unit, cited),
             _programs_table(rows, unit),
             _mixes_table(budget, names, unit),
             listed((Text(slots, name) for slots, name in names.items()), "Mixes"),
@@ -70,6 +68,51 @@ def document(
             listed((*_assumptions(budget, unit, lacking), *_remarks(rows, cited)), "Remarks"),
         ),
     )
+
+
+def sections(runs: Iterable[StoredPipeline], cited: links.Cited | None = None) -> list[Section]:
+    """Return a section for the newest budget of each subject: what to ship, and what was promised and measured."""
+    made = []
+    for entries in newest_budgets(runs):
+        record = entries[0].record
+        if record.budget is not None:
+            names = {entry.record.mix.variants: letter(place) for place, entry in enumerate(entries)}
+            rows = [MixRow(entry, names[entry.record.mix.variants]) for entry in entries]
+            texts = Text(answer(entries)), *_told(replace(record.budget, tied=1), names, rows)
+            mixes = listed((Text(slots, name) for slots, name in names.items()), "Mixes")
+            parts = blocks(listed(texts), _runs_table(rows, record.unit, cited), mixes)
+            made.append(Section(f"Budget of {title(record)}", parts))
+    return made
+
+
+def as_rows(runs: Iterable[StoredPipeline]) -> list[dict[str, object]]:
+    """Return the runs of the newest budget of each subject for `--json`."""
+    return [
+        {
+            "record": entry.id,
+            "mix": str(entry.record.mix),
+            "status": entry.record.status,
+            "promised_ms": None if (promised := forecast_of(entry.record)) is None else promised.ms,
+            "error": forecast_error(entry.record),
+            "ship": entry is shipped(entries),
+        }
+        for entries in newest_budgets(runs)
+        for entry in entries
+    ]
+
+
+def answer(entries: Sequence[StoredPipeline]) -> str:
+    """Return what to ship by the runs of a budget, with its objective, and how that differs from what was promised."""
+    record, chosen = entries[0].record, shipped(entries)
+    assert record.budget is not None
+    objective = f"by {record.budget.objective}"
+    if chosen is None:
+        return f"{objective}, none of {counted(len(entries), 'mix', 'mixes')} that ran can be shipped"
+    promised, error = forecast_of(chosen.record), forecast_error(chosen.record)
+    said = f"{objective}, ship {chosen.record.mix.variants}: {_measured_text(chosen.record, record.unit)}"
+    if promised is None or error is None:
+        return said
+    return f"{said}; {milliseconds(promised.ms)} ms were promised ({error:+.1%})"
 
 
 def _names(budget: Budget, others: Sequence[Forecast]) -> dict[str, str]:
@@ -221,7 +264,7 @@ def _number(value: float | None, form: str) -> Cell:
     return Cell(form.format(value), value) if value is not None else Cell("")
 
 
-def _runs_table(rows: Sequence[MixRow], unit: str) -> Table | None:
+def _runs_table(rows: Sequence[MixRow], unit: str, cited: links.Cited | None = None) -> Table | None:
     headings = (
         Heading("mix"),
         Heading("status"),
@@ -231,6 +274,7 @@ def _runs_table(rows: Sequence[MixRow], unit: str) -> Table | None:
         Heading("frames/s", "", True, 2),
         Heading("MiB", "", True, 3),
         Heading("limits"),
+        *([Heading("record", leaves=4)] if cited is not None else []),
     )
     made: list[list[Cell | str]] = []
     for row in rows:
@@ -247,6 +291,7 @@ def _runs_table(rows: Sequence[MixRow], unit: str) -> Table | None:
                 Cell(rate(frames.frames_per_s), frames.frames_per_s) if frames is not None else Cell(""),
                 _number(memory.peak_bytes / MIB if memory is not None and memory.peak_bytes else None, "{:.0f}"),
                 _limits(checks) if measured is not None else Cell(""),
+                *([Cell("", row.entry.id, cited(row.entry))] if cited is not None else []),
             ]
         )
     return table(headings, made, "Measured side by side")
@@ -300,7 +345,7 @@ def _remarks(rows: Sequence[MixRow], cited: links.Cited | None) -> Iterator[Text
 def pages(records: Records) -> Iterator[tuple[str, str]]:
     """Yield the path, relative to the folder of all runs, and the text of the page of each budget that was run."""
     folders = links.folders_of(records)
-    for entries in _by_budget(records.pipelines):
+    for entries in budgets(records.pipelines):
         folder, record = f"{folders[entries[0].machine.id]}/{links.BUDGETS}", entries[0].record
         if record.budget is not None:
             cited = links.cited_by(links.links_from(folder))
@@ -312,15 +357,5 @@ def pages(records: Records) -> Iterator[tuple[str, str]]:
 def paths_of(runs: Path, records: Records) -> list[Path]:
     """Return the path of each of these pages."""
     folders = links.folders_of(records)
-    found = (entries[0] for entries in _by_budget(records.pipelines))
+    found = (entries[0] for entries in budgets(records.pipelines))
     return [runs / folders[entry.machine.id] / links.BUDGETS / f"{entry.id}.html" for entry in found]
-
-
-def _by_budget(stored: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]:
-    """Return the runs of each budget in their order; of runs of the same round again, the newest."""
-    found: dict[object, dict[tuple[int, str], StoredPipeline]] = {}
-    for entry in stored:
-        if entry.record.budget is not None:
-            key = subject_key(entry.record), digest(replace(entry.record.budget, round=0))
-            found.setdefault(key, {})[entry.record.budget.round, str(entry.record.mix)] = entry
-    return [[own[key] for key in sorted(own, key=itemgetter(0))] for own in found.values()]

@@ -6,22 +6,32 @@ picture.
 
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
+from bakeoff.record.budget import shipped
 from bakeoff.record.frames import figures
+from bakeoff.record.schema import Comparison
 from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline, load_all
 from bakeoff.record.store import publish as publish_records
 from bakeoff.report.columns import cells, columns, contexts
-from bakeoff.report.document import Block, Cell, Document, Heading, Link, Section, Text, blocks, table
+from bakeoff.report.document import Block, Cell, Document, Heading, Link, Section, Text, blocks, listed, table
 from bakeoff.report.figures import files as pictures
 from bakeoff.report.format import shorten
 from bakeoff.report.links import anchor
-from bakeoff.report.pages import pipelines, results
-from bakeoff.report.pipelines import PipelineTable, pipeline_tables
+from bakeoff.report.pages import budget, deadline, pipelines, results, rollout
+from bakeoff.report.pipelines import (
+    PipelineTable,
+    by_run,
+    newest_budgets,
+    newest_rollouts,
+    pipeline_tables,
+    sustained_tables,
+)
 from bakeoff.report.recommendation import ahead, decision
 from bakeoff.report.render import markdown
 from bakeoff.report.selection import Short, chosen, final_of, shorts
@@ -36,9 +46,7 @@ _WIDTH, _TITLE, _NAME = 156, 150, 46
 """Largest number of characters of a line, a table's title, and a row's name."""
 _INTRODUCTION = (
     "Per component the fastest rows and eager fp32: median of synchronised calls with its 95 % interval (a | b (n %): "
-    "two modes), ratios to eager of its dtype and to eager fp32 (~: no difference shown), largest relative L2 error of "
-    "outputs. A record's hash leads to its line on the page of all rows, workloads and mixes, with memory, build times "
-    "and what is stale:"
+    "two modes), ratios to eager (~: no difference shown), largest relative L2 error. Hashes lead to the whole tables:"
 )
 
 
@@ -56,6 +64,7 @@ def render(records: Records) -> str:
     made += [block for short in found for block in _component(short, records.comparisons)]
     run = [each for each in pipeline_tables(records.pipelines) if each.rows and each.rows[0].record.status == "ok"]
     made += map(_frame, run)
+    made += blocks(listed(_decisions(records)))
     parts += [_wrapped(markdown.render(Document("", tuple(made)), inline=True))] if made else []
     return "\n".join([*parts, END])
 
@@ -89,6 +98,24 @@ def _frame(found: PipelineTable) -> Text:
     return Text(verdict.text + told, label, links=tuple(_cited(row.entry) for row in shown))
 
 
+def _decisions(records: Records) -> Iterator[Text]:
+    """Yield what the newest budget, sustained run and rollout of each pipeline say."""
+    for entries in newest_budgets(records.pipelines):
+        link = _cited(shipped(entries) or entries[0])
+        yield Text(f"{budget.answer(entries)}.", f"Budget of {_subject(entries)}", links=(link,))
+    for entries in sustained_tables(records.sustained):
+        told = [f"{entry.record.mix.variants} {deadline.verdict(entry)}." for entry in entries]
+        yield Text(" ".join(told), f"{_subject(entries)}, sustained", links=tuple(map(_cited, entries)))
+    for entries in by_run(newest_rollouts(records.rollouts)):
+        told = [f"{entry.record.mix.variants} {rollout.share(entry.record)}" for entry in entries]
+        label = f"Rollout of {_subject(entries)}, {rollout.length(entries[0].record)}"
+        yield Text(f"largest error of its limit: {', '.join(told)}.", label, links=(_cited(entries[0]),))
+
+
+def _subject(entries: Sequence[StoredPipeline]) -> str:
+    return entries[0].record.mix.subject
+
+
 def _cited(entry: Stored | StoredComparison | StoredPipeline) -> Link:
     """Return a link to the entry's line on the page of all that is published."""
     name = anchor(entry)
@@ -97,20 +124,34 @@ def _cited(entry: Stored | StoredComparison | StoredPipeline) -> Link:
 
 def _wrapped(text: str) -> str:
     """Wrap paragraphs into lines; rows of tables are not wrapped."""
-    fill = textwrap.TextWrapper(_WIDTH, break_long_words=False, break_on_hyphens=False).fill
+
+    def fill(line: str) -> str:
+        indent = "  " * line.startswith("- ")
+        return textwrap.fill(line, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
     return "\n".join(line if line.startswith("|") else fill(line) for line in text.strip().splitlines())
 
 
 def publish(published: Path, records: Records, runs: Path) -> list[Path]:
     """Copy the newest of `records` from `runs`, write README's block, RESULTS.md and the picture; return their paths.
 
+    README and RESULTS.md are of the commits that `runs` has records of; of a machine that it has none of, of those that
+    RESULTS.md cites, or else of all.
+
     Raises BakeoffError if README has no block, a file cannot be written, or the library that draws is missing.
     """
     page, picture = _page(published), published / pictures.LATENCY
     if not _has_block(page):
         raise BakeoffError(f"{page} has no results block. Add the lines: {BEGIN} {END}", code="bad-page")
-    publish_records(published, runs, {entry.id for entry in _entries(chosen(records))})
-    newest = chosen(load_all(published).of_machines([machine.id for machine in records.machines()]))
+    entries = [*_entries(chosen(records))]
+    publish_records(published, runs, {entry.id for entry in entries})
+    mine = {entry.id for entry in _entries(load_all(runs))}
+    cited = set(markdown.citations(_text(published / results.NAME)))
+    told: list[Stored | StoredComparison | StoredPipeline] = []
+    for machine in records.machines():
+        own = [entry for entry in entries if entry.machine.id == machine.id]
+        told += next((held for ids in (mine, cited) if (held := [entry for entry in own if entry.id in ids])), own)
+    newest = _like(load_all(published), told)
     made = {page: _with_block(page, render(newest)).encode()}
     made[published / results.NAME] = markdown.render(results.of_published(newest)).encode()
     drawn = pictures.published(newest)
@@ -131,7 +172,7 @@ def check(published: Path) -> str | None:
     page, tables = _page(published), published / results.NAME
     if not _has_block(page):
         return None
-    text = tables.read_text(encoding="utf-8", errors="replace") if tables.is_file() else ""
+    text = _text(tables)
     found, ids = load_all(published), set(markdown.citations(text))
     superseded = {entry.id for entry, _ in found.superseded} & ids
     gone = ids - {entry.id for entry in _entries(found)} - superseded
@@ -155,9 +196,35 @@ def _entries(found: Records) -> Iterator[Stored | StoredComparison | StoredPipel
 
 
 def shown(found: Records, page: str) -> Records:
-    """Return the records that README shows: the newest of each machine whose records `page`, its RESULTS.md, cites."""
+    """Return the records that README shows: the newest like those that `page`, its RESULTS.md, cites."""
     ids = set(markdown.citations(page))
-    return chosen(found.of_machines([entry.machine.id for entry in _entries(found) if entry.id in ids]))
+    return _like(found, (entry for entry in _entries(found) if entry.id in ids))
+
+
+def _like(found: Records, entries: Iterable[Stored | StoredComparison | StoredPipeline]) -> Records:
+    """Return the newest records of the machines and commits of `entries`: what earlier ones measured is history."""
+    told = {(entry.machine.id, _commit(entry)) for entry in entries}
+    own = found.of_machines([machine for machine, _ in told])
+    held = {entry.id for entry in _entries(own) if (entry.machine.id, _commit(entry)) in told}
+    return chosen(
+        replace(
+            own,
+            current=tuple(entry for entry in own.current if entry.id in held),
+            comparisons=tuple(entry for entry in own.comparisons if entry.id in held),
+            pipelines=tuple(entry for entry in own.pipelines if entry.id in held),
+            rollouts=tuple(entry for entry in own.rollouts if entry.id in held),
+            sustained=tuple(entry for entry in own.sustained if entry.id in held),
+        )
+    )
+
+
+def _commit(entry: Stored | StoredComparison | StoredPipeline) -> str:
+    record = entry.record
+    return record.sides[0].commit if isinstance(record, Comparison) else record.commit
+
+
+def _text(page: Path) -> str:
+    return page.read_text(encoding="utf-8", errors="replace") if page.is_file() else ""
 
 
 def _page(published: Path) -> Path:

@@ -13,7 +13,7 @@ from bakeoff.report.document import Document, Section, Text, blocks, listed
 from bakeoff.report.format import minute
 from bakeoff.report.groups import newest, tables
 from bakeoff.report.links import cited_by, folders_of, links_from, links_with
-from bakeoff.report.pages import batch_curve, comparison, deadline, pipelines, rollout, sweep
+from bakeoff.report.pages import batch_curve, budget, comparison, deadline, pipelines, rollout, sweep
 from bakeoff.report.render import html
 
 NAME = "RESULTS.md"
@@ -49,6 +49,7 @@ def _page(title: str, records: Records, folder: str, anchored: bool = False) -> 
         *sweep.sections(found, records.current, records.comparisons, cited, _KEYS),
         *batch_curve.sections(rows, cited),
         *pipelines.sections(records.pipelines, cited),
+        *budget.sections(records.pipelines, cited),
         *rollout.sections(records.rollouts, cited),
         *deadline.sections(records.sustained, cited),
     ]
@@ -71,6 +72,7 @@ def of_everything(records: Records, runs: str = "") -> Document:
             *sweep.sections(found, records.current, records.comparisons, cited, full=True),
             *batch_curve.sections(rows, cited),
             *pipelines.sections(records.pipelines, cited, full=True),
+            *budget.sections(records.pipelines, cited),
             *rollout.sections(records.rollouts, cited, full=True),
             *deadline.sections(records.sustained, cited, full=True),
             *comparison.sections(records.comparisons, cited),

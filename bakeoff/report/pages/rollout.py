@@ -66,10 +66,27 @@ def every_run(runs: Sequence[StoredPipeline], cited: Cited) -> Section | None:
     return Section("Rollouts", (made,)) if made is not None else None
 
 
+def verdict(record: PipelineRecord) -> str:
+    """Say whether a mix stayed right, and how near it came to its limits, or why not."""
+    return f"{record.status}: {record.measurement.reason or rollout_text(record.measurement)}"
+
+
+def share(record: PipelineRecord) -> str:
+    """Return how much of its limit the largest error is, or what became of a rollout that did not pass."""
+    found = [output.of_limit for _, output in nearest(record.measurement).values()]
+    return f"{max(found):.0%}" if record.status == "ok" and found else verdict(record)
+
+
+def length(record: PipelineRecord) -> str:
+    """Return the number of units that were compared, the opening not counted."""
+    parity = record.measurement.parity
+    return counted(max(len(parity.units) - 1, 0) if parity is not None else 0, "unit")
+
+
 def _verdict(entry: StoredPipeline, cited: Cited | None) -> Text:
-    record, made = entry.record, entry.record.measurement
-    said = f"{record.status}: {made.reason or rollout_text(made)}"
-    return Text(said, str(record.mix), tone_of(record.status), (cited(entry),) if cited is not None else ())
+    record = entry.record
+    links = (cited(entry),) if cited is not None else ()
+    return Text(verdict(record), str(record.mix), tone_of(record.status), links)
 
 
 def _mix(entry: StoredPipeline, cited: Cited | None, full: bool) -> tuple[Any, ...]:

@@ -135,7 +135,16 @@ class TestJson:
             first.record.measurement.latency.samples_ns  # type: ignore[union-attr]
         )
         found = self.json("table", "toy", cwd=runs)
-        assert list(found) == ["records", "rows", "problems", "machines", "pipelines", "rollouts", "sustained"]
+        assert list(found) == [
+            "records",
+            "rows",
+            "problems",
+            "machines",
+            "pipelines",
+            "budgets",
+            "rollouts",
+            "sustained",
+        ]
         assert found["records"] == [row["record"] for row in found["rows"]]
         assert list(found["rows"][1]) == [
             "record", "variant", "quantisation", "status", "reason", "stale", "latency", "copy_ms", "video_fps",

@@ -10,8 +10,9 @@ from pages import html_text, results_text, tables_text
 from records import clock, measurement, record
 
 from bakeoff.machine.identity import Machine
+from bakeoff.record.finalists import LimitCheck
 from bakeoff.record.finding import new_finding
-from bakeoff.record.objective import Objective, parse_objective
+from bakeoff.record.objective import OF_BUDGET, Objective, parse_objective
 from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.store import Records, Stored, StoredComparison
 from bakeoff.report.pages import comparison, sweep
@@ -165,6 +166,12 @@ def test_pages_have_the_objective_the_limits_and_the_rate() -> None:
     (row, *_) = sweep.as_rows(rows)
     (check,) = row["limits"]  # type: ignore[misc]
     assert (check.word, limit_text(check)) == ("not met", "p99 30.03 ms [30.03, 30.03], 20% above 25ms")
+
+
+def test_a_rate_is_printed_as_it_can_be_typed() -> None:
+    for value, text in ((1765.4, "1765"), (999.6, "1000"), (152.27, "152"), (2.0612, "2.06")):
+        check = LimitCheck(parse_objective("fps>=1", OF_BUDGET).limits[0], "met", value)
+        assert limit_text(check).startswith(f"fps {text}, ")
 
 
 def test_a_record_and_a_comparison_in_full_say_what_they_were_for() -> None:

@@ -25,16 +25,18 @@ from records import bakeoff, record
 
 from bakeoff.mix import Mix, SlotVariant, parse_mix
 from bakeoff.record.finding import Finding
-from bakeoff.record.pipeline import LoopParity, PipelineRecord, UnitKind, UnitParity
+from bakeoff.record.objective import OF_BUDGET, parse_objective
+from bakeoff.record.pipeline import Budget, Forecast, LoopParity, PipelineRecord, UnitKind, UnitParity
 from bakeoff.record.schema import OutputParity
 from bakeoff.record.store import Records, StoredPipeline, load_all, save, supersede
 from bakeoff.report.document import Document, Text
 from bakeoff.report.figures import files as svg_files
 from bakeoff.report.figures.pipeline import lines_figure, units_figure, waterfall_figure
-from bakeoff.report.pages import files, mix
+from bakeoff.report.pages import files, mix, readme, results
 from bakeoff.report.pages import pipelines as pages
 from bakeoff.report.pipelines import MixRow, named, pipeline_tables
-from bakeoff.report.render import terminal
+from bakeoff.report.render import markdown, terminal
+from bakeoff.report.selection import chosen
 from bakeoff.variant import BackendUse
 
 HOSTILE = "</script><script>document.title='owned'</script> | <b>x</b> \x1b[2J\x07 $\\frac{1}{0}$ %{x}"
@@ -77,6 +79,20 @@ def hostile() -> PipelineRecord:
 def of_runs(*made: PipelineRecord) -> str:
     """What `bakeoff pipeline` prints at the end of these runs."""
     return terminal.render(pages.of_runs(stored(*made)))
+
+
+def run_of_budget() -> tuple[PipelineRecord, PipelineRecord]:
+    """The two mixes that a budget confirms after `run_of_two`, the best one and another."""
+    objective = parse_objective("fps>=1", OF_BUDGET)
+    promised = tuple(
+        Forecast(parse_mix(text).variants, ms, ms, ms, ms, None, None, None, None)
+        for text, ms in ((BEST, 50.0), (AOTI, 80.0))
+    )
+    budget = Budget(objective, None, 1, 9, promised, 1, promised, 0.0, "", round=1)
+    later = {"run": "20260103T030400-abcdef", "created": "2026-01-03T03:04:05.000000Z", "budget": budget}
+    return tuple(
+        pipeline_record(text, "", measured(text, factor), **later) for text, factor in ((BEST, 0.5), (AOTI, 0.75))
+    )
 
 
 def rows_of(shown: str) -> dict[str, str]:
@@ -220,6 +236,30 @@ class TestTables:
         assert best.gain is not None
         assert best.gain.ratio == pytest.approx(4.0)
         assert best.against == "eager of 2026-01-01 00:00:00"
+
+    def test_runs_of_a_budget_are_rows_only_where_nothing_else_is_current(self) -> None:
+        both, confirmed = run_of_two(), run_of_budget()
+        (table,) = pipeline_tables(stored(*both, *confirmed))
+        assert [row.record for row in table.rows] == [both[1], both[0]]
+        older = [replace(entry, instrument="0ther") for entry in both]
+        (table,) = pipeline_tables(stored(*older, *confirmed))
+        assert [row.record for row in table.rows] == [*confirmed]
+        (table,) = pipeline_tables(stored(*confirmed))
+        assert [row.record for row in table.rows] == [*confirmed]
+
+    def test_a_budget_is_on_the_page_of_results_with_what_it_promised(self) -> None:
+        found = chosen(records(*run_of_two(), *run_of_budget()))
+        assert len(found.pipelines) == 4
+        text = markdown.render(results.of_published(found))
+        section = text.partition("## Budget of ")[2]
+        (best, other) = run_of_budget()
+        assert f"by mean,fps>=1, ship {best.mix.variants}: 50.52 ms a frame" in section
+        assert "50.00 ms were promised (+1.0%)" in section
+        assert re.findall(r"\*\*([AB])\*\*: (wm=.*)", section) == [("A", best.mix.variants), ("B", other.mix.variants)]
+        assert [found.pipelines[place].id in section for place in (2, 3)] == [True, True]
+        shown = readme.render(found).replace("\n  ", " ")
+        assert f"**Budget of {best.mix.subject}**: by mean" in shown
+        assert "it is 2.00x as fast as eager" in shown
 
     def test_the_newest_record_of_a_role_has_its_name_also_where_an_older_mix_is_the_best_again(self) -> None:
         first, other = (pipeline_record(mix, "best", measured(mix)) for mix in (AOTI, BEST))

@@ -12,7 +12,7 @@ from records import HOST, machine_of_host
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.schema import SCHEMA, Comparison, Round, Samples
-from bakeoff.record.store import Records, StoredPipeline, save, supersede
+from bakeoff.record.store import Records, StoredPipeline, load_all, save, supersede
 from bakeoff.report.groups import name_of
 from bakeoff.report.pages import readme, results
 from bakeoff.report.render.markdown import citations
@@ -129,6 +129,21 @@ class TestReadmeBlock:
         assert published.read_bytes() == text
         publish(runs)
         assert len(set(citations((runs / "published" / results.NAME).read_text())) - set(citations(tables_text))) == 3
+
+    def test_what_no_run_of_the_own_commits_measured_leaves_the_pages(
+        self, runs: Path, published: Path, tmp_path: Path
+    ) -> None:
+        other = tmp_path / "other"
+        save(other, at(50, "openvino", ms(3.0), commit="0ther"))
+        known = load_all(other, runs / "published")
+        readme.publish(runs / "published", known, other)
+        text = (runs / "published" / results.NAME).read_text()
+        assert ("openvino" in text, "inductor" in text, "aoti" in text) == (True, False, False)
+        assert len(load_all(runs / "published").current) == len(THREE) + 2
+        assert readme.check(runs / "published") is None
+        before = published.read_bytes()
+        readme.publish(runs / "published", load_all(runs / "published"), tmp_path / "none")
+        assert published.read_bytes() == before
 
     @pytest.mark.usefixtures("published")
     def test_whole_tables_and_pictures_are_checked_too(self, runs: Path) -> None:

@@ -266,4 +266,20 @@ FAULTS = (
         "return text if stamp.passed else",
         ("tests/bakeoff/selftest/test_selftest.py::test_a_record_says_whether_this_code_passed_the_selftest",),
     ),
+    Fault(
+        "report",
+        "runs of a budget, which took no turns with eager, are rows of a pipeline's table",
+        "bakeoff/report/pipelines.py",
+        "    if any(not differs(entry.record, here) for entry in without):",
+        "    if False:",
+        ("tests/bakeoff/report/test_pipelines.py::TestTables",),
+    ),
+    Fault(
+        "report",
+        "what earlier commits measured stays in README's results",
+        "bakeoff/report/pages/readme.py",
+        "if (entry.machine.id, _commit(entry)) in told}",
+        "}",
+        ("tests/bakeoff/report/test_readme_block.py",),
+    ),
 )

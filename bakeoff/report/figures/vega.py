@@ -33,7 +33,7 @@ _DIGITS: Final = re.compile(r"\d+\.\d{3,}(?:e-?\d+)?")
 _TITLE_LETTERS, _NAME_LETTERS = 120, 60
 _CONFIG: Spec = {
     "background": "white",
-    "padding": 10,
+    "padding": {"left": 30, "top": 10, "right": 60, "bottom": 10},  # room for wider fonts, as DejaVu Sans
     "font": "Liberation Sans, Arial, Helvetica, sans-serif",
     "view": {"stroke": None},
     "axis": {

@@ -116,8 +116,15 @@ def budgets(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]:
 
 
 def newest_budgets(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]:
-    """Return the runs of the newest budget of each subject on each machine; `runs` are the oldest first."""
-    return list({subject_key(entries[0].record): entries for entries in budgets(runs)}.values())
+    """Return the runs of the newest budget of each subject on each machine, unless code or libraries differ since.
+
+    `runs` are the oldest first.
+    """
+    known: dict[object, list[StoredPipeline]] = {}
+    for entry in runs:
+        known.setdefault(subject_key(entry.record), []).append(entry)
+    last = [(found[-1], _deciding(own)) for own in known.values() if (found := budgets(own))]
+    return [entries for entries, here in last if not differs(entries[0].record, here)]
 
 
 def named(entries: Sequence[StoredPipeline], known: Sequence[StoredPipeline] = ()) -> list[MixRow]:

@@ -257,6 +257,9 @@ class TestTables:
         assert "50.00 ms were promised (+1.0%)" in section
         assert re.findall(r"\*\*([AB])\*\*: (wm=.*)", section) == [("A", best.mix.variants), ("B", other.mix.variants)]
         assert [found.pipelines[place].id in section for place in (2, 3)] == [True, True]
+        later = [replace(entry, instrument="0ther", created="2026-01-04T03:04:05.000000Z") for entry in run_of_two()]
+        after = markdown.render(results.of_published(records(*run_of_budget(), *later)))
+        assert "Budget of" not in after
         shown = readme.render(found).replace("\n  ", " ")
         assert f"**Budget of {best.mix.subject}**: by mean" in shown
         assert "it is 2.00x as fast as eager" in shown

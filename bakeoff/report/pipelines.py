@@ -123,8 +123,12 @@ def newest_budgets(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]
     known: dict[object, list[StoredPipeline]] = {}
     for entry in runs:
         known.setdefault(subject_key(entry.record), []).append(entry)
-    last = [(found[-1], _deciding(own)) for own in known.values() if (found := budgets(own))]
+    last = [(max(found, key=_ran), _deciding(own)) for own in known.values() if (found := budgets(own))]
     return [entries for entries, here in last if not differs(entries[0].record, here)]
+
+
+def _ran(entries: Sequence[StoredPipeline]) -> str:
+    return max(entry.record.created for entry in entries)
 
 
 def named(entries: Sequence[StoredPipeline], known: Sequence[StoredPipeline] = ()) -> list[MixRow]:

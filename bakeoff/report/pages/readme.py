@@ -109,7 +109,7 @@ def _decisions(records: Records) -> Iterator[Text]:
     for entries in by_run(newest_rollouts(records.rollouts)):
         told = [f"{entry.record.mix.variants} {rollout.share(entry.record)}" for entry in entries]
         label = f"Rollout of {_subject(entries)}, {rollout.length(entries[0].record)}"
-        yield Text(f"largest error of its limit: {', '.join(told)}.", label, links=(_cited(entries[0]),))
+        yield Text(f"largest error over its limit: {', '.join(told)}.", label, links=(_cited(entries[0]),))
 
 
 def _subject(entries: Sequence[StoredPipeline]) -> str:

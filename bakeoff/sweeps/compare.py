@@ -66,7 +66,8 @@ class CompareWorker:
     def __enter__(self) -> "CompareWorker":
         open_folder(self.row.cache_folder)
         request = self.context.plan.request
-        job = replace(measure_job(self.row, request.policy, self.references), opens=True)
+        job = measure_job(self.row, request.policy, self.references)
+        job = replace(job, opens=True, overlapped=self.beside > 0)
         launch = launch_of(self.context, self.row, self.running, self.beside)
         self._worker = LiveWorker(
             CompareJob(job, self.heap_offset, request.objective.goal == "throughput"),
@@ -405,7 +406,7 @@ def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | N
 
 
 def wait_until_built(sides: Sequence[CompareWorker]) -> None:
-    """Wait until each side is built and checked. Raises BakeoffError if the build or the checks of one fail."""
+    """Wait until each side is built. Raises BakeoffError if the build of one fails."""
     found = wait_for({side._worker: "turn" for side in sides})
     for side in sides:
         if found[side._worker] is None:

@@ -1,7 +1,7 @@
 """Builds rows in waves of concurrent workers, times the rows one after the other, and completes their records.
 
-The worker of a row builds, proves and checks its variant, and waits for its turn. In its turn it has the machine to
-itself: it times the variant, measures its memory, and traces it. When all rows are timed, a second worker repeats each
+The worker of a row builds and proves its variant, and waits for its turn. In its turn it has the machine to itself: it
+checks the variant, times it, measures its memory, and traces it. When all rows are timed, a second worker repeats each
 build that was cold with warm caches, and traces engines that cannot be traced in the process that timed them.
 """
 

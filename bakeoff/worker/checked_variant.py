@@ -25,9 +25,9 @@ from bakeoff.worker.failures import StageError, call_stage, traceback_text
 from bakeoff.worker.reference.error import Difference, not_comparable
 from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reference.parity import Reference
-from bakeoff.worker.reporter import Report
+from bakeoff.worker.reporter import Report, Turn, at_once
 from bakeoff.worker.subject import LoadedSubject, cast_subject, load_subject, plain_eager, synchronise
-from bakeoff.worker.torch_flags import flags, settings
+from bakeoff.worker.torch_flags import flags, one_thread, settings
 
 _Made = TypeVar("_Made")
 
@@ -60,7 +60,8 @@ def with_failures(job: MeasureJob, report: Report, action: Callable[[LoadedSubje
     request itself is wrong (a bad checkpoint).
     """
     report("weights")
-    loaded = load_subject(job.subject)
+    with one_thread(job.overlapped):
+        loaded = load_subject(job.subject)
     runs_eagerly = resolve_backend(job.steps[-1].backend).evidence.runs_eagerly
     stance = plain_eager(loaded.component) if runs_eagerly else nullcontext()
     with flags(job.dtype, job.subject.threads, search=job.subject.device == "cuda"), stance:
@@ -76,18 +77,21 @@ def with_failures(job: MeasureJob, report: Report, action: Callable[[LoadedSubje
             )
 
 
-def build_and_check(job: MeasureJob, loaded: LoadedSubject, report: Report) -> CheckedVariant:
+def build_and_check(job: MeasureJob, loaded: LoadedSubject, report: Report, turn: Turn = at_once) -> CheckedVariant:
     """Build and prove the job's variant, and compare two calls on each set of inputs with the reference.
 
-    Raises StageError if the variant's own code fails, or if its reference cannot be used.
+    Waits for `turn` before these calls: beside other builds they take many times as long. Raises StageError if the
+    variant's own code fails, or if its reference cannot be used.
     """
     device = job.subject.device
-    reference, watch = _reference(job, loaded)
-    sets = cast_subject(loaded, job.dtype, device)
+    with one_thread(job.overlapped):
+        reference, watch = _reference(job, loaded)
+        sets = cast_subject(loaded, job.dtype, device)
     report("build")
     built = build_engine(job, loaded, sets)
     report("prove")
     proof = call_stage(built.engine.prove)
+    turn()
     report("check")
     checked = CheckedVariant(loaded, sets, built, proof, reference, watch, [])
     for index, call in enumerate(built.calls):

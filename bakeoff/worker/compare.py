@@ -39,7 +39,7 @@ OF_ALL_SIDES = ("energy_j", "gpu_watched_s")
 
 
 def serve_blocks(job: CompareJob, report: Reporter, commands: int) -> Measurement:
-    """Build and check, wait for the turn, warm up, report `ready` with the time of a call, then time blocks on command.
+    """Build, wait for the turn, check, warm up, report `ready` with the time of a call, then time blocks on command.
 
     `commands` is the descriptor that the parent writes to: a line for the turn, then a number of calls a line, and
     `stop` at the end. The returned measurement has no clocks: the samples were sent with the blocks.
@@ -51,7 +51,7 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
     device = job.measure.subject.device
     heap_offset = bytearray(job.heap_offset_bytes)  # first, so that memory layout varies between processes
     context_bytes(device)
-    checked = build_and_check(job.measure, loaded, report)
+    checked = build_and_check(job.measure, loaded, report, turn_of(commands, report))
     parity = checked.reference.parity(checked.differences)
     proof = with_precision(job.measure, first_proof(checked), parity, checked)
     made = Measurement(
@@ -74,7 +74,6 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
         report=report,
     )
     counters = activity(checked.built.engine)
-    turn_of(commands, report)()
     report("warm-up")
     warmup_ns, _ = call_stage(lambda: warm_up(checked.built.calls, counters, config))
     overhead = measure_overhead(call_stage(checked.built.calls[0]), config)

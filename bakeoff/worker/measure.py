@@ -1,6 +1,6 @@
 """Measures one variant: build, prove, check, time, meter memory, call with fresh inputs, trace.
 
-Between the checks and the timing it waits for its turn; until then other workers may build at the same time.
+Before the checks it waits for its turn; until then other workers may build at the same time.
 """
 
 import secrets
@@ -104,8 +104,8 @@ class _AfterTiming:
 def measure(job: MeasureJob, report: Report, turn: Turn = at_once) -> MeasureResult:
     """Measure one variant; if a trace is requested, trace the timed engine too, unless that needs a build of its own.
 
-    Waits for `turn` before anything is timed. Failures of the variant's own code become the measurement's status.
-    Raises BakeoffError only if the request itself is wrong (a bad checkpoint).
+    Waits for `turn` before anything is checked or timed. Failures of the variant's own code become the measurement's
+    status. Raises BakeoffError only if the request itself is wrong (a bad checkpoint).
     """
     made = with_failures(job, report, lambda loaded: _measure(job, loaded, report, turn))
     return MeasureResult(made) if isinstance(made, Measurement) else made
@@ -114,8 +114,7 @@ def measure(job: MeasureJob, report: Report, turn: Turn = at_once) -> MeasureRes
 def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report, turn: Turn) -> MeasureResult:
     context = context_bytes(job.subject.device)
     before = settings()
-    checked = build_and_check(job, loaded, report)
-    turn()
+    checked = build_and_check(job, loaded, report, turn)
     chosen = {**before, **checked.built.prepared.settings}
     with watching(job.subject.device) as watch:
         timed = _time(job, checked, watch, report)

@@ -4,6 +4,7 @@ Engines of different dtypes in one process each need their own flags: dynamo gua
 reduced-precision reductions and the number of threads, so that a call under another engine's flags compiles again.
 """
 
+import ctypes
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -137,6 +138,27 @@ def flags(dtype: str, threads: int, search: bool = False) -> Iterator[None]:
             yield
     finally:
         apply_flags(replace(read_flags(), **{name: getattr(before, name) for name in own}))
+
+
+@contextmanager
+def one_thread(wanted: bool) -> Iterator[None]:
+    """Within this context, torch's own operators use one thread if `wanted`; MKL and oneDNN keep their threads.
+
+    For work beside other processes that keep the cores busy: there each operator of several threads waits for the one
+    that the kernel has put aside (on two cores beside two builds, 7.4 s in place of 0.15 s). OpenMP's own setting
+    (OpenMP 5.2, section 18.2.1) is restored whole, while torch.set_num_threads would also end MKL's dynamic adjustment
+    for good (aten/src/ATen/ParallelOpenMP.cpp).
+    """
+    threads = torch.get_num_threads()  # also lets torch decide on its number before it is changed here
+    choose = getattr(ctypes.CDLL(None), "omp_set_num_threads", None) if wanted and threads > 1 else None
+    if choose is None:
+        yield
+        return
+    choose(1)
+    try:
+        yield
+    finally:
+        choose(threads)
 
 
 def settings() -> dict[str, Scalar]:

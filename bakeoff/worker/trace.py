@@ -18,7 +18,7 @@ from bakeoff.worker.checked_variant import ran_instead
 from bakeoff.worker.failures import StageError, call_stage
 from bakeoff.worker.reporter import Report, Turn, at_once
 from bakeoff.worker.subject import cast_subject, load_subject
-from bakeoff.worker.torch_flags import flags
+from bakeoff.worker.torch_flags import flags, one_thread
 
 _FP8 = re.compile("e4m3|e5m2|f8f8|fp8|float8|scaled_mm", re.IGNORECASE)
 """Names of kernels with float8 operands in cuBLAS (`e4m3`), CUTLASS (`f8f8bf16`) and TensorRT (`fp8`)."""
@@ -87,8 +87,9 @@ def _same_when_traced(job: MeasureJob) -> bool:
 
 def _build(job: MeasureJob, report: Report, trace: bool) -> BuiltEngine:
     report("weights")
-    loaded = load_subject(job.subject)
-    sets = cast_subject(loaded, job.dtype, job.subject.device)[:1]
+    with one_thread(job.overlapped):
+        loaded = load_subject(job.subject)
+        sets = cast_subject(loaded, job.dtype, job.subject.device)[:1]
     report("build")
     return build_engine(job, loaded, sets, trace)
 

@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="the flags are torch's")
 import torch
 
 from bakeoff.worker import torch_flags
-from bakeoff.worker.torch_flags import Flags, apply_flags, flags, read_flags, settings
+from bakeoff.worker.torch_flags import Flags, apply_flags, flags, one_thread, read_flags, settings
 
 
 @pytest.mark.parametrize("search", [True, False])
@@ -24,6 +24,15 @@ def test_flags_hold_inside_and_are_restored(dtype: str, search: bool) -> None:
     assert inside["cudnn_allow_tf32"] is (dtype == "tf32")
     assert inside["float32_matmul_precision"] == ("high" if dtype == "tf32" else "highest")
     assert settings() == outside
+
+
+def test_one_thread_lasts_only_as_long_as_its_context() -> None:
+    with flags("fp32", 3):
+        with one_thread(True):
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 3
+        with one_thread(False):
+            assert torch.get_num_threads() == 3
 
 
 def test_every_attention_kernel_and_reduced_reduction_is_a_setting() -> None:

@@ -90,12 +90,14 @@ FAULTS = (
         "worker",
         "a row is timed before it is its turn, while others build",
         "bakeoff/worker/measure.py",
-        "    turn()\n    chosen = {**before, **checked.built.prepared.settings}\n"
+        "    checked = build_and_check(job, loaded, report, turn)\n"
+        "    chosen = {**before, **checked.built.prepared.settings}\n"
         "    with watching(job.subject.device) as watch:\n        timed = _time(job, checked, watch, report)\n",
+        "    checked = build_and_check(job, loaded, report)\n"
         "    chosen = {**before, **checked.built.prepared.settings}\n"
         "    with watching(job.subject.device) as watch:\n        timed = _time(job, checked, watch, report)\n"
         "    turn()\n",
-        (f"{_MEASURE}::test_nothing_is_timed_before_its_turn",),
+        (f"{_MEASURE}::test_nothing_is_checked_or_timed_before_its_turn",),
     ),
     Fault(
         "worker",
@@ -168,6 +170,32 @@ FAULTS = (
         "fcntl.F_SEAL_WRITE | ",
         "",
         ("tests/bakeoff/worker/test_kept_weights.py",),
+    ),
+    Fault(
+        "worker",
+        "a row that was loaded beside others keeps one thread for its calls",
+        "bakeoff/worker/torch_flags.py",
+        "        choose(threads)\n",
+        "        pass\n",
+        ("tests/bakeoff/worker/test_torch_flags.py::test_one_thread_lasts_only_as_long_as_its_context",),
+    ),
+    Fault(
+        "worker",
+        "outputs are compared while other rows are built",
+        "bakeoff/worker/checked_variant.py",
+        """    turn()
+    report("check")
+    checked = CheckedVariant(loaded, sets, built, proof, reference, watch, [])
+    for index, call in enumerate(built.calls):
+        checked.differences.extend(_compare_two_calls(checked, index, call, device))
+""",
+        """    report("check")
+    checked = CheckedVariant(loaded, sets, built, proof, reference, watch, [])
+    for index, call in enumerate(built.calls):
+        checked.differences.extend(_compare_two_calls(checked, index, call, device))
+    turn()
+""",
+        ("tests/bakeoff/worker/test_measure.py::test_nothing_is_checked_or_timed_before_its_turn",),
     ),
     Fault(
         "worker",

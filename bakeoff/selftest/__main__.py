@@ -77,7 +77,9 @@ def main() -> None:
             ceilings=False,
         )
         with closing(_Lines()) as progress:
-            run_sweep(make_plan(request), paths.runs_folder(), "selftest", resume=False, progress=progress)
+            done = run_sweep(make_plan(request), paths.runs_folder(), "selftest", resume=False, progress=progress)
+        if done.interrupted:
+            sys.exit(128 + signal.SIGINT)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +19,10 @@ from bakeoff.record.source import code_hash
 from bakeoff.report.notes import selftest_text
 from bakeoff.report.pages import doctor
 from bakeoff.report.render import terminal
+from bakeoff.selftest import __main__ as lanes_command
 from bakeoff.selftest.expected import LANES, Expectation, lane_named, lanes
 from bakeoff.selftest.run import Selftest, check_row, clock_checks, noise_reason, progress_line
+from bakeoff.sweeps.run import SweepResult
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -44,6 +47,24 @@ def test_the_quick_one_passes_and_its_result_is_stored(tmp_path: Path, monkeypat
     stamp = kept.read_stamp()
     assert stamp is not None
     assert (stamp.passed, stamp.quick, stamp.code) == (True, True, code_hash())
+
+
+def test_a_lane_ends_with_the_first_sweep_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the parent, which has passed Ctrl-C on, waits for sweeps that begin after it."""
+    lane = next(lane for lane in LANES if len(lane.workloads) > 1)
+    swept: list[object] = []
+
+    def interrupted(plan: object, *_: object, **__: object) -> SweepResult:
+        swept.append(plan)
+        return SweepResult("sweep", (), ("a row",))
+
+    monkeypatch.setattr(lanes_command, "run_sweep", interrupted)
+    monkeypatch.setattr(lanes_command.guard, "prctl", lambda *_: None)
+    monkeypatch.setattr(lanes_command.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["bakeoff.selftest", lane.name, "full", "cpu"])
+    with pytest.raises(SystemExit) as ended:
+        lanes_command.main()
+    assert (len(swept), ended.value.code) == (1, 130)
 
 
 @pytest.mark.parametrize(

@@ -371,8 +371,9 @@ class Backend:
     options: type = NoOptions
     baseline: bool = False
     """Whether speed-ups are computed against this backend."""
-    defaults: tuple[DefaultOptions, ...] = (DefaultOptions(NoOptions()),)
-    """The options that a sweep runs by default, in the order of its rows."""
+    defaults: tuple[DefaultOptions, ...] = ()
+    """The options that a sweep runs by default, in the order of its rows; if empty, `options` as they are by default.
+    """
     capability: Capability = Capability()
     evidence: Evidence = Evidence()
     footprint: Footprint = Footprint()
@@ -381,6 +382,10 @@ class Backend:
     open: OpenFunction | None = None
     """Opens an engine without the module, from the values that its build passed to `BuildContext.keep`; raises what its
     library raises for damaged files. None: engines are always built."""
+
+    def __post_init__(self) -> None:
+        if not self.defaults:
+            object.__setattr__(self, "defaults", (DefaultOptions(self.options()),))
 
     def unavailable(self, options: Any, device: str) -> str | None:
         """Return why this host's `device` cannot run this backend, and how to get what is missing; None if it can."""

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from lies import DISABLED, DISABLED_IN_PARTS
 from peers_page import PAGE, RECORD, TITLES, aitune_cell, lab_cell, page, table
 
 FINAL = {"word": "faster", "ratio": 1.254, "low": 1.2, "high": 1.31}
@@ -105,6 +106,13 @@ class TestLies:
 
         torch.manual_seed(0)
         return Small().eval().requires_grad_(False)
+
+    def test_those_of_inductor_can_be_planned(self) -> None:
+        """A backend that names its options, and no default sets of them, is swept with its own options."""
+        for lie in (DISABLED, DISABLED_IN_PARTS):
+            (default,) = lie.defaults
+            assert type(default.options) is lie.options
+            assert not lie.footprint.searches(default.options)
 
     @pytest.mark.parametrize(
         ("name", "least", "most"), [("zeros", 1, 1), ("bf16", 1e-4, 1e-2), ("tf32", 0, 0), ("plain", 0, 0)]

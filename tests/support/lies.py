@@ -23,7 +23,7 @@ from bakeoff.backends.backend import (
 )
 from bakeoff.backends.graphs import TORCH
 from bakeoff.backends.inductor import BACKEND as INDUCTOR
-from bakeoff.backends.inductor import missing_compiler
+from bakeoff.backends.inductor import Options, missing_compiler
 from bakeoff.selftest.faulty import Inputs, canary
 
 if TYPE_CHECKING:
@@ -121,13 +121,13 @@ def _built(lie: Lie) -> BuildFunction:
     return build
 
 
-def _disabled(module: "nn.Module", inputs: Inputs, _options: NoOptions, context: BuildContext) -> Engine:
+def _disabled(module: "nn.Module", inputs: Inputs, options: Options, context: BuildContext) -> Engine:
     disable(module)
     assert INDUCTOR.build is not None
-    return INDUCTOR.build(module, inputs, INDUCTOR.options(), context)
+    return INDUCTOR.build(module, inputs, options, context)
 
 
-def _disabled_in_parts(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+def _disabled_in_parts(module: "nn.Module", _inputs: Inputs, _options: Options, _context: BuildContext) -> Engine:
     import torch
 
     disable(module)
@@ -141,6 +141,7 @@ SLOW_FIRST = canary("slow-first", "takes a second longer at each new batch", _bu
 ABORTS = canary("aborts", "calls abort() while it is built", _built(aborts))
 PLAIN = canary("plain", "eager under another name", _built(plain))
 _COMPILES: dict[str, Any] = {
+    "options": Options,
     "capability": Capability(requires=(TORCH,), missing=missing_compiler),
     "evidence": Evidence(uses_inductor=True),
     "footprint": INDUCTOR.footprint,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bakeoff.backends.backend import Backend, BuildContext, DefaultOptions, Engine, Evidence, ModuleEngine
+from bakeoff.backends.backend import Backend, BuildContext, Engine, Evidence, ModuleEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,5 @@ FIXED = Backend(
     summary="attention's kernel is fixed in the graph",
     build=_build,
     options=Options,
-    defaults=(DefaultOptions(Options()),),
     evidence=Evidence(runs_eagerly=True),
 )

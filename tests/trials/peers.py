@@ -7,7 +7,8 @@ writes nothing. Where AITune cannot be imported each of its cells says so. Run i
 goes to the lab's comparisons of eager with eager, of which none begins after `--minutes`. AITune without a GPU, in a
 checkout's environment:
 
-    .venv/bin/pip install --no-deps aitune==0.6.0 nvtx autowrapt wrapt==2.5.2 dill pandas pytz six triton polygraphy
+    .venv/bin/pip install --no-deps aitune==0.6.0 autowrapt dill nvtx pandas polygraphy python-dateutil pytz six triton
+    .venv/bin/pip install --no-deps wrapt==2.5.2
 """
 
 import argparse

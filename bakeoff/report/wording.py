@@ -9,7 +9,7 @@ from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.source import same_code
 from bakeoff.record.statistics import Summary
 from bakeoff.record.store import StoredComparison
-from bakeoff.record.verdict import CONFIDENCE, Verdict, decide, verdict_of
+from bakeoff.record.verdict import CONFIDENCE, FEWEST_PAIRS, Verdict, decide, verdict_of
 from bakeoff.report.format import MIB, median_and_interval, milliseconds
 from bakeoff.report.groups import group_key, name_of
 
@@ -77,9 +77,14 @@ def ratio_text(verdict: Verdict) -> str:
 
 
 def sure_text(verdict: Verdict) -> str:
-    """Return an interval's confidence as ` (75% interval)`, or that its verdict is early; "" if it is the usual one."""
+    """Return an interval's confidence as ` (75% interval)`, or that its verdict is early; "" if it is the usual one.
+
+    An interval of rounds, of one or two pairs, says nothing of differences between processes.
+    """
     if verdict.early:
         return f" (early verdict of {counted(verdict.pairs, 'pair')})"
+    if verdict.pairs < FEWEST_PAIRS:
+        return f" (interval within {counted(verdict.pairs, 'pair')} of processes)"
     return "" if verdict.confidence >= CONFIDENCE else f" ({verdict.confidence:.0%} interval)"
 
 

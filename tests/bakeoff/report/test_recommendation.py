@@ -15,9 +15,11 @@ from bakeoff.record.finalists import finalists
 from bakeoff.record.objective import Goal, Objective
 from bakeoff.record.schema import Comparison, Record, Source
 from bakeoff.record.store import Stored, StoredComparison
+from bakeoff.record.verdict import decide
 from bakeoff.report.columns import contexts
 from bakeoff.report.groups import USUAL, drift
 from bakeoff.report.recommendation import decision, deployment
+from bakeoff.report.wording import sure_text
 
 
 def ms(first: float) -> list[float]:
@@ -141,6 +143,13 @@ class TestWithAFinal:
         )
         assert re.search(r"3\.71x \[2\.[0-9]+, 4\.[0-9]+\] as fast as eager fp32 \(early verdict of 3 pairs\)\.", text)
         assert "early" not in said([EAGER, SLOW, FAST], final(FAST, SLOW, EAGER))
+
+    @pytest.mark.parametrize(
+        ("pairs", "sure"),
+        [(1, " (interval within 1 pair of processes)"), (2, " (interval within 2 pairs of processes)"), (7, "")],
+    )
+    def test_an_interval_of_rounds_is_none_of_processes(self, pairs: int, sure: str) -> None:
+        assert sure_text(decide(final(FAST, SLOW, pairs=pairs))) == sure
 
     def test_an_early_one_states_no_speed_up_that_three_sets_do_not_show(self) -> None:
         near = record("eager", ms(2.45))

@@ -18,7 +18,8 @@ def page(found: dict[str, Any]) -> str:
         "Written by `tests/trials/sweep_times.py` from what it recorded in tests/trials/sweep_times.json; do not edit. "
         "Each sweep is `bakeoff sweep NAME` at the default suite, final included, from the command to the table: cold "
         "with an empty cache folder, warm with the one that the cold sweep left. Nothing else ran on the machine. Only "
-        "times of one day on one machine can be compared: hosts like this one differ twofold."
+        "times of one day on one machine can be compared: hosts like this one differ twofold. The limit of a cold "
+        "sweep, where recorded: CPU seconds of its builds over the cores, 8 s of samples a row, and its references."
     ]
     for label, entry in found.items():
         sections.append(f"## {label}\n\n{_about(entry)}")
@@ -54,13 +55,19 @@ def _times(entry: dict[str, Any]) -> str:
                 made = kinds[kind]
                 measured = sum(row["median_ms"] is not None for row in made["rows"].values())
                 finals = "; ".join(_final(one) for one in made["finals"])
-                rows.append([name, kind, minutes(made["seconds"]), measured, _parts(made), finals])
-    headers = ["component", "caches", "took", "rows measured", "of this", "final"]
-    return tabulate(rows, headers=headers, tablefmt="github")
+                row = {"component": name, "caches": kind, "took": minutes(made["seconds"])}
+                row |= {"limit": _limit(kind, made)} if "limit_s" in made else {}
+                rows.append(row | {"rows measured": measured, "of this": _parts(made), "final": finals})
+    return tabulate(rows, headers="keys", tablefmt="github")
 
 
 def minutes(seconds: float) -> str:
     return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
+
+
+def _limit(kind: str, made: dict[str, Any]) -> str:
+    """The limit of a cold sweep, and how many times that it took; "" for another one."""
+    return f"{minutes(made['limit_s'])} ({made['seconds'] / made['limit_s']:.1f}x)" if kind == "cold" else ""
 
 
 def _parts(made: dict[str, Any]) -> str:

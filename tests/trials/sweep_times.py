@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,14 @@ from sweep_times_page import PAGE, RECORD, page
 
 from bakeoff.machine import host, paths
 from bakeoff.machine.files import write_atomically
+from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all
 from bakeoff.record.verdict import decide
 
 COMPONENTS = ("wm", "image", "audio", "matrix-vae", "matrix-wm")
 KINDS = ("cold", "warm", "budget")
+_SAMPLES_S = 8.0
+"""Seconds of samples of a row: 5 of latency, 2.5 of throughput, and the start of both."""
 
 
 def sweep(python: str, component: str, folder: Path, keep: Path | None, *more: str) -> dict[str, Any]:
@@ -71,9 +75,18 @@ def sweep(python: str, component: str, folder: Path, keep: Path | None, *more: s
         "exit_code": done.returncode,
         "errors": "" if done.returncode == 0 else done.stderr[-2000:],
         "spent_s": said.get("spent_s", {}),
+        "limit_s": limit_s([stored.record for stored in kept.current], said.get("spent_s", {})),
         "rows": rows,
         "finals": [final(stored.record) for stored in kept.comparisons],
     }
+
+
+def limit_s(records: Sequence[Record], spent_s: Mapping[str, float]) -> float:
+    """The least time of a cold sweep: builds that keep all cores busy, 8 s of samples a row, and references."""
+    measured = [record.measurement for record in records if record.latency is not None]
+    builds = [made.build for made in measured if made.build is not None]
+    built_s = sum(build.cpu_s or build.build_s or 0.0 for build in builds) / host.usable_cores()
+    return built_s + _SAMPLES_S * len(measured) + spent_s.get("references", 0.0)
 
 
 def begin(folder: Path) -> None:

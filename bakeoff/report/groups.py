@@ -92,7 +92,7 @@ class Table:
     """Ratio of times within which 95 % of the rows of machines with this name stay from one sweep to the next."""
 
 
-USUAL = 1.6
+USUAL = 1.7
 """Drift if there are few records: the largest ratio that tests/trials/sweep_times.json has of a row's medians in two
 sweeps within a day, on a shared virtual machine (docs/method.md)."""
 _FEWEST = 20

@@ -84,7 +84,7 @@ def sure_text(verdict: Verdict) -> str:
     if verdict.early:
         return f" (early verdict of {counted(verdict.pairs, 'pair')})"
     if verdict.pairs < FEWEST_PAIRS:
-        return f" (interval within {counted(verdict.pairs, 'pair')} of processes)"
+        return " (interval of rounds, not of processes)"
     return "" if verdict.confidence >= CONFIDENCE else f" ({verdict.confidence:.0%} interval)"
 
 

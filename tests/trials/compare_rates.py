@@ -26,7 +26,7 @@ from lab import Recorder, marked_folder
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.record.policy import Policy
-from bakeoff.record.verdict import Verdict, decide
+from bakeoff.record.verdict import FEWEST_PAIRS, Verdict, decide
 from bakeoff.sweeps.compare import compare
 
 PLAIN_EAGER = "bakeoff.selftest.faulty:PLAIN_EAGER"
@@ -80,11 +80,14 @@ def main() -> int:
     rows = []
     for name, verdicts in (("the same", same), ("5 % apart", differing)):
         words = Counter(verdict.word for verdict in verdicts)
-        covered = sum(verdict.low <= (1.0 if name == "the same" else 1.05) <= verdict.high for verdict in verdicts)
-        widths = sorted(verdict.high - verdict.low for verdict in verdicts)
+        # Those of fewer pairs have intervals of rounds, which say nothing of differences between processes.
+        of_pairs = [verdict for verdict in verdicts if verdict.pairs >= FEWEST_PAIRS]
+        covered = sum(verdict.low <= (1.0 if name == "the same" else 1.05) <= verdict.high for verdict in of_pairs)
+        widths = sorted(verdict.high - verdict.low for verdict in of_pairs)
         rows.append(
-            [name, len(verdicts), words["faster"], words["slower"], words["no difference shown"], covered,
-             sum(verdict.confidence for verdict in verdicts), f"{widths[len(widths) // 2]:.3f}" if widths else ""]
+            [name, len(verdicts), words["faster"], words["slower"], words["no difference shown"],
+             len(of_pairs), covered, sum(verdict.confidence for verdict in of_pairs),
+             f"{widths[len(widths) // 2]:.3f}" if widths else ""]
         )  # fmt: skip
     headers = (
         "pairs",
@@ -92,6 +95,7 @@ def main() -> int:
         "faster",
         "slower",
         "no difference",
+        "of three pairs or more",
         "interval holds the truth",
         "should",
         "median width",

@@ -81,7 +81,7 @@ class TestWithoutAFinal:
         assert said([EAGER, near]).startswith("Not decided: inductor fp32 has the lowest median, 6.850 ms")
         text = said([EAGER, far])
         assert text.startswith("inductor fp32 is far ahead (1.87x): it has the lowest median, 5.850 ms")
-        assert "Sweeps drift by 1.6x; a final would confirm it: bakeoff compare " in text
+        assert "Sweeps drift by 1.7x; a final would confirm it: bakeoff compare " in text
         assert "faster" not in text
         assert str(deployment(stored(EAGER, far), drift=1.88)).startswith("Not decided: ")
 
@@ -146,7 +146,7 @@ class TestWithAFinal:
 
     @pytest.mark.parametrize(
         ("pairs", "sure"),
-        [(1, " (interval within 1 pair of processes)"), (2, " (interval within 2 pairs of processes)"), (7, "")],
+        [(1, " (interval of rounds, not of processes)"), (2, " (interval of rounds, not of processes)"), (7, "")],
     )
     def test_an_interval_of_rounds_is_none_of_processes(self, pairs: int, sure: str) -> None:
         assert sure_text(decide(final(FAST, SLOW, pairs=pairs))) == sure

@@ -142,12 +142,12 @@ def flags(dtype: str, threads: int, search: bool = False) -> Iterator[None]:
 
 @contextmanager
 def one_thread(wanted: bool) -> Iterator[None]:
-    """Within this context, torch's own operators use one thread if `wanted`; MKL and oneDNN keep their threads.
+    """Within this context, torch and the libraries that share its OpenMP runtime use one thread if `wanted`.
 
     For work beside other processes that keep the cores busy: there each operator of several threads waits for the one
-    that the kernel has put aside (on two cores beside two builds, 7.4 s in place of 0.15 s). OpenMP's own setting
-    (OpenMP 5.2, section 18.2.1) is restored whole, while torch.set_num_threads would also end MKL's dynamic adjustment
-    for good (aten/src/ATen/ParallelOpenMP.cpp).
+    that the kernel has put aside. On two cores beside three workers, the figures of a decoder's references took 7.4 s
+    with two threads and 0.15 s with one. OpenMP's own setting (omp_set_num_threads) is restored whole, while
+    torch.set_num_threads would also end MKL's dynamic adjustment for good (aten/src/ATen/ParallelOpenMP.cpp).
     """
     threads = torch.get_num_threads()  # also lets torch decide on its number before it is changed here
     choose = getattr(ctypes.CDLL(None), "omp_set_num_threads", None) if wanted and threads > 1 else None

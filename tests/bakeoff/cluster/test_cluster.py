@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -183,8 +183,10 @@ def test_a_node_that_dies_costs_only_what_it_had_not_finished(cluster: Cluster) 
 
 def test_a_node_with_another_version_is_refused_unless_the_driver_ships_its_own(cluster: Cluster) -> None:
     cluster.tell("add skewed")
-    try:
+    with ExitStack() as ends:
+        ends.callback(cluster.tell, "kill skewed")
         process = start(cluster, "toy:tiny.world", *TOYS, "--note", "hang", **NULL)
+        ends.callback(process.kill)  # a driver that goes on would keep the nodes from later tests
         assert process.stderr is not None
         said = next(line for line in process.stderr if "refused" in line)
         code, _, err = end_sleeping(cluster, process)
@@ -192,12 +194,11 @@ def test_a_node_with_another_version_is_refused_unless_the_driver_ships_its_own(
         assert said.startswith("skewed is refused: bakeoff 0.0.9 (the driver has "), said
         assert {entry.node for entry in records()} == {"left", "right"}
         process = start(cluster, "toy:tiny.world", *TOYS, "--note", "hang", "--ship", **NULL)
-        wait_until(lambda: len(sleeping(cluster)) == 3, "the first row of all nodes, whatever their sizes")
+        ends.callback(process.kill)
+        wait_until(lambda: len(sleeping(cluster)) == 3, "the first row of all nodes, whatever their sizes", 150)
         code, _, err = end_sleeping(cluster, process)
         assert code == 0, err
         assert {entry.node for entry in records()} == {"left", "right", "skewed"}
-    finally:
-        cluster.tell("kill skewed")
 
 
 def end_sleeping(cluster: Cluster, process: "subprocess.Popen[str]") -> tuple[int, str, str]:

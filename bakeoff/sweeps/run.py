@@ -19,7 +19,7 @@ from bakeoff.plan.rows import Key, Row
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.schema import MEASURED, Record
-from bakeoff.record.store import Stored, StoredComparison
+from bakeoff.record.store import Stored, StoredComparison, load_all
 from bakeoff.sweeps.assemble import completed
 from bakeoff.sweeps.context import (
     SweepContext,
@@ -247,11 +247,15 @@ class _Sweep:
     def store_timed(self, why: str) -> None:
         """Store incomplete records, each with a finding that says `why` it is incomplete.
 
-        If storing fails, the records stay beside the sweep's state for `--resume`.
+        If storing fails, the records stay beside the sweep's state for `--resume`. A row whose complete record lies in
+        the folder has one, even if its writing was reported as failed: the last step, fsync(2) of the folder, was.
         """
         with suppress(BakeoffError):
-            for record in list(self.measured.timed.values()):
-                self.measured.keep(with_second(record, Outcome("timeout", why), self.context.ceilings))
+            records = (entry.record for entry in load_all(self.measured.runs).current)
+            found = {key_of(record) for record in records if record.sweep == self.context.sweep}
+            for key, record in list(self.measured.timed.items()):
+                if key not in found:
+                    self.measured.keep(with_second(record, Outcome("timeout", why), self.context.ceilings))
 
     def keep_best_builds(self) -> None:
         """Make the cache folder of the best build the usual one, for each variant that was built several times.

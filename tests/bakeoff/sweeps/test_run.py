@@ -17,9 +17,9 @@ from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
 from bakeoff.record.schema import Record
-from bakeoff.record.store import Stored, load_all
+from bakeoff.record.store import Stored, load_all, save
 from bakeoff.report.groups import newest
-from bakeoff.sweeps import wave
+from bakeoff.sweeps import resume, wave
 from bakeoff.sweeps.context import shuffled
 from bakeoff.sweeps.run import SweepResult, run_sweep
 
@@ -188,6 +188,30 @@ def test_records_that_cannot_be_written_are_refused_before_anything_runs(progres
         run_sweep(plan, tmp_path / "file", "", resume=False, progress=progress)
     assert refused.value.code == "not-writable"
     assert progress.told == []
+
+
+def test_a_record_whose_last_fsync_fails_is_stored_once(
+    monkeypatch: pytest.MonkeyPatch, progress: Recorder, tmp_path: Path
+) -> None:
+    """It lies in the folder by then, complete; what the sweep keeps as it ends with the error are the other rows."""
+    written: list[Path] = []
+
+    def breaks(runs: Path, record: Record) -> str:
+        name = save(runs, record)
+        if record.variant.backend != EAGER and not written:
+            written.append(runs)
+            raise BakeoffError("the folder of the records: Input/output error", "not-writable")
+        return name
+
+    monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
+    monkeypatch.setattr(resume, "save", breaks)
+    with marked_folder(tmp_path):
+        request = Request("toy", backends=(EAGER, "inductor[mode=default]"), dtypes=("fp32",), device="cpu", final_s=0)
+        plan = make_plan(request)
+        with pytest.raises(BakeoffError, match="Input/output error"):
+            run_sweep(plan, paths.runs_folder(), "", resume=False, progress=progress)
+        stored = [str(entry.record.variant) for entry in load_all(paths.runs_folder()).current]
+    assert sorted(stored) == sorted(str(row.variant) for row in plan.rows)
 
 
 @pytest.mark.timeout(900)

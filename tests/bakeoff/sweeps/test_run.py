@@ -204,6 +204,7 @@ def test_a_record_whose_last_fsync_fails_is_stored_once(
         return name
 
     monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
+    monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
     monkeypatch.setattr(resume, "save", breaks)
     with marked_folder(tmp_path):
         request = Request("toy", backends=(EAGER, "inductor[mode=default]"), dtypes=("fp32",), device="cpu", final_s=0)

@@ -173,6 +173,14 @@ FAULTS = (
     ),
     Fault(
         "worker",
+        "a row whose dtype is that of its weights is timed on the memory that workers share",
+        "bakeoff/worker/subject.py",
+        "device, copy=self.shares_weights)",
+        "device)",
+        ("tests/bakeoff/worker/test_kept_weights.py",),
+    ),
+    Fault(
+        "worker",
         "a row that was loaded beside others keeps one thread for its calls",
         "bakeoff/worker/torch_flags.py",
         "        choose(threads)\n",

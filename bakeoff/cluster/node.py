@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
@@ -69,10 +70,9 @@ def run_order(order: Order, lines: "Lines") -> None:
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     runs = paths.ensure_writable(cache / FOLDER / order.sweep / order.part, "records")
     machine = this_machine(request.device)
-    for entry in (decode(data, "what the driver sent") for data in order.known):
-        if _counts(entry, machine, order.part):
-            save(runs, entry)
-    lines.watch(runs)
+    sent = [decode(data, "what the driver sent") for data in order.known]
+    lines.watch(runs, [save(runs, entry) for entry in sent if _counts(entry, machine, order.part)])
+    lines.write_stored()  # what lies here of an earlier try, and never reached the driver
     component, preset = _component(order, cache), request.presets[0] if len(request.presets) == 1 else ""
     sizes, seed, threads = parse_sizes(list(order.sizes)), request.weight_seed, request.threads
     component = bring(component, seed, threads, lines, sizes, request.batches, preset, request.device)
@@ -132,10 +132,10 @@ class Lines:
             self._file.write(data)
             self._file.flush()
 
-    def watch(self, runs: Path) -> None:
-        """Write the entries of this folder from now on; those that the driver sent are in it."""
+    def watch(self, runs: Path, sent: Sequence[str]) -> None:
+        """Write the entries of this folder from now on, but for those with the ids that the driver sent."""
         self._runs = runs
-        self._written = {path.name for path in record_files(runs)}
+        self._written = {f"{name}.json" for name in sent}
 
     def write_stored(self) -> None:
         """Write the entries that were stored since the last time."""

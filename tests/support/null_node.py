@@ -32,9 +32,7 @@ def run(asked: Order, lines: Lines) -> None:
             "records cannot be written to /cache: No space left on device; choose another folder", "not-writable"
         )
     runs = paths.cache_folder() / node.FOLDER / asked.sweep / asked.part
-    for data in asked.known:
-        save(runs, decode(data, "sent"))
-    lines.watch(runs)
+    lines.watch(runs, [save(runs, decode(data, "sent")) for data in asked.known])
     if asked.part:
         run_part(asked, lines, runs)
         return

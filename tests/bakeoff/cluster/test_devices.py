@@ -1,5 +1,6 @@
 """Sweeps on GPUs of this host: orders are dealt to them, one at a time to each, with its share of the CPUs."""
 
+import io
 import json
 import os
 import signal
@@ -11,15 +12,16 @@ from pathlib import Path
 
 import fake_gpus
 import pytest
-from lab import FAST, MARKER, Recorder, processes_with, wait_until
+from lab import FAST, MARKER, TORCHLESS, Recorder, marked_folder, processes_with, wait_until
 
-from bakeoff.cluster import order
+from bakeoff.cluster import node, order
 from bakeoff.cluster.devices import Device, carry_out
 from bakeoff.cluster.order import Order, own_code
 from bakeoff.cluster.reports import Assignment
 from bakeoff.cluster.spread import carry_out_spread
 from bakeoff.machine import gpus, host
 from bakeoff.plan.request import Request
+from bakeoff.process import supervisor
 from bakeoff.record.schema import Calibration, Record
 from bakeoff.record.store import load_all
 from bakeoff.report.groups import group_key, newest, shown_faster, tables
@@ -182,3 +184,26 @@ def test_shares_of_the_cpus_are_whole_cores(monkeypatch: pytest.MonkeyPatch, tmp
     assert {place: host.share_of_cpus(place, 8) for place in (0, 1, 7)} == {0: {0, 4}, 1: {0, 4}, 7: {3, 7}}
     monkeypatch.setattr(host, "usable_cores", lambda: 2)  # by a quota
     assert [host.share_of_cpus(place, 2) for place in range(2)] == [{0, 4}, {1, 5}]
+
+
+def test_what_a_node_stored_and_no_driver_got_is_told_to_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver was killed, its disk was full, or the connection broke."""
+    monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
+    monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
+    request = Request("toy", presets=("tiny",), backends=("eager",), dtypes=("fp32",), device="cpu", final_s=0)
+    asked = Order(replace(request, ceilings=False), "20990101T000000-abcdef", 1, own_code())
+
+    def told(known: tuple[bytes, ...] = ()) -> list[bytes]:
+        lines = io.BytesIO()
+        node.run_order(replace(asked, known=known), node.Lines(lines))
+        found = [json.loads(line) for line in lines.getvalue().splitlines()]
+        assert found[-1][0] == "done"
+        return [json.dumps(values[0]).encode() for kind, *values in found if kind == "stored"]
+
+    with marked_folder(tmp_path):
+        first = told()
+        assert len(first) == 1
+        assert told() == first, "the row is not timed again"
+        assert told(tuple(first)) == [], "the driver has it"

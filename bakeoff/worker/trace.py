@@ -40,17 +40,20 @@ def trace_measured(job: MeasureJob, built: BuiltEngine, report: Report) -> Trace
 def trace_build(job: TraceJob, report: Report, turn: Turn = at_once) -> TraceResult:
     """Build again to time a warm build if requested, then trace a call if requested, in a build that can be traced.
 
-    Waits for `turn` before the trace. A failure of the variant's own code is the result's `problem`. Raises
-    BakeoffError only if the request itself is wrong (a bad checkpoint).
+    Waits for `turn` before the trace. A failure of the variant's own code, or a build without caches, is the result's
+    `problem`. Raises BakeoffError only if the request itself is wrong (a bad checkpoint).
     """
     measured = job.measure
-    warm = BuildCost("none", None)
+    warm, gone = BuildCost("none", None), ""
     built: BuiltEngine | None = None
     with flags(measured.dtype, measured.subject.threads, search=measured.subject.device == "cuda"):
         try:
             if job.rebuild:
                 built = _build(measured, report, trace=False)
-                warm = built.cost
+                if built.cost.cache == "cold":
+                    gone = "the caches that the first build left were gone"
+                else:
+                    warm = built.cost
             if measured.policy.trace:
                 if built is None or not _same_when_traced(measured):
                     built = None
@@ -64,7 +67,7 @@ def trace_build(job: TraceJob, report: Report, turn: Turn = at_once) -> TraceRes
                 found = NOTHING_TRACED
         except StageError as stage:
             found = _failed(stage)
-    return replace(found, warm_s=warm.build_s, warm_cpu_s=warm.cpu_s)
+    return replace(found, warm_s=warm.build_s, warm_cpu_s=warm.cpu_s, problem=found.problem or gone)
 
 
 def _traced(built: BuiltEngine) -> TraceResult:

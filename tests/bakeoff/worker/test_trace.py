@@ -9,6 +9,7 @@ pytest.importorskip("torch", reason="workers need it")
 
 from bakeoff.backends.backend import Prepared, Proof
 from bakeoff.backends.tracing import DeviceTime, Kernel, Trace
+from bakeoff.record.schema import BuildCost
 from bakeoff.worker import trace
 from bakeoff.worker.trace import _trace_record, trace_build
 
@@ -61,7 +62,7 @@ def test_the_warm_build_is_traced_where_a_traced_one_is_the_same(
             trace=lambda _call: Trace(KERNELS, 1000), prove=lambda: Proof(graph_hash="aa"), close=lambda: None
         )
         return SimpleNamespace(
-            engine=engine, calls=[None], cost=SimpleNamespace(build_s=build_s, cpu_s=2.5), prepared=Prepared(module)
+            engine=engine, calls=[None], cost=BuildCost("warm", build_s, cpu_s=2.5), prepared=Prepared(module)
         )
 
     monkeypatch.setattr(trace, "_build", build)
@@ -77,3 +78,16 @@ def test_the_warm_build_is_traced_where_a_traced_one_is_the_same(
     assert (result.warm_s, result.warm_cpu_s) == ((build_s, 2.5) if rebuild else (None, None))
     assert result.rebuilt is rebuild
     assert (result.trace is not None) is traced
+
+
+def test_a_second_build_without_the_first_ones_caches_is_no_warm_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may have been cleared while a sweep was interrupted."""
+    cold = SimpleNamespace(cost=BuildCost("cold", 4.4, cpu_s=4.0))
+    monkeypatch.setattr(trace, "_build", lambda *_given, **_settings: cold)
+    measured = SimpleNamespace(
+        dtype="fp32", subject=SimpleNamespace(device="cpu", threads=1), policy=SimpleNamespace(trace=False)
+    )
+    job: Any = SimpleNamespace(measure=measured, rebuild=True)
+    found = trace_build(job, lambda *_stage: None)
+    assert (found.warm_s, found.rebuilt) == (None, False)
+    assert found.problem == "the caches that the first build left were gone"

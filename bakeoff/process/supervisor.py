@@ -27,6 +27,7 @@ from bakeoff.process.alarm import alarm_waits
 from bakeoff.process.environment import IN_WORKER, lab_code_path, make_work_folder
 from bakeoff.process.jobs import Answer, Job
 from bakeoff.process.phases import Block, UnitStamp, is_by_step
+from bakeoff.process.signals import first_signal_waits
 from bakeoff.process.watch import NOT_WATCHED, GpuPeaks, Watched, metering, start_monitor, stop_monitor
 from bakeoff.record.codec import read_as
 
@@ -185,55 +186,65 @@ class LiveWorker:
         self._watched = NOT_WATCHED
 
     def __enter__(self) -> "LiveWorker":
-        guard.prctl(guard.PR_SET_CHILD_SUBREAPER, 1)
+        """Start the worker. Raises BakeoffError if there is no process or pipe to be had."""
         self._meter = self._gpu.__enter__()
-        control_read, self._control = os.pipe()
-        self._status, status_write = os.pipe()
-        self._events, events_write = os.pipe()
-        commands_read, self._commands = os.pipe()
+        try:
+            with first_signal_waits(), alarm_waits():  # what was not entered is not left
+                self._start()
+                self._monitor = start_monitor(self._process.pid, self._launch.gpu) if self._launch.timed else None
+        except BaseException as error:
+            self.__exit__(None, None, None)
+            if isinstance(error, OSError):
+                raise BakeoffError(f"no worker can be started: {error.strerror}", "not-writable") from error
+            raise
+        return self
+
+    def _start(self) -> None:
+        """Start the guard and the worker. Raises OSError, with nothing left open, if they cannot be started."""
+        guard.prctl(guard.PR_SET_CHILD_SUBREAPER, 1)
         self._ooms_before = _kernel_oom_kills()
         self._started = time.monotonic()
-        self.timeline.append((self.phase, self._started))
         self._deadline = self._started + self._deadlines.of(self.phase)
         self._pending = b""
-        ours = (control_read, status_write, events_write, commands_read)
         python = self._launch.python
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-I", "-S", guard.__file__),
-                *(str(control_read), str(status_write), str(self._log), str(LOG_LIMIT_BYTES), "--"),
-                *((python, *WORKER[1:]) if python else WORKER),
-                *(str(events_write), str(commands_read)),
-            ],
-            cwd=self._folder,
-            env={
-                **self._launch.environment,
-                **(lab_code_path() if python else {}),
-                "TMPDIR": str(self._work.temporary),
-                IN_WORKER: f"{events_write},{commands_read}",
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=ours,
-            start_new_session=True,
-        )
+        with contextlib.ExitStack() as opened:
+            (control, self._control), (self._status, status), (self._events, events), (commands, self._commands) = (
+                _pipe(opened) for _ in range(4)
+            )
+            ours = (control, status, events, commands)
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-I", "-S", guard.__file__),
+                    *(str(control), str(status), str(self._log), str(LOG_LIMIT_BYTES), "--"),
+                    *((python, *WORKER[1:]) if python else WORKER),
+                    *(str(events), str(commands)),
+                ],
+                cwd=self._folder,
+                env={
+                    **self._launch.environment,
+                    **(lab_code_path() if python else {}),
+                    "TMPDIR": str(self._work.temporary),
+                    IN_WORKER: f"{events},{commands}",
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=ours,
+                start_new_session=True,
+            )
+            opened.pop_all()
+        self.timeline.append((self.phase, self._started))
         _guards.add(self._process.pid)
         for descriptor in ours:
             os.close(descriptor)
-        try:
-            self._monitor = start_monitor(self._process.pid, self._launch.gpu) if self._launch.timed else None
-        except BaseException:  # a signal meanwhile: what was not entered is not left
-            self.__exit__(None, None, None)
-            raise
-        return self
 
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self._end()
-        self._gpu.__exit__(None, None, None)
-        self._work.remove()
+        with first_signal_waits(), alarm_waits():
+            self._end()
+            self._gpu.__exit__(None, None, None)
+            self._work.remove()
 
     def tell(self, line: str) -> None:
         """Send one line to the worker and restart its phase's deadline. If the worker has ended, `wait` reports
@@ -339,24 +350,30 @@ class LiveWorker:
         return Outcome("crashed", text)
 
     def _end(self) -> None:
-        with alarm_waits():  # what is half ended cannot be ended again
-            self._end_once()
+        """End the worker unless it has ended or was never started; if a second signal interrupts this, go on with
+        it."""
+        with first_signal_waits(), alarm_waits():
+            if self._report is not None or not self.timeline:
+                return
+            self._close("_commands")
+            self._close("_control")  # the guard kills whatever is left and reports
+            _guards.discard(self._process.pid)
+            report = _read_report(self._status, self._process)
+            self._drain()
+            ended = time.monotonic()
+            self.timeline.append(("", ended))
+            self._wall_s, self._report = ended - self._started, report
+            os.close(self._events)
+            os.close(self._status)
+            if self._monitor is not None:
+                self._watched = stop_monitor(self._monitor, self.timeline, self._launch.timed)
 
-    def _end_once(self) -> None:
-        if self._report is not None:
-            return
-        os.close(self._commands)
-        os.close(self._control)  # the guard kills whatever is left and reports
-        _guards.discard(self._process.pid)
-        self._report = _read_report(self._status, self._process)
-        self._drain()
-        os.close(self._events)
-        os.close(self._status)
-        ended = time.monotonic()
-        self.timeline.append(("", ended))
-        self._wall_s = ended - self._started
-        if self._monitor is not None:
-            self._watched = stop_monitor(self._monitor, self.timeline, self._launch.timed)
+    def _close(self, name: str) -> None:
+        """Close the descriptor of this name, once."""
+        descriptor = getattr(self, name)
+        if descriptor >= 0:
+            setattr(self, name, -1)
+            os.close(descriptor)
 
     def _drain(self) -> None:
         """Read the events that the worker wrote before it ended and that were not read yet."""
@@ -395,6 +412,14 @@ def wait_for(awaited: Mapping[LiveWorker, str]) -> dict[LiveWorker, Event | None
             for worker in failed:
                 worker._end()  # a late one would go on beside whatever comes next
     return found
+
+
+def _pipe(opened: contextlib.ExitStack) -> tuple[int, int]:
+    """Return a pipe, whose ends are closed as `opened` is."""
+    ends = os.pipe()
+    for descriptor in ends:
+        opened.callback(os.close, descriptor)
+    return ends
 
 
 def _spent_s(entered: Sequence[tuple[str, float]]) -> dict[str, float]:

@@ -19,6 +19,7 @@ from bakeoff.plan.rows import Row
 from bakeoff.process.alarm import alarm_waits
 from bakeoff.process.jobs import NOTHING_TRACED, MeasureResult, TraceJob, TraceResult
 from bakeoff.process.phases import TIMED
+from bakeoff.process.signals import first_signal_waits
 from bakeoff.process.supervisor import Event, Outcome
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.schema import MEASURED, Measurement, ProofRecord, Record, Status, TraceRecord
@@ -111,7 +112,7 @@ def _time(context: SweepContext, tries: Sequence[Try], keep: Keep, ready: Callab
         turns = stack.enter_context(Turns(tasks, context.spent))
         for place, (tried, references) in enumerate(able):
             turns.run(place)
-            with alarm_waits():
+            with first_signal_waits(), alarm_waits():  # what was measured is kept
                 ended = turns.end(place)
                 context.spent.worker(ended.timeline)
                 outcome = _measured(context, ended)
@@ -227,7 +228,7 @@ def complete_wave(context: SweepContext, timed: Sequence[tuple[Row, Record]], ke
         turns = stack.enter_context(Turns(tasks, context.spent))
         for place, (_, record) in enumerate(timed):
             turns.run(place)
-            with alarm_waits():
+            with first_signal_waits(), alarm_waits():  # what was measured is kept
                 ended = turns.end(place)
                 context.spent.worker(ended.timeline, "warm and traced builds")
                 record = with_second(record, ended.outcome, context.ceilings, all_references[place].changed())

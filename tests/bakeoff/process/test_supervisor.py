@@ -1,5 +1,6 @@
 """Whatever ends a sweep or a worker, no process is left, no record is torn, and what was done is kept."""
 
+import errno
 import json
 import os
 import re
@@ -10,12 +11,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from canaries import ASLEEP, AWAKE
 from forked_workers import SWITCH
 from lab import FAST, MARKER, command_line, marked_folder, processes_with, sweep, wait_until
 
+from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.request import Request
 from bakeoff.process import guard, supervisor
 from bakeoff.process.jobs import CeilingsJob, CeilingsResult
@@ -190,6 +194,88 @@ for line in os.fdopen(int(sys.argv[2])):
         outcome = worker.finish(CeilingsResult)
     assert outcome.kind == "crashed", "it was ended before it left a result"
     worker.tell("too late")
+
+
+class Alarm(KeyboardInterrupt):
+    """The time of a budget is up, as TimeIsUpError says it."""
+
+
+def ring(_number: int, _frame: object) -> None:
+    raise Alarm
+
+
+class RungPopen(subprocess.Popen[bytes]):
+    """Starts a process, and the alarm rings before its caller has it."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        signal.raise_signal(signal.SIGALRM)
+
+
+def refused_popen(*_arguments: object, **_settings: object) -> None:
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
+@pytest.fixture
+def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch]:
+    """How a worker is started that only waits; an alarm raises Alarm meanwhile."""
+    monkeypatch.setattr(supervisor, "WORKER", (sys.executable, "-c", "import time; time.sleep(60)"))
+    monkeypatch.setenv("BAKEOFF_CACHE", str(tmp_path / "cache"))
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        yield Launch({**os.environ, MARKER: str(tmp_path)}, Deadlines(30.0), tmp_path / "worker.log")
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def left(tmp_path: Path) -> list[object]:
+    """Processes and folders that a worker left."""
+    return [*processes_with(str(tmp_path)), *tmp_path.glob("cache/work/*")]
+
+
+def test_an_alarm_while_a_worker_starts_leaves_nobody(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(supervisor, "subprocess", SimpleNamespace(Popen=RungPopen, DEVNULL=subprocess.DEVNULL))
+    with pytest.raises(Alarm), LiveWorker(CeilingsJob("cpu", 1, ()), launch):
+        pytest.fail("the alarm was lost")
+    assert left(tmp_path) == []
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_worker_that_cannot_be_started_is_one_clear_error(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(supervisor, "subprocess", SimpleNamespace(Popen=refused_popen, DEVNULL=subprocess.DEVNULL))
+    with pytest.raises(BakeoffError, match="no worker can be started: Resource temporarily unavailable"):
+        LiveWorker(CeilingsJob("cpu", 1, ()), launch).__enter__()
+    assert left(tmp_path) == []
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_while_a_worker_ends_ends_it_all_the_same(
+    times: int, launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second one, too, which is not deferred."""
+    read, rung = supervisor._read_report, []
+
+    def interrupted(*given: Any) -> dict[str, Any]:
+        if not rung:
+            rung.append(True)
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+        return read(*given)
+
+    monkeypatch.setattr(supervisor, "_read_report", interrupted)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(BaseException) as raised, LiveWorker(CeilingsJob("cpu", 1, ()), launch) as worker:  # noqa: PT011
+        worker.finish(CeilingsResult)
+    assert raised.type is KeyboardInterrupt
+    assert left(tmp_path) == []
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 @dataclass

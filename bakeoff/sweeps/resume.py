@@ -70,9 +70,15 @@ class RowRecords:
         return {**self.stored, **timed}
 
     def keep(self, record: Record) -> None:
-        """Store a complete record. Raises BakeoffError if it cannot be written."""
+        """Store a complete record. Raises BakeoffError if it cannot be written; the cache then keeps it for
+        `--resume`."""
         key = key_of(record)
-        self.stored[key] = Stored(save(self.runs, record), record)
+        try:
+            self.stored[key] = Stored(save(self.runs, record), record)
+        except BakeoffError:
+            with contextlib.suppress(BakeoffError):
+                self.keep_timed(record)
+            raise
         if self.timed.pop(key, None) is not None:
             self._file(key).unlink(missing_ok=True)
 

@@ -251,10 +251,12 @@ class _Sweep:
         the folder has one, even if its writing was reported as failed: the last step, fsync(2) of the folder, was.
         """
         with suppress(BakeoffError):
-            records = (entry.record for entry in load_all(self.measured.runs).current)
-            found = {key_of(record) for record in records if record.sweep == self.context.sweep}
+            entries = load_all(self.measured.runs).current
+            found = {key_of(entry.record): entry for entry in entries if entry.record.sweep == self.context.sweep}
             for key, record in list(self.measured.timed.items()):
-                if key not in found:
+                if key in found:
+                    self.measured.stored[key] = found[key]
+                else:
                     self.measured.keep(with_second(record, Outcome("timeout", why), self.context.ceilings))
 
     def keep_best_builds(self) -> None:

@@ -215,6 +215,32 @@ def test_a_record_whose_last_fsync_fails_is_stored_once(
     assert sorted(stored) == sorted(str(row.variant) for row in plan.rows)
 
 
+def test_a_complete_record_that_cannot_be_stored_is_stored_as_the_sweep_is_resumed(
+    monkeypatch: pytest.MonkeyPatch, progress: Recorder, tmp_path: Path
+) -> None:
+    """Of a baseline, for one, which lacks nothing once it is timed: it is not timed again."""
+
+    def full(_runs: Path, _record: Record) -> str:
+        raise BakeoffError("the folder of the records: No space left on device", "not-writable")
+
+    def timed_again(*_given: object) -> None:
+        raise AssertionError("the row is timed again")
+
+    monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
+    monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
+    with marked_folder(tmp_path):
+        plan = make_plan(Request("toy", backends=(EAGER,), dtypes=("fp32",), device="cpu", final_s=0))
+        monkeypatch.setattr(resume, "save", full)
+        with pytest.raises(BakeoffError, match="No space left"):
+            run_sweep(plan, paths.runs_folder(), "", resume=False, progress=progress)
+        assert list(load_all(paths.runs_folder()).current) == []
+        monkeypatch.setattr(resume, "save", save)
+        monkeypatch.setattr("bakeoff.sweeps.run.time_wave", timed_again)
+        done = run_sweep(plan, paths.runs_folder(), "", resume=True, progress=progress)
+        assert [entry.record.status for entry in done.stored] == ["ok"]
+        assert len(load_all(paths.runs_folder()).current) == 1
+
+
 @pytest.mark.timeout(900)
 def test_inductor_compiles_one_graph_and_finds_the_best_build_in_the_usual_place(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path

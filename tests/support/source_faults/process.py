@@ -16,6 +16,22 @@ FAULTS = (
     ),
     Fault(
         "process",
+        "a worker that an alarm interrupts as it starts is left running",
+        "bakeoff/process/supervisor.py",
+        "        except BaseException as error:\n            self.__exit__(None, None, None)\n",
+        "        except BaseException as error:\n",
+        (f"{_SUPERVISOR}::test_an_alarm_while_a_worker_starts_leaves_nobody",),
+    ),
+    Fault(
+        "process",
+        "a worker whose end is interrupted closes descriptors twice",
+        "bakeoff/process/supervisor.py",
+        "        if descriptor >= 0:\n",
+        "        if name:\n",
+        (f"{_SUPERVISOR}::test_ctrl_c_while_a_worker_ends_ends_it_all_the_same",),
+    ),
+    Fault(
+        "process",
         "a deadline of all phases together is not enforced",
         "bakeoff/process/supervisor.py",
         "self._late = min(self._deadline, self._started + self._deadlines.total) <= time.monotonic()",

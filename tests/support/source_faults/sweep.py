@@ -298,10 +298,28 @@ FAULTS = (
     ),
     Fault(
         "sweep",
+        "a baseline that cannot be stored when it was timed is timed again as the sweep is resumed",
+        "bakeoff/sweeps/resume.py",
+        "                self.keep_timed(record)\n            raise",
+        "                pass\n            raise",
+        (
+            "tests/bakeoff/sweeps/test_run.py::test_a_complete_record_that_cannot_be_stored_is_stored_as_the_sweep_is_resumed",
+        ),
+    ),
+    Fault(
+        "sweep",
+        "a node keeps to itself what it stored for a driver that was killed",
+        "bakeoff/cluster/node.py",
+        '        self._written = {f"{name}.json" for name in sent}',
+        "        self._written = {path.name for path in record_files(runs)}",
+        ("tests/bakeoff/cluster/test_devices.py::test_what_a_node_stored_and_no_driver_got_is_told_to_the_next_one",),
+    ),
+    Fault(
+        "sweep",
         "a row whose record was written, but for the folder's fsync, gets a second one as the sweep ends",
         "bakeoff/sweeps/run.py",
-        "                if key not in found:\n",
-        "                if key:\n",
+        "                if key in found:\n",
+        "                if not key:\n",
         ("tests/bakeoff/sweeps/test_run.py::test_a_record_whose_last_fsync_fails_is_stored_once",),
     ),
 )

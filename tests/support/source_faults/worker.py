@@ -181,6 +181,14 @@ FAULTS = (
     ),
     Fault(
         "worker",
+        "a second build that found no caches is recorded as the warm one",
+        "bakeoff/worker/trace.py",
+        'if built.cost.cache == "cold":',
+        'if built.cost.cache == "":',
+        ("tests/bakeoff/worker/test_trace.py",),
+    ),
+    Fault(
+        "worker",
         "a row that was loaded beside others keeps one thread for its calls",
         "bakeoff/worker/torch_flags.py",
         "        choose(threads)\n",

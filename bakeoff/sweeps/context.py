@@ -34,9 +34,8 @@ from bakeoff.sweeps.spent import TimeSpent
 class WeightsMemory:
     """Memory in which the first worker of a subject leaves the weights for the workers that follow.
 
-    Drawing 275 million values takes 3 seconds of a core in each of about forty workers of a sweep; casting them to bf16
-    from here takes 0.3, and from a copy of their own 0.8 to 3.1, by how fast the host gives pages.
-    Memory files (memfd_create(2)) exist until this object is closed, and are not on disk.
+    Drawing 275 million values takes 3 seconds of a core in each of about forty workers of a sweep; copying them takes
+    0.3. Memory files (memfd_create(2)) exist until this object is closed, and are not on disk.
     """
 
     def __init__(self) -> None:

@@ -85,11 +85,8 @@ def dtype_of(own: torch.dtype, dtype: str, pinned: bool = False) -> torch.dtype:
     return torch.promote_types(torch.promote_types(target, own), torch.float32) if pinned else target
 
 
-def cast_module(module: nn.Module, given: GivenDtypes, dtype: str, device: str, copy: bool = False) -> nn.Module:
-    """Cast and move all tensors of the module in place, and return it. A cast to half precision cannot be undone.
-
-    With `copy`, tensors that need neither are copied.
-    """
+def cast_module(module: nn.Module, given: GivenDtypes, dtype: str, device: str) -> nn.Module:
+    """Cast and move all tensors of the module in place, and return it. A cast to half precision cannot be undone."""
     names = {
         id(one): (name, one) for name, one in named_tensors(module)
     }  # with the tensor, so that its id stays its own
@@ -97,7 +94,7 @@ def cast_module(module: nn.Module, given: GivenDtypes, dtype: str, device: str, 
     def cast(tensor: Tensor) -> Tensor:
         name = names[id(tensor)][0] if id(tensor) in names else ""
         own = given.tensors.get(name, tensor.dtype)
-        return tensor.to(device=device, dtype=dtype_of(own, dtype, name in given.pinned), copy=copy)
+        return tensor.to(device=device, dtype=dtype_of(own, dtype, name in given.pinned))
 
     made: nn.Module = module._apply(cast)
     return made

@@ -47,8 +47,6 @@ class LoadedSubject:
     """Makes further inputs."""
     sized: tuple[tuple[dict[str, Tensor], ...], ...] = ()
     """Sets of inputs for each of the workload's other sizes."""
-    shares_weights: bool = False
-    """Whether the module's tensors lie in memory that workers share, until they are cast."""
     recorded_sets: tuple[int, ...] = ()
     """Number of sets that are recorded calls, at the usual and then at each other size; () if there is one size."""
 
@@ -60,11 +58,8 @@ class LoadedSubject:
         return kept or count_work(self.component, self.config, self.workload, asked.batch)
 
     def cast(self, dtype: str, device: str) -> nn.Module:
-        """Cast and move the module in place, and return it. Half precision loses the original weights for good.
-
-        Weights in shared memory become the module's own, even if they keep their dtype and device.
-        """
-        return cast_module(self.module, self.given, dtype, device, copy=self.shares_weights)
+        """Cast and move the module in place, and return it. Half precision loses the original weights for good."""
+        return cast_module(self.module, self.given, dtype, device)
 
 
 def plain_eager(component: Component) -> AbstractContextManager[object]:
@@ -165,7 +160,6 @@ def load_subject(subject: Subject) -> LoadedSubject:
     workload = component.workload(config, subject.workload, subject.batch)
     network = component.network_module()
     source: Any = input_source(network, workload)
-    shares = False
     if component.weights:
         module, weights = network.build(config, subject.workload, subject.batch), network.about.weights
     else:
@@ -178,7 +172,7 @@ def load_subject(subject: Subject) -> LoadedSubject:
             else:
                 load_checkpoint(path, module, component)
 
-        weights, shares = kept_weights.filled(module, _identity(subject), fill)
+        weights = kept_weights.filled(module, _identity(subject), fill)
     sets = tuple(source.checked(subject.input_seed, index) for index in range(workload.set_count))
     sources = [input_source(network, workload.at(size)) for size in workload.sizes]
     sized = tuple(tuple(one.checked(subject.input_seed, index) for index in range(SIZED_SETS)) for one in sources)
@@ -187,9 +181,7 @@ def load_subject(subject: Subject) -> LoadedSubject:
         counts: list[tuple[int, Any]] = [(len(sets), source), *((SIZED_SETS, one) for one in sources)]
         recorded = tuple(min(count, len(one.recorded)) for count, one in counts)
     given = given_dtypes(module, component.keep_fp32)
-    return LoadedSubject(
-        subject, component, config, workload, module, given, weights, sets, source, sized, shares, recorded
-    )
+    return LoadedSubject(subject, component, config, workload, module, given, weights, sets, source, sized, recorded)
 
 
 def _identity(subject: Subject) -> str:

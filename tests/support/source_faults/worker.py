@@ -173,14 +173,6 @@ FAULTS = (
     ),
     Fault(
         "worker",
-        "a row whose dtype is that of its weights is timed on the memory that workers share",
-        "bakeoff/worker/subject.py",
-        "device, copy=self.shares_weights)",
-        "device)",
-        ("tests/bakeoff/worker/test_kept_weights.py",),
-    ),
-    Fault(
-        "worker",
         "a second build that found no caches is recorded as the warm one",
         "bakeoff/worker/trace.py",
         'if built.cost.cache == "cold":',

@@ -13,6 +13,7 @@ from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest
 from bakeoff.machine.identity import this_machine
 from bakeoff.machine.locks import device_lock
+from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Row
@@ -144,8 +145,12 @@ def gate_records(plans: Sequence[Plan], baseline: Records, runs: Path, note: str
     """Sweep the candidates' plans, which have several processes a row, and compare them with the baseline's records of
     this machine.
 
-    Raises KeyboardInterrupt if the sweep is interrupted.
+    Raises BakeoffError before anything is measured if the baseline has none of the rows, and KeyboardInterrupt if the
+    sweep is interrupted.
     """
+    rows = {_name(row) for plan in plans for row in plan.rows}
+    if rows.isdisjoint((str(stored.record.variant), stored.record.batch) for stored in baseline.current):
+        raise BakeoffError("the baseline has no record of this suite's rows; sweep the suite there first", "no-record")
     measured: dict[_Name, list[Record]] = {}
     for plan in plans:
         done = run_sweep(plan, runs, note, False, progress)

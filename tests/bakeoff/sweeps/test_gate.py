@@ -16,6 +16,7 @@ import bakeoff
 from bakeoff.bring.bring import bring
 from bakeoff.machine.identity import this_machine
 from bakeoff.models.brought.about import read_about
+from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.record.gate import LOOKS, PROCESSES, SAME_PAIRS, GatedRow
@@ -26,8 +27,8 @@ from bakeoff.sweeps.compare import Entrant, SideFailedError
 from bakeoff.sweeps.run import SweepResult
 
 
-def plan(*backends: str) -> Plan:
-    request = Request("toy", workloads=("picture",), backends=backends, dtypes=("fp32",), device="cpu", threads=1)
+def plan(*backends: str, workload: str = "picture") -> Plan:
+    request = Request("toy", workloads=(workload,), backends=backends, dtypes=("fp32",), device="cpu", threads=1)
     return make_plan(replace(request, policy=FAST, ceilings=False))
 
 
@@ -116,7 +117,9 @@ def known(median_ms: float, status: Status = "ok", **changes: Any) -> Stored:
 
 def against(monkeypatch: pytest.MonkeyPatch, candidate: list[Stored], baseline: list[Stored]) -> GatedRow:
     monkeypatch.setattr(gate, "run_sweep", lambda *_: SweepResult("sweep", tuple(candidate), ()))
-    (row,) = gate.gate_records([plan("eager")], Records(tuple(baseline), (), ()), Path(), "", Recorder())
+    (row,) = gate.gate_records(
+        [plan("eager", workload="world")], Records(tuple(baseline), (), ()), Path(), "", Recorder()
+    )
     return row
 
 
@@ -131,7 +134,6 @@ def test_records_of_this_machine_and_lab_are_compared(monkeypatch: pytest.Monkey
     assert against(monkeypatch, slower, [*slower, *of(five, commit="new")][:5]).outcome == "unchanged"
     other = record("eager").source
     cases = {
-        "no such row": of(five, batch=2),
         "other machines": of(five, machine=replace(five[0].machine, id="there0000000")),
         "another configuration": of(five, config_id="other"),
         "another version of this lab": of(five, source=replace(other, instrument="other")),
@@ -140,6 +142,12 @@ def test_records_of_this_machine_and_lab_are_compared(monkeypatch: pytest.Monkey
         row = against(monkeypatch, slower, records)
         assert (row.outcome, row.change) == ("not measured", None)
         assert why in row.reason
+
+
+def test_a_baseline_without_any_of_the_rows_is_refused_before_they_are_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    for records in ([], of([known(2.0)], batch=2)):
+        with pytest.raises(BakeoffError, match="no record of this suite's rows; sweep the suite there first"):
+            against(monkeypatch, [], records)
 
 
 def test_the_newest_code_of_the_baseline_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,9 @@ def _run() -> int | str | None:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # as in `bakeoff list | head -1`, which typer calls an error
+            _drop_stdout()
+            return 0
         # typer ends the command when it is interrupted; sweep catches the interrupt and has said what is left to do.
         if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):
             _say_if_possible("interrupted")

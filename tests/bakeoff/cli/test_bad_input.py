@@ -301,6 +301,14 @@ def test_closed_output(lab: Lab) -> None:
     assert (ran.code, ran.out, ran.err) == (0, "", "")
 
 
+@pytest.mark.parametrize("arguments", [["list"], ["doctor"], ["show", "nosuch"]])
+def test_a_reader_that_has_read_enough(lab: Lab, arguments: list[str]) -> None:
+    """As `head -1`; under pipefail the command's own exit code is the pipe's."""
+    ran = lab.start(*arguments, prefix=("bash", "-c", 'set -o pipefail; "$@" | true', "bash"))
+    assert (ran.code, ran.out) == (2 if "nosuch" in arguments else 0, "")
+    assert ("nosuch" in ran.err) is ("nosuch" in arguments)
+
+
 def test_no_home_folder(lab: Lab) -> None:
     """A user without HOME and without an entry in passwd, as containers have them."""
     as_nobody = ("unshare", "--user", "--map-user=12345")

@@ -36,6 +36,11 @@ def look_up(reference: str, table: Mapping[str, str], kind: type[T], own: str) -
     typed = _FILE.fullmatch(target)
     if typed is not None:
         return _from_file(typed, kind, own.rpartition(":")[2])
+    owner, _, preset = reference.partition(":")
+    if what == "component" and preset and owner in table:
+        raise BakeoffError(
+            f"no component '{reference}'; for a preset of {owner} give --preset {preset}", code="unknown-name"
+        )
     if not _PATH.fullmatch(target):
         raise BakeoffError(
             f"no {what} '{reference}'{meant(reference, table)}; known: {', '.join(table)}; for your own give {own}",

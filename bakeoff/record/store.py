@@ -299,14 +299,15 @@ def find(runs: Path, asked: str, *others: Path, kinds: tuple[type[Measured], ...
 def _find_file(runs: Path, asked: str, *others: Path) -> Path:
     if asked.endswith(".json") and os.path.isfile(asked):
         return Path(asked)
+    name = asked.removesuffix(".json")
     for folder in (runs, *others):
         files = list(record_files(folder))
-        hits = [path for path in files if asked and (path.stem.startswith(asked) or _ending(path).startswith(asked))]
+        hits = [path for path in files if name and (path.stem.startswith(name) or _ending(path).startswith(name))]
         if hits:
             break
     else:
         check_exists(runs)
-        files = list(record_files(runs))
+        folder, files = runs, list(record_files(runs))
     if not files:
         raise no_records(runs)
     if len(hits) != 1:
@@ -316,7 +317,7 @@ def _find_file(runs: Path, asked: str, *others: Path) -> Path:
             else f"none of {counted(len(files), 'record')} matches"
         )
         advice = "give more of the name" if hits else "run bakeoff table --json for all names"
-        raise BakeoffError(f"'{asked}': {found} in {runs}; {advice}", code="no-record")
+        raise BakeoffError(f"'{asked}': {found} in {folder}; {advice}", code="no-record")
     return hits[0]
 
 

@@ -228,7 +228,8 @@ def _trace(trace: TraceRecord, fp8: bool) -> Iterator[Text | Table | None]:
         idle = max(0, trace.span_ns - trace.busy_ns) / trace.span_ns
         yield Text(f"the GPU is idle for {idle:.0%} of the {trace.span_ns / 1e6:.3f} ms between events around a call")
     yield Text(
-        f"a traced call took {trace.total_ns / 1e6:.3f} ms, {_share(trace.named_ns, trace)} in named kernels, "
+        f"a traced call took {trace.total_ns / 1e6:.3f} ms, "
+        f"{trace.named_ns * 100 // max(trace.total_ns, 1)}% in named kernels, "  # rounded down, as where too few are
         f"{_share(trace.own_ns, trace)} in the compiler's own (*){in_fp8}; the {len(trace.kernels)} longest of "
         f"{trace.kernel_count}:"
     )

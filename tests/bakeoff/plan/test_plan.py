@@ -557,6 +557,8 @@ class TestRefused:
         ("asked", "says"),
         [
             ({"component": "nosuch"}, "no component 'nosuch'; known: wm"),
+            ({"component": "wm:1b"}, "no component 'wm:1b'; for a preset of wm give --preset 1b"),
+            ({"component": "toy:tiny"}, "no component 'toy:tiny'; for a preset of toy give --preset tiny"),
             ({"presets": ("huge",)}, "toy has no preset 'huge'; it has tiny, small"),
             ({"workloads": ("dance",)}, "toy has no workload 'dance'"),
             ({"backends": ("gcc",)}, "no backend 'gcc'; known: eager"),

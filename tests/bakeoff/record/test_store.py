@@ -136,7 +136,7 @@ class TestLoadAll:
 class TestFind:
     def test_by_name_beginning_hash_and_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         first, second = save(tmp_path, at(1)), save(tmp_path, at(2, "inductor"))
-        for asked in (first, first[: len("20260102T030401")], first.rpartition("_")[2], first[-12:-4]):
+        for asked in (first, first[: len("20260102T030401")], first.rpartition("_")[2], first[-12:-4], f"{first}.json"):
             assert find(tmp_path, asked).id == first
         assert find(tmp_path, second).record == at(2, "inductor")
         assert find(tmp_path / "nowhere", str(folder(tmp_path) / f"{second}.json")).id == second

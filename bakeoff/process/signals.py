@@ -77,5 +77,5 @@ def first_signal_waits() -> Iterator[Callable[[], bool]]:
         yield lambda: bool(came)
     finally:
         restore()
-    if came:
-        signal.raise_signal(came[0])
+        if came:  # even if the block ended with an error, which a caller may go on after
+            signal.raise_signal(came[0])

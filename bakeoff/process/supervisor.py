@@ -177,6 +177,8 @@ class LiveWorker:
         """Each phase with its start by time.monotonic(); "" marks the end of the worker."""
         self._worker_timeline: list[tuple[str, float]] = [(self.phase, 0.0)]
         """Each phase with its start by the worker's clock in seconds; 0 if the event states no time."""
+        self._told = contextlib.ExitStack()
+        """Closes the pipes to guard and worker, each once."""
         self._late = False
         self._seals: list[str] = []
         self._report: dict[str, Any] | None = None
@@ -233,6 +235,8 @@ class LiveWorker:
                 start_new_session=True,
             )
             opened.pop_all()
+        self._told.callback(os.close, self._control)  # the guard kills whatever is left and reports
+        self._told.callback(os.close, self._commands)
         self.timeline.append((self.phase, self._started))
         _guards.add(self._process.pid)
         for descriptor in ours:
@@ -355,8 +359,7 @@ class LiveWorker:
         with first_signal_waits(), alarm_waits():
             if self._report is not None or not self.timeline:
                 return
-            self._close("_commands")
-            self._close("_control")  # the guard kills whatever is left and reports
+            self._told.close()
             _guards.discard(self._process.pid)
             report = _read_report(self._status, self._process)
             self._drain()
@@ -367,13 +370,6 @@ class LiveWorker:
             os.close(self._status)
             if self._monitor is not None:
                 self._watched = stop_monitor(self._monitor, self.timeline, self._launch.timed)
-
-    def _close(self, name: str) -> None:
-        """Close the descriptor of this name, once."""
-        descriptor = getattr(self, name)
-        if descriptor >= 0:
-            setattr(self, name, -1)
-            os.close(descriptor)
 
     def _drain(self) -> None:
         """Read the events that the worker wrote before it ended and that were not read yet."""

@@ -13,7 +13,7 @@ from bakeoff.plan.history import history_of
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process.alarm import alarm_waits
-from bakeoff.process.signals import ending_signals
+from bakeoff.process.signals import ending_signals, first_signal_waits
 from bakeoff.sweeps.time_limit import TimeIsUpError, TimeLimit
 
 
@@ -80,3 +80,11 @@ def test_what_else_a_callback_raises_is_told_as_before(monkeypatch: pytest.Monke
         del held
     assert kept() is None
     assert told == [ValueError]
+
+
+def test_a_signal_that_waits_is_not_lost_with_an_error() -> None:
+    """A caller may go on after the error: a final that cannot be run ends no sweep."""
+    with pytest.raises(KeyboardInterrupt) as ended, ending_signals(), first_signal_waits():  # noqa: PT012
+        os.kill(os.getpid(), signal.SIGINT)
+        raise OSError("no process is to be had")
+    assert isinstance(ended.value.__context__, OSError)

@@ -26,8 +26,8 @@ FAULTS = (
         "process",
         "a worker whose end is interrupted closes descriptors twice",
         "bakeoff/process/supervisor.py",
-        "        if descriptor >= 0:\n",
-        "        if name:\n",
+        "            self._told.close()\n",
+        "            os.close(self._commands)\n            os.close(self._control)\n",
         (f"{_SUPERVISOR}::test_ctrl_c_while_a_worker_ends_ends_it_all_the_same",),
     ),
     Fault(

@@ -54,6 +54,11 @@ def resolve_backend(reference: str) -> Backend:
     return backend
 
 
-def may_overlap(steps: Iterable[tuple[Backend, Any]], device: str) -> bool:
-    """Return whether a build by these backends and options may run at the same time as others on this device."""
-    return device == "cpu" and all(backend.footprint.overlaps(options) for backend, options in steps)
+def may_overlap(steps: Iterable[tuple[Backend, Any]], device: str, beside: bool = False) -> bool:
+    """Return whether a build by these backends and options may run at the same time as others on this device.
+
+    On a GPU only if the request says so (`Policy.beside`).
+    """
+    if device == "cuda":
+        return beside
+    return all(backend.footprint.overlaps(options) for backend, options in steps)

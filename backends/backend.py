@@ -349,8 +349,8 @@ class Footprint:
     """Given the cache folder, returns the environment variables that the worker must set before it imports torch."""
     overlaps: Callable[[Any], bool] = _no
     """Given the options, returns whether a CPU build may run at the same time as other builds, because it chooses no
-    kernels by timing them. False by default, since this is unknown for a user's own backend. Builds on a GPU never
-    overlap."""
+    kernels by timing them. False by default, since this is unknown for a user's own backend. Builds on a GPU
+    overlap only on request."""
     searches: Callable[[Any], bool] = _no
     """Given the options, returns whether a build times many kernels for each operator, as TensorRT and max-autotune do.
     Such a build has the longer deadline, and a longer estimate if no record exists."""

@@ -76,10 +76,20 @@ def open_folder(folder: Path, anew: bool = False) -> None:
         (folder / HOME / ".cache").mkdir(parents=True, exist_ok=True)
 
 
-def mark_finished(folder: Path) -> None:
-    """Note that a build has succeeded, so that the next one counts as warm."""
+def mark_finished(folder: Path, beside: bool = False) -> None:
+    """Note that a build has succeeded, so that the next one counts as warm; `beside`: while other builds ran.
+
+    What was noted of the build that filled the caches stays.
+    """
+    with suppress(OSError), (folder / _FINISHED).open("x") as file:
+        file.write("beside" if beside else "")
+
+
+def was_built_beside(folder: Path) -> bool:
+    """Return whether other builds ran while one filled the caches in this folder."""
     with suppress(OSError):
-        (folder / _FINISHED).touch()
+        return bool((folder / _FINISHED).read_text())
+    return False
 
 
 def is_warm(folder: Path) -> bool:

@@ -165,7 +165,7 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
         environment=_environment(target, steps, folder),
         checkpoint=component.weights or _checkpoint_label(subject),
         known_issues=tuple(known_issues(versions, subject.device, [dtype], _layers(component, target.workload))),
-        overlaps=may_overlap([(step.backend, step.options) for step in steps], subject.device),
+        overlaps=may_overlap([(step.backend, step.options) for step in steps], subject.device, request.policy.beside),
         searches=searches,
     )
 

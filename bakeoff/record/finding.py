@@ -8,6 +8,7 @@ FindingCode = Literal[
     "bf16-emulated",  # known issue: the CPU has no bf16 instructions
     "bimodal",  # samples have two modes, so that their median says little
     "busy-host",  # load before the sweep started
+    "built-beside",  # on a GPU, other builds ran while a compiler may have timed kernels to choose among them
     "clock-span",  # samples do not add up to the time that the parent saw pass
     "clocks-disagree",  # on a CPU both clocks time the same calls, but their medians differ
     "cold",  # caches were flushed before each timed call

@@ -39,6 +39,11 @@ class Policy:
     this share of the smaller one. So is an interval whose half-width is a larger share of the median."""
     trace: bool = True
     """Whether a traced build is made afterwards, for times by kernel."""
+    rebuild: bool = True
+    """Whether a cold build is repeated with warm caches, for the cost of a warm build."""
+    beside: bool = False
+    """Whether builds on a GPU run at the same time as others; kernels that a compiler chooses by timing them may then
+    not be the best, so each such row has the finding `built-beside`."""
     startup_deadline_s: float = 120.0
     build_deadline_s: float = 600.0
     large_build_deadline_s: float = 1200.0

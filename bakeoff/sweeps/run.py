@@ -57,9 +57,18 @@ class SweepResult:
 
 
 def run_sweep(
-    plan: Plan, runs: Path, note: str, resume: bool, progress: Progress, started: float | None = None
+    plan: Plan,
+    runs: Path,
+    note: str,
+    resume: bool,
+    progress: Progress,
+    started: float | None = None,
+    rows: Sequence[Row] | None = None,
 ) -> SweepResult:
     """Time every row of `plan` that has no record yet, show the ranking, and complete the sweep.
+
+    With `rows`, only these rows of the plan are timed, in their order and even if they have records, as a part of the
+    newest sweep of the plan; a first one is begun.
 
     After the ranking follow: ceilings that are not known; traces of the rows in the finals, so that no finalist turns
     out to run in another compiler; the final of each subject; warm builds, and the traces of the other rows. If a
@@ -76,17 +85,21 @@ def run_sweep(
     device = plan.rows[0].subject.device if plan.rows else "cpu"
     measures = any(row.never_runs is None for row in plan.rows)
     with (
-        open_run(plan.key, plan.component.name, device, measures, runs, resume, progress) as opening,
+        open_run(plan.key, plan.component.name, device, measures, runs, resume, progress, rows is not None) as opening,
         closing(WeightsMemory()) as weights,
     ):
         state, cache = opening.state, opening.cache
         limit = TimeLimit(Costs(plan, known_history(runs)), (started or asked) + opening.waited_s)
-        seed = None if plan.request.budget_s else state.order_seed
+        seed = None if plan.request.budget_s or rows is not None else state.order_seed
         context = make_context(plan, state.sweep, note, runs, cache, opening.load, progress, seed)
+        context = context if rows is None else replace(context, order=tuple(rows))
         if plan.request.budget_s:
             context = replace(context, order=by_priority(plan.rows, limit.costs.history, plan.request.objective.goal))
         context = replace(context, weights=weights)
-        sweep = _Sweep(context, measured_of(state, runs, cache), limit, opening.tell)
+        measured = measured_of(state, runs, cache)
+        for row in rows or ():
+            measured.stored.pop(row.key, None)
+        sweep = _Sweep(context, measured, limit, opening.tell)
         interrupted = False
         try:
             with limit.enforced():
@@ -165,7 +178,7 @@ class _Sweep:
         return self.limit.costs_with(known).fitting(left, self.limit.left_s, finals)
 
     def _start(self, row: Row) -> Running:
-        return self.context.progress.start(self.context.position(row), len(self.context.order), row.label)
+        return self.context.progress.start(self.context.position(row), len(self.context.plan.rows), row.label)
 
     def _keep(self, record: Record, running: Running) -> None:
         """Store the record of a row that was just timed, or keep it beside the sweep's state if it is incomplete."""
@@ -192,7 +205,7 @@ class _Sweep:
         taken_s = time.monotonic() - self._began
         left_s = self._left.seconds(timed, self.measured.stored.keys(), timed - self._before, taken_s)
         self.context.progress.expect(max(0.0, min(left_s, self.limit.left_s)))
-        self.tell(f"{len(rows) - len(timed)} of {counted(len(rows), 'row')} left")
+        self.tell(f"{sum(row.key not in timed for row in rows)} of {counted(len(rows), 'row')} left")
 
     def measure_ceilings(self) -> None:
         """Show the ranking, measure missing ceilings, and check the rows timed so far against the ceilings.

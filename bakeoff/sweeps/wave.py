@@ -197,7 +197,8 @@ def _tampered(changed: Sequence[str]) -> Finding:
 def lacks_build(record: Record) -> bool:
     """Return whether the record's variant must still be built again with warm caches."""
     made = record.measurement
-    return made.status in MEASURED and made.build is not None and made.build.cache == "cold"
+    wanted = record.policy.rebuild and made.status in MEASURED
+    return wanted and made.build is not None and made.build.cache == "cold"
 
 
 def lacks_trace(record: Record) -> bool:

@@ -88,7 +88,7 @@ def build_engine(
         calls[0]()
         synchronise(job.subject.device)
         spent = _BuildTime(time.monotonic() - started - pauses.wall_s, _cpu_s() - used_s - pauses.cpu_s, pauses.wall_s)
-        mark_finished(context.cache_dir)
+        mark_finished(context.cache_dir, job.overlapped)
         proof = engine.prove()
     except Exception as error:
         raise _failed(error, loaded.module) from error

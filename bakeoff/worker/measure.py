@@ -7,12 +7,14 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median, median_high
 
 from torch import Tensor
 
 from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.backends.torch_internals import snapshot
+from bakeoff.machine.build_cache import was_built_beside
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob, MeasureResult
 from bakeoff.record.finding import Finding, new_finding
@@ -337,6 +339,9 @@ def _remarks(job: MeasureJob, timed: _TimedRow, parity: Parity, unmeasured: str)
         remarks.append(new_finding("cold", text))
     if timed.gpu.capped:
         remarks.append(new_finding("power-cap", "the GPU was at its power cap in the timed window"))
+    if job.subject.device != "cpu" and (job.overlapped or was_built_beside(Path(job.cache_folder))):
+        text = "other builds ran beside its own, so kernels that were chosen by timing them may not be the best"
+        remarks.append(new_finding("built-beside", text))
     cpu, limit = timed.timing.cpu, job.policy.contention
     if cpu.other_share > limit / 4 and not is_contended(cpu, job):
         remarks.append(new_finding("contention", contention_text(cpu)))

@@ -143,8 +143,9 @@ def test_sets_of_headers_are_stated_by_the_backends_that_compile_with_inductor_o
 
 
 @pytest.mark.parametrize("row", suite_rows("cuda"))
-def test_builds_on_a_gpu_never_overlap(row: str) -> None:
+def test_builds_on_a_gpu_overlap_on_request_alone(row: str) -> None:
     assert not may_overlap(steps_of(row), "cuda")
+    assert may_overlap(steps_of(row), "cuda", beside=True)
 
 
 @pytest.mark.parametrize("variable", ["TORCHINDUCTOR_MAX_AUTOTUNE", "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM"])
@@ -168,3 +169,4 @@ def test_builds_of_a_users_own_backend_do_not_overlap_unless_it_says_so() -> Non
     assert not may_overlap([(silent, NoOptions())], "cpu")
     assert may_overlap([(states, NoOptions())], "cpu")
     assert not may_overlap([(states, NoOptions()), (silent, NoOptions())], "cpu")
+    assert not may_overlap([(silent, NoOptions())], "cpu", beside=True), "a request is for GPUs alone"

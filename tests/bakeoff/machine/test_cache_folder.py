@@ -133,6 +133,14 @@ class TestBuilds:
         build_cache.mark_finished(tmp_path / "x")
         assert build_cache.is_warm(tmp_path / "x")
 
+    def test_what_filled_the_caches_first_says_whether_other_builds_ran(self, tmp_path: Path) -> None:
+        for name, beside in (("x", True), ("y", False)):
+            build_cache.open_folder(tmp_path / name)
+            assert not build_cache.was_built_beside(tmp_path / name)
+            build_cache.mark_finished(tmp_path / name, beside)
+            build_cache.mark_finished(tmp_path / name, not beside)  # a warm build changes nothing
+            assert build_cache.was_built_beside(tmp_path / name) == beside
+
     def test_a_folder_that_cannot_be_created_is_no_error(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         build_cache.open_folder(tmp_path / "file" / "x")

@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import canaries
@@ -14,11 +15,12 @@ import torch
 from lab import FAST
 
 from bakeoff.backends.backend import Backend, BuildFunction, ModuleEngine, Outputs, Prepared, Proof
+from bakeoff.machine import build_cache
 from bakeoff.models.component import Quantisation
 from bakeoff.process.jobs import BackendStep, MeasureJob, ReferenceJob, Subject
 from bakeoff.record.schema import Measurement
 from bakeoff.selftest.faulty import canary, changing, doing
-from bakeoff.worker.measure import measure
+from bakeoff.worker.measure import _remarks, measure
 from bakeoff.worker.reference.make import make_reference
 
 WORLD = Subject("toy", "tiny", "world", 1, 0, 0, "", "cpu", 1)
@@ -159,6 +161,30 @@ def test_an_engine_that_writes_to_an_input_fails(measured: Bench) -> None:
     made = measured(build)
     assert made.status == "parity_failed"
     assert "inputs 3" in made.reason
+
+
+@pytest.mark.parametrize(
+    ("device", "overlapped", "filled_beside", "says"),
+    [
+        ("cuda", True, False, True),
+        ("cuda", False, True, True),
+        ("cuda", False, False, False),
+        ("cpu", True, True, False),
+    ],
+)
+def test_a_row_on_a_gpu_says_that_it_was_built_beside_others(
+    tmp_path: Path, device: str, overlapped: bool, filled_beside: bool, says: bool
+) -> None:
+    """Also one that only found the caches of such a build."""
+    build_cache.mark_finished(tmp_path, filled_beside)
+    subject = SimpleNamespace(device=device)
+    job: Any = SimpleNamespace(subject=subject, dtype="bf16", policy=FAST, overlapped=overlapped, cache_folder=tmp_path)
+    cpu = SimpleNamespace(other_share=0.0, helper_cores=0.0)
+    timed: Any = SimpleNamespace(
+        flushed=False, gpu=SimpleNamespace(capped=False), timing=SimpleNamespace(cpu=cpu)
+    )  # fmt: skip
+    parity: Any = SimpleNamespace(reference_device="cpu", reference_dtype="fp64")
+    assert ("built-beside" in [finding.code for finding in _remarks(job, timed, parity, "")]) == says
 
 
 def test_settings_that_a_build_leaves_changed_unrank_the_row(measured: Bench) -> None:

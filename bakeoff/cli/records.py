@@ -1,6 +1,11 @@
 """The commands `records export`, which gives records to other tools, and `records merge`."""
 
+import re
+import tarfile
+import zlib
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -28,6 +33,10 @@ records = typer.Typer(
 )
 app.add_typer(records, name="records")
 FORMATS = ("csv", "mlflow", "pytorch-hud")
+_UNFINISHED = "unfinished"
+_MEMBER = re.compile(rf"runs/(([a-z0-9][a-z0-9-]*/records|{_UNFINISHED})/[^/]+\.json)")
+_LARGEST_BYTES = 64 << 20
+"""Bytes of a record that an archive may hold."""
 
 
 @records.command()
@@ -69,23 +78,63 @@ def export(
 
 @records.command()
 def merge(
-    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER", help="Folders of records, as in runs/.")],
+    sources: Annotated[
+        list[Path],
+        typer.Argument(metavar="FOLDER|ARCHIVE", help="Folders of records, as in runs/, or evidence.tar.gz."),
+    ],
     runs: Runs = None,
 ) -> None:
-    """Copy the records that other folders have, such as those of other machines, into the folder of records.
+    """Copy the records that other folders or archives have, such as those of other machines, into the folder of
+    records.
 
-    Each is checked before the first is copied; records that are there already stay as they are.
+    Each is checked before the first is copied; records that are there already stay as they are. Rows that an archive
+    holds as timed only are stored with a finding that says what they lack.
     """
+    from bakeoff.process.supervisor import Outcome
+    from bakeoff.record.codec import decode
+    from bakeoff.record.schema import Record
+    from bakeoff.record.store import load_all, record_files, save
     from bakeoff.record.store import merge as merge_folders
-    from bakeoff.record.store import record_files
+    from bakeoff.sweeps.resume import key_of
+    from bakeoff.sweeps.wave import with_second
 
-    for folder in folders:
-        if not any(record_files(folder)):
-            text = f"{folder} holds no records; give a folder of records, which has a folder for each machine"
-            raise BakeoffError(text, "no-record")
     target = records_folder(runs)
-    copied, had = merge_folders(target, *folders)
+    with ExitStack() as stack:
+        folders = [_unpacked(source, stack) if source.is_file() else source for source in sources]
+        timed = [path for folder in folders for path in sorted((folder / _UNFINISHED).glob("*.json"))]
+        rows = [row for path in timed if isinstance(row := decode(path.read_bytes(), path.name), Record)]
+        for source, folder in zip(sources, folders, strict=True):
+            if not rows and not any(record_files(folder)):
+                text = f"{source} holds no records; give a folder of records, which has a folder for each machine"
+                raise BakeoffError(text, "no-record")
+        copied, had = merge_folders(target, *folders)
+    whole = {(entry.record.sweep, key_of(entry.record)) for entry in load_all(target).current}
+    for row in rows:
+        if (row.sweep, key_of(row)) in whole:
+            continue
+        save(target, with_second(row, Outcome("timeout", "the sweep did not get that far"), ()))
+        copied += 1
     print_text(f"{counted(copied, 'record')} copied to {target}, {had} were there")
     if copied:
         say("to write their pages:")
         say_command(f"bakeoff history {runs_option(target)}".rstrip())
+
+
+def _unpacked(archive: Path, stack: ExitStack) -> Path:
+    """Unpack the records of an archive of `gpu-evidence` into a temporary folder, and nothing else.
+
+    Raises BakeoffError for a file that is no whole archive.
+    """
+    folder = Path(stack.enter_context(TemporaryDirectory()))
+    try:
+        with tarfile.open(archive) as opened:
+            for member in opened:
+                name = _MEMBER.fullmatch(member.name)
+                content = opened.extractfile(member) if name and member.size <= _LARGEST_BYTES else None
+                if name and content is not None:
+                    (folder / name[1]).parent.mkdir(parents=True, exist_ok=True)
+                    (folder / name[1]).write_bytes(content.read())
+    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+        text = f"{archive} is no whole archive: {str(error).splitlines()[0]}; copy it again"
+        raise BakeoffError(text, "not-readable") from error
+    return folder

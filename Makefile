@@ -20,7 +20,7 @@
 #   make publish [MACHINE=NAME|ID|all]
 # Maintain:
 #   make test | lint | faults [ONLY='worker record'] | selftest [QUICK=1] | history
-#   make gpu-evidence [DRY=1 STEPS='smoke-*,torch-*' BUDGET=540 RETRY=1]
+#   make gpu-evidence [FAST=1 BUDGET=540 TO=FOLDER DRY=1 STEPS='smoke-*,torch-*' RETRY=1]
 #   make install [TENSORRT=1 CONSTRAINTS=constraints-torch-2.11.txt] | clean
 #
 # A host without an NVIDIA GPU: make TORCH_INDEX=<PyTorch's CPU wheel index> avoids
@@ -124,9 +124,9 @@ selftest: $(READY)
 faults: $(DEVELOPING)
 	@$(BIN)/python tests/trials/faults.py $(if $(ONLY),--only $(ONLY))
 
-gpu-evidence: $(READY) $(DEVELOPING)
-	@BIN=$(BIN) tools/gpu-evidence $(if $(DRY),--dry-run) $(call option,--only,$(STEPS)) \
-		$(call option,--budget,$(BUDGET)) $(if $(RETRY),--retry)
+gpu-evidence: $(READY) $(if $(FAST),,$(DEVELOPING))
+	@BIN=$(BIN) tools/gpu-evidence $(if $(FAST),--fast) $(if $(DRY),--dry-run) $(call option,--only,$(STEPS)) \
+		$(call option,--budget,$(BUDGET)) $(call option,--to,$(TO)) $(if $(RETRY),--retry)
 
 history: $(READY)
 	@$(BIN)/bakeoff history

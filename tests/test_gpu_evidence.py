@@ -17,14 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import GPU_HOST
 
 from bakeoff.backends import backend_names, resolve_backend
-from bakeoff.machine import host
-from bakeoff.plan.costs import Costs
-from bakeoff.plan.history import history_of
-from bakeoff.plan.plan import make_plan
-from bakeoff.plan.request import Request, parse_budget
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ROOT / "tools"
@@ -42,6 +36,7 @@ FACTS = {
     "versions": {"torch": "2.13.0"},
     "gpus": ["NVIDIA H100"],
     "driver": "580",
+    "dirty": False,
 }
 
 
@@ -57,7 +52,9 @@ class Pretended:
     def answer(self, fails: str = "nothing", code: int = 1, sleeps: str = "nothing", interrupted: int = 130) -> None:
         records = self.folder / "runs/machine/records"
         records.mkdir(parents=True, exist_ok=True)
-        (self.folder / "facts.json").write_text(json.dumps(self.facts | {"runs": str(self.folder / "runs")}))
+        (self.folder / "facts.json").write_text(
+            json.dumps(self.facts | {"runs": str(self.folder / "runs"), "cache": str(self.folder / "cache")})
+        )
         python = self.folder / "python"
         python.write_text(
             f"""#!/bin/sh
@@ -274,6 +271,7 @@ def test_the_first_line_says_what_does_not_import(pretended: Pretended) -> None:
     code, said = pretended.call("--only", "torch-audio")
     assert code == 0
     assert re.match(r"DOES NOT IMPORT: torch_tensorrt: .*No module named", said[0])
+    assert said[1].startswith("libraries: ")
     pretended.facts = {"missing": {"bakeoff": "ModuleNotFoundError: No module named 'msgspec'"}}
     pretended.answer()
     code, said = pretended.call("--only", "torch-audio")
@@ -292,14 +290,9 @@ def test_without_a_gpu_nothing_is_run(pretended: Pretended) -> None:
 def test_the_order_is_that_of_worth() -> None:
     names = [step.name for step in ALL]
     assert len(set(names)) == len(names)
-    assert ALL[0].kind == "doctor"
-    first = ALL[1:6]
-    assert {step.component for step in first} == {"wm", "image", "audio", "matrix-vae", "matrix-wm"}
-    assert all(step.kind == "sweep" and step.dtypes == ("bf16",) for step in first)
-    assert sum(parse_budget(step.budget) for step in first) <= 20 * 60
-    assert [step.kind for step in ALL[6:8]] == ["smoke", "smoke"]
+    assert [step.kind for step in ALL[:4]] == ["doctor", "fast", "smoke", "smoke"]
     table = [step for step in ALL if step.name.startswith("torch-")]
-    assert ALL[8 : 8 + len(SUBJECTS)] == tuple(table)
+    assert ALL[4 : 4 + len(SUBJECTS)] == tuple(table)
     assert [step.subject for step in table] == list(SUBJECTS)
     assert {step.backends for step in table} == {("eager", "cudagraph", "inductor[]", "inductor[mode=reduce-overhead]")}
     groups = list(dict.fromkeys(re.sub(r"-(wm-.*|matrix-wm|image|audio|matrix-vae)$", "", step.name) for step in ALL))
@@ -308,31 +301,6 @@ def test_the_order_is_that_of_worth() -> None:
         groups.index("onnxruntime") < groups.index("baselines") < groups.index("gpu-tests") < groups.index("selftest")
     )
     assert ALL[-1].kind == "export"
-
-
-def test_the_first_rows_of_each_component_have_a_budget(pretended: Pretended) -> None:
-    pretended.answer()
-    assert pretended.call("--only", "quick-*,torch-audio")[0] == 0
-    *first, last = pretended.called()
-    assert sweeps(first) == ["wm", "matrix-wm", "image", "audio", "matrix-vae"]
-    assert all("--suite quick --budget 4m" in line and "--dtype" not in line for line in first)
-    assert "--budget" not in last
-
-
-@pytest.mark.parametrize("step", [step for step in ALL if step.budget], ids=lambda step: step.component)
-def test_a_ranked_table_fits_into_the_first_budgets(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a pretended H100, by the guesses of a planner that has no record yet."""
-    monkeypatch.setattr(host, "read_host", lambda: GPU_HOST)
-    monkeypatch.setattr(host, "available_bytes", lambda _device: 80 << 30)
-    version = host._version
-    monkeypatch.setattr(host, "_version", lambda name: version(name).removesuffix("+cpu"))
-    plan = make_plan(plans.request_of(step, "cuda", "cuda"))
-    asked = make_plan(Request(step.component, (step.preset,), (step.workload,), device="cuda", suite="quick"))
-    assert [row.variant for row in plan.rows] == [row.variant for row in asked.rows]
-    assert {row.variant.dtype for row in plan.rows} == {"bf16"}
-    runnable = [row for row in plan.rows if row.never_runs is None]
-    fitting = Costs(plan, history_of(())).fitting(runnable, parse_budget(step.budget))
-    assert [row.variant.backend for row in fitting] == ["eager", "cudagraph", "inductor[mode=reduce-overhead,freezing]"]
 
 
 def test_a_smoke_test_waits_for_first_imports_and_builds() -> None:
@@ -435,6 +403,7 @@ def test_every_plan_exists_in_a_copy_of_the_tree_without_an_installation(tmp_pat
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    planned = {line.split()[0]: line.split()[1] for line in done.stdout.splitlines()[1:] if not line.startswith(" ")}
+    planned = dict(re.findall(r"^(\S+) +(ok|WRONG)\b", done.stdout, re.MULTILINE))
     assert planned == {step.name: "ok" for step in ALL if step.subject} | {"gpu-tests-exported": "ok"}
-    assert (tree / "runs/evidence/site/bakeoff/backends/__init__.py").is_file()
+    assert (tree / "runs/evidence/site/bakeoff/backends/__init__.py").resolve() == tree / "backends/__init__.py"
+    assert "28 rows of 5 components in all" in done.stdout

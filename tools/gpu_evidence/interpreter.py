@@ -1,7 +1,7 @@
-"""Which Python runs bakeoff, and with which environment: an installed bakeoff of this tree, or a copy of the tree.
+"""Which Python runs bakeoff, and with which environment: an installed bakeoff of this tree, or links into the tree.
 
 The tree's folders become one package by a mapping in pyproject.toml, which only an installation applies. On a host
-where nothing can be installed, files are copied as a wheel would lay them out, and the copy comes first on PYTHONPATH.
+where nothing can be installed, links lie as a wheel would lay files out, and their folder comes first on PYTHONPATH.
 """
 
 import os
@@ -24,22 +24,30 @@ def find_python(root: Path) -> str:
 
 
 def environment(python: str, root: Path, folder: Path) -> dict[str, str]:
-    """This process's environment, with which `python` imports bakeoff from this tree, or from a copy in `folder`."""
+    """This process's environment, in which `python` imports bakeoff from this tree, by links in `folder` if need be."""
     found = {**os.environ, "PYTHONUNBUFFERED": "1"}
     if not _imports_tree(python, root, found):
-        site = copy_packages(root, folder / "site")
+        site = link_packages(root, folder / "site")
         found["PYTHONSAFEPATH"] = "1"  # else `python -m bakeoff` in the tree imports its folder bakeoff/ alone
         found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
     return found
 
 
-def copy_packages(root: Path, site: Path) -> Path:
-    """Make `site` anew with the packages that pyproject.toml names; returns it."""
+def link_packages(root: Path, site: Path) -> Path:
+    """Make `site` anew with links to the packages that pyproject.toml names; returns it.
+
+    Of the files behind links bakeoff finds the checkout and its commit.
+    """
     settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     shutil.rmtree(site, ignore_errors=True)
     for package, folder in settings["package-dir"].items():
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(root / folder, site / package.replace(".", "/"), ignore=ignored, dirs_exist_ok=True)
+        target = site / package.replace(".", "/")
+        if package in {other.rpartition(".")[0] for other in settings["package-dir"]}:
+            target.mkdir(parents=True)  # it holds others, which lie elsewhere
+            for path in (root / folder).iterdir():
+                (target / path.name).symlink_to(path)
+        else:
+            target.symlink_to(root / folder)
     return site
 
 

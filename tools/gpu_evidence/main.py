@@ -1,11 +1,11 @@
-"""Runs what needs a GPU, step by step in the order of what it is worth: within twenty minutes a few 16-bit rows of each
-component, then a smoke test of every backend, sweeps of the published presets, tests marked gpu, the selftest, exports.
-Nothing is committed.
+"""Runs what needs a GPU, step by step in the order of what it is worth: first the fast sequence, rows of all five
+components from a GPU that is rented for minutes; then a smoke test of every backend, sweeps of the published presets,
+tests marked gpu, the selftest, exports. Nothing is committed.
 
 A step that fails does not stop the next. A call goes on where the last one stopped: a cut sweep with the rows that are
 left, and failed steps only with --retry. What was done with other code, other libraries or another kind of GPU is done
-anew. One archive is written after each step. Exit codes: 0 all steps passed, 1 one failed, 2 nothing can run here,
-75 time was up before all were tried (call again), 130 interrupted.
+anew. One archive is written after each row and step. Exit codes: 0 all steps passed, 1 one failed, 2 nothing can run
+here, 75 time was up before all were tried (call again), 130 interrupted.
 """
 
 import argparse
@@ -26,14 +26,17 @@ from typing import Any
 from gpu_evidence.archive import record_names, write_archive
 from gpu_evidence.interpreter import environment, find_python
 from gpu_evidence.processes import GRACE_S, Ended, interrupt_on_signals, run
-from gpu_evidence.state import Outcome, hash_files, key_of, load
-from gpu_evidence.steps import Step, steps
+from gpu_evidence.state import Outcome, State, hash_files, key_of, load
+from gpu_evidence.steps import FAST, SUBJECTS, Step, steps
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = Path(__file__).resolve().parents[1]
 LEAST_S = 45.0
 """No step begins with less time left: a row that is cut is measured anew."""
 _TIME_IS_UP, _INTERRUPTED, _TOO_LONG = 75, 130, 124
+FAST_S, _FAST_GRACE_S = 540.0, 8.0
+"""Default budget of the fast sequence by itself; and from the end of its time to that of the budget."""
+EXAMPLE_CARD = "NVIDIA H100 80GB HBM3, 81559 MiB, 9.0"
 _NOTHING_TO_RESUME = 2
 _RESUMED = ("sweep", "pipeline")
 """Kinds of steps whose command goes on where it was cut."""
@@ -49,6 +52,7 @@ class Call:
 
     device: str
     note: str
+    subjects: tuple[str, ...]
     folder: Path
     archive: Path
     python: str
@@ -61,9 +65,17 @@ class Call:
     def runs(self) -> Path:
         return Path(self.facts["runs"])
 
-    def left_s(self) -> float | None:
+    @property
+    def cache(self) -> Path:
+        return Path(self.facts["cache"])
+
+    def left_s(self, grace_s: float) -> float | None:
         """Seconds that a step may take."""
-        return None if self.ends is None else max(1.0, self.ends - time.monotonic() - GRACE_S)
+        return None if self.ends is None else max(1.0, self.ends - time.monotonic() - grace_s)
+
+    def pack(self, state: State) -> int:
+        """Write the archive anew; returns its bytes."""
+        return write_archive(state, self.runs, self.cache, self.archive)
 
     def bakeoff(self, *words: str) -> list[str]:
         return [self.python, "-P", "-m", "bakeoff", *words]
@@ -73,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     subjects = tuple(filter(None, asked.subjects.split(",")))
     patterns = [part.strip() for part in asked.only.split(",")]
+    patterns = [FAST] if asked.fast else patterns
     chosen = [step for step in steps(subjects) if any(fnmatch(step.name, pattern) for pattern in patterns)]
     if not chosen:
         print(f"no step fits --only '{asked.only}'; --list names them", file=sys.stderr)
@@ -97,6 +110,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dry-run", action="store_true", default=bool(os.environ.get("DRY")), help="make all plans, without a GPU"
     )
+    parser.add_argument("--fast", action="store_true", help=f"the fast sequence alone, by default {FAST_S:.0f} s of it")
+    parser.add_argument("--card", metavar="LINE", help=f"with --dry-run: as nvidia-smi states one, '{EXAMPLE_CARD}'")
     parser.add_argument("--only", default="*", metavar="NAMES", help="steps by name, as in 'smoke-*,torch-wm-*'")
     parser.add_argument(
         "--subjects", default="", help="COMPONENT:PRESET.WORKLOAD,... in place of the published presets"
@@ -105,50 +120,65 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--budget", type=float, metavar="SECONDS", help="end in time, cutting the step that runs then")
     parser.add_argument("--retry", action="store_true", help="repeat steps that failed")
     parser.add_argument("--folder", type=Path, default=ROOT / "runs/evidence", help="for state, logs and tables")
-    parser.add_argument("--archive", type=Path, help="default: evidence.tar.gz in the folder")
+    parser.add_argument("--to", type=Path, help="folder of the archive, evidence.tar.gz (default: that of --folder)")
     parser.add_argument("--note", default="gpu evidence", help="goes into the records")
     return parser
 
 
 def _run(asked: argparse.Namespace, chosen: Sequence[Step]) -> int:
-    ends = None if asked.budget is None else time.monotonic() + asked.budget
+    budget_s = FAST_S if asked.fast and asked.budget is None else asked.budget
+    ends = None if budget_s is None else time.monotonic() + budget_s
     folder = asked.folder.absolute()
     for name in ("logs", "tables", "manifests"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     python = find_python(ROOT)
     found = environment(python, ROOT, folder)
     helpers = {**found, "PYTHONPATH": os.pathsep.join(filter(None, [str(TOOLS), found.get("PYTHONPATH")]))}
-    facts = _facts(python, asked.device, helpers)
+    facts = _facts(python, [asked.device, *(["fast"] if asked.fast else [])], helpers)
     missing = facts["missing"]
-    said = "; ".join(f"{name}: {why}" for name, why in missing.items())
-    print(f"DOES NOT IMPORT: {said}" if missing else "libraries: all import", flush=True)
+    for name, why in missing.items():
+        print(f"DOES NOT IMPORT: {name}: {why}", flush=True)
+    print(f"libraries: {'only what needs these lacks' if missing else 'all import'}", flush=True)
     if "bakeoff" in missing:
         print(f"bakeoff cannot run with {python}; its dependencies must lie on PYTHONPATH", file=sys.stderr)
         return 2
+    if facts["dirty"]:
+        print("this tree has changes, as each record will say; to commit them: git commit -am 'Measure'", flush=True)
+    archive = (asked.to or folder).absolute() / "evidence.tar.gz"
+    subjects = tuple(filter(None, asked.subjects.split(",")))
+    call = Call(asked.device, asked.note, subjects, folder, archive, python, helpers, facts, ends)
     if asked.dry_run:
-        return _dry_run(chosen, python, asked.device, helpers)
+        return _dry_run(chosen, call, asked.card or (EXAMPLE_CARD if asked.device == "cuda" else ""))
     if asked.device == "cuda" and not facts["gpus"]:
         print("no NVIDIA GPU answers here; --dry-run makes the plans", file=sys.stderr)
         return 2
     print(f"{', '.join(facts['gpus']) or 'CPU'}, driver {facts['driver'] or 'none'}, code {facts['code']}", flush=True)
-    archive = (asked.archive or folder / "evidence.tar.gz").absolute()
-    call = Call(asked.device, asked.note, folder, archive, python, helpers, facts, ends)
+    lacks = "pytest" in missing and [step.name for step in chosen if step.kind == "tests"]
+    if lacks:
+        print(f"left out without pytest: {' '.join(lacks)}", flush=True)
+        chosen = [step for step in chosen if step.kind != "tests"]
     return _run_steps(call, chosen, asked.retry)
 
 
-def _facts(python: str, device: str, found: dict[str, str]) -> dict[str, Any]:
-    command = [python, "-P", "-m", "gpu_evidence.facts", device]
+def _facts(python: str, words: list[str], found: dict[str, str]) -> dict[str, Any]:
+    command = [python, "-P", "-m", "gpu_evidence.facts", *words]
     done = subprocess.run(command, env=found, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return facts
 
 
-def _dry_run(chosen: Sequence[Step], python: str, device: str, found: dict[str, str]) -> int:
+def _dry_run(chosen: Sequence[Step], call: Call, card: str) -> int:
     """Make the plans of all steps that have one, and collect the tests of the others; 1 where one cannot be made."""
-    planned = [asdict(step) for step in chosen if step.subject]
-    command = [python, "-P", "-m", "gpu_evidence.plans", device]
-    failed = subprocess.run(command, input=json.dumps(planned), env=found, cwd=ROOT, text=True, check=False).returncode
+    planned, python, found = [asdict(step) for step in chosen if step.subject], call.python, call.environment
+    command, failed = [python, "-P", "-m", "gpu_evidence.plans", call.device], 0
+    if planned:
+        done = subprocess.run(command, input=json.dumps(planned), env=found, cwd=ROOT, text=True, check=False)
+        failed = done.returncode
     for step in chosen:
+        if step.kind == "fast":
+            print(f"{step.name:33}of a pretended {card or call.device}", flush=True)
+            command = [python, "-P", "-m", "gpu_evidence.fast", _fast_json(call, dry_run=True, card=card)]
+            failed = failed or subprocess.run(command, env=found, cwd=ROOT, check=False).returncode
         if step.kind == "tests":
             command = [python, "-P", "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", *step.tests]
             done = subprocess.run(command, env=found, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -177,8 +207,8 @@ def _run_steps(call: Call, chosen: Sequence[Step], retry: bool) -> int:
             state.outcomes[step.name] = Outcome(keys[step.name], _INTERRUPTED, 0.0, "interrupted", cut=True)
             state.save()
             records = len(record_names(call.runs))
-            outcome = _run_step(call, step, keys[step.name], resume=before is not None and before.cut)
-            if outcome.cut and not ran and len(record_names(call.runs)) == records:
+            outcome = _run_step(call, step, keys[step.name], state, resume=before is not None and before.cut)
+            if step.kind != "fast" and outcome.cut and not ran and len(record_names(call.runs)) == records:
                 said = f"did not end within a whole call; raise --budget: {outcome.said}"
                 outcome = replace(outcome, code=_TOO_LONG, cut=False, said=said)
             state.outcomes[step.name] = outcome
@@ -187,10 +217,10 @@ def _run_steps(call: Call, chosen: Sequence[Step], retry: bool) -> int:
             if step.kind == "sweep":
                 _write_table(call, step.component)
             state.save()
-            write_archive(state, call.runs, call.archive)
+            call.pack(state)
     finally:
         state.save()
-        size = write_archive(state, call.runs, call.archive)
+        size = call.pack(state)
         for component in dict.fromkeys(step.component for step in ran if step.kind == "sweep"):
             table = (call.folder / "tables" / f"{component}.txt").read_text(encoding="utf-8")
             print("\n".join(["", *table.splitlines()[:_TABLE_LINES]]))
@@ -217,12 +247,15 @@ def _word(outcome: Outcome) -> str:
     return "ok" if outcome.code == 0 else f"exit {outcome.code}"
 
 
-def _run_step(call: Call, step: Step, key: str, resume: bool) -> Outcome:
+def _run_step(call: Call, step: Step, key: str, state: State, resume: bool) -> Outcome:
     """Run a step's commands until one fails; its artifact, if it makes one, is deleted but for its manifest."""
     log, started = call.folder / "logs" / f"{step.name}.log", time.monotonic()
 
     def show(line: str) -> None:
-        if step.kind == "smoke" or (step.kind in _RESUMED and _ROW.match(line)):
+        row = step.kind in _RESUMED and _ROW.match(line)
+        if row:
+            call.pack(state)
+        if row or step.kind in ("smoke", "fast"):
             print(f"  {_ROW.sub('', line)[:160]}", flush=True)
 
     if not resume:
@@ -230,33 +263,44 @@ def _run_step(call: Call, step: Step, key: str, resume: bool) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="gpu-evidence-") as made:
         artifact = Path(made) / "artifact"
         ended = Ended(0)
+        limit_s = call.left_s(_FAST_GRACE_S if step.kind == "fast" else GRACE_S)
         for command in _commands(call, step, artifact):
             resumed = [*command, "--resume"] if resume and step.kind in _RESUMED else command
-            ended = run(resumed, call.environment, ROOT, log, call.left_s(), show)
+            ended = run(resumed, call.environment, ROOT, log, limit_s, show)
             if resumed != command and ended.code == _NOTHING_TO_RESUME:  # as on another machine of the kind
-                ended = run(command, call.environment, ROOT, log, call.left_s(), show)
+                ended = run(command, call.environment, ROOT, log, limit_s, show)
             if ended.code:
                 break
         if (artifact / "manifest.json").is_file():
             shutil.copyfile(artifact / "manifest.json", call.folder / "manifests" / f"{step.name}.json")
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     last = lines[-1].strip() if lines else ""
-    return Outcome(key, ended.code, time.monotonic() - started, last, cut=ended.late and ended.code != 0)
+    cut = (ended.late and ended.code != 0) or (step.kind == "fast" and ended.code in (_TIME_IS_UP, _INTERRUPTED))
+    return Outcome(key, ended.code, time.monotonic() - started, last, cut)
+
+
+def _fast_json(call: Call, dry_run: bool = False, card: str = "") -> str:
+    """What `gpu_evidence.fast` takes: one subject of each component, until the end of this call's time."""
+    subjects = {one.partition(":")[0]: one for one in reversed(call.subjects or SUBJECTS)}
+    budget_s, places = (
+        call.left_s(_FAST_GRACE_S),
+        {"folder": str(call.folder), "archive": str(call.archive)},
+    )
+    asked = {"device": call.device, "subjects": dict(reversed(subjects.items())), "note": call.note, **places}
+    return json.dumps(asked | {"budget_s": budget_s, "dry_run": dry_run, "card": card})
 
 
 def _commands(call: Call, step: Step, artifact: Path) -> list[list[str]]:
     device = ("--device", call.device)
     names = ("--preset", step.preset, "--workload", step.workload)
+    if step.kind == "fast":
+        return [[call.python, "-P", "-m", "gpu_evidence.fast", _fast_json(call)]]
     if step.kind == "smoke":
         smoke = [call.python, "-P", "-m", "gpu_evidence.smoke", step.subject, call.device]
         return [[*smoke, str(call.folder / "smoke")]]
     if step.kind == "sweep":
-        typed = ("--dtype", ",".join(step.dtypes), "--backends", ",".join(step.backends))
-        rows = ("--suite", step.suite) if step.suite else typed
-        budget = ("--budget", step.budget) if step.budget else ()
-        return [
-            call.bakeoff("sweep", step.component, *names, *rows, *budget, *device, "--no-final", "--note", call.note)
-        ]
+        rows = ("--dtype", ",".join(step.dtypes), "--backends", ",".join(step.backends))
+        return [call.bakeoff("sweep", step.component, *names, *rows, *device, "--no-final", "--note", call.note)]
     if step.kind == "pipeline":
         mixes = [word for mix in step.backends for word in ("--mix", mix)]
         what = ("--preset", step.preset, *mixes)

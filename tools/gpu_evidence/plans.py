@@ -42,12 +42,6 @@ SHORT = Policy(
 first start of TensorRT's builder."""
 
 
-def of_suite(suite: str, device: str) -> tuple[str, ...]:
-    """The option sets of a suite on `device`, as typed."""
-    found = [(backend, one) for backend in map(resolve_backend, backend_names()) for one in backend.defaults]
-    return tuple(as_typed(backend, one) for backend, one in found if one.suite == suite and device in one.devices)
-
-
 def as_typed(backend: Backend, default: DefaultOptions) -> str:
     use = use_of(backend, default.options)
     text = str(use) if use.options else f"{use.name}[]"
@@ -68,14 +62,13 @@ def every_backend(device: str) -> tuple[str, ...]:
 
 
 def request_of(step: Step, device: str, backends_of: str) -> Request:
-    """What a step asks of the lab on `device`; backends of a smoke test and of a suite are those of `backends_of`."""
+    """What a step asks of the lab on `device`; backends of a smoke test are those of `backends_of`."""
     smoke = step.kind == "smoke"
-    suite = of_suite(step.suite, backends_of) if step.suite else step.backends
     return Request(
         step.component,
         presets=(step.preset,),
         workloads=(step.workload,),
-        backends=every_backend(backends_of) if smoke else suite,
+        backends=every_backend(backends_of) if smoke else step.backends,
         dtypes=step.dtypes,
         device=device,
         policy=SHORT if smoke else Policy(),

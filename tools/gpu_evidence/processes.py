@@ -1,6 +1,7 @@
 """A command with its output in a log, which ends at a time limit or at Ctrl-C as if it had been interrupted itself."""
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -62,6 +63,7 @@ def run(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=_die_with_parent,
         )
         lines = _Lines(reader, show)
         try:
@@ -71,6 +73,11 @@ def run(
             raise
         finally:
             lines.show_new()
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end this process when the one that started it is killed (prctl(2), PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 @dataclass(slots=True)

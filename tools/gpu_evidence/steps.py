@@ -27,8 +27,8 @@ PIPELINES = {
     "matrix:universal": ("eager", "best", f"wm={_CAPTURED},decoder={_CAPTURED}"),
 }
 """pipeline:preset to the mixes that take turns."""
-_QUICK_BUDGET = "4m"
-"""Of each component, so that the five end within twenty minutes. By the planner's guesses all but TensorRT fits."""
+FAST = "fast"
+"""The step that runs the fast sequence (`order.py`)."""
 _SMOKE_SUBJECTS = ("toy:small.world", "wm:tiny.step")
 
 
@@ -37,17 +37,13 @@ class Step:
     """One step: commands that pass or fail together, and of which a repetition does all or, for a sweep, the rest."""
 
     name: str
-    kind: Literal["doctor", "smoke", "sweep", "pipeline", "export", "tests", "selftest"]
+    kind: Literal["doctor", "fast", "smoke", "sweep", "pipeline", "export", "tests", "selftest"]
     subject: str = ""
     backends: tuple[str, ...] = ()
-    """As a sweep's `--backends`; empty for a smoke test, which tries every backend, and for a suite."""
+    """As a sweep's `--backends`; empty for a smoke test, which tries every backend."""
     dtypes: tuple[str, ...] = ("bf16",)
     tests: tuple[str, ...] = ()
     """pytest's arguments."""
-    suite: str = ""
-    """As a sweep's `--suite`, in place of backends and dtypes."""
-    budget: str = ""
-    """As a sweep's `--budget`."""
 
     @property
     def component(self) -> str:
@@ -124,18 +120,13 @@ def steps(subjects: Sequence[str] = ()) -> tuple[Step, ...]:
     """All steps in their order; `subjects` replace the published presets."""
     return (
         Step("doctor", "doctor"),
-        *_quick(subjects or SUBJECTS),
+        Step(FAST, "fast"),
         *_smoke(),
         *_sweeps(subjects or SUBJECTS),
         *(() if subjects else _pipelines()),
         *_tests(),
         *_exports(subjects or SUBJECTS),
     )
-
-
-def _quick(subjects: Sequence[str]) -> Iterator[Step]:
-    for component, subject in _first_of_each(subjects).items():
-        yield Step(f"quick-{component}", "sweep", subject, suite="quick", budget=_QUICK_BUDGET)
 
 
 def _smoke() -> Iterator[Step]:

@@ -21,7 +21,8 @@ class Datasheet:
     """
 
     name: str
-    """The device's name in NVML; one with more words is another product (a laptop's GPU, an MIG instance)."""
+    """The device's name in NVML, as in the list of supported GPUs in the README of NVIDIA's driver; one with more words
+    is another product (a laptop's GPU, an MIG instance)."""
     bytes_per_s: float
     flops: Mapping[str, float]
     source: str
@@ -33,27 +34,48 @@ def _tera(fp32: float, tf32: float, bf16: float, fp16: float) -> dict[str, float
 
 
 _HOPPER = _tera(67, 494.7, 989.5, 989.5)
+_ADA, _BLACKWELL = (
+    f"NVIDIA {name} GPU architecture whitepaper (fp16 with fp16 accumulation)" for name in ("Ada", "RTX Blackwell")
+)
+_PRO = "NVIDIA RTX Blackwell PRO GPU architecture whitepaper"
 _SHEETS = (
+    Datasheet(
+        "NVIDIA B200", 8e12, _tera(75, 1125, 2250, 2250), "NVIDIA HGX B200 datasheet, per GPU, halved where sparse"
+    ),
     Datasheet("NVIDIA H200", 4.8e12, _HOPPER, "NVIDIA H200 Tensor Core GPU datasheet (SXM), halved where sparse"),
     Datasheet("NVIDIA H100 80GB HBM3", 3.35e12, _HOPPER, "NVIDIA H100 Tensor Core GPU datasheet (SXM)"),
-    Datasheet("NVIDIA H100 PCIe", 2.0e12, _tera(51, 378, 756, 756), "NVIDIA H100 Tensor Core GPU datasheet (PCIe)"),
+    Datasheet(
+        "NVIDIA H100 NVL",
+        3.938e12,
+        _tera(60, 417.5, 835.5, 835.5),
+        "NVIDIA H100 NVL product brief and datasheet, halved where sparse",
+    ),
+    Datasheet(
+        "NVIDIA H100 PCIe", 2.039e12, _tera(51.2, 378, 756, 756), "NVIDIA H100 Tensor Core GPU architecture whitepaper"
+    ),
+    Datasheet("NVIDIA GH200 480GB", 4e12, _HOPPER, "NVIDIA GH200 Grace Hopper Superchip datasheet (96 GB HBM3)"),
+    Datasheet("NVIDIA GH200 144G HBM3e", 4.9e12, _HOPPER, "NVIDIA GH200 Grace Hopper Superchip datasheet (HBM3e)"),
     Datasheet("NVIDIA A100-SXM4-80GB", 2.039e12, _tera(19.5, 156, 312, 312), "NVIDIA A100 80GB datasheet (SXM)"),
     Datasheet("NVIDIA A100 80GB PCIe", 1.935e12, _tera(19.5, 156, 312, 312), "NVIDIA A100 80GB datasheet (PCIe)"),
     Datasheet("NVIDIA A100-SXM4-40GB", 1.555e12, _tera(19.5, 156, 312, 312), "NVIDIA A100 40GB datasheet"),
     Datasheet("NVIDIA A100-PCIE-40GB", 1.555e12, _tera(19.5, 156, 312, 312), "NVIDIA A100 40GB datasheet"),
     Datasheet("NVIDIA L40S", 0.864e12, _tera(91.6, 183, 362.05, 362.05), "NVIDIA L40S datasheet"),
     Datasheet("NVIDIA L4", 0.3e12, _tera(30.3, 60, 121, 121), "NVIDIA L4 datasheet, halved where sparse"),
+    Datasheet("NVIDIA GeForce RTX 4080", 0.7168e12, _tera(48.7, 48.7, 97.5, 194.9), f"{_ADA}, RTX 4080"),
+    Datasheet("NVIDIA GeForce RTX 4090", 1.008e12, _tera(82.6, 82.6, 165.2, 330.3), f"{_ADA}, RTX 4090"),
+    Datasheet("NVIDIA GeForce RTX 5080", 0.96e12, _tera(56.3, 56.3, 112.6, 225.1), f"{_BLACKWELL}, RTX 5080"),
+    Datasheet("NVIDIA GeForce RTX 5090", 1.792e12, _tera(104.8, 104.8, 209.5, 419.0), f"{_BLACKWELL}, RTX 5090"),
     Datasheet(
-        "NVIDIA GeForce RTX 4090",
-        1.008e12,
-        _tera(82.6, 82.6, 165.2, 330.3),
-        "NVIDIA Ada GPU architecture whitepaper, appendix A (fp16 with fp16 accumulation)",
+        "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+        1.792e12,
+        _tera(126, 251.9, 503.8, 503.8),
+        f"{_PRO}, table 4",
     ),
     Datasheet(
-        "NVIDIA GeForce RTX 5090",
+        "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
         1.792e12,
-        _tera(104.8, 104.8, 209.5, 419.0),
-        "NVIDIA RTX Blackwell GPU architecture whitepaper, appendix A (fp16 with fp16 accumulation)",
+        _tera(109.7, 219.5, 438.9, 438.9),
+        f"{_PRO}, table 4",
     ),
 )
 

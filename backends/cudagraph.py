@@ -118,5 +118,5 @@ BACKEND = Backend(
         DefaultOptions(Options(channels_last=True), devices=("cuda",), dtypes=("bf16",), layers=CONVOLUTIONS),
     ),
     capability=Capability(requires=(TORCH,), devices=("cuda",)),
-    evidence=Evidence(checks="calls replay a captured graph and dispatch no operators"),
+    evidence=Evidence(checks="calls replay a captured graph and dispatch no operators", same_when_traced=("cuda",)),
 )

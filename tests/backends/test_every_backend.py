@@ -40,6 +40,11 @@ class TestEveryBackend:
     def test_says_what_it_takes_as_having_run(self, backend) -> None:
         assert backend.evidence.runs_eagerly or backend.evidence.checks
 
+    def test_a_build_is_traced_as_it_was_timed_unless_the_compiler_has_its_own_profiler(self, backend) -> None:
+        """torch's profiler needs nothing at build time; a compiler's own must be asked for there."""
+        same = backend.capability.devices if backend.build and not backend.evidence.tracer else ()
+        assert backend.evidence.same_when_traced == same
+
     def test_what_only_prepares_names_what_builds(self, backend) -> None:
         for default in backend.defaults:
             assert bool(default.then) == (backend.build is None)

@@ -32,8 +32,8 @@ _NAMED = 3
 def affordable(module: nn.Module, sets: Sequence[SetFacts]) -> str:
     """Return fp64 if references in fp64 are affordable on the sets' device, for a call of each set; else fp32."""
     works = [one.counted.work(one.specs + one.outputs) for one in sets]
-    elements, flops = max(work.io_elements for work in works), sum(work.flops for work in works)
-    return reference_precisions(module, elements, flops, sets[0].device, True)[0].dtype
+    elements, calls = max(work.io_elements for work in works), [(work, 1) for work in works]
+    return reference_precisions(module, elements, calls, sets[0].device)[0].dtype
 
 
 def fp32_errors(module: nn.Module, given: GivenDtypes, sets: Sequence[SetFacts], start: str) -> tuple[str, list[float]]:

@@ -87,7 +87,7 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
     stream = main.component.stream(main.config, main.workload.name)
     frames = _frames(job, loaded_subjects, stream)
     drawn = _draw(loaded_subjects, stream, frames, subject.input_seed)
-    flops = sum(loaded_subjects[name].work.flops for _, name in drawn)
+    calls = [(loaded_subjects[name].work, 1) for _, name in drawn]
     elements = 2 * sum(loaded.work.io_elements for loaded in loaded_subjects.values())
 
     def run(chosen: Precision) -> tuple[str, dict[str, Tensor]]:
@@ -96,7 +96,7 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
             chosen.dtype, lambda dtype: _run(loaded_subjects, stream, drawn, Precision(dtype, chosen.device), job)
         )
 
-    ways = reference_precisions(main.module, elements, flops, subject.device, main.component.runs_on_host)
+    ways = reference_precisions(main.module, elements, calls, subject.device, main.component.runs_on_host)
     precision, wanted = in_first_that_fits(ways, run)
     report("reference", f"noise floor of eager {job.dtype}")
     own = _run(loaded_subjects, stream, drawn, Precision(job.dtype, subject.device), job)

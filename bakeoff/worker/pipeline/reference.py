@@ -113,7 +113,7 @@ class _Eager:
         return reference_precisions(
             nn.ModuleList(one.module for one in programs.values()),
             2 * sum(one.work.io_elements for one in programs.values()),
-            sum(one.work.flops * calls.get(key, 0) for key, one in programs.items()),
+            [(one.work, calls.get(key, 0)) for key, one in programs.items()],
             device,
             all(one.component.runs_on_host for one in programs.values()),
         )

@@ -11,18 +11,22 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import nn
 
 from bakeoff.backends.torch_internals import rewrite_dispatch
 from bakeoff.machine import host
+from bakeoff.models.component import Work
 from bakeoff.models.errors import BakeoffError
 from bakeoff.worker.failures import is_out_of_memory
 from bakeoff.worker.subject import synchronise
 
 _Made = TypeVar("_Made")
+Calls: TypeAlias = Sequence[tuple[Work, int]]
+"""The work of a call, and how often it runs."""
 
 _HOST_BYTES = 8 << 30
 _GPU_SHARE = 0.7
@@ -30,12 +34,14 @@ _GPU_SHARE = 0.7
 _SECONDS = 60.0
 _ON_CPU_SECONDS = 300.0
 """Longest time of reference calls on the CPU, for a subject of a GPU whose reference does not fit there."""
-_CPU_FLOPS = 1e10
-"""Low estimate of a CPU's fp64 FLOP/s."""
+_CPU_PRODUCTS, _CPU_CONVOLUTIONS = 1e10, 5e9
+"""Low estimates of a CPU's fp64 FLOP/s. oneDNN has no convolutions in fp64, so ATen's own compute them."""
 _PRODUCT = 4096
 """Rows and columns of the matrix product that measures a GPU's fp64 rate: 137 GFLOP, which take 4 ms to a second."""
-_OF_PRODUCT = 0.4
-"""Share of a matrix product's rate that a network reaches; products may use tensor cores, which convolutions do not."""
+_CHANNELS = 192
+"""Channels of the convolution that does, in a volume of 4x64x64: 33 GFLOP. It cannot use fp64 tensor cores."""
+_REACHED = 0.4
+"""Share of these rates that a network reaches."""
 _COMPLEX = {torch.float64: torch.complex128, torch.float32: torch.complex64}
 
 
@@ -49,21 +55,21 @@ class Precision:
 
 
 def reference_precisions(
-    module: nn.Module, io_elements: int, flops: int, device: str, runs_on_host: bool = True
+    module: nn.Module, io_elements: int, calls: Calls, device: str, runs_on_host: bool = True
 ) -> tuple[Precision, ...]:
     """Return the ways in which references can be computed, best first.
 
     fp64 on `device` comes first, if memory suffices and the calls take at most a minute. For a GPU, fp64 on the CPU is
     next, if the calls take at most five minutes there and the model `runs_on_host`. fp32 on `device` is last.
     `io_elements` counts the elements of all inputs and outputs that are in memory at a time: on a GPU those of one
-    call, whose outputs are moved to the host before the next. `flops` counts those of all calls.
+    call, whose outputs are moved to the host before the next.
     """
     parameters = sum(parameter.numel() for parameter in module.parameters())
     needed, on_host = 8 * (parameters + io_elements), 8 * (parameters + 2 * io_elements)
     found = []
-    if (needed if device == "cuda" else on_host) <= _room(device) and flops / fp64_flops(device) <= _SECONDS:
+    if (needed if device == "cuda" else on_host) <= _room(device) and fp64_seconds(calls, device) <= _SECONDS:
         found.append(Precision("fp64", device))
-    on_cpu = on_host <= host.available_bytes("cpu") / 2 and flops / fp64_flops("cpu") <= _ON_CPU_SECONDS
+    on_cpu = on_host <= host.available_bytes("cpu") / 2 and fp64_seconds(calls, "cpu") <= _ON_CPU_SECONDS
     if device == "cuda" and on_cpu and runs_on_host:
         found.append(Precision("fp64", "cpu"))
     return (*found, Precision("fp32", device))
@@ -82,20 +88,40 @@ def in_first_that_fits(ways: Sequence[Precision], run: Callable[[Precision], _Ma
     return run(ways[-1])
 
 
-def fp64_flops(device: str) -> float:
-    """Return a low estimate of a device's fp64 FLOP/s; that of a GPU is measured."""
-    return _CPU_FLOPS if device == "cpu" else _OF_PRODUCT * product_flops(device, _PRODUCT)
+def fp64_seconds(calls: Calls, device: str) -> float:
+    """Return a high estimate of the seconds that calls take in fp64, on a GPU by rates that are measured there."""
+    convolved = sum(work.convolution_flops * count for work, count in calls)
+    multiplied = sum(work.flops * count for work, count in calls) - convolved
+    if device == "cpu":
+        return multiplied / _CPU_PRODUCTS + convolved / _CPU_CONVOLUTIONS
+    seconds = multiplied / product_flops(device, _PRODUCT)
+    if convolved:
+        seconds += convolved / convolution_flops(device, _CHANNELS)
+    return seconds / _REACHED
 
 
 def product_flops(device: str, size: int) -> float:
     """Measure the FLOP/s of one square fp64 matrix product, after a small product that loads the library."""
     one, other = (torch.ones(size, size, dtype=torch.float64, device=device) for _ in range(2))
     torch.mm(one[:64, :64], other[:64, :64])
+    return 2 * size**3 / _seconds(lambda: torch.mm(one, other), device)
+
+
+def convolution_flops(device: str, channels: int) -> float:
+    """Measure the FLOP/s of one 3x3x3 fp64 convolution, after one that loads the library and chooses the algorithm."""
+    inputs = torch.ones(1, channels, 4, 64, 64, dtype=torch.float64, device=device)
+    weights = torch.ones(channels, channels, 3, 3, 3, dtype=torch.float64, device=device)
+    conv3d = partial(torch.nn.functional.conv3d, inputs, weights, padding=1)
+    conv3d()
+    return 2 * inputs.numel() * weights[0].numel() / _seconds(conv3d, device)
+
+
+def _seconds(run: Callable[[], object], device: str) -> float:
     synchronise(device)
     started = time.perf_counter()
-    torch.mm(one, other)
+    run()
     synchronise(device)
-    return 2 * size**3 / (time.perf_counter() - started)
+    return time.perf_counter() - started
 
 
 def _room(device: str) -> float:

@@ -221,6 +221,37 @@ def test_an_output_has_no_error_against_a_changed_reference(tmp_path: Path) -> N
     assert "set1.safetensors" in entry.problem
 
 
+def test_all_calls_are_counted_before_they_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of the changed sets too; a further change runs those alone again."""
+    counts: list[int] = []
+    ran: list[list[str]] = []
+    judged = iter((False, True))
+    precisions, run = make.reference_precisions, make._run
+
+    def count(module: Any, elements: int, calls: Any, *rest: Any) -> Any:
+        counts.extend(number for _, number in calls)
+        return precisions(module, elements, calls, *rest)
+
+    def log(*given: Any, **named: Any) -> Any:
+        outputs = dict(run(*given, **named))
+        ran.append(sorted(outputs))
+        return outputs.items()
+
+    monkeypatch.setattr(make, "reference_precisions", count)
+    monkeypatch.setattr(make, "_run", log)
+    monkeypatch.setattr(make, "judges", lambda *_: next(judged))
+    folder = made(tmp_path)
+    assert counts == [len(ran[0])] == [6]
+    assert ran[1:] == [["changed0", "changed1"]]
+    assert ReferenceFiles(folder, None).about().change == CHANGES[1]
+    loaded = load_subject(WORLD)
+    changed = loaded.module(*changed_inputs(loaded, 0, CHANGES[1]).values())
+    made(folder, "fp32")
+    reference = Reference(ReferenceFiles(folder, None), loaded, "fp32")
+    assert reference.changed_differences(0, changed)[0].rel_l2 < 1e-5
+    assert reference.differences(0, loaded.module(*loaded.sets[0].values()))[0].rel_l2 < 1e-5
+
+
 def test_references_that_run_out_of_memory_are_made_in_the_next_way(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

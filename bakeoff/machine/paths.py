@@ -92,12 +92,17 @@ def ensure_writable(folder: Path, what: str) -> Path:
 
 def commit() -> tuple[str, bool]:
     """Return the commit of this code, and whether files outside runs/ differ from it; ("", False) where its files are
-    not those of a checkout, whichever checkout is the working folder."""
+    not those of a checkout, whichever checkout is the working folder, or where git is not installed.
+
+    Git refuses a checkout that another user owns, as where root runs in a container a tree that was copied there. This
+    one is trusted: its code runs already. Git before 2.38 does not take `safe.directory` from a command and refuses.
+    """
     if not _is_checkout(_HERE) or not (_HERE / ".git").exists():
         return "", False
+    git = ("git", "-c", f"safe.directory={_HERE}")
     try:
         head, status = (
-            subprocess.run(["git", *words], cwd=_HERE, capture_output=True, text=True, check=True).stdout.strip()
+            subprocess.run([*git, *words], cwd=_HERE, capture_output=True, text=True, check=True).stdout.strip()
             for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--", ".", ":!runs"))
         )
     except (OSError, subprocess.CalledProcessError):

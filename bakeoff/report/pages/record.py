@@ -351,7 +351,7 @@ def _origin(stored: Stored) -> Listed | None:
 def origin(stored: Stored | StoredPipeline, run: str, source: str, order: str = "") -> Listed | None:
     """List when, where and by which code a record was made, and its log."""
     record, host, machine = stored.record, stored.record.host, stored.machine
-    commit = f"{record.commit[:12] or 'not in a checkout'}{' with changes' if record.dirty else ''}"
+    commit = f"{record.commit[:12] or 'unknown, without a checkout or git'}{' with changes' if record.dirty else ''}"
     kind = f", class {machine.machine_class}" if machine.machine_class else ""
     facts = {
         "made": f"{record.created}, {run}, {record.wall_s:.0f} s{', note: ' if record.note else ''}{record.note}",

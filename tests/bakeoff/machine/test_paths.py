@@ -1,5 +1,6 @@
 """Folders are taken from the BAKEOFF_* variables, else the XDG variables, else the home folder."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,43 @@ def test_own_variables_come_first(installed: Path, monkeypatch: pytest.MonkeyPat
     assert paths.cache_folder() == installed / "own"
     assert paths.runs_folder() == installed / "r"
     assert paths.runs_folder(installed / "asked") == installed / "asked"
+
+
+def git(folder: Path, *words: str) -> str:
+    named = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+    return subprocess.run(
+        ["git", *named, *words], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+@pytest.fixture
+def checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A checkout of this project with one commit, which this process takes for its own."""
+    (tmp_path / "bakeoff").mkdir()
+    for name in ("pyproject.toml", "bakeoff/variant.py"):
+        (tmp_path / name).touch()
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "--quiet", "--message", "one")
+    monkeypatch.setattr(paths, "_HERE", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("owner", ["this user", "another user"])
+def test_the_commit_of_a_checkout(owner: str, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = git(checkout, "rev-parse", "HEAD")
+    if owner == "another user":  # setup.c of git 2.39, ensure_valid_ownership
+        monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+        with pytest.raises(subprocess.CalledProcessError):
+            git(checkout, "rev-parse", "HEAD")
+    assert paths.commit() == (head, False)
+    (checkout / "runs").mkdir()
+    (checkout / "runs" / "record.json").touch()
+    assert paths.commit() == (head, False)
+    (checkout / "pyproject.toml").write_text("[project]")
+    assert paths.commit() == (head, True)
+
+
+def test_no_commit_is_known_without_git(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(checkout))
+    assert paths.commit() == ("", False)

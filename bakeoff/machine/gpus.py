@@ -226,8 +226,37 @@ _CAPABILITIES = (
 torch/cuda/__init__.py (is_bf16_supported), torchao/quantization/quant_api.py (is_sm_at_least_89)."""
 
 
+_COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
+"""By the values of nvmlComputeMode_t (NVML API Reference)."""
+_SWITCH = {0: "off", 1: "on"}
+_MPS_FILE = "nvidia-cuda-mps-control.pid"
+"""A file that the daemon of MPS keeps in $CUDA_MPS_PIPE_DIRECTORY, by default /tmp/nvidia-mps, until it stops; the
+sockets beside it stay."""
+
+
+def with_settings(gpu: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Return a GPU's facts, and how it is set: compute mode, persistence mode, the enforced and the default power limit
+    in watts, MIG mode, and whether MPS runs. Facts that NVML does not report are left out."""
+    with open_gpu(str(gpu["uuid"])) as opened:
+        if opened is None:
+            return dict(gpu)
+        mode, persistence, mig = map(opened.ask, ("ComputeMode", "PersistenceMode", "MigMode"))
+        limit, usual = map(opened.ask, ("EnforcedPowerLimit", "PowerManagementDefaultLimit"))
+    pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps"
+    told = {
+        "compute_mode": _COMPUTE_MODES.get(mode),
+        "persistence": _SWITCH.get(persistence),
+        "power_limit_w": limit and round(limit / 1000),
+        "default_power_limit_w": usual and round(usual / 1000),
+        "mig": mig and _SWITCH.get(mig[0]),
+        "mps": _SWITCH[os.path.exists(os.path.join(pipes, _MPS_FILE))],
+    }
+    return {**gpu, **{name: value for name, value in told.items() if value is not None}}
+
+
 def gpu_limits(found: Sequence[Mapping[str, Scalar]], cuda: str) -> tuple[str, ...]:
-    """Return a sentence for each limitation of these GPUs with the CUDA runtime `cuda` ("13.0.96"; "" if unknown)."""
+    """Return a sentence for each limitation of these GPUs, given by `with_settings`, with the CUDA runtime `cuda`
+    ("13.0.96"; "" if unknown)."""
     return tuple(text for gpu in found for text in _limits(gpu, cuda))
 
 
@@ -251,14 +280,31 @@ def _limits(gpu: Mapping[str, Scalar], cuda: str) -> Iterator[str]:
             f"{name} is a MIG instance, a part of a GPU: no datasheet states its rates, and other instances affect the "
             "clocks and the power that are recorded; to measure the whole GPU turn MIG off (nvidia-smi -mig 0)"
         )
-    elif _lacks_instances(uuid):
+    elif gpu.get("mig") == "on":
         yield (
             f"{name} is in MIG mode and has no instance, so CUDA finds no device in it; make one "
             "(nvidia-smi mig -cgi PROFILE -C), or turn MIG off (nvidia-smi -mig 0)"
         )
 
-
-def _lacks_instances(uuid: str) -> bool:
-    """Return whether a GPU that is listed as a whole is in MIG mode, and so has no instance."""
-    with open_gpu(uuid) as gpu:
-        return gpu is not None and _in_mig_mode(gpu.library, gpu.handle)
+    mode, shared = gpu.get("compute_mode", "default"), gpu.get("mps") == "on"
+    if mode == "prohibited":
+        yield f"{name} takes no process (compute mode prohibited); allow them (nvidia-smi -c DEFAULT)"
+    elif mode != "default" and not shared:
+        yield (
+            f"{name} takes one process at a time (compute mode {mode}), and a comparison runs two side by side; allow "
+            "more (nvidia-smi -c DEFAULT)"
+        )
+    if shared:
+        yield (
+            f"{name} may be shared through MPS, so that calls of other clients run beside those that are timed; stop "
+            "its daemon (echo quit | nvidia-cuda-mps-control)"
+        )
+    usual = int(str(gpu.get("default_power_limit_w", 0)))
+    limit = int(str(gpu.get("power_limit_w", usual)))
+    if limit < usual:
+        yield f"{name} is limited to {limit} of {usual} W, which lowers its clocks; raise it (nvidia-smi -pl {usual})"
+    if gpu.get("persistence") == "off":
+        yield (
+            f"{name}: persistence mode is off, so that the driver initialises it again for each process that finds it "
+            "idle, which takes seconds; turn it on (nvidia-smi -pm 1)"
+        )

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from bakeoff.machine import host, paths
 from bakeoff.machine.floors import Ceiling
-from bakeoff.machine.gpus import gpu_limits
+from bakeoff.machine.gpus import gpu_limits, with_settings
 from bakeoff.machine.host import Host
 from bakeoff.machine.known_issues import known_issues
-from bakeoff.models.types import DEVICES, DTYPES
+from bakeoff.models.types import DEVICES, DTYPES, Scalar
 from bakeoff.models.words import counted
 from bakeoff.report.document import Cell, Document, Heading, Text, blocks, listed, table
 from bakeoff.report.format import INSTALL, MIB
@@ -27,6 +27,8 @@ class Diagnosis:
     available_bytes: int
     native_bf16: bool
     known_bad: tuple[str, ...]
+    gpus: tuple[dict[str, Scalar], ...]
+    """Those of the host, and how they are set."""
     gpu_limits: tuple[str, ...]
     backends: tuple[BackendLine, ...]
     runs: str
@@ -37,6 +39,7 @@ def read() -> Diagnosis:
     """Collect facts about this host, its libraries and backends."""
     versions = host.read_versions()
     devices = [device for device in DEVICES if not host.missing_device(device)]
+    gpus = tuple(map(with_settings, host.read_host().gpus))
     return Diagnosis(
         host=host.read_host(),
         versions=versions,
@@ -44,7 +47,8 @@ def read() -> Diagnosis:
         available_bytes=host.available_bytes("cpu"),
         native_bf16=host.has_native_bf16(),
         known_bad=tuple(text for device in devices for _, text in known_issues(versions, device, DTYPES)),
-        gpu_limits=gpu_limits(host.read_host().gpus, host.cuda_runtime()),
+        gpus=gpus,
+        gpu_limits=gpu_limits(gpus, host.cuda_runtime()),
         backends=read_backends(),
         runs=str(paths.runs_folder()),
         cache=str(paths.cache_folder()),
@@ -79,7 +83,7 @@ def _facts(found: Diagnosis) -> Iterator[Text]:
     machine = found.host
     cores = f"{counted(machine.cores, 'core')}, {host.usable_cores()} usable"
     yield Text(f"{machine.cpu}, {cores}; {' '.join(machine.cpu_flags)}", "CPU")
-    yield from (Text(", ".join(f"{name} {value}" for name, value in gpu.items()), "GPU") for gpu in machine.gpus)
+    yield from (Text(", ".join(f"{name} {value}" for name, value in gpu.items()), "GPU") for gpu in found.gpus)
     yield Text(f"{found.available_bytes // MIB} of {machine.memory_bytes // MIB} MiB free", "memory")
     yield Text(f"{found.load:.2f}", "load")
     yield Text(f"{machine.system}, Python {machine.python}", "system")

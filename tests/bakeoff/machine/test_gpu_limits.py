@@ -3,12 +3,13 @@
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fake_nvml import FakeGpu, FakeNvml, whole_gpu
+from fake_nvml import FakeGpu, FakeNvml, NVMLError_GpuIsLost, NVMLError_NoPermission, whole_gpu
 
 from bakeoff.machine import gpus, host
-from bakeoff.machine.gpus import gpu_limits
+from bakeoff.machine.gpus import gpu_limits, with_settings
 from bakeoff.report.pages import doctor
 from bakeoff.report.render import terminal
 
@@ -17,8 +18,9 @@ CUDA = "13.0.96"
 
 
 @pytest.fixture(autouse=True)
-def _fresh_facts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _fresh_facts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.delenv(gpus.VISIBLE, raising=False)
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
     host.read_host.cache_clear()
     yield
     host.read_host.cache_clear()
@@ -28,7 +30,7 @@ def limits(
     monkeypatch: pytest.MonkeyPatch, gpu: FakeGpu, driver: str = "580.159.03", cuda: str = CUDA
 ) -> Sequence[str]:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([gpu], driver))
-    return gpu_limits(gpus.read_gpus(), cuda)
+    return gpu_limits([*map(with_settings, gpus.read_gpus())], cuda)
 
 
 def test_a_hopper_gpu_with_a_new_driver_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,6 +73,45 @@ def test_driver(monkeypatch: pytest.MonkeyPatch, driver: str, cuda: str, least: 
 
 def test_a_fact_that_nvml_does_not_tell_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert limits(monkeypatch, FakeGpu(f"GPU-{UUID}", {"Name": "NVIDIA X"}), cuda="") == ()
+    (gpu,) = map(with_settings, gpus.read_gpus())
+    assert gpu.keys() == {"name", "uuid", "driver", "mps"}
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([], driver=None))
+    assert with_settings(gpu) == gpu, "the driver may be gone meanwhile"
+    lost = whole_gpu(UUID, **dict.fromkeys(SETTINGS, NVMLError_GpuIsLost()))
+    assert limits(monkeypatch, lost) == ()
+
+
+SETTINGS = ("ComputeMode", "PersistenceMode", "EnforcedPowerLimit", "PowerManagementDefaultLimit", "MigMode")
+
+
+@pytest.mark.parametrize(
+    ("facts", "remedy"),
+    [
+        ({"ComputeMode": 1}, "nvidia-smi -c DEFAULT"),
+        ({"ComputeMode": 2}, "nvidia-smi -c DEFAULT"),
+        ({"ComputeMode": 3}, "nvidia-smi -c DEFAULT"),
+        ({"ComputeMode": 9}, ""),
+        ({"PersistenceMode": 0}, "nvidia-smi -pm 1"),
+        ({"EnforcedPowerLimit": 500_000}, "nvidia-smi -pl 700"),
+        ({"EnforcedPowerLimit": 699_900}, ""),
+        ({"EnforcedPowerLimit": 750_000}, ""),
+        ({"EnforcedPowerLimit": NVMLError_NoPermission()}, ""),
+    ],
+)
+def test_settings(monkeypatch: pytest.MonkeyPatch, facts: dict[str, Any], remedy: str) -> None:
+    found = limits(monkeypatch, whole_gpu(UUID, **facts))
+    assert len(found) == bool(remedy)
+    assert all(f"({remedy})" in text for text in found)
+
+
+@pytest.mark.parametrize("mode", [0, 3])
+def test_a_gpu_that_is_shared_through_mps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: int) -> None:
+    """MPS is what makes a GPU of one process at a time usable by several."""
+    (tmp_path / "control").touch()
+    assert len(limits(monkeypatch, whole_gpu(UUID, ComputeMode=mode))) == bool(mode), "a socket is left by a daemon"
+    (tmp_path / "nvidia-cuda-mps-control.pid").touch()
+    (text,) = limits(monkeypatch, whole_gpu(UUID, ComputeMode=mode))
+    assert "(echo quit | nvidia-cuda-mps-control)" in text
 
 
 def test_mig(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,6 +132,21 @@ def test_doctor_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
     text = terminal.render(doctor.page(doctor.read()))
     warnings = [line for line in text.splitlines() if line.startswith("warning: NVIDIA T4, compute capability 7.5")]
     assert len(warnings) == 2
+
+
+def test_doctor_tells_how_each_gpu_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    limited = whole_gpu(UUID, "NVIDIA L4", EnforcedPowerLimit=60_000, PowerManagementDefaultLimit=72_000)
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([limited]))
+    found = doctor.read()
+    assert found.gpus == (
+        {
+            **found.host.gpus[0], "compute_mode": "default", "persistence": "on", "power_limit_w": 60,
+            "default_power_limit_w": 72, "mig": "off", "mps": "off",
+        },
+    )  # fmt: skip
+    lines = terminal.render(doctor.page(found)).splitlines()
+    (line,) = [line for line in lines if line.startswith("GPU: ")]
+    assert line.endswith("power_limit_w 60, default_power_limit_w 72, mig off, mps off")
 
 
 def test_doctor_names_missing_compilers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

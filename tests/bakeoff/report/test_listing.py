@@ -121,7 +121,7 @@ class TestJson:
     def test_doctor(self, tmp_path: Path) -> None:
         found = self.json("doctor", cwd=tmp_path)
         assert list(found) == [
-            "host", "versions", "load", "available_bytes", "native_bf16", "known_bad", "gpu_limits",
+            "host", "versions", "load", "available_bytes", "native_bf16", "known_bad", "gpus", "gpu_limits",
             "backends", "runs", "cache",
         ]  # fmt: skip
         assert found["cache"] == str(tmp_path / "cache")

@@ -36,7 +36,8 @@ class HostRequirement:
     rule: Literal["is", "at least", "has"]
     """How the host's fact is compared with `value`; `has`: the fact contains every word of `value`."""
     value: str = ""
-    """Empty: the value of the host that writes the artifact, which the exporter fills in."""
+    """Empty: the value of the host that writes the artifact, which the exporter fills in; it drops the condition if
+    that host does not know it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ _ADVICE = {
     "cpu flags": "export it on a host with this CPU",
     "gpu": "export it on a host with this GPU",
     "compute capability": "export it on a host with a GPU like this one",
+    "cuda": "install torch's build for that CUDA, or export it again",
     "driver": "update the NVIDIA driver",
     "machine": "export it on a host of this architecture",
 }
@@ -54,8 +55,12 @@ def facts() -> dict[str, str]:
 
 
 def with_host_values(needs: Iterable[HostRequirement], here: Mapping[str, str]) -> tuple[HostRequirement, ...]:
-    """Return the requirements without duplicates, each empty value filled in from the host's facts `here`."""
-    return tuple(dict.fromkeys(need if need.value else replace(need, value=here.get(need.what, "")) for need in needs))
+    """Return the requirements without duplicates, each empty value filled in from the host's facts `here`.
+
+    A requirement whose fact is unknown here is left out, since not even this host would meet it.
+    """
+    filled = (need if need.value else replace(need, value=here.get(need.what, "")) for need in needs)
+    return tuple(dict.fromkeys(need for need in filled if need.value))
 
 
 def unmet(needs: Iterable[HostRequirement], here: Mapping[str, str]) -> tuple[str, ...]:

@@ -256,7 +256,7 @@ def with_settings(gpu: Mapping[str, Scalar]) -> dict[str, Scalar]:
 
 def gpu_limits(found: Sequence[Mapping[str, Scalar]], cuda: str) -> tuple[str, ...]:
     """Return a sentence for each limitation of these GPUs, given by `with_settings`, with the CUDA runtime `cuda`
-    ("13.0.96"; "" if unknown)."""
+    ("13.0"; "" if unknown)."""
     return tuple(text for gpu in found for text in _limits(gpu, cuda))
 
 

@@ -13,6 +13,7 @@ from importlib import metadata
 import psutil
 
 import bakeoff
+from bakeoff.backends.install import stated_by_torch, torch_version
 from bakeoff.machine import cgroups, gpus
 from bakeoff.machine.files import digest
 from bakeoff.models.errors import BakeoffError
@@ -229,26 +230,28 @@ def read_versions(python: str = "") -> dict[str, str]:
 
 def _versions_of(python: str) -> dict[str, str]:
     code = (
-        "import json, sys; from importlib import metadata; "
-        "print(json.dumps({d.name.lower(): d.version for d in metadata.distributions() if d.name}))"
+        "import json; from importlib import metadata, util; torch = util.find_spec('torch'); "
+        "found = {d.name.lower(): d.version for d in metadata.distributions() if d.name}; "
+        "print(json.dumps([found, [*torch.submodule_search_locations] if torch else []]))"
     )
     try:
         done = subprocess.run([python, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=True)
-        installed = json.loads(done.stdout)
+        installed, folders = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         text = f"{python} is no Python 3.11 or newer that runs here: {error}; give the interpreter's path"
         raise BakeoffError(text, "bad-option") from error
+    installed.setdefault("torch", stated_by_torch(folders).get("__version__", ""))
     return {name: installed.get(name, "") for name in DISTRIBUTIONS}
 
 
 def cuda_runtime() -> str:
-    """Return the version of the CUDA runtime installed with torch's wheel; "" if there is none."""
-    return (
-        _version("nvidia-cuda-runtime") or _version("nvidia-cuda-runtime-cu12") or _version("nvidia-cuda-runtime-cu13")
-    )
+    """Return the version of CUDA that torch is built for, such as "13.0"; "" if it is built for none."""
+    return stated_by_torch().get("cuda", "")
 
 
 def _version(distribution: str) -> str:
+    if distribution == "torch":
+        return torch_version()
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

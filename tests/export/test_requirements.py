@@ -47,6 +47,11 @@ def test_an_empty_value_is_what_the_writing_host_has() -> None:
     assert found == (HostRequirement("torch", "is", "2.13.0"), HostRequirement("machine", "is", "x86_64"))
 
 
+def test_a_value_that_the_writing_host_does_not_know_is_no_requirement() -> None:
+    wanted = [HostRequirement("cuda", "at least"), HostRequirement("driver", "at least")]
+    assert with_host_values(wanted, HERE) == (HostRequirement("driver", "at least", "570.86"),)
+
+
 def test_this_host_meets_its_own_requirements() -> None:
     here = facts()
     rules = {name: "has" if name == "cpu flags" else "is" for name in here}

@@ -14,7 +14,7 @@ from bakeoff.report.pages import doctor
 from bakeoff.report.render import terminal
 
 UUID, INSTANCE = (f"{digit * 8}-0000-0000-0000-000000000000" for digit in "12")
-CUDA = "13.0.96"
+CUDA = "13.0"
 
 
 @pytest.fixture(autouse=True)

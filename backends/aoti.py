@@ -29,7 +29,15 @@ from bakeoff.backends.backend import (
 )
 from bakeoff.backends.channels_last import CONVOLUTIONS
 from bakeoff.backends.compilers import link_headers, missing_cpp_compiler, missing_cuda_toolkit, toolkit_environment
-from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, WrittenProgram
+from bakeoff.backends.format import (
+    ArtifactFormat,
+    HostRequirement,
+    Opening,
+    Run,
+    WriteRequest,
+    WrittenProgram,
+    in_one_thread,
+)
 from bakeoff.backends.graphs import (
     TORCH,
     export,
@@ -268,7 +276,7 @@ def _read(path: Path, constants: "Sequence[Path]", opening: Opening) -> Run:
     def run(tensors: "Sequence[Tensor]", _weights: object = weights) -> "Sequence[Tensor]":
         return package.run(list(tensors))
 
-    return run
+    return in_one_thread(run, path)
 
 
 BACKEND = Backend(

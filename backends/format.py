@@ -7,6 +7,7 @@ and `read` need only the files and the manifest, and run on any host.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal
 
 from bakeoff.models.errors import BakeoffError, ErrorCode
@@ -26,6 +27,27 @@ class BadArtifact(BakeoffError):
 
     def __init__(self, message: str, code: ErrorCode = "bad-artifact") -> None:
         super().__init__(message, code)
+
+
+def in_one_thread(run: Run, path: Path) -> Run:
+    """Return the program opened from `path` for the thread of its first call alone, whichever thread opened it.
+
+    For programs whose calls share what no lock protects. Raises BakeoffError in any other thread.
+    """
+    owner: dict[str, int] = {}
+
+    def run_here(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
+        here = get_ident()
+        first = owner.setdefault("thread", here)
+        if first != here:
+            raise BakeoffError(
+                f"{path.parent.name}: {path.stem} was called in thread {here}, but belongs to thread {first}, which "
+                "called it first; call it in that thread alone, or load the artifact once in each thread",
+                "other-thread",
+            )
+        return run(tensors)
+
+    return run_here
 
 
 @dataclass(frozen=True, slots=True)

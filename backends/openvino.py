@@ -45,6 +45,7 @@ from bakeoff.backends.format import (
     Run,
     WriteRequest,
     WrittenProgram,
+    in_one_thread,
 )
 from bakeoff.backends.graphs import (
     INSTALL,
@@ -483,7 +484,7 @@ def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
             results[output].copy_(kept[source])
         return results
 
-    return run
+    return in_one_thread(run, path)  # calls share the request, and so its tensors
 
 
 BACKEND = Backend(

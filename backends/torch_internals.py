@@ -471,13 +471,17 @@ KERNEL_CONTEXT = "KernelContextGuard _ctx("
 
 
 def load_package(path: Path) -> Package:
-    """Load a package as torch's C++ does; `aoti_load_package` would import inductor.
+    """Load a package as torch's C++ does, to be called from one thread at a time; `aoti_load_package` would import
+    inductor.
 
-    Raises RuntimeError for a file that this version of torch cannot load.
+    Otherwise (`run_single_threaded=False`) each call on CUDA would first wait, on the host, until the GPU has finished
+    the call before it, and could not be captured (torch/include/torch/csrc/inductor/aoti_runtime/model_container.h,
+    reclaim_finished_models; model_base.h, run; 2.13). Raises RuntimeError for a file that this version of torch cannot
+    load.
     """
     import torch
 
-    return Package(torch._C._aoti.AOTIModelPackageLoader(str(path), "model", False, 1, -1))
+    return Package(torch._C._aoti.AOTIModelPackageLoader(str(path), "model", True, 1, -1))
 
 
 def package_calls(wrapper: str) -> tuple[Counter[str], Counter[str]]:

@@ -92,7 +92,12 @@ def check_here(path: Path, manifest: Manifest, allow_mismatch: bool) -> tuple[st
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program of an artifact: a callable from named tensors to named tensors. Not thread-safe."""
+    """One program of an artifact: a callable from named tensors to named tensors. Not thread-safe.
+
+    One of AOTInductor, OpenVINO or TensorRT belongs to the thread of its first call, whichever thread opened it: its
+    calls share a runner, a request or a mode that no lock protects. Programs of ONNX Runtime and torch.export share
+    nothing between calls, and take them from any thread.
+    """
 
     about: About
     device: str
@@ -120,8 +125,8 @@ class Program:
         """Run the program on inputs given by name, and return its outputs by name.
 
         Raises BakeoffError for an input that is given without its name, missing, unknown, or of another dtype, shape
-        or device: `run` does not check these and would compute wrong outputs. Raises BadArtifact if the first outputs
-        differ from the manifest in number, dtype or shape.
+        or device: `run` does not check these and would compute wrong outputs; also in a thread that the program does
+        not belong to. Raises BadArtifact if the first outputs differ from the manifest in number, dtype or shape.
         """
         self.refuse(unnamed)
         if inputs.keys() != self._names:

@@ -12,6 +12,7 @@ ErrorCode = Literal[
     "cannot-travel",  # a part of a live module or of its inputs that cannot be handed to another process
     "bad-config",  # a component's config with unknown or invalid fields
     "bad-input",  # tensors with other names, dtypes, shapes or devices than a program takes
+    "other-thread",  # a program of an artifact that belongs to another thread
     "bad-checkpoint",  # a weights file that is missing, unreadable or does not fit the module
     "bad-record",  # a record file that is incomplete, edited or of another schema
     "no-record",  # no record, or several, match

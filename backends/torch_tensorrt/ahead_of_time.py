@@ -47,7 +47,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, WrittenProgram
+from bakeoff.backends.format import (
+    ArtifactFormat,
+    HostRequirement,
+    Opening,
+    Run,
+    WriteRequest,
+    WrittenProgram,
+    in_one_thread,
+)
 from bakeoff.backends.pt2_files import check_program
 from bakeoff.backends.torch_tensorrt.external import operator_files, qualified_name
 from bakeoff.backends.torch_tensorrt.program import ENGINE_ENDING, load_program
@@ -104,7 +112,7 @@ def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
         outputs: Sequence[Tensor] = program(*tensors)
         return outputs
 
-    return run
+    return in_one_thread(run, path)  # calls share the process's graph mode
 
 
 FORMAT = ArtifactFormat(

@@ -291,6 +291,26 @@ def test_a_package_is_compiled_loaded_and_run(tmp_path: Path) -> None:
     assert any("sin" in name for name in calls[1])
 
 
+def test_a_package_is_loaded_single_threaded_as_torch_itself_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch's own function says by its name which of the loader's arguments that is."""
+    path = tmp_path / "package.pt2"
+    torch_internals.compile_package(torch.export.export(Net(), (X,), strict=False), path, {})
+    given: list[tuple[object, ...]] = []
+
+    class Noting(torch._C._aoti.AOTIModelPackageLoader):  # type: ignore[misc, name-defined]
+        def __init__(self, *arguments: object) -> None:
+            given.append(arguments)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(torch._C._aoti, "AOTIModelPackageLoader", Noting)
+    torch._inductor.aoti_load_package(str(path), run_single_threaded=True)
+    torch_internals.load_package(path)
+    one, other = given
+    assert one == other
+
+
 def test_precompiled_headers_lie_below_the_temporary_folder() -> None:
     folder = torch_internals.header_folder()
     assert folder is not None

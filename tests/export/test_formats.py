@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch", reason="artifacts are opened with torch")
 
 import torch
-from artifacts import EXAMPLES, WARM, check, copy, exported, manifest_of
+from artifacts import EXAMPLES, WARM, called_from_two_threads, check, copy, exported, manifest_of
 from toys import LIBRARY_WARNINGS
 from typer.testing import CliRunner
 
@@ -121,6 +121,14 @@ class TestSample:
 
 
 class TestCalls:
+    @pytest.mark.parametrize(
+        ("variant", "code"), [(PICTURE, ""), (DECODERS[0], ""), ("image:tiny.decode/openvino/bf16@cpu", "other-thread")]
+    )
+    def test_the_thread_of_the_first_call_owns_what_no_lock_protects(
+        self, variant: str, code: str, made: Callable[[str], ExportResult]
+    ) -> None:
+        assert called_from_two_threads(made(variant).folder) == code
+
     def test_named_tensors_in_and_out(self, opened: Artifact) -> None:
         outputs = opened(**opened.sample())
         assert list(outputs) == ["video", "audio"]

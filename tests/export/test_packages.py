@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="artifacts are opened with torch")
 
 import torch
-from artifacts import EXAMPLES, WARM, check, exported
+from artifacts import EXAMPLES, WARM, called_from_two_threads, check, exported
 from toys import LIBRARY_WARNINGS
 
 from bakeoff.backends import resolve_backend
@@ -34,6 +34,7 @@ def test_quantised_layers_are_exported(tmp_path: Path) -> None:
     done = exported(INT8, tmp_path / "artifact", tmp_path / "runs")
     check(done)
     assert done.manifest.quantisation == "dynamic"
+    assert called_from_two_threads(done.folder) == "other-thread"
 
 
 def test_weights_apart_are_stored_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from lab import Recorder
 from shared_headers import share_headers
 
 from bakeoff.artifact.export import ExportResult, export, plan_export
+from bakeoff.export import load
 from bakeoff.export.manifest import MANIFEST, Manifest, encode, seal, unseal
+from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.request import Request, request_of
 from bakeoff.variant import parse_variant
 
@@ -34,6 +37,22 @@ def copy(folder: Path, target: Path) -> Path:
 
 def manifest_of(folder: Path) -> Manifest:
     return unseal((folder / MANIFEST).read_bytes())
+
+
+def called_from_two_threads(folder: Path) -> str:
+    """The code of the error in this thread, in which an artifact is opened, after calls in another; "" without one."""
+    opened = load(folder)
+    inputs = opened.sample()
+    with ThreadPoolExecutor(1) as other:
+        for _ in range(2):
+            other.submit(opened, **inputs).result()
+        try:
+            opened(**inputs)
+        except BakeoffError as error:
+            return error.code
+        finally:
+            other.submit(opened, **inputs).result()
+    return ""
 
 
 def rewrite(folder: Path, **changes: Any) -> None:

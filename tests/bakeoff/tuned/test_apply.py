@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -240,6 +241,19 @@ class TestCalls:
         torch.testing.assert_close(kept[1]["picture"], wanted["picture"], rtol=1e-3, atol=1e-4)
         assert not torch.equal(kept[1]["picture"], kept[2]["picture"]), "a later call writes to memory of its own"
         assert applied.report().places[0].tuned == 2
+
+    def test_a_call_in_another_thread_is_refused_where_no_lock_protects_it(self, tmp_path: Path) -> None:
+        pytest.importorskip("openvino")
+        module = seeded(Coder)
+        write_artifact(module, tmp_path / "a", (X,), {"gain": 2.0}, names=("z",), method="decode", backend="openvino")
+        applied = bakeoff.apply(module, tmp_path / "a", where={"a": "decode"})
+        with ThreadPoolExecutor(1) as other:
+            for _ in range(2):
+                other.submit(module.decode, X, 2.0).result()  # type: ignore[arg-type]
+            with pytest.raises(BakeoffError) as error:
+                module.decode(X, 2.0)  # type: ignore[operator]
+        assert error.value.code == "other-thread"
+        assert applied.report().places[0].tuned == 1
 
     def test_a_program_in_bf16_returns_the_callers_dtype(self, pipe: SimpleNamespace, tmp_path: Path) -> None:
         write_artifact(seeded(Denoiser), tmp_path / "a", (X, LABEL, 0.5), dtype="bf16", limit=0.02, place="unet")

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="artifacts are opened with torch")
 
 import torch
-from artifacts import EXAMPLES, WARM, called_from_two_threads, check, exported
+from artifacts import EXAMPLES, WARM, called_from_two_threads, check, exported, rewrite
 from toys import LIBRARY_WARNINGS
 
 from bakeoff.backends import resolve_backend
@@ -66,5 +66,14 @@ def build_and_run_rollout(folder: Path) -> None:
     assert WARM.findall(ran.stdout) == ["20"] * 3
     assert re.findall(r"^(\w+) +first call", ran.stdout, re.MULTILINE) == ["context4", "step4", "append4"]
     assert float(said[1]) < 1e-4
-    wrong = subprocess.run([build / "rollout", folder], capture_output=True, text=True, check=False)
-    assert (wrong.returncode, wrong.stderr.count("\n")) == (1, 1), wrong.stderr
+    assert refusal(build / "rollout", folder)
+    for named, changes in {"cuda": {"device": "cuda"}, "onnx": {"device": "cpu", "artifact": "onnx"}}.items():
+        rewrite(folder / "artifact", **changes)
+        assert named in refusal(build / "rollout", folder / "artifact")
+
+
+def refusal(program: Path, artifact: Path) -> str:
+    """The line with which the program refuses an artifact."""
+    ran = subprocess.run([program, artifact], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr.count("\n")) == (1, 1), ran.stderr
+    return ran.stderr

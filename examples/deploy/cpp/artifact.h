@@ -29,6 +29,7 @@ struct Carry {
 };
 
 struct Manifest {
+  std::string format, device;  // of the programs, and of their tensors and weights
   std::map<std::string, Program> programs;
   std::vector<std::string> opening;  // the programs that are called once, in order, before those of the first frame
   std::vector<std::string> each;     // the programs of a frame, in order
@@ -60,6 +61,9 @@ inline Manifest read_manifest(const std::string& text) {
       {"int32", at::kInt},     {"int16", at::kShort},       {"int8", at::kChar},    {"uint8", at::kByte},
       {"bool", at::kBool}};
   Manifest found;
+  const auto word = [&text](const char* expression) { return matches(text, expression).at(0)[1].str(); };
+  found.format = word(R"re(\n "artifact": "([^"]+)")re");
+  found.device = word(R"re(\n "device": "([^"]+)")re");
   Program* program = nullptr;
   bool in_outputs = false;
   for (const auto& one : matches(text, R"re("file": "([\w.-]+)\.pt2",\s*"constants": \[([^\]]*)\]|"(inputs|outputs)": \[|)re"
@@ -82,11 +86,11 @@ inline Manifest read_manifest(const std::string& text) {
     for (const auto& one : matches(names, R"re("([^"]+)")re"))
       (list[1] == "opening" ? found.opening : found.each).push_back(one[1]);
   }
-  if (found.each.empty()) found.each.push_back(matches(text, R"re("main": "([^"]+)")re").at(0)[1]);
+  if (found.each.empty()) found.each.push_back(word(R"re("main": "([^"]+)")re"));
   const std::string limits = text.substr(text.find("\"limits\""));
   const std::string of_outputs = limits.substr(0, limits.find('}'));
   for (const auto& one : matches(of_outputs, R"re("([^"/]+/[^"]+)": ([-+.e\d]+))re")) found.limits[one[1]] = std::stod(one[2]);
-  found.frames = std::stoll(matches(text, R"re("frames": (\d+))re").at(0)[1]);
+  found.frames = std::stoll(word(R"re("frames": (\d+))re"));
   return found;
 }
 

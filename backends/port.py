@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from bakeoff.backends.torch_internals import copier
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 
@@ -55,13 +56,15 @@ class Port:
         self._called = False
         """Whether `call` ran since the last `advance`."""
 
-    def feed(self, name: str, value: "Tensor") -> int:
-        """Set the value of one input for the next calls; return the number of bytes that were copied.
+    def feed(self, values: "Mapping[str, Tensor]") -> int:
+        """Set the values of inputs, by name, for the next calls; return the number of bytes that were copied.
 
-        0 if the engine will read `value` itself: then `value` must not be overwritten before the last call that reads
-        it. Raises BakeoffError for an unknown name, and for another shape, dtype or device. Strides may differ.
+        A value that is not copied is read by the engine itself: it must not be overwritten before the last call that
+        reads it. Raises BakeoffError for an unknown name, and for another shape, dtype or device. Strides may differ.
         """
-        return _overwrite(_fitting(self.inputs, name, value, "the value"), value)
+        for name, value in values.items():
+            _fitting(self.inputs, name, value, "the value")
+        return _overwrite(self.inputs, values)
 
     def call(self) -> None:
         """Compute the outputs for the current values of `inputs`. On CUDA this returns before they are computed."""
@@ -103,13 +106,7 @@ class Port:
         return values
 
     def _carry(self, values: "Mapping[str, Tensor]") -> int:
-        # An output may be a view of an input that is overwritten before it: such outputs are copied first.
-        written = {_storage(self.inputs[name]) for name in values}
-        kept = {
-            name: value.clone() if _storage(value) in written and not _same(value, self.inputs[name]) else value
-            for name, value in values.items()
-        }
-        return sum(_overwrite(self.inputs[name], value) for name, value in kept.items())
+        return _overwrite(self.inputs, values)
 
 
 class CloningPort(Port):
@@ -160,10 +157,13 @@ class ReplacingPort(Port):
         """Storage of each input that is the caller's tensor."""
         self._copied = 0
 
-    def feed(self, name: str, value: "Tensor") -> int:
-        taken, copied = _like(_fitting(self.inputs, name, value, "the value"), value)
-        self._replace(name, taken, callers=not copied)
-        return copied
+    def feed(self, values: "Mapping[str, Tensor]") -> int:
+        total = 0
+        for name, value in values.items():
+            taken, copied = _like(_fitting(self.inputs, name, value, "the value"), value)
+            self._replace(name, taken, callers=not copied)
+            total += copied
+        return total
 
     def call(self) -> None:
         self._outputs = None  # frees memory that nobody else holds
@@ -180,14 +180,14 @@ class ReplacingPort(Port):
 
     def _carry(self, values: "Mapping[str, Tensor]") -> int:
         copied, self._copied = self._copied, 0
-        for name, value in values.items():
-            if name in self._shared:
-                copied += _overwrite(self._shared[name], value)
+        if self._shared:
+            for name in values:
                 self._replace(name, self._shared[name], callers=True)
-            else:
-                taken, more = _like(self._current[name], value)
-                self._replace(name, taken, callers=False)
-                copied += more
+            return copied + _overwrite(self._shared, values)
+        for name, value in values.items():
+            taken, more = _like(self._current[name], value)
+            self._replace(name, taken, callers=False)
+            copied += more
         return copied
 
     def _replace(self, name: str, tensor: "Tensor", callers: bool) -> None:
@@ -337,14 +337,17 @@ def _wrong_number(found: int, names: Sequence[str]) -> BakeoffError:
     )
 
 
-def _overwrite(buffer: "Tensor", value: "Tensor") -> int:
-    """Copy a value into a buffer; return the number of bytes, 0 if the value is the buffer itself."""
-    if _same(value, buffer):
-        return 0
-    if _storage(value) == _storage(buffer):
-        value = value.clone()
-    buffer.copy_(value.detach() if value.requires_grad else value)
-    return value.nbytes
+def _overwrite(buffers: "Mapping[str, Tensor]", values: "Mapping[str, Tensor]") -> int:
+    """Copy each value into the buffer of its name, unless it is that buffer; return the number of bytes copied."""
+    new = {name: value for name, value in values.items() if not _same(value, buffers[name])}
+    written = {_storage(buffers[name]) for name in new}
+    for name, value in new.items():
+        if _storage(value) in written:  # such as a view of an input that is overwritten too
+            new[name] = value = value.clone()
+        if value.requires_grad:
+            new[name] = value.detach()
+    copier(buffers, new)()
+    return sum(value.nbytes for value in new.values())
 
 
 def _like(own: "Tensor", value: "Tensor") -> "tuple[Tensor, int]":

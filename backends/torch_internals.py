@@ -508,6 +508,33 @@ def int8_product(left: "Tensor", right: "Tensor", out: "Tensor | None" = None) -
     return torch._int_mm(left, right) if out is None else torch._int_mm(left, right, out=out)
 
 
+def copier(buffers: "Mapping[str, Tensor]", values: "Mapping[str, Tensor]") -> Callable[[], tuple[()]]:
+    """Return a function that copies each value into the buffer of its name; no value may lie in another's buffer.
+
+    On CUDA one kernel copies many tensors, but only if all buffers of its list have one dtype and each value has the
+    strides of its buffer: a single other tensor, such as an fp32 input among bf16 ones, makes torch copy all of the
+    list one by one. So there is a list for each dtype (ATen/native/cuda/ForeachBinaryOpList.cu,
+    foreach_tensor_copy_list_kernel_cuda_; ATen/native/ForeachUtils.h, _check_tensors_share_device_and_dtype, 2.13). On
+    a CPU torch copies any list one by one, without Python between.
+    """
+    import torch
+
+    lists: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
+    for name, value in values.items():
+        buffer = buffers[name]
+        alike = buffer.is_cuda and (buffer.device, buffer.dtype, value.stride() == buffer.stride())
+        own, new = lists.setdefault(alike, ([], []))
+        own.append(buffer)
+        new.append(value)
+
+    def copy() -> tuple[()]:
+        for own, new in lists.values():
+            torch._foreach_copy_(own, new)
+        return ()
+
+    return copy
+
+
 _CYCLES_PER_NS = 2
 """Approximate clock rate of GPUs, which run at 1.4 to 2.9 GHz."""
 

@@ -12,8 +12,8 @@ from statistics import median, median_high
 
 from torch import Tensor
 
-from bakeoff.backends.backend import Call, Engine, Outputs
-from bakeoff.backends.torch_internals import snapshot
+from bakeoff.backends.backend import Call, Engine
+from bakeoff.backends.torch_internals import copier, snapshot
 from bakeoff.machine.build_cache import was_built_beside
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob, MeasureResult
@@ -38,7 +38,6 @@ from bakeoff.worker.checks.fresh_inputs import (
     changed_input,
     changed_values,
     find_changeable,
-    write,
 )
 from bakeoff.worker.checks.growth import LEAST_REPEATED, LONGEST_REPEAT_S, confirmed_drift, confirmed_leak
 from bakeoff.worker.checks.memory import tensors_bytes
@@ -359,7 +358,7 @@ def measure_input_copy(
 ) -> InputCopy | None:
     """Time copies of `values` into `buffers`, which the engine's calls read; return None if it captures no graphs.
 
-    All inputs are copied, one after the other as a port does: all inputs of a step are new, and state that the last
+    All inputs are copied, many by one kernel as a port does: all inputs of a step are new, and state that the last
     step returned must be moved to where the graph reads it. If the timed calls copy inputs themselves, nothing is timed
     and the result has only their size. Overwrites `buffers`.
     """
@@ -368,10 +367,6 @@ def measure_input_copy(
         return InputCopy(True, size)
     if not engine.captures():
         return None
-
-    def copy() -> Outputs:
-        write(buffers, values)
-        return ()
-
+    copy = copier(buffers, values)
     time_often([copy], config, _WARM_UP, _WARM_UP, 0.0)
     return InputCopy(False, size, Samples(time_often([copy], config, _FEWEST, _MOST, _LONGEST_S)))

@@ -87,11 +87,11 @@ def check_loop(port: Port, steps: int = 5) -> tuple[list[int], list[int]]:
     for step in range(steps):
         x = drawn(step)["x"]
         value = x.clone()
-        fed.append(port.feed("x", value))
+        fed.append(port.feed({"x": value}))
         if step == 2:  # a carried input may be fed too
             other = drawn(9)["other"]
             given = other.clone()
-            port.feed("other", given)
+            port.feed({"other": given})
         port.call()
         value.fill_(float("nan"))
         if step == 2:
@@ -147,13 +147,13 @@ def check_unlike_tensors(port: Port) -> None:
         (torch.cat((x, x))[8:], 0),
         (nn.Parameter(x.clone()), 0),
     ):
-        assert port.feed("x", value) == copied
-        assert port.feed("state", inference) == BYTES
-        port.feed("other", other)
+        assert port.feed({"x": value}) == copied
+        assert port.feed({"state": inference}) == BYTES
+        port.feed({"other": other})
         port.call()
         torch.testing.assert_close(port.outputs["y"], x * 2 + inference + other)
-    port.feed("x", x)
-    port.feed("state", x)
+    port.feed({"x": x})
+    port.feed({"state": x})
     port.call()
     torch.testing.assert_close(port.outputs["y"], x * 3 + other)
 
@@ -216,7 +216,7 @@ def test_a_gpu_loop(text: str, tmp_path: Path) -> None:
         for step in range(6):
             for port, values in zip(ports, wanted, strict=True):
                 values["x"] = drawn(step)["x"].cuda()
-                port.feed("x", values["x"])
+                port.feed({"x": values["x"]})
                 port.call()
             for port, values in zip(ports, wanted, strict=True):
                 right = NewOutputs()(*values.values())
@@ -307,6 +307,35 @@ def test_a_shared_tensor_that_would_be_copied_is_refused(text: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("rebinding", [True, False])
+def test_values_that_are_fed_together_are_those_before_any_was_written(rebinding: bool) -> None:
+    """Two inputs that change places, and one that stays."""
+    engine = ModuleEngine(lambda x, y, z: (x * 1, y * 1, z * 1), rebinding=rebinding)
+    port = engine.port({name: torch.full((2,), float(number)) for number, name in enumerate("xyz")}, ("x", "y", "z"))
+    one, two = port.inputs["x"], port.inputs["y"].view(2)
+    copied = port.feed({"x": two, "y": one, "z": port.inputs["z"]})
+    assert copied == (0 if rebinding else one.nbytes + two.nbytes)
+    port.call()
+    assert [value.tolist() for value in port.outputs.values()] == [[1, 1], [0, 0], [2, 2]]
+    assert port.feed({}) == 0
+
+
+def test_a_value_that_needs_a_gradient_leaves_none_in_the_buffer() -> None:
+    port = ModuleEngine(lambda x, y: (x + y,)).port({"x": torch.zeros(2), "y": torch.zeros(2)}, ("z",))
+    assert port.feed({"x": nn.Parameter(torch.ones(2)), "y": torch.ones(2)}) == 16
+    port.call()
+    assert port.outputs["z"].tolist() == [2, 2]
+    assert not port.outputs["z"].requires_grad
+
+
+def test_a_value_that_does_not_fit_leaves_all_as_they_were() -> None:
+    port = ModuleEngine(lambda x, y: (x + y,)).port({"x": torch.zeros(2), "y": torch.zeros(2)}, ("z",))
+    with pytest.raises(BakeoffError):
+        port.feed({"x": torch.ones(2), "y": torch.ones(3)})
+    port.call()
+    assert port.outputs["z"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("rebinding", [True, False])
 class TestRefusals:
     def port(self, rebinding: bool, carried: dict[str, str] | None = None) -> Port:
         engine = ModuleEngine(lambda x, state: (x, state[:1]), rebinding=rebinding)
@@ -325,7 +354,7 @@ class TestRefusals:
     def test_values_that_do_not_fit(self, rebinding: bool, name: str, value: Tensor) -> None:
         port = self.port(rebinding)
         with pytest.raises(BakeoffError) as refused:
-            port.feed(name, value)
+            port.feed({name: value})
         assert refused.value.code == "bad-input"
         assert name in str(refused.value)
         port.call()

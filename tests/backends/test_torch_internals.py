@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -360,3 +360,63 @@ def test_reading_counters_imports_nothing() -> None:
 def test_products_of_integers_are_exact() -> None:
     left, right = (torch.randint(-127, 128, (32, 32), dtype=torch.int8) for _ in range(2))
     assert torch.equal(torch_internals.int8_product(left, right.t()), left.int() @ right.t().int())
+
+
+class TestCopies:
+    VALUES: ClassVar = {
+        "wide": torch.randn(3, 4).bfloat16(),
+        "one": torch.randn(1),
+        "ids": torch.arange(5),
+        "mask": torch.tensor([True, False]),
+        "none": torch.randn(0, 3),
+        "turned": torch.randn(4, 3).t(),
+    }
+
+    def copied(self, device: str) -> dict[str, Tensor]:
+        """What buffers hold after a copy; the last has other strides than its value."""
+        values = {name: value.to(device) for name, value in self.VALUES.items()}
+        buffers = {
+            name: torch.zeros(value.shape, dtype=value.dtype, device=device) for name, value in values.items()
+        } | {"kept": torch.full((2,), 7.0, device=device)}
+        before = {name: buffer._version for name, buffer in buffers.items()}
+        assert torch_internals.copier(buffers, values)() == ()
+        assert all(buffers[name]._version > before[name] for name in values), "as copy_, which checks rely on"
+        assert torch_internals.copier(buffers, {})() == ()
+        return buffers
+
+    def test_every_value_reaches_the_buffer_of_its_name(self) -> None:
+        found = self.copied("cpu")
+        assert found.pop("kept").tolist() == [7, 7]
+        assert all(torch.equal(found.pop(name), value) for name, value in self.VALUES.items())
+        assert not found
+
+    def test_on_a_gpu_a_list_has_one_dtype_and_equal_strides(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As foreach_tensor_copy_list_kernel_cuda_ asks of a list that one kernel copies (2.13)."""
+        lists: list[tuple[list[Any], list[Any]]] = []
+        monkeypatch.setattr(torch, "_foreach_copy_", lambda *both: lists.append(both))
+
+        def on_gpu(dtype: torch.dtype, *strides: int) -> Any:
+            return SimpleNamespace(is_cuda=True, device="cuda:0", dtype=dtype, stride=lambda: strides)
+
+        half, full = torch.bfloat16, torch.float32
+        buffers = {"a": on_gpu(half, 4, 1), "b": on_gpu(full, 1), "c": on_gpu(half, 1), "d": on_gpu(half, 4, 1)}
+        values = {"a": on_gpu(half, 4, 1), "b": on_gpu(full, 1), "c": on_gpu(half, 1), "d": on_gpu(half, 1, 3)}
+        torch_internals.copier(buffers, values)()
+        wanted = (["a", "c"], ["b"], ["d"])
+        assert lists == [([buffers[name] for name in one], [values[name] for name in one]) for one in wanted]
+
+    @pytest.mark.gpu
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device here")
+    def test_a_gpu_copies_all_of_a_dtype_by_one_kernel(self) -> None:
+        assert all(torch.equal(self.copied("cuda")[name].cpu(), value) for name, value in self.VALUES.items())
+        tensors = {f"{index}": torch.ones(64, device="cuda", dtype=torch.bfloat16) for index in range(40)}
+        tensors["sigma"] = torch.ones(1, device="cuda")
+        buffers = {name: torch.zeros_like(tensor) for name, tensor in tensors.items()}
+        copy = torch_internals.copier(buffers, tensors)
+        copy()
+        with torch.profiler.profile() as recorded:
+            copy()
+            torch.cuda.synchronize()
+        ran = [event for event in recorded.events() if event.device_type == torch.profiler.DeviceType.CUDA]
+        assert len(ran) == 2
+        assert all(torch.equal(buffers[name], tensor) for name, tensor in tensors.items())

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from bakeoff.backends.backend import Call, Engine, Outputs
+from bakeoff.backends.torch_internals import copier
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.worker.checks.outputs import copied, same
 from bakeoff.worker.clocks.clock import TimingConfig, now_ns, time_call, time_often
@@ -69,8 +70,7 @@ class ChangeableInputs:
 
 def write(tensors: Inputs, values: Inputs) -> None:
     """Copy values into tensors of the same names."""
-    for name, tensor in tensors.items():
-        tensor.copy_(values[name])
+    copier(tensors, values)()
 
 
 def find_changeable(

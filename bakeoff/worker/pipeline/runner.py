@@ -478,6 +478,8 @@ class LoopRunner(Run):
             raise BakeoffError(text, "bad-user-code")
         port = found.port
         advanced = self._advanced(found, inputs)
+        new: dict[str, Tensor] = {}
+        fed: dict[str, tuple[Any, object]] = {}
         for name, value in inputs.items():
             if name in advanced or found.shared.get(name) is value:
                 continue
@@ -489,8 +491,9 @@ class LoopRunner(Run):
                 mark(self._copies)
                 tensor = tensor.to(wanted.device, wanted.dtype)
                 mark(self._glue)
-            self._copied += port.feed(name, tensor)
-            found.fed[name] = weakref.ref(value), token
+            new[name], fed[name] = tensor, (weakref.ref(value), token)
+        self._copied += port.feed(new)
+        found.fed |= fed
         if found.flags is not None and not self._one_set_of_flags:
             apply_flags(found.flags)
         inside = current_session.set(None)  # ranges of a module's own are parts of its call

@@ -10,6 +10,7 @@ from statistics import median
 
 import torch
 
+from bakeoff.backends.torch_internals import copier
 from bakeoff.machine.processes import helper_peak_bytes, peak_bytes
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Loop, Pipeline
@@ -300,8 +301,7 @@ def time_alone(runner: LoopRunner, program: LoopProgram, device: str, policy: Po
     StageError if a call fails.
     """
     port = runner.ports()[program.key]
-    for name, value in program.checked.sets[0].items():
-        port.inputs[name].copy_(value)
+    copier(port.inputs, program.checked.sets[0])()
     config = TimingConfig(device, policy, lambda _index, _outputs: None)
     apply_flags(program.flags)
 

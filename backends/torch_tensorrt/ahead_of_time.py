@@ -109,7 +109,12 @@ def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
     program = in_own_mode(library, opening.options.cudagraphs, module)
 
     def run(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
-        outputs: Sequence[Tensor] = program(*tensors)
+        before = library.runtime.get_cudagraphs_mode()
+        try:
+            outputs: Sequence[Tensor] = program(*tensors)
+        finally:  # the process is the user's, who may have other engines
+            if library.runtime.get_cudagraphs_mode() != before:
+                library.runtime.set_cudagraphs_mode(before)
         return outputs
 
     return in_one_thread(run, path)  # calls share the process's graph mode

@@ -166,12 +166,13 @@ def load_library() -> Any:
 
 
 def in_own_mode(library: Any, cudagraphs: bool, run: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `run` so that each call has its own CUDA-graph mode; the process's mode is restored after the call.
+    """Wrap `run` so that each call has its own CUDA-graph mode, which the process keeps afterwards.
 
     torch_tensorrt keeps one mode for the whole process. Its runtime reads it at every call of every engine, and a call
     without graphs drops the graph that the engine had captured (core/runtime/execute_engine.cpp, 246, and TRTEngine.h,
-    set_runtime_states, in 2.13.0; 219 in 2.11.0). Concurrent calls of both modes, from several threads, are not
-    supported.
+    set_runtime_states, in 2.13.0; 219 in 2.11.0). Reading it is cheap; setting it calls an operator and logs
+    (runtime/_cudagraphs.py), so a call sets it only after a call in the other mode, as in a mix of both, and never in
+    the timed window of a row. Concurrent calls of both modes, from several threads, are not supported.
 
     With `cudagraphs` the first call runs twice: without a graph, then captured. TensorRT asks for an execution before a
     capture, since the first one may allocate memory (NVIDIA/TensorRT#2603).
@@ -179,14 +180,9 @@ def in_own_mode(library: Any, cudagraphs: bool, run: Callable[..., Any]) -> Call
     runtime, ran = library.runtime, not cudagraphs
 
     def call_in(mode: bool, *given: Any) -> Any:
-        before = runtime.get_cudagraphs_mode()
-        if before == mode:
-            return run(*given)
-        runtime.set_cudagraphs_mode(mode)
-        try:
-            return run(*given)
-        finally:
-            runtime.set_cudagraphs_mode(before)
+        if runtime.get_cudagraphs_mode() != mode:
+            runtime.set_cudagraphs_mode(mode)
+        return run(*given)
 
     def call(*given: Any) -> Any:
         nonlocal ran

@@ -66,13 +66,39 @@ def test_each_call_is_in_its_engines_mode(
     for graphs in order:
         toy = build_toy(f"world/{named(name, graphs)}/fp32", tmp_path / str(graphs))
         made.append((toy, graphs, fake.ran[-1][0]))
-        assert fake.mode() is outside
     for toy, graphs, number in made * 2:
+        fake.set_mode(outside)  # by other code, between two calls
         assert modes(fake, toy.error) == {(number, graphs)}
-        assert fake.mode() is outside
     for toy, graphs, number in made:
         assert toy.error() < 1e-6
         assert fake.engines[number].captures == [True] * graphs, "one capture, after a call without"
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+@pytest.mark.parametrize("name", ["tensorrt", "tensorrt-aot"])
+def test_calls_of_one_mode_do_not_set_it_again(fake: Fake, name: str, graphs: bool, tmp_path: Path) -> None:
+    """Of one engine, then of two in turn: none sets what is set already, and a build leaves it to the next call."""
+    fake.switches.clear()
+    toys = [build_toy(f"world/{named(name, graphs)}/fp32", tmp_path / "one")]
+    toys[0].error()
+    assert fake.switches == [True] * graphs, "at most one, before the first capture"
+    toys.append(build_toy(f"world/{named(name, graphs)}/fp32", tmp_path / "two"))
+    toys[1].error()
+    fake.switches.clear()
+    for toy in toys * 5:
+        toy.error()
+    assert fake.switches == []
+
+
+@pytest.mark.usefixtures("outside")
+def test_calls_in_turn_of_both_modes_set_it_once_each(fake: Fake, order: tuple[bool, bool], tmp_path: Path) -> None:
+    toys = [build_toy(f"world/{named('tensorrt-aot', graphs)}/fp32", tmp_path / str(graphs)) for graphs in order]
+    for toy in toys:
+        toy.error()
+    fake.switches.clear()
+    for toy in toys * 3:
+        toy.error()
+    assert fake.switches == list(order) * 3
 
 
 def test_opened_artifacts_too(fake: Fake, outside: bool, order: tuple[bool, bool], tmp_path: Path) -> None:
@@ -81,6 +107,7 @@ def test_opened_artifacts_too(fake: Fake, outside: bool, order: tuple[bool, bool
         toy = build_toy(f"world/{named('tensorrt-aot', graphs)}/fp32", tmp_path / str(graphs))
         (saved,) = (tmp_path / str(graphs) / "cache").glob("*.ep")
         fake.engines[fake.ran[-1][0]].captures.clear()
+        fake.set_mode(outside)
         opening = Opening("cpu", "fp32", 1, ahead_of_time.Options(cudagraphs=graphs))
         opened.append((FORMAT.read(saved, (), opening), toy, graphs, fake.ran[-1][0]))
         assert fake.mode() is outside
@@ -107,7 +134,7 @@ def test_a_mix_of_both_runs_each_as_it_says(fake: Fake, tmp_path: Path, monkeypa
         assert fake.engines[number].captures == [True] * graphs
 
 
-def test_a_call_that_fails_leaves_the_mode_as_it_was(fake: Fake, outside: bool) -> None:
+def test_a_call_that_fails_leaves_the_mode_to_the_next_one(fake: Fake, outside: bool) -> None:
     asked: list[bool] = []
 
     def fails() -> None:
@@ -115,7 +142,22 @@ def test_a_call_that_fails_leaves_the_mode_as_it_was(fake: Fake, outside: bool) 
         raise RuntimeError("Error while setting the input shape")
 
     for graphs in (True, False):
-        with pytest.raises(RuntimeError):
-            in_own_mode(fake.as_module(), graphs, fails)()
-        assert fake.mode() is outside
-    assert asked == [False, False], "the call before a capture is without graphs"
+        call = in_own_mode(fake.as_module(), graphs, fails)
+        for _ in range(2):
+            fake.set_mode(outside)
+            with pytest.raises(RuntimeError):
+                call()
+    assert asked == [False] * 4, "the call before a capture is without graphs, until one succeeds"
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_an_opened_artifact_whose_call_fails_leaves_the_users_mode(
+    fake: Fake, outside: bool, graphs: bool, tmp_path: Path
+) -> None:
+    toy = build_toy(f"world/{named('tensorrt-aot', graphs)}/fp32", tmp_path)
+    (saved,) = (tmp_path / "cache").glob("*.ep")
+    run = FORMAT.read(saved, (), Opening("cpu", "fp32", 1, ahead_of_time.Options(cudagraphs=graphs)))
+    fake.set_mode(outside)
+    with pytest.raises(Exception, match=r"."):
+        run(tuple(tensor[:0] for tensor in toy.sets[0].values()))
+    assert fake.mode() is outside

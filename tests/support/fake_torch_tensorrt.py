@@ -255,6 +255,8 @@ class Fake:
     asked: list[dict[str, Any]] = field(default_factory=list)
     compiled_left: list[bool] = field(default_factory=list)
     """For each call of `load`, whether the graph that was compiled last is still in memory."""
+    switches: list[bool] = field(default_factory=list)
+    """The modes that were set, in order."""
     _compiled: Callable[[], object] = field(default=lambda: None, init=False)
 
     @property
@@ -270,6 +272,7 @@ class Fake:
         return _CUDA_GRAPHS[0]
 
     def set_mode(self, enabled: bool) -> None:
+        self.switches.append(enabled)
         _CUDA_GRAPHS[0] = enabled
 
     def known(self, where: str) -> set[str]:

@@ -94,7 +94,7 @@ class CompiledEngine(Engine):
     copying: bool = False
     """Whether each call copies its inputs into the buffers of a captured graph."""
     rebinding: bool = False
-    """Value of `Engine.rebinds`: True if nothing is captured, and each call returns new memory."""
+    """Value of `Engine.rebinds`."""
     one_pool: bool = False
     """Whether outputs lie in a memory pool that all such engines of the process share, so that a call of any may
     overwrite them."""

@@ -55,6 +55,8 @@ class LoadedProgram(Engine):
     tracer: Callable[[Call], Trace] = trace_operators
     weights: "Mapping[str, Tensor]" = field(default_factory=dict)
     """Tensors that the program reads but does not own."""
+    copying: bool = False
+    """Whether each call copies its inputs into the buffers of a captured graph."""
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         check_layouts(self.layouts, inputs, self.sizes)
@@ -73,6 +75,9 @@ class LoadedProgram(Engine):
 
     def rebinds(self) -> bool:
         return True
+
+    def copies_inputs(self) -> bool:
+        return self.copying
 
     def _bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         run, tensors = self.run, tuple(inputs.values())

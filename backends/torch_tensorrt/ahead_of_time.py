@@ -10,24 +10,22 @@ For a range of sizes the module is exported with both ends (`torch.export.Dim`) 
 such sizes counts as one that TensorRT lacks (dynamo/conversion/_ConverterRegistry.py, 470 in 2.13.0).
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
-    Call,
     Capability,
     DefaultOptions,
     Engine,
     Evidence,
     Footprint,
-    Outputs,
-    Proof,
     searches_always,
 )
-from bakeoff.backends.graphs import TORCH, check_layouts, input_layouts
+from bakeoff.backends.graphs import TORCH, input_layouts
+from bakeoff.backends.torch_export import LoadedProgram
 from bakeoff.backends.torch_tensorrt.program import Options, configure, file_digest, save_program
 from bakeoff.backends.torch_tensorrt.proof import prove, read_converted, trace_engines
 from bakeoff.backends.torch_tensorrt.settings import (
@@ -37,8 +35,6 @@ from bakeoff.backends.torch_tensorrt.settings import (
     one_size_only,
     unsupported_settings,
 )
-from bakeoff.backends.tracing import Trace
-from bakeoff.models.component import DynamicAxis
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -130,35 +126,6 @@ FORMAT = ArtifactFormat(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded(Engine):
-    """An engine that runs a program loaded from disk."""
-
-    run: Callable[..., Outputs]
-    layouts: Mapping[str, str]
-    proof: Proof
-    cudagraphs: bool
-    sizes: tuple[DynamicAxis, ...] = ()
-
-    def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        check_layouts(self.layouts, inputs, self.sizes)
-        run, tensors = self.run, tuple(inputs.values())
-        return lambda: tuple(run(*tensors))
-
-    def prove(self) -> Proof:
-        return self.proof
-
-    def copies_inputs(self) -> bool:
-        """Return whether CUDA graphs are used: the runtime then copies each input into a buffer of its own.
-
-        Source: core/runtime/execute_engine.cpp, 2.11 to 2.13.
-        """
-        return self.cudagraphs
-
-    def trace(self, call: Call) -> Trace:
-        return trace_engines(call)
-
-
 def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
     if options.weight_streaming and options.cudagraphs:
         return "weight_streaming moves weights, which cudagraphs needs at fixed addresses; use only one of them"
@@ -186,7 +153,9 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     proof = replace(proof, artifact_bytes=made.path.stat().st_size)
     layouts = input_layouts(inputs, context.sizes)
     run = in_own_mode(made.library, options.cudagraphs, made.module)
-    return _Loaded(run, layouts, proof, options.cudagraphs, context.sizes)
+    return LoadedProgram(
+        lambda tensors: run(*tensors), layouts, proof, context.sizes, trace_engines, copying=options.cudagraphs
+    )
 
 
 BACKEND = Backend(

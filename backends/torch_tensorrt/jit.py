@@ -142,7 +142,9 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
         library.dynamo.backend.torch_tensorrt_backend, settings(wanted, known, context), outside | asked(external)
     )
     compiled = in_own_mode(library, options.cudagraphs, compile_whole(module, compiler))
-    engine = CompiledEngine(compiled, compiler.log, compiler.prove, trace_engines, options.freezing, options.cudagraphs)
+    engine = CompiledEngine(
+        compiled, compiler.log, compiler.prove, trace_engines, options.freezing, options.cudagraphs, rebinding=True
+    )
     if context.sizes:
         with separate_sizes():
             engine.bind(marked(inputs, context.sizes))()

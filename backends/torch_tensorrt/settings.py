@@ -1,5 +1,10 @@
 """Settings of torch_tensorrt for both of its backends, by its version, and what it needs of a host.
 
+Its runtime reads the tensors given to each call, or with CUDA graphs copies them into buffers of its own, and returns
+new memory at each call, also where preallocated outputs are the caller's (core/runtime/execute_engine.cpp,
+setup_input_tensors, create_output_tensors and the copies after a replay, 2.11 to 2.13). A graph is captured again for
+other shapes, not for other addresses. So a loop may bind other tensors before each call (`Engine.rebinds`).
+
 2.11 and 2.12 have `use_explicit_typing` and `enabled_precisions`; 2.13 has neither and ignores both. The module is cast
 to the variant's dtype before the build, and TensorRT keeps its dtypes (strong typing).
 

@@ -1,5 +1,6 @@
 """Ports in a loop: fed and carried values are what the next call computes from, whichever way the engine takes them."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 pytest.importorskip("torch", reason="inputs are tensors")
 
 import torch
+from fake_torch_tensorrt import Fake, installed
 from shared_headers import shared_headers
 from torch import Tensor, nn
 from toys import LIBRARY_WARNINGS
@@ -16,6 +18,7 @@ from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import BuildContext, Engine, ModuleEngine, Outputs, Proof
 from bakeoff.backends.port import CloningPort, Port, ReplacingPort, SwappingPort
 from bakeoff.backends.torch_compile import CompiledEngine, CompileLog
+from bakeoff.backends.torch_tensorrt import settings
 from bakeoff.backends.tracing import trace_operators
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.options import options_of
@@ -23,6 +26,7 @@ from bakeoff.variant import parse_use
 from bakeoff.worker.torch_flags import flags
 
 pytestmark = LIBRARY_WARNINGS
+SIGNATURES = Path(__file__).resolve().parents[1] / "golden" / "torch_tensorrt.json"
 NAMES = ("y", "next_state", "same")
 CARRIED = {"next_state": "state", "same": "other"}
 REPLACING = ("eager", "torch.export", "inductor", "inductor[freezing]", "aoti")
@@ -133,6 +137,32 @@ def test_what_reads_given_tensors_copies_nothing_and_is_not_compiled_again(text:
         check_unlike_tensors(port)
         assert engine.compilations() == compilations
         assert not engine.prove().recompiles
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tensorrt",
+        "tensorrt[cudagraphs]",
+        *(f"tensorrt-aot{of}" for of in ("", "[cudagraphs]", "[preallocated_outputs]")),
+    ],
+)
+def test_tensorrt_too(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the fake, to whose captures, as to the runtime's, addresses do not matter; dynamo returns an input itself."""
+    monkeypatch.setattr(settings, "version", lambda _name: "2.13.0")
+    monkeypatch.setattr("bakeoff.backends.backend.find_spec", bool)
+    signatures = json.loads(SIGNATURES.read_text(encoding="utf-8"))["2.13.0"]
+    with installed(Fake("2.13.0", signatures, "")) as fake, flags("fp32", 1):
+        engine = build(text, tmp_path)
+        assert engine.copies_inputs() == ("cudagraphs" in text)
+        engine.bind(drawn(0))()
+        compilations = engine.compilations()
+        port = engine.port(drawn(0), NAMES, CARRIED)
+        assert isinstance(port, ReplacingPort)
+        assert check_loop(port) == ([0] * 5, [0, 0, 0 if "aot" in text else BYTES, 0, 0])
+        check_unlike_tensors(port)
+        assert engine.compilations() == compilations
+        assert fake.engines[-1].captures == [True] * engine.copies_inputs(), "one capture, after a call without"
 
 
 def check_unlike_tensors(port: Port) -> None:

@@ -43,14 +43,15 @@ class DeviceTime:
     span_ns: int
     """Time between CUDA events around an ordinary call, without a profiler; includes all time that the GPU waits."""
     busy_ns: int
-    """Time in which at least one kernel ran; kernels of several streams may overlap."""
+    """Time in which at least one kernel ran, the median of the traced calls; kernels of several streams may overlap."""
     named_ns: int
-    """`busy_ns` plus the short pauses between consecutive kernels."""
+    """The same plus the short pauses between consecutive kernels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Kernels of a call, as means over a few calls of a traced build; the longest first."""
+    """Kernels of a call of a traced build, the longest first: means over a few calls, on CUDA in the proportion that
+    makes them add up to the median of the calls' busy times if none overlap."""
 
     kernels: tuple[Kernel, ...]
     total_ns: int
@@ -159,6 +160,18 @@ def gpu_trace(
 
     on_device = [event for event in events if event.device_type == DeviceType.CUDA and not event.is_user_annotation]
     ran = [event for event in on_device if not _occupies(event.name)]
+    launched = {
+        event.id: event.time_range.end
+        for event in events
+        if event.device_type == DeviceType.CPU and event.name.startswith(_LAUNCHES)
+    }
+    before, *times_us = _device_times(on_device, launched)
+    if len(times_us) != len(totals_ns):  # the profiler saw no delays
+        mean = [sum(each) / TRACED_CALLS for each in zip(before, *times_us, strict=True)]
+        times_us = [(mean[0], mean[1], 0.0)] * len(totals_ns)
+    busy_us = median(busy for busy, _, _ in times_us)
+    all_busy_us = sum(busy for busy, _, _ in times_us)
+    part = busy_us / all_busy_us if all_busy_us else 0.0
     every = _by_name((event.name, event.time_range.elapsed_us()) for event in ran)
     regional = _by_name(
         (kernel.name, kernel.duration) for event in events if _is_within(event, own_regions) for kernel in event.kernels
@@ -167,21 +180,13 @@ def gpu_trace(
     for name, (count, microseconds) in every.items():
         inside, inside_us = regional.get(name, (0, 0.0))
         if inside:
-            kernels.append(_kernel(name, inside, inside_us, own=True))
+            kernels.append(_kernel(name, inside, inside_us * part, own=True))
         if count > inside:
             by_name = name.startswith(own) if own else False
-            kernels.append(_kernel(name, count - inside, microseconds - inside_us, own=by_name))
-    launched = {
-        event.id: event.time_range.end
-        for event in events
-        if event.device_type == DeviceType.CPU and event.name.startswith(_LAUNCHES)
-    }
-    busy_us, named_us, waits_us = _device_times(on_device, launched)
-    if len(waits_us) != len(totals_ns):  # the profiler saw no delays
-        waits_us = [0.0] * len(totals_ns)
-    # The median: the profiler starts during the first call, which may then outlast the delay.
-    total_ns = round(median(total - wait * 1000 for total, wait in zip(totals_ns, waits_us, strict=True)))
-    device = DeviceTime(span_ns, *(round(us * 1000 / TRACED_CALLS) for us in (busy_us, named_us)))
+            kernels.append(_kernel(name, count - inside, (microseconds - inside_us) * part, own=by_name))
+    # Medians: the profiler starts during the first call, which may then outlast the delay, with longer pauses.
+    total_ns = round(median(total - wait * 1000 for total, (_, _, wait) in zip(totals_ns, times_us, strict=True)))
+    device = DeviceTime(span_ns, round(busy_us * 1000), round(median(named for _, named, _ in times_us) * 1000))
     return Trace(_longest_first(kernels), total_ns, device=device)
 
 
@@ -209,34 +214,30 @@ def _by_name(timed: Iterable[tuple[str, float]]) -> dict[str, tuple[int, float]]
 
 
 def _kernel(name: str, count: int, microseconds: float, own: bool) -> Kernel:
-    return Kernel(name, count / TRACED_CALLS, round(microseconds * 1000 / TRACED_CALLS), own)
+    return Kernel(name, count / TRACED_CALLS, round(microseconds * 1000), own)
 
 
-def _device_times(
-    ran: "Iterable[FunctionEvent]", launched: Mapping[int, float]
-) -> tuple[float, float, Sequence[float]]:
-    """Return, in us, how long a kernel ran, the same with short pauses between kernels, and each call's waits.
+def _device_times(ran: "Iterable[FunctionEvent]", launched: Mapping[int, float]) -> list[tuple[float, float, float]]:
+    """Return, in us, how long kernels ran in each call, the same with short pauses between kernels, and the waits.
 
-    A call begins after a delay. `launched` holds when the launch of a kernel returned, by the kernel's correlation id:
-    the device waited for the host until then if nothing ran.
+    A call begins after a delay; the first entry is of what ran before all delays. `launched` holds when the launch of a
+    kernel returned, by the kernel's correlation id: the device waited for the host until then if nothing ran.
     """
-    busy = named = 0.0
-    waits: list[float] = []
+    times = [(0.0, 0.0, 0.0)]
     end = float("-inf")
     for event in sorted(ran, key=lambda event: event.time_range.start):
         start, stop = event.time_range.start, event.time_range.end
         if _occupies(event.name):
-            waits.append(0.0)
+            times.append((0.0, 0.0, 0.0))
         else:
-            wait = min(max(launched.get(event.id, end) - end, 0.0), max(start - end, 0.0)) if waits else 0.0
-            if waits:
-                waits[-1] += wait
+            wait = min(max(launched.get(event.id, end) - end, 0.0), max(start - end, 0.0)) if times[1:] else 0.0
             pause = max(start - end, 0.0) - wait
             ran_us = max(stop - max(start, end), 0.0)
-            busy += ran_us
+            busy, named, waits = times[-1]
             named += ran_us + (pause if pause * 1000 <= _LAUNCH_PAUSE_NS else 0.0)
+            times[-1] = (busy + ran_us, named, waits + wait)
         end = max(end, stop)
-    return busy, named, waits
+    return times
 
 
 def _longest_first(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:

@@ -227,11 +227,11 @@ def _trace(trace: TraceRecord, fp8: bool) -> Iterator[Text | Table | None]:
     if trace.span_ns:
         idle = max(0, trace.span_ns - trace.busy_ns) / trace.span_ns
         yield Text(f"the GPU is idle for {idle:.0%} of the {trace.span_ns / 1e6:.3f} ms between events around a call")
+    named = min(trace.named_ns * 100 // max(trace.total_ns, 1), 100)  # rounded down, as where too few are
     yield Text(
         f"a traced call took {trace.total_ns / 1e6:.3f} ms, "
-        f"{trace.named_ns * 100 // max(trace.total_ns, 1)}% in named kernels, "  # rounded down, as where too few are
-        f"{_share(trace.own_ns, trace)} in the compiler's own (*){in_fp8}; the {len(trace.kernels)} longest of "
-        f"{trace.kernel_count}:"
+        f"{named}% in named kernels, {_share(trace.own_ns, trace)} in the compiler's own (*){in_fp8}; the "
+        f"{len(trace.kernels)} longest of {trace.kernel_count}:"
     )
     names = [
         shorten(kernel_name(kernel.name), _KERNEL_LETTERS) + (" *" if kernel.own else "") for kernel in trace.kernels
@@ -242,7 +242,7 @@ def _trace(trace: TraceRecord, fp8: bool) -> Iterator[Text | Table | None]:
 
 
 def _share(ns: int, trace: TraceRecord) -> str:
-    return f"{ns / trace.total_ns:.0%}" if trace.total_ns else "0%"
+    return f"{min(ns / trace.total_ns, 1):.0%}" if trace.total_ns else "0%"
 
 
 def longest_kernels(record: Record, count: int) -> tuple[tuple[KernelTime, str], ...]:

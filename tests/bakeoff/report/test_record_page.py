@@ -153,6 +153,15 @@ class TestProof:
         on_cpu = measurement(TEN, proof=replace(ProofRecord(trace=trace), trace=replace(trace, span_ns=0)))
         assert "idle" not in shown(Stored("id", record("inductor", made=on_cpu)))
 
+    def test_no_share_of_an_older_record_exceeds_the_call(self) -> None:
+        """As of an H200, whose named time was the mean of the traced calls, and whose total their median."""
+        kernel = KernelTime("nvjet", 8, 5_240_000, own=True)
+        trace = TraceRecord((kernel,), 1, 5_088_864, 5_234_907, 5_240_000)
+        made = record("inductor", made=measurement(TEN, proof=ProofRecord(trace=trace)))
+        text = shown(Stored("id", made))
+        assert "100% in named kernels, 100% in the compiler's own" in text
+        assert one.longest_kernels(made, 1) == ((kernel, "100%"),)
+
     def test_a_trace_of_no_time_is_shown(self) -> None:
         proof = ProofRecord(trace=TraceRecord((), 0, 0, 0, 0))
         assert "a traced call took 0.000 ms, 0% in named" in shown(

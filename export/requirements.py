@@ -77,8 +77,10 @@ def _met(need: HostRequirement, found: str) -> bool:
         return found == need.value
     if need.rule == "has":
         return set(need.value.split()) <= set(found.split())
+    # Artifacts written before torch stated CUDA's version name a patch release of the runtime, 13.0.96.
+    wanted = ".".join(need.value.split(".")[:2]) if need.what == "cuda" else need.value
     try:
-        return Version(found) >= Version(need.value)
+        return Version(found) >= Version(wanted)
     except ValueError:  # not a version, or a number of more digits than Python reads
         return False
 

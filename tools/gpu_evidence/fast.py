@@ -25,12 +25,13 @@ from bakeoff.plan.request import FINAL_S
 from bakeoff.plan.rows import Row
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, load_all, now
+from bakeoff.record.verdict import verdict_of
 from bakeoff.sweeps.finals import best_of
 from bakeoff.sweeps.resume import find_newest, key_of
 from bakeoff.sweeps.run import run_sweep
 from gpu_evidence.archive import write_archive
 from gpu_evidence.beside import Silent
-from gpu_evidence.order import BESIDE, BEST, BUILDS_LIMIT_S, CEILINGS_S, FINAL, REFERENCES_LIMIT_S, Line, order_of
+from gpu_evidence.order import BESIDE, BEST, BUILDS_LIMIT_S, CEILINGS_S, FINAL, Line, order_of
 from gpu_evidence.processes import Ended, interrupt_on_signals, run
 from gpu_evidence.seconds import GUESS, SEEN_FILE, Beside, Clock, Expected, Planned, beside, make_planned
 from gpu_evidence.state import load
@@ -96,9 +97,9 @@ def simulate(clock: Clock, order: Sequence[Line], budget_s: float, slower: float
     """Yield what would run within `budget_s`, in order, where every guess takes `slower` times as long."""
     at_s, referenced, rows = 0.0, set[str](), 0
 
-    def step(expected: Expected, what: str, row: Row | None = None) -> Step:
+    def step(expected: Expected, what: str, row: Row | None = None, limit_s: float = inf) -> Step:
         nonlocal at_s
-        expected = expected.slower(slower)
+        expected = expected.slower(slower).at_most(limit_s)
         fits = at_s + expected.seconds <= budget_s
         made = Step(at_s if fits else None, expected, what, row)
         at_s += expected.seconds * fits
@@ -107,12 +108,11 @@ def simulate(clock: Clock, order: Sequence[Line], budget_s: float, slower: float
     for block in blocks(order):
         found = beside(clock, block, anew)
         if lacking := set(found.components) - referenced:
-            yield step(
-                found.references.at_most(REFERENCES_LIMIT_S / slower), f"references of {len(lacking)} components"
-            )
+            what = f"references of {counted(len(lacking), 'component')}"
+            yield step(found.references, what, limit_s=found.references_limit_s)
             referenced |= lacking
         if found.builds:
-            yield step(found.building.at_most(BUILDS_LIMIT_S / slower), f"{len(found.builds)} builds beside each other")
+            yield step(found.building, f"{len(found.builds)} builds beside each other", limit_s=BUILDS_LIMIT_S)
         cold = found.cold(slower)
         for line in sorted(block, key=lambda line: line in cold):
             made = step(clock.of(line, line not in cold), title(line), clock.planned[line.component].rows.get(line))
@@ -172,11 +172,16 @@ class Told(Silent):
         if record.created < self._since:  # of an earlier call
             return
         self._driver.pack()
-        timed = f"{record.latency.median_ms:9.3f} ms" if record.latency is not None else ""
+        timed = f"{record.latency.median_ms:.3f} ms" if record.latency is not None else ""
         name = f"{record.variant.subject} {record.variant.backend} {record.variant.dtype}"
-        taken = f"{time.monotonic() - self._begun:.0f} s of {self._expected_s:.0f}"
         reason = record.measurement.reason if record.status != "ok" else ""
-        print(f"{name:64} {timed:12}  {record.status}  ({taken})  {reason}".rstrip(), flush=True)
+        taken_s = time.monotonic() - self._begun
+        print(told(f"{timed:>12} {record.status}", taken_s, self._expected_s, f"{name}  {reason}".rstrip()), flush=True)
+
+
+def told(how: str, taken_s: float, expected_s: float, what: str) -> str:
+    """The line of something that ended."""
+    return f"{how:25} {taken_s:4.0f} s of {expected_s:<4.0f} {what}"
 
 
 class Driver:
@@ -243,7 +248,7 @@ class Driver:
         """Make references and builds beside each other, each for as long as its limit and the time allow."""
         asked = {"device": self.asked.device, "subjects": self.asked.subjects}
         parts = (
-            ("references", found.references.seconds, REFERENCES_LIMIT_S, {"components": found.components}),
+            ("references", found.references.seconds, found.references_limit_s, {"components": found.components}),
             ("builds", found.building.seconds, BUILDS_LIMIT_S, {"builds": found.builds}),
         )
         for name, (what, expected_s, limit_s, more) in zip(found.names, parts, strict=True):
@@ -251,14 +256,12 @@ class Driver:
                 continue
             command = [sys.executable, "-P", "-m", "gpu_evidence.beside", what, json.dumps(asked | more)]
             begun, log = time.monotonic(), Path(self.asked.folder) / "logs/beside.log"
-            ended: Ended = run(command, os.environ, Path.cwd(), log, max(limit_s, expected_s), lambda _line: None)
+            ended: Ended = run(command, os.environ, Path.cwd(), log, limit_s, lambda _line: None)
             taken_s = time.monotonic() - begun
             if ended.code == 0:
                 self.clock.note(name, taken_s)
-            how = "stopped" if ended.late else "done" if ended.code == 0 else f"failed, see {log}"
-            print(
-                f"{f'{name}, beside each other':64} {'':12}  {how}  ({taken_s:.0f} s of {expected_s:.0f})", flush=True
-            )
+            how = "stopped" if ended.late else "done" if ended.code == 0 else f"failed: {log.name}"
+            print(told(how, taken_s, expected_s, f"{name}, beside each other"), flush=True)
 
     def measure(self, line: Line, expected_s: float) -> None:
         """Run one line: a row, after its eager where that is too old; the fastest row anew; or the final."""
@@ -268,29 +271,30 @@ class Driver:
             plan = replace(plan, request=replace(plan.request, final_s=FINAL_S))
         elif line.what == BEST:
             best = next(iter(best_of(plan, known).values()), [])
-            rows = tuple(best[:1])
-            for row in rows:  # also what it was built from beside others
+            for row in best[:1]:  # also what it was built from beside others
                 delete_earlier_build(row.cache_folder)
+                rows = (*self.eager_before(row, known), row)
             plan = replace(
                 plan, request=replace(plan.request, policy=replace(plan.request.policy, trace=True, rebuild=True))
             )
         else:
-            rows = (*self.eager_before(line, known), planned.rows[line])
+            rows = (*self.eager_before(planned.rows[line], known), planned.rows[line])
         done = run_sweep(plan, self.runs, self.asked.note, False, Told(self, expected_s), rows=rows)
         self.pack()
         if done.interrupted:
             raise KeyboardInterrupt
         if line.what in (BEST, FINAL):
             self.clock.note(f"{line.component} {line.what}", time.monotonic() - begun)
-            won = "decided" if done.finals else "no two rows to compare"
+            verdict = verdict_of(done.finals[-1].record) if done.finals else None
+            won = f"{verdict.ratio:.2f}x {verdict.word}" if verdict is not None else "no two rows"
             if line.what == FINAL:
-                print(f"{title(line)}: {won}", flush=True)
+                print(told(won, time.monotonic() - begun, expected_s, title(line)), flush=True)
 
-    def eager_before(self, line: Line, known: dict[Any, Stored]) -> tuple[Row, ...]:
-        """Return the eager row in the line's dtype if it must be measured before the line's own, else nothing."""
-        planned = self.planned(line)
-        eager = next((row for one, row in planned.rows.items() if row.baseline and one.dtype == line.dtype), None)
-        if eager is None or eager is planned.rows[line]:
+    def eager_before(self, row: Row, known: dict[Any, Stored]) -> tuple[Row, ...]:
+        """Return the eager row of this row's component and dtype if it must be measured first, else nothing."""
+        rows = self.clock.planned[row.variant.component].rows.values()
+        eager = next((one for one in rows if one.baseline and one.variant.dtype == row.variant.dtype), row)
+        if eager.key == row.key:
             return ()
         before = known.get(eager.key)
         age_s = time.time() - datetime.fromisoformat(before.record.created).timestamp() if before else inf

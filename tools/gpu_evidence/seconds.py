@@ -16,7 +16,16 @@ from bakeoff.plan.rows import Row, reference_folder
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import MEASURED, Record
 from bakeoff.record.store import Stored, load_all
-from gpu_evidence.order import BEST, BUILDS_LIMIT_S, FINAL, REFERENCES_S, STARTS_S, Line, backends_of
+from gpu_evidence.order import (
+    BEST,
+    BUILDS_LIMIT_S,
+    FINAL,
+    REFERENCES_LIMIT_S,
+    REFERENCES_S,
+    STARTS_S,
+    Line,
+    backends_of,
+)
 
 POLICY = Policy(
     warmup_s=0.3, warmup_cap_s=3.0, min_s=1.0, full_s=2.0, cap_s=4.0, throughput_s=0.5, trace=False, rebuild=False
@@ -165,6 +174,7 @@ class Beside:
     alone: tuple[Line, ...]
     """Those whose builds time many kernels, and so wait until their row has the machine to itself."""
     references: Expected
+    references_limit_s: float
     building: Expected
 
     @property
@@ -196,11 +206,11 @@ def beside(clock: Clock, lines: Sequence[Line], anew: bool = False) -> Beside:
     plans = {line.component: clock.planned[line.component].plan for line in able}
     lacking = tuple(name for name, plan in plans.items() if anew or _lacks_references(plan))
     groups = tuple(map(tuple, build_groups(clock.planned, builds)))
-    found = Beside(lacking, groups, alone, Expected(0.0, ""), Expected(0.0, ""))
+    parts = len(reference_groups(clock.planned, lacking))
+    found = Beside(lacking, groups, alone, Expected(0.0, ""), REFERENCES_LIMIT_S * parts, Expected(0.0, ""))
     of_references, of_builds = found.names
-    references_s = REFERENCES_S * len(reference_groups(clock.planned, lacking))
     building_s = sum(STARTS_S + max(line.build_s for line in group) for group in groups)
-    references = clock.noted(of_references, references_s) if lacking else found.references
+    references = clock.noted(of_references, REFERENCES_S * parts) if lacking else found.references
     building = clock.noted(of_builds, building_s) if builds else found.building
     return replace(found, references=references, building=building)
 

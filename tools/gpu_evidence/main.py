@@ -34,8 +34,9 @@ TOOLS = Path(__file__).resolve().parents[1]
 LEAST_S = 45.0
 """No step begins with less time left: a row that is cut is measured anew."""
 _TIME_IS_UP, _INTERRUPTED, _TOO_LONG = 75, 130, 124
-FAST_S, _FAST_GRACE_S = 540.0, 8.0
-"""Default budget of the fast sequence by itself; and from the end of its time to that of the budget."""
+FAST_S, FAST_LEAST_S, _FAST_GRACE_S = 540.0, 10.0, 8.0
+"""The fast sequence by itself: its default budget, the least time in which it begins, and from its end to the budget's.
+"""
 EXAMPLE_CARD = "NVIDIA H100 80GB HBM3, 81559 MiB, 9.0"
 _NOTHING_TO_RESUME = 2
 _RESUMED = ("sweep", "pipeline")
@@ -202,7 +203,8 @@ def _run_steps(call: Call, chosen: Sequence[Step], retry: bool) -> int:
             if before is not None and not before.cut and (before.code == 0 or not retry):
                 print(f"{step.name:33}{_word(before)} before", flush=True)
                 continue
-            if call.ends is not None and call.ends - time.monotonic() - GRACE_S < LEAST_S:
+            left_s = call.left_s(_FAST_GRACE_S if step.kind == "fast" else GRACE_S)
+            if left_s is not None and left_s < (FAST_LEAST_S if step.kind == "fast" else LEAST_S):
                 break
             state.outcomes[step.name] = Outcome(keys[step.name], _INTERRUPTED, 0.0, "interrupted", cut=True)
             state.save()

@@ -28,9 +28,10 @@ class Line(NamedTuple):
 
 BESIDE = Line("", "beside", "", 0.0)
 """Work, references and builds of the lines that follow, up to the next of these, beside each other on all cores."""
-REFERENCES_S, REFERENCES_LIMIT_S = 45.0, 60.0
-"""Guess for the work and references of all components beside each other, and when they are stopped: those that lack are
-made with their first row."""
+REFERENCES_S: Mapping[str, float] = {"cuda": 45.0, "cpu": 8.0}
+REFERENCES_LIMIT_S = 60.0
+"""Guess for the work and references of components beside each other, on a CPU of tiny presets; and when they are
+stopped: those that lack are made with their first row."""
 STARTS_S, BUILDS_LIMIT_S = 15.0, 140.0
 """Guess for the starts of many workers at once, and when builds beside each other are stopped: rows that lack one come
 after the others, and build alone."""

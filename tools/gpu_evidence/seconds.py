@@ -210,7 +210,7 @@ def beside(clock: Clock, lines: Sequence[Line], anew: bool = False) -> Beside:
     found = Beside(lacking, groups, alone, Expected(0.0, ""), REFERENCES_LIMIT_S * parts, Expected(0.0, ""))
     of_references, of_builds = found.names
     building_s = sum(STARTS_S + max(line.build_s for line in group) for group in groups)
-    references = clock.noted(of_references, REFERENCES_S * parts) if lacking else found.references
+    references = clock.noted(of_references, REFERENCES_S[clock.device] * parts) if lacking else found.references
     building = clock.noted(of_builds, building_s) if builds else found.building
     return replace(found, references=references, building=building)
 

@@ -8,10 +8,11 @@ from typing import Literal
 import numpy as np
 
 from bakeoff.models.words import counted
+from bakeoff.record.finding import is_of_the_machine
 from bakeoff.record.objective import LATENCY, PERCENTILES, Goal, Limit, Objective
 from bakeoff.record.schema import Record
 from bakeoff.record.source import same_code
-from bakeoff.record.statistics import Summary, quantile_ranks, samples_for_quantile
+from bakeoff.record.statistics import Summary, modes, quantile_ranks, samples_for_quantile
 from bakeoff.record.store import Stored
 
 Word = Literal["met", "unclear", "unknown", "not met"]
@@ -115,17 +116,33 @@ def finalists(rows: Sequence[Stored], objective: Objective = LATENCY) -> list[St
 
 
 def candidates(rows: Sequence[Stored], objective: Objective = LATENCY) -> list[Stored]:
-    """Return the rows that could be shipped if there were no limits, the best by the objective's goal first."""
+    """Return the rows that could be shipped if there were no limits, the best by the objective's goal first: by the
+    faster mode of a row that has two."""
     fitting = [
         entry for entry in rows if _is_candidate(entry.record) and isfinite(call_ms(entry.record, objective.goal))
     ]
-    return sorted(fitting, key=lambda entry: call_ms(entry.record, objective.goal))
+    return sorted(fitting, key=lambda entry: speeds_ms(entry.record, objective.goal)[0])
 
 
 def _is_candidate(record: Record) -> bool:
-    """Return whether the row can be shipped: it is ok, has samples, and its error is known. The error of a quantised
-    row on random weights says nothing about its error on trained ones."""
-    return record.status == "ok" and record.latency is not None and not has_unknown_error(record)
+    """Return whether the row can be shipped: its numbers can be compared, and its error is known. The error of a
+    quantised row on random weights says nothing about its error on trained ones."""
+    return is_comparable(record) and record.latency is not None and not has_unknown_error(record)
+
+
+def is_comparable(record: Record) -> bool:
+    """Return whether a race with another row can tell which is faster: the row is ok, or unstable only by what both
+    sides of a race have alike. Its own figures then say little."""
+    return record.status == "ok" or (record.status == "unstable" and is_of_the_machine(record.measurement.findings))
+
+
+def speeds_ms(record: Record, goal: Goal) -> tuple[float, float]:
+    """Return the median times of a call in the faster and in the slower mode of the goal's clock, in milliseconds; both
+    are the median of all samples if there is one mode."""
+    made = record.measurement
+    clock = made.throughput if goal == "throughput" else made.latency
+    found = modes(clock.samples_ns) if clock is not None else None
+    return (found[0].median_ms, found[1].median_ms) if found else (call_ms(record, goal),) * 2
 
 
 def has_unknown_error(record: Record) -> bool:

@@ -1,5 +1,6 @@
 """Defines findings, observations on one run, and their codes."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,6 +56,13 @@ FindingCode = Literal[
     "wide",  # sampling stopped at its cap while the median's interval was still wide
 ]
 """Kind of observation: stable, for tests, reports and the selftest."""
+UNRANKED = frozenset({
+    "below_floor", "bimodal", "clock-span", "contention", "drift", "gpu-shared", "leak", "memoised", "recompiles",
+    "settings", "threads", "throttled",
+})  # fmt: skip
+"""Codes that make a row `unstable`."""
+_OF_THE_MACHINE = frozenset({"bimodal", "contention", "drift"})
+"""Those among them that a race cancels, since all its sides have the same machine in turn."""
 SessionCode = Literal[
     "level-dropped",  # ranges of a level were left out, because recording cost more than the limit
     "live-failed",  # the live display stopped with an error
@@ -85,6 +93,12 @@ class Finding:
 
     code: str
     text: str
+
+
+def is_of_the_machine(findings: Iterable[Finding]) -> bool:
+    """Return whether findings that make a row unstable are all such as interleaving with another row cancels."""
+    found = {finding.code for finding in findings} & UNRANKED
+    return bool(found) and found <= _OF_THE_MACHINE
 
 
 def new_finding(code: FindingCode, text: str) -> Finding:

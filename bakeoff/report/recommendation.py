@@ -22,6 +22,7 @@ from bakeoff.record.finalists import (
     finalists,
     has_unknown_error,
     objective_of,
+    speeds_ms,
     worst,
 )
 from bakeoff.record.objective import LATENCY, Goal, Objective
@@ -29,6 +30,7 @@ from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.source import typed_backends
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.record.verdict import LEAST_DIFFERENCE, Verdict, decide
+from bakeoff.report.format import milliseconds
 from bakeoff.report.groups import USUAL, Table, baselines, current, name_of, shown_faster, speedup
 from bakeoff.report.wording import (
     final_of,
@@ -62,9 +64,10 @@ class Decision:
 
     @property
     def apart(self) -> float:
-        """Time of the second best row over the best row's, from sweeps; 1 if there are no two rows."""
-        times = [call_ms(entry.record, self.objective.goal) for entry in self.best]
-        return times[1] / times[0] if len(times) == 2 and times[0] else 1.0
+        """Time of the second best row over the best row's, from sweeps, of two modes the second's faster and the best's
+        slower one; 1 if there are no two rows."""
+        times = [speeds_ms(entry.record, self.objective.goal) for entry in self.best]
+        return times[1][0] / times[0][1] if len(times) == 2 and times[0][1] else 1.0
 
     def is_far_ahead(self, drift: float) -> bool:
         """Return whether the two best rows lie further apart than `drift`, and their medians' intervals apart too."""
@@ -271,13 +274,22 @@ def ahead(found: Decision) -> str:
 def _undecided(found: Decision, drift: float, runs: str) -> tuple[str, str]:
     """Return a text on how far apart the two best rows are, and the command that runs a final between them."""
     goal, (first, second) = found.objective.goal, (entry.record for entry in found.best)
-    figures = f"{_BEST[goal]}, {goal_text(first, goal)}, before {name_of(second)} with {goal_text(second, goal)}"
+    figures = f"{_BEST[goal]}, {_speeds(first, goal)}, before {name_of(second)} with {_speeds(second, goal)}"
     how_to = f"{command(first, second, found.objective)} {runs}".rstrip()
     if found.is_far_ahead(drift):
         return f"{ahead(found)}: it has {figures}. Sweeps drift by {drift:.1f}x; a final would confirm it:", how_to
+    if found.apart > 1 and "unstable" in (first.status, second.status):
+        text = f"{name_of(first)} is faster whichever of this machine's speeds each had: it has {figures}."
+        return f"{text} A final says by how much:", how_to
     why = "their intervals overlap" if found.apart > drift else f"sweeps drift by {drift:.1f}x"
     apart = f"but they were not measured against each other, and {why}"
     return f"Not decided: {name_of(first)} has {figures}, {apart}. Decide with:", how_to
+
+
+def _speeds(record: Record, goal: Goal) -> str:
+    """Return the figure that a goal ranks by as text, or the times of both modes."""
+    fast, slow = speeds_ms(record, goal)
+    return goal_text(record, goal) if fast == slow else f"{milliseconds(fast)} | {milliseconds(slow, fast)} ms"
 
 
 def _about_quantised(rows: Sequence[Stored], found: Decision) -> str:

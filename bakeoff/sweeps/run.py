@@ -104,6 +104,7 @@ def run_sweep(
         try:
             with limit.enforced():
                 sweep.time_rows()
+                sweep.repeat_baselines()
                 sweep.measure_ceilings()
                 sweep.run_finals()
                 sweep.complete(plan.rows)
@@ -158,6 +159,16 @@ class _Sweep:
                 self.context.begun.extend(row.key for row in wave)
                 tries = [Try(row, self._start(row)) for row in wave]
                 time_wave(self.context, tries, self._keep, lambda: self._wait_for(headers, fitting))
+
+    def repeat_baselines(self) -> None:
+        """Time baselines that were unstable once more, before anything is ranked: rows are compared with them."""
+        for row in self.context.order:
+            before = self.measured.stored.get(row.key)
+            unstable = row.baseline and before is not None and before.record.status == "unstable"
+            fits = self.limit.costs.of(row).first_s <= self.limit.left_s
+            if unstable and fits and row.key not in self._before:
+                self.context.progress.say(f"{row.label} was unstable and is timed again.")
+                time_wave(self.context, [Try(row, self._start(row))], self._keep, lambda: None)
 
     def _wait_for(self, headers: HeaderBuilds, rows: Sequence[Row]) -> None:
         """Wait for the headers that these rows need, outside the budget's time.

@@ -12,6 +12,7 @@ from records import clock, measurement, record
 
 from bakeoff.machine.identity import Machine
 from bakeoff.record.finalists import finalists
+from bakeoff.record.finding import Finding
 from bakeoff.record.objective import Goal, Objective
 from bakeoff.record.schema import Comparison, Record, Source
 from bakeoff.record.store import Stored, StoredComparison
@@ -88,13 +89,29 @@ class TestWithoutAFinal:
     @pytest.mark.parametrize("goal", ["latency", "throughput"])
     def test_rows_whose_intervals_overlap_are_not_far_ahead(self, goal: Goal) -> None:
         """By the clock of the objective: the other one's intervals are apart."""
-        wide, narrow = [1.0] * 12 + [12.0] * 8, [1.0] * 20
+        wide = [1, 1.3, 1.7, 2.2, 2.8, 3.4, 4, 4.6, 5.2, 5.8, 6.2, 6.8, 7.6, 9, 11, 12, 13, 14, 15, 16]
+        narrow = [1.0] * 20
         for samples, word in ((wide, "their intervals overlap"), (narrow, "is far ahead (10.95x)")):
             one, other = (samples, narrow) if goal == "latency" else (narrow, samples)
             made = replace(measurement(one), throughput=clock(other))
             fast = replace(record("inductor"), measurement=made, objective=Objective(goal))
             eager = replace(EAGER, measurement=replace(EAGER.measurement, throughput=clock(ms(10.0))))
             assert word in said([replace(eager, objective=Objective(goal)), fast])
+
+    def test_a_row_that_is_faster_at_each_speed_of_the_machine_is_named_without_a_race(self) -> None:
+        """As of a small model on a machine with two speeds: every row was unstable, and no table had an answer."""
+        finding = (Finding("bimodal", "x"),)
+        rows = [
+            record(name, made=measurement([fast] * 45 + [slow] * 15, "unstable", "x", findings=finding))
+            for name, fast, slow in (("eager", 0.834, 1.41), ("inductor", 0.49, 0.827))
+        ]
+        text = said(rows)
+        assert "0.4900 | 0.8270 ms" in text
+        assert "0.8340 | 1.4100 ms" in text
+        assert not text.startswith("Not decided")
+        assert text.endswith("'toy:tiny.world/inductor/fp32@cpu' 'toy:tiny.world/eager/fp32@cpu'")
+        rows[1] = record("inductor", made=measurement([0.49] * 45 + [0.9] * 15, "unstable", "x", findings=finding))
+        assert said(rows).startswith("Not decided"), "its slower speed is above the other's faster one"
 
     def test_one_row_has_nothing_to_be_compared_with(self) -> None:
         assert "bakeoff compare" not in said([SLOW])

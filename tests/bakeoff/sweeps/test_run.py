@@ -56,6 +56,17 @@ def test_rows_of_a_plan_are_added_to_one_sweep(tmp_path: Path) -> None:
     assert kept == {EAGER: entries[2].id, "torch.export": entries[1].id}
 
 
+def test_a_baseline_that_is_unstable_is_measured_again_in_the_same_sweep(tmp_path: Path) -> None:
+    """At its end, once, and no other row: eager of one sweep stood over rows of another."""
+    request = Request("toy", backends=(EAGER, "torch.export"), dtypes=("fp32",), device="cpu")
+    swept = sweep(replace(request, policy=replace(FAST, contention=-1.0)), tmp_path)
+    entries = load_all(swept.runs).current
+    assert {entry.record.status for entry in entries} == {"unstable"}
+    assert [entry.record.variant.backend for entry in entries] == [EAGER, "torch.export", EAGER]
+    assert len({entry.record.sweep for entry in entries}) == 1
+    assert len(swept.done.stored) == 2
+
+
 def test_a_reference_without_memory_is_oom(tmp_path: Path) -> None:
     swept = sweep(Request("broken:GREEDY", backends=(EAGER,), dtypes=("fp32",), device="cpu"), tmp_path)
     (record,) = swept.records().values()

@@ -104,7 +104,8 @@ def run_sweep(
         try:
             with limit.enforced():
                 sweep.time_rows()
-                sweep.repeat_baselines()
+                if rows is None:
+                    sweep.repeat_baselines()
                 sweep.measure_ceilings()
                 sweep.run_finals()
                 sweep.complete(plan.rows)

@@ -62,10 +62,11 @@ def kill_once(after_s: float, folder: Path) -> Mapping[str, object]:
     again = start(folder)
     said = again.communicate()[0]
     more = [as_archived(row) for row in _ROW.findall(said)]
+    lost = (set(printed) - set(kept)) | (set(printed + more) - set(archived(folder)))
     return {
         "after_s": round(after_s, 1),
         "printed": len(printed),
-        "lost": sorted(set(printed) - set(kept)),
+        "lost": sorted(lost),
         "then": len(more),
         "twice": sorted(set(printed) & set(more)),
         "code": again.returncode,

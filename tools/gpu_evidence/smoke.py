@@ -8,8 +8,8 @@ from pathlib import Path
 
 from bakeoff.plan.plan import make_plan
 from bakeoff.record.schema import Record
-from bakeoff.sweeps.progress import Running, Unheard
 from bakeoff.sweeps.run import run_sweep
+from gpu_evidence.beside import Silent
 from gpu_evidence.plans import request_of
 from gpu_evidence.steps import Step
 
@@ -17,26 +17,14 @@ _FINE = ("ok", "unstable", "unavailable", "unsupported")
 """Statuses of a backend that works, or that says why it cannot here; any other one is a failure."""
 
 
-class Lines:
+class Lines(Silent):
     """A Progress that prints each finished row."""
-
-    def start(self, _position: int, _total: int, _what: str) -> Running:
-        return Unheard()
-
-    def say(self, text: str) -> None:
-        print(text, flush=True)
-
-    def ranked(self, to_come: str) -> None:
-        print(to_come, flush=True)
 
     def result(self, record: Record) -> None:
         status = record.status
         word = {"unstable": "ok"}.get(status, status if status in _FINE else f"failed: {status}:")
         text = record.measurement.reason if word != "ok" else ""
         print(f"{record.variant!s:60} {record.wall_s:4.0f} s  {word} {text}".rstrip(), flush=True)
-
-    def expect(self, seconds: float | None) -> None:
-        pass
 
 
 def main() -> int:

@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SUBJECTS = "toy:tiny.world,wm:tiny.step"
 BUDGET_S = 60
-_ROW = re.compile(r" ms +\w+ +\d+ s of \d+ +(\S+ \S+ \S+)")
+_ROW = re.compile(r"^ +[\d.]+ ms +\w+ +\d+ s of \d+ +(\S+ \S+ \S+)", re.MULTILINE)
 _RECORD = re.compile(r"records/\d{8}T\d{6}Z_(toy|wm)_(.+)_cpu_[0-9a-f]{12}\.json")
 
 

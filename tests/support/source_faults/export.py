@@ -39,8 +39,8 @@ FAULTS: tuple[Fault, ...] = (
         "export",
         "versions of libraries are compared as text",
         "export/requirements.py",
-        "return Version(found) >= Version(need.value)",
-        "return found >= need.value",
+        "return Version(found) >= Version(wanted)",
+        "return found >= wanted",
         ("tests/export/test_requirements.py",),
     ),
     Fault(

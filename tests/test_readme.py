@@ -215,7 +215,7 @@ def _parameters(component: str, preset: str) -> str:
 
 def _median(machine: str, variant: str) -> str:
     """The median of the newest record of a variant on a machine."""
-    rows = [entry.record for entry in load_all(RUNS).current if entry.machine.id.startswith(machine)]
+    rows = [entry.record for entry in load_all(RUNS).current if entry.machine.tag == machine]
     latency = max((row for row in rows if str(row.variant) == variant), key=lambda row: row.created).latency
     assert latency is not None
     return milliseconds(latency.median_ms)
@@ -246,8 +246,8 @@ NUMBERS: Mapping[str, Callable[[], str]] = {
     "20,950,528": lambda: _parameters("audio", "cod"),
     "73,295,603": lambda: _parameters("matrix-vae", "full"),
     "1,619,242,304": lambda: _parameters("matrix-wm", "universal"),
-    "27.54": lambda: _median("9450a1", "wm:1b.step/eager/bf16@cuda"),
-    "5.459": lambda: _median("9450a1", "wm:1b.step/cudagraph/bf16@cuda"),
+    "27.54": lambda: _median("5f4202", "wm:1b.step/eager/bf16@cuda"),
+    "5.459": lambda: _median("5f4202", "wm:1b.step/cudagraph/bf16@cuda"),
     "1.7x": _largest_move,
 }
 """Where each number is from that README states outside of its block: a spec, a record, what a trial recorded."""

@@ -238,7 +238,7 @@ def _same_subject(program: SlotProgram, record: PipelineRecord, other: Record, w
     return (
         (ours.component, ours.preset, ours.device) == (theirs.component, theirs.preset, theirs.device)
         and theirs.workload in workloads
-        and (other.machine.id, other.threads, other.batch) == (record.machine.id, record.threads, program.batch)
+        and (other.machine.host, other.threads, other.batch) == (record.machine.host, record.threads, program.batch)
         and (other.weights_key == checkpoint or other.checkpoint.startswith(OWN_WEIGHTS))
         and (checkpoint or other.weight_seed == record.weight_seed)
         and _libraries(other) == _libraries(record)
@@ -317,9 +317,9 @@ def _best_mix(record: PipelineRecord, stored: Sequence[StoredPipeline]) -> tuple
     found: list[tuple[float, str, str]] = []
     for entry in stored:
         other, units = entry.record, entry.record.measurement.units
-        same = (other.subject_id, other.machine.id, other.threads, other.loop_hash, other.instrument) == (
+        same = (other.subject_id, other.machine.host, other.threads, other.loop_hash, other.instrument) == (
             record.subject_id,
-            record.machine.id,
+            record.machine.host,
             record.threads,
             record.loop_hash,
             record.instrument,

@@ -37,7 +37,7 @@ from bakeoff.process.environment import worker_environment
 from bakeoff.process.jobs import Job, SampleJob, SampleResult, VerifyJob, VerifyResult, WriteJob, WriteResult
 from bakeoff.process.supervisor import Deadlines, Launch, run_job
 from bakeoff.record.source import component_hash
-from bakeoff.record.store import Stored, load_all, now
+from bakeoff.record.store import Stored, load_all, now, of_one_host
 from bakeoff.sweeps.progress import Progress
 from bakeoff.sweeps.row import measure_job
 
@@ -286,16 +286,16 @@ def measured_figures(row: Row, runs: Path) -> MeasuredFigures | None:
 
     Only records that this machine made from the component's present source count.
     """
-    machine, component = this_machine(row.subject.device), component_hash(row.subject.component)
+    component = component_hash(row.subject.component)
     fitting = [
         stored
         for stored in load_all(*paths.with_published(runs)).current
         if stored.record.config_id == row.config_id
         and stored.record.status == "ok"
-        and stored.machine.id == machine.id
         and stored.record.source.component == component
     ]
-    return _figures(fitting[-1]) if fitting else None
+    own = of_one_host(fitting, this_machine(row.subject.device))
+    return _figures(own[-1]) if own else None
 
 
 def _figures(stored: Stored) -> MeasuredFigures:

@@ -155,7 +155,9 @@ def budget(
     if stored:
         update_pages(folder, programs.loop.name)
         if not as_json:
-            written = page.paths_of(folder, replace(load_all(folder), pipelines=tuple(stored)))
+            held, every = {entry.id for entry in stored}, load_all(folder)
+            runs_of = tuple(entry for entry in every.pipelines if entry.id in held)
+            written = page.paths_of(folder, replace(every, pipelines=runs_of))
             print_written([*written, *([export] if export is not None and chosen is not None else [])])
     if stored and not any(entry.record.status in MEASURED for entry in stored):
         raise typer.Exit(3)

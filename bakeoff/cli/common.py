@@ -64,7 +64,7 @@ Monitor = Annotated[
 ]
 Machines = Annotated[
     list[str] | None,
-    typer.Option("--machine", help="Name or id, or all; comma-separated; also of published ones (default: this one)."),
+    typer.Option("--machine", help="Name, id, class or all; comma-separated; of published ones too (default: this)."),
 ]
 EXAMPLES = {
     "Measure": {

@@ -100,9 +100,9 @@ def supersede(
     from bakeoff.report.pages import files
 
     def current(records: Records) -> dict[str, str]:
-        compared = {entry.id: entry.machine.id for entry in records.comparisons}
-        ran = {entry.id: entry.machine.id for entry in records.ran}
-        return {entry.id: entry.machine.id for entry in records.current} | compared | ran
+        compared = {entry.id: entry.machine.key for entry in records.comparisons}
+        ran = {entry.id: entry.machine.key for entry in records.ran}
+        return {entry.id: entry.machine.key for entry in records.current} | compared | ran
 
     short("--reason", reason)
     folder = records_folder(runs)
@@ -117,11 +117,11 @@ def supersede(
 def update_pages(folder: Path, component: str = "") -> None:
     """Write this machine's pages and the page of all machines, and draw its pictures of a component or a pipeline."""
     from bakeoff.report.pages import files
-    from bakeoff.report.selection import own_ids
+    from bakeoff.report.selection import own_keys
 
-    files.update(folder, own_ids())
+    files.update(folder, own_keys())
     if component:
-        _draw(folder, component, own_ids())
+        _draw(folder, component, own_keys())
 
 
 def _draw(folder: Path, component: str = "", machines: Collection[str] | None = None) -> list[Path]:

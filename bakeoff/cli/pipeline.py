@@ -224,7 +224,8 @@ def profile(
     done = run_mixes(request, folder, manner, show, lambda made: {"profiles": [*map(page.as_json, profiles(made))]})
     if done is not None and not as_json:
         try:
-            print_written(page.paths_of(folder, done.stored, load_all(folder)))
+            held = {entry.id for entry in done.stored}
+            print_written(page.paths_of(folder, [run for run in load_all(folder).pipelines if run.id in held]))
         except BakeoffError as error:  # what was measured is stored and shown
             say(error_line(f"no page: {error}", error.code))
 

@@ -52,9 +52,9 @@ def show(
     elif is_run(stored) and stored.record.sustained is not None:
         print_document(deadline.document_of(stored))
     elif is_run(stored):
-        run, machine = stored.record.run, stored.machine.id
+        run, machine = stored.record.run, stored.machine.host
         every = load_all(*records_folders(folder)).pipelines
-        beside = tuple(entry for entry in every if (entry.record.run, entry.machine.id) == (run, machine))
+        beside = tuple(entry for entry in every if (entry.record.run, entry.machine.host) == (run, machine))
         print_document(mix.document_of(stored, beside))
     else:
         print_document(pages.document(stored))
@@ -201,9 +201,9 @@ def _named(folder: Path, asked: str, error: BakeoffError) -> "Records":
 def select_machines(records: "Records", machine: list[str] | None) -> "Selection":
     """Return the records of the machines asked for; by default of this one or, if it has none, of that measured
     last."""
-    from bakeoff.report.selection import own_ids, select
+    from bakeoff.report.selection import own_keys, select
 
-    return select(records, [named("--machine", name) for name in machine or []], own_ids())
+    return select(records, [named("--machine", name) for name in machine or []], own_keys())
 
 
 def _how(component: str) -> str:

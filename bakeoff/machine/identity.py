@@ -1,7 +1,7 @@
 """Identifies the machine: an anonymous id of this host and device, and the class of machines that are alike.
 
-The id distinguishes two machines with the same parts. The class is what compiled code and stored baselines depend on:
-any machine with the same parts may use them.
+A machine is its class, on which compiled code and times depend: hosts of one class stand on one page. The id tells such
+hosts apart, but alone it says nothing: cloned virtual machines share it, whatever processor they run on.
 """
 
 import contextlib
@@ -37,15 +37,35 @@ class Machine:
     """For people: the GPU, or the CPU and its cores."""
 
     @property
+    def key(self) -> str:
+        """Equal for hosts of one class; without a recorded class, for the records of one host that lack it too."""
+        return self.machine_class or f"?{self.id}"
+
+    @property
+    def host(self) -> str:
+        """Equal for records of one host of one class."""
+        return f"{self.key} {self.id}"
+
+    @property
+    def tag(self) -> str:
+        """Characters that tell machines of one name apart: of the class or, if none was recorded, of the id."""
+        return (self.machine_class or self.id)[:6]
+
+    @property
     def folder(self) -> str:
-        """Name of the folder of its records: readable, and unique by the id."""
-        return folder_name(self.name, self.id)
+        """Name of the folder of its records: readable, and unique by the class."""
+        return folder_name(self.name, self.tag)
 
 
-def folder_name(name: str, machine_id: str) -> str:
-    """Make a folder's name from a machine's name and id: lower-case letters, digits and dashes."""
+def same_machine(one: Machine, other: Machine) -> bool:
+    """Return whether records of the two may stand together. Their times are compared only on one `host` too."""
+    return one.key == other.key
+
+
+def folder_name(name: str, tag: str) -> str:
+    """Make a folder's name from a machine's name and tag: lower-case letters, digits and dashes."""
     slug = re.sub(r"[^a-z0-9]+", "-", re.sub(r"\((r|tm)\)", "", name.lower())).strip("-")[:_LONGEST_NAME].strip("-")
-    return f"{slug or 'machine'}-{machine_id[:6]}"
+    return f"{slug or 'machine'}-{tag[:6]}"
 
 
 @cache

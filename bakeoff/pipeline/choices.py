@@ -19,7 +19,7 @@ from bakeoff.record.budget import Solution, build_s, least, sqnr_db
 from bakeoff.record.objective import Objective
 from bakeoff.record.prediction import total
 from bakeoff.record.schema import Memory, Record
-from bakeoff.record.store import StoredPipeline
+from bakeoff.record.store import StoredPipeline, of_one_host
 
 _DRAWS: Final = 2_000
 """Units that are drawn from the samples of the programs' calls."""
@@ -176,14 +176,10 @@ def _between(made: Programs, runs: Sequence[StoredPipeline]) -> tuple[float, str
     Without one, 0 and "".
     """
     subject = next(iter(made.eager.values())).rows[0].subject
-    for entry in reversed(runs):
+    for entry in reversed(of_one_host(runs, this_machine(subject.device))):
         record, units = entry.record, entry.record.measurement.units
         chosen = steady(units) if units is not None else []
-        same = (record.subject_id, record.machine.id, record.threads) == (
-            made.subject_id,
-            this_machine(subject.device).id,
-            subject.threads,
-        )
+        same = (record.subject_id, record.threads) == (made.subject_id, subject.threads)
         if same and record.status == "ok" and units is not None and chosen:
             own = [line.ns for line in units.lines if not line.slot]
             return median(sum(ns[unit] for ns in own) for unit in chosen) / 1e6, entry.id

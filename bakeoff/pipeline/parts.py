@@ -1,8 +1,8 @@
 """Finds records of single programs (parts) that predict the cost of a mix and choose the best one.
 
-A record counts for a program if it was made on the same machine with the same code, library versions, threads, config,
-batch and weights. A workload of another name is the same program if the names differ only in a trailing number and
-inputs, outputs and work are equal: in preset 200m of wm, `step` is `step29`.
+A record counts for a program if it was made on the same machine (all on one host of it) with the same code, library
+versions, threads, config, batch and weights. A workload of another name is the same program if the names differ only
+in a trailing number and inputs, outputs and work are equal: in preset 200m of wm, `step` is `step29`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ from bakeoff.models.types import Dtype
 from bakeoff.process.jobs import Subject
 from bakeoff.record.schema import Record
 from bakeoff.record.source import Basis, backend_source, basis_of, component_hash, instrument_hash
-from bakeoff.record.store import Stored
+from bakeoff.record.store import Stored, of_one_host
 from bakeoff.variant import BackendUse
 
 _DIGITS = "0123456789"
@@ -84,7 +84,7 @@ def _parts_of(
     basis = Basis(component_hash(subject.component), instrument_hash(), versions)
     plain = msgspec.json.decode(msgspec.json.encode(config))
     found: dict[SlotBackend, Part] = {}
-    for entry in stored:
+    for entry in of_one_host(stored, this_machine(subject.device)):
         record = entry.record
         variant = record.variant
         if (
@@ -92,7 +92,6 @@ def _parts_of(
             and (record.threads, record.batch, record.weights_key) == (subject.threads, subject.batch, weights)
             and (subject.checkpoint or record.weight_seed == subject.weight_seed)
             and record.config == plain
-            and record.machine.id == this_machine(subject.device).id
             and basis_of(record) == basis
             and all(one.hash == backend_hash(one.name) for one in record.source.backends)
             and same_program(component, config, variant.workload, subject.workload, subject.batch)

@@ -112,7 +112,7 @@ class Costs:
             setups_s /= min(host.usable_cores(), len(sides))
         rounds_s = SET_ROUNDS * 2 * sum(calls_ms) / 1e3  # of one timed call of each side, after an untimed one
         pairs = AGREEING_PAIRS
-        if len(calls_ms) == len(sides) and len({entry.machine.id for entry in newest}) == 1:
+        if len(calls_ms) == len(sides) and len({entry.machine.host for entry in newest}) == 1:
             best, second = sorted(calls_ms[:2])  # the better one is also compared with what runs beside the two
             pairs = expected_pairs(min([second, *calls_ms[2:]]) / best)
         return pairs * (setups_s + max(self.plan.request.final_s / AGREEING_PAIRS, rounds_s))

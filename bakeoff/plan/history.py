@@ -12,7 +12,7 @@ from statistics import median
 from typing import Final
 
 from bakeoff.machine import paths
-from bakeoff.machine.identity import Machine, this_machine
+from bakeoff.machine.identity import Machine, same_machine, this_machine
 from bakeoff.models.types import BASELINE_DTYPES, Device
 from bakeoff.plan.rows import Row
 from bakeoff.process.jobs import Subject
@@ -29,7 +29,7 @@ _FAILED = 0.0
 _Subject = tuple[str, int]
 """A variant's subject and batch."""
 _Table = tuple[str, _Subject, Device]
-"""Machine id, subject and device: what all rows of one table share."""
+"""Host, subject and device: what all rows of one table share."""
 _Backends = tuple[str, str, Device]
 """Backends with their options, dtype and device, for any subject."""
 
@@ -178,9 +178,9 @@ def _expected(row: Row, tables: list[_Measured]) -> float | None:
 def _distance(other: Machine, machine: Machine) -> int:
     """Return 0 for the same machine, 1 for another of its class, 2 for any other, which may be this host with other
     parts."""
-    if other.machine_class != machine.machine_class:
+    if not same_machine(other, machine):
         return 2
-    return 0 if other.id == machine.id else 1
+    return 0 if other.host == machine.host else 1
 
 
 def _tables(records: Iterable[Stored], goal: Goal) -> list[_Measured]:
@@ -193,7 +193,7 @@ def _tables(records: Iterable[Stored], goal: Goal) -> list[_Measured]:
     for entry in records:
         record = entry.record
         if record.status not in _NOT_ASKED:
-            table = entry.machine.id, (record.variant.subject, record.batch), record.variant.device
+            table = entry.machine.host, (record.variant.subject, record.batch), record.variant.device
             newest.setdefault(table, {})[_backends(record)] = entry
     found = []
     for (_, subject, _), entries in newest.items():

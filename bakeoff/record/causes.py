@@ -131,7 +131,7 @@ def _copy(record: Record) -> str:
 
 def _changed(a: Record, b: Record) -> Iterator[Cause]:
     """Yield what somebody changed, without what follows from other threads or another machine."""
-    by_threads, by_machine = a.threads != b.threads, a.machine.id != b.machine.id
+    by_threads, by_machine = a.threads != b.threads, a.machine.host != b.machine.host
     found: dict[str, list[Difference]] = {}
     for difference in differences(a, b):
         kind = difference.kinds or difference.what

@@ -55,7 +55,8 @@ def _pairs(a: Record, b: Record) -> Iterator[Difference]:
         yield _fact(name, getattr(a.variant, name), getattr(b.variant, name))
     for name in ("batch", "weight_seed", "input_seed", "checkpoint", "threads", "commit", "dirty", "code"):
         yield _fact(name, getattr(a, name), getattr(b, name))
-    yield _fact("machine", a.machine.id, b.machine.id)
+    told = "id" if a.machine.id != b.machine.id else "key"  # clones of one id may have two processors
+    yield _fact("machine", getattr(a.machine, told), getattr(b.machine, told))
     yield from _facts("source of", "sources", _sources(a), _sources(b))
     yield _fact("weights", a.measurement.weights, b.measurement.weights)
     yield from _facts("config", "values of the config", a.config, b.config)

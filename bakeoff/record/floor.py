@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bakeoff.machine.floors import Ceiling, Floor, find_floors
+from bakeoff.machine.identity import Machine, same_machine
 from bakeoff.models.component import Quantisation
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, StoredCeilings
@@ -140,7 +141,7 @@ class KnownCeilings:
 
 
 def best_ceilings(
-    records: Iterable[Stored], measured: Iterable[StoredCeilings], machine_id: str, threads: int
+    records: Iterable[Stored], measured: Iterable[StoredCeilings], machine: Machine, threads: int
 ) -> KnownCeilings:
     """Return a machine's best known ceilings with this number of threads, from sets of ceilings and from records.
 
@@ -150,13 +151,13 @@ def best_ceilings(
     sets: dict[tuple[Ceiling, ...], str] = {}
     for entry in sorted(measured, key=lambda entry: entry.record.created):
         found = entry.record
-        if (found.machine.id, found.threads) == (machine_id, threads):
+        if same_machine(found.machine, machine) and found.threads == threads:
             every.append(found.ceilings)
             if found.other_cpu_share <= LARGEST_OTHER_SHARE:
                 sets.setdefault(found.ceilings, found.created)
     for stored in sorted(records, key=lambda stored: stored.record.created):
         record = stored.record
-        if record.ceilings and record.threads == threads and stored.machine.id == machine_id:
+        if record.ceilings and record.threads == threads and same_machine(record.machine, machine):
             every.append(record.ceilings)
     dates = sorted(sets.values())
     return KnownCeilings(

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bakeoff.backends import backend_module, resolve_backend
+from bakeoff.machine.identity import same_machine
 from bakeoff.models import component_module, resolve_component
 from bakeoff.models.brought.about import Source as UserSource
 from bakeoff.models.errors import BakeoffError
@@ -195,6 +196,14 @@ def same_code(a: Record, b: Record) -> bool:
     count."""
     ours, theirs = backends_of(a), backends_of(b)
     return basis_of(a) == basis_of(b) and all(ours[name] == theirs[name] for name in ours.keys() & theirs.keys())
+
+
+def may_divide(a: Record, b: Record) -> bool:
+    """Return whether a ratio of two rows' times says something: they are of one sweep, on one host or on those that the
+    sweep was spread over, and of the same code. All other ratios are of races."""
+    if a.sweep != b.sweep or not same_machine(a.machine, b.machine):
+        return False
+    return (a.machine.host == b.machine.host or None not in (a.calibration, b.calibration)) and same_code(a, b)
 
 
 def check_unchanged(name: str, source: UserSource) -> None:

@@ -2,14 +2,14 @@
 
 import hashlib
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args
 
 from bakeoff.machine.files import write_atomically
-from bakeoff.machine.identity import Machine
+from bakeoff.machine.identity import Machine, same_machine
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.record.codec import Entry, decode, encode
@@ -72,26 +72,33 @@ class Records:
         return *self.pipelines, *self.rollouts, *self.sustained
 
     def machines(self) -> list[Machine]:
-        """Return every machine that has a record or a comparison, the one that measured last first.
+        """Return a host of every machine that has a record or a comparison, the one that measured last first.
 
         Machines with superseded records only come last.
         """
+        found: dict[str, Machine] = {}
+        for host in self.hosts():
+            found.setdefault(host.key, host)
+        return list(found.values())
+
+    def hosts(self) -> list[Machine]:
+        """Return every host of these machines, in the same order."""
         entries: list[StoredEntry[Measured]] = [*self.current, *self.comparisons, *self.ran]
         measured = [("", entry.machine) for entry, _ in self.superseded]
         measured += [(entry.record.created, entry.machine) for entry in entries]
-        last = {machine.id: (created, machine) for created, machine in sorted(measured, key=_created)}
+        last = {machine.host: (created, machine) for created, machine in sorted(measured, key=_created)}
         return [machine for _, machine in sorted(last.values(), key=_created, reverse=True)]
 
-    def of_machines(self, ids: Sequence[str]) -> "Records":
-        """Return the records of these machines alone; problems stay, since a file that cannot be read has no known
-        machine."""
+    def of_machines(self, keys: Collection[str]) -> "Records":
+        """Return the records of the machines with these keys alone; problems stay, since a file that cannot be read has
+        no known machine."""
 
         def own(entries: Iterable[StoredEntry[Kind]]) -> tuple[StoredEntry[Kind], ...]:
-            return tuple(entry for entry in entries if entry.machine.id in ids)
+            return tuple(entry for entry in entries if entry.machine.key in keys)
 
         return Records(
             own(self.current),
-            tuple(pair for pair in self.superseded if pair[0].machine.id in ids),
+            tuple(pair for pair in self.superseded if pair[0].machine.key in keys),
             self.problems,
             own(self.comparisons),
             own(self.ceilings),
@@ -99,6 +106,14 @@ class Records:
             own(self.rollouts),
             own(self.sustained),
         )
+
+
+def of_one_host(entries: Iterable[StoredEntry[Kind]], machine: Machine) -> list[StoredEntry[Kind]]:
+    """Return the entries of one host of a machine, the oldest first as given: of `machine` itself or, if there are
+    none, of the host that measured last. Times of two hosts are never compared."""
+    own = [entry for entry in entries if same_machine(entry.machine, machine)]
+    hosts = [entry.machine.host for entry in own]
+    return [entry for entry in own if entry.machine.host == (machine.host if machine.host in hosts else hosts[-1])]
 
 
 def _created(pair: tuple[str, Machine]) -> str:
@@ -154,7 +169,10 @@ def publish(published: Path, runs: Path, ids: Collection[str]) -> None:
 
     Raises BakeoffError if a file cannot be written.
     """
+    held = {path.stem for path in record_files(published)}
     for path, entry in sorted(_entries([runs], []), key=lambda pair: pair[0].stem not in ids):
+        if path.stem in held:
+            continue
         try:
             folder = _folder_of(published, entry)
         except BakeoffError:  # it supersedes what is not published
@@ -341,9 +359,9 @@ RECORDS = "records"
 
 
 def folder_of(runs: Path, entry: Measured) -> Path:
-    """Return the folder for an entry's file: of an existing folder that ends in its machine's id, else of a new one
+    """Return the folder for an entry's file: of an existing folder that ends in its machine's tag, else of a new one
     with the machine's readable name, which may change."""
-    ending = f"-{entry.machine.id[:6]}"
+    ending = f"-{entry.machine.tag}"
     known = (folder for folder in _record_folders(runs) if folder.parent.name.endswith(ending))
     return next(known, runs / entry.machine.folder / RECORDS)
 

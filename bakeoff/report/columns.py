@@ -17,7 +17,7 @@ from bakeoff.record.schema import BuildCost, Clock, InputCopy, Parity, Record
 from bakeoff.record.statistics import FEWEST_FOR_P99, Summary, modes
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.report.format import MIB, median_and_interval, milliseconds
-from bakeoff.report.groups import Speedup, baselines, name_of, speedup, stale_reasons, stated_over
+from bakeoff.report.groups import ON_ANOTHER_HOST, Speedup, name_of, own_baselines, speedup, stale_reasons, stated_over
 from bakeoff.report.recommendation import decision
 from bakeoff.report.wording import fit_text, items_per_s, rate_text
 
@@ -29,7 +29,7 @@ class Context:
     id: str
     """The record's id, which is the name of its file."""
     baselines: Mapping[str, Record]
-    """The baseline of each dtype in the record's group that is ok; empty for a stale row."""
+    """The baseline of each dtype by which the record may be divided; empty for a row that other code made stale."""
     ceilings: tuple[Ceiling, ...] = ()
     """The set of ceilings from which the floors of all rows of the group are computed."""
     stale: str | None = None
@@ -75,21 +75,22 @@ def contexts(
     comparisons: Sequence[StoredComparison] = (),
     ceilings: KnownCeilings | None = None,
     best_of: Sequence[Stored] | None = None,
+    every: Sequence[Stored] = (),
 ) -> Iterator[tuple[Record, Context]]:
     """Yield the rows of one group, each with its context.
 
-    If `rows` has several records of a variant, `best_of` has one of each, among which baselines and winner are chosen.
-    Floors are computed from `ceilings`, or from the best known among the rows. A final among `comparisons` decides the
-    winner.
+    If `rows` has several records of a variant, `best_of` has one of each, among which the winner is chosen. Baselines
+    are of each row's own sweep, among `rows` and `every`. Floors are computed from `ceilings`, or from the best known
+    among the rows. A final among `comparisons` decides the winner.
     """
     if not rows:
         return
     if ceilings is None:
-        ceilings = best_ceilings(rows, (), rows[0].machine.id, rows[0].record.threads)
+        ceilings = best_ceilings(rows, (), rows[0].machine, rows[0].record.threads)
     chosen = rows if best_of is None else best_of
-    bases, decided = baselines(chosen), decision(chosen, comparisons)
+    decided, eager = decision(chosen, comparisons), [entry for entry in (*rows, *every) if entry.record.baseline]
     for entry, stale in zip(rows, stale_reasons(rows), strict=True):
-        own = {} if stale is not None else bases
+        own = own_baselines(entry.record, eager) if stale is None or ON_ANOTHER_HOST in stale else {}
         yield entry.record, Context(entry.id, own, ceilings.best, stale, entry is decided.winner, decided.objective)
 
 

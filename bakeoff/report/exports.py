@@ -46,7 +46,7 @@ def flat_rows(records: Records) -> list[FlatRow]:
     found = []
     for group in groups(records.current):
         first = group.rows[0]
-        ceilings = best_ceilings(records.current, records.ceilings, first.machine.id, first.record.threads)
+        ceilings = best_ceilings(records.current, records.ceilings, first.machine, first.record.threads)
         for rows in by_sweep(group.rows):
             held = contexts(rows, records.comparisons, ceilings, newest(rows))
             found += [_row(entry, context) for entry, (_, context) in zip(rows, held, strict=True)]
@@ -78,6 +78,7 @@ def _facts(name: str, record: Record) -> dict[str, Any]:
         "sweep": record.sweep,
         "machine": record.machine.name,
         "machine_id": record.machine.id,
+        "machine_class": record.machine.machine_class,
         "component": variant.component,
         "preset": variant.preset,
         "workload": variant.workload,

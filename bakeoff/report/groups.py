@@ -1,9 +1,9 @@
 """Groups comparable records into tables, computes speed-ups, and finds rows that are stale and why.
 
-Rows of a group compute the same on the same machine. They are comparable only if they also ran the same source of the
-component, were measured by the same code for the same times with the same libraries, and if rows with the same backend
-ran the same source of it. The newest row with figures decides what is current; a record is never compared with the
-present checkout.
+Rows of a group compute the same on the same machine. They are comparable only if they also ran on one host of it, or on
+the hosts over which one sweep was spread, ran the same source of the component, were measured by the same code for the
+same times with the same libraries, and if rows with the same backend ran the same source of it. The newest row with
+figures decides what is current; a record is never compared with the present checkout.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import ceil
 
 from bakeoff.machine.files import digest
-from bakeoff.machine.identity import Machine
+from bakeoff.machine.identity import Machine, same_machine
 from bakeoff.models.component import Quantisation
 from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.models.words import counted
@@ -20,7 +20,7 @@ from bakeoff.record.finalists import clock_of, representative
 from bakeoff.record.floor import KnownCeilings, best_ceilings
 from bakeoff.record.objective import Goal
 from bakeoff.record.schema import Record
-from bakeoff.record.source import backends_of, basis_of, same_code
+from bakeoff.record.source import backends_of, basis_of, may_divide, same_code
 from bakeoff.record.store import Stored, StoredCeilings
 
 _CLASSES: Mapping[Quantisation, str] = {
@@ -65,15 +65,15 @@ class StaleRow:
     reason: str
 
 
-def drift(stored: Iterable[Stored], machine: str) -> float:
+def drift(stored: Iterable[Stored], machine: Machine) -> float:
     """Return the 95th percentile of the ratios, larger over smaller, of a row's medians in two sweeps of the same code.
 
-    The sweeps are successive ones on all machines named `machine`. `USUAL` if there are fewer than 20 such ratios.
+    The sweeps are successive ones on each host of `machine`. `USUAL` if there are fewer than 20 such ratios.
     """
     rows: dict[tuple[object, ...], list[Stored]] = {}
     for entry in stored:
-        if entry.machine.name == machine and entry.record.status == "ok" and entry.record.latency is not None:
-            rows.setdefault((group_key(entry.record), str(entry.record.variant)), []).append(entry)
+        if same_machine(entry.machine, machine) and entry.record.status == "ok" and entry.record.latency is not None:
+            rows.setdefault(row_key(entry.record), []).append(entry)
     ratios = sorted(ratio for found in rows.values() for ratio in _ratios(found))
     return ratios[ceil(_SHARE * len(ratios)) - 1] if len(ratios) >= _FEWEST else USUAL
 
@@ -89,7 +89,7 @@ class Table:
     ceilings: KnownCeilings
     """The set of ceilings from which the floors of all rows are computed."""
     drift: float
-    """Ratio of times within which 95 % of the rows of machines with this name stay from one sweep to the next."""
+    """Ratio of times within which 95 % of the rows of this machine stay from one sweep to the next."""
 
 
 USUAL = 1.7
@@ -121,7 +121,7 @@ def group_key(record: Record) -> tuple[str, str, int, int, str, int, int, str]:
     config = {name: value for name, value in record.config.items() if name != "content"}
     return (
         record.variant.subject,
-        f"{spread.sweep} {record.machine.machine_class}" if spread is not None else record.machine.id,
+        f"{spread.sweep} {record.machine.key}" if spread is not None else record.machine.key,
         record.batch,
         record.threads,
         record.weights_key,
@@ -129,6 +129,11 @@ def group_key(record: Record) -> tuple[str, str, int, int, str, int, int, str]:
         record.input_seed,
         digest(config),
     )
+
+
+def row_key(record: Record) -> tuple[object, ...]:
+    """Return the key that the records of one row share: group, variant and, unless it is spread over hosts, host."""
+    return group_key(record), str(record.variant), record.calibration is None and record.machine.host
 
 
 def groups(stored: Iterable[Stored]) -> list[Group]:
@@ -159,14 +164,14 @@ def name_of(record: Record) -> str:
 
 
 def newest(stored: Iterable[Stored]) -> list[Stored]:
-    """Return one record for each variant and group, from the newest sweep that has it, in order of first appearance.
+    """Return one record for each variant, group and host, from the newest sweep that has it, in order of appearance.
 
     Of several builds and processes in that sweep, it is the record that `bakeoff.record.finalists.representative`
     chooses.
     """
     found: dict[tuple[object, ...], list[Stored]] = {}
     for entry in stored:
-        found.setdefault((group_key(entry.record), str(entry.record.variant)), []).append(entry)
+        found.setdefault(row_key(entry.record), []).append(entry)
     kept = []
     for entries in found.values():
         ordered = sorted(entries, key=lambda entry: entry.record.created)
@@ -187,12 +192,13 @@ def tables(
     between sweeps comes from the same records. If titles are equal, what tells the tables apart is added to them.
     """
     rows = tuple(rows)
-    drifts = {name: drift(every or rows, name) for name in {entry.machine.name for entry in rows}}
+    machines = {entry.machine.key: entry.machine for entry in rows}
+    drifts = {key: drift(every or rows, machine) for key, machine in machines.items()}
     found = [_table(group.title, group.rows, measured, every or rows, drifts) for group in groups(rows)]
     last: dict[str, str] = {}
     for entry in rows:
-        last[entry.machine.id] = max(last.get(entry.machine.id, ""), entry.record.created)
-    found.sort(key=lambda table: last[table.machine.id], reverse=True)
+        last[entry.machine.key] = max(last.get(entry.machine.key, ""), entry.record.created)
+    found.sort(key=lambda table: last[table.machine.key], reverse=True)
     return [_told_apart(table, [other for other in found if other.title == table.title]) for table in found]
 
 
@@ -211,16 +217,16 @@ def _table(
         machine=machine,
         rows=tuple(entry for entry, reason in zip(rows, reasons, strict=True) if reason is None),
         stale=tuple(StaleRow(entry, reason) for entry, reason in zip(rows, reasons, strict=True) if reason is not None),
-        ceilings=best_ceilings(every, measured, machine.id, rows[0].record.threads),
-        drift=drifts[machine.name],
+        ceilings=best_ceilings(every, measured, machine, rows[0].record.threads),
+        drift=drifts[machine.key],
     )
 
 
 def _told_apart(table: Table, alike: Sequence[Table]) -> Table:
     """Return the table with a title that says how it differs from those `alike` in title, itself among them."""
     title = table.title
-    if len({other.machine.id for other in alike}) > 1:
-        title = title.replace(table.machine.name, f"{table.machine.name} ({table.machine.id[:6]})", 1)
+    if len({other.machine.key for other in alike}) > 1:
+        title = title.replace(table.machine.name, f"{table.machine.name} ({table.machine.tag})", 1)
     if len({other.rows[0].record.input_seed for other in alike}) > 1:
         title += f", {seeded(table.rows[0].record)}"
     return replace(table, title=title)
@@ -268,15 +274,26 @@ def baselines(rows: Sequence[Stored]) -> Mapping[str, Record]:
     }
 
 
+def own_baselines(record: Record, every: Iterable[Stored]) -> Mapping[str, Record]:
+    """Return the baseline of each dtype that is ok, among a group's records, by which the record may be divided."""
+    own = [entry for entry in every if entry.record.baseline and may_divide(record, entry.record)]
+    own = [entry for entry in own if group_key(entry.record) == group_key(record)]
+    return {entry.record.variant.dtype: entry.record for entry in newest(own) if entry.record.status == "ok"}
+
+
 def stated_over(found: Mapping[str, Record]) -> Record | None:
     """Return the one of `baselines` over which a table's speed-ups are stated; None if there is none."""
     return next((found[dtype] for dtype in BASELINE_DTYPES if dtype in found), None)
 
 
+ON_ANOTHER_HOST = "on another host of this class"
+
+
 def _differs(record: Record, newest: Record) -> str | None:
-    """Return how the record's code, times of sampling or libraries differ from the newest's; None if they do not."""
+    """Return how the record's host, code, times of sampling or libraries differ from the newest's; None if not."""
     ours, here = basis_of(record), basis_of(newest)
-    found = []
+    spread = record.calibration is not None
+    found = [] if spread or record.machine.host == newest.machine.host else [ON_ANOTHER_HOST]
     if ours.component != here.component:
         found.append("with another source of the component")
     if ours.instrument != here.instrument:
@@ -332,7 +349,7 @@ def shown_faster(record: Record, baseline: Record, goal: Goal = "latency") -> bo
     if ours is None or theirs is None:
         return None
     calibrations = [each.calibration for each in (record, baseline) if each.calibration is not None]
-    apart = max((each.spread for each in calibrations if record.machine.id != baseline.machine.id), default=1.0)
+    apart = max((each.spread for each in calibrations if record.machine.host != baseline.machine.host), default=1.0)
     if ours.high_ms * apart < theirs.low_ms:
         return True
     if ours.low_ms > theirs.high_ms * apart:

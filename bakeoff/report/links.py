@@ -26,6 +26,11 @@ def file_of(entry: Stored | StoredComparison | StoredPipeline) -> str:
     return f"{entry.folder or f'{entry.machine.folder}/{RECORDS}'}/{entry.id}.json"
 
 
+def home_of(entry: Stored | StoredComparison | StoredPipeline) -> str:
+    """Return the folder that has the entry's folder of records, and pages of this entry beside that."""
+    return posixpath.dirname(entry.folder) or entry.machine.folder
+
+
 def links_from(folder: str) -> Link:
     """Return the `Link` function of a page in `folder`, relative to the folder of all runs, which "" stands for."""
     return lambda entry: _quoted(posixpath.relpath(f"/{file_of(entry)}", f"/{folder}"))
@@ -59,7 +64,7 @@ def _quoted(path: str) -> str:
 
 
 def folders_of(records: Records) -> dict[str, str]:
-    """Return the folder of each machine by the machine's id, relative to the folder of all runs.
+    """Return the folder of each machine by the machine's key, relative to the folder of all runs.
 
     It is the folder that contains the machine's records or, if there is none of its own, the one for its next record.
     """
@@ -73,8 +78,8 @@ def folders_of(records: Records) -> dict[str, str]:
     for entry in entries:
         machine: Machine = entry.machine
         folder = posixpath.dirname(entry.folder)
-        if folder.endswith(f"-{machine.id[:6]}"):
-            found[machine.id] = folder
+        if folder.endswith(f"-{machine.tag}"):
+            found[machine.key] = folder
         else:
-            found.setdefault(machine.id, machine.folder)
+            found.setdefault(machine.key, machine.folder)
     return found

@@ -166,6 +166,6 @@ def _titles(record: Record | PipelineRecord) -> Iterable[str]:
     else:
         title = pipelines.title(record)
         yield from (str(record.mix), pipelines.title(record, machine=False))
-    titles = (title, title.replace(machine.name, f"{machine.name} ({machine.id[:6]})", 1))  # of two with one name
+    titles = (title, title.replace(machine.name, f"{machine.name} ({machine.tag})", 1))  # of two with one name
     for one in titles:
         yield f"{one}, {groups.seeded(record)}" if isinstance(record, Record) else one

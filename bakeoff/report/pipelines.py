@@ -12,6 +12,7 @@ from bakeoff.models.words import counted
 from bakeoff.record.frames import BeforeAfter, before_after, figures
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.store import StoredPipeline
+from bakeoff.report.groups import ON_ANOTHER_HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,9 @@ def pipeline_tables(runs: Iterable[StoredPipeline]) -> list[PipelineTable]:
     last: dict[str, str] = {}
     for entry in sorted(runs, key=lambda run: (run.record.created, run.id)):
         found.setdefault(subject_key(entry.record), []).append(entry)
-        last[entry.machine.id] = entry.record.created
+        last[entry.machine.key] = entry.record.created
     tables = [_table(entries) for entries in found.values()]
-    return sorted(tables, key=lambda table: last[table.machine.id], reverse=True)
+    return sorted(tables, key=lambda table: last[table.machine.key], reverse=True)
 
 
 def newest_rollouts(runs: Iterable[StoredPipeline]) -> tuple[StoredPipeline, ...]:
@@ -76,7 +77,7 @@ def sustained_tables(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline
 
 def subject_key(record: PipelineRecord) -> tuple[str, str, int]:
     """Return the key that the records of two mixes must share to be compared."""
-    return record.subject_id, record.machine.id, record.threads
+    return record.subject_id, record.machine.key, record.threads
 
 
 def _table(known: Sequence[StoredPipeline]) -> PipelineTable:
@@ -88,7 +89,7 @@ def _table(known: Sequence[StoredPipeline]) -> PipelineTable:
     here = _deciding(known)
     if any(not differs(entry.record, here) for entry in without):
         known, here = without, _deciding(without)
-    entries = list({str(entry.record.mix): entry for entry in known}.values())
+    entries = list({(str(entry.record.mix), entry.machine.host): entry for entry in known}.values())
     reasons = {entry.id: differs(entry.record, here) for entry in entries}
     stale = named([entry for entry in entries if reasons[entry.id]], known)
     return PipelineTable(
@@ -116,13 +117,13 @@ def budgets(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]:
 
 
 def newest_budgets(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]:
-    """Return the runs of the newest budget of each subject on each machine, unless code or libraries differ since.
+    """Return the runs of the newest budget of each subject on each host, unless code or libraries differ since.
 
     `runs` are the oldest first.
     """
     known: dict[object, list[StoredPipeline]] = {}
     for entry in runs:
-        known.setdefault(subject_key(entry.record), []).append(entry)
+        known.setdefault((subject_key(entry.record), entry.machine.host), []).append(entry)
     last = [(max(found, key=_ran), _deciding(own)) for own in known.values() if (found := budgets(own))]
     return [entries for entries, here in last if not differs(entries[0].record, here)]
 
@@ -190,8 +191,9 @@ def title(record: PipelineRecord, machine: bool = True) -> str:
 
 
 def differs(record: PipelineRecord, here: PipelineRecord) -> str:
-    """Return how the record's code or libraries differ from those of `here`; "" if they do not."""
-    found = ["with another source of the pipeline"] if record.loop_hash != here.loop_hash else []
+    """Return how the record's host, code or libraries differ from those of `here`; "" if they do not."""
+    found = [ON_ANOTHER_HOST] if record.machine.host != here.machine.host else []
+    found += ["with another source of the pipeline"] if record.loop_hash != here.loop_hash else []
     found += ["with other measuring code"] if record.instrument != here.instrument else []
     ours, theirs = _sources(record), _sources(here)
     changed = sorted(name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name])

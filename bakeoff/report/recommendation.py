@@ -135,7 +135,7 @@ def how_to_decide(
     lacking = [decision(table.rows, comparisons).lacks_final for table in found]
     if sum(lacking) < 2:
         return None
-    where = ", on the machine of each" if len({table.machine.id for table in found}) > 1 else ""
+    where = ", on the machine of each" if len({table.machine.key for table in found}) > 1 else ""
     text = f"{sum(lacking)} of {len(lacking)} tables have no final between their two best rows. To run them all{where}:"
     return Deployment(text, " ".join(filter(None, ["bakeoff compare --undecided", options])), decided=False)
 

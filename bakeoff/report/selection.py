@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from bakeoff.machine.identity import Machine, this_machine
+from bakeoff.machine.identity import Machine, folder_name, this_machine
 from bakeoff.models import component_names, resolve_component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import DEVICES
@@ -84,7 +84,7 @@ def shorts(records: Records) -> list[Short]:
     for found in ordered_tables(records):
         if any(_ms(entry.record) is not None for entry in found.rows):
             component = found.rows[0].record.variant.component
-            by_component.setdefault((found.machine.id, component), []).append(found)
+            by_component.setdefault((found.machine.key, component), []).append(found)
     kept = [max(held, key=lambda found: (_is_usual(found), len(found.rows))) for held in by_component.values()]
     return [Short(found, _best(found)) for found in kept]
 
@@ -119,27 +119,27 @@ def _order(entry: Stored) -> tuple[int, str, str]:
     return known.index(name) if name in known else len(known), entry.record.created, entry.id
 
 
-def own_ids() -> frozenset[str]:
-    """Return the machine ids of this host, one for each kind of device."""
-    return frozenset(this_machine(device).id for device in DEVICES)
+def own_keys() -> frozenset[str]:
+    """Return the keys of this machine, one for each kind of device."""
+    return frozenset(this_machine(device).key for device in DEVICES)
 
 
 def select(records: Records, asked: Sequence[str], own: Collection[str]) -> Selection:
     """Return the records of the machines in `asked`; if it is empty, of those in `own`, else of the one measured last.
 
-    `asked` contains names, names of folders, beginnings of ids, or `all`; a name may fit several machines. `own` has
-    ids. Raises BakeoffError for a name that fits none.
+    `asked` contains names, names of folders, beginnings of ids or of classes, or `all`; a name or an id may fit several
+    machines. `own` has keys. Raises BakeoffError for a name that fits none.
     """
     known = records.machines()
     if asked:
-        ids = {machine.id for text in asked for machine in _fitting(text, known, folders_of(records))}
-        return _of(records, [machine for machine in known if machine.id in ids], foreign=False)
-    mine = [machine for machine in known if machine.id in own]
+        keys = {machine.key for text in asked for machine in _fitting(text, records.hosts(), folders_of(records))}
+        return _of(records, [machine for machine in known if machine.key in keys], foreign=False)
+    mine = [machine for machine in known if machine.key in own]
     return _of(records, mine or known[:1], foreign=not mine and bool(known))
 
 
 def _of(records: Records, machines: Sequence[Machine], foreign: bool) -> Selection:
-    return Selection(records.of_machines([machine.id for machine in machines]), tuple(machines), foreign)
+    return Selection(records.of_machines([machine.key for machine in machines]), tuple(machines), foreign)
 
 
 def _fitting(text: str, known: Sequence[Machine], folders: dict[str, str]) -> list[Machine]:
@@ -148,12 +148,14 @@ def _fitting(text: str, known: Sequence[Machine], folders: dict[str, str]) -> li
     found = [
         machine
         for machine in known
-        if wanted in (ALL, machine.name.lower(), folders[machine.id].lower(), folders[machine.id].rpartition("-")[0])
-        or (len(wanted) >= _LEAST_ID and machine.id.startswith(wanted))
+        if wanted in (ALL, machine.name.lower(), folders[machine.key].lower(), folders[machine.key].rpartition("-")[0])
+        or wanted == folder_name(machine.name, machine.id)  # as folders were called before the class named them
+        or (len(wanted) >= _LEAST_ID and wanted in (machine.id[: len(wanted)], machine.machine_class[: len(wanted)]))
     ]
     if found or wanted == ALL:
         return found
     if "," in text:
         return [machine for part in text.split(",") for machine in _fitting(part, known, folders)]
-    names = ", ".join(f"{folders[machine.id]} ({machine.name})" for machine in known) or "none has records"
+    told = dict.fromkeys(f"{folders[machine.key]} ({machine.name})" for machine in known)
+    names = ", ".join(told) or "none has records"
     raise BakeoffError(f"no machine '{text}'; known: {names}, or {ALL}", "unknown-name")

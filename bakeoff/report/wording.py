@@ -11,7 +11,7 @@ from bakeoff.record.statistics import Summary
 from bakeoff.record.store import StoredComparison
 from bakeoff.record.verdict import CONFIDENCE, FEWEST_PAIRS, Verdict, decide, verdict_of
 from bakeoff.report.format import MIB, median_and_interval, milliseconds
-from bakeoff.report.groups import group_key, name_of
+from bakeoff.report.groups import name_of, row_key
 
 
 def final_of(
@@ -37,11 +37,11 @@ def _is_of(comparison: Comparison, a: Record, b: Record) -> bool:
 
 
 def _is_same(side: Record, record: Record) -> bool:
-    """Return whether a side is ok, and has the record's configuration, group and code."""
+    """Return whether a side is ok, and has the record's configuration, group, host and code."""
     return (
         side.status == "ok"
         and side.config_id == record.config_id
-        and group_key(side) == group_key(record)
+        and row_key(side) == row_key(record)
         and same_code(side, record)
     )
 

@@ -124,17 +124,17 @@ def known_ceilings(
     missing = [dtype for dtype in wanted if dtypes is None or dtype in dtypes]
     if missing:
         measured += _measure(CeilingsJob(device, threads, tuple(missing)), runs, cache, progress, again)
-    return best_ceilings(records.current, measured, this_machine(device).id, threads).best
+    return best_ceilings(records.current, measured, this_machine(device), threads).best
 
 
 def unmeasured_dtypes(records: Records, device: str, threads: int) -> list[str]:
     """Return the dtypes whose matrix products were not yet measured undisturbed on this machine, with this torch and
     `threads`."""
-    wanted = (this_machine(device).id, threads, host.read_versions().get("torch"))
+    wanted = (this_machine(device).key, threads, host.read_versions().get("torch"))
     measured = {
         each.dtype
         for found in (entry.record for entry in records.ceilings)
-        if (found.machine.id, found.threads, found.versions.get("torch")) == wanted
+        if (found.machine.key, found.threads, found.versions.get("torch")) == wanted
         and found.other_cpu_share <= LARGEST_OTHER_SHARE
         for each in found.ceilings
         if each.kind == "product"

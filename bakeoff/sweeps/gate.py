@@ -11,7 +11,7 @@ import numpy as np
 
 from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest
-from bakeoff.machine.identity import this_machine
+from bakeoff.machine.identity import same_machine, this_machine
 from bakeoff.machine.locks import device_lock
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
@@ -165,15 +165,16 @@ def gate_records(plans: Sequence[Plan], baseline: Records, runs: Path, note: str
 
 def _comparable(candidate: Record, baseline: Records) -> tuple[list[Record], str]:
     """Return the baseline's newest records of a row, all of one code, and "" or why their times are not compared."""
-    machine = this_machine(candidate.variant.device).id
+    machine = this_machine(candidate.variant.device)
     same = [
         stored.record
         for stored in baseline.current
         if (stored.record.variant, stored.record.batch) == (candidate.variant, candidate.batch)
     ]
-    here = [record for record in same if record.machine.id == machine]
+    here = [record for record in same if record.machine.host == machine.host]
     if not here:
-        return [], "the baseline has records of other machines alone" if same else _NO_ROW
+        other = "hosts of this class" if any(same_machine(each.machine, machine) for each in same) else "machines"
+        return [], f"the baseline has records of other {other} alone" if same else _NO_ROW
     newest = here[-1]
     alike = [record for record in here if record.source == newest.source and basis_of(record) == basis_of(newest)]
     if newest.config_id != candidate.config_id:

@@ -32,7 +32,7 @@ from bakeoff.report.format import shorten
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "runs" / "published"
 """Where the folders of the machines with committed records are."""
-MACHINES = ("amd-epyc-2-cores-2acaf1", "intel-xeon-processor-2-cores-f97c98")
+MACHINES = ("amd-epyc-2-cores-44b230", "amd-epyc-2-cores-ddc32a", "intel-xeon-processor-2-cores-175cda")
 """Those whose figures are frozen."""
 FROZEN = ROOT / "tests" / "golden" / "figures"
 RENAMED: Mapping[str, str] = {}

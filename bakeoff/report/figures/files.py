@@ -30,9 +30,9 @@ def render(records: Records, component: str = "") -> dict[str, bytes]:
     """
     drawn: dict[str, bytes] = {}
     for machine in records.machines():
-        own = records.of_machines([machine.id])
+        own = records.of_machines([machine.key])
         for name, data in _of_machine(own, machine.name, component).items():
-            drawn[posixpath.join(folders_of(own)[machine.id], FOLDER, name)] = data
+            drawn[posixpath.join(folders_of(own)[machine.key], FOLDER, name)] = data
     return drawn
 
 
@@ -123,7 +123,7 @@ def _slugs(names: Iterable[str]) -> dict[str, str]:
 def update(runs: Path, component: str = "", machines: Collection[str] | None = None) -> list[Path]:
     """Write the plots of the records under `runs`, delete outdated ones, and return the paths written.
 
-    `machines` are the ids of those whose plots are written, by default all. With `component`, only its plots are
+    `machines` are the keys of those whose plots are written, by default all. With `component`, only its plots are
     written and none is deleted, since a sweep changes no others. Raises BakeoffError if the library that draws is
     missing or a folder cannot be written.
     """

@@ -113,12 +113,14 @@ def _some(names: Sequence[str], kind: str) -> list[str]:
 
 
 def figure(rows: Sequence[Stored]) -> Figure | None:
-    """Draw a line for each variant of a group by date, with a numbered mark at each change.
+    """Draw a line for each variant of a group by date, on the host that measured last, with a mark at each change.
 
     Variants are in the order of the last sweep: ok ones first, the fastest first. None if fewer than two sweeps have
     figures.
     """
-    ordered = sorted((entry.record for entry in rows), key=lambda record: record.created)
+    every = sorted((entry.record for entry in rows), key=lambda record: record.created)
+    spread = any(record.calibration is not None for record in every)
+    ordered = [record for record in every if spread or record.machine.host == every[-1].machine.host]
     sweeps: dict[str, list[Record]] = {}
     by_name: dict[str, list[Record]] = {}
     for record in ordered:

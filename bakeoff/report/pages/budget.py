@@ -344,9 +344,8 @@ def _remarks(rows: Sequence[MixRow], cited: links.Cited | None) -> Iterator[Text
 
 def pages(records: Records) -> Iterator[tuple[str, str]]:
     """Yield the path, relative to the folder of all runs, and the text of the page of each budget that was run."""
-    folders = links.folders_of(records)
     for entries in budgets(records.pipelines):
-        folder, record = f"{folders[entries[0].machine.id]}/{links.BUDGETS}", entries[0].record
+        folder, record = f"{links.home_of(entries[0])}/{links.BUDGETS}", entries[0].record
         if record.budget is not None:
             cited = links.cited_by(links.links_from(folder))
             found = Solution(replace(record.budget, round=0))
@@ -356,6 +355,5 @@ def pages(records: Records) -> Iterator[tuple[str, str]]:
 
 def paths_of(runs: Path, records: Records) -> list[Path]:
     """Return the path of each of these pages."""
-    folders = links.folders_of(records)
     found = (entries[0] for entries in budgets(records.pipelines))
-    return [runs / folders[entry.machine.id] / links.BUDGETS / f"{entry.id}.html" for entry in found]
+    return [runs / links.home_of(entry) / links.BUDGETS / f"{entry.id}.html" for entry in found]

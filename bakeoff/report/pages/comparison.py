@@ -19,7 +19,7 @@ from bakeoff.record.verdict import (
 )
 from bakeoff.report.document import Block, Cell, Command, Document, Heading, Section, Text, Tone, blocks, listed, table
 from bakeoff.report.format import milliseconds
-from bakeoff.report.groups import group_key, name_of, title
+from bakeoff.report.groups import name_of, row_key, title
 from bakeoff.report.links import Cited
 from bakeoff.report.notes import policies
 from bakeoff.report.pages.sweep import tone_of
@@ -147,7 +147,7 @@ def sections(comparisons: Sequence[StoredComparison], cited: Cited) -> tuple[Sec
     newest: dict[tuple[object, ...], StoredComparison] = {}
     for compared in comparisons:
         a, b = compared.record.a, compared.record.b
-        newest[group_key(a), str(a.variant), str(b.variant)] = compared
+        newest[row_key(a), str(b.variant)] = compared
     made = table(_COMPARISONS, _rows(newest.values(), cited))
     return (Section("Comparisons", (made,)),) if made is not None else ()
 

@@ -16,16 +16,16 @@ from bakeoff.report.render import markdown
 def render(records: Records, machines: Collection[str] | None = None) -> Iterator[tuple[str, str]]:
     """Yield the path and the text of the page of all machines and of each machine's pages.
 
-    Paths are relative to the folder of all runs. `machines` are the ids of those whose pages are wanted, by default
+    Paths are relative to the folder of all runs. `machines` are the keys of those whose pages are wanted, by default
     all. Equal records give equal text. Raises BakeoffError if a library that draws is missing.
     """
     yield history.NAME, markdown.render(history.of_all(records))
     for machine in records.machines():
-        if machines is None or machine.id in machines:
-            folder = folders_of(records)[machine.id]
+        if machines is None or machine.key in machines:
+            folder = folders_of(records)[machine.key]
             yield f"{folder}/{results.NAME}", markdown.render(results.of_machine(records, machine))
             yield f"{folder}/{history.NAME}", markdown.render(history.of_machine(records, machine))
-            own = records.of_machines([machine.id])
+            own = records.of_machines([machine.key])
             yield from profile.pages(own)
             yield from budget.pages(own)
 
@@ -44,7 +44,11 @@ def update(runs: Path, machines: Collection[str] | None = None) -> list[Path]:
     for name, text in render(records, machines):
         write_atomically(runs / name, text.encode())
         written.append(runs / name)
-    kept = {*profile.paths_of(runs, records.pipelines, records), *budget.paths_of(runs, records)}
+    moved = {path.parents[1].name for path in record_files(runs)} - {*folders_of(records).values()}
+    for path in _of_machines(runs):
+        if path.parent.name in moved:  # a folder that was named by the id
+            path.unlink()
+    kept = {*profile.paths_of(runs, records.pipelines), *budget.paths_of(runs, records)}
     for path in {*_of_records(runs)} - kept:
         path.unlink(missing_ok=True)
     return written
@@ -63,10 +67,15 @@ def check(runs: Path) -> list[str]:
         return []  # nothing was measured yet
     wanted = dict(render(records))
     problems = [_problem(runs / name, text, known) for name, text in wanted.items()]
-    held = [path for name in (results.NAME, history.NAME) for path in sorted(runs.glob(f"*-??????/{name}"))]
-    left_over = [path for path in (*held, *_of_records(runs)) if path.relative_to(runs).as_posix() not in wanted]
+    held = (*_of_machines(runs), *_of_records(runs))
+    left_over = [path for path in held if path.relative_to(runs).as_posix() not in wanted]
     problems += [_problem(path, None, known) for path in left_over]
     return [problem for problem in problems if problem]
+
+
+def _of_machines(runs: Path) -> list[Path]:
+    """Return the existing pages of machines."""
+    return [path for name in (results.NAME, history.NAME) for path in sorted(runs.glob(f"*-??????/{name}"))]
 
 
 def _of_records(runs: Path) -> list[Path]:

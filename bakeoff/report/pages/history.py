@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Final
 from urllib.parse import quote
 
-from bakeoff.machine.identity import Machine
+from bakeoff.machine.identity import Machine, same_machine
 from bakeoff.models.words import counted
 from bakeoff.record.floor import KnownCeilings, best_ceilings
 from bakeoff.record.frames import figures
@@ -54,19 +54,19 @@ _INTRODUCTION: Final = (
 def of_all(records: Records) -> Document:
     """Return the page of all machines: links to the pages of each, and the lines of its history."""
     folders = folders_of(records)
-    made = [_overview(records.of_machines([one.id]), one, folders[one.id]) for one in records.machines()]
+    made = [_overview(records, one, folders[one.key]) for one in records.machines()]
     return Document("Optimization history", blocks(Text(_INTRODUCTION if made else "No records yet."), *made))
 
 
 def of_machine(records: Records, machine: Machine) -> Document:
     """Return the page of one machine, for its folder: the lines, then each sweep and run, by component and subject."""
-    own, cited = records.of_machines([machine.id]), cited_by(links_from(folders_of(records)[machine.id]))
+    own, cited = records.of_machines([machine.key]), cited_by(links_from(folders_of(records)[machine.key]))
     superseded = listed(Text(reason, entry.id) for entry, reason in own.superseded)
     return Document(
         f"Optimization history of {_named(machine)}",
         blocks(
             Text(_INTRODUCTION),
-            Section("Newest first", (lines,)) if (lines := _lines(own)) is not None else None,
+            Section("Newest first", (lines,)) if (lines := _lines(own, records)) is not None else None,
             *_components(own, cited),
             pipelines.every_run(own.pipelines, cited),
             rollout.every_run(own.rollouts, cited),
@@ -77,19 +77,22 @@ def of_machine(records: Records, machine: Machine) -> Document:
 
 
 def _named(machine: Machine) -> str:
-    """Return a machine's name with its id, since another one may have the same parts."""
-    return f"{machine.name} ({machine.id[:6]})"
+    """Return a machine's name with its tag, since another one may have the same name."""
+    return f"{machine.name} ({machine.tag})"
 
 
-def _overview(own: Records, machine: Machine, folder: str) -> Section:
-    """Return a section on a machine: how much it has measured, links to its pages, and the lines of its history."""
-    runs = len(own.ran)
+def _overview(records: Records, machine: Machine, folder: str) -> Section:
+    """Return a section on a machine: its processor, how much it has measured, links to its pages, and the lines of its
+    history."""
+    own = records.of_machines([machine.key])
+    runs, stepping = len(own.ran), next((entry.record.host.cpu_stepping for entry in own.current), "")
     counts = [counted(len(own.current), "record"), f"{runs} of pipelines" if runs else ""]
     last = max((entry.record.created for entry in own.current), default="")
     counts += [f"the last at {minute(last)} UTC"] if last else []
+    counts += [f"processor of family, model and stepping {stepping}"] if stepping else []
     names = {"results": results.NAME, "history": NAME}
-    pages = tuple(Link(f"{each} of {machine.id[:6]}", f"{quote(folder)}/{name}") for each, name in names.items())
-    return Section(_named(machine), blocks(Text(", ".join(filter(None, counts)), links=pages), _lines(own)))
+    pages = tuple(Link(f"{each} of {machine.tag}", f"{quote(folder)}/{name}") for each, name in names.items())
+    return Section(_named(machine), blocks(Text(", ".join(filter(None, counts)), links=pages), _lines(own, records)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,28 +110,43 @@ class _Outcome:
     said: Sequence[str] = ()
 
 
-def _lines(own: Records) -> Listed | None:
+def _lines(own: Records, records: Records) -> Listed | None:
     """List the results of sweeps, runs and comparisons, with the best of the one before each, the newest first.
 
-    If several subjects have one name, the whole title is given.
+    The first of a subject is told with what `records` have of its host on another processor, such as before a virtual
+    machine moved. If several subjects have one name, the whole title is given.
     """
-    found = [_of_sweep(rows, own.comparisons) for group in groups(own.current) for rows in by_sweep(group.rows)]
-    found += [_of_run(entries) for entries in by_run(own.pipelines)]
-    found += [_of_sustained(entry) for entry in own.sustained]
-    apart = [entry.record for entry in own.comparisons if not entry.record.sweep]
-    found += [_Outcome(one.created, None, title(one.a, machine=False), None, sentence(one)) for one in apart]
+    ids, keys = ({getattr(host, name) for host in own.hosts()} for name in ("id", "key"))
+    moved = _outcomes(records.of_machines({host.key for host in records.hosts() if host.id in ids} - keys))
+    elsewhere = [one for one in moved if one.best is not None and one.best.machine.id in ids]
+    found = _outcomes(own)
     known = Counter(map(_short, {one.title for one in found}))
     before: dict[object, _Outcome] = {}
     lines = []
-    for one in sorted(found, key=lambda one: one.created):
-        said, last = [f"{one.name} {one.figure}".rstrip(), *one.said], before.get(one.key)
+    for one in sorted([*found, *elsewhere], key=lambda one: one.created):
+        said = [f"{one.name} {one.figure}".rstrip(), *one.said]
+        last = before.get(one.key) or before.get(_anywhere(one.key))
         if last is not None and last.best is not None and one.best is not None:
             name = "" if last.name == one.name else f"{last.name} "
             said.append(f"was {name}{last.figure} {_changed(last.best, one.best)}".rstrip())
         heading = _short(one.title) if known[_short(one.title)] == 1 else one.title
-        lines.append(f"{minute(one.created)} {heading}: {', '.join(said)}")
-        before |= {one.key: one} if one.best is not None else {}
+        if one not in elsewhere:
+            lines.append(f"{minute(one.created)} {heading}: {', '.join(said)}")
+        before |= {one.key: one, _anywhere(one.key): one} if one.best is not None else {}
     return listed(reversed(lines))
+
+
+def _anywhere(key: object) -> object:
+    """Return the key of an outcome without its machine."""
+    return (key[0], *key[2:]) if isinstance(key, tuple) else key
+
+
+def _outcomes(own: Records) -> list[_Outcome]:
+    found = [_of_sweep(rows, own.comparisons) for group in groups(own.current) for rows in by_sweep(group.rows)]
+    found += [_of_run(entries) for entries in by_run(own.pipelines)]
+    found += [_of_sustained(entry) for entry in own.sustained]
+    apart = [entry.record for entry in own.comparisons if not entry.record.sweep]
+    return found + [_Outcome(one.created, None, title(one.a, machine=False), None, sentence(one)) for one in apart]
 
 
 def _short(title: str) -> str:
@@ -137,7 +155,10 @@ def _short(title: str) -> str:
 
 
 def _changed(before: Stored | StoredPipeline, now: Stored | StoredPipeline) -> str:
-    """Describe how the code or libraries of the earlier result differ; "" if they do not."""
+    """Describe how the machine, code or libraries of the earlier result differ; "" if they do not."""
+    if not same_machine(before.machine, now.machine):
+        processors = [(host.cpu, host.cpu_stepping, host.all_flags) for host in (before.record.host, now.record.host)]
+        return "on another processor" if processors[0] != processors[1] else "on a machine with other parts"
     reason: str | None = ""
     if is_run(before) and is_run(now):
         reason = differs(before.record, now.record)
@@ -195,7 +216,7 @@ def _finals(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> 
 
 def _components(own: Records, cited: Cited) -> Iterator[Section]:
     """Yield a section for each component and, in it, subject: sweeps, the newest first, then other comparisons."""
-    between = drift(own.current, own.current[0].machine.name) if own.current else USUAL
+    between = drift(own.current, own.current[0].machine) if own.current else USUAL
     subjects: dict[tuple[str, str], tuple[list[Stored], list[StoredComparison]]] = {}
     for entry in own.current:
         subjects.setdefault(_key(entry.record), ([], []))[0].append(entry)
@@ -213,7 +234,7 @@ def _subject(
     rows: Sequence[Stored], compared: Sequence[StoredComparison], own: Records, between: float, cited: Cited
 ) -> Section:
     first = rows[0].record if rows else compared[0].record.a
-    ceilings = best_ceilings(own.current, own.ceilings, first.machine.id, first.threads)
+    ceilings = best_ceilings(own.current, own.ceilings, first.machine, first.threads)
     config = ", ".join(f"{name} {value}" for name, value in first.config.items())
     parameters = counted(first.parameters, "parameter", form=",")
     apart = [entry for entry in compared if not entry.record.sweep]

@@ -22,6 +22,7 @@ from bakeoff.report import document, links
 from bakeoff.report.document import Cell, Details, Document, Figures, Heading, Section, Table, Text, blocks, listed
 from bakeoff.report.figures.pipeline import drawings
 from bakeoff.report.format import MIB, milliseconds, minute, origin, size_text
+from bakeoff.report.groups import ON_ANOTHER_HOST
 from bakeoff.report.notes import selftest_text, sentences
 from bakeoff.report.pages.sweep import tone_of
 from bakeoff.report.pipelines import (
@@ -362,6 +363,7 @@ def _profile_page(entry: StoredPipeline, cited: links.Cited) -> document.Link:
 def _stale(row: MixRow, cited: links.Cited | None) -> Text:
     record, found = row.record, figures(row.record)
     told = in_words_of(record, f"{cost(found)} ms a frame") if found is not None else record.status
+    told += f", {row.gain.ratio:.2f}x {row.against}" if row.gain is not None and ON_ANOTHER_HOST in row.stale else ""
     text = f"{record.mix}, {told}, {minute(record.created)} UTC: {row.stale}"
     return Text(text, row.name, links=(cited(row.entry),) if cited is not None else ())
 

@@ -322,19 +322,17 @@ def pages(records: Records) -> Iterator[tuple[str, str]]:
 
     Equal records give equal text. Raises BakeoffError if a library is missing.
     """
-    folders = links.folders_of(records)
     made = [found for entry in records.pipelines if (found := profiled(entry, records)) is not None]
     for found in made:
-        folder = f"{folders[found.entry.machine.id]}/{links.PROFILES}"
-        run = found.record.run, found.entry.machine.id
+        folder = f"{links.home_of(found.entry)}/{links.PROFILES}"
+        run = found.record.run, found.entry.machine.host
         others = (one.entry for one in made if one is not found)
-        siblings = [other for other in others if (other.record.run, other.machine.id) == run]
+        siblings = [other for other in others if (other.record.run, other.machine.host) == run]
         page = document(found, links.links_from(folder), siblings)
         yield f"{folder}/{found.entry.id}.html", html.render(page, interactive=False)
 
 
-def paths_of(runs: Path, entries: Sequence[StoredPipeline], records: Records) -> list[Path]:
-    """Return the paths of the pages of those `entries` that have a profile; `records` has the machines' folders."""
-    folders = links.folders_of(records)
+def paths_of(runs: Path, entries: Sequence[StoredPipeline]) -> list[Path]:
+    """Return the paths of the pages of those `entries` that have a profile."""
     held = [entry for entry in entries if profile_table(entry.record) is not None]
-    return [runs / folders[entry.machine.id] / links.PROFILES / f"{entry.id}.html" for entry in held]
+    return [runs / links.home_of(entry) / links.PROFILES / f"{entry.id}.html" for entry in held]

@@ -149,7 +149,7 @@ def publish(published: Path, records: Records, runs: Path) -> list[Path]:
     cited = set(markdown.citations(_text(published / results.NAME)))
     told: list[Stored | StoredComparison | StoredPipeline] = []
     for machine in records.machines():
-        own = [entry for entry in entries if entry.machine.id == machine.id]
+        own = [entry for entry in entries if entry.machine.key == machine.key]
         told += next((held for ids in (mine, cited) if (held := [entry for entry in own if entry.id in ids])), own)
     newest = _like(load_all(published), told)
     made = {page: _with_block(page, render(newest)).encode()}
@@ -203,9 +203,9 @@ def shown(found: Records, page: str) -> Records:
 
 def _like(found: Records, entries: Iterable[Stored | StoredComparison | StoredPipeline]) -> Records:
     """Return the newest records of the machines and commits of `entries`: what earlier ones measured is history."""
-    told = {(entry.machine.id, _commit(entry)) for entry in entries}
+    told = {(entry.machine.key, _commit(entry)) for entry in entries}
     own = found.of_machines([machine for machine, _ in told])
-    held = {entry.id for entry in _entries(own) if (entry.machine.id, _commit(entry)) in told}
+    held = {entry.id for entry in _entries(own) if (entry.machine.key, _commit(entry)) in told}
     return chosen(
         replace(
             own,

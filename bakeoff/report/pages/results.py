@@ -32,8 +32,8 @@ _OF_ALL = (
 
 def of_machine(records: Records, machine: Machine) -> Document:
     """Return the page of one machine's results, with links relative to the machine's folder."""
-    own = records.of_machines([machine.id])
-    return _page(f"Results of {machine.name} ({machine.id[:6]})", own, folders_of(records)[machine.id])
+    own = records.of_machines([machine.key])
+    return _page(f"Results of {machine.name} ({machine.tag})", own, folders_of(records)[machine.key])
 
 
 def of_published(records: Records) -> Document:
@@ -91,7 +91,7 @@ def write_html(path: Path, records: Records, runs: Path) -> None:
 
 
 def _summary(records: Records, rows: Sequence[Stored]) -> str:
-    machines = "; ".join(f"{machine.name} ({machine.id[:6]})" for machine in records.machines())
+    machines = "; ".join(f"{machine.name} ({machine.tag})" for machine in records.machines())
     if rows:
         count, of = counted(len(rows), "variant"), counted(len(records.current), "record")
         said, times = f"The newest record of each of {count}, out of {of}", [entry.record.created for entry in rows]

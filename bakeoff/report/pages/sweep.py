@@ -31,8 +31,8 @@ from bakeoff.report.document import (
 )
 from bakeoff.report.figures import history, roofline, variants
 from bakeoff.report.figures.vega import Figure
-from bakeoff.report.format import duration, median_and_interval, minute, shorten, size_text
-from bakeoff.report.groups import Table, group_key, name_of, tables
+from bakeoff.report.format import duration, median_and_interval, milliseconds, minute, shorten, size_text
+from bakeoff.report.groups import ON_ANOTHER_HOST, Table, group_key, name_of, own_baselines, tables
 from bakeoff.report.links import Cited
 from bakeoff.report.notes import (
     ceilings_text,
@@ -127,12 +127,12 @@ def _of_which(those: Sequence[Table], found: Sequence[Table]) -> str:
     """Return which of the tables `found` a note is of, by machine if there are several; "" if it is of all."""
     if len(those) == len(found):
         return ""
-    parts, machines = [], {table.machine.id: table.machine.name for table in found}
-    for machine, name in machines.items():
-        own = [_subject(table) for table in those if table.machine.id == machine]
-        others = [_subject(table) for table in found if table.machine.id == machine and table not in those]
+    parts, machines = [], {table.machine.key: table.machine for table in found}
+    for key, machine in machines.items():
+        own = [_subject(table) for table in those if table.machine.key == key]
+        others = [_subject(table) for table in found if table.machine.key == key and table not in those]
         names = f"all but {', '.join(others)}" if len(others) < len(own) else ", ".join(own)
-        where = f" on {name} ({machine[:6]})" if len(machines) > 1 else ""
+        where = f" on {machine.name} ({machine.tag})" if len(machines) > 1 else ""
         parts += [f"{names if others else 'all'}{where}"] if own else []
     return "; ".join(parts)
 
@@ -196,7 +196,7 @@ def _section(
             by_size(rows),
             Text(_facts(rows or [row.entry for row in table.stale]), tone="faint"),
             notes,
-            *stale_rows([(row.entry, row.reason) for row in table.stale], cited),
+            *stale_rows([(row.entry, row.reason) for row in table.stale], cited, every),
             *(_more(table, every) if full else ()),
         ),
     )
@@ -260,31 +260,47 @@ def cannot_run(rows: Sequence[Stored]) -> Text | None:
 
 
 def stale_rows(
-    rows: Sequence[tuple[Stored, str]], cited: Cited | None = None
+    rows: Sequence[tuple[Stored, str]], cited: Cited | None = None, every: Sequence[Stored] = ()
 ) -> tuple[document.Table | Listed | None, ...]:
-    """Return a table of rows that must not be compared with the others, with median and time, and each reason once."""
+    """Return a table of rows that must not be compared with the others, with median and time, and each reason once.
+
+    Rows of another host have the ratio to their own eager, of the same sweep among `every`.
+    """
     names: dict[str, list[str]] = {}
     for entry, reason in rows:
         names.setdefault(reason, []).append(name_of(entry.record))
+    every = (*(entry for entry, _ in rows), *every)
+    eager = [own_baselines(entry.record, every) if ON_ANOTHER_HOST in reason else {} for entry, reason in rows]
+    held = [(entry, Context(entry.id, own)) for (entry, _), own in zip(rows, eager, strict=True)]
     made = document.table(
         [
             Heading("variant"),
             Heading("median ms", numeric=True),
+            Heading("its eager ms", numeric=True),
+            heading(COLUMNS["vs_eager"]),
             Heading("measured (UTC)", leaves=1),
             Heading("record", leaves=2),
         ],
         [
             [
                 name_of(entry.record),
-                COLUMNS["median_ms"].text(entry.record, Context(entry.id, {})) or entry.record.status,
+                COLUMNS["median_ms"].text(entry.record, context) or entry.record.status,
+                *_own_eager(entry.record, context),
                 minute(entry.record.created),
                 Cell("", entry.id, cited(entry)) if cited is not None else "",
             ]
-            for entry, _ in rows
+            for entry, context in held
         ],
         "Stale: not comparable with the rows above",
     )
     return made, listed(Text(why, ", ".join(held) if len(names) > 1 else "") for why, held in names.items())
+
+
+def _own_eager(record: Record, context: Context) -> tuple[str, str]:
+    """Return the median of the row's eager and the ratio to it; empty without one."""
+    eager = context.baselines.get(record.variant.dtype)
+    median = milliseconds(eager.latency.median_ms) if eager is not None and eager.latency is not None else ""
+    return median, COLUMNS["vs_eager"].text(record, context)
 
 
 def _notes(table: Table, every: Sequence[Stored]) -> Iterator[Text]:

@@ -38,7 +38,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     plots.update(published)
     (tmp_path / "README.md").write_text(f"# Project\n\n{readme.BEGIN}\n{readme.END}\n")
     records = load_all(published)
-    readme.publish(published, records.of_machines([records.machines()[0].id]), tmp_path / "runs")
+    readme.publish(published, records.of_machines([records.machines()[0].key]), tmp_path / "runs")
     for path in (tmp_path / "pyproject.toml", tmp_path / "bakeoff" / "variant.py"):
         path.parent.mkdir(exist_ok=True)
         path.touch()

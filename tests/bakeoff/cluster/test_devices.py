@@ -24,7 +24,7 @@ from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
 from bakeoff.record.schema import Calibration, Record
 from bakeoff.record.store import load_all
-from bakeoff.report.groups import group_key, newest, shown_faster, tables
+from bakeoff.report.groups import ON_ANOTHER_HOST, group_key, newest, shown_faster, tables
 
 SUPPORT = Path(__file__).parents[2] / "support"
 TWO = {"BAKEOFF_TEST_NODE": str(SUPPORT / "null_node.py"), fake_gpus.COUNT: "2"}
@@ -140,13 +140,15 @@ def test_rows_of_one_subject_are_spread_and_compared_on_one_machine(
 TWO_ROWS = ("toy:tiny", "--device", "cuda:0,cuda:1", "--note", "rows 5", "--spread")
 
 
-def test_without_a_calibration_each_machine_has_a_table() -> None:
+def test_without_a_calibration_rows_of_the_other_machine_stand_below() -> None:
     code, out, err = run(*TWO_ROWS, COLUMNS="200")
     assert code == 0, err
     assert {record.node for record in records()} == {"cuda:0", "cuda:1"}
     assert len(records()) == 5
     assert [record.calibration for record in records()] == [None] * 5
-    assert len(tables(load_all(Path(os.environ["BAKEOFF_RUNS"])).current)) == 2
+    (found,) = tables(load_all(Path(os.environ["BAKEOFF_RUNS"])).current)
+    assert len({entry.machine.id for entry in found.rows}) == 1
+    assert {row.reason for row in found.stale} == {f"measured {ON_ANOTHER_HOST}"}
     assert "2 x " not in out
 
 

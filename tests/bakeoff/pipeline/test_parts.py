@@ -65,6 +65,8 @@ def test_the_fastest_ok_records_of_this_machine_and_code_are_the_best(tmp_path: 
         {"config": {"width": 64, "length": 16}},
         {"checkpoint": "w.safetensors, sha256 0123456789ab"},
         {"versions": {**host.read_versions(), "torch": "1.0"}},
+        {"machine": replace(this_machine("cpu"), machine_class="another")},
+        {"machine": replace(this_machine("cpu"), machine_class="")},
         {"machine": replace(this_machine("cpu"), id="another")},
         {"source": Source("other", (), INSTRUMENT)},
         {"source": Source(COMPONENT, (), "other")},
@@ -79,6 +81,15 @@ def test_a_record_of_something_else_does_not_count(other: dict[str, Any], tmp_pa
 
 
 COMPILED_SLOT = "wm=inductor[freezing]/bf16"
+
+
+def test_records_of_one_other_host_of_the_class_count_where_this_one_has_none(tmp_path: Path) -> None:
+    """Of the one that measured last: rows of two hosts are never ranked."""
+    first, last = (replace(this_machine("cpu"), id=name) for name in ("first", "last"))
+    records = [own(EAGER, 3.0, machine=last), own(COMPILED, 1.0, machine=first), own(PICTURE, 2.0, machine=last)]
+    made = plan(tmp_path, records, "best", COMPILED_SLOT)
+    assert wm_of(made, "best") == "wm=eager/fp32"
+    assert made.mixes[1].programs[0].part is None
 
 
 def test_the_version_of_this_project_alone_does_not_matter(tmp_path: Path) -> None:

@@ -8,13 +8,17 @@ from disk import files
 from records import GPU_HOST, HOST, record
 
 from bakeoff.machine import host, identity
-from bakeoff.machine.identity import Machine, machine_class
+from bakeoff.machine.identity import Machine, machine_class, same_machine
 from bakeoff.record.codec import encode
 from bakeoff.record.schema import SCHEMA, Comparison, Record
-from bakeoff.record.store import load_all, save, supersede
+from bakeoff.record.store import load_all, of_one_host, publish, save, supersede
+from bakeoff.report.pages import files as pages
 
-MINE = Machine("aaaaaaaaaaaa", "c1a55", "Test CPU, 4 cores")
-YOURS = Machine("bbbbbbbbbbbb", "c1a55", "Test CPU, 4 cores")
+MINE = Machine("aaaaaaaaaaaa", "c1a55000000", "Test CPU, 4 cores")
+YOURS = Machine("aaaaaaaaaaaa", "d1a55000000", "Test CPU, 4 cores")
+"""Of one id, as cloned virtual machines are."""
+OTHER = Machine("bbbbbbbbbbbb", "c1a55000000", "Test CPU, 4 cores")
+UNKNOWN = Machine("aaaaaaaaaaaa", "", "Test CPU, 4 cores")
 
 
 def at(second: int, machine: Machine, backend: str = "eager") -> Record:
@@ -26,26 +30,62 @@ def folders(runs: Path) -> set[str]:
     return {path.parent.relative_to(runs).as_posix() for path in runs.rglob("*.json")}
 
 
-def test_machines_of_one_name_have_folders_of_their_own(tmp_path: Path) -> None:
+def test_classes_of_one_name_and_id_have_folders_of_their_own(tmp_path: Path) -> None:
     save(tmp_path, at(1, MINE))
     save(tmp_path, at(2, YOURS))
-    assert folders(tmp_path) == {"test-cpu-4-cores-aaaaaa/records", "test-cpu-4-cores-bbbbbb/records"}
+    assert folders(tmp_path) == {"test-cpu-4-cores-c1a550/records", "test-cpu-4-cores-d1a550/records"}
     found = load_all(tmp_path)
     assert found.machines() == [YOURS, MINE], "the one that measured last is first"
-    assert [entry.machine for entry in found.of_machines([MINE.id]).current] == [MINE]
+    assert [entry.machine for entry in found.of_machines([MINE.key]).current] == [MINE]
+
+
+def test_hosts_of_one_class_share_a_folder(tmp_path: Path) -> None:
+    save(tmp_path, at(1, MINE))
+    save(tmp_path, at(2, OTHER))
+    save(tmp_path, at(3, UNKNOWN))
+    assert folders(tmp_path) == {"test-cpu-4-cores-c1a550/records", "test-cpu-4-cores-aaaaaa/records"}
+    found = load_all(tmp_path)
+    assert (found.machines(), found.hosts()) == ([UNKNOWN, OTHER], [UNKNOWN, OTHER, MINE])
+    assert [entry.machine for entry in of_one_host(found.current, MINE)] == [MINE]
+    assert [entry.machine for entry in of_one_host(found.current, replace(MINE, id="new"))] == [OTHER]
+    assert of_one_host(found.current, YOURS) == []
+
+
+def test_a_folder_named_by_the_id_is_read_and_gets_no_more_records(tmp_path: Path) -> None:
+    """As folders were called before the class named them; of a record that lies there, nothing is copied."""
+    save(tmp_path / "runs", at(1, MINE))
+    old = tmp_path / "published" / "test-cpu-4-cores-aaaaaa"
+    old.parent.mkdir()
+    (tmp_path / "runs" / MINE.folder).rename(old)
+    save(tmp_path / "published", at(2, OTHER))
+    assert folders(tmp_path / "published") == {"test-cpu-4-cores-aaaaaa/records", "test-cpu-4-cores-c1a550/records"}
+    found = load_all(tmp_path / "published")
+    publish(tmp_path / "published", tmp_path / "published", {entry.id for entry in found.current})
+    assert len(list((tmp_path / "published").rglob("*.json"))) == 2
+    assert found.machines() == [OTHER]
+    (old / "RESULTS.md").write_text("as it was")
+    pages.update(tmp_path / "published")
+    assert pages.check(tmp_path / "published") == []
+
+
+def test_a_machine_is_its_class_and_unknown_equals_only_unknown() -> None:
+    assert same_machine(MINE, OTHER)
+    assert same_machine(UNKNOWN, replace(UNKNOWN, name="renamed"))
+    for other in (YOURS, UNKNOWN, replace(UNKNOWN, id=MINE.machine_class)):
+        assert not same_machine(MINE, other)
 
 
 def test_a_machine_keeps_its_folder_when_its_name_changes(tmp_path: Path) -> None:
     save(tmp_path, at(1, MINE))
     save(tmp_path, at(2, replace(MINE, name="Test CPU rev. 2, 8 cores")))
-    assert folders(tmp_path) == {"test-cpu-4-cores-aaaaaa/records"}
+    assert folders(tmp_path) == {"test-cpu-4-cores-c1a550/records"}
 
 
 def test_names_of_machines_are_safe_as_folders() -> None:
     for name in ("../../etc", "Intel(R) Xeon(R) Processor @ 2.50GHz, 2 cores", "", "\x1b[2J", "a" * 500):
-        folder = identity.folder_name(name, MINE.id)
+        folder = identity.folder_name(name, MINE.tag)
         assert set(folder) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
-        assert folder.endswith("-aaaaaa")
+        assert folder.endswith("-c1a550")
         assert len(folder) < 80
 
 
@@ -80,6 +120,7 @@ class TestIdentity:
             found.append([self.asked(monkeypatch, "one", device) for device in ("cuda", "cpu")])
         (first, cpu), (second, same_cpu) = found
         assert first.id != second.id
+        assert same_machine(first, second)
         assert cpu == same_cpu
 
     def test_nothing_of_the_host_can_be_read_from_it(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,15 +12,15 @@ from ceilings import CEILINGS, MIB
 from comparisons import final
 from few_records import history_text
 from pages import PAGES, tables_text
-from records import HOST, record
+from records import GPU_HOST, HOST, record
 
 from bakeoff.machine.floors import Ceiling
-from bakeoff.machine.identity import Machine
+from bakeoff.machine.identity import Machine, machine_class
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import SCHEMA, BackendSource, CeilingsRecord, Record, SelftestStamp, Source
 from bakeoff.record.store import Records, Stored, StoredComparison, load_all, save
 from bakeoff.report.columns import COLUMNS, contexts
-from bakeoff.report.groups import USUAL, baselines, current, newest, stale_reasons, tables
+from bakeoff.report.groups import USUAL, baselines, current, drift, newest, stale_reasons, tables
 from bakeoff.report.notes import spreads
 from bakeoff.report.recommendation import decision
 
@@ -131,6 +131,59 @@ class TestTables:
     def test_machines_of_one_name_have_their_ids_in_the_titles(self) -> None:
         first, second = tables(stored(made("eager", 7.0, 1), made("eager", 5.0, 3, machine=THERE)))
         assert ("there0" in first.title, "here00" in second.title) == (True, True)
+
+    def test_two_processors_of_one_id_are_two_machines(self) -> None:
+        """As the published ones, and a third without AVX-512; two GPUs of one kind with one driver are one machine."""
+        steppings = ("25 17 1", "26 2 1", "25 1 1")
+        hosts = [replace(HOST, cpu_stepping=stepping, all_flags=stepping) for stepping in steppings]
+        machines = [Machine("2acaf1ed04d2", machine_class(each, "cpu"), "AMD EPYC, 2 cores") for each in hosts]
+        rows = stored(*(made("eager", 7.0, minute, machine=each) for minute, each in enumerate(machines)))
+        found = tables(rows)
+        assert [(table.machine, len(table.rows), table.stale) for table in found] == [
+            (each, 1, ()) for each in reversed(machines)
+        ]
+        assert len({table.title for table in found}) == 3
+        cards = [replace(GPU_HOST, gpus=({**GPU_HOST.gpus[0], "uuid": uuid},)) for uuid in ("one", "other")]
+        gpus = [Machine(str(card.gpus[0]["uuid"]), machine_class(card, "cuda"), "Test GPU") for card in cards]
+        (table,) = tables(stored(*(made("eager", 7.0, minute, machine=each) for minute, each in enumerate(gpus))))
+        assert [row.entry.record.machine for row in table.stale] == gpus[:1]
+
+    def test_rows_of_another_host_stand_below_with_the_ratio_to_their_own_eager(self) -> None:
+        here, there = (Machine(name, "one class", "Test CPU, 4 cores") for name in ("here", "there"))
+        rows = stored(
+            made("eager", 6.0, 1, machine=there, sweep="s"),
+            made("inductor", 3.0, 2, machine=there, sweep="s"),
+            made("aoti", 1.0, 3, machine=there, sweep="without eager"),
+            made("eager", 5.0, 4, machine=here, sweep="t"),
+            made("inductor", 4.0, 5, machine=here, sweep="t"),
+        )
+        assert newest(rows) == list(rows)
+        above, below = tables_text(rows).split("Stale: ")
+        assert "1.25x" in above
+        assert "on another host of this class" in below
+        lines = {line.split()[0]: line for line in below.splitlines() if " fp32 " in line}
+        assert {name: re.findall(r"[0-9.]+x|6\.0+\b", line) for name, line in lines.items()} == {
+            "eager": ["6.000", "6.000", "1.00x"],
+            "inductor": ["6.000", "2.00x"],
+            "aoti": [],
+        }
+        assert drift(rows, here) == USUAL
+        told = [COLUMNS["vs_eager"].text(row, context) for row, context in contexts(rows)]
+        assert told == ["1.00x", "2.00x", "", "1.00x", "1.25x"]
+        assert decision(rows, [StoredComparison("final", final(rows[1].record, rows[0].record))]).final is None
+
+    def test_the_history_says_that_a_host_got_another_processor(self) -> None:
+        hosts = [replace(HOST, cpu_stepping=stepping) for stepping in ("25 17 1", "26 2 1")]
+        machines = [Machine("one id", machine_class(host, "cpu"), "Test CPU, 4 cores") for host in hosts]
+        rows = [
+            made("eager", ms, minute, machine=machine, host=host, instrument=f"i{minute}")
+            for minute, (ms, machine, host) in enumerate(zip((53.4, 26.0), machines, hosts, strict=True))
+        ]
+        text = history_text(Records(stored(*rows), (), ()))
+        assert text.count("was 53.40 ms on another processor") == 1
+        assert "measuring code" not in text
+        elsewhere = replace(rows[1], machine=replace(machines[1], id="another id"))
+        assert "was 53" not in history_text(Records(stored(rows[0], elsewhere), (), ()))
 
     def test_stale_rows_stand_apart_without_ratios(self) -> None:
         rows = stored(made("eager", 7.0, 1, component="c0"), made("inductor", 3.0, 2), made("eager", 5.0, 3))

@@ -177,7 +177,7 @@ def test_results_and_history_have_sustained_runs_and_tables_of_mixes_do_not(tmp_
     told = markdown.render(history.of_machine(records, machine))
     assert "holds 24 fps for 800." in told
     assert "Sustained runs" in told
-    assert len(Records.of_machines(records, [machine.id]).sustained) == 2
+    assert len(Records.of_machines(records, [machine.key]).sustained) == 2
 
 
 def test_show_prints_the_page_of_a_sustained_run(tmp_path: Path) -> None:

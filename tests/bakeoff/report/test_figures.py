@@ -83,7 +83,7 @@ def test_no_figure_is_lost_or_changed(page: str, now: dict[str, Page]) -> None:
 
 def test_every_record_that_could_run_has_its_row(now: dict[str, Page]) -> None:
     records = load_all(RUNS)
-    records = records.of_machines([one.id for one in records.machines() if one.folder in figures.MACHINES])
+    records = records.of_machines([one.key for one in records.machines() if one.folder in figures.MACHINES])
     ran = [entry for entry in records.current if entry.record.status not in NEVER_RUN]
     kept = [entry.id for entry in (*ran, *records.comparisons, *records.pipelines)]
     missing = [name for name in kept if name not in now["history"]]

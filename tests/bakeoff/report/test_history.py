@@ -179,11 +179,11 @@ class TestHistoryPage:
         files.update(runs)
         for path in runs.glob("*/*.md"):
             path.write_text("mine")
-        written = files.update(runs, machines=[test.id])
+        written = files.update(runs, machines=[test.key])
         assert [path.parent.name for path in written] == [runs.name, test.folder, test.folder]
         assert (runs / another.folder / "RESULTS.md").read_text() == "mine"
         (runs / another.folder / history.NAME).unlink()
-        assert len(files.update(runs, machines=[test.id])) == 5, "pages that are missing are written"
+        assert len(files.update(runs, machines=[test.key])) == 5, "pages that are missing are written"
 
     def test_figures_are_those_of_the_samples(self, runs: Path) -> None:
         """Mean, Min, Max, Std and calls a second as written in the table, against the record itself."""

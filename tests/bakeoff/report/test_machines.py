@@ -9,11 +9,15 @@ from bakeoff.machine.identity import Machine
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored
-from bakeoff.report.selection import own_ids, select
+from bakeoff.report.selection import own_keys, select
 
-CPU = Machine("aaaa11112222", "class", "AMD EPYC, 2 cores")
-GPU = Machine("bbbb11112222", "class", "NVIDIA H200")
-TWIN = Machine("aabb33334444", "class", "AMD EPYC, 2 cores")
+CPU = Machine("aaaa11112222", "cccc11112222", "AMD EPYC, 2 cores")
+GPU = Machine("bbbb11112222", "dddd11112222", "NVIDIA H200")
+TWIN = Machine("aabb33334444", "eeee11112222", "AMD EPYC, 2 cores")
+MOVED = Machine(CPU.id, "ffff11112222", "AMD EPYC, 2 cores")
+"""A host that got another processor, or a clone of it elsewhere."""
+SAME = Machine("bbcc33334444", GPU.machine_class, "NVIDIA H200")
+"""Another card of this kind."""
 
 
 def made(machine: Machine, second: int) -> Record:
@@ -26,12 +30,12 @@ RECORDS = Records(
 
 
 def chosen(*asked: str, own: tuple[Machine, ...] = ()) -> list[str]:
-    return [machine.id for machine in select(RECORDS, asked, [machine.id for machine in own]).machines]
+    return [machine.id for machine in select(RECORDS, asked, [machine.key for machine in own]).machines]
 
 
 class TestDefault:
     def test_this_machine_with_all_its_devices(self) -> None:
-        found = select(RECORDS, [], [CPU.id, GPU.id])
+        found = select(RECORDS, [], [CPU.key, GPU.key])
         assert [machine.id for machine in found.machines] == [GPU.id, CPU.id]
         assert {entry.machine.id for entry in found.records.current} == {CPU.id, GPU.id}
         assert not found.foreign
@@ -44,15 +48,15 @@ class TestDefault:
         found = select(Records((), (), ()), [], ["another"])
         assert (found.machines, found.foreign) == ((), False)
 
-    def test_own_ids_are_of_this_host(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_own_keys_are_of_this_host(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from bakeoff.machine import identity
 
-        before = own_ids()
-        assert before == own_ids()
-        monkeypatch.setenv(identity.VARIABLE, "another host")
+        before = own_keys()
+        assert before == own_keys()
+        monkeypatch.setattr(identity, "machine_class", lambda _facts, device: f"another {device}")
         identity.this_machine.cache_clear()
         try:
-            assert own_ids().isdisjoint(before)
+            assert own_keys().isdisjoint(before)
         finally:
             identity.this_machine.cache_clear()
 
@@ -72,10 +76,21 @@ class TestAsked:
             (TWIN.folder, [TWIN]),
             ("AMD EPYC, 2 cores", [TWIN, CPU]),
             ("nvidia h200, aaaa", [GPU, CPU]),
+            ("eeee", [TWIN]),
+            ("amd-epyc-2-cores-aabb33", [TWIN]),
         ],
     )
     def test_by_name_folder_or_id(self, text: str, machines: list[Machine]) -> None:
         assert chosen(text, own=(CPU,)) == [machine.id for machine in machines]
+
+    def test_an_id_may_be_of_two_processors_and_a_class_of_two_cards(self) -> None:
+        more = (Stored("moved", made(MOVED, 10)), Stored("same", made(SAME, 11)))
+        records, both = replace(RECORDS, current=RECORDS.current + more), [MOVED, CPU]
+        assert records.machines() == [SAME, MOVED, TWIN, CPU]
+        for text, found in (("aaaa", both), ("ffff", [MOVED]), ("bbbb", [SAME]), ("amd-epyc-2-cores-aaaa11", both)):
+            chosen = select(records, [text], [])
+            assert list(chosen.machines) == found
+            assert {entry.machine.key for entry in chosen.records.current} == {machine.key for machine in found}
 
     def test_several(self) -> None:
         assert chosen("aaaa", "nvidia-h200", own=(TWIN,)) == [GPU.id, CPU.id]

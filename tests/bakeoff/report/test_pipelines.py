@@ -307,8 +307,22 @@ class TestTables:
         ]
 
     def test_other_subjects_and_machines_have_tables_of_their_own(self) -> None:
-        other = replace(pipeline_record(), machine=replace(MACHINE, id="f" * 16))
+        other = replace(pipeline_record(), machine=replace(MACHINE, machine_class="f" * 12))
         assert len(pipeline_tables(stored(*run_of_two(), pipeline_record(subject_id="other"), other))) == 3
+
+    def test_runs_of_another_host_stand_below_with_the_ratio_to_their_own_eager(self) -> None:
+        here = replace(MACHINE, machine_class="f" * 12)
+        there = replace(here, id="e" * 12)
+        runs = [
+            *(replace(each, machine=there, run="there") for each in run_of_two()),
+            *(replace(each, machine=here, created=each.created.replace("2026", "2027")) for each in run_of_two()),
+        ]
+        (found,) = pipeline_tables(stored(*runs))
+        assert [row.record.machine for row in (*found.rows, *found.stale)] == [here, here, there, there]
+        assert [row.gain is not None for row in found.stale] == [True, False]
+        (section,) = pages.sections(stored(*runs))
+        text = markdown.render(Document("", (section,)))
+        assert text.count("2.00x eager") == text.count("2.00x [2.00, 2.00]") == 1
 
 
 class TestMarkdown:

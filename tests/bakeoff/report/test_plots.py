@@ -367,7 +367,7 @@ class TestUpdate:
         made = record("eager", ms(10.0), host=replace(HOST, cpu="Another CPU"))
         for entry in (made, record("eager", ms(10.0))):
             save(tmp_path, entry)
-        written = files.update(tmp_path, machines=[made.machine.id])
+        written = files.update(tmp_path, machines=[made.machine.key])
         assert [path.relative_to(tmp_path).parts[0] for path in written] == [made.machine.folder]
 
     def test_a_folder_that_cannot_be_written(self, tmp_path: Path) -> None:
@@ -400,7 +400,7 @@ class TestCommands:
         from bakeoff.cli.pages import update_pages
 
         save(tmp_path, record("eager", ms(10.0)))
-        monkeypatch.setattr("bakeoff.report.selection.own_ids", lambda: (record().machine.id,))
+        monkeypatch.setattr("bakeoff.report.selection.own_keys", lambda: (record().machine.key,))
         monkeypatch.setitem(sys.modules, "vl_convert", None)
         update_pages(tmp_path, "toy")
         assert (tmp_path / "OPTIMIZATION_HISTORY.md").is_file()

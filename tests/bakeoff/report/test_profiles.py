@@ -181,7 +181,7 @@ class TestFiles:
             save(tmp_path, record)
         records = load_all(tmp_path)
         files.update(tmp_path)
-        written = page.paths_of(tmp_path, records.pipelines, records)
+        written = page.paths_of(tmp_path, records.pipelines)
         assert len(written) == 2
         for path in written:
             addresses = re.findall(r'href="([^"]+\.(?:json|html))"', path.read_text())
@@ -206,7 +206,7 @@ class TestFiles:
     def test_records_without_a_profile_have_none(self, tmp_path: Path) -> None:
         save(tmp_path, replace(GPU, measurement=measured(EAGER)))
         records = load_all(tmp_path)
-        assert page.paths_of(tmp_path, records.pipelines, records) == list(page.pages(records)) == []
+        assert page.paths_of(tmp_path, records.pipelines) == list(page.pages(records)) == []
 
 
 class TestJson:

@@ -274,17 +274,17 @@ class TestDrift:
 
     def test_is_the_ratio_that_one_in_twenty_exceeds(self) -> None:
         steady = [10.0, 11.0] * 10
-        assert drift(self.rows(steady), "Test CPU, 4 cores") == USUAL, "19 ratios are too few"
-        assert drift(self.rows([*steady, 55.0]), "Test CPU, 4 cores") == pytest.approx(1.1)
-        assert drift(self.rows([*steady, 55.0, 10.0, 55.0]), "Test CPU, 4 cores") == pytest.approx(5.5)
+        assert drift(self.rows(steady), record().machine) == USUAL, "19 ratios are too few"
+        assert drift(self.rows([*steady, 55.0]), record().machine) == pytest.approx(1.1)
+        assert drift(self.rows([*steady, 55.0, 10.0, 55.0]), record().machine) == pytest.approx(5.5)
 
-    def test_is_of_equal_code_and_other_sweeps_on_machines_of_the_name(self) -> None:
+    def test_is_of_equal_code_and_other_sweeps_on_the_machine(self) -> None:
         many = self.rows([10.0, 20.0] * 11)
-        assert drift(many, "Test CPU, 4 cores") == pytest.approx(2.0)
-        assert drift(many, "another") == USUAL
-        assert drift(self.rows([10.0, 20.0] * 11, sweep="one"), "Test CPU, 4 cores") == USUAL
+        assert drift(many, record().machine) == pytest.approx(2.0)
+        assert drift(many, Machine("another", "", "Test CPU, 4 cores")) == USUAL
+        assert drift(self.rows([10.0, 20.0] * 11, sweep="one"), record().machine) == USUAL
         other = [
             replace(each, record=replace(each.record, versions={"torch": str(number)}))
             for number, each in enumerate(many)
         ]
-        assert drift(other, "Test CPU, 4 cores") == USUAL
+        assert drift(other, record().machine) == USUAL

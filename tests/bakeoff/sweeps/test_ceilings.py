@@ -115,7 +115,7 @@ def test_another_torch_or_machine_is_measured(
         versions = {**host.read_versions(), "torch": "9.9"}
         monkeypatch.setattr(host, "read_versions", lambda: versions)
     else:
-        other = replace(measuring.this_machine("cpu"), id="another")
+        other = replace(measuring.this_machine("cpu"), machine_class="another")
         monkeypatch.setattr(measuring, "this_machine", lambda _device: other)
     assert known(tmp_path) == (CEILINGS if change == "torch" else HALF)
     assert worker.calls == 2

@@ -11,6 +11,7 @@ from bakeoff.record.account import account_lines, steady
 from bakeoff.record.floor import floor
 from bakeoff.record.pipeline import NamedTime, PipelineRecord, Profile, SlotProgram
 from bakeoff.record.schema import Record
+from bakeoff.record.source import may_divide
 from bakeoff.record.store import Records, Stored, StoredPipeline
 from bakeoff.record.verdict import LEAST_DIFFERENCE
 from bakeoff.trace.table import ProfileRow, ProfileTable, operators_scale, profile_table, scaled
@@ -252,7 +253,7 @@ def _libraries(record: Record | PipelineRecord) -> dict[str, str]:
 
 
 def _rivals(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[RivalFact]:
-    """Yield for each slot the fastest variant of its precision class that the records' intervals show to be faster."""
+    """Yield for each slot the fastest variant of its precision class that rows of one sweep show to be faster."""
     by_id = {entry.id: entry.record for entry in stored}
     for slot, programs in _called(record).items():
         ways: dict[_Way, dict[str, Stored]] = {}
@@ -272,7 +273,13 @@ def _rivals(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[RivalF
         if own not in whole:
             continue
         now = _total(whole[own], slot, record)
-        others = {way: _total(found, slot, record) for way, found in whole.items() if way != own and way[1] == own[1]}
+        others = {
+            way: _total(found, slot, record)
+            for way, found in whole.items()
+            if way != own
+            and way[1] == own[1]
+            and all(may_divide(found[name].record, whole[own][name].record) for name in names)
+        }
         faster = {way: times for way, times in others.items() if times[2] * (1 + LEAST_DIFFERENCE) < now[1]}
         if faster:
             best = min(faster, key=lambda way: faster[way][0])

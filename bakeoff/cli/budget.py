@@ -155,9 +155,8 @@ def budget(
     if stored:
         update_pages(folder, programs.loop.name)
         if not as_json:
-            held, every = {entry.id for entry in stored}, load_all(folder)
-            runs_of = tuple(entry for entry in every.pipelines if entry.id in held)
-            written = page.paths_of(folder, replace(every, pipelines=runs_of))
+            held = {entry.id for entry in stored}
+            written = page.paths_of(folder, [run for run in load_all(folder).pipelines if run.id in held])
             print_written([*written, *([export] if export is not None and chosen is not None else [])])
     if stored and not any(entry.record.status in MEASURED for entry in stored):
         raise typer.Exit(3)

@@ -184,29 +184,29 @@ def _distance(other: Machine, machine: Machine) -> int:
 
 
 def _tables(records: Iterable[Stored], goal: Goal) -> list[_Measured]:
-    """Return the newest record of each variant of each table as a speed-up over the eager fp32 of that table.
+    """Return the newest record of each variant of each table as a speed-up over the eager fp32 of its sweep.
 
-    In a table without eager fp32, speed-ups are relative to the slowest row, which is seldom faster than eager fp32
-    would be; the only row of such a table is left out.
+    In a sweep without eager fp32, speed-ups are relative to the slowest row, which is seldom faster than eager fp32
+    would be; the only row of such a sweep leaves what an earlier one says, unless it has no usable number.
     """
-    newest: dict[_Table, dict[_Backends, Stored]] = {}
+    newest: dict[tuple[_Table, str], dict[_Backends, Stored]] = {}
     for entry in records:
         record = entry.record
         if record.status not in _NOT_ASKED:
             table = entry.machine.host, (record.variant.subject, record.batch), record.variant.device
-            newest.setdefault(table, {})[_backends(record)] = entry
-    found = []
-    for (_, subject, _), entries in newest.items():
+            newest.setdefault((table, record.sweep), {})[_backends(record)] = entry
+    found: dict[tuple[_Table, _Backends], _Measured] = {}
+    for (table, _), entries in newest.items():
         times = {backends: _usable_ms(entry.record, goal) for backends, entry in entries.items()}
         baselines = [times[key] for key, entry in entries.items() if _is_eager(entry.record)]
         usable = [ms for ms in times.values() if isfinite(ms)]
         baseline = next((ms for ms in baselines if isfinite(ms)), max(usable) if len(usable) > 1 else None)
         for backends, ms in times.items():
             if not isfinite(ms):
-                found.append(_Measured(entries[backends].machine, subject, backends, _FAILED))
+                found[table, backends] = _Measured(entries[backends].machine, table[1], backends, _FAILED)
             elif baseline is not None:
-                found.append(_Measured(entries[backends].machine, subject, backends, baseline / ms))
-    return found
+                found[table, backends] = _Measured(entries[backends].machine, table[1], backends, baseline / ms)
+    return list(found.values())
 
 
 def _usable_ms(record: Record, goal: Goal) -> float:

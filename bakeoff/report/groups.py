@@ -292,8 +292,7 @@ ON_ANOTHER_HOST = "on another host of this class"
 def _differs(record: Record, newest: Record) -> str | None:
     """Return how the record's host, code, times of sampling or libraries differ from the newest's; None if not."""
     ours, here = basis_of(record), basis_of(newest)
-    spread = record.calibration is not None
-    found = [] if spread or record.machine.host == newest.machine.host else [ON_ANOTHER_HOST]
+    found = [] if record.calibration or record.machine.host == newest.machine.host else [ON_ANOTHER_HOST]
     if ours.component != here.component:
         found.append("with another source of the component")
     if ours.instrument != here.instrument:
@@ -327,12 +326,10 @@ def _ratios(rows: Sequence[Stored]) -> Iterable[float]:
 
 
 def speedup(record: Record, baseline: Record | None) -> Speedup | None:
-    """Return the baseline's median over the record's; None if either has no samples. A baseline has 1.00x over itself.
-
-    Both must be current rows of one table.
-    """
+    """Return the baseline's median over the record's; None if either has no samples, or if they may not be divided. A
+    baseline has 1.00x over itself."""
     ours = record.latency
-    theirs = baseline.latency if baseline is not None else None
+    theirs = baseline.latency if baseline is not None and may_divide(record, baseline) else None
     if ours is None or theirs is None or baseline is None or ours.median_ms <= 0:
         return None
     shown = record is baseline or shown_faster(record, baseline) is not None
@@ -341,12 +338,12 @@ def speedup(record: Record, baseline: Record | None) -> Speedup | None:
 
 def shown_faster(record: Record, baseline: Record, goal: Goal = "latency") -> bool | None:
     """Compare the 95 % intervals of the medians by the goal's clock: True if the record is faster, False if slower,
-    None if they overlap.
+    None if they overlap, or if the two may not be divided.
 
     Intervals from two machines are also apart by more than what these machines differ by.
     """
     ours, theirs = clock_of(record, goal), clock_of(baseline, goal)
-    if ours is None or theirs is None:
+    if ours is None or theirs is None or not may_divide(record, baseline):
         return None
     calibrations = [each.calibration for each in (record, baseline) if each.calibration is not None]
     apart = max((each.spread for each in calibrations if record.machine.host != baseline.machine.host), default=1.0)

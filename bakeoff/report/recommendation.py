@@ -27,11 +27,11 @@ from bakeoff.record.finalists import (
 )
 from bakeoff.record.objective import LATENCY, Goal, Objective
 from bakeoff.record.schema import Comparison, Record
-from bakeoff.record.source import typed_backends
+from bakeoff.record.source import may_divide, typed_backends
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.record.verdict import LEAST_DIFFERENCE, Verdict, decide
 from bakeoff.report.format import milliseconds
-from bakeoff.report.groups import USUAL, Table, baselines, current, name_of, shown_faster, speedup
+from bakeoff.report.groups import USUAL, Table, current, name_of, own_baselines, shown_faster, speedup
 from bakeoff.report.wording import (
     final_of,
     fit_text,
@@ -107,16 +107,21 @@ class Deployment:
 
 
 def deployment(
-    rows: Sequence[Stored], comparisons: Sequence[StoredComparison] = (), drift: float = USUAL, runs: str = ""
+    rows: Sequence[Stored],
+    comparisons: Sequence[StoredComparison] = (),
+    drift: float = USUAL,
+    runs: str = "",
+    every: Sequence[Stored] = (),
 ) -> Deployment:
-    """Return what to deploy, or how to decide it.
+    """Return what to deploy, or how to decide it. Baselines are those of the rows' own sweeps, also among `every`.
 
     If a final shows no difference, a baseline is preferred, since it needs no build. The text says if the best rows are
     further apart than `drift`, a ratio of times. Quantised rows on random weights are named but never recommended.
     `runs` is the `--runs FOLDER` that the command needs.
     """
     found, fresh = decision(rows, comparisons), current(rows)
-    best, how_to = _about_best(found, fresh, drift, runs) if found.best else (_about_none(fresh, found.objective), "")
+    every = [*fresh, *every]
+    best, how_to = _about_best(found, every, drift, runs) if found.best else (_about_none(fresh, found.objective), "")
     said = [_about_limits(fresh, found), _about_quantised(fresh, found), best]
     text = " ".join(filter(None, said if how_to else [best, *said[:2]]))
     text = text or "Deploy nothing from this table: no row is ok."
@@ -140,7 +145,7 @@ def how_to_decide(
     return Deployment(text, " ".join(filter(None, ["bakeoff compare --undecided", options])), decided=False)
 
 
-def _about_best(found: Decision, fresh: Sequence[Stored], drift: float, runs: str) -> tuple[str, str]:
+def _about_best(found: Decision, every: Sequence[Stored], drift: float, runs: str) -> tuple[str, str]:
     """Return the text about the best row, and the command that follows it, "" if there is none."""
     first = found.best[0].record
     if len(found.best) == 1:
@@ -148,7 +153,7 @@ def _about_best(found: Decision, fresh: Sequence[Stored], drift: float, runs: st
         figure = goal_text(first, found.objective.goal)
         return f"Nothing to compare with: {name_of(first)} ({figure}) is the only row that {among}.", ""
     if found.final is not None:
-        return _by_final(found, found.final, fresh), ""
+        return _by_final(found, found.final, every), ""
     return _undecided(found, drift, runs)
 
 
@@ -192,7 +197,7 @@ def _about_limits(rows: Sequence[Stored], found: Decision) -> str:
     return " ".join(said)
 
 
-def _by_final(found: Decision, final: Comparison, fresh: Sequence[Stored]) -> str:
+def _by_final(found: Decision, final: Comparison, every: Sequence[Stored]) -> str:
     """Return what to deploy by a final, with its ratio and the speed-ups over eager."""
     a, b, verdict = from_the_faster(final)
     evidence = f"{ratio_text(verdict)}, {how(final)}"
@@ -200,13 +205,13 @@ def _by_final(found: Decision, final: Comparison, fresh: Sequence[Stored]) -> st
         plain = [entry.record for entry in found.best if entry.record.baseline]
         word = f"deploy {name_of(plain[0])}, it needs no build" if plain else "deploy either"
         word = "deploy neither" if any(_lost_to_eager(final, index) for index in (0, 1)) else word
-        gains = " ".join(dict.fromkeys(filter(None, (_gains(final, index, fresh) for index in (0, 1)))))
+        gains = " ".join(dict.fromkeys(filter(None, (_gains(final, index, found.best, every) for index in (0, 1)))))
         text = f"No difference shown between {name_of(a)} and {name_of(b)} in the final ({evidence}); {word}."
         return f"{text} {gains}".rstrip()
     index = 0 if a is final.a else 1
     word = "Deploy" if not _lost_to_eager(final, index) else "Do not deploy"
     text = f"{word} {name_of(a)}: in the final it was faster than {name_of(b)} ({evidence})."
-    return f"{text} {_gains(final, index, fresh)}".rstrip()
+    return f"{text} {_gains(final, index, found.best, every)}".rstrip()
 
 
 def _eager_side(final: Comparison) -> int | None:
@@ -215,24 +220,31 @@ def _eager_side(final: Comparison) -> int | None:
     return next(sides, None)
 
 
-def _lost_to_eager(final: Comparison, index: int) -> bool:
+def gain_in(final: Comparison, row: Record) -> Verdict | None:
+    """Return the verdict on a row's variant against eager fp32 in a final; None if one of them did not run there."""
+    index = next((index for index, side in enumerate(final.sides) if str(side.variant) == str(row.variant)), None)
     eager = _eager_side(final)
-    if eager in (None, index) or final.sides[eager or 0].status != "ok":
-        return False
-    return decide(final, index, eager or 0).word == "slower"
+    if index is None or eager is None or index == eager or final.sides[eager].status != "ok":
+        return None
+    return decide(final, index, eager)
 
 
-def _gains(final: Comparison, index: int, fresh: Sequence[Stored]) -> str:
-    """Describe a side's speed-up over eager fp32 in the same rounds and, by the table's rows, over eager of its own
-    dtype: what the compiler adds to the dtype."""
+def _lost_to_eager(final: Comparison, index: int) -> bool:
+    found = gain_in(final, final.sides[index])
+    return found is not None and found.word == "slower"
+
+
+def _gains(final: Comparison, index: int, best: Sequence[Stored], every: Sequence[Stored]) -> str:
+    """Describe a side's speed-up over eager fp32 in the same rounds and, by the rows of its sweep, over eager of its
+    own dtype: what the compiler adds to the dtype."""
     side = final.sides[index]
-    own = next((entry.record for entry in fresh if str(entry.record.variant) == str(side.variant)), None)
-    eager = baselines(fresh).get(side.variant.dtype)
+    own = next((entry.record for entry in best if str(entry.record.variant) == str(side.variant)), None)
+    eager = own_baselines(own, every).get(side.variant.dtype) if own is not None else None
     found = speedup(own, eager) if own is not None and eager is not own else None
     if found is None or eager is None or eager.variant.dtype in BASELINE_DTYPES:
         return _gain(final, index)
     doubt = "" if found.shown else ", no difference shown"
-    rows = f"{name_of(side)} is {found.ratio:.2f}x as fast as {name_of(eager)} by the rows of the table{doubt}."
+    rows = f"{name_of(side)} is {found.ratio:.2f}x as fast as {name_of(eager)} by the rows of their sweep{doubt}."
     return f"{_gain(final, index)} {rows}".lstrip()
 
 
@@ -282,6 +294,7 @@ def _undecided(found: Decision, drift: float, runs: str) -> tuple[str, str]:
         text = f"{name_of(first)} is faster whichever of this machine's speeds each had: it has {figures}."
         return f"{text} A final says by how much:", how_to
     why = "their intervals overlap" if found.apart > drift else f"sweeps drift by {drift:.1f}x"
+    why = why if may_divide(first, second) else "they are of two sweeps"
     apart = f"but they were not measured against each other, and {why}"
     return f"Not decided: {name_of(first)} has {figures}, {apart}. Decide with:", how_to
 

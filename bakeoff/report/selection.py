@@ -9,7 +9,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import DEVICES
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredComparison
-from bakeoff.report.groups import Table, baselines, newest, stated_over, tables
+from bakeoff.report.groups import Table, baselines, newest, own_baselines, stated_over, tables
 from bakeoff.report.links import folders_of
 from bakeoff.report.pipelines import newest_budgets, newest_rollouts, pipeline_tables, sustained_tables
 from bakeoff.report.recommendation import decision
@@ -46,10 +46,13 @@ class Selection:
 def chosen(records: Records) -> Records:
     """Return the records that are published.
 
-    They are the newest record of each variant, mix, rollout and sustained run, the eager mix of each of these runs, the
-    runs of the newest budget of each pipeline, and the final between the two best rows of each table.
+    They are the newest record of each variant, mix, rollout and sustained run, the eager rows of these variants' sweeps
+    and the eager mix of each of these runs, the runs of the newest budget of each pipeline, and the final between the
+    two best rows of each table.
     """
     rows = sorted(newest(records.current), key=_order)
+    eager = [each for row in rows for each in own_baselines(row.record, records.current).values()]
+    held = {id(record) for record in (*eager, *(row.record for row in rows))}
     finals = [final for found in tables(rows) if (final := final_of(found, records.comparisons)) is not None]
     mixes = {row.entry.id for found in pipeline_tables(records.pipelines) for row in (*found.rows, *found.stale)}
     runs = {entry.record.run for entry in records.pipelines if entry.id in mixes}
@@ -57,7 +60,7 @@ def chosen(records: Records) -> Records:
     mixes |= {entry.id for entries in newest_budgets(records.pipelines) for entry in entries}
     return replace(
         records,
-        current=tuple(rows),
+        current=tuple(sorted((entry for entry in records.current if id(entry.record) in held), key=_order)),
         superseded=(),
         problems=(),
         comparisons=tuple(finals),
@@ -69,7 +72,7 @@ def chosen(records: Records) -> Records:
 
 def ordered_tables(records: Records) -> list[Table]:
     """Return the tables of records chosen by `chosen`, by machine, then in the order in which components are listed."""
-    return tables(sorted(records.current, key=_order))
+    return tables(newest(sorted(records.current, key=_order)), every=records.current)
 
 
 def final_of(found: Table, comparisons: Sequence[StoredComparison]) -> StoredComparison | None:
@@ -150,7 +153,7 @@ def _fitting(text: str, known: Sequence[Machine], folders: dict[str, str]) -> li
         for machine in known
         if wanted in (ALL, machine.name.lower(), folders[machine.key].lower(), folders[machine.key].rpartition("-")[0])
         or wanted == folder_name(machine.name, machine.id)  # as folders were called before the class named them
-        or (len(wanted) >= _LEAST_ID and wanted in (machine.id[: len(wanted)], machine.machine_class[: len(wanted)]))
+        or (len(wanted) >= _LEAST_ID and (machine.id.startswith(wanted) or machine.machine_class.startswith(wanted)))
     ]
     if found or wanted == ALL:
         return found

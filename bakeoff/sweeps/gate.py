@@ -11,7 +11,7 @@ import numpy as np
 
 from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest
-from bakeoff.machine.identity import same_machine, this_machine
+from bakeoff.machine.identity import this_machine
 from bakeoff.machine.locks import device_lock
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
@@ -173,8 +173,7 @@ def _comparable(candidate: Record, baseline: Records) -> tuple[list[Record], str
     ]
     here = [record for record in same if record.machine.host == machine.host]
     if not here:
-        other = "hosts of this class" if any(same_machine(each.machine, machine) for each in same) else "machines"
-        return [], f"the baseline has records of other {other} alone" if same else _NO_ROW
+        return [], "the baseline has records of other machines or hosts alone" if same else _NO_ROW
     newest = here[-1]
     alike = [record for record in here if record.source == newest.source and basis_of(record) == basis_of(newest)]
     if newest.config_id != candidate.config_id:

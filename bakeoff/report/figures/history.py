@@ -119,8 +119,7 @@ def figure(rows: Sequence[Stored]) -> Figure | None:
     figures.
     """
     every = sorted((entry.record for entry in rows), key=lambda record: record.created)
-    spread = any(record.calibration is not None for record in every)
-    ordered = [record for record in every if spread or record.machine.host == every[-1].machine.host]
+    ordered = [record for record in every if record.calibration or record.machine.host == every[-1].machine.host]
     sweeps: dict[str, list[Record]] = {}
     by_name: dict[str, list[Record]] = {}
     for record in ordered:

@@ -353,7 +353,7 @@ def pages(records: Records) -> Iterator[tuple[str, str]]:
             yield f"{folder}/{entries[0].id}.html", html.render(made)
 
 
-def paths_of(runs: Path, records: Records) -> list[Path]:
+def paths_of(runs: Path, pipelines: Sequence[StoredPipeline]) -> list[Path]:
     """Return the path of each of these pages."""
-    found = (entries[0] for entries in budgets(records.pipelines))
+    found = (entries[0] for entries in budgets(pipelines))
     return [runs / links.home_of(entry) / links.BUDGETS / f"{entry.id}.html" for entry in found]

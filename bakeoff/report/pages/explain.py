@@ -32,7 +32,7 @@ def together(pairs: Sequence[Explanation], alone: Sequence[str]) -> Document:
     ordered = sorted(pairs, key=lambda found: -abs(found.difference_ms / found.a_ms))
     headings: tuple[Heading | str, ...] = (
         "variant",
-        *(Heading(text, numeric=True) for text in ("A ms", "B ms", "change")),
+        *(Heading(text, numeric=True) for text in ("A ms", "B ms", "change ms")),
         "most likely",
     )
     rows = [
@@ -40,7 +40,7 @@ def together(pairs: Sequence[Explanation], alone: Sequence[str]) -> Document:
             name_of(found.a),
             milliseconds(found.a_ms),
             milliseconds(found.b_ms, found.a_ms),
-            f"{found.difference_ms / found.a_ms:+.1%}",
+            f"{found.difference_ms:+.4g}",
             found.causes[0].what if found.causes else "nothing that was recorded",
         )
         for found in ordered[:_ROWS]
@@ -64,11 +64,11 @@ def as_json(found: Explanation) -> Mapping[str, object]:
 
 
 def _body(found: Explanation, sides: Sequence[str]) -> Iterator[Block | None]:
-    a, b, difference = found.a, found.b, found.difference_ms
+    a, b = found.a, found.b
     texts = [f"{milliseconds(ms, found.a_ms)} ms" for ms in (found.a_ms, found.b_ms)]
     yield Text(
         f"{sides[0]}: {texts[0]}, {minute(a.created)}; {sides[1]}: {texts[1]}, {minute(b.created)}: "
-        f"{difference:+.4g} ms, {difference / found.a_ms:+.1%}. They were not measured together: what the host did "
+        f"{found.difference_ms:+.4g} ms. They were not measured together: what the host did "
         "meanwhile is part of it.",
         tone="open",
     )

@@ -48,7 +48,7 @@ def update(runs: Path, machines: Collection[str] | None = None) -> list[Path]:
     for path in _of_machines(runs):
         if path.parent.name in moved:  # a folder that was named by the id
             path.unlink()
-    kept = {*profile.paths_of(runs, records.pipelines), *budget.paths_of(runs, records)}
+    kept = {*profile.paths_of(runs, records.pipelines), *budget.paths_of(runs, records.pipelines)}
     for path in {*_of_records(runs)} - kept:
         path.unlink(missing_ok=True)
     return written

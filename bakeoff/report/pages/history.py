@@ -35,7 +35,7 @@ from bakeoff.report.notes import overlapped_text, policies, selftest_text, sprea
 from bakeoff.report.pages import deadline, pipelines, results, rollout, sweep
 from bakeoff.report.pipelines import by_run, differs, named, subject_key
 from bakeoff.report.pipelines import title as pipeline_title
-from bakeoff.report.recommendation import decision, deployment
+from bakeoff.report.recommendation import decision, deployment, gain_in
 from bakeoff.report.wording import goal_text, sentence
 
 NAME = "OPTIMIZATION_HISTORY.md"
@@ -85,7 +85,7 @@ def _overview(records: Records, machine: Machine, folder: str) -> Section:
     """Return a section on a machine: its processor, how much it has measured, links to its pages, and the lines of its
     history."""
     own = records.of_machines([machine.key])
-    runs, stepping = len(own.ran), next((entry.record.host.cpu_stepping for entry in own.current), "")
+    runs, stepping = len(own.ran), own.current[-1].record.host.cpu_stepping if own.current else ""
     counts = [counted(len(own.current), "record"), f"{runs} of pipelines" if runs else ""]
     last = max((entry.record.created for entry in own.current), default="")
     counts += [f"the last at {minute(last)} UTC"] if last else []
@@ -176,8 +176,10 @@ def _of_sweep(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -
         return _Outcome(*about, title(first, machine=False))
     base, goal = stated_over(baselines(kept)), decided.objective.goal
     gain = speedup(best.record, base) if base is not best.record and goal == "latency" else None
+    raced = gain_in(decided.final, best.record) if decided.final is not None and goal == "latency" else None
     said = [] if gain is None or base is None else [f"{gain.ratio:.2f}x {name_of(base)}"]
     said += ["no difference to it shown"] if gain is not None and not gain.shown else []
+    said = [f"{raced.ratio:.2f}x eager fp32 in the final"] if raced is not None else said
     said += ["faster in a final"] if decided.winner is not None else []
     figure = f"{COLUMNS['median_ms'].text(best.record, Context(best.id, {}))} ms"
     figure = figure if goal == "latency" else goal_text(best.record, goal)

@@ -23,7 +23,7 @@ from bakeoff.report.document import Block, Cell, Document, Heading, Link, Sectio
 from bakeoff.report.figures import files as pictures
 from bakeoff.report.format import shorten
 from bakeoff.report.links import anchor
-from bakeoff.report.pages import budget, deadline, pipelines, results, rollout
+from bakeoff.report.pages import budget, deadline, pipelines, results, rollout, sweep
 from bakeoff.report.pipelines import (
     PipelineTable,
     by_run,
@@ -32,7 +32,7 @@ from bakeoff.report.pipelines import (
     pipeline_tables,
     sustained_tables,
 )
-from bakeoff.report.recommendation import ahead, decision
+from bakeoff.report.recommendation import ahead, decision, gain_in
 from bakeoff.report.render import markdown
 from bakeoff.report.selection import Short, chosen, final_of, shorts
 from bakeoff.report.wording import sentence
@@ -61,7 +61,7 @@ def render(records: Records) -> str:
         subject = markdown.escape(f"Latency of {found[0].rows[0].record.variant.subject} by variant")
         parts.append(f"![{subject}]({_FOLDER}/{pictures.LATENCY})\n")
         made.append(Text(_INTRODUCTION, links=(Link(results.NAME, f"{_FOLDER}/{results.NAME}"),)))
-    made += [block for short in found for block in _component(short, records.comparisons)]
+    made += [block for short in found for block in _component(short, records)]
     run = [each for each in pipeline_tables(records.pipelines) if each.rows and each.rows[0].record.status == "ok"]
     made += map(_frame, run)
     made += blocks(listed(_decisions(records)))
@@ -69,22 +69,29 @@ def render(records: Records) -> str:
     return "\n".join([*parts, END])
 
 
-def _component(short: Short, comparisons: Sequence[StoredComparison]) -> tuple[Block | Section, ...]:
-    """Return a component's table, and the result of the final between its two best rows, or that there was none."""
-    held = {made[1].id: made for made in contexts(short.table.rows, comparisons, short.table.ceilings)}
+def _component(short: Short, records: Records) -> tuple[Block | Section, ...]:
+    """Return a component's table, the sweeps that its ratios are of, and the result of the final between its two best
+    rows, or that there was none. The winner's ratio to eager fp32 is that of the final, if it has one."""
+    rows_of, comparisons = short.table.rows, records.comparisons
+    held = {made[1].id: made for made in contexts(rows_of, comparisons, short.table.ceilings, every=records.current)}
+    found, final = decision(rows_of, comparisons), final_of(short.table, comparisons)
     rows: list[list[Cell | str]] = []
     for entry in short.rows:
         name, *figures = cells(_COLUMNS, *held[entry.id])
         best = Cell(shorten(name, _NAME), strong=held[entry.id][1].winner)
+        gain = gain_in(final.record, entry.record) if final is not None and entry is found.winner else None
+        if gain is not None:
+            figures[_COLUMNS.index("vs_eager_fp32") - 1] = f"{gain.ratio:.2f}x (final)"
         rows.append([best, *figures, Cell("", link=_cited(entry))])
     headings = [Heading(column.heading, numeric=column.numeric) for column in columns(_COLUMNS)]
-    found, final = decision(short.table.rows, comparisons), final_of(short.table, comparisons)
     if final is not None:
         verdict = Text(f"{sentence(final.record)}.", "Final", links=(_cited(final),))
     elif found.is_far_ahead(short.table.drift):
         verdict = Text(f"{shorten(ahead(found), _TITLE - 60)}; a final would confirm it.")
     else:
         verdict = Text("Not decided: no final measured the two best rows against each other.")
+    ratios = sweep.ratios_of((entry, held[entry.id][1]) for entry in short.rows)
+    verdict = replace(verdict, text=f"{verdict.text} {ratios.text if ratios is not None else ''}".rstrip())
     return blocks(table([*headings, "record"], rows, shorten(short.table.title, _TITLE)), verdict)
 
 

@@ -21,8 +21,8 @@ _KEYS = tuple(key for key in sweep.KEYS if key not in ("min_ms", "error", "graph
 """Keys of the columns for a page that cannot be scrolled sideways."""
 _INTRODUCTION = (
     "Generated from the records by `make history` (published ones by `make publish`); do not edit. Each row is the "
-    "newest record of a variant. Rows of one table were measured one after another, so their ratios are an indication; "
-    "what is faster was decided by a final where the text above a table says so. `~` means no difference shown."
+    "newest record of a variant. Ratios are of rows of one sweep, measured one after another: an indication. What is "
+    "faster was decided by a final where the text above a table says so. `~` means no difference shown."
 )
 _OF_ALL = (
     "Milliseconds are of the latency clock: one call, synchronised. Only rows that are ok are ranked. Rows of a sweep "

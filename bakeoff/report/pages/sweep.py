@@ -31,7 +31,7 @@ from bakeoff.report.document import (
 )
 from bakeoff.report.figures import history, roofline, variants
 from bakeoff.report.figures.vega import Figure
-from bakeoff.report.format import duration, median_and_interval, milliseconds, minute, shorten, size_text
+from bakeoff.report.format import duration, median_and_interval, minute, shorten, size_text
 from bakeoff.report.groups import ON_ANOTHER_HOST, Table, group_key, name_of, own_baselines, tables
 from bakeoff.report.links import Cited
 from bakeoff.report.notes import (
@@ -80,7 +80,7 @@ def as_rows(
     found = []
     for table in tables(rows, measured, every):
         both = (*table.rows, *(row.entry for row in table.stale))
-        for record, context in contexts(both, ceilings=table.ceilings):
+        for record, context in contexts(both, ceilings=table.ceilings, every=every):
             sizes = sizes_as_data(record)
             found.append({**data(_JSON, record, context), **({"sizes": sizes} if sizes else {})})
     return found
@@ -184,16 +184,17 @@ def _section(
     notes: Listed | None,
 ) -> Section:
     rows = table.rows
-    held = held_rows(rows, contexts(rows, comparisons, table.ceilings))
+    held = held_rows(rows, contexts(rows, comparisons, table.ceilings, every=every))
     final = final_of(table, comparisons)
     evidence = [cited(final)] if cited is not None and final is not None else []
     return Section(
         table.title,
         blocks(
-            *verdict(deployment(rows, comparisons, table.drift, runs), evidence),
+            *verdict(deployment(rows, comparisons, table.drift, runs, every), evidence),
             rows_table(held, keys, cited),
             cannot_run(rows),
             by_size(rows),
+            ratios_of((entry, context) for entry, _, context in held),
             Text(_facts(rows or [row.entry for row in table.stale]), tone="faint"),
             notes,
             *stale_rows([(row.entry, row.reason) for row in table.stale], cited, every),
@@ -247,6 +248,16 @@ def tone_of(status: Status) -> Tone:
     return "good" if status == "ok" else "open" if status == "unstable" else "faint" if status in NEVER_RUN else "bad"
 
 
+def ratios_of(held: Iterable[tuple[Stored, Context]]) -> Text | None:
+    """Return which sweeps the ratios of a table's rows are of; None without ratios."""
+    names: dict[str, list[str]] = {}
+    for entry, context in held:
+        if any(COLUMNS[key].text(entry.record, context) for key in ("vs_eager", "vs_eager_fp32")):
+            names.setdefault(entry.record.sweep, []).append(name_of(entry.record))
+    told = [f"{sweep} ({', '.join(rows)})" if len(names) > 1 else sweep for sweep, rows in names.items()]
+    return Text(f"Ratios to eager are of rows of one sweep: {'; '.join(told)}.", tone="faint") if told else None
+
+
 def cannot_run(rows: Sequence[Stored]) -> Text | None:
     """Return a text on the rows that cannot run on this machine, each reason once; None if all can."""
     names: dict[str, list[str]] = {}
@@ -270,13 +281,14 @@ def stale_rows(
     for entry, reason in rows:
         names.setdefault(reason, []).append(name_of(entry.record))
     every = (*(entry for entry, _ in rows), *every)
-    eager = [own_baselines(entry.record, every) if ON_ANOTHER_HOST in reason else {} for entry, reason in rows]
-    held = [(entry, Context(entry.id, own)) for (entry, _), own in zip(rows, eager, strict=True)]
+    held = [
+        (entry, Context(entry.id, own_baselines(entry.record, every) if ON_ANOTHER_HOST in reason else {}))
+        for entry, reason in rows
+    ]
     made = document.table(
         [
             Heading("variant"),
             Heading("median ms", numeric=True),
-            Heading("its eager ms", numeric=True),
             heading(COLUMNS["vs_eager"]),
             Heading("measured (UTC)", leaves=1),
             Heading("record", leaves=2),
@@ -285,7 +297,7 @@ def stale_rows(
             [
                 name_of(entry.record),
                 COLUMNS["median_ms"].text(entry.record, context) or entry.record.status,
-                *_own_eager(entry.record, context),
+                COLUMNS["vs_eager"].text(entry.record, context),
                 minute(entry.record.created),
                 Cell("", entry.id, cited(entry)) if cited is not None else "",
             ]
@@ -294,13 +306,6 @@ def stale_rows(
         "Stale: not comparable with the rows above",
     )
     return made, listed(Text(why, ", ".join(held) if len(names) > 1 else "") for why, held in names.items())
-
-
-def _own_eager(record: Record, context: Context) -> tuple[str, str]:
-    """Return the median of the row's eager and the ratio to it; empty without one."""
-    eager = context.baselines.get(record.variant.dtype)
-    median = milliseconds(eager.latency.median_ms) if eager is not None and eager.latency is not None else ""
-    return median, COLUMNS["vs_eager"].text(record, context)
 
 
 def _notes(table: Table, every: Sequence[Stored]) -> Iterator[Text]:

@@ -163,8 +163,8 @@ class TestTables:
         assert "on another host of this class" in below
         lines = {line.split()[0]: line for line in below.splitlines() if " fp32 " in line}
         assert {name: re.findall(r"[0-9.]+x|6\.0+\b", line) for name, line in lines.items()} == {
-            "eager": ["6.000", "6.000", "1.00x"],
-            "inductor": ["6.000", "2.00x"],
+            "eager": ["6.000", "1.00x"],
+            "inductor": ["2.00x"],
             "aoti": [],
         }
         assert drift(rows, here) == USUAL
@@ -184,6 +184,24 @@ class TestTables:
         assert "measuring code" not in text
         elsewhere = replace(rows[1], machine=replace(machines[1], id="another id"))
         assert "was 53" not in history_text(Records(stored(rows[0], elsewhere), (), ()))
+
+    def test_a_row_is_divided_by_eager_of_its_own_sweep_alone(self) -> None:
+        """Eager of a sweep was unstable and was measured again in a later sweep, as that of `wm` once was."""
+        unstable = replace(made("eager", 9.0, 1, sweep="s"), baseline=True)
+        unstable = replace(unstable, measurement=replace(unstable.measurement, status="unstable"))
+        fast, later = made("inductor", 3.0, 2, sweep="s"), made("eager", 12.0, 3, sweep="t")
+        rows = stored(unstable, fast, later)
+        page = tables_text(newest(rows))
+        assert re.findall(r"[0-9.]+x", page) == ["1.00x", "1.00x"]
+        assert not decision(newest(rows), []).is_far_ahead(1.0)
+        assert "they are of two sweeps" in " ".join(page.split())
+        again = stored(unstable, fast, made("eager", 6.0, 4, sweep="s"))
+        assert "2.00x" in tables_text(newest(again)), "a later row of the same sweep"
+        two = stored(made("eager", 6.0, 1, sweep="s"), fast, later)
+        (_, base), (_, row) = contexts(newest(two), every=two)
+        assert COLUMNS["vs_eager"].text(fast, row if row.id == "id-1" else base) == "2.00x", (
+            "of its own sweep, not 4.00x"
+        )
 
     def test_stale_rows_stand_apart_without_ratios(self) -> None:
         rows = stored(made("eager", 7.0, 1, component="c0"), made("inductor", 3.0, 2), made("eager", 5.0, 3))

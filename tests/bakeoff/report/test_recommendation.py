@@ -147,9 +147,9 @@ class TestWithAFinal:
         decided = final(fast, slow, EAGER)
         text = said([EAGER, half, slow, fast], decided)
         assert "inductor[freezing] bf16 is 3.71x [" in text
-        assert text.endswith("inductor[freezing] bf16 is 2.36x as fast as eager bf16 by the rows of the table.")
+        assert text.endswith("inductor[freezing] bf16 is 2.36x as fast as eager bf16 by the rows of their sweep.")
         assert "by the rows" not in said([EAGER, slow, fast], decided), "without a row of eager in this dtype"
-        assert "by the rows of the table, no difference shown." in said([EAGER, near, fast], final(near, fast, EAGER))
+        assert "by the rows of their sweep, no difference shown." in said([EAGER, near, fast], final(near, fast, EAGER))
 
     def test_an_early_one_says_so_wherever_it_states_a_ratio(self) -> None:
         early = final(FAST, SLOW, EAGER, pairs=3)

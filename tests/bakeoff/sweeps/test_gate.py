@@ -135,7 +135,7 @@ def test_records_of_this_machine_and_lab_are_compared(monkeypatch: pytest.Monkey
     other = record("eager").source
     cases = {
         "other machines": of(five, machine=replace(five[0].machine, machine_class="there0000000")),
-        "other hosts of this class": of(five, machine=replace(five[0].machine, id="there0000000")),
+        "machines or hosts alone": of(five, machine=replace(five[0].machine, id="there0000000")),
         "another configuration": of(five, config_id="other"),
         "another version of this lab": of(five, source=replace(other, instrument="other")),
     }

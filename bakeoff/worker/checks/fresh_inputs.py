@@ -198,28 +198,30 @@ class FreshInputsResult:
             return None
         timed = self.hot[:-1]
         known, changed = [entry.known_ns for entry in timed], [entry.changed_ns for entry in timed]
-        if len(timed) >= _LEAST_TIMED and _slower(known, changed, _SLOWER_WHEN_HOT):
-            return f"after many calls one takes {_ms(known)}, and {_ms(changed)} on new inputs: results are stored"
+        apart = _slower(known, changed, _SLOWER_WHEN_HOT) if len(timed) >= _LEAST_TIMED else None
+        if apart is not None:
+            return f"after many calls one takes {apart[0]}, and {apart[1]} or more on new inputs: results are stored"
         # Threads that slept wake late on a busy machine, so calls after a pause are no evidence on their own.
         again = min([entry.again_ns for entry in (*self.known, *self.fresh)] + changed)
         typical = max(entry.typical_ns for entry in self.hot)
         if again > max(_REPEATED * typical, typical + _LEAST_SAVED_NS):
-            return (
-                f"calls on new inputs take {_ms([again])} or more, repeated ones {_ms([typical])}: results are stored"
-            )
+            return f"calls on new inputs take {_ms(again)} or more, repeated ones {_ms(typical)}: results are stored"
         return None
 
     def _problem_of_bindings(self) -> str | None:
         old, new = ([entry.call_ns for entry in entries] for entries in (self.known, self.fresh))
-        if _slower(old, new, _SLOWER):
-            return f"a call takes {_ms(old)} on known inputs and {_ms(new)} on new ones: results are stored"
+        apart = _slower(old, new, _SLOWER)
+        if apart is not None:
+            return f"a call takes {apart[0]} on known inputs and {apart[1]} or more on new ones: results are stored"
         entries = (*self.known, *self.fresh)
         first, again = min(entry.call_ns for entry in entries), max(entry.again_ns for entry in entries)
         if first > max(_REPEATED * again, again + _LEAST_SAVED_NS):
-            return f"the first call on inputs takes {_ms([first])}, the next {_ms([again])}: results are stored"
+            text = f"the first call on inputs takes {_ms(first)} or more, the next {_ms(again)} or less"
+            return f"{text}: results are stored"
         bind_ns = min(entry.bind_ns for entry in entries)
-        if bind_ns > max(_LEAST_BIND_NS, max(new)):
-            return f"binding inputs takes {_ms([bind_ns])}, a call {_ms(new)}: work is done in bind, which is not timed"
+        if bind_ns > max(_LEAST_BIND_NS, longest := max(new)):
+            text = f"binding inputs takes {_ms(bind_ns)} or more, a call {_ms(longest)} or less"
+            return f"{text}: work is done in bind, which is not timed"
         return None
 
     def alarms(self) -> list[Finding]:
@@ -339,8 +341,8 @@ def _rebound(
     return TimedBinding(bind_ns, call_ns, again_ns, known is not None and same(kept, known)), kept
 
 
-def _slower(known_ns: Sequence[int], new_ns: Sequence[int], ratio: float) -> bool:
-    """Return whether calls on new values take `ratio` times as long as calls on known values, and 20 us longer.
+def _slower(known_ns: Sequence[int], new_ns: Sequence[int], ratio: float) -> tuple[str, str] | None:
+    """Return a known and a new call's time, as text, if the new takes `ratio` times as long and 20 us more; else None.
 
     Other processes only make calls longer, so the shortest call on new values is compared with the lower quartile of
     calls on known values, or with the longest of these if there are fewer than four. A machine that changes its speed
@@ -348,15 +350,16 @@ def _slower(known_ns: Sequence[int], new_ns: Sequence[int], ratio: float) -> boo
     """
     known = sorted(known_ns)[len(known_ns) // 4 if len(known_ns) >= 4 else -1]
     pairs = [_is_slower(new, old, ratio) for old, new in zip(known_ns, new_ns, strict=True)]
-    return _is_slower(min(new_ns), known, ratio) and 2 * sum(pairs) > len(pairs)
+    shows = _is_slower(min(new_ns), known, ratio) and 2 * sum(pairs) > len(pairs)
+    return (_ms(known), _ms(min(new_ns))) if shows else None
 
 
 def _is_slower(new_ns: float, known_ns: float, ratio: float) -> bool:
     return new_ns > max(ratio * known_ns, known_ns + _LEAST_SAVED_NS)
 
 
-def _ms(samples_ns: Sequence[int]) -> str:
-    return f"{median(samples_ns) / 1e6:.4f} ms"
+def _ms(nanoseconds: float) -> str:
+    return f"{nanoseconds / 1e6:.4f} ms"
 
 
 def changed_input(sets: Sequence[Mapping[str, Tensor]], drawn: Sequence[Mapping[str, Tensor]]) -> str | None:

@@ -199,6 +199,22 @@ def test_new_values_that_take_longer_in_most_rounds_are_found() -> None:
     assert "after many calls" in str(hot_rounds(*calls).problem)
 
 
+KNOWN, NEW = (50, 60, 100, 150), (110, 180, 180, 190)
+"""Microseconds of calls in turn."""
+
+
+def test_a_problem_tells_the_times_that_decided() -> None:
+    """Not the medians, which are 80 and 180 us here, and 65 and 94 when hot."""
+    known, new = ([TimedBinding(1000, us * 1000, 10**5, repeats=False) for us in all_us] for all_us in (KNOWN, NEW))
+    text = str(FreshInputsResult((), tuple(known), tuple(new)).problem)
+    assert "0.0600 ms" in text
+    assert "0.1100 ms" in text
+    pairs = ((65, 94), (65, 92), (180, 95), (66, 93), (170, 94), (64, 96), (65, 98))
+    hot = str(hot_rounds(*pairs).problem)
+    assert "0.0650 ms" in hot
+    assert "0.0920 ms" in hot
+
+
 @pytest.mark.parametrize("passing", [True, False])
 def test_times_alone_are_tried_twice_before_they_are_reported(passing: bool) -> None:
     """New values take longer in the first attempt only, which has 13 different ones, or for good."""

@@ -11,7 +11,7 @@ FindingCode = Literal[
     "busy-host",  # load before the sweep started
     "built-beside",  # on a GPU, other builds ran while a compiler may have timed kernels to choose among them
     "clock-span",  # samples do not add up to the time that the parent saw pass
-    "clocks-disagree",  # on a CPU both clocks time the same calls, but their medians differ
+    "clocks-disagree",  # both clocks time the same calls, but their medians differ
     "cold",  # caches were flushed before each timed call
     "contention",  # other processes used the CPU in the timed window
     "cpu-bf16-conv2d",  # known issue of torch 2.13

@@ -42,7 +42,10 @@ _LEAST_SHARE = 0.10
 _OUTLIER_SHARE = 0.05
 """Share of outliers that samples of one mode may have without these counting as a second mode."""
 _OUTLIER_CHANCE = 0.005
-_FEWEST = 12
+_FEWEST, _FEWEST_FAR = 12, 4
+_FAR = 3.0
+"""Ratio across the gap between two modes of fewer than 12 samples. Of 40,000 runs of 5 to 11 samples in a row from
+published rows, 12 have a gap of 2 with two samples on either side, and none has one of 3."""
 
 
 @lru_cache(maxsize=256)
@@ -117,20 +120,21 @@ def modes(samples_ns: Sequence[int]) -> tuple[Mode, Mode] | None:
     groups are modes if their medians are `4.4 + 60 / count` robust standard deviations apart: Ashman's D (Ashman, Bird
     and Zepf, AJ 108, 1994) with quartiles instead of moments. Cutting a normal distribution gives 2.2, a uniform one (a
     steady drift) 2.7, a sine's 4.0; for few samples chance adds to that. The smaller group must also be too large to
-    consist of outliers, of which 5 % are expected.
+    consist of outliers, of which 5 % are expected. Of 4 to 11 samples, two or more must lie beyond a gap of `_FAR`.
     """
     count = len(samples_ns)
-    if count < _FEWEST:
+    if count < _FEWEST_FAR:
         return None
+    few = count < _FEWEST
     values = np.log(np.sort(np.asarray(samples_ns, dtype=np.float64)))
-    cut = _best_cut(values, max(3, int(np.ceil(_LEAST_SHARE * count))))
+    cut = _best_cut(values, 2 if few else max(3, int(np.ceil(_LEAST_SHARE * count))))
     fast, slow = (np.percentile(part, (25, 50, 75)) for part in (values[:cut], values[cut:]))
     apart = float(slow[1] - fast[1])
     spread = float(np.hypot(fast[2] - fast[0], slow[2] - slow[0])) / np.sqrt(2) / 1.349
-    if apart < np.log1p(_LEAST_APART) or apart < (4.4 + 60 / count) * spread:
-        return None
     slower = int((values > (fast[1] + slow[1]) / 2).sum())
-    if min(slower, count - slower) < max(_LEAST_SHARE * count, _outliers(count)):
+    far = apart >= max(np.log1p(_LEAST_APART), (4.4 + 60 / count) * spread)
+    many = min(slower, count - slower) >= max(_LEAST_SHARE * count, _outliers(count))
+    if values[cut] - values[cut - 1] < np.log(_FAR) if few else not (far and many):
         return None
     return (
         Mode(float(np.exp(fast[1])) / 1e6, 1 - slower / count),

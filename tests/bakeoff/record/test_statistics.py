@@ -192,6 +192,11 @@ def test_modes_by_hand() -> None:
     assert modes([*slow[:2], *fast]) is None, "fewer than a tenth"
     assert modes([*fast, *(sample - 600_000 for sample in slow)]) is None, "less than 5 % apart"
     assert modes([*fast[:5], *slow[:5]]) is None, "too few samples to tell"
+    found = modes([10, 10, 5000, 10, 10, 10, 4900, 10])
+    assert found is not None
+    assert [mode.share for mode in found] == [0.75, 0.25]
+    assert modes([10, 10, 29, 10, 10, 10, 29, 10]) is None, "a few samples may lie that far apart on a busy host"
+    assert modes([10, 10, 10, 10, 10, 10, 4900, 10]) is None, "one is an outlier"
     assert modes([]) is None
     assert modes([7] * 50) is None
 

@@ -100,6 +100,18 @@ def test_short_calls_take_a_fixed_time_longer_by_themselves() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("latency_ms", "block_ms", "on_cpu", "on_cuda"),
+    [(0.002, 1, 1, 1), (1, 0.002, 1, 0), (0.049, 0.002, 0, 0), (10, 25, 0, 0), (25, 10, 0, 0)],
+)
+def test_clocks_far_apart_make_a_row_unstable(latency_ms: float, block_ms: float, on_cpu: int, on_cuda: int) -> None:
+    """Calls that compute for the next ones, or only if they stand alone; short or launched ones may do the latter."""
+    apart = timing(around(latency_ms, 8), around(block_ms, 3))
+    for job, count in ((JOB, on_cpu), (ON_CUDA, on_cuda)):
+        assert [code for code, _ in alarms(apart, job)] == ["clocks-disagree"] * count
+        assert not count or not remarks(apart, job)
+
+
 def test_a_wide_interval_is_a_remark() -> None:
     ((code, text),) = remarks(timing(around(10, 12, 0.2)))
     assert code == "wide"

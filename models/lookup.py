@@ -51,7 +51,9 @@ def look_up(reference: str, table: Mapping[str, str], kind: type[T], own: str) -
         found = getattr(import_module(module_name), name)
     except (ImportError, AttributeError, BakeoffError) as error:
         raise BakeoffError(f"{what} '{reference}' cannot be loaded: {error}", code="bad-user-code") from error
-    except (Exception, SystemExit) as error:  # importing a user's module may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # importing a user's module may raise anything, as pytest.skip does
         raise BakeoffError(
             f"{what} '{reference}' cannot be loaded: {type(error).__name__}: {error}", code="bad-user-code"
         ) from error
@@ -168,7 +170,9 @@ def import_file(path: Path) -> ModuleType:
     try:
         with as_script(path):
             spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         del sys.modules[name]
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise user_error(path.name, error) from error
     return module

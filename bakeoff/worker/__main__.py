@@ -103,13 +103,14 @@ def main() -> None:
     report("import")
     try:
         answer = Answer(value=_do(job, report, int(sys.argv[2])))
-    except BakeoffError as error:
-        answer = Answer(refused=str(error), refused_code=error.code)
     except Exception as error:
-        if not is_out_of_memory(error):
+        if is_out_of_memory(error):  # also of a user's module while it was imported
+            traceback.print_exc()
+            answer = Answer(out_of_memory=first_line(error))
+        elif isinstance(error, BakeoffError):
+            answer = Answer(refused=str(error), refused_code=error.code)
+        else:
             raise
-        traceback.print_exc()
-        answer = Answer(out_of_memory=first_line(error))
     temporary = folder / "result.json.part"
     result = encode_json(answer)
     temporary.write_bytes(result)

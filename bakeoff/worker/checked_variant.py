@@ -21,7 +21,7 @@ from bakeoff.record.schema import Measurement, Parity, ProofRecord
 from bakeoff.worker.build import BuiltEngine, build_engine
 from bakeoff.worker.checks.dispatch import CallOperators, left_to_aten, uncompiled
 from bakeoff.worker.checks.outputs import OutputWatch, call_twice
-from bakeoff.worker.failures import StageError, call_stage, traceback_text
+from bakeoff.worker.failures import StageError, call_stage, status_of, traceback_text
 from bakeoff.worker.reference.error import Difference, not_comparable
 from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reference.parity import Reference
@@ -56,25 +56,27 @@ class CheckedVariant:
 def with_failures(job: MeasureJob, report: Report, action: Callable[[LoadedSubject], _Made]) -> _Made | Measurement:
     """Load the job's subject, and run `action` on it with torch's flags set; return the action's result.
 
-    If the variant's own code fails, return a measurement with its status and reason instead. Raises BakeoffError if the
-    request itself is wrong (a bad checkpoint).
+    If the variant's own code fails, also while it is imported, return a measurement with its status and reason instead.
+    Raises BakeoffError if the request itself is wrong (a bad checkpoint).
     """
     report("weights")
     with one_thread(job.overlapped):
         loaded = load_subject(job.subject)
-    runs_eagerly = resolve_backend(job.steps[-1].backend).evidence.runs_eagerly
-    stance = plain_eager(loaded.component) if runs_eagerly else nullcontext()
+    try:
+        backends = [resolve_backend(step.backend) for step in job.steps]  # before the flags, which they may set
+    except BakeoffError as error:
+        return _failed(StageError(status_of(error, "build_failed"), error), loaded)
+    stance = plain_eager(loaded.component) if backends[-1].evidence.runs_eagerly else nullcontext()
     with flags(job.dtype, job.subject.threads, search=job.subject.device == "cuda"), stance:
         try:
             return action(loaded)
         except StageError as stage:
-            return Measurement(
-                status=stage.status,
-                reason=stage.reason,
-                settings=settings(),
-                weights=loaded.weights,
-                traceback=traceback_text(stage.error),
-            )
+            return _failed(stage, loaded)
+
+
+def _failed(stage: StageError, loaded: LoadedSubject) -> Measurement:
+    text = traceback_text(stage.error)
+    return Measurement(stage.status, stage.reason, settings=settings(), weights=loaded.weights, traceback=text)
 
 
 def build_and_check(job: MeasureJob, loaded: LoadedSubject, report: Report, turn: Turn = at_once) -> CheckedVariant:

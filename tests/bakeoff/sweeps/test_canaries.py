@@ -28,6 +28,8 @@ EXPECTED: dict[str, tuple[Status, str]] = {
     "canaries:HANG_C": ("timeout", r"\bbuild\b.*\b5 s; .*--deadline"),
     "canaries:HOST_OOM": ("oom", r"^MemoryError"),
     "canaries:TORCH_OOM": ("oom", r"can't allocate memory"),
+    "memory_at_import:BACKEND": ("oom", "MemoryError"),
+    "leaving_at_import:BACKEND": ("build_failed", "SystemExit"),
     "canaries:RAISES_AT_BUILD": ("build_failed", r"^RuntimeError: no kernel in .*canaries.py for \?"),
     "canaries:EXITS_SILENTLY": ("crashed", r"exit code 0\b"),
     "canaries:EXITS_3": ("crashed", r"exit code 3\b.*\bbuild: giving up$"),

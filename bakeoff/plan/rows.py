@@ -240,7 +240,7 @@ def short_of_memory(needed: Need, device: str) -> Precheck | None:
     return None
 
 
-_VERSION = 6
+_VERSION = 7
 """Version of the reference files' format; files of another version are made again."""
 
 

@@ -21,7 +21,13 @@ from bakeoff.worker.checks.outputs import digest
 from bakeoff.worker.failures import first_line, is_out_of_memory
 from bakeoff.worker.reference.error import MOST_NOISE, difference, expected_dtype
 from bakeoff.worker.reference.files import ABOUT, About, Eager, ReferenceFiles, eager_file, set_name, sized_name
-from bakeoff.worker.reference.precision import Precision, in_first_that_fits, in_high_precision, reference_precisions
+from bakeoff.worker.reference.precision import (
+    OtherOrder,
+    Precision,
+    in_first_that_fits,
+    in_high_precision,
+    reference_precisions,
+)
 from bakeoff.worker.reference.sensitivity import check_sensitivity, judges, least_difference
 from bakeoff.worker.reference.survival import explain
 from bakeoff.worker.reporter import Report
@@ -39,6 +45,8 @@ from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 
 _ROUNDINGS = 16
 """Multiple of a given dtype's epsilon by which a network's outputs may differ from those in fp64."""
+_SAME = 2**-23
+"""Relative L2 error up to which eager's arithmetic counts as that of the reference: the rounding of an fp32 output."""
 _REPEATED = 1e-3
 """Relative L2 distance up to which a module that was cast to another dtype and back counts as unchanged."""
 
@@ -51,15 +59,21 @@ def _run(
     search: bool = False,
     change: float = CHANGES[0],
     again: bool = False,
+    nudged: bool = False,
 ) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
     """Yield (name, outputs) of plain eager for all inputs of `_all_inputs`; the module stays cast to `dtype`.
 
     With `search`, convolution algorithms are searched as in measured rows, so that the error is that of the eager row.
+    If `nudged`, each floating input is one rounding larger.
     """
     with flags(dtype, threads, search), plain_eager(loaded.component):
         module = loaded.cast(dtype, device)
         for name, given in _all_inputs(loaded, change, again):
-            outputs = module(*cast_inputs(loaded.workload, given, dtype, device).values())
+            inputs = cast_inputs(loaded.workload, given, dtype, device)
+            for value in inputs.values():
+                if nudged and value.is_floating_point():
+                    torch.nextafter(value, torch.full_like(value, math.inf), out=value)
+            outputs = module(*inputs.values())
             on_host = tuple(output.cpu() for output in outputs)
             del outputs  # before the next call, so that a GPU holds those of one
             yield name, on_host
@@ -233,6 +247,14 @@ def _eager(loaded: LoadedSubject, dtype: str, subject: Subject, files: Reference
     references = {name: files.outputs(name) for name in outputs}
     noise, *size_noise = (_noise(loaded, outputs, references, dtype, group) for group in [usual, *sized])
     times = time_sizes(loaded, dtype, subject) if sized else ()
+    floating = [spec.name for spec in loaded.workload.outputs if spec.floating]
+    if min((noise[name] for name in floating), default=1.0) <= _SAME:
+        unrounded = load_subject(subject) if loaded.given.rounds(dtype) else loaded
+        again = _rounded_otherwise(unrounded, subject, about)
+        for found, group in zip((noise, *size_noise), [usual, *sized], strict=True):
+            other = _noise(loaded, again, references, about.dtype, group)
+            same = [name for name in floating if found[name] <= _SAME and math.isfinite(other[name])]
+            found |= {name: 2 * other[name] for name in same}  # two orders may err to either side
     finite = {name: error for name, error in noise.items() if math.isfinite(error)}
     kept = {name: error for name, error in finite.items() if error <= MOST_NOISE}
     eager = Eager(kept, runs, tuple(size_noise), times, digests=digests)
@@ -256,6 +278,20 @@ def _run_twice(
         known = zip(digests[name], map(digest, again), strict=True)
         digests[name] = tuple(one if one == other else "" for one, other in known)
     return outputs, digests
+
+
+def _rounded_otherwise(loaded: LoadedSubject, subject: Subject, about: About) -> dict[str, tuple[Tensor, ...]]:
+    """Return outputs of the reference's arithmetic with inputs that are one rounding larger and sums in another order.
+
+    Where the model's code computes in that dtype itself, eager equals its reference and does not show what another
+    order of the same sums may give. The module stays cast to the reference's dtype.
+    """
+
+    def run(dtype: str) -> dict[str, tuple[Tensor, ...]]:
+        return dict(_run(loaded, dtype, about.device, subject.threads, change=about.change, nudged=True))
+
+    with OtherOrder():  # type: ignore[no-untyped-call]
+        return in_high_precision(about.dtype, run)[1]
 
 
 def _noise(

@@ -134,6 +134,48 @@ def test_where_two_runs_of_eager_differ_nothing_is_known(tmp_path: Path, monkeyp
     assert found.lossless is None
 
 
+class Spread(torch.nn.Module):
+    """Variance of values around a million, in fp64 whatever it is cast to: most of its digits cancel."""
+
+    def forward(self, x: torch.Tensor, *_others: torch.Tensor) -> tuple[torch.Tensor]:
+        values = x.double()[..., None] * (torch.arange(1024, dtype=torch.float64) / 7 % 1) + 1e6
+        return ((self.mean(values * values) - self.mean(values) ** 2).to(x.dtype),)
+
+    def mean(self, values: torch.Tensor) -> torch.Tensor:
+        return values.mean(-1)
+
+
+class SpreadInLanes(Spread):
+    """Adds up as a loop over vectors of 16 values does."""
+
+    def mean(self, values: torch.Tensor) -> torch.Tensor:
+        return values.unflatten(-1, (-1, 16)).cumsum(-2)[..., -1, :].sum(-1) / values.shape[-1]
+
+
+def test_another_order_of_the_same_sums_is_right_where_the_model_computes_in_fp64(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(subject: Subject) -> subjects.LoadedSubject:
+        return replace(load_subject(subject), module=Spread())
+
+    monkeypatch.setattr(make, "load_subject", load)
+    folder, loaded = made(tmp_path / "reference", "fp32"), load(WORLD)
+    reference = Reference(ReferenceFiles(folder, None), loaded, "fp32")
+    rounds = [
+        reference.differences(index, SpreadInLanes()(*inputs.values())) for index, inputs in enumerate(loaded.sets)
+    ]
+    other = max(entry.rel_l2 for (entry,) in rounds)
+    assert other > 1e-4, "the component's own limit"
+    assert reference.parity(rounds).passed
+    wrong = [(output + 10 * other * output) for output in Spread()(*loaded.sets[0].values())]
+    assert not reference.parity([reference.differences(0, tuple(wrong))]).passed
+
+
+def test_a_model_that_rounds_keeps_eagers_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make, "_rounded_otherwise", lambda *_given: pytest.fail("not needed"))
+    made(tmp_path / "reference", "fp32", "bf16")
+
+
 def normed(preset: str) -> Subject:
     return Subject("normed:SPEC", preset, "classify", 1, 0, 0, "", "cpu", 1)
 

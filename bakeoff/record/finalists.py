@@ -11,6 +11,7 @@ from bakeoff.models.words import counted
 from bakeoff.record.finding import is_of_the_machine
 from bakeoff.record.objective import LATENCY, PERCENTILES, Goal, Limit, Objective
 from bakeoff.record.schema import Record
+from bakeoff.record.short_calls import CLOCKS_APART
 from bakeoff.record.source import same_code
 from bakeoff.record.statistics import Summary, modes, quantile_ranks, samples_for_quantile
 from bakeoff.record.store import Stored
@@ -133,7 +134,13 @@ def _is_candidate(record: Record) -> bool:
 def is_comparable(record: Record) -> bool:
     """Return whether a race with another row can tell which is faster: the row is ok, or unstable only by what both
     sides of a race have alike. Its own figures then say little."""
-    return record.status == "ok" or (record.status == "unstable" and is_of_the_machine(record.measurement.findings))
+    if record.status != "unstable":
+        return record.status == "ok"
+    findings = record.measurement.findings
+    times = sorted(call_ms(record, goal) for goal in ("latency", "throughput"))
+    disagree = "clocks-disagree" in {finding.code for finding in findings}
+    several = disagree and times[1] > CLOCKS_APART * times[0]  # one call computes for others
+    return is_of_the_machine(findings) and not several
 
 
 def speeds_ms(record: Record, goal: Goal) -> tuple[float, float]:

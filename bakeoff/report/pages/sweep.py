@@ -255,7 +255,7 @@ def ratios_of(held: Iterable[tuple[Stored, Context]]) -> Text | None:
         if any(COLUMNS[key].text(entry.record, context) for key in ("vs_eager", "vs_eager_fp32")):
             names.setdefault(entry.record.sweep, []).append(name_of(entry.record))
     told = [f"{sweep} ({', '.join(rows)})" if len(names) > 1 else sweep for sweep, rows in names.items()]
-    return Text(f"Ratios to eager are of rows of one sweep: {'; '.join(told)}.", tone="faint") if told else None
+    return Text(f"Ratios to eager are of rows of one sweep: {'; '.join(told)}.") if told else None
 
 
 def cannot_run(rows: Sequence[Stored]) -> Text | None:

@@ -64,21 +64,23 @@ def timing_alarms(
     modes_text = bimodal(timing.latency.samples_ns, job.policy.unsteady_ratio)
     if modes_text is not None:
         alarms.append(new_finding("bimodal", modes_text))
-    far = _far_apart(timing, job.subject.device)
+    far = _far_apart(timing, job)
     if far:
         alarms.append(new_finding("clocks-disagree", far))
     return alarms
 
 
-def _far_apart(timing: Timing, device: str) -> str:
+def _far_apart(timing: Timing, job: MeasureJob) -> str:
     """Return how far the clocks are apart if by more than `_FAR_APART`, as where one call computes for several; or "".
 
     On a GPU latency is longer by launching and waiting, and on a CPU by `APART_NS`; in blocks nothing makes calls so
-    much longer.
+    much longer. Beside other processes they may: short calls of two threads took 6 times as long in blocks.
     """
+    if is_contended(timing.cpu, job):
+        return ""
     latency, throughput = median(timing.latency.samples_ns), median(timing.throughput.samples_ns)
     ratio = latency / throughput
-    late = ratio > _FAR_APART and latency - throughput > APART_NS and device == "cpu"
+    late = ratio > _FAR_APART and latency - throughput > APART_NS and job.subject.device == "cpu"
     return _clocks_text(ratio) if late or 1 / ratio > _FAR_APART else ""
 
 
@@ -120,7 +122,7 @@ def timing_remarks(timing: Timing, job: MeasureJob) -> list[Finding]:
     """Return the findings on the timing that leave the row ranked: clocks that disagree, and an imprecise median."""
     remarks, limit = [], job.policy.unsteady_ratio
     latency, throughput = timing.latency.samples_ns, timing.throughput.samples_ns
-    if job.subject.device == "cpu" and not _far_apart(timing, "cpu"):
+    if job.subject.device == "cpu" and not _far_apart(timing, job):
         apart_ns = median(latency) - median(throughput)
         ratio = median(latency) / median(throughput)
         if 0 < apart_ns <= APART_NS and ratio > 1 + limit:

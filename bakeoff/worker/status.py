@@ -8,15 +8,13 @@ from bakeoff.models.words import counted
 from bakeoff.process.jobs import MeasureJob, PipelineJob
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.schema import Parity, Status
-from bakeoff.record.short_calls import APART_NS, short_call
+from bakeoff.record.short_calls import APART_NS, CLOCKS_APART, short_call
 from bakeoff.record.statistics import half_width, modes
 from bakeoff.worker.clocks.cpu_usage import CpuUsage
 from bakeoff.worker.clocks.timing import Timing
 
 _SPARE_CORES = 0.25
 """Cores that a process may keep busy beyond its threads, for the interpreter and the measurement itself."""
-_FAR_APART = 3.0
-"""Ratio of the clocks above which neither is the time of a call. Of 387 published rows the largest is 1.27."""
 
 
 def decide_status(fallback: str, parity: Parity, problem: str | None, alarms: Sequence[Finding]) -> tuple[Status, str]:
@@ -71,7 +69,7 @@ def timing_alarms(
 
 
 def _far_apart(timing: Timing, job: MeasureJob) -> str:
-    """Return how far the clocks are apart if by more than `_FAR_APART`, as where one call computes for several; or "".
+    """Return how far the clocks are apart, if by more than `CLOCKS_APART` as where a call computes for several; or "".
 
     On a GPU latency is longer by launching and waiting, and on a CPU by `APART_NS`; in blocks nothing makes calls so
     much longer. Beside other processes they may: short calls of two threads took 6 times as long in blocks.
@@ -80,8 +78,8 @@ def _far_apart(timing: Timing, job: MeasureJob) -> str:
         return ""
     latency, throughput = median(timing.latency.samples_ns), median(timing.throughput.samples_ns)
     ratio = latency / throughput
-    late = ratio > _FAR_APART and latency - throughput > APART_NS and job.subject.device == "cpu"
-    return _clocks_text(ratio) if late or 1 / ratio > _FAR_APART else ""
+    late = ratio > CLOCKS_APART and latency - throughput > APART_NS and job.subject.device == "cpu"
+    return _clocks_text(ratio) if late or 1 / ratio > CLOCKS_APART else ""
 
 
 def _clocks_text(ratio: float) -> str:

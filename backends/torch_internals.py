@@ -604,17 +604,23 @@ def storage_id(tensor: "Tensor") -> int:
     return found
 
 
-def rewrite_dispatch(rewrite: Callable[[Any, dict[str, Any]], dict[str, Any]]) -> Any:
-    """Return a context in which `rewrite` changes the keyword arguments of each dispatched operator."""
+def replace_dispatch(compute: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> Any:
+    """Return a context in which `compute`, given an operator and its arguments, computes each dispatched operator."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Rewriting(TorchDispatchMode):
+    class Replacing(TorchDispatchMode):
         _should_skip_dynamo: Any = classmethod(_may_compile)
+        supports_higher_order_operators = True
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return func(*args, **rewrite(func, dict(kwargs or {})))
+            return compute(func, args, dict(kwargs or {}))
 
-    return Rewriting()  # type: ignore[no-untyped-call]
+    return Replacing()  # type: ignore[no-untyped-call]
+
+
+def rewrite_dispatch(rewrite: Callable[[Any, dict[str, Any]], dict[str, Any]]) -> Any:
+    """Return a context in which `rewrite` changes the keyword arguments of each dispatched operator."""
+    return replace_dispatch(lambda func, args, named: func(*args, **rewrite(func, named)))
 
 
 def occupy_gpu(ns: int) -> None:

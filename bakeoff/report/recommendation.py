@@ -78,17 +78,27 @@ class Decision:
 
 
 def decision(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> Decision:
-    """Return the best rows of a group and the final between them, if there is one; stale rows are left out."""
+    """Return the best rows of a group and the final between them, if there is one; stale rows are left out.
+
+    If there is none, but one between the best rows that are ok, these are returned.
+    """
     fresh = current(rows)
     objective = objective_of(fresh)
     best = tuple(finalists(fresh, objective))
-    final = final_of(best[0].record, best[1].record, comparisons, objective.goal) if len(best) == 2 else None
+    final = _final_of(best, comparisons, objective.goal)
+    steady = tuple(finalists([entry for entry in fresh if entry.record.status == "ok"], objective))
+    if final is None and (known := _final_of(steady, comparisons, objective.goal)) is not None:
+        best, final = steady, known
     winner = None
     if final is not None:
         word = decide(final).word
         side = {"faster": final.a, "slower": final.b}.get(word)
         winner = next((entry for entry in best if side and str(entry.record.variant) == str(side.variant)), None)
     return Decision(objective, best, final, winner)
+
+
+def _final_of(best: Sequence[Stored], comparisons: Sequence[StoredComparison], goal: Goal) -> Comparison | None:
+    return final_of(best[0].record, best[1].record, comparisons, goal) if len(best) == 2 else None
 
 
 @dataclass(frozen=True, slots=True)

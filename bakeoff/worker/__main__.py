@@ -104,7 +104,8 @@ def main() -> None:
     try:
         answer = Answer(value=_do(job, report, int(sys.argv[2])))
     except Exception as error:
-        if is_out_of_memory(error):  # also of a user's module while it was imported
+        wrapped = isinstance(error, BakeoffError) and not isinstance(error.__cause__, MemoryError)
+        if is_out_of_memory(error) and not wrapped:  # also of a user's module while it was imported
             traceback.print_exc()
             answer = Answer(out_of_memory=first_line(error))
         elif isinstance(error, BakeoffError):

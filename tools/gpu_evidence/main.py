@@ -203,8 +203,8 @@ def _run_steps(call: Call, chosen: Sequence[Step], retry: bool) -> int:
             if before is not None and not before.cut and (before.code == 0 or not retry):
                 print(f"{step.name:33}{_word(before)} before", flush=True)
                 continue
-            left_s = call.left_s(_FAST_GRACE_S if step.kind == "fast" else GRACE_S)
-            if left_s is not None and left_s < (FAST_LEAST_S if step.kind == "fast" else LEAST_S):
+            least_s = FAST_LEAST_S + _FAST_GRACE_S if step.kind == "fast" else LEAST_S + GRACE_S
+            if call.ends is not None and call.ends - time.monotonic() < least_s:
                 break
             state.outcomes[step.name] = Outcome(keys[step.name], _INTERRUPTED, 0.0, "interrupted", cut=True)
             state.save()

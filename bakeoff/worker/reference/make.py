@@ -22,10 +22,10 @@ from bakeoff.worker.failures import first_line, is_out_of_memory
 from bakeoff.worker.reference.error import MOST_NOISE, difference, expected_dtype
 from bakeoff.worker.reference.files import ABOUT, About, Eager, ReferenceFiles, eager_file, set_name, sized_name
 from bakeoff.worker.reference.precision import (
-    OtherOrder,
     Precision,
     in_first_that_fits,
     in_high_precision,
+    other_order,
     reference_precisions,
 )
 from bakeoff.worker.reference.sensitivity import check_sensitivity, judges, least_difference
@@ -290,7 +290,7 @@ def _rounded_otherwise(loaded: LoadedSubject, subject: Subject, about: About) ->
     def run(dtype: str) -> dict[str, tuple[Tensor, ...]]:
         return dict(_run(loaded, dtype, about.device, subject.threads, change=about.change, nudged=True))
 
-    with OtherOrder():  # type: ignore[no-untyped-call]
+    with other_order():
         return in_high_precision(about.dtype, run)[1]
 
 

@@ -16,9 +16,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from bakeoff.backends.torch_internals import rewrite_dispatch
+from bakeoff.backends.torch_internals import replace_dispatch, rewrite_dispatch
 from bakeoff.machine import host
 from bakeoff.models.component import Work
 from bakeoff.models.errors import BakeoffError
@@ -159,33 +158,34 @@ def widened(dtype: str) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-class OtherOrder(TorchDispatchMode):
-    """Adds up in another order than eager's cascade: as a loop over vectors of `_LANES` does, then over the lanes.
+def other_order() -> Any:
+    """Return a context that adds up in another order than eager's cascade: as a loop over vectors of `_LANES` does,
+    then over the lanes.
 
     If the vectors do not lie along the sum, it is one value after the other. Compilers sum in this order, whose
     rounding error grows with the length (Higham, The accuracy of floating point summation, SISC 1993).
     """
+    return replace_dispatch(_sum_in_other_order)
 
-    supports_higher_order_operators = True
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        values, named = args[0] if args else None, kwargs or {}
-        operator = getattr(func, "overloadpacket", None)
-        mean = operator is torch.ops.aten.mean
-        sums = mean or operator is torch.ops.aten.sum
-        if not sums or not isinstance(values, Tensor) or not values.is_floating_point() or not values.dim():
-            return func(*args, **named)
-        given = args[1] if len(args) > 1 else None
-        dims = [given] if isinstance(given, int) else list(given or range(values.dim()))
-        flat = values.movedim(dims, list(range(-len(dims), 0))).flatten(-len(dims))
-        width = _LANES if values.dim() - 1 in [dim % values.dim() for dim in dims] else 1
-        whole = flat.shape[-1] // width * width
-        lanes = flat[..., :whole].unflatten(-1, (whole // width, width))
-        total = flat[..., whole:].sum(-1)
-        if whole:
-            total = total + lanes.cumsum(-2)[..., -1, :].sum(-1)
-        expected = func(*args, **named)
-        return (total / flat.shape[-1] if mean else total).reshape(expected.shape).to(expected.dtype)
+def _sum_in_other_order(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    values = args[0] if args else None
+    operator = getattr(func, "overloadpacket", None)
+    mean = operator is torch.ops.aten.mean
+    sums = mean or operator is torch.ops.aten.sum
+    if not sums or not isinstance(values, Tensor) or not values.is_floating_point() or not values.dim():
+        return func(*args, **named)
+    given = args[1] if len(args) > 1 else None
+    dims = [given] if isinstance(given, int) else list(given or range(values.dim()))
+    flat = values.movedim(dims, list(range(-len(dims), 0))).flatten(-len(dims))
+    width = _LANES if values.dim() - 1 in [dim % values.dim() for dim in dims] else 1
+    whole = flat.shape[-1] // width * width
+    lanes = flat[..., :whole].unflatten(-1, (whole // width, width))
+    total = flat[..., whole:].sum(-1)
+    if whole:
+        total = total + lanes.cumsum(-2)[..., -1, :].sum(-1)
+    expected = func(*args, **named)
+    return (total / flat.shape[-1] if mean else total).reshape(expected.shape).to(expected.dtype)
 
 
 class Widened(nn.Module):

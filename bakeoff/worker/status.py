@@ -77,9 +77,9 @@ def _far_apart(timing: Timing, job: MeasureJob) -> str:
     if is_contended(timing.cpu, job):
         return ""
     latency, throughput = median(timing.latency.samples_ns), median(timing.throughput.samples_ns)
-    ratio = latency / throughput
-    late = ratio > CLOCKS_APART and latency - throughput > APART_NS and job.subject.device == "cpu"
-    return _clocks_text(ratio) if late or 1 / ratio > CLOCKS_APART else ""
+    ratio, limit = latency / throughput, max(CLOCKS_APART, 1 + job.policy.unsteady_ratio)
+    late = ratio > limit and latency - throughput > APART_NS and job.subject.device == "cpu"
+    return _clocks_text(ratio) if late or 1 / ratio > limit else ""
 
 
 def _clocks_text(ratio: float) -> str:

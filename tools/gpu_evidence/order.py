@@ -28,10 +28,11 @@ class Line(NamedTuple):
 
 BESIDE = Line("", "beside", "", 0.0)
 """Work, references and builds of the lines that follow, up to the next of these, beside each other on all cores."""
-REFERENCES_S: Mapping[str, float] = {"cuda": 45.0, "cpu": 8.0}
-REFERENCES_LIMIT_S = 60.0
-"""Guess for the work and references of components beside each other, on a CPU of tiny presets; and when they are
-stopped: those that lack are made with their first row."""
+REFERENCES_S: Mapping[str, tuple[float, float]] = {"cuda": (20.0, 5.0), "cpu": (2.0, 6.0)}
+"""Guess for work and references that are made beside each other: of a group of components, and more for each of them.
+On a CPU of tiny presets; on 26 November 2026 an H200 took 27 s for those of wm alone."""
+REFERENCES_LIMIT = 4 / 3
+"""They are stopped after this many times the guess: those that lack are made with their first row."""
 STARTS_S, BUILDS_LIMIT_S = 15.0, 140.0
 """Guess for the starts of many workers at once, and when builds beside each other are stopped: rows that lack one come
 after the others, and build alone."""

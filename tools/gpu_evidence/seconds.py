@@ -20,7 +20,7 @@ from gpu_evidence.order import (
     BEST,
     BUILDS_LIMIT_S,
     FINAL,
-    REFERENCES_LIMIT_S,
+    REFERENCES_LIMIT,
     REFERENCES_S,
     STARTS_S,
     Line,
@@ -206,11 +206,12 @@ def beside(clock: Clock, lines: Sequence[Line], anew: bool = False) -> Beside:
     plans = {line.component: clock.planned[line.component].plan for line in able}
     lacking = tuple(name for name, plan in plans.items() if anew or _lacks_references(plan))
     groups = tuple(map(tuple, build_groups(clock.planned, builds)))
-    parts = len(reference_groups(clock.planned, lacking))
-    found = Beside(lacking, groups, alone, Expected(0.0, ""), REFERENCES_LIMIT_S * parts, Expected(0.0, ""))
+    group_s, each_s = REFERENCES_S[clock.device]
+    references_s = sum(group_s + each_s * len(group) for group in reference_groups(clock.planned, lacking))
+    found = Beside(lacking, groups, alone, Expected(0.0, ""), REFERENCES_LIMIT * references_s, Expected(0.0, ""))
     of_references, of_builds = found.names
     building_s = sum(STARTS_S + max(line.build_s for line in group) for group in groups)
-    references = clock.noted(of_references, REFERENCES_S[clock.device] * parts) if lacking else found.references
+    references = clock.noted(of_references, references_s) if lacking else found.references
     building = clock.noted(of_builds, building_s) if builds else found.building
     return replace(found, references=references, building=building)
 

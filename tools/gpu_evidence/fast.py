@@ -32,7 +32,7 @@ from bakeoff.sweeps.run import run_sweep
 from gpu_evidence.archive import write_archive
 from gpu_evidence.beside import Silent
 from gpu_evidence.order import BESIDE, BEST, BUILDS_LIMIT_S, CEILINGS_S, FINAL, Line, order_of
-from gpu_evidence.processes import Ended, interrupt_on_signals, run
+from gpu_evidence.processes import Ended, end_with_reader, interrupt_on_signals, run
 from gpu_evidence.seconds import GUESS, SEEN_FILE, Beside, Clock, Expected, Planned, beside, make_planned
 from gpu_evidence.state import load
 
@@ -303,6 +303,7 @@ class Driver:
 
 def main() -> int:
     asked = Asked(**json.loads(sys.argv[1]))
+    end_with_reader(asked.dry_run)
     try:
         if asked.card:
             pretend(asked.card)

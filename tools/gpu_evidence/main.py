@@ -25,7 +25,7 @@ from typing import Any
 
 from gpu_evidence.archive import record_names, write_archive
 from gpu_evidence.interpreter import environment, find_python
-from gpu_evidence.processes import GRACE_S, Ended, interrupt_on_signals, run
+from gpu_evidence.processes import GRACE_S, Ended, end_with_reader, interrupt_on_signals, run
 from gpu_evidence.state import Outcome, State, hash_files, key_of, load
 from gpu_evidence.steps import FAST, SUBJECTS, Step, steps
 
@@ -84,6 +84,7 @@ class Call:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
+    end_with_reader(asked.dry_run or asked.list)
     subjects = tuple(filter(None, asked.subjects.split(",")))
     patterns = [part.strip() for part in asked.only.split(",")]
     patterns = [FAST] if asked.fast else patterns

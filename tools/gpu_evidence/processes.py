@@ -40,6 +40,12 @@ def interrupt_on_signals() -> None:
             signal.signal(number, interrupt)
 
 
+def end_with_reader(only_prints: bool) -> None:
+    """Have a process that only prints end without a word when its reader has read enough, as `head` has."""
+    if only_prints:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+
+
 def run(
     command: Sequence[str],
     environment: Mapping[str, str],

@@ -15,7 +15,7 @@ from bakeoff.plan.request import Request
 from bakeoff.plan.rows import Row, reference_folder
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import MEASURED, Record
-from bakeoff.record.store import Stored, load_all
+from bakeoff.record.store import load_all
 from gpu_evidence.order import (
     BEST,
     BUILDS_LIMIT_S,
@@ -104,13 +104,8 @@ class Clock:
     def __init__(self, planned: Mapping[str, Planned], runs: Path, folder: Path, device: str) -> None:
         self.planned, self.device, self._file = planned, device, folder / SEEN_FILE
         self.card = card_of(host.read_host(), device)
-        self._runs = runs
         self._seen = self._read()
-        self.reload()
-
-    def reload(self) -> None:
-        """Read the records again."""
-        entries = load_all(*paths.with_published(self._runs)).current
+        entries = load_all(*paths.with_published(runs)).current
         self._known = {
             str(entry.record.variant): entry
             for entry in entries
@@ -145,11 +140,6 @@ class Clock:
         except (FileNotFoundError, ValueError):
             return {}
         return found
-
-    def record_of(self, sweep: str, row: Row) -> Stored | None:
-        """Return the row's record in this sweep, as of the last `reload`."""
-        entry = self._known.get(str(row.variant))
-        return entry if entry is not None and entry.record.sweep == sweep else None
 
 
 def _row_s(record: Record) -> float:

@@ -13,12 +13,14 @@ from typing import Protocol, TypeVar
 
 from bakeoff.process.phases import Block
 from bakeoff.record.finding import Finding, new_finding
+from bakeoff.record.sides import IDLE
 
 LARGEST_OFFSET = 2**20
 """Largest heap offset in bytes. Each process's heap begins at a random offset, since otherwise memory layout may slow
 the same side in every process (Mytkowicz et al., ASPLOS 2009)."""
-_IDLE = 0.05
-"""Share of a core; a side that uses more while others are timed is not idle."""
+
+_LEAST_S = 0.05
+"""Seconds that a round of others counts at least: of shorter ones the time between blocks is the larger part."""
 
 
 class Runs(Protocol):
@@ -101,17 +103,23 @@ def take_turns(sides: Mapping[int, Runs], order: random.Random, goes_on: Callabl
     return rounds
 
 
-def not_idle(sides: Mapping[int, Side], rounds: Sequence[Turns], of: str = "") -> list[Finding]:
-    """Return a finding for each side that used the CPU while other sides ran; its text begins with `of`.
+def idle_shares(sides: Mapping[int, Side], rounds: Sequence[Turns]) -> dict[int, float]:
+    """Return the share of a core that each side took while other sides ran.
 
     The time before a side's first block does not count, since the side had just been opened.
     """
-    found = []
-    for number, side in sides.items():
+    shares = {}
+    for number in sides:
         own = [turns.blocks[number].idle_cpu_s for turns in rounds if number in turns.blocks][1:]
-        others = [block for turns in rounds for other, block in turns.blocks.items() if other != number]
-        others_s = sum(block.seconds for block in others)
-        if others_s and sum(own) > _IDLE * others_s:
-            text = f"{of}{side.label} took {sum(own) / others_s:.0%} of a core while the others ran"
-            found.append(new_finding("not-idle", text))
-    return found
+        others_s = sum(block.seconds for turns in rounds for other, block in turns.blocks.items() if other != number)
+        shares[number] = sum(own) / max(others_s, _LEAST_S * len(own)) if others_s else 0.0
+    return shares
+
+
+def not_idle(sides: Mapping[int, Side], rounds: Sequence[Turns], of: str = "") -> list[Finding]:
+    """Return a finding for each side that used the CPU while other sides ran; its text begins with `of`."""
+    return [
+        new_finding("not-idle", f"{of}{sides[number].label} took {share:.0%} of a core while the others ran")
+        for number, share in idle_shares(sides, rounds).items()
+        if share > IDLE
+    ]

@@ -33,6 +33,7 @@ FindingCode = Literal[
     "no-profile",  # a traced pass was asked for and failed
     "not-idle",  # in a comparison, the side that waits used the CPU
     "not-monitored",  # a monitor was asked for, and could not run or saw nothing
+    "off-rows",  # a race's ratio is far from that of the sweep's rows
     "own-reference",  # the reference was computed in fp32 on the measured device, as the row itself
     "power-cap",  # the GPU reached its power limit in the timed window
     "proof.incomplete",  # the certificate lacks a fact

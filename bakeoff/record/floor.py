@@ -76,13 +76,15 @@ def is_above(record: Record, ceilings: Sequence[Ceiling] | None = None) -> bool:
     return record.status == "ok" and (share(record, ceilings) or 0.0) > 1
 
 
-def below_floor(record: Record) -> str | None:
-    """Return why a record's times are too short to be correct; None if they are not. Uses the faster clock's median.
+def below_floor(record: Record, *also_ms: float) -> str | None:
+    """Return why a record's times are too short to be correct; None if they are not. Uses the shortest of its clocks'
+    medians and of `also_ms`.
 
     The record's own ceilings decide: a status does not change when other ceilings become known. A floor by compute
     allows for fast convolution algorithms and, from a datasheet, for a clock above the stated one.
     """
-    medians = [figures.median_ms for figures in (record.latency, record.throughput) if figures is not None]
+    clocks = (record.latency, record.throughput)
+    medians = [*also_ms, *(figures.median_ms for figures in clocks if figures is not None)]
     if not medians:
         return None
     for bound in floors(record):

@@ -16,6 +16,7 @@ from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.schema import BuildCost, Clock, InputCopy, Parity, Record
 from bakeoff.record.statistics import FEWEST_FOR_P99, Summary, modes
 from bakeoff.record.store import Stored, StoredComparison
+from bakeoff.record.verdict import failed_side
 from bakeoff.report.format import MIB, median_and_interval, milliseconds
 from bakeoff.report.groups import ON_ANOTHER_HOST, Speedup, name_of, own_baselines, speedup, stale_reasons, stated_over
 from bakeoff.report.recommendation import decision
@@ -38,6 +39,8 @@ class Context:
     """Whether the record was faster in a final between the two best rows of the group."""
     objective: Objective = LATENCY
     """Objective of the table."""
+    in_final: str = ""
+    """Reason for which the row failed in the final between the two best rows; "" if it did not."""
 
 
 def _itself(value: Any) -> Any:
@@ -89,9 +92,12 @@ def contexts(
         ceilings = best_ceilings(rows, (), rows[0].machine, rows[0].record.threads)
     chosen = rows if best_of is None else best_of
     decided, eager = decision(chosen, comparisons), [entry for entry in (*rows, *every) if entry.record.baseline]
+    failed = failed_side(decided.failed) if decided.failed is not None else None
     for entry, stale in zip(rows, stale_reasons(rows), strict=True):
         own = own_baselines(entry.record, eager) if stale is None or ON_ANOTHER_HOST in stale else {}
-        yield entry.record, Context(entry.id, own, ceilings.best, stale, entry is decided.winner, decided.objective)
+        wins, named = entry is decided.winner, failed is not None and failed.variant == entry.record.variant
+        in_final = f"in the final {failed.status}: {failed.measurement.reason}" if failed and named else ""
+        yield entry.record, Context(entry.id, own, ceilings.best, stale, wins, decided.objective, in_final)
 
 
 def columns(keys: Sequence[str]) -> tuple[Column, ...]:
@@ -263,7 +269,9 @@ _COLUMNS: Final = (
     Column("variant", "variant", "", lambda record, _: str(record.variant), numeric=False),
     Column("quantisation", "quantisation", "", lambda record, _: record.quantisation, numeric=False),
     Column("status", "status", "", lambda record, _: record.status, numeric=False),
-    Column("reason", "reason", "", lambda record, _: record.measurement.reason, numeric=False),
+    Column(
+        "reason", "reason", "", lambda record, context: record.measurement.reason or context.in_final, numeric=False
+    ),
     Column("stale", "stale", "", lambda _, context: context.stale, numeric=False),
     Column(
         "median_ms",

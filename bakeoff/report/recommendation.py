@@ -29,7 +29,7 @@ from bakeoff.record.objective import LATENCY, Goal, Objective
 from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.source import may_divide, typed_backends
 from bakeoff.record.store import Stored, StoredComparison
-from bakeoff.record.verdict import LEAST_DIFFERENCE, Verdict, decide
+from bakeoff.record.verdict import LEAST_DIFFERENCE, Verdict, decide, failed_side
 from bakeoff.report.format import milliseconds
 from bakeoff.report.groups import USUAL, Table, current, name_of, own_baselines, shown_faster, speedup
 from bakeoff.report.wording import (
@@ -41,6 +41,7 @@ from bakeoff.report.wording import (
     limit_text,
     ratio_text,
     sure_text,
+    why_no_verdict,
 )
 
 _BEST: dict[Goal, str] = {"latency": "the lowest median", "throughput": "the most items a second"}
@@ -56,6 +57,8 @@ class Decision:
     final: Comparison | None
     winner: Stored | None
     """The row that was faster in the final; None without a final, or if it showed no difference."""
+    failed: Comparison | None = None
+    """The newest final if one of the two failed in it, so that it has no verdict."""
 
     @property
     def lacks_final(self) -> bool:
@@ -78,7 +81,7 @@ class Decision:
 
 
 def decision(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> Decision:
-    """Return the best rows of a group and the final between them, if there is one; stale rows are left out.
+    """Return the best rows of a group and the newest final between them, if there is one; stale rows are left out.
 
     If there is none, but one between the best rows that are ok, these are returned.
     """
@@ -90,11 +93,14 @@ def decision(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) ->
     if final is None and (known := _final_of(steady, comparisons, objective.goal)) is not None:
         best, final = steady, known
     winner = None
+    failed = None
+    if final is not None and failed_side(final) is not None:
+        final, failed = None, final
     if final is not None:
         word = decide(final).word
         side = {"faster": final.a, "slower": final.b}.get(word)
         winner = next((entry for entry in best if side and str(entry.record.variant) == str(side.variant)), None)
-    return Decision(objective, best, final, winner)
+    return Decision(objective, best, final, winner, failed)
 
 
 def _final_of(best: Sequence[Stored], comparisons: Sequence[StoredComparison], goal: Goal) -> Comparison | None:
@@ -211,6 +217,7 @@ def _by_final(found: Decision, final: Comparison, every: Sequence[Stored]) -> st
     """Return what to deploy by a final, with its ratio and the speed-ups over eager."""
     a, b, verdict = from_the_faster(final)
     evidence = f"{ratio_text(verdict)}, {how(final)}"
+    evidence = "; ".join([evidence, *(each.text for each in final.findings if each.code == "off-rows")])
     if found.winner is None:
         plain = [entry.record for entry in found.best if entry.record.baseline]
         word = f"deploy {name_of(plain[0])}, it needs no build" if plain else "deploy either"
@@ -298,6 +305,9 @@ def _undecided(found: Decision, drift: float, runs: str) -> tuple[str, str]:
     goal, (first, second) = found.objective.goal, (entry.record for entry in found.best)
     figures = f"{_BEST[goal]}, {_speeds(first, goal)}, before {name_of(second)} with {_speeds(second, goal)}"
     how_to = f"{command(first, second, found.objective)} {runs}".rstrip()
+    if found.failed is not None:
+        text = f"Not decided: {name_of(first)} has {figures}, but their final has {why_no_verdict(found.failed)}."
+        return f"{text} Run it again with:", how_to
     if found.is_far_ahead(drift):
         return f"{ahead(found)}: it has {figures}. Sweeps drift by {drift:.1f}x; a final would confirm it:", how_to
     if found.apart > 1 and "unstable" in (first.status, second.status):

@@ -76,9 +76,9 @@ def ordered_tables(records: Records) -> list[Table]:
 
 
 def final_of(found: Table, comparisons: Sequence[StoredComparison]) -> StoredComparison | None:
-    """Return the final between the two best rows of a table; None if there is none."""
-    final = decision(found.rows, comparisons).final
-    return next((entry for entry in comparisons if entry.record is final), None)
+    """Return the final between the two best rows of a table, also one without a verdict; None if there is none."""
+    made = decision(found.rows, comparisons)
+    return next((entry for entry in comparisons if entry.record is (made.final or made.failed)), None)
 
 
 def shorts(records: Records) -> list[Short]:

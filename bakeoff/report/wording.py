@@ -9,7 +9,7 @@ from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.source import same_code
 from bakeoff.record.statistics import Summary
 from bakeoff.record.store import StoredComparison
-from bakeoff.record.verdict import CONFIDENCE, FEWEST_PAIRS, Verdict, decide, verdict_of
+from bakeoff.record.verdict import CONFIDENCE, FEWEST_PAIRS, Verdict, decide, failed_side, verdict_of
 from bakeoff.report.format import MIB, median_and_interval, milliseconds
 from bakeoff.report.groups import name_of, row_key
 
@@ -19,7 +19,8 @@ def final_of(
 ) -> Comparison | None:
     """Return the newest comparison of the two records' variants by this goal, in either order, or None.
 
-    It must have the records' configurations, machine, code and libraries, and rounds in which both sides stayed ok.
+    It must have the records' configurations, machine, code and libraries, and rounds. A side that failed in it leaves
+    it without a verdict.
     """
     every = (entry.record for entry in comparisons)
     fitting = [comparison for comparison in every if comparison.objective.goal == goal and _is_of(comparison, a, b)]
@@ -37,13 +38,8 @@ def _is_of(comparison: Comparison, a: Record, b: Record) -> bool:
 
 
 def _is_same(side: Record, record: Record) -> bool:
-    """Return whether a side is ok, and has the record's configuration, group, host and code."""
-    return (
-        side.status == "ok"
-        and side.config_id == record.config_id
-        and row_key(side) == row_key(record)
-        and same_code(side, record)
-    )
+    """Return whether a side has the record's configuration, group, host and code."""
+    return side.config_id == record.config_id and row_key(side) == row_key(record) and same_code(side, record)
 
 
 def from_the_faster(comparison: Comparison, first: int = 0, second: int = 1) -> tuple[Record, Record, Verdict]:
@@ -67,8 +63,10 @@ def sentence(comparison: Comparison) -> str:
 
 def why_no_verdict(comparison: Comparison) -> str:
     """Return why a comparison has no verdict: a side was not ok, or no round was run."""
-    failed = next((side for side in (comparison.a, comparison.b) if side.status != "ok"), None)
-    return "no verdict, " + ("no round was run" if failed is None else f"{name_of(failed)} was {failed.status}")
+    failed = failed_side(comparison)
+    if failed is None:
+        return "no verdict, no round was run"
+    return f"no verdict, {name_of(failed)} was {failed.status}: {failed.measurement.reason}"
 
 
 def ratio_text(verdict: Verdict) -> str:

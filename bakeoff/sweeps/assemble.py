@@ -116,16 +116,16 @@ def completed(record: Record, measurement: Measurement, ceilings: tuple[Ceiling,
 def _checked_against_floor(record: Record) -> Record:
     """Return the record, `unstable` if its row is faster than its floor allows."""
     reason = below_floor(record) if record.status == "ok" else None
-    return record if reason is None else _unstable(record, new_finding("below_floor", reason))
+    return record if reason is None else unstable(record, new_finding("below_floor", reason))
 
 
 def _checked_against_phases(record: Record, outcome: Outcome) -> Record:
     """Return the record, `unstable` if its samples do not fit into the time that passed by this process's clock."""
     problem = clock_span(record.measurement, outcome.phase_s, outcome.worker_phase_s)
-    return record if problem is None else _unstable(record, new_finding("clock-span", problem))
+    return record if problem is None else unstable(record, new_finding("clock-span", problem))
 
 
-def _unstable(record: Record, finding: Finding) -> Record:
+def unstable(record: Record, finding: Finding) -> Record:
     """Return the record with a finding added; a status `ok` becomes `unstable`, others are kept."""
     made = replace(record.measurement, findings=(*record.measurement.findings, finding))
     if made.status == "ok":
@@ -237,9 +237,9 @@ def clock_span(
     seconds = sum(phase_s.get(phase, 0.0) for phase in TIMED)
     if measurement.latency is None or not seconds:
         return None
-    by_worker = sum(worker_phase_s.get(phase, 0.0) for phase in TIMED)
-    if by_worker and not _SLOWEST * (seconds - _LATE_S) <= by_worker <= _FASTEST * seconds + _EARLY_S:
-        return f"the timed phases took {seconds:.2f} s, by the clock of the measured process {by_worker:.2f} s"
+    apart = clocks_apart(seconds, sum(worker_phase_s.get(phase, 0.0) for phase in TIMED))
+    if apart is not None:
+        return apart
     covered = _sampled_s(measurement)
     if covered > _FASTEST * seconds + _EARLY_S:
         return f"samples add up to {covered:.2f} s, but the timed phases took {seconds:.2f} s"
@@ -249,6 +249,13 @@ def clock_span(
     if figures is not None and figures.median_ms * 1e6 >= _LONG_CALL_NS and covered < _LEAST_SHARE * seconds:
         return f"samples and checks add up to {covered:.2f} s only, but the timed phases took {seconds:.2f} s"
     return None
+
+
+def clocks_apart(seconds: float, by_worker: float) -> str | None:
+    """Return how far the clock of a measured process is from this process's, if too far for timed phases."""
+    if not by_worker or _SLOWEST * (seconds - _LATE_S) <= by_worker <= _FASTEST * seconds + _EARLY_S:
+        return None
+    return f"the timed phases took {seconds:.2f} s, by the clock of the measured process {by_worker:.2f} s"
 
 
 def _sampled_s(measurement: Measurement) -> float:

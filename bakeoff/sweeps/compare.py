@@ -2,7 +2,7 @@
 
 import random
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,13 +21,24 @@ from bakeoff.plan.rows import Row, short_of_memory
 from bakeoff.process.jobs import CompareJob
 from bakeoff.process.phases import Block
 from bakeoff.process.supervisor import Event, LiveWorker, wait_for
-from bakeoff.race import LARGEST_OFFSET, Turns, not_idle, open_sides, take_turns
+from bakeoff.race import LARGEST_OFFSET, Turns, idle_shares, not_idle, open_sides, take_turns
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Measurement, Record, Round, Samples, Status
+from bakeoff.record.sides import side_findings
 from bakeoff.record.source import basis_of
 from bakeoff.record.store import StoredComparison, now, save
-from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, SET_ROUNDS, is_baseline_known, is_decided
-from bakeoff.sweeps.assemble import STATUS, make_record, source_of
+from bakeoff.record.verdict import (
+    AGREEING_PAIRS,
+    LEAST_ROUNDS,
+    MOST_PAIRS,
+    SET_ROUNDS,
+    failed_side,
+    is_baseline_known,
+    is_decided,
+    off_rows,
+    verdict_of,
+)
+from bakeoff.sweeps.assemble import STATUS, clocks_apart, make_record, source_of, unstable
 from bakeoff.sweeps.context import SweepContext, WeightsMemory, make_context, with_ceilings, with_works
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.row import References, launch_of, make_reference, measure_job
@@ -127,7 +138,9 @@ class CompareWorker:
         outcome = self._worker.finish(Measurement)
         if outcome.kind == "refused":
             raise BakeoffError(outcome.reason, outcome.code)
-        return make_record(self.context, self.row, outcome)
+        record = make_record(self.context, self.row, outcome)
+        apart = clocks_apart(*(of.get("block", 0.0) for of in (outcome.phase_s, outcome.worker_phase_s)))
+        return record if apart is None else unstable(record, new_finding("clock-span", apart))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +163,8 @@ class _Race:
     order: random.Random
     without_baseline: str = ""
     """Reason why a final has no baseline; "" if it has one, or if none is wanted."""
+    rows_ns: tuple[int, ...] = ()
+    """As in `Comparison`."""
 
     @property
     def context(self) -> SweepContext:
@@ -209,6 +224,7 @@ def race(
     baseline: Row | None = None,
     seed: int | None = None,
     without: str = "",
+    rows_ns: tuple[int, ...] = (),
 ) -> Comparison:
     """Compare two rows of one subject and return the comparison. The caller holds the device's lock.
 
@@ -221,11 +237,11 @@ def race(
     entrants = tuple(Entrant(context, row) for row in rows)
     seed = secrets.randbits(32) if seed is None else seed
     try:
-        return race_of(entrants, running, seed, is_decided, without)
+        return race_of(entrants, running, seed, is_decided, without, rows_ns)
     except SideFailedError as error:
         if baseline is None or error.row.key != baseline.key:
             raise
-        return race_of(entrants[:2], running, seed, is_decided, f"it cannot be measured, {error.why}")
+        return race_of(entrants[:2], running, seed, is_decided, f"it cannot be measured, {error.why}", rows_ns[:2])
 
 
 def race_of(
@@ -234,6 +250,7 @@ def race_of(
     seed: int,
     decided: Callable[[Comparison], bool],
     without: str = "",
+    rows_ns: tuple[int, ...] = (),
     again: bool = True,
 ) -> Comparison:
     """Check the rows, make their references, and compare the rows until `decided`, asked after each pair of processes.
@@ -255,14 +272,14 @@ def race_of(
         for folder in sorted({each.row.cache_folder for each in ready}):
             stack.enter_context(context.entry_lock(folder))
         try:
-            return _measure(_Race(running, tuple(ready), seed, random.Random(seed), without), decided)
+            return _measure(_Race(running, tuple(ready), seed, random.Random(seed), without, rows_ns), decided)
         except SideFailedError:
             found = [name for each in ready if each.references is not None for name in each.references.changed()]
             changed = list(dict.fromkeys(found)) if again else []
             if not changed:
                 raise
     context.progress.say(f"{', '.join(changed)} of the references changed while rows were compared; this is run again.")
-    return race_of(entrants, running, seed, decided, without, again=False)
+    return race_of(entrants, running, seed, decided, without, rows_ns, again=False)
 
 
 def _measure(race: _Race, decided: Callable[[Comparison], bool] = is_decided) -> Comparison:
@@ -294,6 +311,8 @@ class _Results:
     records: dict[int, Record] = field(default_factory=dict)
     """Each row's newest record, or its first that was not ok, by row number."""
     findings: list[Finding] = field(default_factory=list)
+    idle: list[Mapping[int, float]] = field(default_factory=list)
+    """For each pair, the share of a core that each side took while others were timed."""
 
     def keep(self, number: int, record: Record) -> None:
         if number not in self.records or self.records[number].status == "ok":
@@ -329,10 +348,13 @@ def _run_sides(race: _Race, measured: _Results, pair: int, numbers: Sequence[int
         for number, side in sides.items():
             measured.keep(number, side.end())
     measured.findings += not_idle(sides, turns, f"pair {pair + 1}: ")
+    measured.idle.append(idle_shares(sides, turns))
     return turns
 
 
 def _comparison(race: _Race, how: Literal["interleaved", "in turn"], measured: _Results) -> Comparison:
+    for number, finding in side_findings(measured.records, measured.rounds, measured.idle):
+        measured.records[number] = unstable(measured.records[number], finding)
     sides = tuple(measured.records[number] for number in range(len(race.rows)))
     for row, record in zip(race.rows, sides, strict=True):
         if record.status not in MEASURED:
@@ -341,7 +363,7 @@ def _comparison(race: _Race, how: Literal["interleaved", "in turn"], measured: _
             )
     without = race.without_baseline
     lacking = [new_finding("no-baseline", f"eager fp32 was not measured beside the two: {without}")] if without else []
-    return Comparison(
+    made = Comparison(
         schema=SCHEMA,
         created=now(),
         sweep=race.context.sweep,
@@ -350,7 +372,14 @@ def _comparison(race: _Race, how: Literal["interleaved", "in turn"], measured: _
         sides=sides,
         rounds=tuple(measured.rounds),
         findings=(*measured.findings, *lacking),
+        rows_ns=race.rows_ns,
     )
+    verdict = verdict_of(made)
+    by_rows = off_rows(made, verdict) if verdict is not None else None
+    if verdict is None or by_rows is None:
+        return made
+    text = f"the rows of the sweep say {by_rows:.2f}x, this race {verdict.ratio:.2f}x"
+    return replace(made, findings=(*made.findings, new_finding("off-rows", text)))
 
 
 def plan_of_two(a: str, b: str, shape: Callable[[Request], Request] = lambda request: request) -> Plan:
@@ -401,8 +430,18 @@ def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | N
         running = progress.start(0, 0, f"{a.variant} against {b.variant}")
         comparison = replace(race(context, running, a, b, seed=seed), sweep="")
         kept = StoredComparison(save(runs, comparison), comparison)
-        running.finish("ok", f"{counted(len(comparison.rounds), 'round')}, {comparison.how}")
+        say_end(running, comparison)
     return kept
+
+
+def say_end(running: Running, comparison: Comparison) -> None:
+    """End the progress line of a race with its rounds, or with why it has no verdict."""
+    failed = failed_side(comparison)
+    if failed is None:
+        running.finish("ok", f"{counted(len(comparison.rounds), 'round')}, {comparison.how}")
+    else:
+        name = f"{failed.variant.backend} {failed.variant.dtype}"
+        running.finish("no verdict", f"{name} was {failed.status}: {failed.measurement.reason}")
 
 
 def wait_until_built(sides: Sequence[CompareWorker]) -> None:

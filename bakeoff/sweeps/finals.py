@@ -2,18 +2,18 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf, isfinite
 from pathlib import Path
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.words import counted
 from bakeoff.plan.costs import sides_of
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.rows import Key, Row
 from bakeoff.process.jobs import Subject
-from bakeoff.record.finalists import finalists, representative
+from bakeoff.record.finalists import call_ms, finalists, representative
 from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.store import Stored, StoredComparison, load_all, save
-from bakeoff.sweeps.compare import race
+from bakeoff.sweeps.compare import race, say_end
 from bakeoff.sweeps.context import SweepContext
 from bakeoff.sweeps.resume import key_of
 from bakeoff.sweeps.time_limit import TimeLimit
@@ -42,15 +42,23 @@ def run_finals(
         running = context.progress.start(0, 0, f"final: {names[0]} against {names[1]}{of_batch}")
         try:
             baseline, without = _baseline(context.plan, measured, best, stored)
-            comparison = race(context, running, best[0], best[1], baseline, without=without)
+            raced = [*best, *([baseline] if baseline is not None else [])]
+            times = tuple(_row_ns(row, stored, context.plan.request.objective) for row in raced)
+            comparison = race(context, running, best[0], best[1], baseline, without=without, rows_ns=times)
         except BakeoffError as error:
             running.finish("no final", str(error))
             time.finals_ended.append(subject)
             continue
         kept = StoredComparison(save(runs, comparison), comparison)
-        running.finish("ok", f"{counted(len(comparison.rounds), 'round')}, {comparison.how}")
+        say_end(running, comparison)
         time.finals_ended.append(subject)
         yield kept
+
+
+def _row_ns(row: Row, stored: Mapping[Key, Stored], objective: Objective) -> int:
+    """Return the median time of a call of the row by the objective's clock, in nanoseconds; 0 if it was not timed."""
+    milliseconds = call_ms(stored[row.key].record, objective.goal) if row.key in stored else inf
+    return round(milliseconds * 1e6) if isfinite(milliseconds) else 0
 
 
 _Pair = frozenset[tuple[str, int]]

@@ -4,16 +4,18 @@ Between two blocks it waits in read(2). It reports a block only after all thread
 with the CPU time that the process used before the block, while it should have been idle.
 """
 
+import secrets
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median_high
 
+from bakeoff.backends.backend import Call, Outputs
 from bakeoff.process.jobs import CompareJob
 from bakeoff.process.phases import Block
 from bakeoff.record.finding import new_finding
 from bakeoff.record.schema import Measurement
 from bakeoff.worker.checked_variant import (
-    CheckedVariant,
     build_and_check,
     final_proof,
     first_proof,
@@ -21,14 +23,18 @@ from bakeoff.worker.checked_variant import (
     with_precision,
 )
 from bakeoff.worker.checks.dispatch import dispatched
+from bakeoff.worker.checks.growth import confirmed_leak
+from bakeoff.worker.checks.memory import kept_bytes
+from bakeoff.worker.checks.outputs import copied
+from bakeoff.worker.checks.window import WindowChecker
 from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_block, time_call
 from bakeoff.worker.clocks.timing import moved_counters, warm_up
-from bakeoff.worker.device import GpuWatch, cache_flush, context_bytes, watching
+from bakeoff.worker.device import GpuWatch, cache_flush, context_bytes, held_bytes, watching
 from bakeoff.worker.failures import call_stage
-from bakeoff.worker.measure import activity
+from bakeoff.worker.measure import activity, call_all, changeable_inputs
 from bakeoff.worker.reporter import Reporter, read_lines, turn_of, wait_for_idle_threads
-from bakeoff.worker.status import decide_status
-from bakeoff.worker.subject import LoadedSubject
+from bakeoff.worker.status import decide_status, leak_alarms, stored_alarms
+from bakeoff.worker.subject import LoadedSubject, held_inputs
 from bakeoff.worker.torch_flags import settings
 
 _WARM_UP_S = 0.2
@@ -65,76 +71,138 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
     status, reason = decide_status(proof.fell_back, parity, None, ())
     if status != "ok":
         return replace(made, status=status, reason=reason)
+    changeable = call_stage(lambda: changeable_inputs(job.measure, checked))
+    calls = (*(entry.call for entry in changeable), *checked.built.calls[len(changeable) :])
     config = TimingConfig(
         device=device,
         policy=replace(job.measure.policy, warmup_s=min(_WARM_UP_S, job.measure.policy.warmup_s)),
         check_outputs=checked.watch.check,
         flush=cache_flush(device, checked.loaded),
-        inputs=checked.inputs,
+        inputs=(*checked.inputs, *(tensor for entry in changeable for tensor in entry.tensors.values())),
         report=report,
     )
     counters = activity(checked.built.engine)
     report("warm-up")
-    warmup_ns, _ = call_stage(lambda: warm_up(checked.built.calls, counters, config))
-    overhead = measure_overhead(call_stage(checked.built.calls[0]), config)
+    warmup_ns, _ = call_stage(lambda: warm_up(calls, counters, config))
+    overhead = measure_overhead(call_stage(calls[0]), config)
     before = dict(counters())
+    held = held_inputs(checked.loaded.workload)
+    checker = WindowChecker(checked.reference, changeable, secrets.randbits(32), held)
     wait_for_idle_threads()
-    report.ready(median_high(warmup_ns))
+    call_ns = median_high(warmup_ns)
+    checker.begin_blocks(call_ns)
+    report.ready(call_ns)
     with watching(device) as watch:
         watch.begin()
-        _run_blocks(job.queued, checked, config, watch, commands, report)
+        blocks = _run_blocks(job.queued, calls, config, checker, watch, commands, report)
         gpu = watch.end()
     moved = sorted(moved_counters(before, counters()))
+    report("check")
+    call_stage(lambda: checker.complete(calls, blocks.single_ns or warmup_ns, config))
+    checker.release()
+    leaked = confirmed_leak(
+        blocks.held_bytes,
+        blocks.made,
+        len(calls),
+        call_ns,
+        lambda rounds: call_stage(lambda: kept_bytes(lambda: call_all(calls), rounds, device)),
+    )
     del heap_offset
     ran = call_stage(lambda: dispatched(checked.built.calls[0]))
+    parity = checked.reference.parity([*checked.differences, *checker.differences])
     proof = with_precision(job.measure, final_proof(checked, ran), parity, checked)
     call_stage(checked.built.engine.close)
     alarms = [new_finding("recompiles", f"compiled between the blocks ({', '.join(moved)})")] if moved else []
-    alarms += gpu.alarms()
+    alarms += [*leak_alarms(leaked), *stored_alarms(checker.problem), *gpu.alarms()]
     status, reason = decide_status(proof.fell_back, parity, checked.watch.problem, alarms)
     return replace(
         made,
         status=status,
         reason=reason,
+        parity=parity,
         findings=tuple(alarms) if status == "unstable" else (),
         overhead=overhead,
         device_state={name: value for name, value in gpu.facts.items() if name not in OF_ALL_SIDES},
         proof=proof,
+        window_checks=checker.record,
     )
 
 
+@dataclass(slots=True)
+class _Blocks:
+    """What was observed in all blocks."""
+
+    single_ns: list[int] = field(default_factory=list)
+    """Times of calls one by one: the timed ones, or if these are queued, those before each block."""
+    held_bytes: list[int] = field(default_factory=list)
+    """Bytes that the process held after each block."""
+    made: int = 0
+    """Number of all calls."""
+
+
 def _run_blocks(
-    queued: bool, checked: CheckedVariant, config: TimingConfig, watch: GpuWatch, commands: int, report: Reporter
-) -> None:
+    queued: bool,
+    calls: Sequence[Call],
+    config: TimingConfig,
+    checker: WindowChecker,
+    watch: GpuWatch,
+    commands: int,
+    report: Reporter,
+) -> _Blocks:
     """Read numbers of calls from `commands`, and time a block of that many calls for each, until `stop` or EOF.
 
-    An untimed call before each block refills the caches. Each timed call is a sample; if `queued`, the calls of a block
-    run without waits between them and are one sample.
+    An untimed call before each block, and after each check within it, refills the caches. Each timed call is a sample;
+    if `queued`, the calls of a block run without waits between them and are one sample. The outputs of a timed call
+    that is drawn, or of a queued block, are compared in full after the block.
     """
-    calls, count = checked.built.calls, 0
-    idle_since = time.process_time()
+    seen = _Blocks()
+    started, idle_since = time.monotonic(), time.process_time()
+
+    def call_once(keep: bool = False) -> tuple[int, int, Outputs]:
+        index = seen.made % len(calls)
+        seen.made += 1
+        elapsed_ns, outputs = call_stage(lambda: time_call(calls[index], config))
+        config.check_outputs(index, outputs)
+        return elapsed_ns, index, copied(outputs) if keep else ()
+
+    def check_if_due(ahead: int = 1) -> None:
+        if checker.due(ahead):
+            seen.made += call_stage(lambda: checker.check(calls, seen.made, config))
+            call_once()
+
     for line in read_lines(commands):
         if line == b"stop":
-            return
+            break
         idle_cpu_s = time.process_time() - idle_since
-        samples, made = [], 1
-        timed = 1 if queued else int(line) + 1
-        for number in range(timed):
-            index = count % len(calls)
-            count += 1
-            elapsed_ns, outputs = call_stage(lambda index=index: time_call(calls[index], config))  # type: ignore[misc]
-            config.check_outputs(index, outputs)
-            del outputs
-            if number:
-                samples.append(elapsed_ns)
+        count, samples, made = int(line), list[int](), 1
+        drawn = checker.draw(count) if checker.affords(time.monotonic() - started) else count
+        refill_ns = call_once()[0]
+        index = 0
+        kept: Outputs = ()
         if queued:
-            block = [calls[(count + place) % len(calls)] for place in range(int(line))]
+            check_if_due(count)
+            turn = seen.made + checker.draw(len(calls))  # so that the last call, whose outputs are seen, varies
+            block = [calls[(turn + place) % len(calls)] for place in range(count)]
             elapsed_ns, outputs, made = call_stage(lambda block=block: time_block(block, config))  # type: ignore[misc]
-            count += made
-            config.check_outputs((count - 1) % len(calls), outputs)
+            seen.made += made
+            index = (turn + made - 1) % len(calls)
+            config.check_outputs(index, outputs)
+            kept = copied(outputs) if drawn < count else ()
             del outputs
             samples.append(elapsed_ns)
+        for number in range(0 if queued else count):
+            check_if_due()
+            elapsed_ns, called, outputs = call_once(keep=number == drawn)
+            samples.append(elapsed_ns)
+            if number == drawn:
+                index, kept = called, outputs
+        seen.single_ns += [refill_ns] if queued else samples
+        if kept:
+            checker.compare_kept(index, kept)
+        kept = ()
+        seen.held_bytes.append(held_bytes(config.device))
         watch.read()
         wait_for_idle_threads()
         idle_since = time.process_time()
         report.block(Block(tuple(samples), idle_cpu_s, calls_per_sample=made))
+    return seen

@@ -221,7 +221,7 @@ def _timed_measurement(
 def _time(job: MeasureJob, checked: CheckedVariant, watch: GpuWatch, report: Report) -> _TimedRow:
     """Time the calls, watch the GPU, and compare the last outputs; measure a suspected drift again."""
     device, reference = job.subject.device, checked.reference
-    changeable = call_stage(lambda: _changeable(job, checked))
+    changeable = call_stage(lambda: changeable_inputs(job, checked))
     calls = (*(entry.call for entry in changeable), *checked.built.calls[len(changeable) :])
     config = TimingConfig(
         device=device,
@@ -233,9 +233,10 @@ def _time(job: MeasureJob, checked: CheckedVariant, watch: GpuWatch, report: Rep
         inputs=(*checked.inputs, *(tensor for entry in changeable for tensor in entry.tensors.values())),
         report=report,
     )
-    checks = WindowChecker(reference, changeable, secrets.randbits(32))
+    checks = WindowChecker(reference, changeable, secrets.randbits(32), held_inputs(checked.loaded.workload))
     watch.begin()
     timing = call_stage(lambda: time_calls(calls, activity(checked.built.engine), config, checks))
+    call_stage(lambda: checks.complete(calls, timing.latency.samples_ns, config))
     checks.release()
     gpu = watch.end()
 
@@ -257,7 +258,8 @@ def _time(job: MeasureJob, checked: CheckedVariant, watch: GpuWatch, report: Rep
     return replace(timed, overhead=overhead, differences=[*checks.differences, *last], slowdown=slowdown)
 
 
-def _changeable(job: MeasureJob, checked: CheckedVariant) -> tuple[ChangeableInputs, ...]:
+def changeable_inputs(job: MeasureJob, checked: CheckedVariant) -> tuple[ChangeableInputs, ...]:
+    """Find out how the values of the variant's bound inputs can be changed, which calls the engine."""
     built, device = checked.built, job.subject.device
     reference = checked.reference
     changed = changed_values(checked.loaded, reference.change, reference.changed_sets, job.dtype, device)
@@ -273,14 +275,14 @@ def _examine(job: MeasureJob, checked: CheckedVariant, timed: _TimedRow, context
     io_bytes = memory.tensors_bytes(checked.inputs)
     weights_bytes = checked.built.weights_bytes
     with checking("the metering of memory"):
-        metered = call_stage(lambda: memory.meter(lambda: _call_all(calls), device, weights_bytes, io_bytes, context))
+        metered = call_stage(lambda: memory.meter(lambda: call_all(calls), device, weights_bytes, io_bytes, context))
         samples_ns = timing.latency.samples_ns
         leaked = confirmed_leak(
             timing.held_bytes,
             timing.calls,
             len(calls),
             median_high(samples_ns),
-            lambda rounds: call_stage(lambda: memory.kept_bytes(lambda: _call_all(calls), rounds, device)),
+            lambda rounds: call_stage(lambda: memory.kept_bytes(lambda: call_all(calls), rounds, device)),
         )
     report("fresh inputs")
     with checking("the comparison of inputs after the calls"):
@@ -306,7 +308,7 @@ def _examine(job: MeasureJob, checked: CheckedVariant, timed: _TimedRow, context
     return _AfterTiming(metered, leaked, changed, ran, fresh, differences, copies)
 
 
-def _call_all(calls: Sequence[Call]) -> None:
+def call_all(calls: Sequence[Call]) -> None:
     """Call each once, and drop the outputs of one call before the next, as in the timed window."""
     for call in calls:
         call()

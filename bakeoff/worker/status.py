@@ -53,10 +53,7 @@ def timing_alarms(
     if slowdown > 1.0:
         text = f"calls took {slowdown - 1:.0%} longer at the end of the timed window than at its start"
         alarms.append(new_finding("drift", text))
-    if leaked_bytes:
-        text = f"memory grew by {leaked_bytes >> 20} MiB in half of the timed window, and grew again in a second run"
-        alarms.append(new_finding("leak", text))
-    alarms += threads_alarms(timing.cpu, job)
+    alarms += [*leak_alarms(leaked_bytes), *threads_alarms(timing.cpu, job)]
     if is_contended(timing.cpu, job):
         alarms.append(new_finding("contention", contention_text(timing.cpu)))
     modes_text = bimodal(timing.latency.samples_ns, job.policy.unsteady_ratio)
@@ -66,6 +63,12 @@ def timing_alarms(
     if far:
         alarms.append(new_finding("clocks-disagree", far))
     return alarms
+
+
+def leak_alarms(leaked_bytes: int) -> list[Finding]:
+    """Return a finding if half of the timed calls leaked these bytes; none for 0."""
+    text = f"memory grew by {leaked_bytes >> 20} MiB in half of the timed window, and grew again in a second run"
+    return [new_finding("leak", text)] if leaked_bytes else []
 
 
 def _far_apart(timing: Timing, job: MeasureJob) -> str:

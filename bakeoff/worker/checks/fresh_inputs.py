@@ -202,11 +202,8 @@ class FreshInputsResult:
         if apart is not None:
             return f"after many calls one takes {apart[0]}, and {apart[1]} or more on new inputs: results are stored"
         # Threads that slept wake late on a busy machine, so calls after a pause are no evidence on their own.
-        again = min([entry.again_ns for entry in (*self.known, *self.fresh)] + changed)
-        typical = max(entry.typical_ns for entry in self.hot)
-        if again > max(_REPEATED * typical, typical + _LEAST_SAVED_NS):
-            return f"calls on new inputs take {_ms(again)} or more, repeated ones {_ms(typical)}: results are stored"
-        return None
+        again = [entry.again_ns for entry in (*self.known, *self.fresh)] + changed
+        return repeats_are_faster(again, max(entry.typical_ns for entry in self.hot)) or None
 
     def _problem_of_bindings(self) -> str | None:
         old, new = ([entry.call_ns for entry in entries] for entries in (self.known, self.fresh))
@@ -352,6 +349,14 @@ def _slower(known_ns: Sequence[int], new_ns: Sequence[int], ratio: float) -> tup
     pairs = [_is_slower(new, old, ratio) for old, new in zip(known_ns, new_ns, strict=True)]
     shows = _is_slower(min(new_ns), known, ratio) and 2 * sum(pairs) > len(pairs)
     return (_ms(known), _ms(min(new_ns))) if shows else None
+
+
+def repeats_are_faster(new_ns: Sequence[int], typical_ns: float) -> str:
+    """Return that results are stored, as a sentence, if each call on new inputs takes far longer than `typical_ns`."""
+    least = min(new_ns)
+    if least <= max(_REPEATED * typical_ns, typical_ns + _LEAST_SAVED_NS):
+        return ""
+    return f"calls on new inputs take {_ms(least)} or more, repeated ones {_ms(typical_ns)}: results are stored"
 
 
 def _is_slower(new_ns: float, known_ns: float, ratio: float) -> bool:

@@ -6,16 +6,21 @@ version of an input has changed) cannot foresee these moments, because the calls
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from math import inf
+from statistics import mean, median
 
 from bakeoff.backends.backend import Call, Outputs
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import WindowChecks
-from bakeoff.worker.checks.fresh_inputs import ChangeableInputs
+from bakeoff.record.short_calls import APART_NS, CLOCKS_APART
+from bakeoff.worker.checks.fresh_inputs import ChangeableInputs, repeats_are_faster
 from bakeoff.worker.checks.outputs import copied, overwrite, same
-from bakeoff.worker.clocks.clock import LONGEST_BLOCK_S, TimingConfig, time_call
+from bakeoff.worker.clocks.clock import LONGEST_BLOCK_S, TimingConfig, time_call, time_often
 from bakeoff.worker.reference.error import Difference
 from bakeoff.worker.reference.parity import Reference
+from bakeoff.worker.subject import altered
 
 _WANTED_CALLS, _WANTED_BLOCKS = 16, 4
 """Intended numbers of checks between latency samples and between throughput blocks."""
@@ -26,6 +31,14 @@ _LEAST_CHANGED_S = 0.25
 """Time that the calls of the required checks with changed inputs take in all; it determines their number, 2 to 8."""
 _LEAST_COMPARED = 3
 _CHANGED_SHARE = 2 / 3
+_NEW_SHARE = 1 / 2
+"""Share of the checks on changed inputs, after the required ones, whose values are new and have no reference."""
+_LEAST_NEW_STEP, _MOST_NEW_STEP = 3 / 128, 33 / 128
+"""Changes of new values: enough to show in bf16, and little."""
+_CONFIRMED = 8
+"""Calls on new values that confirm that results are stored."""
+_RACE_SHARE, _RACE_CALLS = 0.05, 6
+"""Share of a race's calls that checks take, and the calls of a check with those on other sets around it."""
 _BUDGET_SHARE, _BUDGET_S = 0.1, 0.5
 """Time that randomly drawn checks may take: this share of the window, or these seconds if that is longer."""
 _SLOW_NS = 50_000_000
@@ -35,17 +48,25 @@ _WHEN = "in the timed window"
 
 
 class WindowChecker:
-    """Compares and overwrites outputs, and changes inputs, at moments drawn from a seed. Its calls are not timed."""
+    """Compares and overwrites outputs, and changes inputs, at moments drawn from a seed. Its calls are in no sample.
 
-    def __init__(self, reference: Reference, inputs: Sequence[ChangeableInputs], seed: int) -> None:
+    Values of the inputs named in `held` are never changed.
+    """
+
+    def __init__(
+        self, reference: Reference, inputs: Sequence[ChangeableInputs], seed: int, held: Collection[str] = ()
+    ) -> None:
         self._reference = reference
         self._inputs = inputs
+        self._held = held
         self._seed = seed
         self._random = random.Random(seed)
         self._call_share = self._block_share = self._budget_s = 0.0
         self._fast = False
         self._least_changed = _LEAST_CHANGED
         self._compared = self._changed = 0
+        self._new_ns: list[int] = []
+        """Times of calls on values that the engine has never seen, made like those on known values."""
         self._seconds = 0.0
         self.differences: list[list[Difference]] = []
         """One list for each comparison, with the difference of each output from its reference."""
@@ -70,9 +91,23 @@ class WindowChecker:
         self._block_share = min(_MOST_OFTEN, share) if block_ns < _SLOW_BLOCK_NS else 0.0
         self._budget_s = max(_BUDGET_S, _BUDGET_SHARE * (policy.min_s + policy.throughput_s))
 
-    def due(self) -> bool:
-        """Return whether to check before the next latency call."""
-        return self._random.random() < self._call_share and self._seconds < self._budget_s
+    def begin_blocks(self, call_ns: float) -> None:
+        """Choose how often to check in the blocks of a race, for calls of about `call_ns`: twice at least."""
+        self._fast = call_ns < _SLOW_NS
+        self._least_changed, self._budget_s = 1, inf
+        self._call_share = _RACE_SHARE / _RACE_CALLS
+
+    def affords(self, seconds: float) -> bool:
+        """Return whether a race that has taken this long has time for another full comparison of a timed call."""
+        return self._seconds < max(_BUDGET_S, _RACE_SHARE * seconds)
+
+    def draw(self, count: int) -> int:
+        """Return which of the next `count` calls to compare in full."""
+        return self._random.randrange(count)
+
+    def due(self, calls: int = 1) -> bool:
+        """Return whether to check before the next latency call, or before a queue of so many calls."""
+        return self._random.random() < calls * self._call_share and self._seconds < self._budget_s
 
     def block_due(self) -> bool:
         """Return whether to check before the next throughput block."""
@@ -93,6 +128,11 @@ class WindowChecker:
         A few calls on other sets precede each checked call, so that no engine sees the writing of inputs as an idle
         gap.
         """
+        changes = bool(self._inputs) and self._random.random() < _CHANGED_SHARE
+        new = changes and not self.lacking and self._random.random() < _NEW_SHARE
+        return self._check(calls, number % len(calls), changes, new, self._call_others(calls, config), config)
+
+    def _call_others(self, calls: Sequence[Call], config: TimingConfig) -> Callable[[int], int]:
         others = self._random.randint(1, len(calls) - 1) if self._fast and len(calls) > 1 else 0
 
         def call_others(index: int) -> int:
@@ -100,7 +140,26 @@ class WindowChecker:
                 config.check_outputs(other, time_call(calls[other], config)[1])
             return others
 
-        return self._check(calls, number % len(calls), call_others, config)
+        return call_others
+
+    def complete(self, calls: Sequence[Call], timed_ns: Sequence[int], config: TimingConfig) -> None:
+        """Make the checks that are lacking, and set `problem` if calls on new values, or on one set again and again,
+        take far longer than `timed_ns`, the times of calls in turn. Other processes delay a few of such calls, so more
+        of them confirm it. Slow calls are not made again for this alone."""
+        while self.lacking:
+            self.check(calls, 0, config)
+        typical = median(timed_ns)
+        if self._inputs and self._inputs[0].rebind is None:  # the first call of a new binding may take longer
+            while (self._fast and not self._new_ns) or (
+                0 < len(self._new_ns) < _CONFIRMED and repeats_are_faster(self._new_ns, typical)
+            ):
+                self._check(calls, 0, True, True, self._call_others(calls, config), config)
+        if len(self._new_ns) >= _CONFIRMED:
+            self.problem = self.problem or repeats_are_faster(self._new_ns, typical) or None
+        if self.problem is None and mean(timed_ns) > CLOCKS_APART * typical + APART_NS:
+            again = time_often(calls[:1], config, _CONFIRMED, _CONFIRMED, 0.0)[1:]
+            if repeats_are_faster(again, typical):
+                self.problem = "most calls in turn take no time, and calls on one input set do: one computes for others"
 
     def check_block(self, calls: Sequence[Call], count: int, config: TimingConfig) -> int:
         """Make `count` calls in a row and check the outputs of the last one; return how many calls were made.
@@ -108,22 +167,38 @@ class WindowChecker:
         Like a timed block, it ends early if calls have become slow.
         """
         index = self._random.randrange(len(calls))
-        return self._check(calls, index, lambda own: _call_others(calls, own, count - 1), config)
+        changes = bool(self._inputs) and self._random.random() < _CHANGED_SHARE
+        return self._check(calls, index, changes, False, lambda own: _call_others(calls, own, count - 1), config)
 
-    def _check(self, calls: Sequence[Call], index: int, call_others: Callable[[int], int], config: TimingConfig) -> int:
-        """Check a call on set `index`, or one on changed inputs of a random set; return how many calls were made.
+    def _check(
+        self,
+        calls: Sequence[Call],
+        index: int,
+        changes: bool,
+        new: bool,
+        call_others: Callable[[int], int],
+        config: TimingConfig,
+    ) -> int:
+        """Check a call on set `index` or, if `changes`, on changed inputs of a random set; return how many were made.
 
         `call_others` makes the calls on other sets that come first. On changed inputs, a call that reads them is
-        compared, the former values are written back, and the next call on the same set is compared too.
+        compared, the former values are written back, and the next call on the same set is compared too. `new` values
+        have no reference: only the time and that outputs are others tell.
         """
         started = time.monotonic()
-        if self._inputs and self._random.random() < _CHANGED_SHARE:
+        if changes:
             entry = self._random.choice(self._inputs)
+            if new:
+                scale = 1 + self._random.choice((-1, 1)) * self._random.uniform(_LEAST_NEW_STEP, _MOST_NEW_STEP)
+                entry = replace(entry, changed=altered(entry.tensors, scale, self._held))
             with entry.changed_values() as call:
                 made = call_others(entry.index)
-                changed = time_call(call, config)[1]
+                elapsed_ns, changed = time_call(call, config)
                 kept = copied(changed)
-                self._compare_changed(entry, changed, config)
+                if new:
+                    self._new_ns.append(elapsed_ns)
+                else:
+                    self._compare_changed(entry, changed, config)
                 del changed
             made += call_others(entry.index) + 2
             outputs = time_call(entry.call, config)[1]
@@ -136,6 +211,13 @@ class WindowChecker:
             self._compare(index, time_call(calls[index], config)[1], config)
         self._seconds += time.monotonic() - started
         return made
+
+    def compare_kept(self, index: int, outputs: Outputs) -> None:
+        """Compare a copy of the outputs of a timed call in full, outside of what is timed."""
+        started = time.monotonic()
+        self.differences.append(self._reference.differences(index, outputs, _WHEN))
+        self._compared += 1
+        self._seconds += time.monotonic() - started
 
     def _compare(self, index: int, outputs: Outputs, config: TimingConfig) -> None:
         self.differences.append(self._reference.differences(index, outputs, _WHEN))

@@ -257,6 +257,23 @@ class TestAnEarlyVerdict:
         assert decide(found, 1, 2).early
         assert is_decided(found)
 
+    @pytest.mark.parametrize(
+        ("rows_ns", "enough"),
+        [((), True), ((1000, 0), True), ((1000, 2000), True), ((1000, 1190), False), ((1000, 3000), False)],
+    )
+    def test_is_not_enough_where_its_size_is_far_from_that_of_the_rows(
+        self, rows_ns: tuple[int, ...], enough: bool
+    ) -> None:
+        found = replace(of_sides((2.0,) * 3), rows_ns=rows_ns)
+        assert decide(found).early
+        assert is_decided(found) is enough
+        assert is_decided(replace(of_sides((2.0,) * AGREEING_PAIRS), rows_ns=rows_ns))
+
+    def test_against_a_baseline_is_not_enough_either(self) -> None:
+        found = of_sides((2.0,) * 3, (3.0,) * 3)
+        assert is_decided(replace(found, rows_ns=(1000, 2000, 3100)))
+        assert not is_decided(replace(found, rows_ns=(1000, 2000, 1500)))
+
     def test_a_baseline_without_a_result_is_not_waited_for(self) -> None:
         assert is_decided(of_sides((1.5,) * 3, (1.2,) * 3, baseline_status="unstable"))
 

@@ -123,7 +123,7 @@ def test_a_baseline_is_a_third_row_and_a_side_that_failed_has_its_reason() -> No
     assert re.search(r"^eager fp32 +20\.00  ok$", text, re.MULTILINE)
     failed = at(2, "aoti", [10.0] * 20, "crashed", "exit code 1")
     text = terminal.render(document(StoredComparison("id", replace(final(fast, failed), rounds=()))))
-    assert text.startswith("inductor fp32 against aoti fp32: no verdict, aoti fp32 was crashed\n")
+    assert text.startswith("inductor fp32 against aoti fp32: no verdict, aoti fp32 was crashed: exit code 1\n")
     assert "crashed  exit code 1" in text
 
 
@@ -159,6 +159,6 @@ def test_the_list_has_the_newest_of_each_pair_and_none_without_rounds() -> None:
     assert "newer" in terminal.render(Document("", (section,)))
     assert "older" not in terminal.render(Document("", (section,)))
     assert sections([StoredComparison("id", replace(final(fast, slow), rounds=()))], lambda _: Link("", "")) == ()
-    unstable = final(fast, at(2, "eager", [10.0] * 20, "unstable"))
+    unstable = final(fast, at(2, "eager", [10.0] * 20, "unstable", "results are stored"))
     ((_, _, verdict, *_),) = rows_of(StoredComparison("id", unstable))
-    assert verdict == "no verdict, eager fp32 was unstable"
+    assert verdict == "no verdict, eager fp32 was unstable: results are stored"

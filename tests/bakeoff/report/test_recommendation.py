@@ -17,7 +17,7 @@ from bakeoff.record.objective import Goal, Objective
 from bakeoff.record.schema import Comparison, Record, Source
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.record.verdict import decide
-from bakeoff.report.columns import contexts
+from bakeoff.report.columns import cells, contexts
 from bakeoff.report.groups import USUAL, drift
 from bakeoff.report.recommendation import decision, deployment
 from bakeoff.report.wording import sure_text
@@ -206,6 +206,24 @@ class TestWithAFinal:
         old = final(SLOW, record("eager", ms(1.0)))
         new = final(SLOW, EAGER, created="2026-01-02T05:00:00.000000Z")
         assert deployed(said([EAGER, SLOW], new, old)) == ["inductor fp32"]
+
+    def test_one_in_which_a_side_failed_decides_nothing_and_says_why_in_words_and_at_the_row(self) -> None:
+        failed = final(replace(FAST, measurement=replace(FAST.measurement, status="unstable", reason="stored")), SLOW)
+        text = said([FAST, SLOW], failed)
+        assert deployed(text) == []
+        assert "their final has no verdict, inductor[freezing] fp32 was unstable: stored. Run it again with:" in text
+        found = decision(stored(FAST, SLOW), kept(failed))
+        assert (found.lacks_final, found.winner, found.failed) == (True, None, failed)
+        reasons = [cells(("reason",), made, context) for made, context in contexts(stored(FAST, SLOW), kept(failed))]
+        assert reasons == [["in the final unstable: stored"], [""]]
+        newer = final(FAST, SLOW, created="2026-01-03T04:00:00.000000Z")
+        assert deployed(said([FAST, SLOW], failed, newer)) == ["inductor[freezing] fp32"]
+        assert deployed(said([FAST, SLOW], replace(failed, created=newer.created), final(FAST, SLOW))) == []
+
+    def test_a_size_far_from_the_rows_stands_beside_theirs(self) -> None:
+        text = "the rows of the sweep say 1.19x, this race 2.50x"
+        found = replace(final(FAST, SLOW), findings=(Finding("off-rows", text),))
+        assert text in said([FAST, SLOW], found)
 
     def test_the_winner_is_marked_in_its_row(self) -> None:
         rows = stored(EAGER, SLOW, FAST)

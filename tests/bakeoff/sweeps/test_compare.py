@@ -323,7 +323,7 @@ def test_a_final_is_of_the_same_machine_and_subject(kept: tuple[StoredComparison
     assert final_of(replace(a, threads=a.threads + 1), b, [found]) is None
     failed = replace(b, measurement=replace(b.measurement, status="parity_failed"))
     undecided = StoredComparison("x", replace(found.record, sides=(found.record.a, failed)))
-    assert final_of(a, b, [undecided]) is None
+    assert final_of(a, b, [undecided]) == undecided.record, "the newest, though it has no verdict"
     assert "no verdict" in sentence(undecided.record)
 
 

@@ -174,6 +174,22 @@ FAULTS = (
     ),
     Fault(
         "checks",
+        "calls on new values in a race take as long as they like",
+        "bakeoff/worker/compare.py",
+        "*stored_alarms(checker.problem), ",
+        "",
+        ("tests/bakeoff/sweeps/test_racers.py",),
+    ),
+    Fault(
+        "checks",
+        "the outputs of a race's timed calls are not compared in full",
+        "bakeoff/worker/compare.py",
+        "        if kept:\n",
+        "        if not kept:\n",
+        ("tests/bakeoff/worker/test_blocks.py",),
+    ),
+    Fault(
+        "checks",
         "changed values stay in the inputs after a check",
         "bakeoff/worker/checks/fresh_inputs.py",
         "        finally:\n            write(self.tensors, before)\n",

@@ -128,10 +128,26 @@ FAULTS = (
     ),
     Fault(
         "record",
+        "what the machine does to all sides of a race counts as a side's own trend",
+        "bakeoff/record/sides.py",
+        "ratios.append((own, *against))",
+        "ratios.append((own,))",
+        ("tests/bakeoff/record/test_sides.py",),
+    ),
+    Fault(
+        "record",
+        "an early verdict is taken however far its size is from the rows",
+        "bakeoff/record/verdict.py",
+        "    if found.early and off_rows(comparison, found) is not None:\n        return False\n",
+        "",
+        (_VERDICT,),
+    ),
+    Fault(
+        "record",
         "a comparison names the slower side as the faster",
         "bakeoff/record/verdict.py",
-        "_medians(rounds, second) / _medians(rounds, first)",
-        "_medians(rounds, first) / _medians(rounds, second)",
+        "medians(rounds, second) / medians(rounds, first)",
+        "medians(rounds, first) / medians(rounds, second)",
         (_VERDICT,),
     ),
     Fault(

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf, isfinite, log
+from statistics import median
 from typing import Literal
 
 import numpy as np
@@ -150,6 +151,25 @@ def speeds_ms(record: Record, goal: Goal) -> tuple[float, float]:
     clock = made.throughput if goal == "throughput" else made.latency
     found = modes(clock.samples_ns) if clock is not None else None
     return (found[0].median_ms, found[1].median_ms) if found else (call_ms(record, goal),) * 2
+
+
+_ALIKE = 1.5
+"""Largest ratio between the logarithms of how far modes are apart that may have one cause: those of six rows on one
+machine of two speeds were 1.49 to 1.74 apart."""
+
+
+def shared_modes(rows: Sequence[Stored], goal: Goal = "latency") -> dict[str, float]:
+    """Return how far apart the modes are of each row that shares them with a row of another backend, by id; empty if
+    none does. They are then the machine's, and no engine's."""
+    found = {}
+    for entry in rows:
+        fast, slow = speeds_ms(entry.record, goal)
+        if fast < slow < inf and "bimodal" in {finding.code for finding in entry.record.measurement.findings}:
+            found[entry.id] = slow / fast
+    middle = median(map(log, found.values())) if found else 1.0
+    alike = {id: ratio for id, ratio in found.items() if 1 / _ALIKE < log(ratio) / middle < _ALIKE}
+    backends = {entry.record.variant.backend for entry in rows if entry.id in alike}
+    return alike if len(backends) > 1 else {}
 
 
 def has_unknown_error(record: Record) -> bool:

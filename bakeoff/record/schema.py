@@ -72,7 +72,8 @@ class Clock:
     """A sample covers fewer calls if they became so slow that its block was ended early; `calls` counts them all."""
     stopped: str = ""
     """Reason why sampling ended: `steady` (a narrow interval of calls of one kind), `narrow` (the interval alone, after
-    the full time), `cap` (the time) or `samples` (the maximum of 2,000)."""
+    the full time), `modes` (two kinds of calls, after the full time), `cap` (the time) or `samples` (the maximum of
+    2,000)."""
     after_pause_ns: Samples = field(default_factory=Samples)
     """Times of calls before which the instrument paused or overwrote memory; not part of any statistic."""
     calls: int = 0

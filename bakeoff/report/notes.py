@@ -8,6 +8,7 @@ import numpy as np
 from bakeoff.advice.evidence import Advice
 from bakeoff.models.words import counted
 from bakeoff.plan.request import budget_text
+from bakeoff.record.finalists import shared_modes
 from bakeoff.record.floor import KnownCeilings
 from bakeoff.record.monitor import Monitored, Point, SeriesRecord
 from bakeoff.record.pipeline import PipelineRecord
@@ -37,6 +38,10 @@ class Note:
     names: tuple[str, ...]
 
 
+_MODES = (
+    "calls took {:.2g} to {:.2g} times as long in a part of the window, by about the same ratio in rows of several "
+    "backends: this machine has two speeds, and the engines have not; a final compares them all the same"
+)
 _LEAST_S = 1.0
 """Least time of a part of a sweep that is named."""
 _SHOWN = 12
@@ -44,16 +49,20 @@ _SHOWN = 12
 
 
 def findings(rows: Sequence[Stored], reasons: bool = True) -> list[Note]:
-    """Return the distinct findings of the rows, in the order they come.
+    """Return the distinct findings of the rows, in the order they come; modes that several rows share are one.
 
     Without `reasons`, findings that are the reason of a row's status are left out, for pages that show the reason
     anyway.
     """
     found: dict[tuple[str, str], list[str]] = {}
+    shared = shared_modes(rows)
+    together = _MODES.format(min(shared.values()), max(shared.values())) if shared else ""
     for entry in rows:
         made = entry.record.measurement
         for finding in made.findings:
-            if reasons or finding.text != made.reason:
+            if finding.code == "bimodal" and entry.id in shared:
+                found.setdefault((finding.code, together), []).append(name_of(entry.record))
+            elif reasons or finding.text != made.reason:
                 found.setdefault((finding.code, finding.text), []).append(name_of(entry.record))
     return [Note(code, text, () if len(names) == len(rows) else tuple(names)) for (code, text), names in found.items()]
 

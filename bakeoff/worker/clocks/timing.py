@@ -10,7 +10,7 @@ from bakeoff.backends.backend import Call, Outputs
 from bakeoff.models.words import counted
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.schema import Clock, Samples
-from bakeoff.record.statistics import half_width
+from bakeoff.record.statistics import half_width, modes
 from bakeoff.worker.checks.growth import is_flat, is_steady
 from bakeoff.worker.checks.outputs import LATE_S, copied, overwrite
 from bakeoff.worker.checks.window import WindowChecker
@@ -280,9 +280,10 @@ class _Window:
         if not enough or now - self._checked < _CHECK_EVERY_S:
             return ""
         self._checked = now
+        full = self.latency.seconds >= policy.full_s
         if half_width(samples) >= policy.narrow_ratio:
-            return ""
-        if self.latency.seconds >= policy.full_s:
+            return "modes" if full and modes(samples) is not None else ""
+        if full:
             return "narrow"
         flat = is_flat(self.held_bytes, policy.min_s / policy.full_s)
         return "steady" if flat and is_steady(samples, self.warmup_ns, blocks, policy.narrow_ratio) else ""

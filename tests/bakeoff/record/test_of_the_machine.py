@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from records import measurement, record
 
-from bakeoff.record.finalists import candidates, is_comparable, speeds_ms
+from bakeoff.record.finalists import candidates, is_comparable, shared_modes, speeds_ms
 from bakeoff.record.finding import UNRANKED, Finding
+from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
+from bakeoff.report.notes import findings
 
 METHOD = Path(__file__).resolve().parents[3] / "docs/method.md"
 TWO_SPEEDS = [0.49 + 0.001 * (place % 5) for place in range(46)] + [0.82 + 0.001 * (place % 5) for place in range(14)]
@@ -51,3 +53,37 @@ def test_a_row_of_two_speeds_is_placed_by_its_faster_one() -> None:
     fast, slow = speeds_ms(rows[1], "latency")
     assert (round(fast, 2), round(slow, 2)) == (0.49, 0.82)
     assert speeds_ms(rows[0], "latency") == (0.711, 0.711)
+
+
+def two_speeds(backend: str, apart: float, text: str = "x") -> Record:
+    samples = [1.0 + 0.001 * (place % 5) for place in range(46)]
+    samples += [apart * sample for sample in samples[:14]]
+    return record(backend, made=measurement(samples, "unstable", text, findings=(Finding("bimodal", text),)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "shared"),
+    [
+        ((("eager", 1.74), ("inductor", 1.69), ("aoti", 1.49)), [0, 1, 2]),
+        ((("eager", 1.74), ("inductor", 1.69), ("aoti", 4.0)), [0, 1]),
+        ((("eager", 1.2), ("inductor", 1.9)), []),
+        ((("eager", 1.7), ("eager", 1.7)), []),
+        ((("eager", 1.7),), []),
+        ((), []),
+    ],
+)
+def test_modes_that_rows_of_several_backends_share_are_the_machines(
+    rows: tuple[tuple[str, float], ...], shared: list[int]
+) -> None:
+    found = shared_modes([Stored(str(place), two_speeds(*row)) for place, row in enumerate(rows)])
+    assert list(map(int, found)) == shared
+    assert all(ratio == pytest.approx(rows[int(id)][1], rel=0.02) for id, ratio in found.items())
+
+
+def test_they_are_told_once() -> None:
+    rows = [two_speeds("eager", 1.7, "own text of eager"), two_speeds("inductor", 1.6, "own text of inductor")]
+    (note,) = findings([Stored(str(place), row) for place, row in enumerate(rows)])
+    assert (note.code, note.names) == ("bimodal", ())
+    assert note.text.startswith("calls took 1.6 to 1.7 times as long in a part of the window")
+    (alone,) = findings([Stored("0", rows[0])])
+    assert alone.text == "own text of eager"

@@ -198,6 +198,19 @@ def test_a_drifting_interval_runs_into_the_cap(fast: Policy) -> None:
     assert time.monotonic() - started >= 0.4
 
 
+def test_calls_of_two_speeds_are_sampled_no_longer_than_others(fast: Policy) -> None:
+    """More samples make the median of both no narrower."""
+    number = itertools.count()
+
+    def call() -> Outputs:
+        return idle(4 if next(number) % 10 < 3 else 2)()
+
+    policy = replace(fast, min_s=0.1, full_s=0.4, cap_s=EVER, narrow_ratio=0.0)
+    latency = timed(policy, call).latency
+    assert latency.stopped == "modes"
+    assert 0.3e9 < sum(latency.samples_ns) < 1.5e9
+
+
 def test_samples_are_bounded(fast: Policy) -> None:
     policy = replace(fast, min_s=0.3, full_s=0.3, cap_s=EVER, narrow_ratio=0.0, max_samples=40)
     calls = itertools.count()

@@ -176,6 +176,10 @@ class Memory:
     helpers_peak_bytes: int = 0
     """Peak resident size of processes that the backend started and that lived during the calls; included in
     `host_peak_bytes`."""
+    unseen_bytes: int = 0
+    """Upper bound of what `host_peak_bytes` may lack: the largest process that ended within the calls, whose figure
+    also counts the worker's size at the fork (getrusage(2), RUSAGE_CHILDREN), and files in memory that were held
+    open."""
 
 
 LEAST_SENSITIVITY = 10.0

@@ -62,6 +62,7 @@ from bakeoff.worker.subject import LoadedSubject, held_inputs
 from bakeoff.worker.torch_flags import settings
 from bakeoff.worker.trace import trace_measured
 
+_LEAST_UNSEEN = 1 << 20
 _LEAST_HELP = 0.02
 """A finding reports processes that the backend started if they kept at least this many cores busy."""
 
@@ -159,6 +160,9 @@ def _checked(
     status, reason = status_with_sizes(status, reason, of_sizes)
     left = left_findings(checked, proof, after.ran, median(timed.timing.latency.samples_ns))
     remarks = [*left, *denormals_findings(checked.loaded.component, status)]
+    if after.memory.unseen_bytes >= _LEAST_UNSEEN:
+        text = f"processes that ended within calls and files in memory take up to {after.memory.unseen_bytes >> 20} MiB"
+        remarks.append(new_finding("helpers", f"{text}, which is not in the peak"))
     made = replace(
         _timed_measurement(job, checked, timed, chosen, proof, parity, [*alarms, *of_sizes], remarks),
         status=status,

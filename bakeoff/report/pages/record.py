@@ -161,6 +161,7 @@ def _memory(memory: Memory) -> Table | None:
         "inputs": memory.io_bytes,
         f"host peak{f' (freed memory {memory.allocator})' if memory.allocator else ''}": memory.host_peak_bytes,
         "helper processes": memory.helpers_peak_bytes or None,
+        "besides, at most": memory.unseen_bytes or None,
         "calls add": memory.host_call_bytes,
         "allocated peak": memory.allocated_peak_bytes,
         "reserved peak": memory.reserved_peak_bytes,

@@ -11,7 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from bakeoff.machine.gpus import open_gpu
-from bakeoff.machine.processes import helper_peak_bytes, peak_bytes, reset_peaks, resident_bytes
+from bakeoff.machine.processes import (
+    children_peak_bytes,
+    helper_peak_bytes,
+    memory_file_bytes,
+    peak_bytes,
+    reset_peaks,
+    resident_bytes,
+)
 from bakeoff.record.schema import Memory
 
 _M_TRIM_THRESHOLD = -1
@@ -137,17 +144,20 @@ def meter(
     """
     start_metering(device)
     before, helpers, rounds, started = resident_bytes(), helper_peak_bytes(), 0, time.monotonic()
+    ended, files = children_peak_bytes(), 0
     while rounds < _METERED_ROUNDS or (device != "cpu" and time.monotonic() - started < _METERED_S):
         round_of_calls()
         rounds += 1
         helpers = max(helpers, helper_peak_bytes())
-    peak = peak_bytes()
+        files = max(files, memory_file_bytes())
+    peak, largest = peak_bytes(), children_peak_bytes()
     host = Memory(
         weights_bytes,
         io_bytes,
         host_peak_bytes=peak + helpers,
         allocator="kept",
         helpers_peak_bytes=helpers,
+        unseen_bytes=files + (largest if largest > ended else 0),
     )
     if device == "cpu":
         return replace(host, host_call_bytes=peak - before)

@@ -64,6 +64,20 @@ print(found.helpers_peak_bytes, found.host_peak_bytes - resident_bytes())
 """
 
 
+UNSEEN = f"""
+import os, subprocess, sys
+from bakeoff.worker.checks.memory import meter
+file = os.memfd_create("cache")
+def call():
+    if {{child}}:
+        subprocess.run([sys.executable, "-c", "bytearray(b'x') * {300 * MIB}"])
+    if {{kept}} and not os.fstat(file).st_size:
+        os.write(file, bytes({200 * MIB}))
+found = meter(call, "cpu", 0, 0, 0)
+print(found.unseen_bytes, found.host_peak_bytes)
+"""
+
+
 def run(script: str, folder: Path) -> list[str]:
     """What a script prints in a worker's environment."""
     done = subprocess.run(
@@ -86,3 +100,11 @@ def test_memory_of_started_processes_counts(tmp_path: Path) -> None:
     helpers, extra = map(int, run(SERVED, tmp_path))
     assert 100 * MIB < helpers < 250 * MIB
     assert abs(extra - helpers) < 50 * MIB
+
+
+@pytest.mark.parametrize(("child", "kept", "least"), [(0, 0, 0), (1, 0, 300), (0, 1, 200), (1, 1, 500)])
+def test_what_a_peak_lacks_is_told_as_a_bound_and_not_added(child: int, kept: int, least: int, tmp_path: Path) -> None:
+    """A process that ends within a call, and a file in memory that is not mapped."""
+    unseen, peak = map(int, run(UNSEEN.format(child=child, kept=kept), tmp_path))
+    assert least * MIB <= unseen <= 2 * least * MIB
+    assert peak < 300 * MIB + 200 * MIB, "torch alone, and the bytes that are written"

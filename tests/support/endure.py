@@ -6,6 +6,7 @@ Functions raise AssertionError if bakeoff does not behave as it must, and return
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -228,6 +229,35 @@ def kill_until_done(place: Place, moments_s: Sequence[float]) -> list[Kill]:
     check_complete(place, before)
     assert place.states() == [True]
     return kills
+
+
+def kill_at_step(place: Place, step: int) -> bool:
+    """Let a sweep kill itself at one of its steps, then resume it; False if it has fewer of them.
+
+    What was announced as finished, and each file that was there, is there afterwards, and no row is measured twice.
+    """
+    marker, errors = uuid.uuid4().hex, place.folder / "killed.err"
+    process = place.start_sweep(marker=marker, errors=errors, BAKEOFF_TEST_KILLED_AT=str(step))
+    code = process.wait()
+    wait_until(lambda: not processes_with(marker), "a killed sweep's last process to end", GONE_WITHIN_S)
+    if code == 0:
+        return False
+    assert code == -signal.SIGKILL, errors.read_text(encoding="utf-8")
+    announced = set(_FINISHED_ROW.findall(errors.read_text(encoding="utf-8")))
+    before = place.files()
+    assert announced <= {str(entry.record.variant) for entry in place.records().current} | place.timed()
+    ended = place.resume() if place.states() != [True] else place.run("history")
+    assert ended.code == 0, ended.err
+    check_complete(place, before)
+    return True
+
+
+def kill_a_worker(place: Place, phase: str) -> list[str]:
+    """Kill the first worker that announces a phase; return the statuses of the rows. Every row has a record."""
+    ended = place.sweep(BAKEOFF_TEST_WORKER_KILLED=phase)
+    assert "worker killed" in ended.err, f"no worker announced {phase}"
+    check_complete(place, {})
+    return sorted(entry.record.status for entry in place.records().current)
 
 
 def two_at_once(place: Place) -> float:

@@ -1,7 +1,9 @@
 """The command line for endurance tests, with short clocks: `python enduring_bakeoff.py sweep toy`.
 
 BAKEOFF_TEST_TORCHLESS=1 takes workers that need no torch; BAKEOFF_TEST_FSYNC=N lets the Nth fsync of this process fail
-as it does on a broken disk.
+as it does on a broken disk. BAKEOFF_TEST_KILLED_AT=N kills this process at its Nth step: before it changes a file or
+a folder, and when a worker has told it something. BAKEOFF_TEST_WORKER_KILLED=PHASE kills the first worker that
+announces this phase.
 """
 
 import errno
@@ -10,7 +12,10 @@ import itertools
 import os
 import signal
 import sys
+from collections.abc import Callable
+from typing import Any
 
+import psutil
 from lab import FAST, SHORT_LOOK_S, TORCHLESS
 
 from bakeoff import cli
@@ -31,6 +36,38 @@ def _break_fsync(failing: int) -> None:
     os.fsync = fsync  # type: ignore[assignment]
 
 
+def _kill_at(step: int) -> None:
+    steps = itertools.count(1)
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*given: Any, **named: Any) -> Any:
+            if next(steps) == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*given, **named)
+
+        return call
+
+    for name in ("fsync", "replace", "rename", "link", "unlink", "mkdir", "rmdir"):
+        setattr(os, name, counted(getattr(os, name)))
+    supervisor.LiveWorker._take = counted(supervisor.LiveWorker._take)  # type: ignore[method-assign]
+
+
+def _kill_worker(phase: str) -> None:
+    real, killed = supervisor.LiveWorker._take, list[int]()
+
+    def take(self: supervisor.LiveWorker, data: bytes, until: str) -> supervisor.Event | None:
+        found = real(self, data, until)
+        if self.phase == phase and not killed:
+            killed.extend(process.pid for process in psutil.Process(self.guard).children())
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+            print("worker killed", file=sys.stderr)
+        return found
+
+    supervisor.LiveWorker._take = take  # type: ignore[method-assign]
+
+
 def _no_commit() -> tuple[str, bool]:
     """A constant commit, so that a sweep can be resumed although files of the checkout change meanwhile."""
     return "", False
@@ -47,4 +84,8 @@ if __name__ == "__main__":
         supervisor.WORKER = TORCHLESS  # type: ignore[assignment]
     if os.environ.get("BAKEOFF_TEST_FSYNC"):
         _break_fsync(int(os.environ["BAKEOFF_TEST_FSYNC"]))
+    if os.environ.get("BAKEOFF_TEST_KILLED_AT"):
+        _kill_at(int(os.environ["BAKEOFF_TEST_KILLED_AT"]))
+    if os.environ.get("BAKEOFF_TEST_WORKER_KILLED"):
+        _kill_worker(os.environ["BAKEOFF_TEST_WORKER_KILLED"])
     cli.main()

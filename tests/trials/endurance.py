@@ -1,8 +1,8 @@
 """Minutes of hardship, by hand: `python tests/trials/endurance.py [--kills N] [--torch-kills N] [--seed S]`.
 
-The parent of a sweep is killed at random moments, two sweeps share a folder, disks are full, read-only or broken, and
-ten thousand records are read. Ends with a table; exit code 1 if the lab did not keep its word anywhere. The suite runs
-a short version of the same, tests/bakeoff/sweeps/test_endurance.py.
+The parent of a sweep is killed at random moments and at its steps, a worker in each phase; two sweeps share a folder,
+disks are full, read-only or broken, and ten thousand records are read. Ends with a table; exit code 1 if the lab did
+not keep its word anywhere. The suite runs a short version of the same, tests/bakeoff/sweeps/test_endurance.py.
 """
 
 import argparse
@@ -37,6 +37,8 @@ from endure import (
     cost_of,
     fill_other,
     fill_records,
+    kill_a_worker,
+    kill_at_step,
     kill_until_done,
     lose_write_permission,
     resume_twice_at_once,
@@ -46,6 +48,11 @@ from endure import (
 HISTORY_LIMIT_S = 20.0
 MEMORY_LIMIT_BYTES = 1 << 30
 _LANES = 2
+_PHASES = (
+    *("start", "import", "weights", "build", "prove", "check", "warm-up", "latency", "throughput", "memory"),
+    *("fresh inputs", "reference"),
+)
+"""Of a measuring worker, and of one that makes references."""
 _RESUME_KILLED = 0.3
 """The share of kills after which the resumption is killed too."""
 
@@ -137,6 +144,24 @@ def _bar(console: Console) -> Progress:
     return Progress(*columns, console=console)
 
 
+def kill_at_steps(trials: Trials, every: int) -> str:
+    """Let a sweep kill itself before each change of a file and after each message of a worker, or `every` so many."""
+    for number, step in enumerate(count(1, every)):
+        if not kill_at_step(trials.place(TWO), step):
+            return f"{number} kills, at steps 1 to {step - every} of a sweep with its final"
+    raise AssertionError
+
+
+def kill_workers(trials: Trials) -> str:
+    """Kill a real worker in each of its phases: its row has a record, and the other one is measured."""
+    told = []
+    for phase in _PHASES:
+        statuses = kill_a_worker(trials.place(TWO, torchless=False), phase)
+        assert statuses in (["crashed", "ok"], ["ok", "ok"]), (phase, statuses)
+        told.append(f"{phase} {' '.join(statuses)}")
+    return "; ".join(told)
+
+
 def fail_each_fsync(trials: Trials) -> str:
     """Let the first fsync of a sweep fail, then the second, until a sweep asks for no more."""
     for call in count(1):
@@ -175,6 +200,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--kills", type=int, default=190, help="of sweeps whose workers need no torch")
     parser.add_argument("--torch-kills", type=int, default=10, help="of sweeps with real workers")
+    parser.add_argument("--steps", type=int, default=5, help="kill a sweep at every such step; 0 for none")
+    parser.add_argument("--workers", type=int, default=1, help="0 to kill no worker")
     parser.add_argument("--records", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1000))
     asked = parser.parse_args()
@@ -187,6 +214,10 @@ def main() -> int:
         if asked.torch_kills:
             with_torch = f"{asked.torch_kills} kills with torch"
             trials.add(with_torch, lambda: kill_often(trials, asked.torch_kills, asked.seed, TWO, False))
+        if asked.steps:
+            trials.add("kills at steps", lambda: kill_at_steps(trials, asked.steps))
+        if asked.workers:
+            trials.add("workers killed", lambda: kill_workers(trials))
         trials.add("two sweeps at once", lambda: f"{two_at_once(trials.place()):.2f} s between them")
         trials.add("one sweep resumed twice at once", lambda: resume_twice_at_once(trials.place()))
         reason = cannot_mount(trials.folder)

@@ -18,6 +18,7 @@ from endure import (
     cannot_mount,
     fill_other,
     fill_records,
+    kill_at_step,
     kill_until_done,
     resume_twice_at_once,
 )
@@ -44,6 +45,11 @@ def test_kill_9_loses_no_finished_record(tmp_path: Path) -> None:
     length_s = time.monotonic() - started
     kills = kill_until_done(Place(tmp_path / "killed", THREE), [share * length_s for share in (0.6, 0.9)])
     assert len(kills) == 2
+
+
+def test_kill_9_at_a_step_between_timing_and_storing_loses_nothing(place: Place) -> None:
+    """tests/trials/endurance.py does it at every fifth step."""
+    assert kill_at_step(place, 90)
 
 
 def test_a_sweep_resumed_twice_at_once_is_run_once(place: Place) -> None:

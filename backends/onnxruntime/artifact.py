@@ -134,14 +134,6 @@ def check_model(path: Path, files: Mapping[str, int]) -> None:
         )
 
 
-def port_names(path: Path) -> tuple[list[str], list[str]]:
-    """Return the names of a model's inputs and outputs in their order; the artifact's own outputs have other names."""
-    import onnx
-
-    graph = onnx.load(str(path), load_external_data=False).graph
-    return [port.name for port in graph.input], [port.name for port in graph.output]
-
-
 _LEAST_RUNTIME = {20: "1.18", 22: "1.21"}
 """First version of ONNX Runtime that reads a model of each opset with IR version 10
 (onnxruntime.ai/docs/reference/compatibility.html)."""

@@ -352,7 +352,7 @@ def plan_export(request: Request) -> Plan:
     if not plan.rows:
         raise BakeoffError(f"{request.component}: nothing to export; name a backend", "not-exportable")
     main = plan.rows[0] if request.dtypes else _usual(plan)
-    if artifact_format(main) is None:
+    if _artifact_format(main) is None:
         known = ", ".join(name for name in backend_names() if resolve_backend(name).artifact is not None)
         text = f"{main.variant.backends[-1].name} has no artifact format; backends that have one: {known}"
         raise BakeoffError(text, "not-exportable")
@@ -376,7 +376,7 @@ def _usual(plan: Plan) -> Row:
     return next((row for row in plan.rows if row.variant.dtype == half and row.never_runs is None), plan.rows[0])
 
 
-def artifact_format(row: Row) -> ArtifactFormat | None:
+def _artifact_format(row: Row) -> ArtifactFormat | None:
     """Return the artifact format of the row's last backend; None for a user's own backend, which other hosts lack."""
     reference = row.steps[-1].backend
     return resolve_backend(reference).artifact if reference in backend_names() else None

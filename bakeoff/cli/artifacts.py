@@ -14,7 +14,6 @@ from bakeoff.cli.common import (
     named,
     print_document,
     print_json,
-    print_written,
     records_folder,
 )
 from bakeoff.models.errors import BakeoffError
@@ -36,9 +35,6 @@ def export(
     checkpoint: Annotated[str | None, typer.Option(help="Weights' file (default: random weights).")] = None,
     threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
     seed: Annotated[int, typer.Option(help="Of random weights.")] = 0,
-    kind: Annotated[
-        str | None, typer.Option("--format", help="triton: write a model repository of Triton Inference Server.")
-    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an artifact that is there.")] = False,
     runs: Runs = None,
     as_json: Json = False,
@@ -49,7 +45,6 @@ def export(
 
     from bakeoff.artifact.export import default_folder, plan_export
     from bakeoff.artifact.export import export as write_artifact
-    from bakeoff.artifact.triton import export_repository
     from bakeoff.bring.bring import bring, is_brought, is_pipeline
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.plan.request import Request, request_of
@@ -58,8 +53,6 @@ def export(
 
     options = {"--backend": backend, "--preset": preset, "--workload": workload, "--dtype": dtype, "--device": device}
     given = {option: named(option, value) for option, value in options.items()}
-    if kind not in (None, "triton"):
-        raise BakeoffError(f"--format {kind}: known is triton; omit it for an artifact", "bad-option")
     if is_pipeline(what):
         text = f"{what} is a pipeline; its best mix is exported by bakeoff budget {what} --export FOLDER"
         raise BakeoffError(text, "bad-option")
@@ -98,11 +91,6 @@ def export(
         dtype = plan.rows[0].variant.dtype
         if not request.dtypes and dtype != "given":
             progress.say(f"exporting in {dtype}, the default here; --dtype (make: DTYPE=) takes another")
-        if kind:
-            target = target.with_name(f"{target.name}-{kind}") if to is None else target
-            command = f"{command} --format {kind}"
-            print_written(export_repository(plan, target, force, records_folder(runs), command, progress), as_json)
-            return
         done = write_artifact(plan, target, force, records_folder(runs), command, progress)
     if as_json:
         print_json({"folder": str(done.folder), "manifest": done.manifest})

@@ -32,7 +32,7 @@ records = typer.Typer(
     help="Give records to other tools, or bring folders of records together.",
 )
 app.add_typer(records, name="records")
-FORMATS = ("csv", "mlflow", "pytorch-hud")
+FORMATS = ("csv", "mlflow")
 _UNFINISHED = "unfinished"
 _MEMBER = re.compile(rf"runs/(([a-z0-9][a-z0-9-]*/records|{_UNFINISHED})/[^/]+\.json)")
 _LARGEST_BYTES = 64 << 20
@@ -42,7 +42,7 @@ _LARGEST_BYTES = 64 << 20
 @records.command()
 def export(
     name: Named = "",
-    kind: Annotated[str, typer.Option("--format", help="csv, mlflow or pytorch-hud.")] = "csv",
+    kind: Annotated[str, typer.Option("--format", help="csv or mlflow.")] = "csv",
     to: Annotated[
         str | None, typer.Option(help="The file to write (default: stdout); of mlflow, a folder or its address.")
     ] = None,
@@ -52,7 +52,7 @@ def export(
     """Write every record of this machine for another tool, one row each, under names that stay the same."""
     from bakeoff.cli.reports import selected
     from bakeoff.machine.files import write_atomically
-    from bakeoff.report.exports import as_csv, as_hud, flat_rows, to_mlflow
+    from bakeoff.report.exports import as_csv, flat_rows, to_mlflow
 
     target = named("--to", to)
     if kind not in FORMATS:
@@ -68,7 +68,7 @@ def export(
         added, store = to_mlflow(rows, folder, target)
         print_text(f"{counted(added, 'record')} added to {store}, {len(rows) - added} were there")
         return
-    text = as_csv(rows) if kind == "csv" else as_hud(rows)
+    text = as_csv(rows)
     if target:
         write_atomically(Path(target), text.encode())
         print_written([target])

@@ -1,11 +1,11 @@
-"""Records for other tools: each as one flat row of facts and figures, as CSV, for PyTorch's HUD, or in MLflow."""
+"""Records for other tools: each as one flat row of facts and figures, as CSV, or in MLflow."""
 
 import csv
 import io
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,6 @@ from bakeoff.backends.install import extra_command
 from bakeoff.machine.paths import ensure_writable
 from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record.codec import encode_json
 from bakeoff.record.floor import best_ceilings, floor
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored
@@ -114,46 +113,6 @@ def as_csv(rows: Sequence[FlatRow]) -> str:
         values = (*row.facts.values(), *row.figures.values())
         writer.writerow([one_line(value) if isinstance(value, str) else value for value in values])
     return file.getvalue()
-
-
-def as_hud(rows: Sequence[FlatRow]) -> str:
-    """Return the JSON that PyTorch's uploader of benchmark results takes, schema v3: an entry for each figure of a row.
-
-    A row that is not ok has an entry too, the metric `ok` of 0. The uploader adds repository, commit and job.
-
-    Source: github.com/pytorch/test-infra, .github/scripts/upload_benchmark_results.py and clickhouse_db_schema/
-    benchmark.oss_ci_benchmark_v3/schema.sql.
-    """
-    return encode_json([entry for row in rows for entry in _entries(row)]).decode()
-
-
-def _entries(row: FlatRow) -> Iterator[dict[str, Any]]:
-    record, host = row.entry.record, row.entry.record.host
-    gpus = host.gpus if record.variant.device == "cuda" else ()
-    about = {
-        "benchmark": {
-            "name": "bakeoff",
-            "mode": "inference",
-            "dtype": record.variant.dtype,
-            "extra_info": {key: str(value) for key, value in row.facts.items() if value not in (None, "")},
-        },
-        "model": {"name": record.variant.subject, "type": record.variant.component, "backend": record.variant.backend},
-        "runners": [
-            {
-                "name": record.machine.name,
-                "type": record.variant.device,
-                "cpu_info": host.cpu,
-                "cpu_count": host.cores,
-                "avail_mem_in_gb": host.memory_bytes >> 30,
-                "gpu_info": gpus[0]["name"] if gpus else "",
-                "gpu_count": len(gpus),
-            }
-        ],
-        "dependencies": {name: {"version": version} for name, version in record.versions.items()},
-    }
-    for name, value in {"ok": float(record.status == "ok"), **row.figures}.items():
-        if value is not None:
-            yield {**about, "metric": {"name": name, "benchmark_values": [value]}}
 
 
 _LONGEST: Final = 5000

@@ -1,10 +1,8 @@
 """Records for other tools, each format opened with its target's own reader, and folders of records brought together."""
 
 import csv
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from disk import files, largest_file
@@ -111,54 +109,6 @@ def test_mlflow_that_is_not_installed_is_named(runs: Path, tmp_path: Path, monke
     monkeypatch.setitem(sys.modules, "mlflow", None)
     ran = bakeoff("records", "export", "--format", "mlflow", "--runs", str(runs), cwd=tmp_path)
     assert (ran.code, f"run {extra_command('mlflow')} [missing-library]" in ran.err) == (2, True)
-
-
-WORDS = {str: str}
-HUD: Any = {
-    "benchmark": {"name": str, "mode": str, "dtype": str, "extra_info": WORDS},
-    "model": {"name": str, "type": str, "backend": str, "origins": [str], "extra_info": WORDS},
-    "inputs": {str: {"dtype": str, "extra_info": WORDS}},
-    "metric": {"name": str, "benchmark_values": [float], "target_value": float, "extra_info": WORDS},
-    "runners": [
-        {
-            **dict.fromkeys(("name", "type", "cpu_info", "mem_info", "gpu_info", "gpu_mem_info"), str),
-            **dict.fromkeys(("cpu_count", "avail_mem_in_gb", "gpu_count", "avail_gpu_mem_in_gb"), int),
-            "extra_info": WORDS,
-        }
-    ],
-    "dependencies": {
-        str: {**dict.fromkeys(("repo", "branch", "sha", "version"), str), "extra_info": WORDS},
-    },
-}
-"""The fields of a result, without what the uploader adds, by github.com/pytorch/test-infra, clickhouse_db_schema/
-benchmark.oss_ci_benchmark_v3/schema.sql of August 2026."""
-
-
-def fits(value: Any, kind: Any) -> bool:
-    if isinstance(kind, list):
-        return isinstance(value, list) and all(fits(one, kind[0]) for one in value)
-    if isinstance(kind, dict):
-        return isinstance(value, dict) and all(
-            (key in kind or str in kind) and fits(one, kind.get(key, kind.get(str))) for key, one in value.items()
-        )
-    return isinstance(value, (int, float) if kind is float else kind) and not isinstance(value, bool)
-
-
-def test_the_hud_gets_fields_of_its_schema_alone(runs: Path, tmp_path: Path) -> None:
-    ran = bakeoff("records", "export", "--format", "pytorch-hud", "--runs", str(runs), cwd=tmp_path)
-    assert ran.code == 0, ran.err
-    found = json.loads(ran.out)
-    assert [one for one in found if not fits(one, HUD)] == []
-    assert all({"benchmark", "model", "metric", "runners", "dependencies"} == set(one) for one in found)
-    medians = [one for one in found if one["metric"]["name"] == "median_ms"]
-    assert [(one["model"]["backend"], one["metric"]["benchmark_values"]) for one in medians[:2]] == [
-        ("eager", [pytest.approx(20.95)]),
-        ("inductor[freezing]", [pytest.approx(10.95)]),
-    ]
-    assert medians[0]["dependencies"]["torch"] == {"version": "2.13.0"}
-    ok = [one["metric"]["benchmark_values"] for one in found if one["metric"]["name"] == "ok"]
-    assert ok == [[1.0]] * 4 + [[0.0]], "a row that crashed too"
-    assert not fits({"metric": {"name": "x", "value": 1}}, HUD)
 
 
 @pytest.mark.parametrize(

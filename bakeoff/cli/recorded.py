@@ -303,5 +303,4 @@ def _run(
     update_pages(folder, one.plan.component.name)
     if done.interrupted:
         raise KeyboardInterrupt
-    used_s = sum(seconds for part, seconds in done.spent_s.items() if part != "precompiled headers")
-    return used_s, exit_code(done, strict=False)
+    return done.used_s, exit_code(done, strict=False)

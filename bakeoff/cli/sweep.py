@@ -347,18 +347,19 @@ def print_done(done: "SweepResult", rows: int, folder: Path, resume: str) -> Non
     from bakeoff.record.store import folder_of, load_all
     from bakeoff.report import notes
     from bakeoff.report.document import Document, blocks, listed
+    from bakeoff.report.format import duration
     from bakeoff.report.groups import newest
     from bakeoff.report.pages import batch_curve, sweep
 
     shown, held = newest(done.stored), load_all(folder)
     parts = sweep.newest_tables(shown, held.current, done.finals, held.ceilings, runs=runs_option(folder))
     where = folder_of(folder, done.stored[0].record) if done.stored else folder
-    kept = f"sweep {done.sweep}: {len(done.stored)} of {counted(rows, 'variant')} recorded in {where}"
-    took = [notes.spent(done.spent_s)] if done.spent_s else []
+    took = f"; took {duration(done.used_s * 1000)}" if done.used_s else ""
+    kept = f"sweep {done.sweep}: {len(done.stored)} of {counted(rows, 'variant')} recorded in {where}{took}"
     missing = done.out_of_time if _measured(done) else None
     left_out = notes.out_of_time(missing, done.stored, resume) if missing else ()
     print_text("")
-    ended = blocks(listed([*took, kept]), *left_out)
+    ended = blocks(listed([kept]), *left_out)
     print_document(Document(done.sweep, (*parts, *batch_curve.sections(shown), *ended)))
 
 
@@ -370,7 +371,7 @@ def summary(done: "SweepResult") -> dict[str, object]:
         "records": [stored.id for stored in done.stored],
         "finals": [stored.id for stored in done.finals],
         "interrupted": done.interrupted,
-        "spent_s": {part: round(seconds, 1) for part, seconds in done.spent_s.items()},
+        "used_s": round(done.used_s, 1),
         "out_of_time": done.out_of_time,
     }
 

@@ -1,5 +1,6 @@
-"""Texts below tables: findings, reasons, the selftest, monitors, advice, and where a sweep's time went."""
+"""Texts below tables: findings, reasons, the selftest, monitors, advice, and what a budget left out."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -43,7 +44,7 @@ _MODES = (
     "backends: this machine has two speeds, and the engines have not; a final compares them all the same"
 )
 _LEAST_S = 1.0
-"""Least time of a part of a sweep that is named."""
+"""Least time of a phase that is named."""
 _SHOWN = 12
 """Largest number of rows that are named; further ones are counted."""
 
@@ -294,17 +295,10 @@ def _cost(seen: Monitored) -> Iterator[str]:
     yield f"the monitor took {seen.cost.sampling_share:.2%} of one core while sampling ({every}){note}"
 
 
-def spent(spent_s: Mapping[str, float]) -> str:
-    """Format total and parts, as in `8 min 12 s: builds 41%, sampling 30%`; `spent_s` has the seconds of each part."""
-    total = sum(spent_s.values())
-    parts = ", ".join(f"{part} {seconds / total:.0%}" for part, seconds in spent_s.items() if seconds >= _LEAST_S)
-    return ": ".join(filter(None, (duration(total * 1000), parts)))
-
-
 def out_of_time(what: OutOfTime, stored: Sequence[Stored], resume: str) -> tuple[Block | Section, ...]:
     """Describe what a sweep left out for lack of time, followed by `resume`, the command that continues it."""
     tried = [entry.record.status in MEASURED for entry in stored if entry.record.wall_s]
-    notes = [Text(_progress(what, sum(tried), len(tried)), tone="open")]
+    notes = [Text(_progress(what, sum(tried), len(tried)), tone="open"), *_phases(stored)]
     if what.left_out:
         notes.append(Text(f"Left out: {_named(what.left_out)}."))
     if len(what.undecided) == 1:
@@ -334,6 +328,17 @@ def _progress(what: OutOfTime, measured: int, tried: int) -> str:
     if what.used_s >= what.budget_s:
         return f"{budget} are up: {counts}."
     return f"{counts} in {what.used_s:.0f} s; nothing else is expected to fit into {budget}."
+
+
+def _phases(stored: Sequence[Stored]) -> Iterator[Text]:
+    """Yield the share of each phase in the time of all rows; waiting for a turn counts as none."""
+    spent_s = Counter[str]()
+    for entry in stored:
+        spent_s.update({phase: seconds for phase, seconds in entry.record.phase_s.items() if phase != "turn"})
+    total_s = spent_s.total()
+    shares = [f"{phase} {took_s / total_s:.0%}" for phase, took_s in spent_s.most_common() if took_s >= _LEAST_S]
+    if shares:
+        yield Text(f"Their time: {', '.join(shares)}.")
 
 
 def _named(left: Sequence[LeftOut]) -> str:

@@ -332,11 +332,9 @@ def _run_pair(race: _Race, measured: _Results, pair: int, count: int, together: 
 
 def _run_sides(race: _Race, measured: _Results, pair: int, numbers: Sequence[int]) -> list[Turns]:
     """Measure fresh processes of these rows, all alive at the same time, and return their rounds."""
-    spent, sides = race.context.spent, race.sides(numbers)
+    sides = race.sides(numbers)
     with ExitStack() as stack:
-        with spent.on("builds of the final"):
-            open_sides(stack, sides.values(), race.order, wait_until_built)
-        stack.enter_context(spent.on("timing of the final"))
+        open_sides(stack, sides.values(), race.order, wait_until_built)
         wanted = race.rounds(sides.values())
 
         def goes_on(done: int) -> bool:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import random
 import shutil
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
@@ -28,7 +29,6 @@ from bakeoff.record.schema import Record, SelftestStamp
 from bakeoff.record.store import load_all
 from bakeoff.sweeps.describe import known_ceilings, unmeasured_dtypes, works_of
 from bakeoff.sweeps.progress import Progress
-from bakeoff.sweeps.spent import TimeSpent
 
 
 class WeightsMemory:
@@ -102,8 +102,8 @@ class SweepContext:
     """Outcome of making each reference folder, with the hashes of its files, by folder and dtype."""
     weights: WeightsMemory | None = None
     """Memory in which workers leave the weights for later ones; None: each worker makes its own."""
-    spent: TimeSpent = field(default_factory=TimeSpent)
-    """Account of the sweep's time."""
+    started: float = field(default_factory=time.monotonic)
+    """When the sweep began, by time.monotonic()."""
     begun: list[Key] = field(default_factory=list)
     """Keys of the rows begun so far, in order, including those before an interruption."""
 
@@ -111,6 +111,10 @@ class SweepContext:
         """Return the row's place in the order in which rows were begun, from 1; 0 for a row that was made only for a
         final."""
         return self.begun.index(row.key) + 1 if row.key in self.begun else 0
+
+    def since_start(self, span: tuple[float, float] | None) -> tuple[float, float] | None:
+        """Return start and end, given by time.monotonic(), in seconds since the sweep began; None remains None."""
+        return None if span is None else (round(span[0] - self.started, 3), round(span[1] - self.started, 3))
 
     def entry_lock(self, entry: Path) -> AbstractContextManager[None]:
         """Lock an entry of the cache folder, against sweeps on other CPUs that share the cache."""
@@ -153,8 +157,7 @@ def _unmeasured(plan: Plan, runs: Path) -> tuple[str, ...]:
 
 def with_works(context: SweepContext) -> SweepContext:
     """Return the context with the work of a call of each subject, after counting the work that is not known yet."""
-    with context.spent.on("counting work"):
-        return replace(context, works=works_of(context.plan, context.cache, context.progress))
+    return replace(context, works=works_of(context.plan, context.cache, context.progress))
 
 
 def with_ceilings(context: SweepContext, runs: Path) -> SweepContext:
@@ -183,8 +186,7 @@ def _with_ceilings(context: SweepContext, runs: Path, measure: Collection[str], 
     if not context.plan.request.ceilings or not context.plan.rows:
         return context
     subject = context.plan.rows[0].subject
-    with context.spent.on("ceilings"):
-        found = known_ceilings(subject.device, subject.threads, runs, context.cache, context.progress, again, measure)
+    found = known_ceilings(subject.device, subject.threads, runs, context.cache, context.progress, again, measure)
     return replace(context, ceilings=found)
 
 

@@ -4,7 +4,7 @@ With a budget, the rows that are likely to tell most come first, as many as fit.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -51,9 +51,8 @@ class SweepResult:
     """Objective by which the rows are ranked."""
     out_of_time: OutOfTime | None = None
     """Rows and finals left out because the budget was over; `--resume` runs them."""
-    spent_s: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of each part of the sweep, the largest first; their sum is the time since the device's lock was acquired.
-    """
+    used_s: float = 0.0
+    """Seconds that it took, without waiting for other sweeps or precompiling torch's headers."""
 
 
 def run_sweep(
@@ -176,7 +175,7 @@ class _Sweep:
 
         It also starts headers that no earlier row needed: with a budget, the rows that fit change.
         """
-        with self.context.spent.on("precompiled headers"), self.limit.paused():
+        with self.limit.paused():
             headers.start(rows)
             headers.finish()
 
@@ -314,5 +313,5 @@ class _Sweep:
             tuple(self.finals),
             plan.request.objective,
             out_of_time,
-            self.context.spent.seconds(),
+            limit.used_s,
         )

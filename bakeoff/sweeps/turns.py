@@ -7,7 +7,6 @@ from types import TracebackType
 
 from bakeoff.process.jobs import Job
 from bakeoff.process.supervisor import Launch, LiveWorker, Outcome, wait_for
-from bakeoff.sweeps.spent import TimeSpent
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +49,16 @@ class Turns:
     workers that have not ended.
     """
 
-    def __init__(self, tasks: Sequence[Task], spent: TimeSpent) -> None:
-        """Prepare without starting a worker. The phases of workers that are stopped early are added to `spent`."""
-        self._tasks, self._spent = tasks, spent
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        """Prepare without starting a worker."""
+        self._tasks = tasks
         self._stack = ExitStack()
-        self._left: list[LiveWorker] = []
 
     def __enter__(self) -> "Turns":
         """Start the workers and wait until each is built or has ended. Raises BakeoffError if a worker cannot be
         started."""
         try:
-            for task in self._tasks:
-                self._left.append(self._stack.enter_context(LiveWorker(task.job, task.launch)))
-            self._workers = tuple(self._left)
+            self._workers = [self._stack.enter_context(LiveWorker(task.job, task.launch)) for task in self._tasks]
             self._built = wait_for(dict.fromkeys(self._workers, "turn"))
         except BaseException:
             self.__exit__(None, None, None)
@@ -73,8 +69,6 @@ class Turns:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._stack.close()
-        for worker in self._left:
-            self._spent.stopped(worker.timeline)
 
     def run(self, place: int) -> None:
         """Let the worker of the task at the index `place` take its turn, and wait until the worker has ended."""
@@ -87,5 +81,4 @@ class Turns:
         """Return how the worker of the task at the index `place` ended."""
         worker = self._workers[place]
         outcome = worker.finish(self._tasks[place].result_type)
-        self._left.remove(worker)
         return WorkerEnd(outcome, tuple(worker.timeline))

@@ -109,12 +109,11 @@ def _time(context: SweepContext, tries: Sequence[Try], keep: Keep, ready: Callab
         for folder in sorted({tried.row.cache_folder for tried, _ in able}):
             stack.enter_context(context.entry_lock(folder))
         tasks = [_task(context, tried, references, len(able) - 1) for tried, references in able]
-        turns = stack.enter_context(Turns(tasks, context.spent))
+        turns = stack.enter_context(Turns(tasks))
         for place, (tried, references) in enumerate(able):
             turns.run(place)
             with first_signal_waits(), alarm_waits():  # what was measured is kept
                 ended = turns.end(place)
-                context.spent.worker(ended.timeline)
                 outcome = _measured(context, ended)
                 why = _why_again(tried, outcome, references, len(able))
                 if why:
@@ -133,8 +132,7 @@ def _references(context: SweepContext, tried: Try) -> References | Record:
     obstacle = row.obstacle()
     if obstacle is not None:
         return make_record(context, row, Outcome("result", value=Measurement(obstacle.status, obstacle.reason)))
-    with context.spent.on("references"):
-        outcome, references = make_reference(context, row, launch_of(context, row, tried.running))
+    outcome, references = make_reference(context, row, launch_of(context, row, tried.running))
     return references if outcome.kind == "result" else make_record(context, row, outcome)
 
 
@@ -226,12 +224,11 @@ def complete_wave(context: SweepContext, timed: Sequence[tuple[Row, Record]], ke
             launch = replace(launch, log=launch.log.with_suffix(".trace.log"))
             tasks.append(Task(TraceJob(job, lacks_build(record)), TraceResult, launch))
             all_references.append(references)
-        turns = stack.enter_context(Turns(tasks, context.spent))
+        turns = stack.enter_context(Turns(tasks))
         for place, (_, record) in enumerate(timed):
             turns.run(place)
             with first_signal_waits(), alarm_waits():  # what was measured is kept
                 ended = turns.end(place)
-                context.spent.worker(ended.timeline, "warm and traced builds")
                 record = with_second(record, ended.outcome, context.ceilings, all_references[place].changed())
                 keep(record, started[place])
 

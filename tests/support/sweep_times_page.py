@@ -19,7 +19,8 @@ def page(found: dict[str, Any]) -> str:
         "Each sweep is `bakeoff sweep NAME` at the default suite, final included, from the command to the table: cold "
         "with an empty cache folder, warm with the one that the cold sweep left. Nothing else ran on the machine. Only "
         "times of one day on one machine can be compared: hosts like this one differ twofold. The limit of a cold "
-        "sweep, where recorded: CPU seconds of its builds over the cores, 8 s of samples a row, and its references."
+        "sweep, where recorded: CPU seconds of its builds over the cores and 8 s of samples a row; until "
+        "November 2026 its references too."
     ]
     for label, entry in found.items():
         sections.append(f"## {label}\n\n{_about(entry)}")

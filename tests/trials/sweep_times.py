@@ -1,4 +1,4 @@
-"""How long a sweep takes: each component with nothing cached, with warm caches, and with a budget, and its parts.
+"""How long a sweep takes: each component with nothing cached, with warm caches, and with a budget, and its phases.
 
     python tests/trials/sweep_times.py [--label TITLE] [--python .venv/bin/python] [--only wm image] [--budget 3m]
                                        [--kinds cold warm budget] [--caches FOLDER] [--keep runs]
@@ -21,7 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ _SAMPLES_S = 8.0
 
 
 def sweep(python: str, component: str, folder: Path, keep: Path | None, *more: str) -> dict[str, Any]:
-    """One sweep: its wall seconds, parts, rows and final, from a runs folder of its own, which is copied to `keep`."""
+    """One sweep: its wall seconds, phases, rows and final, from a runs folder of its own, which is copied to `keep`."""
     runs = Path(tempfile.mkdtemp(dir=folder)) / "runs"
     environment = {**os.environ, "BAKEOFF_CACHE": str(folder / "cache")}
     started = time.monotonic()
@@ -56,37 +57,40 @@ def sweep(python: str, component: str, folder: Path, keep: Path | None, *more: s
         check=False,
     )
     seconds = time.monotonic() - started
-    said = json.loads(done.stdout) if done.stdout.startswith("{") else {}
     if keep is not None:
         shutil.copytree(runs, keep, dirs_exist_ok=True)
     kept = load_all(runs)
+    records = [stored.record for stored in kept.current]
+    phases = Counter[str]()
+    for record in records:
+        phases.update({phase: seconds for phase, seconds in record.phase_s.items() if phase != "turn"})
     rows = {
         f"{record.variant.backend} {record.variant.dtype}": {
             "status": record.status,
             "median_ms": None if record.latency is None else record.latency.median_ms,
             "cache": "" if record.measurement.build is None else record.measurement.build.cache,
         }
-        for record in (stored.record for stored in kept.current)
+        for record in records
     }
-    commits = {f"{stored.record.commit[:7]}{', changed' * stored.record.dirty}" for stored in kept.current}
+    commits = {f"{record.commit[:7]}{', changed' * record.dirty}" for record in records}
     return {
         "seconds": seconds,
         "commit": " and ".join(sorted(commits)),
         "exit_code": done.returncode,
         "errors": "" if done.returncode == 0 else done.stderr[-2000:],
-        "spent_s": said.get("spent_s", {}),
-        "limit_s": limit_s([stored.record for stored in kept.current], said.get("spent_s", {})),
+        "spent_s": dict(phases.most_common()),
+        "limit_s": limit_s(records),
         "rows": rows,
         "finals": [final(stored.record) for stored in kept.comparisons],
     }
 
 
-def limit_s(records: Sequence[Record], spent_s: Mapping[str, float]) -> float:
-    """The least time of a cold sweep: builds that keep all cores busy, 8 s of samples a row, and references."""
+def limit_s(records: Sequence[Record]) -> float:
+    """The least time of a cold sweep: builds that keep all cores busy, and 8 s of samples a row."""
     measured = [record.measurement for record in records if record.latency is not None]
     builds = [made.build for made in measured if made.build is not None]
     built_s = sum(build.cpu_s or build.build_s or 0.0 for build in builds) / host.usable_cores()
-    return built_s + _SAMPLES_S * len(measured) + spent_s.get("references", 0.0)
+    return built_s + _SAMPLES_S * len(measured)
 
 
 def begin(folder: Path) -> None:

@@ -23,7 +23,6 @@ from bakeoff.sweeps.context import make_context
 from bakeoff.sweeps.describe import works_of
 from bakeoff.sweeps.progress import Running, Unheard
 from bakeoff.sweeps.row import launch_of, make_reference, measure_job, refused_subjects
-from bakeoff.sweeps.spent import TimeSpent
 from bakeoff.sweeps.turns import Task, Turns
 from gpu_evidence.order import Line, order_of
 from gpu_evidence.processes import interrupt_on_signals
@@ -94,7 +93,7 @@ def build(planned: Mapping[str, Planned], lines: Sequence[Line]) -> None:
                 job = replace(measure_job(row, plan.request.policy, references), overlapped=len(group) > 1)
                 environment = {**launch.environment, "TORCHINDUCTOR_COMPILE_THREADS": _COMPILE_THREADS}
                 tasks.append(Task(job, MeasureResult, replace(launch, environment=environment)))
-            with Turns(tasks, TimeSpent()):
+            with Turns(tasks):
                 print(f"built: {', '.join(' '.join(line[:3]) for line in group)}", flush=True)
 
 

@@ -174,7 +174,7 @@ class TestJson:
         ]  # fmt: skip
         assert not (tmp_path / "runs").exists()
         found = self.json(*UNSUPPORTED, cwd=tmp_path, code=3)
-        assert list(found) == ["sweep", "objective", "records", "finals", "interrupted", "spent_s", "out_of_time"]
+        assert list(found) == ["sweep", "objective", "records", "finals", "interrupted", "used_s", "out_of_time"]
         assert (found["interrupted"], found["out_of_time"]) == ([], None)
         assert [entry.id for entry in load_all(tmp_path / "runs").current] == found["records"]
 

@@ -41,7 +41,6 @@ from bakeoff.sweeps.compare import CompareWorker, compare, plan_of_two
 from bakeoff.sweeps.finals import _baseline, _two_best
 from bakeoff.sweeps.progress import Unheard
 from bakeoff.sweeps.run import run_sweep
-from bakeoff.sweeps.spent import TimeSpent
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -170,7 +169,6 @@ def raced(
     row: Any = None
     session: Any = SimpleNamespace(
         sweep="",
-        spent=TimeSpent(),
         plan=SimpleNamespace(request=SimpleNamespace(final_s=0.0)),
         progress=Recorder(),
     )

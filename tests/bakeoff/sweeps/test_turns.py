@@ -18,7 +18,6 @@ from bakeoff.process.jobs import MeasureJob, MeasureResult
 from bakeoff.process.supervisor import Deadlines, Event, Launch, LiveWorker
 from bakeoff.sweeps import turns
 from bakeoff.sweeps.row import measure_job
-from bakeoff.sweeps.spent import TimeSpent, share_out
 from bakeoff.sweeps.turns import Task, Turns, WorkerEnd
 
 NAMES = ("eager", "inductor", "aoti")
@@ -52,7 +51,7 @@ def tasks(told: list[tuple[str, str]], folder: Path, deadline_s: float = 60.0) -
 
 
 def in_turns(tasks: list[Task]) -> list[WorkerEnd]:
-    with Turns(tasks, TimeSpent()) as workers:
+    with Turns(tasks) as workers:
         ended = []
         for place in range(len(tasks)):
             workers.run(place)
@@ -155,10 +154,7 @@ def test_waiting_for_a_turn_has_no_deadline(told: list[tuple[str, str]], tmp_pat
 
 
 def test_who_leaves_early_ends_the_others(told: list[tuple[str, str]], tmp_path: Path) -> None:
-    spent = TimeSpent()
-    with Turns(tasks(told, tmp_path), spent) as workers:
+    with Turns(tasks(told, tmp_path)) as workers:
         workers.run(0)
         assert workers.end(0).outcome.kind == "result"
-        assert spent.spans == []
     assert {name for name, phase in told if phase in ALONE} == {"eager"}
-    assert set(share_out(spent.spans)) == {"stopped builds"}

@@ -1,7 +1,7 @@
 """Measures sides in turns: each is opened fresh, then all time one block per round, in random order.
 
-A side is anything that can be opened, warmed up, asked for a block and closed: a live worker of a row or of a mix, or a
-pipeline in this process. While one side times its block, the others must be idle.
+A side is anything that can be opened, warmed up, asked for a block and closed: a live worker of a row or of a mix.
+While one side times its block, the others must be idle.
 """
 
 import random
@@ -23,18 +23,7 @@ _LEAST_S = 0.05
 """Seconds that a round of others counts at least: of shorter ones the time between blocks is the larger part."""
 
 
-class Runs(Protocol):
-    """Something that times a block in each round."""
-
-    @property
-    def live(self) -> bool:
-        """Whether this side takes part in further rounds."""
-
-    def block(self) -> Block | None:
-        """Time one block and return it; None if the side ended instead."""
-
-
-class Side(Runs, Protocol):
+class Side(Protocol):
     """One of several processes that are measured in turns.
 
     A context manager: entering it begins to open the process, leaving it ends the process.
@@ -49,8 +38,15 @@ class Side(Runs, Protocol):
     ) -> None: ...
     @property
     def label(self) -> str: ...
+    @property
+    def live(self) -> bool:
+        """Whether this side takes part in further rounds."""
+
     def warm_up(self) -> None:
         """Prepare for timing; no other side runs meanwhile."""
+
+    def block(self) -> Block | None:
+        """Time one block and return it; None if the side ended instead."""
 
 
 S = TypeVar("S", bound=Side)
@@ -89,7 +85,7 @@ def open_sides(
         side.warm_up()
 
 
-def take_turns(sides: Mapping[int, Runs], order: random.Random, goes_on: Callable[[int], bool]) -> list[Turns]:
+def take_turns(sides: Mapping[int, Side], order: random.Random, goes_on: Callable[[int], bool]) -> list[Turns]:
     """Run rounds while a side is live and `goes_on(number of rounds so far)` is true; return the rounds.
 
     Every live side runs in every round, even if it has enough blocks, so that changes of the machine affect all sides

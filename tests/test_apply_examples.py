@@ -25,6 +25,3 @@ def test_the_page_is_what_happens(tmp_path: Path) -> None:
     assert folder.name == "mine.unet-py-torch.export-fp32"
     said = run_python(tmp_path, "faster.py")
     assert "unet: 7 of 8 calls tuned (mine.unet-py-torch.export-fp32)" in said
-    assert "end to end, 6 pairs of passes in random order" in said
-    assert "48 of 48 tuned" in said
-    assert "original against itself: equal" in said

@@ -1,6 +1,6 @@
 """`bakeoff.apply`: puts exported programs into a live object, and takes them out again."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,6 @@ from bakeoff.export.mix import is_mix, read_mix
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
-    from bakeoff.tuned.compare import EndToEnd
     from bakeoff.tuned.module import Place, Tuned
     from bakeoff.tuned.program import TunedProgram
 from typing import TYPE_CHECKING
@@ -48,8 +47,6 @@ class PlaceReport:
     """Calls that a program computed."""
     original: int
     """Calls that the original computed."""
-    reasons: Mapping[str, int]
-    """Number of calls for each reason why the original computed them."""
     first_calls: tuple[Comparison, ...]
 
     @classmethod
@@ -59,7 +56,7 @@ class PlaceReport:
             for program in tuned.programs
             for one in program.first_calls.values()
         )
-        return cls(place, artifacts, tuned.tuned, tuned.reasons.total(), dict(tuned.reasons), compared)
+        return cls(place, artifacts, tuned.tuned, tuned.original_calls, compared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +72,12 @@ class Report:
 
 
 def _lines(place: PlaceReport) -> list[str]:
-    lines = [
-        f"{place.place}: {place.tuned} of {counted(place.tuned + place.original, 'call')} tuned "
-        f"({', '.join(place.artifacts)})",
-        *(f"  {count} ran the original: {reason}" for reason, count in place.reasons.items()),
-    ]
+    calls = f"{place.tuned} of {counted(place.tuned + place.original, 'call')} tuned"
+    lines = [f"{place.place}: {calls} ({', '.join(place.artifacts)})"]
     for one in place.first_calls:
-        if one.errors and not one.refusal:
+        if one.refusal:
+            lines.append(f"  {one.program} is not used: {one.refusal}")
+        elif one.errors:
             worst = max(one.errors, key=lambda name: one.errors[name] / one.limits[name])
             figure = f"{worst} {one.errors[worst]:.2e} relative L2, limit {one.limits[worst]:.2e}"
             lines.append(f"  {one.program} against the original in its first call: {figure}")
@@ -175,7 +171,8 @@ class Applied:
 
     def install(self) -> None:
         """Send calls to the programs, as after `apply`. Raises BakeoffError after `undo`."""
-        self._refuse_undone("install")
+        if self._undone:
+            raise BakeoffError("install() after undo(): nothing is applied; call bakeoff.apply again", "bad-option")
         for one in self._placed:
             one.put(one.tuned)
 
@@ -207,24 +204,8 @@ class Applied:
             )
 
     def report(self) -> Report:
-        """Return how many calls programs computed, and how many ran the original, with the reasons."""
+        """Return how many calls programs computed, how many ran the original, and what first calls showed."""
         return Report(tuple(PlaceReport.of(str(one.place), one.artifacts, one.tuned) for one in self._placed))
-
-    def compare(self, run: Callable[[], Any], rounds: int = 20, seed: Callable[[], object] | None = None) -> "EndToEnd":
-        """Time passes of `run` with the originals and with the programs, interleaved, and compare what it returns.
-
-        `run` is one pass of your pipeline and returns its output: tensors, arrays, numbers, or any tree of them. `seed`
-        is called before each pass, as in `lambda: torch.manual_seed(0)`. Raises BakeoffError after `undo`, if `rounds`
-        is below 1, or if `run` returns nothing that can be compared.
-        """
-        from bakeoff.tuned.compare import compare
-
-        self._refuse_undone("compare")
-        return compare(self, run, rounds, seed)
-
-    def _refuse_undone(self, what: str) -> None:
-        if self._undone:
-            raise BakeoffError(f"{what}() after undo(): nothing is applied; call bakeoff.apply again", "bad-option")
 
 
 def _artifacts(folder: Path) -> list[Path]:

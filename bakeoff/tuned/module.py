@@ -1,7 +1,6 @@
 """`Tuned`: a module's function that calls programs if a call fits one. `Finder`: finds the module of an artifact."""
 
 import functools
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Never
@@ -15,10 +14,7 @@ from bakeoff.export.manifest import Manifest
 from bakeoff.models.errors import BakeoffError, a_type
 from bakeoff.models.weights import fingerprint
 from bakeoff.models.words import some_of
-from bakeoff.tuned.program import FirstCall, TunedProgram, Unfit
-
-COMPARED = "first call of its kind, compared with the original"
-_MOST_REASONS, _OTHER = 32, "other reasons"
+from bakeoff.tuned.program import TunedProgram, Unfit
 
 
 class Tuned:
@@ -40,8 +36,8 @@ class Tuned:
         self.original, self.programs, self.strict = original, tuple(programs), strict
         self.tuned = 0
         """Calls that a program computed."""
-        self.reasons: Counter[str] = Counter()
-        """Number of calls for each reason why they ran the original."""
+        self.original_calls = 0
+        """Calls that ran the original, those included that were compared with it."""
         self._module, self._weights = module, _Weights(module)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -69,13 +65,16 @@ class Tuned:
             result, program.first_calls[kind] = program.compare(
                 tensors, self._epsilon(kind), lambda: self.original(*args, **kwargs), args, kwargs
             )
-            self._count(program.first_calls[kind])
+            refusal = program.first_calls[kind].refusal
+            if refusal and self.strict:
+                raise BakeoffError(f"the program is not used: {refusal}", "wrong-output")
+            self.original_calls += 1
             return result
         if self.strict:
             raise BakeoffError(
                 f"a call does not fit what was exported: {reason}; call it as it was recorded", "bad-input"
             )
-        self._count_reason(reason)
+        self.original_calls += 1
         return self.original(*args, **kwargs)
 
     def _check_module(self) -> None:
@@ -106,15 +105,6 @@ class Tuned:
         """Return the epsilon of the coarsest dtype that the original computes in."""
         used = {*kind, *(parameter.dtype for parameter in self._module.parameters())}
         return max((torch.finfo(dtype).eps for dtype in used if dtype and dtype.is_floating_point), default=0.0)
-
-    def _count(self, first: FirstCall) -> None:
-        if first.refusal and self.strict:
-            raise BakeoffError(f"the program is not used: {first.refusal}", "wrong-output")
-        self._count_reason(first.refusal or COMPARED)
-
-    def _count_reason(self, reason: str) -> None:
-        known = reason in self.reasons or len(self.reasons) < _MOST_REASONS
-        self.reasons[reason if known else _OTHER] += 1
 
     def __deepcopy__(self, _memo: object) -> Never:
         raise BakeoffError(

@@ -159,28 +159,4 @@ FAULTS: tuple[Fault, ...] = (
             "tests/bakeoff/tuned/test_apply.py::TestCalls::test_a_module_in_training_or_with_changed_weights_runs_itself",
         ),
     ),
-    Fault(
-        "bring",
-        "end to end, outputs of the programs are compared with themselves",
-        "bakeoff/tuned/compare.py",
-        "against.append(_difference(tuned.numbers, original.numbers))",
-        "against.append(_difference(tuned.numbers, tuned.numbers))",
-        ("tests/bakeoff/tuned/test_compare.py",),
-    ),
-    Fault(
-        "bring",
-        "end to end, passes for warm-up are timed",
-        "bakeoff/tuned/compare.py",
-        "return done < rounds",
-        "return done < rounds + _WARM_UP",
-        ("tests/bakeoff/tuned/test_compare.py",),
-    ),
-    Fault(
-        "bring",
-        "end to end, the original is always the first of a pair",
-        "bakeoff/race.py",
-        "drawn = order.sample(racing, len(racing))",
-        "drawn = racing",
-        ("tests/bakeoff/tuned/test_compare.py",),
-    ),
 )

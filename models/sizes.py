@@ -8,14 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import gcd
-from typing import Literal
 
 from bakeoff.models.component import DynamicAxis
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 
-RECORDED: Literal["recorded"] = "recorded"
-"""Value of `--sizes` for the sizes of the recorded calls."""
 MOST_VALUES = 8
 """Largest number of sizes of one dimension: each needs a reference, and adds a few seconds to every row."""
 
@@ -36,22 +33,14 @@ class Dimension:
         return f"{name}.{axis}"
 
 
-AskedSizes = tuple[Dimension, ...] | Literal["recorded"]
-"""Requested sizes; () for engines of the given size only."""
-
-
-def parse_sizes(texts: Sequence[str]) -> AskedSizes:
-    """Parse `--sizes`: `x.0=1,4,8`, `x.0,mask.0=1,4,8`, several with spaces or semicolons, or `recorded`.
+def parse_sizes(texts: Sequence[str]) -> tuple[Dimension, ...]:
+    """Parse `--sizes`: `x.0=1,4,8`, `x.0,mask.0=1,4,8`, or several with spaces or semicolons; () for no texts.
 
     Raises BakeoffError for any other form, an axis that is named twice, or too few or too many sizes.
     """
     items = [item for text in texts for item in re.split(r"[;\s]+", text) if item]
     if texts and not items:
         raise BakeoffError("--sizes is empty; write NAME.AXIS=SIZE,SIZE as in x.0=1,4,8", "bad-option")
-    if RECORDED in items:
-        if len(items) > 1:
-            raise BakeoffError("--sizes recorded takes no other sizes; give one or the other", "bad-option")
-        return RECORDED
     dimensions = tuple(_dimension(item) for item in items)
     axes = [axis for dimension in dimensions for axis in dimension.axes]
     twice = next((axis for axis in axes if axes.count(axis) > 1), None)

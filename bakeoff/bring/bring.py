@@ -20,7 +20,7 @@ from bakeoff.machine.locks import entry_lock
 from bakeoff.models import component_names
 from bakeoff.models.brought.about import ABOUT, LIVE, LOOP, LOOPS, SCHEMA, About, Source, read_about
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.sizes import AskedSizes
+from bakeoff.models.sizes import Dimension
 from bakeoff.plan.brought import brought_reference, described_elsewhere
 from bakeoff.process.jobs import DescribeJob
 from bakeoff.record.source import archive_hash, content_hash, file_hash
@@ -126,7 +126,7 @@ def bring(
     seed: int,
     threads: int,
     progress: Progress,
-    sizes: AskedSizes = (),
+    sizes: tuple[Dimension, ...] = (),
     batches: Sequence[int] = (),
     preset: str = "",
     device: str = "",

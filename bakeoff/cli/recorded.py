@@ -231,7 +231,7 @@ def _plan(one: "Recorded", asked: RecordedOptions) -> _PlannedSweep:
     if len(sets) > MOST_SETS:
         chosen = ", ".join(sets[:MOST_SETS])
         say(f"{one.name}: {len(sets)} input sets, each with rows of its own; {chosen} are swept")
-        say("all of them (as one engine of several sizes: add --sizes recorded):")
+        say("all of them (as one engine of several sizes: add --sizes x.0=1,4,8):")
         say_command(asked.command(one.folder))
         plan = make_plan(replace(plan.request, workloads=sets[:MOST_SETS]))
     return _PlannedSweep(one.name, one.folder, plan, estimate(plan, known_history(records_folder(asked.runs))).seconds)

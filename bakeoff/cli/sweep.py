@@ -90,7 +90,7 @@ def sweep(
     ] = None,
     sizes: Annotated[
         list[str] | None,
-        typer.Option(help="Of a model of yours: x.0=1,4,8 builds engines for a range of sizes; or: recorded."),
+        typer.Option(help="Of a model of yours: x.0=1,4,8 builds engines for a range of sizes."),
     ] = None,
     monitor: Monitor = False,
     final: Final = True,

@@ -13,7 +13,7 @@ from bakeoff.models.component import Quantisation, Stream, Work
 from bakeoff.models.errors import ErrorCode
 from bakeoff.models.options import OptionValue
 from bakeoff.models.pipelines.pipeline import Loop
-from bakeoff.models.sizes import AskedSizes
+from bakeoff.models.sizes import Dimension
 from bakeoff.models.types import Device, Dtype
 from bakeoff.record.pipeline import Sustained
 from bakeoff.record.policy import Policy
@@ -61,7 +61,7 @@ class DescribeJob:
     seed: int
     threads: int
     folder: str
-    sizes: AskedSizes = ()
+    sizes: tuple[Dimension, ...] = ()
     batches: tuple[int, ...] = ()
     """Multiples of the given batch to describe as well, other than 1."""
     device: str = "cpu"

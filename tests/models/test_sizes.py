@@ -26,7 +26,6 @@ def test_sizes_of_one_axis_and_of_axes_that_move_together() -> None:
         Dimension((("cache.0.1", 2),), (16, 32)),
     )
     assert parse_sizes(["x.0,mask.0=1,4,8; y.1=2,3"]) == parse_sizes(["x.0,mask.0=1,4,8 y.1=2,3"])
-    assert parse_sizes(["recorded"]) == "recorded"
     assert parse_sizes([]) == ()
 
 
@@ -40,7 +39,7 @@ def test_sizes_of_one_axis_and_of_axes_that_move_together() -> None:
         ("x.0=0,2", "a size is at least 1"),
         ("x.0=4", "1 size; give 2 to 8"),
         ("x.0=1,2 x.0=3,4", "x.0 is given twice"),
-        ("recorded x.0=1,2", "takes no other sizes"),
+        ("recorded", "write NAME.AXIS=SIZE,SIZE"),
     ],
 )
 def test_another_form_is_refused_in_one_sentence(text: str, problem: str) -> None:

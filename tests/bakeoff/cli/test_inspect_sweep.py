@@ -69,7 +69,7 @@ def test_all_modules_are_planned_and_told_as_one_document(folder: Path) -> None:
     said = next(line for line in done.said if line.startswith("bakeoff: second: 6 input sets"))
     assert said.endswith("call, call-2, call-3, call-4 are swept")
     lines = done.err.splitlines()
-    (more,) = [at for at, line in enumerate(lines) if "--sizes recorded" in line]
+    (more,) = [at for at, line in enumerate(lines) if "add --sizes x.0=1,4,8" in line]
     options = "--backends eager,torch.export --dtype fp32 --threads 1 --runs 'my runs' --no-final"
     assert re.fullmatch(f"bakeoff sweep \\S+/mine.second {options}", lines[more + 1])
     assert not (folder / "my runs").exists()

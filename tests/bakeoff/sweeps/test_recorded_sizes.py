@@ -1,4 +1,4 @@
-"""Sizes as a loop calls its modules with: recorded by an inspection, then one engine for all of them."""
+"""One engine for several sizes, checked with the inputs of these sizes that an inspection recorded."""
 
 import re
 from pathlib import Path
@@ -37,40 +37,10 @@ def encode():
         return [encoder(ids, torch.arange(ids.shape[1])) for ids in prompts]
 
     return run
-
-class Cell(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.query, self.key = nn.Linear(8, 8), nn.Linear(8, 8)
-
-    def forward(self, x, past, mask):
-        keys = torch.cat([past, self.key(x)], 1)
-        return (self.query(x) @ keys.transpose(1, 2) + mask).softmax(-1) @ keys, keys
-
-def decode():
-    torch.manual_seed(0)
-    cell, first, x = Cell().eval(), torch.randn(1, 2, 8), torch.randn(1, 1, 8)
-
-    def run():
-        past, out = first, x
-        for _ in range(5):
-            out, past = cell(out, past, torch.zeros(1, 1, past.shape[1] + 1))
-        return out
-
-    return run
 """
 
 
-def recorded(function: str, module: str, folder: Path) -> str:
-    """Inspect a loop, which records the calls of a module."""
-    (folder / "mine.py").write_text(SOURCE, encoding="utf-8")
-    with marked_folder(folder):
-        (made,) = inspect_file(folder / "mine.py", function, 2, 1, 300.0, Recorder(), (module,)).recorded
-    assert made.problem == ""
-    return made.folder
-
-
-def sweep_recorded(calls: str, folder: Path, backends: tuple[str, ...], sizes: str) -> Swept:
+def swept(calls: str, folder: Path, backends: tuple[str, ...], sizes: str) -> Swept:
     with marked_folder(folder):
         component = bring(calls, 0, 1, Recorder(), parse_sizes([sizes]))
     request = Request(component, backends=backends, dtypes=("fp32",), device="cpu", threads=1, policy=FAST)
@@ -79,13 +49,20 @@ def sweep_recorded(calls: str, folder: Path, backends: tuple[str, ...], sizes: s
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return recorded("encode", "encoder", tmp_path_factory.mktemp("encode"))
+    """The folder of the encoder's calls, recorded by an inspection of the loop."""
+    folder = tmp_path_factory.mktemp("encode")
+    (folder / "mine.py").write_text(SOURCE, encoding="utf-8")
+    with marked_folder(folder):
+        (made,) = inspect_file(folder / "mine.py", "encode", 2, 1, 300.0, Recorder(), ("encoder",)).recorded
+    assert made.problem == ""
+    return made.folder
 
 
 @pytest.fixture(scope="module")
 def encoded(encoder: str, tmp_path_factory: pytest.TempPathFactory) -> Swept:
     pytest.importorskip("onnxruntime")
-    return sweep_recorded(encoder, tmp_path_factory.mktemp("encoded"), ("eager", "onnxruntime"), "recorded")
+    folder, sizes = tmp_path_factory.mktemp("encoded"), "ids.1,positions.0=6,12,24"
+    return swept(encoder, folder, ("eager", "onnxruntime"), sizes)
 
 
 def sizes_of(record: Record) -> dict[str, SizeResult]:
@@ -131,20 +108,8 @@ def test_drawn_ids_are_among_the_recorded_ones(encoded: Swept) -> None:
     assert not torch.equal(unseen[0]["ids"], unseen[1]["ids"])
 
 
-def test_sizes_that_follow_from_each_other_are_those_of_the_calls_alone(tmp_path: Path) -> None:
-    """A cache that grows, and a mask that is one longer: no other pair of the two is a call of the model."""
-    swept = sweep_recorded(recorded("decode", "cell", tmp_path), tmp_path, ("eager", "torch.export"), "recorded")
-    for stored in swept.done.stored:
-        assert outcome(stored.record) == "ok", stored.record.measurement.reason
-        found = sizes_of(stored.record)
-        assert list(found) == [f"past.1={past} mask.2={past + 1}" for past in range(2, 7)]
-        assert {one.status for one in found.values()} <= {"ok", "padded"}
-        assert [one.recorded_sets for one in found.values()] == [1, 1, 1, 1, 1]
-
-
-def test_named_sizes_take_recorded_inputs_where_there_are_some(encoder: str, tmp_path: Path) -> None:
-    swept = sweep_recorded(encoder, tmp_path, ("eager",), "ids.1,positions.0=8,12,16")
-    (stored,) = swept.done.stored
+def test_calls_outside_the_range_are_no_size(encoder: str, tmp_path: Path) -> None:
+    (stored,) = swept(encoder, tmp_path, ("eager",), "ids.1,positions.0=8,12,16").done.stored
     assert stored.record.variant.workload == "call-2-ids1_8_12_16"
     found = {name: (one.which, one.recorded_sets, one.drawn_sets) for name, one in sizes_of(stored.record).items()}
     assert found == {

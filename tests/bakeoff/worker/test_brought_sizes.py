@@ -1,4 +1,4 @@
-"""Which sizes a brought model's sets have: asked for by name, or as calls were recorded."""
+"""Which sizes a brought model's sets have: as they are asked for by name."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -57,45 +57,6 @@ def test_sets_of_other_dtypes_or_constants_stay_apart() -> None:
     other: Call = (torch.zeros(8, 4, dtype=torch.float64), torch.ones(8)), {}
     asked = sizes_of({"a": [call(4)], "b": [other]}, PARAMETERS, parse_sizes(["x.0,mask.0=2,8"]))
     assert list(asked) == ["a", "b"]
-    with pytest.raises(BakeoffError, match="no recorded calls differ in sizes alone"):
-        sizes_of({"a": [call(4)], "b": [other]}, PARAMETERS, "recorded")
-
-
-def test_recorded_calls_that_differ_in_sizes_alone_are_one_set() -> None:
-    sets = {"prefill": [call(4), call(4)], "long": [call(8), call(2)]}
-    asked = sizes_of(sets, PARAMETERS, "recorded")
-    assert {name: len(one.calls) for name, one in asked.items()} == {"prefill": 2}
-    (found,) = asked.values()
-    assert found.dimensions == (Dimension((("x", 0), ("mask", 0)), (2, 4, 8)),)
-    assert (shapes(found.others), found.points) == ([(8, 4), (2, 4)], ((4,), (8,), (2,)))
-
-
-def test_axes_that_move_on_their_own_are_dimensions_of_their_own() -> None:
-    asked = sizes_of({"call": [call(4, 4), call(8, 4), call(4, 6)]}, PARAMETERS, "recorded")
-    assert asked["call"].dimensions == (
-        Dimension((("x", 0), ("mask", 0)), (4, 8)),
-        Dimension((("x", 1),), (4, 6)),
-    )
-    assert asked["call"].points == ((4, 4), (8, 4), (4, 6))
-
-
-def test_of_many_recorded_sizes_the_usual_one_and_both_ends_are_among_eight() -> None:
-    sets = {"call": [call(rows) for rows in (7, *range(1, 7), *range(8, 30))]}
-    asked = sizes_of(sets, PARAMETERS, "recorded")
-    values = asked["call"].dimensions[0].values
-    assert len(values) == 8
-    assert {1, 7, 29} <= set(values)
-
-
-def test_calls_without_elements_are_no_size() -> None:
-    asked = sizes_of({"call": [call(0), call(2), call(4)]}, PARAMETERS, "recorded")
-    assert shapes(asked["call"].calls) == [(2, 4)]
-    assert asked["call"].points == ((2,), (4,))
-
-
-def test_recorded_calls_of_one_size_are_refused() -> None:
-    with pytest.raises(BakeoffError, match="no recorded calls differ in sizes alone"):
-        sizes_of({"call": [call(4), call(4)]}, PARAMETERS, "recorded")
 
 
 def inputs_of(rows: int, held: bool, given: Tensor, *others: Tensor) -> GivenInputs:

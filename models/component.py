@@ -292,8 +292,6 @@ class Component:
     """Hash of all that decides its outputs; "": the source files are hashed instead."""
     place: str = ""
     """Place in its user's pipeline, such as `unet` or `vae.decode`; "": unknown."""
-    denormals: str = ""
-    """Text that names the weights and activations with denormal numbers; "": none, or unknown."""
     runs_on_host: bool = True
     """Whether references for a GPU may be computed on the host: no part of its code needs a GPU."""
     dtypes: tuple[str, ...] = ()

@@ -16,7 +16,6 @@ FindingCode = Literal[
     "contention",  # other processes used the CPU in the timed window
     "cpu-bf16-conv2d",  # known issue of torch 2.13
     "cudnn-conv3d",  # known issue of older cuDNN
-    "denormals",  # outputs are wrong, and the model has numbers that some engines set to zero
     "drift",  # calls became slower within the timed window
     "few-units",  # the time of a pipeline's run was over before all its units
     "gpu-shared",  # other processes used the GPU

@@ -19,7 +19,6 @@ from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob, MeasureResult
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.schema import InputCopy, Measurement, Memory, Overhead, Parity, ProofRecord, Samples
-from bakeoff.worker.brought.precision import denormals_findings
 from bakeoff.worker.checked_variant import (
     CheckedVariant,
     build_and_check,
@@ -158,8 +157,7 @@ def _checked(
     status, reason = decide_status(proof.fell_back, parity, problem, alarms)
     of_sizes = size_findings(sizes)
     status, reason = status_with_sizes(status, reason, of_sizes)
-    left = left_findings(checked, proof, after.ran, median(timed.timing.latency.samples_ns))
-    remarks = [*left, *denormals_findings(checked.loaded.component, status)]
+    remarks = left_findings(checked, proof, after.ran, median(timed.timing.latency.samples_ns))
     if after.memory.unseen_bytes >= _LEAST_UNSEEN:
         text = f"processes that ended within calls and files in memory take up to {after.memory.unseen_bytes >> 20} MiB"
         remarks.append(new_finding("helpers", f"{text}, which is not in the peak"))

@@ -127,8 +127,6 @@ class About(msgspec.Struct, frozen=True):
     """True if its code calls torch.compile."""
     mixed: bool = False
     """True if it was given with several floating dtypes."""
-    denormals: str = ""
-    """Text that names the weights and activations with denormal numbers; "": none."""
     schema: int = SCHEMA
 
     @property

@@ -46,7 +46,6 @@ def component_of(folder: Path) -> Component:
         weights=f"{OWN_WEIGHTS}, sha256 {about.weights[:16]}",
         source_hash=about.hash,
         place=about.place,
-        denormals=about.denormals,
         runs_on_host=False,
         layers=about.layers,
         dtypes=("given",) if about.mixed else (),

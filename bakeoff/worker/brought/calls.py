@@ -13,7 +13,6 @@ from bakeoff.models.brought.model import Call, InputSets, Model
 from bakeoff.models.component import TensorSpec
 from bakeoff.models.errors import BakeoffError, a_type
 from bakeoff.models.signature import (
-    Constant,
     Signature,
     describe_call,
     describe_output,
@@ -82,7 +81,7 @@ def _run_given(
             text = f"{name}: {different[0]} has other shapes in call {number}; put calls of other shapes in another set"
             raise bad_model(text)
     given_now = flatten_call(call, *calls[0])
-    notes = [f"{name}: {note}" for note in _call_notes(call, given_now, parameter_names(module))]
+    notes = [f"{name}: {note}" for note in _contiguous_notes(given_now)]
     specs = _input_specs(given_now, module, said)
     inputs = {spec.name: cast_input(spec, recorded[0][spec.name], "given", device) for spec in specs}
     dtype, value = _first_call(name, module, given, call, inputs, specs, notes, device)
@@ -191,15 +190,12 @@ def _order(tensor: Tensor) -> tuple[int, ...] | None:
     return order if tensor.permute(*order).is_contiguous() else None
 
 
-def _call_notes(call: Signature, tensors: Tensors, parameters: Sequence[str]) -> Iterator[str]:
-    """Yield notes on tensors that are made contiguous, and on numbers that are the same in every call."""
+def _contiguous_notes(tensors: Tensors) -> Iterator[str]:
+    """Yield a note on each tensor that is made contiguous."""
     for key, tensor in tensors.items():
         if _order(tensor) is None:
             strides = f"strides {list(tensor.stride())}"
             yield f"{key} was given as a part of a larger tensor ({strides}); it is made contiguous"
-    for key, node in [*zip(parameters, call.args, strict=False), *call.kwargs.items()]:
-        if isinstance(node, Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
-            yield f"{key} is the number {node.value} in every call; give a tensor for one that varies"
 
 
 def _whole_call(name: str, module: nn.Module, call: Signature, inputs: Mapping[str, Tensor]) -> Any:

@@ -4,7 +4,6 @@ import contextlib
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -29,8 +28,6 @@ from bakeoff.worker.brought.load import check_repeats, load_module
 from bakeoff.worker.brought.network import Flat, as_eager
 from bakeoff.worker.brought.precision import (
     affordable,
-    denormals_note,
-    denormals_text,
     find_fixed_outputs,
     fp32_errors,
     is_mixed,
@@ -87,11 +84,9 @@ def describe_model(job: DescribeJob, report: Report) -> None:
         if compiles:
             notes.append("its code calls torch.compile: in eager rows and references those parts run in eager")
         _check_said(said, sets)
-        denormals = ""
         for one in sets:
             report("reference", f"varying the inputs of {one.name}")
             cast_module(module, given, one.dtype, job.device)
-            denormals = denormals or denormals_text(module, partial(one.held, *one.calls[0].values()))
             _hold(one)
             _check_hidden_state(one, module, given, before)
             if asked[one.name].dimensions:
@@ -110,7 +105,6 @@ def describe_model(job: DescribeJob, report: Report) -> None:
     mixed = is_mixed(given, sets)
     notes += [note for one in sets for note in one.notes]
     notes += precision_notes(precision, start, given, mixed, sets)
-    notes += [denormals_note(denormals)] if denormals else []
     tolerance = said.tolerance_fp32
     if tolerance is None:
         tolerance = min(max([LEAST_TOLERANCE, *(_OF_EAGER * error for error in errors)]), _MOST_TOLERANCE)
@@ -133,7 +127,6 @@ def describe_model(job: DescribeJob, report: Report) -> None:
         keep_fp32=parts,
         buffers=said.buffers,
         mixed=mixed,
-        denormals=denormals,
         compiles=compiles,
     )
     folder = Path(job.folder)

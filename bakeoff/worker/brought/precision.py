@@ -1,32 +1,18 @@
-"""Finds the dtypes that a brought model computes in, outputs whose dtype is fixed, and denormal numbers.
+"""Finds the dtypes that a brought model computes in, and outputs whose dtype is fixed."""
 
-Denormal numbers are those below 1.2e-38, where fp32 and bf16 keep ever fewer digits. Many CPUs compute with them
-several to a hundred times as slowly (pytorch#21734), and some engines set them to zero, which eager does not.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook
 
-from bakeoff.models.component import Component, TensorSpec
+from bakeoff.models.component import TensorSpec
 from bakeoff.models.lookup import one_line
-from bakeoff.models.weights import plain_tensors, why_unusable
-from bakeoff.models.words import counted
-from bakeoff.record.finding import Finding, new_finding
-from bakeoff.record.schema import Status
 from bakeoff.worker.brought.calls import LEAST_TOLERANCE
 from bakeoff.worker.brought.set_facts import CastModel, SetFacts, name_of
-from bakeoff.worker.cast import GivenDtypes, cast_module, named_tensors
+from bakeoff.worker.cast import GivenDtypes, cast_module
 from bakeoff.worker.reference.error import apart
 from bakeoff.worker.reference.precision import in_high_precision, reference_precisions
-
-_SMALLEST = torch.finfo(torch.float32).tiny
-_LEAST_SHARE = 0.01
-"""Smallest share of denormal values in a tensor that is reported: the tail of a softmax may have a few."""
-_NAMED = 3
 
 
 def affordable(module: nn.Module, sets: Sequence[SetFacts]) -> str:
@@ -117,60 +103,3 @@ def _tried(found: SetFacts, module: nn.Module, given: GivenDtypes, dtype: str) -
     except Exception as error:  # noqa: BLE001  # whatever a module raises whose code names a dtype
         found.notes.append(f"{found.name}: eager fails in {dtype}: {type(error).__name__}: {one_line(error)}")
         return None
-
-
-def denormals_text(module: nn.Module, call: Callable[[], object]) -> str:
-    """Return which weights, and which outputs of layers, contain denormal numbers; "" if none does.
-
-    `call` calls the module once, so that the outputs of its layers can be seen.
-    """
-    weights = ((name, part) for key, one in named_tensors(module) for name, part in plain_tensors(key, one))
-    shares = [(name, _share(tensor)) for name, tensor in weights] + _of_activations(module, call)
-    found = [f"{share:.0%} of {name}" for name, share in shares if share]
-    more = f" and {counted(len(found) - _NAMED, 'other')}" if len(found) > _NAMED else ""
-    return f"values below {_SMALLEST:.1e} (denormal numbers): {', '.join(found[:_NAMED])}{more}" if found else ""
-
-
-def denormals_note(text: str) -> str:
-    """Return the note to the model's user about the denormal numbers in `text`."""
-    return f"{text}; many CPUs are much slower with these, and some engines set them to zero: do so in your own code"
-
-
-def denormals_findings(component: Component, status: Status) -> Iterator[Finding]:
-    """Yield a finding for a row of a brought model that failed parity, if denormal numbers may be the cause."""
-    if status == "parity_failed" and component.denormals:
-        text = f"the engine may have set to zero what eager does not: {component.denormals}"
-        yield new_finding("denormals", text)
-
-
-def _of_activations(module: nn.Module, call: Callable[[], object]) -> list[tuple[str, float]]:
-    """Return the share of denormal values in each innermost layer's output; in the module's output if all are 0."""
-    names = {id(each): name for name, each in module.named_modules() if each is module or not list(each.children())}
-    shares: dict[str, float] = {}
-
-    def look(each: nn.Module, _inputs: object, made: object) -> None:
-        name = names.get(id(each))
-        for one in made if isinstance(made, tuple | list) else (made,):
-            if name is not None and isinstance(one, Tensor) and not why_unusable(one):
-                shares[name] = max(shares.get(name, 0.0), _share(one))
-
-    hook = register_module_forward_hook(look)  # of all modules: a TorchScript module takes none of its own
-    try:
-        with torch.no_grad():
-            call()
-    finally:
-        hook.remove()
-    whole = shares.pop("", 0.0)
-    if not any(shares.values()):
-        return [("what the model returns", whole)]
-    return [(f"what {name} returns", share) for name, share in shares.items()]
-
-
-def _share(tensor: Tensor) -> float:
-    """Return the share of denormal values; 0.0 if below 1 %, or if a dtype has none or is only stored in (8 bits)."""
-    values = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
-    if not values.is_floating_point() or values.dtype.itemsize == 1 or not values.numel():
-        return 0.0
-    size = values.detach().abs()
-    share = float(((size > 0) & (size < _SMALLEST)).sum()) / values.numel()
-    return share if share >= _LEAST_SHARE else 0.0

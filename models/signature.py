@@ -7,7 +7,7 @@ classes that they name. No torch is imported here.
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Literal
@@ -78,22 +78,6 @@ def describe_call(args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequenc
     if twice is not None:
         raise _cannot(twice, "is the name of two tensors; rename a key")
     return found
-
-
-def map_constants(signature: Signature, names: Sequence[str], change: Callable[[str, Constant], Node]) -> Signature:
-    """Return the signature with plain values replaced by `change(path, constant)`; `names` as in `describe_call`."""
-    args = zip(_taken(names, len(signature.args)), signature.args, strict=True)
-    kwargs = signature.kwargs.items()
-    return Signature(
-        tuple(_map_constants(node, name, change) for name, node in args),
-        {name: _map_constants(node, name, change) for name, node in kwargs},
-    )
-
-
-def _map_constants(node: Node, path: str, change: Callable[[str, Constant], Node]) -> Node:
-    if isinstance(node, Constant):
-        return change(path, node)
-    return _with_parts(node, {key: _map_constants(part, f"{path}.{key}", change) for key, part in _parts(node).items()})
 
 
 def _taken(names: Sequence[str], count: int) -> list[str]:

@@ -100,8 +100,6 @@ class Recorded:
     sets: tuple[str, ...]
     problem: str = ""
     """Reason why there is no folder."""
-    notes: tuple[str, ...] = ()
-    """Numbers that became tensors, and what was left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ def _runs(runs: str) -> str:
 
 
 def recorded(found: Sequence[Recorded]) -> Listed | None:
-    """Return a line about each module whose calls were to be recorded, and a line for each note."""
+    """Return a line about each module whose calls were to be recorded."""
     texts = []
     for one in found:
         if one.problem:
@@ -168,7 +168,6 @@ def recorded(found: Sequence[Recorded]) -> Listed | None:
             continue
         calls = counted(one.calls, "different call")
         texts.append(Text(f"{calls} of {one.seen} as {', '.join(one.sets)}, in {one.folder}", one.name))
-        texts += (Text(note, one.name) for note in one.notes)
     return listed(texts)
 
 

@@ -8,20 +8,43 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bakeoff.models.brought.method import MethodOf
 from bakeoff.models.brought.model import Call, Model
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.signature import Signature, describe_call
+from bakeoff.models.signature import Signature, describe_call, rebuild
 from bakeoff.process.inspected import Recorded
 from bakeoff.worker.brought.calls import parameter_names
 from bakeoff.worker.brought.load import given_tensors
-from bakeoff.worker.inspection.numbers import Facts, RecordedCall, as_tensors, without_numbers
 
 MOST_CALLS = 8
 """Largest number of different calls of a module that are kept, of as many sizes as possible."""
-Form = tuple[Signature, Facts]
+Facts = tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
+"""Name, shape and dtype of each tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """Arguments of a call as they were when it began."""
+
+    signature: Signature
+    tensors: dict[str, Tensor]
+
+    @property
+    def facts(self) -> Facts:
+        return tuple((key, tuple(one.shape), one.dtype) for key, one in self.tensors.items())
+
+    @property
+    def form(self) -> tuple[Signature, Facts]:
+        """What calls of one input set have in common."""
+        return self.signature, self.facts
+
+    @property
+    def arguments(self) -> Call:
+        """Positional and keyword arguments."""
+        args = tuple(rebuild(node, self.tensors) for node in self.signature.args)
+        return args, {key: rebuild(node, self.tensors) for key, node in self.signature.kwargs.items()}
 
 
 @dataclass(slots=True)
@@ -40,19 +63,10 @@ class _CallsOfOne:
         return MethodOf(self.module, self.method) if self.method else self.module
 
     @property
-    def forms(self) -> list[Form]:
-        """Form of each call, without the values of its numbers."""
-        return [_form(call) for call in self.calls]
-
-    @property
     def is_full(self) -> bool:
-        """Whether no further call would be kept, not even one of a new form, which replaces one of a repeated form."""
-        forms = self.forms
-        return bool(self.problem) or (len(forms) >= MOST_CALLS and all(forms.count(form) == 1 for form in forms))
-
-
-def _form(call: RecordedCall) -> Form:
-    return without_numbers(call.signature), call.facts
+        """Whether no further call would be kept, not even one of a new size, which replaces one of a repeated size."""
+        sizes = [call.facts for call in self.calls]
+        return bool(self.problem) or (len(sizes) >= MOST_CALLS and all(sizes.count(size) == 1 for size in sizes))
 
 
 class Recording:
@@ -61,23 +75,22 @@ class Recording:
     def __init__(self, names: Sequence[str] = ()) -> None:
         """Record only the modules and methods of these names; () records all."""
         self._names = tuple(names)
-        self._written: dict[str, Mapping[str, Sequence[RecordedCall]]] = {}
         self._taken: dict[str, _CallsOfOne] = {}
         self.changes = 0
         """Number of times that a call was kept so far, of all modules together."""
 
-    def _make_room(self, taken: _CallsOfOne, form: Form) -> bool:
-        """Return whether a call of this form is kept.
+    def _make_room(self, taken: _CallsOfOne, size: Facts) -> bool:
+        """Return whether a call of this size is kept.
 
-        If there is no room, a call of a new form replaces the last call of the commonest form.
+        If there is no room, a call of a new size replaces the last call of the commonest size.
         """
         if len(taken.calls) < MOST_CALLS:
             return True
-        forms = taken.forms
-        most = max(forms, key=forms.count)
-        if form in forms or forms.count(most) == 1:
+        sizes = [call.facts for call in taken.calls]
+        most = max(sizes, key=sizes.count)
+        if size in sizes or sizes.count(most) == 1:
             return False
-        del taken.calls[len(forms) - 1 - forms[::-1].index(most)]
+        del taken.calls[len(sizes) - 1 - sizes[::-1].index(most)]
         return True
 
     def take(self, name: str, module: nn.Module, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -97,10 +110,10 @@ class Recording:
             return
         call = RecordedCall(signature, tensors)
         for other in taken.calls:
-            same = (other.signature, other.facts) == (signature, call.facts)
-            if same and all(torch.equal(kept, call.tensors[key]) for key, kept in other.tensors.items()):
+            alike = other.form == call.form
+            if alike and all(torch.equal(kept, call.tensors[key]) for key, kept in other.tensors.items()):
                 return
-        if not self._make_room(taken, _form(call)):
+        if not self._make_room(taken, call.facts):
             return
         self.changes += 1
         taken.calls.append(RecordedCall(signature, {key: one.detach().clone() for key, one in call.tensors.items()}))
@@ -122,7 +135,7 @@ class Recording:
         """Return, by input set written for `name`, the signature of its first call and the shapes of the tensors."""
         return {
             key: (calls[0].signature, [one.shape for one in calls[0].tensors.values()])
-            for key, calls in self._written[name].items()
+            for key, calls in _grouped(self._taken[name].calls).items()
         }
 
     def _write(self, name: str, folder: Path) -> Recorded:
@@ -134,30 +147,25 @@ class Recording:
         calls = len(taken.calls)
         if taken.problem:
             return Recorded(name, "", calls, taken.seen, (), taken.problem)
-        module = taken.called
-        kept, notes = as_tensors(module, taken.calls, parameter_names(module))
-        self._written[name] = _grouped(kept)
-        sets = sets_of(kept)
-        numbers = sorted({name for call in kept for name in call.fractions})
+        sets = sets_of(taken.calls)
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            write_live(Model(module, keep_fp32=tuple(numbers), place=name), sets, folder)
+            write_live(Model(taken.called, place=name), sets, folder)
         except BakeoffError as error:
             shutil.rmtree(folder, ignore_errors=True)
             return Recorded(name, "", calls, taken.seen, (), str(error))
-        return Recorded(name, str(folder), calls, taken.seen, tuple(sets), notes=tuple(notes))
+        return Recorded(name, str(folder), calls, taken.seen, tuple(sets))
 
 
 def _grouped(calls: Sequence[RecordedCall]) -> dict[str, list[RecordedCall]]:
     """Group calls by input set: `call`, then `call-2` and so on for other shapes, dtypes or plain values."""
-    order: list[Form] = []
+    order: list[tuple[Signature, Facts]] = []
     sets: list[list[RecordedCall]] = []
     for call in calls:
-        form = (call.signature, call.facts)
-        if form not in order:
-            order.append(form)
+        if call.form not in order:
+            order.append(call.form)
             sets.append([])
-        sets[order.index(form)].append(call)
+        sets[order.index(call.form)].append(call)
     return {"call" if index == 0 else f"call-{index + 1}": made for index, made in enumerate(sets)}
 
 

@@ -571,13 +571,13 @@ def _check_memory(program: _Program) -> None:
 def called_as(
     signature: Signature, shapes: Sequence[Sequence[int]], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Tensor] | None:
-    """Return a call's inputs by name, plain numbers as tensors; None if `signature` or `shapes` do not fit the call."""
+    """Return a call's inputs by name; None if `signature` or `shapes` do not fit the call."""
     try:
         found = flatten_call(signature, args, kwargs)
     except BakeoffError:
         return None
-    inputs = {name: value if isinstance(value, Tensor) else torch.as_tensor(value) for name, value in found.items()}
-    return inputs if [tuple(one.shape) for one in inputs.values()] == [tuple(one) for one in shapes] else None
+    given = [tuple(one.shape) if isinstance(one, Tensor) else None for one in found.values()]
+    return found if given == [tuple(one) for one in shapes] else None
 
 
 def seed_generators(*of: int) -> None:

@@ -150,11 +150,10 @@ def describe_users(pipeline: Pipeline, filled: Mapping[str, Any], job: DescribeL
     for one in folders:
         if one.problem:
             raise BakeoffError(f"slot {one.name}: {one.problem}", "cannot-travel")
-    _name_programs(seconds, {one.name: first.recording.signatures(one.name) for one in folders}, folders)
+    _name_programs(seconds, {one.name: first.recording.signatures(one.name) for one in folders})
     slots = _slots(filled, folders, {one.slot for unit in seconds for one in unit.calls})
     loop = loop_of(pipeline, slots, seconds, again.taints, constant)
-    notes = [f"slot {one.name}: {note}" for one in folders for note in one.notes]
-    notes += uncalled(filled, slots)
+    notes = [*uncalled(filled, slots)]
     if first.drew:
         notes.append("its units draw random numbers by themselves, from generators that are seeded alike in every mix")
     kept = tuple((one.slot, one.workload) for one in loop.programs if {(one.slot, ""), (one.slot, one.workload)} & late)
@@ -211,10 +210,10 @@ def _read_late(
     return {key for key in keys if differs([key])} if differs(keys) else set()
 
 
-def _name_programs(units: Sequence[UnitRun], sets: Mapping[str, Sets], folders: Sequence[Recorded]) -> None:
+def _name_programs(units: Sequence[UnitRun], sets: Mapping[str, Sets]) -> None:
     """Set the program of each call of an author's module to the name of the input set that fits it.
 
-    Raises BakeoffError if none fits, because that input set was left out.
+    Raises BakeoffError if none fits, because there were too many to record them all.
     """
     for one in (one for unit in units for one in unit.calls if one.slot in sets):
         for name, (signature, shapes) in sets[one.slot].items():
@@ -223,9 +222,8 @@ def _name_programs(units: Sequence[UnitRun], sets: Mapping[str, Sets], folders: 
                 one.program, one.inputs = name, inputs
                 break
         else:
-            notes = "; ".join(note for folder in folders if folder.name == one.slot for note in folder.notes)
             text = f"slot {one.slot} is called with plain values that differ from call to call; give tensors"
-            raise BakeoffError(f"{text} ({notes})" if notes else text, "bad-user-code")
+            raise BakeoffError(text, "bad-user-code")
 
 
 def _slots(filled: Mapping[str, Any], folders: Sequence[Recorded], called: Collection[str]) -> tuple[Slot, ...]:

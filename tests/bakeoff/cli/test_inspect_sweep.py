@@ -34,7 +34,7 @@ def pipe():
     @torch.inference_mode()
     def run():
         for step in range(6):
-            first(torch.randn(2, 4), step + 0.5)
+            first(torch.randn(2, 4), torch.tensor(step + 0.5))
         for size in range(1, 7):
             second(torch.randn(size, 4))
         strange(torch.ones(1), object())

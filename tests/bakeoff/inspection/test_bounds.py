@@ -181,13 +181,10 @@ def test_the_commands_that_are_named_keep_the_folder_of_records() -> None:
     assert text.endswith("\nbakeoff inspect mine.py:pipe --sweep unet --runs 'my runs'")
 
 
-def test_a_recorded_module_is_one_line_and_one_for_each_note() -> None:
+def test_a_recorded_module_is_one_line() -> None:
     plain = Recorded("vae.decode", "/f", 3, 9, ("call", "call-2"))
-    noted = Recorded("unet", "/f", 3, 9, ("call",), notes=("t became a tensor",))
     failed = Recorded("net", "", 0, 2, (), "t is a lambda")
-    assert terminal.render(Document("", blocks(recorded([plain, noted, failed])))).splitlines() == [
+    assert terminal.render(Document("", blocks(recorded([plain, failed])))).splitlines() == [
         "vae.decode: 3 different calls of 9 as call, call-2, in /f",
-        "unet: 3 different calls of 9 as call, in /f",
-        "unet: t became a tensor",
         "net was not recorded: t is a lambda",
     ]

@@ -113,8 +113,8 @@ FAULTS: tuple[Fault, ...] = (
         "bring",
         "of a long pass only the sizes of its first calls are recorded",
         "bakeoff/worker/inspection/recording.py",
-        "        if form in forms or forms.count(most) == 1:\n",
-        "        if forms:\n",
+        "        if size in sizes or sizes.count(most) == 1:\n",
+        "        if sizes:\n",
         ("tests/bakeoff/inspection/test_recording.py::test_later_sizes_take_the_place_of_calls_of_the_commonest_one",),
     ),
     Fault(

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def budget(
-    name: Annotated[str, typer.Argument(metavar="PIPELINE", help="owl, matrix, toy, or mine.py:Loop.")],
+    name: Annotated[str, typer.Argument(metavar="PIPELINE", help="owl, matrix, or mine.py:Loop.")],
     preset: Preset = None,
     option: Options = None,
     objective: Annotated[

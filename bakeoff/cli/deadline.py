@@ -25,7 +25,7 @@ from bakeoff.models.errors import BakeoffError
 
 @app.command()
 def deadline(
-    name: Annotated[str, typer.Argument(metavar="PIPELINE", help="owl, matrix, toy, or mine.py:Loop.")],
+    name: Annotated[str, typer.Argument(metavar="PIPELINE", help="owl, matrix, or mine.py:Loop.")],
     preset: Preset = None,
     mix: Annotated[
         list[str] | None,

@@ -66,7 +66,7 @@ _COMMANDS = {
 
 @app.command()
 def pipeline(
-    name: Annotated[str, typer.Argument(metavar="PIPELINE", help="owl, matrix, toy, or mine.py:Loop.")],
+    name: Annotated[str, typer.Argument(metavar="PIPELINE", help="owl, matrix, or mine.py:Loop.")],
     preset: Preset = None,
     mix: Annotated[
         list[str] | None,
@@ -122,8 +122,7 @@ def profile(
         str,
         typer.Argument(
             metavar="SUBJECT",
-            help="owl, matrix, toy, mine.py:Loop, a component's program as in wm:200m.step, mine.py:model, "
-            "or a variant.",
+            help="owl, matrix, mine.py:Loop, a component's program as in wm:200m.step, mine.py:model, or a variant.",
         ),
     ],
     preset: Preset = None,

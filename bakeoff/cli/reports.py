@@ -210,10 +210,9 @@ def _how(component: str) -> str:
     """Return the command that measures a component or a pipeline: README's make command in a checkout, else
     bakeoff's."""
     from bakeoff.machine import paths
-    from bakeoff.models import component_names
     from bakeoff.models.pipelines import pipeline_names
 
-    if component in pipeline_names() and component not in component_names():
+    if component in pipeline_names():
         return f"{'make pipeline MODEL=' if paths.checkout() else 'bakeoff pipeline '}{component}"
     return f"{'make sweep MODEL=' if paths.checkout() else 'bakeoff sweep '}{component or 'wm'}"
 
@@ -257,12 +256,11 @@ def list_everything(
     """List components, presets, workloads and backends, and what can run on this host."""
     from bakeoff.bring.bring import bring, is_brought, is_pipeline
     from bakeoff.cli.progress import TerminalProgress
-    from bakeoff.models import component_names
     from bakeoff.models.pipelines import pipeline_names
     from bakeoff.plan.brought import brought_reference
     from bakeoff.report.pages import listing
 
-    if is_pipeline(component) or (component in pipeline_names() and component not in component_names()):
+    if is_pipeline(component) or component in pipeline_names():
         text = f"{component} is a pipeline; its programs: bakeoff pipeline {component} --mix eager --dry-run"
         raise BakeoffError(text, "unknown-name")
     if is_brought(component):

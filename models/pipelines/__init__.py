@@ -1,6 +1,6 @@
 """The table of pipelines that can be run, in the order reports print them, and its look-up; without torch.
 
-To add one, write a subclass of Pipeline (pipeline.py) in a folder here (toy/loop.py is the shortest example), write
+To add one, write a subclass of Pipeline (pipeline.py) in a folder here (matrix/loop.py is the shorter one), write
 its facts (names, presets, options) in a `spec.py` beside it that imports no torch, and add a line to the table below.
 A user's own pipeline needs neither table nor `spec.py`: `bakeoff pipeline mine.py:Loop` (docs/pipelines.md).
 """
@@ -19,7 +19,6 @@ USUAL = "Loop"
 _TABLE = {
     "owl": "bakeoff.models.pipelines.owl.spec:Owl",
     "matrix": "bakeoff.models.pipelines.matrix.spec:Matrix",
-    "toy": "bakeoff.models.pipelines.toy.spec:Toy",
 }
 
 

@@ -79,7 +79,7 @@ def make_job(
     device: Device = "cpu",
 ) -> PipelineJob:
     """A job for `backends/dtype` by slot, with its references, which later jobs in the same folder use again."""
-    subject = LoopSubject(loop_of("toy", preset), weight_seed, 0, {}, device, 1)
+    subject = LoopSubject(loop_of("toy_loops:Toy", preset), weight_seed, 0, {}, device, 1)
     programs = []
     for program in subject.loop.programs:
         text, _, dtype = ways[program.slot].rpartition("/")

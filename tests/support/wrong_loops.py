@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from toy_loops import Toy
 
 from bakeoff.models.pipelines.matrix.loop import Matrix
 from bakeoff.models.pipelines.owl.loop import Owl
 from bakeoff.models.pipelines.pipeline import Pipeline
-from bakeoff.models.pipelines.toy.loop import Toy
 from bakeoff.worker.pipeline.runner import LoopRunner, Run
 
 FIRST_NAN, LATE = 9, 7

@@ -52,8 +52,8 @@ NO_WAIT = {
         "cannot be written",
     ),
     "no unfinished sweep": (("sweep", "toy", "--device", "cpu", "--resume"), "no unfinished run"),
-    "no unfinished run": (("pipeline", "toy", "--device", "cpu", "--resume"), "no unfinished run"),
-    "no unfinished profile": (("profile", "toy", "--device", "cpu", "--resume"), "no unfinished run"),
+    "no unfinished run": (("pipeline", "toy_loops:Toy", "--device", "cpu", "--resume"), "no unfinished run"),
+    "no unfinished profile": (("profile", "toy_loops:Toy", "--device", "cpu", "--resume"), "no unfinished run"),
     "no function": (("inspect", "mine.py:nope"), "has no 'nope'"),
     "no artifact": (("verify", "full"), "manifest.json"),
     "a row that cannot run": (

@@ -30,7 +30,7 @@ from bakeoff.report.render import terminal
 )
 def test_numbers_out_of_range_are_refused(asked: ProfileOptions, option: str) -> None:
     with pytest.raises(BakeoffError, match=option):
-        check_counts(PipelineRequest("toy", profile=asked))
+        check_counts(PipelineRequest("owl", profile=asked))
 
 
 def test_a_folder_for_traces_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_traces_are_copied_before_the_page_says_so(
     kept = paths.cache_folder() / "traces" / "run" / "mix.json.gz"
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"a trace")
-    done = CliRunner().invoke(app, ["profile", "toy", "--runs", "runs", *asked])
+    done = CliRunner().invoke(app, ["profile", "owl", "--runs", "runs", *asked])
     assert done.exit_code == 1, done.output
     copy = Path("traces", "mix.json.gz")
     assert copy.exists() is bool(asked)
@@ -93,6 +93,6 @@ def test_with_nsight_it_runs_and_its_exit_code_is_ours(tmp_path: Path, monkeypat
     tool.write_text(f'#!/bin/sh\necho "$@" > {said}\nexit 7\n')
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    monkeypatch.setattr("sys.argv", ["bakeoff", "profile", "toy", "--nsys"])
+    monkeypatch.setattr("sys.argv", ["bakeoff", "profile", "owl", "--nsys"])
     assert _nsight("nsys") == 7
-    assert said.read_text().split()[-2:] == ["toy", "--capture"]
+    assert said.read_text().split()[-2:] == ["owl", "--capture"]

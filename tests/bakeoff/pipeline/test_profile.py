@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def done(folder: Path) -> PipelineResult:
     request = PipelineRequest(
-        "toy",
+        "toy_loops:Toy",
         mixes=("eager", "stream=openvino/fp32"),
         device="cpu",
         units=3,

@@ -18,7 +18,7 @@ from bakeoff.report.pages.plan import of_pipeline
 from bakeoff.report.render import terminal
 
 REQUEST = PipelineRequest("loops:Small", mixes=("eager",), device="cpu", threads=1)
-TOY = {"pipeline": "toy"}
+OWL = {"pipeline": "owl"}
 WHOLE = "small:tiny[steps=4]/wm=inductor[freezing]/bf16,image=eager/fp32@cpu"
 
 
@@ -81,10 +81,10 @@ class TestMixes:
     [
         ({"pipeline": "nope"}, "unknown-name", "no pipeline 'nope'"),
         ({"preset": "spin"}, "bad-option", "small:spin calls no program"),
-        ({**TOY, "preset": "huge"}, "unknown-name", "pipeline toy has no preset 'huge'; it has tiny, spin"),
-        ({**TOY, "options": ("stops=1",)}, "bad-option", "toy has no option 'stops'; known: steps"),
-        ({**TOY, "options": ("steps=many",)}, "bad-option", "steps must be an integer"),
-        ({**TOY, "options": ("steps=0",)}, "bad-option", "steps is 0; it must be at least 1"),
+        ({**OWL, "preset": "huge"}, "unknown-name", "pipeline owl has no preset 'huge'; it has 1b, 200m, tiny"),
+        ({**OWL, "options": ("stops=1",)}, "bad-option", "owl has no option 'stops'; did you mean steps"),
+        ({**OWL, "options": ("steps=many",)}, "bad-option", "steps must be an integer"),
+        ({**OWL, "options": ("noise_prev=1",)}, "bad-option", "noise_prev is 1.0; it must be at least 0"),
         ({"options": ("steps=1", "steps=2")}, "bad-option", "--option steps is given twice"),
         ({"options": ("=1",)}, "bad-option", "--option '=1': give it as in steps=10"),
         ({"units": 0}, "bad-option", "--units 0: give 1 to 100000"),

@@ -267,5 +267,5 @@ def test_the_commands_rates_exclude_each_other_and_are_above_zero(tmp_path: Path
         (("--paced", "24", "--fps", "30"), "--paced says the rate to judge by; leave --fps out"),
         (("--fps", "0"), "0 frames a second: give a rate above 0"),
     ):
-        done = bakeoff("deadline", "toy", *arguments, cwd=tmp_path)
+        done = bakeoff("deadline", "owl", *arguments, cwd=tmp_path)
         assert (done.code, said in done.err) == (2, True)

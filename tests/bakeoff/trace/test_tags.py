@@ -29,7 +29,7 @@ def test_the_list_is_short_and_each_name_stands_for_one_level() -> None:
     assert all(tag.meaning and "{" not in tag.name and not any(map(str.isdigit, tag.name)) for tag in TAGS)
 
 
-@pytest.mark.parametrize("name", [name for name in pipeline_names() if name != "toy"])
+@pytest.mark.parametrize("name", pipeline_names())
 def test_every_phase_of_a_pipeline_has_a_tag_of_its_own(name: str) -> None:
     phases = loop_of(name).steady.phases
     assert [tag_of_line(phase) for phase in phases] == list(phases)

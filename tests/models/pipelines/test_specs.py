@@ -7,8 +7,8 @@ import pytest
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import load_pipeline
+from bakeoff.models.pipelines.owl.loop import Owl
 from bakeoff.models.pipelines.owl.spec import Options, noise_levels
-from bakeoff.models.pipelines.toy.loop import Toy
 
 
 def test_specs_import_no_torch() -> None:
@@ -22,14 +22,14 @@ def test_specs_import_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-class Mine(Toy):
+class Mine(Owl):
     pass
 
 
 def test_a_subclass_of_a_pipeline_of_this_lab_has_its_own_code_and_name() -> None:
-    assert load_pipeline("toy") is Toy
+    assert load_pipeline("owl") is Owl
     assert load_pipeline(f"{__name__}:Mine") is Mine
-    assert (Toy.name, Mine.name) == ("toy", "mine")
+    assert (Owl.name, Mine.name) == ("owl", "mine")
 
 
 def test_noise_levels() -> None:

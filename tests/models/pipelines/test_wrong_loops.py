@@ -34,8 +34,9 @@ def _differing(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> set
 def test_a_mistake_changes_what_it_is_about(mistake: str) -> None:
     name = mistake.partition("_")[0].lower()
     options: dict[str, Any] = {"steps": 2} if name == "owl" else {}
-    loop = loop_of(name, **options)
-    right, wrong = eager_runner(name, loop), eager_runner(f"wrong_loops:{mistake}", loop)
+    reference = "toy_loops:Toy" if name == "toy" else name
+    loop = loop_of(reference, **options)
+    right, wrong = eager_runner(reference, loop), eager_runner(f"wrong_loops:{mistake}", loop)
     right.open()
     wrong.open()
     for unit in range(UNITS):

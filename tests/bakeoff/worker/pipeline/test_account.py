@@ -18,7 +18,7 @@ def test_phases_of_known_length_have_their_time() -> None:
 
     Glue also holds what the loop does between its phases, some 30 us here and several times that on a busy machine.
     """
-    runner = eager_runner("toy", loop_of("toy", "spin"))
+    runner = eager_runner("toy_loops:Toy", loop_of("toy_loops:Toy", "spin"))
     runner.open()
     samples = [runner.unit() for _ in range(UNITS)]
     assert all(sum(sample.segments.values()) == sample.wall_ns for sample in samples)

@@ -9,13 +9,13 @@ import pytest
 pytest.importorskip("torch", reason="loops are described by running them")
 
 import torch
+import toy_loops as toy
 from mixes import loop_of
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import pipeline_names, resolve_pipeline
 from bakeoff.models.pipelines.pipeline import BuiltIn, Carried, Loop, Slot, Unit
 from bakeoff.models.pipelines.single import single
-from bakeoff.models.pipelines.toy import loop as toy
 from bakeoff.process.jobs import DescribeLoopJob
 from bakeoff.worker.pipeline.describe import describe_loop
 from bakeoff.worker.pipeline.parity import calls_of_first
@@ -158,7 +158,7 @@ def test_a_matrix_block(preset: str, decoder: str, timesteps: list[float], windo
 
 
 def test_a_toy_frame() -> None:
-    loop = loop_of("toy", steps="3")
+    loop = loop_of("toy_loops:Toy", steps="3")
     assert loop.slots == (Slot("world", "toy", "tiny"), Slot("stream", "toy", "tiny"))
     assert (loop.opened, loop.opening) == (Unit((), ()), ())
     assert called(loop.steady) == ["denoise: world.world"] * 3 + ["decode: stream.stream"]
@@ -175,7 +175,7 @@ def test_a_toy_frame() -> None:
 
 
 def test_phases_without_a_program() -> None:
-    loop = loop_of("toy", "spin")
+    loop = loop_of("toy_loops:Toy", "spin")
     assert (loop.steady.phases, loop.programs, loop.state) == (("a", "b", "c"), (), {})
 
 
@@ -201,7 +201,7 @@ def described(patch: pytest.MonkeyPatch, **methods: Any) -> Loop:
     """The toy loop with other methods."""
     for name, method in methods.items():
         patch.setattr(toy.Toy, name, method)
-    return describe_loop(DescribeLoopJob("toy", "tiny", {}, "cpu", 1, 0, ""), lambda *_: None)
+    return describe_loop(DescribeLoopJob("toy_loops:Toy", "tiny", {}, "cpu", 1, 0, ""), lambda *_: None)
 
 
 Call = Callable[[Any, dict[str, Any]], Any]
@@ -269,8 +269,8 @@ def test_opening_units_end_where_calls_stay_the_same(monkeypatch: pytest.MonkeyP
 
 def test_what_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BakeoffError, match="pipeline toy has no preset 'tinny'; did you mean tiny; it has tiny, spin"):
-        loop_of("toy", "tinny")
+        loop_of("toy_loops:Toy", "tinny")
     with pytest.raises(BakeoffError, match="toy has no option 'stops'; known: steps"):
-        loop_of("toy", stops=3)
+        loop_of("toy_loops:Toy", stops=3)
     with pytest.raises(BakeoffError, match="no component 'sleep'"):
         described(monkeypatch, modules=lambda _: {"world": BuiltIn("sleep", "tiny"), "stream": BuiltIn("toy", "tiny")})

@@ -37,7 +37,7 @@ def built(folder: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, *backends: 
         steps = tuple(BackendStep(name, {}) for name in backends)
         job = MeasureJob(subject, variant, steps, dtype, FAST, str(reference), "", "", hashes(reference))  # type: ignore[arg-type]
         programs.append(SlotProgramJob("world", job))
-    loop = LoopSubject(loop_of("toy"), 0, 0, {}, "cpu", 1)
+    loop = LoopSubject(loop_of("toy_loops:Toy"), 0, 0, {}, "cpu", 1)
     work = folder / "work"
     work.mkdir()
     monkeypatch.chdir(work)
@@ -85,7 +85,7 @@ def test_only_one_set_of_inputs_is_kept(tmp_path: Path, monkeypatch: pytest.Monk
         assert len(program.checked.sets) == 1
         assert program.checked.loaded.sets == ()
         assert program.checked.built.calls == ()
-        assert set(program.engine(loop_of("toy")).inputs) == {
+        assert set(program.engine(loop_of("toy_loops:Toy")).inputs) == {
             spec.name for spec in program.checked.loaded.workload.inputs
         }
 

@@ -20,7 +20,7 @@ from bakeoff.worker.pipeline.parity import LoopFiles, first_problem, for_record,
 from bakeoff.worker.pipeline.reference import make_loop_reference
 from bakeoff.worker.reference.files import ReferenceFiles
 
-SUBJECT = LoopSubject(loop_of("toy"), 0, 0, {}, "cpu", 1)
+SUBJECT = LoopSubject(loop_of("toy_loops:Toy"), 0, 0, {}, "cpu", 1)
 FP32, MIXED = {"world": "fp32", "stream": "fp32"}, {"world": "bf16", "stream": "fp32"}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import eager_loops
 import torch
+import toy_loops as toy
 from eager_loops import eager_runner, module
 from mixes import loop_of
 from wrong_loops import Wrapped
@@ -15,7 +16,6 @@ from wrong_loops import Wrapped
 from bakeoff import profile
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import OPENING
-from bakeoff.models.pipelines.toy import loop as toy
 from bakeoff.process.jobs import DescribeLoopJob
 from bakeoff.worker.pipeline import clocks
 from bakeoff.worker.pipeline.clocks import ToldClock
@@ -24,7 +24,7 @@ from bakeoff.worker.pipeline.parity import first_units
 
 
 def test_what_a_program_is_fed_is_no_time_of_its_own() -> None:
-    runner, order = eager_runner("toy", loop_of("toy")), list[int]()
+    runner, order = eager_runner("toy_loops:Toy", loop_of("toy_loops:Toy")), list[int]()
     runner.open()
     with runner.timed_by(lambda clock, _segments: ToldClock(clock, tuple, order.append, tuple)):
         runner.unit()
@@ -42,7 +42,7 @@ class ByRanges(Wrapped):
 
 
 def test_ranges_of_sessions_are_lines_of_the_unit(monkeypatch: pytest.MonkeyPatch) -> None:
-    runner, right, inside = eager_runner("toy", loop_of("toy")), toy.Toy.step, list[object]()
+    runner, right, inside = eager_runner("toy_loops:Toy", loop_of("toy_loops:Toy")), toy.Toy.step, list[object]()
     world = module("toy", "tiny", "world")
     monkeypatch.setattr(type(world), "forward", seen(type(world).forward, inside))
     runner.open()
@@ -65,7 +65,7 @@ def seen(function: Any, sessions: list[object]) -> Any:
 
 
 def test_each_unit_starts_from_the_state_that_is_given() -> None:
-    runner = eager_runner("toy", loop_of("toy"))
+    runner = eager_runner("toy_loops:Toy", loop_of("toy_loops:Toy"))
     runner.open()
     states = [{name: torch.full_like(value, unit + 1) for name, value in runner.state().items()} for unit in range(3)]
     for unit, values in first_units(runner, 3, states.__getitem__):
@@ -82,7 +82,7 @@ def test_a_value_that_a_program_was_given_long_before_is_given_again(monkeypatch
         cache = next(caches)
         return right(self, state if cache is None else {**state, "cache": cache}, *more)
 
-    runner = eager_runner("toy", loop_of("toy"))
+    runner = eager_runner("toy_loops:Toy", loop_of("toy_loops:Toy"))
     monkeypatch.setattr(toy.Toy, "step", step)
     runner.open()
     for _ in range(3):
@@ -94,7 +94,7 @@ def test_a_value_that_a_program_was_given_long_before_is_given_again(monkeypatch
 
 def test_an_engine_whose_output_is_memory_of_its_input_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eager_loops, "Reusing", lambda _built: lambda *inputs: (inputs[0].view(inputs[0].shape),))
-    runner = eager_runner("toy", loop_of("toy"))
+    runner = eager_runner("toy_loops:Toy", loop_of("toy_loops:Toy"))
     runner.open()
     with pytest.raises(BakeoffError, match=r"world\.world: the output velocity is memory of the input x"):
         runner.unit()
@@ -118,8 +118,8 @@ def test_a_phase_within_another_has_its_own_time(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(toy.Toy, "step", step)
     monkeypatch.setattr(clocks, "now_ns", lambda: now)
-    job = DescribeLoopJob("toy", "spin", {}, "cpu", 1, 0, "")
-    runner = eager_runner("toy", describe_loop(job, lambda *_: None))
+    job = DescribeLoopJob("toy_loops:Toy", "spin", {}, "cpu", 1, 0, "")
+    runner = eager_runner("toy_loops:Toy", describe_loop(job, lambda *_: None))
     runner.open()
     segments = runner.unit().segments
     assert {one.line: ns for one, ns in segments.items() if ns} == {"outer": 5, "inner": 2, "glue": 8}
@@ -137,7 +137,7 @@ def test_what_the_first_units_did_not_do_is_refused(phase: str, said: str, monke
         with run.phase(phase):
             return state, run.stream.stream(torch.zeros(1, 1, 32, 16, 16), state["cache"])
 
-    runner = eager_runner("toy", loop_of("toy"))
+    runner = eager_runner("toy_loops:Toy", loop_of("toy_loops:Toy"))
     monkeypatch.setattr(toy.Toy, "step", step)
     with pytest.raises(BakeoffError, match="no session is open"):
         runner.unit()

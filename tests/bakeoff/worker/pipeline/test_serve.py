@@ -10,13 +10,13 @@ import pytest
 pytest.importorskip("torch", reason="workers need it")
 
 import loop_backends
+import toy_loops as toy
 from mixes import UNITS, make_job, run_mix
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER
 from wrong_loops import FIRST_NAN
 
 from bakeoff.models.component import LEAST_SQNR_DB
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.pipelines.toy import loop as toy
 from bakeoff.process.jobs import PipelineJob
 from bakeoff.record.pipeline import PipelineMeasurement, Sustained
 from bakeoff.worker.pipeline import clocks

@@ -22,7 +22,7 @@ DENOISE, CONTEXT = Segment("denoise", "phase", "wm", "denoise"), Segment("denois
 
 
 def loop(**changes: object) -> Loop:
-    return replace(loop_of("toy"), **changes)  # type: ignore[arg-type]
+    return replace(loop_of("toy_loops:Toy"), **changes)  # type: ignore[arg-type]
 
 
 def sample(unit: int, wall_ns: int = 1000, session: int = 0) -> UnitSample:

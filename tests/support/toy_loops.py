@@ -1,19 +1,46 @@
-"""The toy loops: tokens T, channels C of the world's state."""
+"""Two small loops, `toy_loops:Toy`: one of toy programs, and one whose phases have known lengths.
+
+Preset `tiny`: a frame is denoised by `world` in two steps against a window of 4 frames, which it then enters, and
+decoded by `stream`, whose cache goes from call to call. Preset `spin` calls no program: its phases a, b and c keep the
+host busy for 5, 3 and 2 ms, with 0.5 ms of glue after a and after b. Tokens T, channels C of the world's state.
+"""
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from bakeoff.models.pipelines.pipeline import OPENING, BuiltIn
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.pipelines.pipeline import OPENING, BuiltIn, Pipeline
 from bakeoff.models.pipelines.tensors import pixels
-from bakeoff.models.pipelines.toy import spec
 from bakeoff.models.toy.spec import SPEC
 
+SPINS = (("a", 5.0), ("", 0.5), ("b", 3.0), ("", 0.5), ("c", 2.0))
+"""Phase ("" for glue) and milliseconds of each part of preset `spin`."""
 
-class Toy(spec.Toy):
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    steps: int = 2
+    """Denoising steps of a frame."""
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise BakeoffError(f"toy: steps is {self.steps}; it must be at least 1", code="bad-option")
+
+
+class Toy(Pipeline):
     """The loops. Their state: two windows of the world, the cache of the stream, and noise levels."""
+
+    summary = "a small loop with a window, a cache and glue; no figure means anything"
+    credit = "this project"
+    rate = 60.0
+    filling = 6  # more than the 4 frames of the window, so that a runner that counts them differently is seen
+    Options = Options
+    presets = {"tiny": "toy", "spin": "busy waits of known length"}
+    signals = {"video": "picture"}
 
     def modules(self) -> dict[str, BuiltIn]:
         if self.preset == "spin":
@@ -50,7 +77,7 @@ class Toy(spec.Toy):
 
     def step(self, state: dict[str, Any], given: dict[str, Tensor], run: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         if self.preset == "spin":
-            for phase, milliseconds in spec.SPINS:
+            for phase, milliseconds in SPINS:
                 if phase:
                     with run.phase(phase):
                         _spin(milliseconds)

@@ -8,6 +8,8 @@ with another least spread, number of standard errors or of rounds. It prints
 - a line for each two sides of each stored comparison: after how many sets the rule shows a difference, the ratio then,
   the verdict of all sets, and whether the two agree. The rule was chosen on the first twelve, which therefore say
   nothing about whether it was chosen well;
+- how far early ratios are from those of the sweep's rows, for which of them a race goes on (`OFF_ROWS`), and how far
+  the others are from the ratio of all sets where seven or more were run;
 - for several kinds of differences between processes, and true ratios of 1 and above, in how many of `--count` random
   comparisons the early rule shows a wrong difference or the right one, in how many its interval misses the ratio, the
   same for the whole procedure with and without it, and the number of sets.
@@ -37,6 +39,7 @@ from bakeoff.record.verdict import (
     FEWEST_PAIRS,
     LEAST_SPREAD,
     MOST_PAIRS,
+    OFF_ROWS,
     SET_ROUNDS,
     Verdict,
     decide,
@@ -73,6 +76,12 @@ class Rule:
         return None
 
 
+def pairs_of(comparison: Comparison, first: int, second: int) -> Ratios:
+    """The ratio of each set that has both sides: a baseline may be in the first ones alone."""
+    rounds = [entry for entry in comparison.rounds if max(first, second) < len(entry.samples_ns)]
+    return ratios_of_pairs(rounds, first, second)
+
+
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """Two sides of a stored comparison."""
@@ -83,7 +92,7 @@ class Replayed:
 
 def replay(entry: StoredComparison, first: int, second: int, chosen_on: bool, rule: Rule) -> Replayed:
     comparison = entry.record
-    whole, stopped = decide(comparison, first, second), rule.stops(ratios_of_pairs(comparison.rounds, first, second))
+    whole, stopped = decide(comparison, first, second), rule.stops(pairs_of(comparison, first, second))
     early = "" if stopped is None else interval(stopped[1].ratio, stopped[1].low, stopped[1].high)
     contradicts = stopped is not None and stopped[1].word != whole.word
     said = "" if stopped is None else "CONTRADICTS" if contradicts else "agrees"
@@ -104,6 +113,49 @@ def replay(entry: StoredComparison, first: int, second: int, chosen_on: bool, ru
         ),
         contradicts,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class EarlySize:
+    """An early ratio of two sides of a final, by the rows of its sweep and by all sets, if there were seven."""
+
+    early: float
+    rows: float
+    all: float | None
+
+
+def early_sizes(runs: Path, rule: Rule) -> list[EarlySize]:
+    """The early sizes of stored finals whose sweeps' rows are stored too."""
+    records = load_all(runs)
+    rows = {
+        (entry.record.sweep, str(entry.record.variant)): entry.record.latency.median_ms
+        for entry in (*records.current, *records.superseded)
+        if entry.record.latency is not None
+    }
+    found = []
+    for entry in several_sets(runs):
+        comparison = entry.record
+        for first, second in sides_of(comparison):
+            names = [(comparison.sweep, str(comparison.sides[side].variant)) for side in (first, second)]
+            stopped = rule.stops(pairs_of(comparison, first, second))
+            if stopped is not None and all(name in rows for name in names):
+                whole = decide(comparison, first, second)
+                size = whole.ratio if whole.pairs >= AGREEING_PAIRS else None
+                found.append(EarlySize(stopped[1].ratio, rows[names[1]] / rows[names[0]], size))
+    return found
+
+
+def apart(ratio: float) -> float:
+    return max(ratio, 1 / ratio)
+
+
+def tell_sizes(found: Sequence[EarlySize]) -> None:
+    off = [one for one in found if apart(one.early / one.rows) > OFF_ROWS]
+    kept = [apart(one.early / one.all) for one in found if one.all is not None and one not in off]
+    later = [f"{one.early:.2f} early, {one.rows:.2f} by rows, {one.all and round(one.all, 2)} by all" for one in off]
+    print(f"{len(found)} early sizes with rows; the race goes on for {len(off)}: {'; '.join(later)}")
+    if kept:
+        print(f"of the others {len(kept)} had seven sets or more, and are off these by {max(kept) - 1:.1%} at most")
 
 
 def interval(ratio: float, low: float, high: float) -> str:
@@ -232,6 +284,7 @@ def main() -> int:
     headings = (
         "", "made", "component", "A", "B", "sets", "verdict of all", "ratio", "stops after", "ratio then", "and",
     )  # fmt: skip
+    tell_sizes(early_sizes(asked.runs, rule))
     print(tabulate([each.cells for each in replayed], headers=headings), "\n")
     found, random = residuals(kept), np.random.default_rng(asked.seed)
     rows, failed = [], any(each.contradicts for each in replayed)

@@ -324,7 +324,7 @@ class WindowChecks:
     changed: int
     """Number of calls on inputs whose values were changed in place, each compared in full."""
     seed: int
-    """Seed of the random moments."""
+    """Seed of the random moments, and of the new values with which calls are timed after the window."""
     seconds: float
     """Time that the checks took, within the window but in none of its samples."""
 

@@ -297,8 +297,8 @@ def _examine(job: MeasureJob, checked: CheckedVariant, timed: _TimedRow, context
         values = changed_values(checked.loaded, change, len(timed.changeable[:1]), job.dtype, device)
         changeable = [replace(entry, changed=value) for entry, value in zip(timed.changeable, values, strict=False)]
         held = held_inputs(checked.loaded.workload)
-        often = timing.calls // len(calls)
-        fresh = call_stage(lambda: call_with_fresh_inputs(engine, checked.sets, config, changeable, held, often))
+        often, seed = timing.calls // len(calls), timed.checks.record.seed
+        fresh = call_stage(lambda: call_with_fresh_inputs(engine, checked.sets, config, seed, changeable, held, often))
         differences = [checked.reference.differences(1, fresh.outputs, "in the memory of inputs 0")]
         if fresh.hot_outputs is not None:
             text = "after many calls on one binding"

@@ -119,7 +119,8 @@ def test_a_replay_reads_the_callers_memory(toy: Toy) -> None:
 
 def test_fresh_inputs_are_captured_once_and_replayed(toy: Toy) -> None:
     expected = toy.module(*toy.sets[1].values())
-    fresh = call_with_fresh_inputs(toy.engine, toy.sets, TimingConfig("cpu", Policy(), lambda _index, _outputs: None))
+    config = TimingConfig("cpu", Policy(), lambda _index, _outputs: None)
+    fresh = call_with_fresh_inputs(toy.engine, toy.sets, config, seed=0)
     assert toy.engine.captures()
     assert toy.engine.activity() == {"captures": len(toy.sets) + 1}
     for one, other in zip(fresh.outputs, expected, strict=True):

@@ -5,6 +5,7 @@ them. Some engines may store results only once a binding is hot, so values are a
 binding.
 """
 
+import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -226,10 +227,22 @@ class FreshInputsResult:
         return [new_finding("memoised", self.problem)] if self.problem is not None else []
 
 
+def fresh_steps(seed: int, attempt: int) -> list[float]:
+    """Return eight relative changes of values for attempt 0 or 1, drawn between 0.02 and 0.26 from the row's seed.
+
+    They differ from run to run, so that no engine can have the results from an earlier one. Any two of a seed's are at
+    least 1/128 apart, and 1/256 from those of CHANGES, so that the values differ in bf16 too.
+    """
+    draw = random.Random(seed)
+    steps = [(2 * part + 0.5 + draw.random()) / 128 for part in draw.sample(range(1, 17), 16)]
+    return steps[8 * attempt :][:8]
+
+
 def call_with_fresh_inputs(
     engine: Engine,
     sets: Sequence[Mapping[str, Tensor]],
     config: TimingConfig,
+    seed: int,
     changeable: Sequence[ChangeableInputs] = (),
     held: Collection[str] = (),
     hot_calls: int = _MOST_HOT,
@@ -237,16 +250,16 @@ def call_with_fresh_inputs(
     """Call the engine on values that are new to it, on new bindings and on a hot one, and return times and outputs.
 
     If the times suggest stored results, everything is repeated with other values, and the second result is returned: a
-    machine may change its speed between two calls, but an engine that stores results does so again. `changeable` says
-    how values of a binding can be changed. `held` names inputs whose values must not be changed. `hot_calls` is the
-    number of calls on a set in the window: an engine that was not hot there need not be hot here. Overwrites `sets[0]`,
-    so nothing that needs its values may follow.
+    machine may change its speed between two calls, but an engine that stores results does so again. The new values are
+    drawn from `seed`. `changeable` says how values of a binding can be changed. `held` names inputs whose values must
+    not be changed. `hot_calls` is the number of calls on a set in the window: an engine that was not hot there need not
+    be hot here. Overwrites `sets[0]`, so nothing that needs its values may follow.
     """
-    result = _try(engine, sets, config, changeable, held, hot_calls, 0)
+    result = _try(engine, sets, config, changeable, held, hot_calls, fresh_steps(seed, 0))
     if result.problem_of_times() is None:
         return result
     del result  # with its outputs
-    return _try(engine, sets, config, changeable, held, hot_calls, 1)
+    return _try(engine, sets, config, changeable, held, hot_calls, fresh_steps(seed, 1))
 
 
 def _try(
@@ -256,16 +269,15 @@ def _try(
     changeable: Sequence[ChangeableInputs],
     held: Collection[str],
     hot_calls: int,
-    attempt: int,
+    steps: Sequence[float],
 ) -> FreshInputsResult:
-    """Make attempt number 0 or 1 of `call_with_fresh_inputs`; each attempt has its own new values."""
+    """Make an attempt of `call_with_fresh_inputs` with new values that differ by these `steps` from known ones."""
     tensors, values = sets[0], sets[1]
     bind = _binder(engine, tensors)
     first, outputs = _rebound(bind, tensors, values, config)
     rounds = _SLOW_ROUNDS if first.call_ns > _SLOW_NS else _ROUNDS
-    steps = [(2 * (number + attempt * _ROUNDS) + 3) / 128 for number in range(rounds)]  # change bf16, and little
     known, fresh = [], []
-    for step in steps:
+    for step in steps[:rounds]:
         known.append(_rebound(bind, tensors, values, config, outputs)[0])
         fresh.append(_rebound(bind, tensors, altered(values, 1 - step, held), config, outputs)[0])
     hot: list[HotRound] = []
@@ -275,8 +287,7 @@ def _try(
         own = entry.tensors is tensors
         call, target = (bind(), tensors) if own else (entry.call, entry.tensors)
         count = _FAST_HOT_ROUNDS if first.again_ns < _FAST_NS else rounds
-        steps = [(2 * (number + attempt * _FAST_HOT_ROUNDS) + 3) / 128 for number in range(count - 1)]
-        new_values = (altered(values, 1 + step, held) for step in steps)
+        new_values = (altered(values, 1 + step, held) for step in steps[: count - 1])
         former: Outputs | None = None
         for changed in chain(new_values, [entry.changed]):
             hot_outputs = None  # the last round's, before another is made

@@ -4,6 +4,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -21,8 +22,10 @@ from bakeoff.worker.checks.fresh_inputs import (
     HotRound,
     TimedBinding,
     call_with_fresh_inputs,
+    fresh_steps,
 )
 from bakeoff.worker.clocks.clock import TimingConfig
+from bakeoff.worker.subject import CHANGES
 
 CALL_S, RECORDING_S = 0.003, 0.2
 SIZE = 1021
@@ -66,7 +69,7 @@ class Recording(Engine):
 
 def tried(engine: Engine) -> FreshInputsResult:
     sets = [{"x": torch.full((4,), float(number))} for number in (1, 2)]
-    return call_with_fresh_inputs(engine, sets, TimingConfig("cpu", Policy(), lambda _index, _outputs: None))
+    return call_with_fresh_inputs(engine, sets, TimingConfig("cpu", Policy(), lambda _index, _outputs: None), 0)
 
 
 @pytest.mark.parametrize("in_bind", [True, False])
@@ -115,7 +118,7 @@ def tried_hot(compute: Callable[[Mapping[str, Tensor]], Outputs]) -> FreshInputs
     engine = InPlace()
     changed = ChangeableInputs(0, engine.bind(sets[0]), sets[0], {"x": torch.full((4,), 7.0)})
     config = TimingConfig("cpu", Policy(), lambda _index, _outputs: None)
-    return call_with_fresh_inputs(engine, sets, config, [changed])
+    return call_with_fresh_inputs(engine, sets, config, 0, [changed])
 
 
 def test_a_hot_binding_that_computes_is_left_alone_and_ends_with_the_changed_values() -> None:
@@ -228,6 +231,20 @@ def test_times_alone_are_tried_twice_before_they_are_reported(passing: bool) -> 
         return (inputs["x"] * 2,)
 
     assert (tried_hot(compute).problem is None) == passing
+
+
+def test_steps_of_new_values_follow_from_the_seed_and_differ_in_bf16() -> None:
+    drawn = {seed: [*fresh_steps(seed, 0), *fresh_steps(seed, 1)] for seed in range(50)}
+    for seed, steps in drawn.items():
+        assert [*fresh_steps(seed, 0), *fresh_steps(seed, 1)] == steps
+        assert len(steps) == 2 * 8
+        ordered = sorted(steps)
+        assert ordered[0] >= 2.5 / 128
+        assert ordered[-1] <= 33.5 / 128
+        assert min(after - before for before, after in pairwise(ordered)) >= 1 / 128
+        assert min(abs(1 - step - change) for step in steps for change in CHANGES) >= 1 / 256
+    every = [step for steps in drawn.values() for step in steps]
+    assert len(set(every)) == len(every), "no value of one seed is one of another's"
 
 
 def test_few_copies_of_outputs_are_held_at_a_time() -> None:

@@ -240,7 +240,7 @@ def short_of_memory(needed: Need, device: str) -> Precheck | None:
     return None
 
 
-_VERSION = 7
+_VERSION = 8
 """Version of the reference files' format; files of another version are made again."""
 
 

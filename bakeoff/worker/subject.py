@@ -1,6 +1,7 @@
 """Loads a subject: the module with its weights and the sets of inputs, the same in every worker of a sweep."""
 
 import hashlib
+import random
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -135,7 +136,7 @@ def altered(values: Mapping[str, Tensor], scale: float, held: Collection[str] = 
 
     Not every value is scaled, because a module that normalises its input gives the same outputs for all values scaled
     alike. In integer and boolean inputs every second value is replaced by another value of the same tensor, since
-    scaled indices may be out of range. `scale` determines which one.
+    scaled indices may be out of range. Which one is drawn from `scale`.
     """
     changed = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in values.items()}
     for name in changed.keys() - set(held):
@@ -143,7 +144,11 @@ def altered(values: Mapping[str, Tensor], scale: float, held: Collection[str] = 
         if flat.is_floating_point():
             flat[::2] *= scale
         else:
-            flat[::2] = flat.roll(round(128 * abs(1 - scale)))[::2]
+            draw, before = random.Random(scale), flat[::2].clone()
+            for _ in range(8):  # until one differs, which those of a periodic input may not
+                flat[::2] = flat.roll(draw.randrange(1, max(2, flat.numel())))[::2]
+                if not torch.equal(flat[::2], before):
+                    break
     return changed
 
 

@@ -25,7 +25,7 @@ from bakeoff.worker.checks.fresh_inputs import (
     fresh_steps,
 )
 from bakeoff.worker.clocks.clock import TimingConfig
-from bakeoff.worker.subject import CHANGES
+from bakeoff.worker.subject import CHANGES, altered
 
 CALL_S, RECORDING_S = 0.003, 0.2
 SIZE = 1021
@@ -245,6 +245,19 @@ def test_steps_of_new_values_follow_from_the_seed_and_differ_in_bf16() -> None:
         assert min(abs(1 - step - change) for step in steps for change in CHANGES) >= 1 / 256
     every = [step for steps in drawn.values() for step in steps]
     assert len(set(every)) == len(every), "no value of one seed is one of another's"
+
+
+def test_integers_change_to_other_ones_with_each_step() -> None:
+    """By a draw for each, not by one of the few that its size in 128ths would give."""
+    ids = torch.arange(1000)
+    scales = [1 + sign * step for seed in range(5) for step in fresh_steps(seed, 0) for sign in (-1, 1)]
+    changed = [altered({"ids": ids}, scale)["ids"] for scale in scales]
+    assert len({tuple(one.tolist()) for one in changed}) >= 0.9 * len(scales)
+    assert all(torch.equal(one[1::2], ids[1::2]) and set(one.tolist()) <= set(ids.tolist()) for one in changed)
+    assert torch.equal(altered({"ids": ids}, scales[0])["ids"], changed[0]), "the same in each process"
+    assert torch.equal(altered({"one": ids[:1]}, scales[0])["one"], ids[:1])
+    for period in (2, 3):
+        assert all(not torch.equal(altered({"ids": ids % period}, scale)["ids"], ids % period) for scale in scales)
 
 
 def test_few_copies_of_outputs_are_held_at_a_time() -> None:

@@ -133,7 +133,7 @@ def replace_usual_folder(folder: Path) -> None:
 
 _CLEARED = {
     "builds": ("compiled", "headers"),
-    "references": ("references",),
+    "references": ("references", "changed"),
     "models": ("brought", "live", "counted"),
     "logs": ("logs", "traces", "work"),
 }

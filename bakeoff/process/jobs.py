@@ -95,6 +95,10 @@ class ReferenceJob:
     subject: Subject
     dtypes: tuple[str, ...]
     folder: str
+    own_folder: str = ""
+    """Folder for the outputs of the sweep's own changed values; "" if it has none."""
+    own_seed: int = 0
+    """Seed of the factor of these values."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,6 +239,9 @@ class Parity:
     outputs: tuple[OutputParity, ...]
     reference_device: str = ""
     """Device that eager computed the reference on; empty in records that lack it."""
+    own_change: float | None = None
+    """Factor by which every second changed value of input set 0 was scaled, drawn anew for each sweep; None where the
+    changed values are those of every run."""
 
     @property
     def passed(self) -> bool:

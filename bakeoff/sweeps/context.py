@@ -98,8 +98,12 @@ class SweepContext:
     """Dtypes of the rows whose ceilings are still to be measured."""
     works: Mapping[Subject, Work] = field(default_factory=dict)
     """Work of one call of each subject; empty until `with_works`."""
-    references: dict[tuple[Path, str], tuple[Outcome, Seal]] = field(default_factory=dict)
-    """Outcome of making each reference folder, with the hashes of its files, by folder and dtype."""
+    references: dict[tuple[Path, str], tuple[Outcome, Path, Seal]] = field(default_factory=dict)
+    """Outcome of making each reference folder, the folder to use and the hashes of its files, by folder and dtype."""
+    own: Path | None = None
+    """Folder for references with the sweep's own changed values; None: all values are those of the cached ones."""
+    own_seed: int = 0
+    """Seed of the factor of these values."""
     weights: WeightsMemory | None = None
     """Memory in which workers leave the weights for later ones; None: each worker makes its own."""
     started: float = field(default_factory=time.monotonic)

@@ -1,10 +1,15 @@
 """Prepares the workers of a row: references of its subject, job, environment, deadlines and log.
 
-References that are not cached are made and sealed with hashes; they are made again if a file was changed.
+References that are not cached are made and sealed with hashes; they are made again if a file was changed. A sweep has
+changed values of its own for one set of inputs, so that no engine can have their results from an earlier run: a folder
+of the sweep holds the outputs for these, and hard links to the cached files.
 """
 
+import os
+import shutil
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import NoneType
@@ -67,21 +72,29 @@ def make_reference(context: SweepContext, row: Row, launch: Launch) -> tuple[Out
     checkpoint), or if the plan's only subject has no references.
     """
     folder = reference_folder(row.subject, context.plan.component)
+    own = folder if context.own is None else context.own / folder.name
     known = context.references.get((folder, row.variant.dtype))
     if known is not None:
-        outcome, seal = known
-        if outcome.kind != "result" or not changed_files(folder, seal, trust_stat=True):
-            return outcome, References(folder, seal)
+        outcome, used, seal = known
+        if outcome.kind != "result" or not changed_files(used, seal, trust_stat=True):
+            return outcome, References(used, seal)
     with context.entry_lock(folder):
         _discard_changed(context, folder)
+        if not folder.exists():
+            discard(own)
+        elif own != folder:
+            _discard_changed(context, own)
         same = [other for other in context.plan.rows if other.subject == row.subject and other.never_runs is None]
         dtypes = {row.variant.dtype, *(other.variant.dtype for other in same)}
-        outcome = _make(context, row, folder, launch, dtypes)
+        outcome = _make(context, row, folder, own, launch, dtypes)
         if outcome.kind != "result" and len(dtypes) > 1 and (folder / _ABOUT).exists():
-            outcome = _make(context, row, folder, launch, {row.variant.dtype})
-        seal = seal_folder(folder) if (folder / _ABOUT).exists() else {}
-    context.references[folder, row.variant.dtype] = outcome, seal
-    return outcome, References(folder, seal)
+            outcome = _make(context, row, folder, own, launch, {row.variant.dtype})
+        used, seal = folder, seal_folder(folder) if (folder / _ABOUT).exists() else {}
+        if outcome.kind == "result" and own != folder:
+            _link(seal, folder, own)
+            used, seal = own, seal_folder(own)
+    context.references[folder, row.variant.dtype] = outcome, used, seal
+    return outcome, References(used, seal)
 
 
 def refused_subjects(plan: Plan, runs: Path, progress: Progress) -> tuple[list[BakeoffError], float]:
@@ -120,20 +133,36 @@ def _discard_changed(context: SweepContext, folder: Path) -> None:
     discard(folder)
 
 
+def _link(names: Iterable[str], cached: Path, own: Path) -> None:
+    """Link the cached files that `own` lacks. Raises BakeoffError if one can be neither linked nor copied."""
+    for name in names:
+        if not (own / name).exists():
+            try:
+                with suppress(OSError):  # such as on a file system without hard links
+                    os.link(cached / name, own / name)
+                    continue
+                shutil.copyfile(cached / name, own / name)
+            except OSError as error:
+                text = f"references cannot be written to {own}: {error.strerror}; make room or choose another cache"
+                raise BakeoffError(text, code="not-writable") from error
+
+
 def _eager_file(dtype: str) -> str:
     """Return the name of the file with eager's own error in a dtype, which sets the limits of rows of that dtype."""
     return f"eager-{dtype}.json"
 
 
-def _make(context: SweepContext, row: Row, folder: Path, launch: Launch, dtypes: Collection[str]) -> Outcome:
-    files = [_ABOUT, *map(_eager_file, dtypes)]
-    if not row.subject.checkpoint and all((folder / name).exists() for name in files):
+def _make(context: SweepContext, row: Row, folder: Path, own: Path, launch: Launch, dtypes: Collection[str]) -> Outcome:
+    files = [own / _ABOUT, *(folder / name for name in (_ABOUT, *map(_eager_file, dtypes)))]
+    if not row.subject.checkpoint and all(file.exists() for file in files):
         return Outcome("result")
     # Not the row's own environment: no compiler runs here, and nothing may be left in a compiler's cache.
     weights = {name: value for name, value in launch.environment.items() if name == WEIGHTS}
     environment = {**context.plan.environment, **weights}
     launch = replace(launch, environment=environment, log=launch.log.with_suffix(".reference.log"))
-    outcome = run_job(ReferenceJob(row.subject, tuple(sorted(dtypes)), str(folder)), NoneType, launch)
+    own_folder = "" if own == folder else str(own)
+    job = ReferenceJob(row.subject, tuple(sorted(dtypes)), str(folder), own_folder, context.own_seed)
+    outcome = run_job(job, NoneType, launch)
     alone = all(other.subject == row.subject for other in context.plan.rows)
     if outcome.kind == "refused" and (alone or outcome.code not in _OF_A_SUBJECT):
         raise BakeoffError(outcome.reason, outcome.code)

@@ -3,6 +3,7 @@
 With a budget, the rows that are likely to tell most come first, as many as fit.
 """
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
@@ -94,7 +95,8 @@ def run_sweep(
         context = context if rows is None else replace(context, order=tuple(rows))
         if plan.request.budget_s:
             context = replace(context, order=by_priority(plan.rows, limit.costs.history, plan.request.objective.goal))
-        context = replace(context, weights=weights)
+        own = cache / "changed" / state.name
+        context = replace(context, weights=weights, own=own, own_seed=state.order_seed)
         measured = measured_of(state, runs, cache)
         for row in rows or ():
             measured.stored.pop(row.key, None)
@@ -121,6 +123,8 @@ def run_sweep(
     done = sweep.done(interrupted)
     if not done.interrupted and done.out_of_time is None:
         opening.finish()
+        if rows is None:
+            shutil.rmtree(own, ignore_errors=True)
     return done
 
 

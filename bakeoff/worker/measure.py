@@ -264,7 +264,7 @@ def changeable_inputs(job: MeasureJob, checked: CheckedVariant) -> tuple[Changea
     """Find out how the values of the variant's bound inputs can be changed, which calls the engine."""
     built, device = checked.built, job.subject.device
     reference = checked.reference
-    changed = changed_values(checked.loaded, reference.change, reference.changed_sets, job.dtype, device)
+    changed = changed_values(checked.loaded, reference.changes, job.dtype, device)
     names = [spec.name for spec in checked.loaded.workload.outputs]
     return find_changeable(built.engine, checked.sets, built.calls, changed, names, reference, device)
 
@@ -293,8 +293,7 @@ def _examine(job: MeasureJob, checked: CheckedVariant, timed: _TimedRow, context
         ran = call_stage(lambda: dispatched(calls[0]))
     config = TimingConfig(device, job.policy, checked.watch.check, inputs=checked.inputs)
     with checking("calls with fresh inputs"):
-        change = checked.reference.change
-        values = changed_values(checked.loaded, change, len(timed.changeable[:1]), job.dtype, device)
+        values = changed_values(checked.loaded, checked.reference.changes[:1], job.dtype, device)
         changeable = [replace(entry, changed=value) for entry, value in zip(timed.changeable, values, strict=False)]
         held = held_inputs(checked.loaded.workload)
         often, seed = timing.calls // len(calls), timed.checks.record.seed

@@ -119,7 +119,7 @@ def input_source(network: Any, workload: Workload) -> InputSource:
 
 
 def changed_inputs(loaded: LoadedSubject, index: int, change: float) -> dict[str, Tensor]:
-    """Return set `index` with every second value scaled by `change`, one of CHANGES: enough to show in bf16.
+    """Return set `index` with every second value scaled by `change`, at most CHANGES[0]: enough to show in bf16.
 
     Inputs that no check may change keep their values.
     """

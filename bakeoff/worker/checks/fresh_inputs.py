@@ -103,10 +103,10 @@ def find_changeable(
 
 
 def changed_values(
-    loaded: LoadedSubject, change: float, count: int, dtype: str, device: str
+    loaded: LoadedSubject, changes: Sequence[float], dtype: str, device: str
 ) -> tuple[dict[str, Tensor], ...]:
-    """Return the values of the first `count` sets changed by the factor `change`, in `dtype` and on `device`."""
-    changed = (changed_inputs(loaded, index, change) for index in range(count))
+    """Return the values of the first sets, each changed by its factor in `changes`, in `dtype` and on `device`."""
+    changed = (changed_inputs(loaded, index, change) for index, change in enumerate(changes))
     return tuple(cast_inputs(loaded.workload, values, dtype, device) for values in changed)
 
 

@@ -36,6 +36,14 @@ class About:
     """Smallest relative L2 distance between the outputs for an input set and for its changed values, by output."""
     change: float
     """Factor by which the changed values were scaled."""
+    own_change: float | None = None
+    """Factor drawn for the sweep, by which the changed values of set 0 were scaled instead; None for none."""
+
+    @property
+    def changes(self) -> tuple[float, ...]:
+        """Factor by which the changed values of each set were scaled."""
+        first = self.change if self.own_change is None else self.own_change
+        return (first, *[self.change] * self.changed_sets)[: self.changed_sets]
 
 
 @dataclass(frozen=True, slots=True)

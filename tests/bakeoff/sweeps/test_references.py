@@ -1,7 +1,11 @@
 """References that somebody changed are found, and are made anew; a row that changes them keeps its own status."""
 
+import errno
 import json
+import os
+import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +13,20 @@ import msgspec
 import pytest
 from canaries import REMOVED
 from describing import GIVEN, described, source_of
-from lab import FAST, TORCHLESS, Recorder, Swept, outcome, sweep
+from disk import largest_file
+from lab import FAST, TORCHLESS, Recorder, Swept, marked_folder, outcome, sweep
 
 from bakeoff.machine import paths
-from bakeoff.plan.plan import make_plan
+from bakeoff.models.errors import BakeoffError
+from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
 from bakeoff.record.schema import Record
-from bakeoff.sweeps import compare, wave
+from bakeoff.sweeps import compare, row, wave
 from bakeoff.sweeps.compare import CompareWorker, SideFailedError, wait_until_built
 from bakeoff.sweeps.context import changed_files, read_seal, seal_folder
 from bakeoff.sweeps.row import References
+from bakeoff.sweeps.run import run_sweep
 
 FAULTY = "bakeoff.selftest.faulty"
 REWRITES, HALF = "bakeoff.selftest.tampering:REWRITES_LIMITS", f"{FAULTY}:HALF_PRECISION"
@@ -94,6 +101,92 @@ def test_references_are_used_again_until_a_file_of_theirs_changes(tmp_path: Path
     assert outputs.read_bytes() == original[outputs]
     assert all(said(anew.progress, path.name) for path in original)
     assert outcome(anew.records()[EAGER]) == "ok"
+
+
+def own_change(found: Swept) -> float | None:
+    parity = found.records()[EAGER].measurement.parity
+    assert parity is not None
+    return parity.own_change
+
+
+def test_each_sweep_has_changed_values_of_its_own_and_states_their_factor(tmp_path: Path) -> None:
+    first, second = (swept(tmp_path, EAGER) for _ in range(2))
+    assert None not in {own_change(first), own_change(second)}
+    assert own_change(first) != own_change(second)
+    for found in (first, second):
+        (seed,) = {record.order_seed for record in found.records().values()}
+        drawn = 1 - random.Random(seed).uniform(1.2, 1.5) / 16
+        assert own_change(found) == drawn, "so that a run can be replayed"
+    assert list((tmp_path / "cache" / "changed").iterdir()) == []
+
+
+def plan_of_eager() -> Plan:
+    request = Request("toy", backends=(EAGER,), dtypes=("fp32",), device="cpu", threads=1, policy=FAST, final_s=0)
+    return make_plan(replace(request, ceilings=False))
+
+
+def made_own(cache: Path) -> dict[Path, int]:
+    """When each file was made of the one folder of a sweep's own references."""
+    (folder,) = (path for path in cache.glob("changed/*/*") if path.is_dir())
+    return {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+
+
+def test_calls_that_add_rows_to_a_sweep_share_its_own_values(tmp_path: Path) -> None:
+    with marked_folder(tmp_path):
+        plan, progress = plan_of_eager(), Recorder()
+        times = []
+        for _ in range(2):
+            run_sweep(plan, paths.runs_folder(), "", False, progress, rows=plan.rows)
+            times.append(made_own(tmp_path / "cache"))
+    assert times[0] == times[1]
+    cached = reference_in(tmp_path / "cache")
+    own = {path.name: path for path in times[0]}
+    assert set(own) == {path.name for path in cached.iterdir()}
+    linked = {name for name, path in own.items() if path.samefile(cached / name)}
+    assert set(own) - linked == {"changed0.safetensors", "reference.json"}
+
+
+def test_a_folder_of_own_values_that_was_not_finished_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = row._link
+
+    def interrupted(names: Sequence[str], cached: Path, own: Path) -> None:
+        link(list(names)[:2], cached, own)
+        (own / "changed0.safetensors").write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with marked_folder(tmp_path):
+        plan, progress = plan_of_eager(), Recorder()
+        monkeypatch.setattr(row, "_link", interrupted)
+        assert run_sweep(plan, paths.runs_folder(), "", False, progress).interrupted
+        before = {path: path.stat().st_mtime_ns for path in reference_in(tmp_path / "cache").iterdir()}
+        assert list((tmp_path / "cache").glob("changed/*/*/changed0.safetensors"))
+        monkeypatch.setattr(row, "_link", link)
+        done = run_sweep(plan, paths.runs_folder(), "", True, progress)
+    assert [outcome(entry.record) for entry in done.stored] == ["ok"]
+    (line,) = said(progress, "cannot be used")
+    assert "not made to the end" in line
+    assert {path: path.stat().st_mtime_ns for path in before} == before, "the cached ones are whole"
+
+
+def test_cached_files_are_copied_where_they_cannot_be_linked_or_the_sweep_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("cached", "own"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "cached" / "set0").write_bytes(b"x" * 1000)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with largest_file(100), pytest.raises(BakeoffError, match=r"cannot be written to .*own: File too large") as raised:
+        row._link(["set0"], tmp_path / "cached", tmp_path / "own")
+    assert raised.value.code == "not-writable"
+    (tmp_path / "own" / "set0").unlink()
+    row._link(["set0"], tmp_path / "cached", tmp_path / "own")
+    assert (tmp_path / "own" / "set0").read_bytes() == b"x" * 1000
 
 
 def test_a_row_whose_references_change_before_it_reads_them_is_run_again(

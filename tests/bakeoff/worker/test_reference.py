@@ -1,6 +1,7 @@
 """References of the toy component: of its drawn inputs and of slightly changed ones, and the checks made with them."""
 
 import hashlib
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="references are tensors")
 
 import torch
+from disk import files, largest_file
 from last_bits import next_up
 
 from bakeoff.models import component
@@ -52,7 +54,7 @@ def test_there_are_references_for_changed_inputs(tmp_path: Path) -> None:
     folder = made(tmp_path / "reference", "fp32", "bf16")
     loaded = load_subject(WORLD)
     reference = Reference(ReferenceFiles(folder, None), loaded, "fp32")
-    assert reference.changed_sets == 2
+    assert len(reference.changes) == 2
     for index in range(2):
         own = loaded.module(*loaded.sets[index].values())
         changed = loaded.module(*changed_inputs(loaded, index, CHANGES[0]).values())
@@ -66,6 +68,75 @@ def test_there_are_references_for_changed_inputs(tmp_path: Path) -> None:
     assert not (folder / "changed2.safetensors").exists()
 
 
+def own_references(tmp_path: Path, seed: int) -> ReferenceFiles:
+    """References with changed values of a sweep with this seed, as a sweep makes its folder whole."""
+    cached, own = tmp_path / "cached", tmp_path / f"own{seed}"
+    make_reference(ReferenceJob(WORLD, ("fp32",), str(cached), str(own), seed), silent)
+    assert files(own) == ["changed0.safetensors", "reference.json"]
+    for file in cached.iterdir():
+        if not (own / file.name).exists():
+            os.link(file, own / file.name)
+    return ReferenceFiles(own, None)
+
+
+def test_a_sweep_has_changed_values_of_its_own_by_its_seed(tmp_path: Path) -> None:
+    folders = [own_references(tmp_path / folder, seed) for folder, seed in (("a", 1), ("b", 1), ("a", 2))]
+    changes = [folder.about().changes for folder in folders]
+    assert changes[0] == changes[1]
+    assert [change[1:] for change in changes] == [(CHANGES[0],)] * 3, "the other sets keep the cached factor"
+    distances = [(1 - change[0]) / (1 - CHANGES[0]) for change in changes]
+    assert all(1.2 <= distance <= 1.5 for distance in distances)
+    assert distances[0] != distances[2]
+    loaded = load_subject(WORLD)
+    reference = Reference(folders[2], loaded, "fp32")
+    for index, change in enumerate(changes[2]):
+        outputs = loaded.module(*changed_inputs(loaded, index, change).values())
+        (own,) = reference.changed_differences(index, outputs)
+        assert own.rel_l2 < 1e-5
+        parity = reference.parity([reference.differences(0, loaded.module(*loaded.sets[0].values())), [own]])
+        assert parity.own_change == change or index
+        assert [output.lossless for output in parity.outputs] == [True], "eager did not run on the sweep's own values"
+    former = loaded.module(*changed_inputs(loaded, 0, changes[0][0]).values())
+    assert reference.changed_differences(0, former)[0].rel_l2 > 1e-3, "the values of another sweep are no good"
+
+
+def test_own_values_are_made_beside_cached_references_without_running_these_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_references(tmp_path, 1)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cached").iterdir()}
+    run, ran = make._run, []
+
+    def log(*given: Any, **named: Any) -> Any:
+        for name, outputs in run(*given, **named):
+            ran.append(name)
+            yield name, outputs
+
+    monkeypatch.setattr(make, "_run", log)
+    own_references(tmp_path, 2)
+    assert ran == ["changed0"]
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cached").iterdir()} == before
+
+
+def test_where_the_effect_of_its_own_values_does_not_show_a_sweep_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path / "cached", "fp32")
+    monkeypatch.setattr(make, "judges", lambda *_: False)
+    make_reference(ReferenceJob(WORLD, ("fp32",), str(tmp_path / "cached"), str(tmp_path / "own"), 1), silent)
+    assert files(tmp_path / "own") == ["reference.json"]
+    assert ReferenceFiles(tmp_path / "own", None).about().changes == (CHANGES[0],) * 2
+
+
+def test_own_values_that_find_no_room_are_refused_and_leave_no_half_file(tmp_path: Path) -> None:
+    made(tmp_path / "cached", "fp32")
+    job = ReferenceJob(WORLD, ("fp32",), str(tmp_path / "cached"), str(tmp_path / "own"), 1)
+    with largest_file(100), pytest.raises(BakeoffError, match=r"changed0.safetensors cannot be written") as raised:
+        make_reference(job, silent)
+    assert raised.value.code == "not-writable"
+    assert files(tmp_path / "own") == []
+
+
 def test_the_noise_floor_covers_changed_inputs(tmp_path: Path) -> None:
     folder = made(tmp_path / "reference", "bf16")
     loaded = load_subject(WORLD)
@@ -76,7 +147,7 @@ def test_the_noise_floor_covers_changed_inputs(tmp_path: Path) -> None:
     for index in range(4):
         inputs = cast_inputs(loaded.workload, loaded.sets[index], "bf16", "cpu")
         errors.append(reference.differences(index, loaded.module(*inputs.values()))[0].rel_l2)
-    for index in range(reference.changed_sets):
+    for index in range(len(reference.changes)):
         inputs = cast_inputs(loaded.workload, changed_inputs(loaded, index, CHANGES[0]), "bf16", "cpu")
         errors.append(reference.changed_differences(index, loaded.module(*inputs.values()))[0].rel_l2)
     assert noise == pytest.approx(max(errors), rel=1e-3)
@@ -95,7 +166,7 @@ def test_a_large_state_has_one_changed_set(tmp_path: Path, monkeypatch: pytest.M
     assert (len(loaded.sets), loaded.workload.changed_set_count) == (2, 1)
     folder = made(tmp_path / "reference", "fp32")
     reference = Reference(ReferenceFiles(folder, None), loaded, "fp32")
-    assert reference.changed_sets == 1
+    assert len(reference.changes) == 1
     assert sorted(file.stem for file in folder.glob("*.safetensors")) == ["changed0", "set0", "set1"]
 
 

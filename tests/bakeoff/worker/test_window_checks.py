@@ -39,8 +39,6 @@ def drawn(seed: int) -> dict[str, Tensor]:
 class References:
     """The references of three sets, two of which also have changed values; a Reference without files."""
 
-    changed_sets = 2
-
     def __init__(self) -> None:
         self.sets = [drawn(seed) for seed in range(3)]
         self.changed = [{"x": self.sets[index]["x"] * (1 - 2**-4)} for index in range(2)]

@@ -34,6 +34,14 @@ def referenced(name: str, folder: Path, *dtypes: str) -> tuple[LoadedSubject, Re
     return load_subject(which), ReferenceFiles(made, None)
 
 
+def test_a_model_whose_outputs_hold_indices_has_no_changed_values_of_a_sweep(tmp_path: Path) -> None:
+    """Eager's error gives no limit for other ties than those that it ran on."""
+    found = describing.described(describing.source_of(describing.MODELS, "language"), tmp_path / "language")
+    which, own = describing.subject(tmp_path / "language", found.sets[0].name), tmp_path / "own"
+    make_reference(ReferenceJob(which, ("fp32",), str(tmp_path / "cached"), str(own), 1), lambda *_: None)
+    assert ReferenceFiles(own, None).about().own_change is None
+
+
 @pytest.mark.parametrize("name", ["rotated", "weighted"])
 def test_complex_weights_stay_complex_in_references_and_rows(name: str, tmp_path: Path) -> None:
     loaded, files = referenced(name, tmp_path, "fp32", "bf16")

@@ -11,7 +11,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -562,7 +562,11 @@ def _may_compile(_mode: type | None = None) -> bool:
 
 
 def flop_counter(formulas: Mapping[Any, Callable[..., int]]) -> Any:
-    """Return torch.utils.flop_counter's mode, with `formulas` for operators that its own table lacks."""
+    """Return torch.utils.flop_counter's mode, with `formulas` for operators that its own table lacks.
+
+    It knows no modules, since torch's tracker of these puts hooks on tensors that need gradients, and a forward that
+    calls autograd.grad then fails. Within `watch_dispatch` it also counts what cond, while_loop, scan and map call.
+    """
     from torch.utils import flop_counter
 
     raw = flop_counter._FlopCounterMode.__torch_dispatch__.__wrapped__  # type: ignore[attr-defined]  # functools.wraps
@@ -570,24 +574,28 @@ def flop_counter(formulas: Mapping[Any, Callable[..., int]]) -> Any:
         setattr(raw, "__dynamo_disable", raw)  # else torch imports dynamo to keep it from being compiled
     elif getattr(raw, "__dynamo_disable", None) is raw:
         delattr(raw, "__dynamo_disable")
-    return flop_counter.FlopCounterMode(display=False, custom_mapping=dict(formulas))
+    counter = flop_counter.FlopCounterMode(display=False, custom_mapping=dict(formulas))
+    counter.mod_tracker = _NoModules()  # type: ignore[assignment]
+    return counter
+
+
+class _NoModules(nullcontext[None]):
+    """Stands in for torch.utils.module_tracker.ModuleTracker."""
+
+    parents = ("Global",)
 
 
 def watch_dispatch(note: Callable[[Any, list[Any], Any], None]) -> Any:
     """Return a context that passes each dispatched operator, its arguments (also those in lists) and its result to
     `note`."""
-    from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
-    class Watching(TorchDispatchMode):
-        _should_skip_dynamo: Any = classmethod(_may_compile)
+    def compute(func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        result = func(*args, **named)
+        note(func, tree_leaves((args, named)), result)
+        return result
 
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            result = func(*args, **(kwargs or {}))
-            note(func, tree_leaves((args, kwargs)), result)
-            return result
-
-    return Watching()  # type: ignore[no-untyped-call]
+    return replace_dispatch(compute)
 
 
 def without_dispatch() -> Any:
@@ -604,18 +612,56 @@ def storage_id(tensor: "Tensor") -> int:
     return found
 
 
-def replace_dispatch(compute: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> Any:
-    """Return a context in which `compute`, given an operator and its arguments, computes each dispatched operator."""
-    from torch.utils._python_dispatch import TorchDispatchMode
+@contextmanager
+def replace_dispatch(compute: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]) -> Iterator[None]:
+    """Within this context, `compute`, given an operator and its arguments, computes each dispatched operator.
+
+    A higher-order operator, such as cond and flex_attention, reaches `compute` with all modes in force in the functions
+    among its arguments, and in nothing else. Such operators compile these functions, which fails under a mode, unless
+    all compiled code is run in eager.
+    """
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+    from torch.utils._pytree import tree_map
 
     class Replacing(TorchDispatchMode):
         _should_skip_dynamo: Any = classmethod(_may_compile)
         supports_higher_order_operators = True
+        ignore_compile_internals: Any = classmethod(lambda _: True)
+        within = 0
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return compute(func, args, dict(kwargs or {}))
+            named = dict(kwargs or {})
+            if not isinstance(func, torch._ops.HigherOrderOperator):
+                parts = NotImplemented
+                if self.within and func.namespace == "aten":  # where composite operators arrive whole
+                    with self:
+                        parts = func.decompose(*args, **named)
+                return compute(func, args, named) if parts is NotImplemented else parts
+            modes = [*_get_current_dispatch_mode_stack(), self]
 
-    return Replacing()  # type: ignore[no-untyped-call]
+            def watched(value: Any) -> Any:
+                if not callable(value):
+                    return value
+
+                def call(*operands: Any, **others: Any) -> Any:
+                    self.within += 1
+                    with ExitStack() as entered:
+                        for mode in modes:
+                            entered.enter_context(mode)
+                        result = value(*operands, **others)
+                    self.within -= 1
+                    return result
+
+                return call
+
+            args, named = tree_map(watched, (args, named))
+            with without_dispatch():
+                return compute(func, args, named)
+
+    eager = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+    with eager, Replacing():  # type: ignore[no-untyped-call]
+        yield
 
 
 def rewrite_dispatch(rewrite: Callable[[Any, dict[str, Any]], dict[str, Any]]) -> Any:

@@ -28,6 +28,8 @@ _GATHERS = {_aten.embedding, _aten.index, _aten.index_select, _aten.gather}
 """Operators that read as many elements of a parameter as they return."""
 _UNCOUNTED = ("rnn", "lstm", "gru", "fft_", "linalg_")
 """Parts of the names of expensive ATen operators for which torch's counter has no formula."""
+_CALLING = {"cond", "while_loop", "scan", "map_impl", "associative_scan"}
+"""Higher-order operators that do nothing but call the functions among their arguments, whose operators are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,30 +93,40 @@ def _counted(device: str, component: Component, config: Any, workload: Workload,
     with torch.device(device), torch.no_grad():
         module = component.network_module().build(config, workload.name, batch)
         inputs = tuple(torch.zeros(spec.shape, dtype=expected_dtype(spec, "fp32")) for spec in workload.inputs)
-        counted = count(module, inputs)[1].work((*workload.inputs, *workload.outputs))
+        counted = _count(module, inputs).work((*workload.inputs, *workload.outputs))
     more = component.correction(config, workload.name, batch)
     flops, convolutions = counted.flops + more.flops, counted.convolution_flops + more.convolution_flops
     return module, replace(counted, flops=flops, convolution_flops=convolutions)
 
 
 def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], WorkCounts]:
-    """Call the module once, and return its outputs and the work of the call.
+    """Call the module, and return its outputs and the work of a call, which is counted in a second one.
 
     FLOPs are torch's own count (torch.utils.flop_counter): two for each multiply-add of matrix products, convolutions
     and attention. A product with a `FixedTable` does not count: it resizes, or sums weights, which needs no product.
+    If the second call fails, because of what watches it, the work is 0 and a note says that it is unknown.
     """
+    outputs = module(*inputs)
+    try:
+        return outputs, _count(module, inputs)
+    except Exception as error:  # noqa: BLE001  # whatever torch or the module raises under a dispatch mode
+        text = f"FLOPs cannot be counted ({first_line(error)}), so the floor is that of inputs and outputs alone"
+        return outputs, WorkCounts(0, 0, 0, False, (text,))
+
+
+def _count(module: nn.Module, inputs: tuple[Tensor, ...]) -> WorkCounts:
     wide: list[int] = []
     held = (part for parameter in module.parameters() for _, part in plain_tensors("", parameter))
     tables = (each for part in module.modules() if isinstance(part, FixedTable) for each in part.buffers())
     counter = flop_counter(formulas(wide))
     watch = _Watch(set(map(storage_id, held)), set(map(storage_id, tables)), counter)
     with counter, watch_dispatch(watch.note):
-        outputs = module(*inputs)
-    return outputs, WorkCounts(
+        module(*inputs)
+    return WorkCounts(
         counter.get_total_flops() - watch.of_tables,
         sum(wide),
         sum(watch.read.values()),
-        any("scaled_dot_product" in name for name in watch.operators),
+        any("scaled_dot_product" in name or "flex_attention" in name for name in watch.operators),
         tuple(_notes(watch)),
     )
 
@@ -169,6 +181,9 @@ class _Watch:
     operators: set[str] = field(default_factory=set)
 
     def note(self, operator: Any, arguments: list[Any], result: Any) -> None:
+        if not hasattr(operator, "overloadpacket"):  # a higher-order one
+            self.operators |= {operator.name()} - _CALLING
+            return
         self.operators.add(operator.name())
         dense = [part for one in arguments if _is_dense(one) for _, part in plain_tensors("", one)]
         flops = self.counter.get_total_flops()

@@ -65,7 +65,7 @@ def run_sets(
 def _run_given(
     name: str, calls: Sequence[Call], module: nn.Module, given: GivenDtypes, said: Model, device: str
 ) -> SetFacts:
-    """Run a set's first call twice, and describe its inputs, outputs and work.
+    """Run a set's first call twice and count its work, and describe its inputs, outputs and work.
 
     Raises BakeoffError if the set's calls differ in shape, or if the first call has side effects or random outputs.
     """

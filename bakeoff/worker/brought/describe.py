@@ -82,7 +82,7 @@ def describe_model(job: DescribeJob, report: Report) -> None:
         sets = list(run_sets(calls, module, given, said, notes, job.device))
         compiles = (snapshot() - compiled).captured > 0
         if compiles:
-            notes.append("its code calls torch.compile: in eager rows and references those parts run in eager")
+            notes.append("its code calls torch.compile, perhaps by cond: eager rows and references run that in eager")
         _check_said(said, sets)
         for one in sets:
             report("reference", f"varying the inputs of {one.name}")

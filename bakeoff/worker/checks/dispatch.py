@@ -85,6 +85,8 @@ def dispatched_by_eager(call: Callable[[], object]) -> CallOperators:
     numbers: Counter[str] = Counter()
 
     def note(operator: Any, arguments: list[Any], result: Any) -> None:
+        if not hasattr(operator, "overloadpacket"):  # a higher-order one, which is not ATen's
+            return
         name = operator.overloadpacket.__name__
         seen.add(name)
         results = result if isinstance(result, tuple | list) else [result]

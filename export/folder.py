@@ -14,6 +14,7 @@ from bakeoff.backends.format import ArtifactFormat, BadArtifact
 from bakeoff.export.manifest import LARGEST_MANIFEST, MANIFEST, File, Manifest, Port, Program, unseal
 from bakeoff.models.component import Stream
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.plain_file import open_plain, read_plain
 from bakeoff.models.signature import leaves
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,120}")
@@ -79,7 +80,7 @@ def read_manifest(folder: Path) -> Manifest:
 def is_artifact(folder: Path) -> bool:
     """Return whether a folder contains an artifact, complete or not and of any version, and no other files."""
     try:
-        about = json.loads((folder / MANIFEST).read_bytes())
+        about = json.loads(read_plain(folder / MANIFEST, LARGEST_MANIFEST))
         named = {*about["files"], MANIFEST}
         return {"digest", "sample", "schema"} <= about.keys() and set(os.listdir(folder)) <= named
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -227,7 +228,7 @@ def hash_file(folder: Path, name: str) -> File:
 
 def _open_plain_file(folder: Path, name: str) -> BufferedReader:
     try:
-        return os.fdopen(os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
+        return open_plain(folder / name, os.O_NOFOLLOW)
     except OSError as error:
         raise BadArtifact(f"{name}: {error.strerror}; copy the folder again") from error
 

@@ -22,6 +22,7 @@ from bakeoff.export.manifest import (
     formatted,
 )
 from bakeoff.models.pipelines.pipeline import Loop
+from bakeoff.models.plain_file import read_plain
 from bakeoff.models.types import Device, Dtype
 
 MIX_SCHEMA = 1
@@ -99,8 +100,7 @@ def encode_mix(manifest: MixManifest) -> bytes:
 def is_mix(folder: Path) -> bool:
     """Return whether a folder's manifest is that of a mix, of any schema."""
     try:
-        with (folder / MANIFEST).open("rb") as file:
-            return msgspec.json.decode(file.read(LARGEST_MANIFEST), type=Head).kind == MIX
+        return msgspec.json.decode(read_plain(folder / MANIFEST, LARGEST_MANIFEST), type=Head).kind == MIX
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
 
@@ -113,7 +113,7 @@ def read_mix(folder: Path) -> MixManifest:
     """
     again = "export the mix again"
     try:
-        data = (folder / MANIFEST).read_bytes()[: LARGEST_MANIFEST + 1]
+        data = read_plain(folder / MANIFEST, LARGEST_MANIFEST)
         content = msgspec.json.decode(data)
         schema = content.get("schema") if isinstance(content, dict) else None
         if schema != MIX_SCHEMA:

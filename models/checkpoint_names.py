@@ -13,6 +13,7 @@ from typing import Any
 
 from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.plain_file import open_plain
 
 MOST_PICKLE_BYTES, MOST_OPCODES = 16 << 20, 1_000_000
 _ENTRIES = ("ema", "model", "state_dict", "model_state_dict")
@@ -65,6 +66,7 @@ def check_names(path: Path, component: Component) -> None:
 def _names_in(path: Path) -> list[str]:
     """Return the names in a file, perhaps with other strings; [] if they cannot be read."""
     try:
+        open_plain(path).close()
         if path.suffix.lower() == ".safetensors":
             from safetensors import safe_open
 
@@ -81,7 +83,7 @@ def _names_in(path: Path) -> list[str]:
 def pickle_bytes(path: Path) -> bytes:
     """Return the first MOST_PICKLE_BYTES of a file's pickle, which is one record of a torch.save archive."""
     if not zipfile.is_zipfile(path):
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             return file.read(MOST_PICKLE_BYTES)
     with zipfile.ZipFile(path) as archive:
         inner = next((name for name in archive.namelist() if name.endswith("data.pkl")), "")

@@ -20,6 +20,7 @@ from bakeoff.cli.common import (
     warn,
 )
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.plain_file import read_plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -155,7 +156,7 @@ def _read_expected(file: str) -> "list[Expected]":
     if not file:
         return []
     try:
-        found = tomllib.loads(Path(file).read_text(encoding="utf-8"))
+        found = tomllib.loads(read_plain(Path(file)).decode())
         check_keys(file, found, ["xfail"])
         entries: list[Expected] = msgspec.convert(found.get("xfail", []), list[Expected])
         for entry in found.get("xfail", []):

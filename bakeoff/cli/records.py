@@ -93,7 +93,7 @@ def merge(
     from bakeoff.process.supervisor import Outcome
     from bakeoff.record.codec import decode
     from bakeoff.record.schema import Record
-    from bakeoff.record.store import load_all, record_files, save
+    from bakeoff.record.store import load_all, read_record, record_files, save
     from bakeoff.record.store import merge as merge_folders
     from bakeoff.sweeps.resume import key_of
     from bakeoff.sweeps.wave import with_second
@@ -102,7 +102,7 @@ def merge(
     with ExitStack() as stack:
         folders = [_unpacked(source, stack) if source.is_file() else source for source in sources]
         timed = [path for folder in folders for path in sorted((folder / _UNFINISHED).glob("*.json"))]
-        rows = [row for path in timed if isinstance(row := decode(path.read_bytes(), path.name), Record)]
+        rows = [row for path in timed if isinstance(row := decode(read_record(path), path.name), Record)]
         for source, folder in zip(sources, folders, strict=True):
             if not rows and not any(record_files(folder)):
                 text = f"{source} holds no records; give a folder of records, which has a folder for each machine"

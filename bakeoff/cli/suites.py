@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from bakeoff.models.errors import BakeoffError, meant
+from bakeoff.models.plain_file import read_plain
 
 if TYPE_CHECKING:
     from bakeoff.plan.request import Request
@@ -51,7 +52,7 @@ def with_suite(context: typer.Context) -> None:
 def _read(file: Path, name: str, options: list[str]) -> dict[str, Any]:
     """Return the entries of a suite, after checking that each key is one of a suite's options."""
     try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
+        found = tomllib.loads(read_plain(file).decode())
     except OSError as error:
         text = f"@{name} is a suite of {file}, which cannot be read: {error.strerror}; write it, or give --config FILE"
         raise BakeoffError(text, "not-readable") from error

@@ -7,7 +7,6 @@ of the folder and no session overwrites another. Records of ranks are in one fol
 import hashlib
 import os
 import re
-import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ import msgspec
 from bakeoff.machine.files import digest, slug, write_atomically
 from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.plain_file import read_plain
 from bakeoff.profile.plain import say
 from bakeoff.profile.settings import Settings
 from bakeoff.record.session import SESSION_SCHEMA, RankFacts, SessionRecord, violation
@@ -191,14 +191,7 @@ def _rename_samples(record: SessionRecord, settings: Settings, target: Path) -> 
 
 def _read(path: Path) -> bytes:
     try:
-        size = path.stat()
-        if not stat.S_ISREG(size.st_mode):
-            raise BakeoffError(f"{path} is no file; give a file *{RECORD}", "not-readable")
-        if size.st_size > MOST_BYTES:
-            text = f"{path} has {size.st_size:,} bytes, and a record of a session at most {MOST_BYTES:,}; give another"
-            raise BakeoffError(text, "not-readable")
-        with path.open("rb") as file:
-            return file.read(MOST_BYTES)
+        return read_plain(path, MOST_BYTES)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = error.strerror if isinstance(error, OSError) else str(error)
         text = f"{path} cannot be read: {reason}; give a file *{RECORD}"

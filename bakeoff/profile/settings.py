@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 from bakeoff.models.errors import BakeoffError, meant
+from bakeoff.models.plain_file import open_plain
 from bakeoff.models.types import Scalar
 
 ReportFormat = Literal["html", "json", "both"]
@@ -263,7 +264,7 @@ def _refuse_unknown(found: Mapping[Any, Any], origin: str) -> None:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             data = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
         text = f"settings {path} cannot be read: {getattr(error, 'strerror', error)}; give a .toml or .yaml file"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args
 from bakeoff.machine.files import write_atomically
 from bakeoff.machine.identity import Machine, same_machine
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.plain_file import read_plain
 from bakeoff.models.words import counted
 from bakeoff.record.codec import Entry, decode, encode
 from bakeoff.record.pipeline import PipelineRecord
@@ -178,7 +179,7 @@ def publish(published: Path, runs: Path, ids: Collection[str]) -> None:
         except BakeoffError:  # it supersedes what is not published
             continue
         if path.stem in ids or isinstance(entry, Supersede):
-            write_atomically(folder / path.name, path.read_bytes())
+            write_atomically(folder / path.name, read_record(path))
 
 
 def merge(runs: Path, *sources: Path) -> tuple[int, int]:
@@ -195,7 +196,7 @@ def merge(runs: Path, *sources: Path) -> tuple[int, int]:
             same = known.setdefault(path.stem, path)
             if same is path:
                 lacking.append((source, path, _read(path)))
-            elif same.read_bytes() == path.read_bytes():
+            elif read_record(same) == read_record(path):
                 had += 1
             else:
                 text = f"{path.name} has one content in {same.parent} and another in {path.parent}"
@@ -205,7 +206,7 @@ def merge(runs: Path, *sources: Path) -> tuple[int, int]:
             folder = _folder_of(runs, entry)
         except BakeoffError:  # it supersedes a record that is elsewhere
             folder = runs / path.parent.relative_to(source)
-        write_atomically(folder / path.name, path.read_bytes())
+        write_atomically(folder / path.name, read_record(path))
     return len(lacking), had
 
 
@@ -265,10 +266,7 @@ def _read(path: Path) -> Entry:
 
     Raises BakeoffError if it cannot be read, or if its content does not have the hash in its name.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise BakeoffError(f"record {path.name} cannot be read: {error.strerror}", code="bad-record") from error
+    data = read_record(path)
     hashed = _hash(data)
     if hashed == _ending(path) and path.name in _READ:
         return _READ[path.name]
@@ -279,6 +277,14 @@ def _read(path: Path) -> Entry:
             code="bad-record",
         )
     return _READ.setdefault(path.name, entry)
+
+
+def read_record(path: Path) -> bytes:
+    """Return the content of a record's file. Raises BakeoffError if it cannot be read, or is not a regular file."""
+    try:
+        return read_plain(path)
+    except OSError as error:
+        raise BakeoffError(f"record {path.name} cannot be read: {error.strerror}", code="bad-record") from error
 
 
 def _ending(path: Path) -> str:

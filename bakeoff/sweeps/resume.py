@@ -15,10 +15,11 @@ from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest, write_atomically
 from bakeoff.machine.locks import device_lock
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.plain_file import read_plain
 from bakeoff.plan.rows import Key
 from bakeoff.record.codec import decode, encode
 from bakeoff.record.schema import Record
-from bakeoff.record.store import Stored, load_all, now, save
+from bakeoff.record.store import Stored, load_all, now, read_record, save
 from bakeoff.sweeps.progress import Progress
 
 FOLDER = "sweeps"
@@ -154,7 +155,7 @@ def measured_of(state: SweepState, runs: Path, cache: Path) -> RowRecords:
     stored = {key_of(entry.record): entry for entry in load_all(runs).current if entry.record.sweep == state.sweep}
     measured = RowRecords(runs, cache / FOLDER / state.name, stored)
     for file in sorted(measured.folder.glob("*.json")):
-        record = decode(file.read_bytes(), file.name)
+        record = decode(read_record(file), file.name)
         if isinstance(record, Record) and key_of(record) not in stored:
             measured.timed[key_of(record)] = record
     return measured
@@ -182,7 +183,7 @@ def _states(runs: Path, cache: Path) -> Iterator[SweepState]:
     """Yield the states of all runs that write to this folder, the newest first; unreadable ones are skipped."""
     for path in sorted((cache / FOLDER).glob("*.json"), reverse=True):
         with contextlib.suppress(msgspec.MsgspecError, OSError):
-            state = msgspec.json.decode(path.read_bytes(), type=SweepState)
+            state = msgspec.json.decode(read_plain(path), type=SweepState)
             if state.runs == str(runs.resolve()):
                 yield state
 

@@ -14,6 +14,7 @@ import msgspec
 
 from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.plain_file import open_plain
 
 MOST_BYTES = 1 << 30
 """Largest size of an unpacked trace; reading a larger one is stopped before it fills memory."""
@@ -74,7 +75,7 @@ def write_trace(path: Path, trace: ChromeTrace) -> None:
 
 def _unpacked(path: Path) -> bytes:
     """Return the file's bytes, unpacked if they are gzip's. Raises BakeoffError if there are more than `MOST_BYTES`."""
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         packed = file.read(len(_GZIP)) == _GZIP
         file.seek(0)
         source = gzip.GzipFile(fileobj=file) if packed else file

@@ -13,6 +13,7 @@ import msgspec
 
 from bakeoff.models.component import DynamicAxis, Layer, Size, TensorSpec, Work
 from bakeoff.models.errors import BakeoffError, meant
+from bakeoff.models.plain_file import read_plain
 from bakeoff.models.signature import Node, Signature
 
 OWN_WEIGHTS = "its own weights"
@@ -171,7 +172,7 @@ def _facts(one: InputSet) -> dict[str, object]:
 def read_about(folder: Path) -> About:
     """Read the description in a folder. Raises BakeoffError if there is none, or it is of another version."""
     try:
-        return msgspec.json.decode((folder / ABOUT).read_bytes(), type=About)
+        return msgspec.json.decode(read_plain(folder / ABOUT), type=About)
     except OSError as error:
         raise BakeoffError(f"{folder / ABOUT}: {error.strerror}; sweep the model anew", "not-readable") from error
     except msgspec.MsgspecError as error:

@@ -28,6 +28,7 @@ from bakeoff.models.brought.about import LIVE
 from bakeoff.models.brought.model import InputSets, Model
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.lookup import one_line
+from bakeoff.models.plain_file import read_plain
 
 GRAPH, TENSORS = "module.pickle", "tensors.safetensors"
 
@@ -81,7 +82,7 @@ def file_digest(path: Path) -> str:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_plain(path)
     except OSError as error:
         raise BakeoffError(f"{path}: {error.strerror}; bring the module anew", "not-readable") from error
 

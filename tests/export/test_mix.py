@@ -18,7 +18,7 @@ from bakeoff.artifact.mix import export_mix, verify_mix
 from bakeoff.backends.format import BadArtifact
 from bakeoff.cli import app
 from bakeoff.export import load
-from bakeoff.export.folder import hash_file
+from bakeoff.export.folder import hash_file, is_artifact, read_manifest
 from bakeoff.export.manifest import MANIFEST
 from bakeoff.export.mix import OUTPUTS, MixManifest, encode_mix, is_mix, read_mix, seal_mix
 from bakeoff.models.errors import BakeoffError
@@ -183,6 +183,18 @@ def test_what_is_no_mix_is_refused_in_one_sentence(content: bytes, tmp_path: Pat
     assert is_mix(tmp_path) == (content == b'{"kind": "mix"}')
     with pytest.raises(BadArtifact):
         read_mix(tmp_path)
+
+
+def test_a_manifest_that_is_no_file_or_too_large_is_not_read(tmp_path: Path) -> None:
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.touch()):
+        make(tmp_path / MANIFEST)
+        if (tmp_path / MANIFEST).is_file():
+            os.truncate(tmp_path / MANIFEST, 1 << 33)
+        assert (is_mix(tmp_path), is_artifact(tmp_path)) == (False, False)
+        for read in (read_mix, read_manifest):
+            with pytest.raises(BadArtifact):
+                read(tmp_path)
+        (tmp_path / MANIFEST).unlink()
 
 
 def test_what_cannot_be_exported_leaves_nothing(tmp_path: Path) -> None:

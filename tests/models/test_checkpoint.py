@@ -142,6 +142,8 @@ def test_names_are_checked_without_torch(tmp_path: Path, name: str) -> None:
     assert "its keys begin with 'net'" in refusal(other)
     (tmp_path / name).write_bytes(b"PK\x03\x04 not a checkpoint")
     check_names(tmp_path / name, component())
+    os.mkfifo(tmp_path / f"pipe {name}")
+    check_names(tmp_path / f"pipe {name}", component())
 
 
 def test_without_prefixes_every_key_must_fit(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Records are written completely or not at all, found by name, part of a name, hash or path, and never deleted."""
 
 import hashlib
+import os
 import random
 import re
 from pathlib import Path
@@ -85,10 +86,12 @@ class TestLoadAll:
         (folder(tmp_path) / "folder.json").mkdir()
         (folder(tmp_path) / "torn.json").write_bytes(encode(at(2))[:200])
         (folder(tmp_path) / "link.json").symlink_to(tmp_path / "nowhere")
+        os.mkfifo(folder(tmp_path) / "pipe.json")
+        (folder(tmp_path) / "device.json").symlink_to("/dev/zero")
         found = load_all(tmp_path)
         assert [entry.id for entry in found.current] == [whole]
-        assert len(found.problems) == 3
-        for name, problem in zip(("folder.json", "link.json", "torn.json"), found.problems, strict=True):
+        names = ("device.json", "folder.json", "link.json", "pipe.json", "torn.json")
+        for name, problem in zip(names, found.problems, strict=True):
             assert name in problem
         assert not [problem for problem in found.problems if "\n" in problem]
 

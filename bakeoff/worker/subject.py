@@ -131,6 +131,11 @@ def held_inputs(workload: Workload) -> frozenset[str]:
     return frozenset(spec.name for spec in workload.inputs if spec.held)
 
 
+def same_values(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Return whether two sets of one workload have the same values."""
+    return all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
 def altered(values: Mapping[str, Tensor], scale: float, held: Collection[str] = ()) -> dict[str, Tensor]:
     """Return copies of a set of inputs with every second value scaled, except in the inputs named in `held`.
 

@@ -193,7 +193,31 @@ def branching() -> Any:
     return Branching().eval(), torch.randn(8, 16)
 
 
+class Greedy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.logits = nn.Embedding(16, 16)
+
+    def forward(self, token: Tensor) -> Tensor:
+        return self.logits(self.logits(token).argmax(-1))
+
+
+def one_token() -> Any:
+    """A drawn set and changed values are the same token again."""
+    calls = [torch.tensor([token]) for token in (3, 5, 7, 9)]
+    return bakeoff.Model(Greedy().eval(), calls[0], more=calls[1:])
+
+
 # What no compiler can be checked against, or what is wrong.
+
+
+class Adds(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 1
+
+
+def one_value() -> Any:
+    return Adds().eval(), torch.tensor([2.0])
 
 
 def dropping() -> Any:

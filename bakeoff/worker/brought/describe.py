@@ -37,13 +37,14 @@ from bakeoff.worker.brought.set_facts import CastModel, SetFacts, Tensors, bad_m
 from bakeoff.worker.brought.sizes import find_batches, find_sizes, sizes_of
 from bakeoff.worker.cast import GivenDtypes, cast_module, given_dtypes, is_part, named_tensors
 from bakeoff.worker.reporter import Report
-from bakeoff.worker.subject import CHANGES, altered, held_inputs
+from bakeoff.worker.subject import CHANGES, altered, held_inputs, same_values
 from bakeoff.worker.torch_flags import flags
 
 _MOST_TOLERANCE = 1e-2
 """Largest fp32 tolerance; outputs with a larger error could not be called fp32."""
 _OF_EAGER = 10
 """Allowed multiple of eager's own fp32 error: other implementations sum in another order, and some use transforms."""
+_MORE = "give several calls: bakeoff.Model(module, inputs, more=[...])"
 _FEW = 8
 """Largest number of distinct values of a float input that may be a mask."""
 _LAYERS: Mapping[type[nn.Module], Layer] = {
@@ -185,6 +186,9 @@ def _hold(found: SetFacts) -> None:
         if not problem:
             if all(spec.held for spec in found.outputs):
                 break
+            if all(same_values(found.calls[0], one) for one in _other_inputs(found)[:-1]):
+                text = f"{found.name}: other inputs are drawn from the values of those given, and are the same again"
+                raise bad_model(f"{text}; {_MORE}")
             found.notes += [
                 f"{found.name}: the output {spec.name} is the same for all inputs that were tried, and proves little"
                 for spec in found.outputs
@@ -202,7 +206,7 @@ def _hold(found: SetFacts) -> None:
         )
         raise bad_model(f"{text} would pass; give inputs and weights that make a difference")
     text = f"{found.name}: the model takes no other values of its inputs than those given ({problem})"
-    raise bad_model(f"{text}; give several calls: bakeoff.Model(module, inputs, more=[...])")
+    raise bad_model(f"{text}; {_MORE}")
 
 
 def _problem_with_others(found: SetFacts) -> str:

@@ -150,6 +150,7 @@ def test_models_of_other_kinds_are_described(name: str, tmp_path: Path) -> None:
     [
         ("dropping", "differs by .* between two calls .* training mode: call eval()"),
         ("noisy", "output differs by .* take random numbers as an input"),
+        ("one_value", r"are the same again; give several calls: .*more="),
         ("overwriting", "writes into its input x"),
         ("constant", "the same for all inputs"),
         ("raising", r"raised RuntimeError \(brought_models.py, line \d+\): no such checkpoint"),

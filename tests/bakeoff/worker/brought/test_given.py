@@ -104,6 +104,14 @@ def test_an_output_that_hardly_varies_is_marked_while_another_judges(tmp_path: P
     assert found.passed
 
 
+def test_sets_with_the_same_inputs_are_no_different_ones(tmp_path: Path) -> None:
+    made = tmp_path / "references"
+    describing.described(describing.source_of(describing.MODELS, "one_token"), tmp_path / "one_token")
+    make_reference(ReferenceJob(describing.subject(tmp_path / "one_token"), ("fp32",), str(made)), lambda *_: None)
+    about = ReferenceFiles(made, None).about()
+    assert min(about.sensitivity["output"], about.small_sensitivity["output"]) > 0.1
+
+
 @pytest.mark.parametrize("name", ["autocast", "modulated"])
 def test_code_that_casts_by_itself_has_references_in_fp64(name: str, tmp_path: Path) -> None:
     loaded, files = referenced(name, tmp_path, "given")

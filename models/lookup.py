@@ -125,9 +125,14 @@ def is_users(file: Path) -> bool:
     return not {"site-packages", "dist-packages"}.intersection(file.parts) and _STDLIB not in file.parents
 
 
+def without_colours(text: str) -> str:
+    """Return a text without the codes that set a terminal's colours."""
+    return re.sub(r"\x1b\[[\d;]*m", "", text)
+
+
 def one_line(error: BaseException) -> str:
     """Return an exception's message on one line, cut if it is long."""
-    text = " ".join(str(error).split())
+    text = " ".join(without_colours(str(error)).split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from bakeoff.backends.backend import Unavailable, Unsupported
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.lookup import user_error
+from bakeoff.models.lookup import user_error, without_colours
 from bakeoff.record.schema import Status
 
 T = TypeVar("T")
@@ -126,11 +126,21 @@ def first_line(error: BaseException, limit: int = 500) -> str:
     """Return the exception's class and the first line of its text that is not blank, at most `limit` characters.
 
     If that line ends in a comma or a colon, the lines up to the first without one are added, to complete the sentence.
+    The last cause is added, since what torch.onnx says first is the same each time. A BakeoffError tells its own.
     """
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    found, cause = _sentence(error), error.__cause__
+    while cause is not None and cause.__cause__ is not None:
+        cause = cause.__cause__
+    if cause is not None and not isinstance(error, BakeoffError):
+        found = f"{found[: limit // 2]} (caused by {_sentence(cause)}"[: limit - 1] + ")"
+    return found[:limit]
+
+
+def _sentence(error: BaseException) -> str:
+    lines = [line.strip() for line in without_colours(str(error)).splitlines() if line.strip()]
     last = next((place for place, line in enumerate(lines) if not line.endswith((",", ":"))), len(lines))
     said = " ".join(lines[: last + 1]) or "no message"
-    return encodable(f"{type(error).__name__}: {said}")[:limit]
+    return encodable(f"{type(error).__name__}: {said}")
 
 
 def traceback_text(error: BaseException) -> str:

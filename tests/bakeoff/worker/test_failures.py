@@ -2,6 +2,8 @@
 
 import pytest
 
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.lookup import one_line
 from bakeoff.worker.failures import first_line, is_out_of_memory
 
 
@@ -45,3 +47,24 @@ SENTENCES = {
 @pytest.mark.parametrize("text", SENTENCES)
 def test_a_reason_does_not_end_within_a_sentence(text: str) -> None:
     assert first_line(RuntimeError(text)) == f"RuntimeError: {SENTENCES[text]}"
+
+
+def test_the_last_cause_is_told_and_no_colours() -> None:
+    """As torch.onnx raises (torch/onnx/_internal/exporter/_core.py): its own text is the same for each cause."""
+    boilerplate = "Failed to convert. \x1b[96mThis is step 3/3\x1b[0m" + " of exporting" * 100
+    try:
+        try:
+            try:
+                raise KeyError("No decompositions")
+            except KeyError as error:
+                raise ValueError("at node %sort") from error
+        except ValueError as error:
+            raise RuntimeError(boilerplate) from error
+    except RuntimeError as error:
+        told, whole = first_line(error), one_line(error)
+    assert whole.startswith("Failed to convert. This is step 3/3 of")
+    assert first_line(BakeoffError("one sentence")) == "BakeoffError: one sentence"
+    assert told.startswith("RuntimeError: Failed to convert. This is step 3/3 of")
+    assert told.endswith("(caused by KeyError: 'No decompositions')")
+    assert "\x1b" not in told
+    assert len(told) <= 500

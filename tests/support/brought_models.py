@@ -211,6 +211,19 @@ def one_token() -> Any:
 # What no compiler can be checked against, or what is wrong.
 
 
+class Selects(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x[x > 0.5] * 2
+
+
+def selecting() -> Any:
+    return Selects().eval(), torch.linspace(0, 1, 16)
+
+
+def selecting_of_several() -> Any:
+    return bakeoff.Model(Selects().eval(), torch.linspace(0, 1, 16), more=[torch.linspace(0, 2, 16)])
+
+
 class Adds(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x + 1

@@ -45,6 +45,7 @@ _MOST_TOLERANCE = 1e-2
 _OF_EAGER = 10
 """Allowed multiple of eager's own fp32 error: other implementations sum in another order, and some use transforms."""
 _MORE = "give several calls: bakeoff.Model(module, inputs, more=[...])"
+_BY_VALUES = "the shapes of its outputs depend on the values of its inputs"
 _FEW = 8
 """Largest number of distinct values of a float input that may be a mask."""
 _LAYERS: Mapping[type[nn.Module], Layer] = {
@@ -205,6 +206,9 @@ def _hold(found: SetFacts) -> None:
             f"{found.name}: the outputs are the same for all inputs that were tried, so an engine that computes nothing"
         )
         raise bad_model(f"{text} would pass; give inputs and weights that make a difference")
+    if problem.startswith(_BY_VALUES):
+        advice = "sweep the parts that compute: bakeoff inspect FILE.py:NAME --sweep PART"
+        raise bad_model(f"{found.name}: {problem}, and engines are compared at one shape; {advice}")
     text = f"{found.name}: the model takes no other values of its inputs than those given ({problem})"
     raise bad_model(f"{text}; {_MORE}")
 
@@ -220,9 +224,7 @@ def _problem_with_others(found: SetFacts) -> str:
             return f"{type(error).__name__}: {one_line(error)}"
         for spec, given, tensor in zip(found.outputs, found.given_outputs, outputs, strict=True):
             if tuple(tensor.shape) != spec.shape:
-                return (
-                    f"{spec.name} has the shape {list(tensor.shape)} then, and {list(spec.shape)} with the given ones"
-                )
+                return f"{_BY_VALUES}: {spec.name} is {list(spec.shape)} with those given, then {list(tensor.shape)}"
             if tensor.is_floating_point() and torch.isfinite(given).all() and not torch.isfinite(tensor).all():
                 return f"{spec.name} is not finite then"
             if tensor.is_floating_point() and tensor.isnan().any():

@@ -150,6 +150,8 @@ def test_models_of_other_kinds_are_described(name: str, tmp_path: Path) -> None:
     [
         ("dropping", "differs by .* between two calls .* training mode: call eval()"),
         ("noisy", "output differs by .* take random numbers as an input"),
+        ("selecting", "shapes of its outputs depend on the values .* bakeoff inspect .* --sweep"),
+        ("selecting_of_several", "shapes of its outputs depend on the values .* bakeoff inspect .* --sweep"),
         ("one_value", r"are the same again; give several calls: .*more="),
         ("overwriting", "writes into its input x"),
         ("constant", "the same for all inputs"),

@@ -3,6 +3,7 @@
 A component's network is built on the meta device, where tensors have shapes but no memory; the largest takes a second.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -28,6 +29,7 @@ _GATHERS = {_aten.embedding, _aten.index, _aten.index_select, _aten.gather}
 """Operators that read as many elements of a parameter as they return."""
 _UNCOUNTED = ("rnn", "lstm", "gru", "fft_", "linalg_")
 """Parts of the names of expensive ATen operators for which torch's counter has no formula."""
+_DRAWS = re.compile(r"aten::(rand|uniform|normal|bernoulli|exponential|multinomial)")
 _CALLING = {"cond", "while_loop", "scan", "map_impl", "associative_scan"}
 """Higher-order operators that do nothing but call the functions among their arguments, whose operators are counted."""
 
@@ -44,6 +46,8 @@ class WorkCounts:
     attends: bool
     """True if the call uses torch's attention function."""
     notes: tuple[str, ...]
+    draws: bool = False
+    """True if the call draws random floating numbers, which are others in fp64 for the same seed."""
 
     def work(self, tensors: Sequence[TensorSpec]) -> Work:
         """Return the counts as Work; `tensors` are the inputs and outputs of the call."""
@@ -128,6 +132,7 @@ def _count(module: nn.Module, inputs: tuple[Tensor, ...]) -> WorkCounts:
         sum(watch.read.values()),
         any("scaled_dot_product" in name or "flex_attention" in name for name in watch.operators),
         tuple(_notes(watch)),
+        watch.draws,
     )
 
 
@@ -179,12 +184,14 @@ class _Watch:
     read: dict[int, int] = field(default_factory=dict)
     """Storage id of a parameter to the most elements that one operator read."""
     operators: set[str] = field(default_factory=set)
+    draws: bool = False
 
     def note(self, operator: Any, arguments: list[Any], result: Any) -> None:
         if not hasattr(operator, "overloadpacket"):  # a higher-order one
             self.operators |= {operator.name()} - _CALLING
             return
         self.operators.add(operator.name())
+        self.draws |= bool(_DRAWS.match(operator.name())) and torch.is_floating_point(result)
         dense = [part for one in arguments if _is_dense(one) for _, part in plain_tensors("", one)]
         flops = self.counter.get_total_flops()
         self.of_tables += flops - self.before if any(storage_id(one) in self.tables for one in dense) else 0

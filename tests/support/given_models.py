@@ -372,3 +372,18 @@ class PlusOne(nn.Module):
 
 def deaf_in_one_set() -> Any:
     return bakeoff.Model(PlusOne().eval(), sets={"good": torch.randn(4, 8), "deaf": torch.randn(4, 8) * 1e-6})
+
+
+class Seeded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(7))
+        made: Tensor = self.layer(x) + noise.to(x.dtype)
+        return made
+
+
+def seeded() -> Any:
+    return Seeded().eval(), torch.randn(4, 8)

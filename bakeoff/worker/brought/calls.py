@@ -36,6 +36,7 @@ LEAST_TOLERANCE = 1e-4
 _KEPT = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 """Dtypes of tensors that no variant changes."""
 _IN_TRAINING = "it is in training mode: call eval()"
+_DRAWS = "take random numbers as an input, and call F.dropout with training=self.training"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
@@ -104,7 +105,7 @@ def _run_given(
     for output, error in noise.items():
         if error > LEAST_TOLERANCE and (module.training or generators() != drawn):
             text = f"{name}: {output} differs by {error:.1e} (relative L2) between two calls on the same inputs"
-            advice = _IN_TRAINING if module.training else "take random numbers as an input, or seed them within forward"
+            advice = _IN_TRAINING if module.training else _DRAWS
             raise bad_model(f"{text}, so no compiler can be checked against it; {advice}")
     made = tuple(
         TensorSpec(

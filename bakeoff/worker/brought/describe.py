@@ -101,7 +101,8 @@ def describe_model(job: DescribeJob, report: Report) -> None:
         described = {name: one for found in sets for name, one in found.given.items()}
         start = affordable(module, sets)
         report("reference", f"running the model in {start}")
-        precision, errors = fp32_errors(module, given, sets, start)
+        draws = any(one.counted.draws for one in sets)
+        precision, errors = fp32_errors(module, given, sets, "fp32" if draws else start)
         report("reference", "running the model in bf16")
         find_fixed_outputs(module, given, sets)
     mixed = is_mixed(given, sets)

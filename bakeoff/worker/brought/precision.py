@@ -79,7 +79,8 @@ def precision_notes(precision: str, start: str, given: GivenDtypes, mixed: bool,
     if start != "fp64":
         found.append(f"fp64 takes too much memory or time here, so references are in {precision}")
     elif precision != "fp64":
-        found.append(f"it does not compute in fp64, so references are in {precision}")
+        why = "draws other random numbers" if any(one.counted.draws for one in sets) else "does not compute"
+        found.append(f"it {why} in fp64, so references are in {precision}")
     names = _weight_dtypes(given)
     if mixed:
         text = f"its floating dtypes are mixed ({', '.join(sorted({*names, *_input_dtypes(sets)}))})"

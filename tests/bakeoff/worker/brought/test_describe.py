@@ -149,7 +149,7 @@ def test_models_of_other_kinds_are_described(name: str, tmp_path: Path) -> None:
     ("name", "said"),
     [
         ("dropping", "differs by .* between two calls .* training mode: call eval()"),
-        ("noisy", "output differs by .* take random numbers as an input"),
+        ("noisy", "output differs by .* take random numbers as an input, and call F.dropout with training="),
         ("selecting", "shapes of its outputs depend on the values .* bakeoff inspect .* --sweep"),
         ("selecting_of_several", "shapes of its outputs depend on the values .* bakeoff inspect .* --sweep"),
         ("one_value", r"are the same again; give several calls: .*more="),

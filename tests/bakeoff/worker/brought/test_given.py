@@ -104,6 +104,15 @@ def test_an_output_that_hardly_varies_is_marked_while_another_judges(tmp_path: P
     assert found.passed
 
 
+def test_a_model_that_seeds_within_forward_has_references_in_fp32(tmp_path: Path) -> None:
+    """Under one seed torch draws other numbers in fp64."""
+    _, files = referenced("seeded", tmp_path, "fp32", "bf16")
+    assert files.about().dtype == "fp32"
+    for dtype, limit in (("fp32", 1e-6), ("bf16", 2e-2)):
+        assert not files.eager(dtype).not_survived
+        assert files.eager(dtype).noise["output"] < limit
+
+
 def test_sets_with_the_same_inputs_are_no_different_ones(tmp_path: Path) -> None:
     made = tmp_path / "references"
     describing.described(describing.source_of(describing.MODELS, "one_token"), tmp_path / "one_token")

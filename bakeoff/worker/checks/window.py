@@ -66,7 +66,9 @@ class WindowChecker:
         self._least_changed = _LEAST_CHANGED
         self._compared = self._changed = 0
         self._new_ns: list[int] = []
-        """Times of calls on values that the engine has never seen, made like those on known values."""
+        """Times of calls on values that the engine has never seen."""
+        self._beside_ns: list[int] = []
+        """Times of calls on known values right before those."""
         self._seconds = 0.0
         self.differences: list[list[Difference]] = []
         """One list for each comparison, with the difference of each output from its reference."""
@@ -130,36 +132,49 @@ class WindowChecker:
         """
         changes = bool(self._inputs) and self._random.random() < _CHANGED_SHARE
         new = changes and not self.lacking and self._random.random() < _NEW_SHARE
-        return self._check(calls, number % len(calls), changes, new, self._call_others(calls, config), config)
+        return self._check_among(calls, number % len(calls), changes, new, config)
 
-    def _call_others(self, calls: Sequence[Call], config: TimingConfig) -> Callable[[int], int]:
+    def _check_among(self, calls: Sequence[Call], index: int, changes: bool, new: bool, config: TimingConfig) -> int:
         others = self._random.randint(1, len(calls) - 1) if self._fast and len(calls) > 1 else 0
 
         def call_others(index: int) -> int:
             for other in _turns(len(calls), index, others):
-                config.check_outputs(other, time_call(calls[other], config)[1])
+                elapsed_ns, outputs = time_call(calls[other], config)
+                config.check_outputs(other, outputs)
+                if new:
+                    self._beside_ns.append(elapsed_ns)
             return others
 
-        return call_others
+        return self._check(calls, index, changes, new, call_others, config)
 
     def complete(self, calls: Sequence[Call], timed_ns: Sequence[int], config: TimingConfig) -> None:
         """Make the checks that are lacking, and set `problem` if calls on new values, or on one set again and again,
-        take far longer than `timed_ns`, the times of calls in turn. Other processes delay a few of such calls, so more
-        of them confirm it. Slow calls are not made again for this alone."""
+        take far longer than `timed_ns`, the times of calls in turn.
+
+        Other processes delay calls, for seconds too, so more of them confirm it, and they must take longer than calls
+        in turn at the same moments. Slow calls are not made again for this.
+        """
         while self.lacking:
             self.check(calls, 0, config)
+        if not self._fast or self.problem is not None:
+            return
         typical = median(timed_ns)
         if self._inputs and self._inputs[0].rebind is None:  # the first call of a new binding may take longer
-            while (self._fast and not self._new_ns) or (
-                0 < len(self._new_ns) < _CONFIRMED and repeats_are_faster(self._new_ns, typical)
-            ):
-                self._check(calls, 0, True, True, self._call_others(calls, config), config)
-        if len(self._new_ns) >= _CONFIRMED:
-            self.problem = self.problem or repeats_are_faster(self._new_ns, typical) or None
+            found = ""
+            while not self._new_ns or ((found := self._stored(typical)) and len(self._new_ns) < _CONFIRMED):
+                self._check_among(calls, 0, True, True, config)
+            self.problem = found or None
         if self.problem is None and mean(timed_ns) > CLOCKS_APART * typical + APART_NS:
-            again = time_often(calls[:1], config, _CONFIRMED, _CONFIRMED, 0.0)[1:]
-            if repeats_are_faster(again, typical):
+            again, in_turn = list[int](), list[int]()
+            for _ in range(_CONFIRMED // 2):
+                again += time_often(calls[:1], config, 3, 3, 0.0)[1:]
+                in_turn += time_often(calls, config, len(calls), len(calls), 0.0)
+            if repeats_are_faster(again, max(typical, median(in_turn))):
                 self.problem = "most calls in turn take no time, and calls on one input set do: one computes for others"
+
+    def _stored(self, typical_ns: float) -> str:
+        beside = sorted(self._beside_ns)[len(self._beside_ns) // 4] if self._beside_ns else 0
+        return repeats_are_faster(self._new_ns, max(typical_ns, beside))
 
     def check_block(self, calls: Sequence[Call], count: int, config: TimingConfig) -> int:
         """Make `count` calls in a row and check the outputs of the last one; return how many calls were made.

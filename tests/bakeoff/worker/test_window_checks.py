@@ -268,3 +268,62 @@ def test_outputs_are_the_same_only_bit_for_bit() -> None:
     assert not same((one,), (torch.nextafter(one, torch.tensor(math.inf)),))
     assert not same((one, one), (one, one + 1))
     assert not same((None,), (None,))
+
+
+class TestTimesOfCallsOnNewValues:
+    """`complete` compares them with the timed calls, and with calls in turn at the same moments."""
+
+    @staticmethod
+    def problem(compute: Callable[[Inputs], Outputs], timed_ns: Sequence[int]) -> str | None:
+        references = References()
+        engine, sets = InPlace(compute), [dict(values) for values in references.sets]
+        calls = [engine.bind(inputs) for inputs in sets]
+        changeable = tuple(
+            ChangeableInputs(index, calls[index], sets[index], changed)
+            for index, changed in enumerate(references.changed)
+        )
+        checker = WindowChecker(references, changeable, 3)  # type: ignore[arg-type]
+        checker.begin_blocks(1e5)
+        checker.complete(calls, timed_ns, TimingConfig("cpu", Policy(), lambda _index, _outputs: None))
+        return checker.problem
+
+    @staticmethod
+    def waiting(inputs: Inputs, wait_ms: float) -> Outputs:
+        until = time.perf_counter() + wait_ms / 1e3
+        outputs = computed(inputs)
+        while time.perf_counter() < until:
+            pass
+        return outputs
+
+    def test_results_that_are_stored_by_content_are_found(self) -> None:
+        stored: dict[float, Outputs] = {}
+
+        def compute(inputs: Inputs) -> Outputs:
+            key = float(inputs["x"].sum())
+            if key not in stored:
+                stored[key] = self.waiting(inputs, 5)
+            return (stored[key][0].clone(),)
+
+        for values in References().sets:
+            compute(values)
+        found = self.problem(compute, [100_000] * 50)
+        assert found is not None
+        assert "calls on new inputs take" in found
+
+    def test_a_machine_that_has_become_slow_accuses_nobody(self) -> None:
+        assert self.problem(lambda inputs: self.waiting(inputs, 5), [100_000] * 50) is None
+        assert self.problem(lambda inputs: self.waiting(inputs, 5), [100_000] * 40 + [50_000_000] * 10) is None
+
+    def test_one_call_that_computes_for_all_sets_is_found(self) -> None:
+        last: list[int] = []
+
+        def compute(inputs: Inputs) -> Outputs:
+            known = inputs["x"].data_ptr() not in last
+            last.append(inputs["x"].data_ptr())
+            if known and len(last) <= 3:
+                return computed(inputs)
+            last[:] = last[-1:]
+            return self.waiting(inputs, 5)
+
+        found = self.problem(compute, [100_000, 100_000, 5_000_000] * 20)
+        assert found is not None

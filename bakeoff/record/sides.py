@@ -5,6 +5,7 @@ from statistics import median
 
 import numpy as np
 
+from bakeoff.models.words import counted
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.floor import below_floor
 from bakeoff.record.schema import Record, Round
@@ -39,7 +40,8 @@ def side_findings(
             yield number, new_finding("drift", trend)
         shares = [each[number] for each in idle if each.get(number, 0.0) > IDLE]
         if len(shares) >= FEWEST_PAIRS or max(shares, default=0.0) > BUSY:
-            text = f"it took {max(shares):.0%} of a core while others were timed, in {len(shares)} of {len(idle)} pairs"
+            pairs = counted(len(shares), "pair")
+            text = f"it took {max(shares):.0%} of a core while others were timed, in {pairs} of {len(idle)}"
             yield number, new_finding("not-idle", text)
 
 
@@ -64,7 +66,8 @@ def _trend(rounds: Sequence[Round], side: int, rivals: Collection[int]) -> str:
         return ""
     change = median(own for own, *_ in ratios)
     by = max(change, 1 / change)
-    return f"its calls became {by:.1f}x {word} within each of {len(pairs)} processes, against its rivals too"
+    processes = counted(len(pairs), "process", "processes")
+    return f"its calls became {by:.1f}x {word} within each of {processes}, against its rivals too"
 
 
 def _change(rounds: Sequence[Round], side: int) -> float:

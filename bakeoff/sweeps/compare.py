@@ -376,7 +376,8 @@ def _comparison(race: _Race, how: Literal["interleaved", "in turn"], measured: _
     by_rows = off_rows(made, verdict) if verdict is not None else None
     if verdict is None or by_rows is None:
         return made
-    text = f"the rows of the sweep say {by_rows:.2f}x, this race {verdict.ratio:.2f}x"
+    sizes = [size if verdict.ratio >= 1 else 1 / size for size in (by_rows, verdict.ratio)]  # of the faster side
+    text = "the rows of the sweep say {:.2f}x, this race {:.2f}x".format(*sizes)
     return replace(made, findings=(*made.findings, new_finding("off-rows", text)))
 
 

@@ -131,7 +131,7 @@ def first_line(error: BaseException, limit: int = 500) -> str:
     found, cause = _sentence(error), error.__cause__
     while cause is not None and cause.__cause__ is not None:
         cause = cause.__cause__
-    if cause is not None and not isinstance(error, BakeoffError):
+    if cause is not None and str(cause).strip() and not isinstance(error, BakeoffError):
         found = f"{found[: limit // 2]} (caused by {_sentence(cause)}"[: limit - 1] + ")"
     return found[:limit]
 

@@ -112,7 +112,7 @@ class TestJson:
 
     def test_list_of_a_model_of_a_users(self, tmp_path: Path) -> None:
         (tmp_path / "mine.py").write_text(
-            "import torch\n\n\ndef model():\n    return torch.nn.Linear(4, 4).eval(), torch.ones(1, 4)\n"
+            "import torch\n\n\ndef model():\n    return torch.nn.Linear(4, 4).eval(), torch.randn(1, 4)\n"
         )
         for name in ("mine.py:model", "mine"):
             (preset,) = self.json("list", name, cwd=tmp_path)["presets"]

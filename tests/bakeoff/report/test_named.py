@@ -172,7 +172,7 @@ def test_a_title_is_swept_again_from_the_file_that_its_records_name(tmp_path: Pa
     assert ran.code == 2
     assert ran.said[0].startswith(f"bakeoff: '{groups.title(made)}' was swept from {made.label}, which is gone; give")
     (folder / "scale.py").write_text(
-        "import torch\n\n\ndef model():\n    return torch.nn.Linear(4, 4).eval(), torch.ones(1, 4)\n"
+        "import torch\n\n\ndef model():\n    return torch.nn.Linear(4, 4).eval(), torch.randn(1, 4)\n"
     )
     for text in ("scale", groups.title(made)):
         ran = bakeoff(

@@ -112,7 +112,8 @@ class TestSweep:
         assert {entry.record.objective for entry in done.stored} == {THROUGHPUT}
         assert sorted(final.record.a.batch for final in done.finals) == [1, 2]
         assert {final.record.objective for final in done.finals} == {THROUGHPUT}
-        assert [final.record.findings for final in done.finals] == [(), ()], "eager is one of the two"
+        told = {finding.code for final in done.finals for finding in final.record.findings}
+        assert told <= {"off-rows"}, "eager is one of the two"
         assert load_all(paths.runs_folder()).problems == ()
 
     def test_a_final_gets_eager_where_the_sweep_has_none(self, progress: Recorder) -> None:

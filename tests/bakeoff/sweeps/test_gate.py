@@ -176,7 +176,7 @@ def test_a_baseline_is_described_by_its_own_interpreter(tmp_path: Path, monkeypa
         "import os\nimport torch\nimport bakeoff\ndef model():\n"
         f"    assert os.environ['STARTED_BY'] == 'me'\n"
         f"    assert os.path.realpath(bakeoff.__file__) == {os.path.realpath(bakeoff.__file__)!r}\n"
-        "    return torch.nn.Linear(4, 4), torch.ones(2, 4)\n"
+        "    return torch.nn.Linear(4, 4), torch.randn(2, 4)\n"
     )
     monkeypatch.chdir(tmp_path)
     described = bring("mine.py:model", 0, 1, Recorder(), python=str(python))

@@ -142,8 +142,8 @@ def test_links_pipes_and_folders_are_not_read(tmp_path: Path) -> None:
     assert len(report.refused) == 3
     assert [problem.text.split(" ", 1)[1] for problem in of(report, "refused")] == [
         "is a link, which is not followed; left out",
-        "is no file; left out",
-        "is no file; left out",
+        "cannot be read: it is not a regular file; left out",
+        "cannot be read: it is not a regular file; left out",
     ]
 
 

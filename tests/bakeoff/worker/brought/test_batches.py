@@ -8,6 +8,7 @@ from describing import described, source_of
 from bakeoff.models.errors import BakeoffError
 
 SOURCE = """
+import bakeoff
 import torch
 from torch import nn
 
@@ -26,7 +27,7 @@ def takes_two():
     return Product(2, None), {"x": torch.randn(2, 3), "table": torch.randn(3, 5)}
 
 def without_axes():
-    return nn.Identity(), torch.tensor(1.0)
+    return bakeoff.Model(nn.Identity(), torch.tensor(1.0), more=[torch.tensor(2.0)])
 """
 
 

@@ -23,14 +23,14 @@ IDLE, BUSY = 0.05, 0.2
 def side_findings(
     records: Mapping[int, Record], rounds: Sequence[Round], idle: Sequence[Mapping[int, float]]
 ) -> Iterator[tuple[int, Finding]]:
-    """Yield the number of each side that is not to be trusted, with why.
+    """Yield the number of each side that was ok and is not to be trusted, with why.
 
     `records` are the sides' by number. `idle` are, for each pair, the shares of a core that the sides took while others
     were timed.
     """
     for number, record in records.items():
         own = [entry for entry in rounds if number < len(entry.samples_ns)]
-        if not own:
+        if not own or record.status != "ok":
             continue
         floor = below_floor(record, float(np.median(medians(own, number))) / 1e6)
         if floor is not None:

@@ -254,3 +254,20 @@ def command_line(arguments: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
     finally:
         process.kill()
         process.communicate()
+
+
+def plan_of(*backends: str, final_s: float = 0.3) -> Plan:
+    """Variants of the toy's picture to be compared, with one thread."""
+    return make_plan(
+        Request(
+            "toy",
+            workloads=("picture",),
+            backends=backends,
+            dtypes=("fp32",),
+            device="cpu",
+            threads=1,
+            policy=FAST,
+            final_s=final_s,
+            ceilings=False,
+        )
+    )

@@ -94,7 +94,8 @@ class WindowChecker:
         self._budget_s = max(_BUDGET_S, _BUDGET_SHARE * (policy.min_s + policy.throughput_s))
 
     def begin_blocks(self, call_ns: float) -> None:
-        """Choose how often to check in the blocks of a race, for calls of about `call_ns`: twice at least."""
+        """Choose how often to check in the blocks of a race, for calls of about `call_ns`: on changed values once at
+        least and, where calls are not slow, on new ones too."""
         self._fast = call_ns < _SLOW_NS
         self._least_changed, self._budget_s = 1, inf
         self._call_share = _RACE_SHARE / _RACE_CALLS

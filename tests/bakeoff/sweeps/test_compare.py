@@ -12,7 +12,7 @@ from typing import Any
 
 import comparisons
 import pytest
-from lab import FAST, TORCHLESS, Recorder, marked_folder, processes_with
+from lab import FAST, TORCHLESS, Recorder, marked_folder, plan_of, processes_with
 from pages import tables_text
 from records import record
 from typer.testing import CliRunner
@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from bakeoff.cli import app
 from bakeoff.machine import build_cache, host, paths
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.plan import Plan, make_plan
+from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
 from bakeoff.process.phases import Block
@@ -45,22 +45,6 @@ from bakeoff.sweeps.run import run_sweep
 pytestmark = pytest.mark.timeout(600)
 
 REPEATS = "canaries:REPEATS"
-
-
-def plan_of(*backends: str, final_s: float = 0.3) -> Plan:
-    return make_plan(
-        Request(
-            "toy",
-            workloads=("picture",),
-            backends=backends,
-            dtypes=("fp32",),
-            device="cpu",
-            threads=1,
-            policy=FAST,
-            final_s=final_s,
-            ceilings=False,
-        )
-    )
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
 """Engines that would win a race without computing, or spoil their rivals' times: each is found out in the race."""
 
 import pytest
-from lab import FAST, Recorder, marked_folder
+from lab import Recorder, marked_folder, plan_of
 
 from bakeoff.machine import paths
-from bakeoff.plan.plan import Plan, make_plan
-from bakeoff.plan.request import Request
 from bakeoff.record.verdict import verdict_of
 from bakeoff.sweeps.compare import compare
 
@@ -23,22 +21,6 @@ FOUND = {
 }
 
 
-def plan_of(*backends: str) -> Plan:
-    return make_plan(
-        Request(
-            "toy",
-            workloads=("picture",),
-            backends=backends,
-            dtypes=("fp32",),
-            device="cpu",
-            threads=1,
-            policy=FAST,
-            final_s=10.0,
-            ceilings=False,
-        )
-    )
-
-
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -52,7 +34,7 @@ def test_a_side_that_does_not_compute_leaves_no_verdict(one: str, other: str, tm
     names = [name if name == "eager" else f"racers:{name}" for name in (one, other)]
     progress = Recorder()
     with marked_folder(tmp_path):  # type: ignore[arg-type]
-        found = compare(plan_of(*names), paths.runs_folder(), "", progress, seed=5).record
+        found = compare(plan_of(*names, final_s=10.0), paths.runs_folder(), "", progress, seed=5).record
     assert verdict_of(found) is None
     for name, side in zip((one, other), found.sides, strict=True):
         made = side.measurement

@@ -9,6 +9,7 @@ is not ok by anything but the machine. Exits 1 if one is.
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -108,6 +109,7 @@ def main() -> int:
     parser.add_argument("--sweeps", type=int, default=60)
     asked = parser.parse_args()
     lines = asked.file.read_text().splitlines() if asked.file.exists() else []
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [sys.path[0], os.environ.get("PYTHONPATH", "")]))
     with tempfile.TemporaryDirectory(prefix="honest-races-") as folder, marked_folder(Path(folder)):
         for number in range(len(lines), asked.sweeps):
             found = json.dumps(sweep(number))

@@ -15,6 +15,7 @@ _TABLE = {
     "torch.export": "bakeoff.backends.torch_export:BACKEND",
     "tensorrt": "bakeoff.backends.torch_tensorrt.jit:BACKEND",
     "tensorrt-aot": "bakeoff.backends.torch_tensorrt.ahead_of_time:BACKEND",
+    "tensorrt-rtx": "bakeoff.backends.tensorrt_rtx.backend:BACKEND",
     "openvino": "bakeoff.backends.openvino:BACKEND",
     "onnxruntime": "bakeoff.backends.onnxruntime.backend:BACKEND",
     "int8": "bakeoff.backends.int8:BACKEND",

@@ -311,6 +311,9 @@ class Capability:
     """Whether its engines compute attention with kernels of their own, whatever torch's settings say."""
     quantise_operators: tuple[str, ...] = ()
     """Operators of quantisers, by their names in graphs, that its engines turn into low precision."""
+    builds_for: Callable[[Any], str] = _empty
+    """Given the options, returns the architecture of another GPU for which its engines are built, and so neither bound
+    nor timed here; "": they run here. The option is called `target`."""
 
 
 @dataclass(frozen=True, slots=True)

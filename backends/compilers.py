@@ -48,11 +48,17 @@ def missing_c_compiler() -> str | None:
     Triton uses $CC as one program, else gcc, else clang (triton/runtime/build.py, _build, 3.6 and 3.7).
     """
     named = os.environ.get("CC")
-    if named is None and not (shutil.which("gcc") or shutil.which("clang")):
+    if c_compiler() is not None:
+        return None
+    if named is None:
         return "Triton needs a C compiler and found none (looked for $CC, gcc, clang); install gcc"
-    if named is not None and not shutil.which(named):
-        return f"Triton needs a C compiler and CC='{named}' is not a program; install it, or unset CC and install gcc"
-    return None
+    return f"Triton needs a C compiler and CC='{named}' is not a program; install it, or unset CC and install gcc"
+
+
+def c_compiler() -> str | None:
+    """Return the path of the C compiler: $CC as one program, else gcc, else clang; None if there is none."""
+    named = os.environ.get("CC")
+    return shutil.which(named) if named is not None else shutil.which("gcc") or shutil.which("clang")
 
 
 def missing_python_headers() -> str | None:

@@ -13,6 +13,7 @@ _LIBRARIES = {
     "torch": "torch",
     "onnxruntime": "onnxruntime",
     "onnxruntime-gpu": "onnxruntime",
+    "onnxruntime-ep-nv-tensorrt-rtx-cu13": "onnxruntime-ep-nv-tensorrt-rtx-cu13",
     "openvino": "openvino",
     "torch-tensorrt": "torch-tensorrt",
     "tensorrt": "tensorrt",

@@ -9,7 +9,7 @@ from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Ru
 from bakeoff.backends.onnxruntime.binding import bind_tensors, new_results, run_settings, runner
 from bakeoff.backends.onnxruntime.export import export_model
 from bakeoff.backends.onnxruntime.options import provider_of
-from bakeoff.backends.onnxruntime.session import load_errors, open_session, outputs_of, preload
+from bakeoff.backends.onnxruntime.session import OpenSession, load_errors, open_session, outputs_of, preload
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -101,10 +101,20 @@ def _tensors(message: Any) -> "Iterator[Any]":
 
 
 def check_model(path: Path, files: Mapping[str, int]) -> None:
-    """Check that a model reads weights only from files of the artifact, within their size.
+    """Check a model as `check_weights`; also raise BadArtifact for operators that ONNX Runtime does not include."""
+    domains = sorted({entry.domain for entry in check_weights(path, files).opset_import} - _DOMAINS)
+    if domains:
+        raise BadArtifact(
+            f"{path.name} needs operators of {', '.join(domains)}, which ONNX Runtime does not include; "
+            "export the artifact again"
+        )
+
+
+def check_weights(path: Path, files: Mapping[str, int]) -> Any:
+    """Check that a model reads weights only from files of the artifact, within their size; return the model.
 
     A model can name any file for its weights (CVE-2022-25882, CVE-2024-27318). `files` are the sizes of the artifact's
-    files by name. Raises BadArtifact otherwise, and for operators that ONNX Runtime does not include.
+    files by name. Raises BadArtifact otherwise.
     """
     import onnx
     from google.protobuf.message import DecodeError
@@ -126,12 +136,7 @@ def check_model(path: Path, files: Mapping[str, int]) -> None:
                 f"{path.name} reads the weight {name} from byte {location.offset} of {location.file}, "
                 f"{location.length} bytes long, but the file has {files[location.file]} bytes; export it again"
             )
-    domains = sorted({entry.domain for entry in model.opset_import} - _DOMAINS)
-    if domains:
-        raise BadArtifact(
-            f"{path.name} needs operators of {', '.join(domains)}, which ONNX Runtime does not include; "
-            "export the artifact again"
-        )
+    return model
 
 
 _LEAST_RUNTIME = {20: "1.18", 22: "1.21"}
@@ -162,6 +167,11 @@ def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
         opened = open_session(path, opening.options, opening.device, opening.dtype, opening.threads)
     except load_errors() as error:
         raise RuntimeError(str(error)) from error
+    return session_program(opened)
+
+
+def session_program(opened: OpenSession) -> Run:
+    """Return a session as a program that binds its inputs and new outputs in each call."""
     names, outputs = [value.name for value in opened.session.get_inputs()], outputs_of(opened.session)
     output_names = [name for name, _, _ in outputs]
     run_bound, settings = runner(opened.session, opened.stream), run_settings(opened.stream)

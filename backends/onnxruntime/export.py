@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _OPSET, _OPSET_BF16 = 20, 22
 """Opset 22 is the first whose Conv, Sin and Cos accept bf16; a bf16 model that has them in an earlier opset is invalid.
 """
-_MODEL = "model.onnx"
+MODEL = "model.onnx"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,45 +51,69 @@ def export_model(
     if provider not in onnxruntime.get_available_providers():
         raise Unavailable(f"the installed onnxruntime {onnxruntime.__version__} has no {provider}; {INSTALL}")
     check_not_quantised(module, "torch.onnx", "use onnxruntime[int8]")
-    program = export(module, inputs, context.sizes)
-    hashed = graph_hash([program.graph])
-    opset = _OPSET_BF16 if context.dtype in ("bf16", "given") else _OPSET
-    with context.untimed():
-        key = program_key(program, hashed, options.int8, opset, *context.sizes)
-    folder = context.cache_dir / f"onnx-{key}"
+    exported = export_program(module, inputs, context, options.int8)
+    folder = context.cache_dir / f"onnx-{exported.key}"
     profile = context.work_dir / "profile" if context.trace else None
     stored = load_or_build(
         folder,
         lambda saved: _opened(saved, options, context, profile),
-        lambda target: _convert(program, list(inputs), options, opset, target),
+        lambda target: exported.convert(target, options.int8),
         context.work_dir / "onnx",
         load_errors(),
     )
-    context.keep(lambda: {"folder": folder.name, "graph": hashed})
-    shapes = output_shapes(program) if context.sizes else None
-    return ExportedModel(folder / _MODEL, stored.loaded, provider, hashed, stored.from_cache, shapes)
+    context.keep(lambda: {"folder": folder.name, "graph": exported.graph})
+    shapes = output_shapes(exported.program) if context.sizes else None
+    return ExportedModel(folder / MODEL, stored.loaded, provider, exported.graph, stored.from_cache, shapes)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedProgram:
+    """A module as one graph of ATen operators, to be converted to ONNX."""
+
+    program: "torch.export.ExportedProgram"
+    inputs: tuple[str, ...]
+    opset: int
+    graph: str
+    """Hash of the graph."""
+    key: str
+    """Hash of the graph, its tensors and the settings of its conversion."""
+
+    def convert(self, folder: Path, int8: bool = False) -> None:
+        """Write model.onnx and its file of weights to a new folder, with MatMul in dynamic int8 if `int8`.
+
+        Raises Unsupported with the names of operators that torch.onnx cannot translate.
+        """
+        _convert(self.program, list(self.inputs), int8, self.opset, folder)
+
+
+def export_program(
+    module: "nn.Module", inputs: "Mapping[str, Tensor]", context: BuildContext, *settings: object
+) -> ExportedProgram:
+    """Export a module; `settings` are what the key depends on beside the graph and its tensors."""
+    program = export(module, inputs, context.sizes)
+    hashed = graph_hash([program.graph])
+    opset = _OPSET_BF16 if context.dtype in ("bf16", "given") else _OPSET
+    with context.untimed():
+        key = program_key(program, hashed, *settings, opset, *context.sizes)
+    return ExportedProgram(program, tuple(inputs), opset, hashed, key)
 
 
 def open_model(folder: Path, hashed: str, options: Options, context: BuildContext) -> ExportedModel:
     """Open a model that an earlier build left in the cache; `hashed` is the hash of its graph."""
     provider = provider_of(options, context.device)
     preload(provider)
-    return ExportedModel(folder / _MODEL, _opened(folder, options, context), provider, hashed, True)
+    return ExportedModel(folder / MODEL, _opened(folder, options, context), provider, hashed, True)
 
 
 def _opened(folder: Path, options: Options, context: BuildContext, profile: Path | None = None) -> OpenSession:
     return open_session(
-        folder / _MODEL, options, context.device, context.dtype, context.threads, context.cache_dir, profile
+        folder / MODEL, options, context.device, context.dtype, context.threads, context.cache_dir, profile
     )
 
 
 def _convert(
-    program: "torch.export.ExportedProgram", names: list[str], options: Options, opset: int, folder: Path
+    program: "torch.export.ExportedProgram", names: list[str], int8: bool, opset: int, folder: Path
 ) -> None:
-    """Write model.onnx and its file of weights to a new folder.
-
-    Raises Unsupported with the names of operators that torch.onnx cannot translate.
-    """
     import torch
 
     try:
@@ -101,12 +125,12 @@ def _convert(
         operators = ", ".join(dict.fromkeys(missing))
         raise Unsupported(f"torch.onnx cannot translate {operators}; use another backend, such as inductor") from error
     assert made is not None
-    full = folder / "full" if options.int8 else folder
+    full = folder / "full" if int8 else folder
     full.mkdir(parents=True)
-    made.save(str(full / _MODEL), external_data=True)
+    made.save(str(full / MODEL), external_data=True)
     del made
-    if options.int8:
-        _quantise(full / _MODEL, folder / _MODEL)
+    if int8:
+        _quantise(full / MODEL, folder / MODEL)
         shutil.rmtree(full)
 
 

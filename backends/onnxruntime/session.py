@@ -160,7 +160,7 @@ def open_session(
 
     requested = session_providers(options, device)
     check_bf16_kernels(path, requested[0], onnxruntime.__version__)
-    stream = _new_stream() if device == "cuda" else None
+    stream = new_stream() if device == "cuda" else None
     providers = [(name, provider_options(name, options, dtype, cache_dir, stream)) for name in requested]
     settings = session_options(options, threads, profile)
     failures: tuple[type[Exception], ...] = (RuntimeError, *load_errors())
@@ -188,7 +188,7 @@ def open_session(
     return OpenSession(session, stream)
 
 
-def _new_stream() -> "torch.cuda.Stream":
+def new_stream() -> "torch.cuda.Stream":
     import torch
 
     return torch.cuda.Stream()

@@ -92,6 +92,9 @@ def sweep(
         list[str] | None,
         typer.Option(help="Of a model of yours: x.0=1,4,8 builds engines for a range of sizes."),
     ] = None,
+    build_for: Annotated[
+        list[str] | None, typer.Option(help="GPUs that need not be here: sm89,sm120; builds engines, times nothing.")
+    ] = None,
     monitor: Monitor = False,
     final: Final = True,
     option: Annotated[list[str] | None, typer.Option(help="Of a pipeline of yours, as in steps=10.")] = None,
@@ -217,6 +220,7 @@ def requests_of(
         checkpoint=named("--checkpoint", values["checkpoint"]),
         processes=values["processes"],
         builds=values["builds"],
+        build_for=names("--build-for", values["build_for"]),
         final_s=FINAL_S if values["final"] else 0.0,
         monitor=values["monitor"],
         budget_s=parse_budget(named("--budget", budget)) if budget is not None else 0.0,

@@ -32,6 +32,7 @@ DISTRIBUTIONS = (
     "onnxscript",
     "onnxruntime",
     "onnxruntime-gpu",
+    "onnxruntime-ep-nv-tensorrt-rtx-cu13",
     "openvino",
     "numpy",
     "safetensors",

@@ -44,6 +44,11 @@ def make_plan(request: Request) -> Plan:
     request = replace(request, component=brought_reference(request.component, preset, request.workloads))
     component = resolve_component(request.component)
     request = replace(request, policy=with_enough_samples(request.policy, request.objective))
+    if request.build_for:
+        if request.device not in ("", "cpu"):
+            text = f"--device {request.device}: with --build-for nothing runs on a device; leave it out"
+            raise BakeoffError(text, "bad-option")
+        request = replace(request, device="cpu", ceilings=False, final_s=0.0)
     settings = check_request(request)
     if settings.checkpoint and component.weights:
         text = f"--checkpoint {request.checkpoint}: {component.name} brings its own weights; load them in its function"

@@ -46,6 +46,8 @@ class Request:
     """Fresh processes in which each build of a variant is measured."""
     builds: int = 1
     """Fresh builds of each variant that is compiled."""
+    build_for: tuple[str, ...] = ()
+    """Architectures of GPUs that need not be here, such as sm89, for which engines are built and not run."""
     policy: Policy = field(default_factory=Policy)
     final_s: float = FINAL_S
     """Approximate seconds of timed calls in the final between the two best rows; 0 for no final."""

@@ -66,6 +66,8 @@ class Row:
     """Whether the row's build may run at the same time as other rows' builds."""
     searches: bool = False
     """Whether the row's build times many kernels for each operator, which takes minutes."""
+    target: str = ""
+    """Architecture of another GPU for which the row is built, and so not run; "": it runs here."""
     label: str = ""
     """The variant, with its batch, build and process if there are several; set by `make_plan`."""
     builds: int = 1
@@ -167,6 +169,7 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
         known_issues=tuple(known_issues(versions, subject.device, [dtype], _layers(component, target.workload))),
         overlaps=may_overlap([(step.backend, step.options) for step in steps], subject.device, request.policy.beside),
         searches=searches,
+        target=steps[-1].backend.capability.builds_for(steps[-1].options),
     )
 
 

@@ -3,8 +3,8 @@
 The backends state in `defaults` what a suite contains; the dtypes of a device are defined here.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 from bakeoff.backends import backend_names, resolve_backend
@@ -41,6 +41,8 @@ class Composition:
 def compositions(request: Request, component: Component, device: Device) -> list[Composition]:
     """Return the requested compositions, or those of all backends. A name without options stands for its defaults."""
     usual = component.dtypes or _default_dtypes(device, request.suite)
+    if request.build_for:
+        return [*_built_for(request, component)]
     found: list[Composition] = []
     for text in request.backends or backend_names():
         parts = [_read_backend(part) for part in split_outside_brackets(text, "+")]
@@ -53,6 +55,23 @@ def compositions(request: Request, component: Component, device: Device) -> list
         if not defaults and request.backends:
             found.append(Composition((Step(backend, reference, backend.options()),), usual))
     return found
+
+
+def _built_for(request: Request, component: Component) -> Iterator[Composition]:
+    """Yield the compositions that build for each of the requested GPUs; in fp16 if the model has no dtypes of its own.
+
+    Raises BakeoffError if a named backend builds for this machine alone, or not for such a GPU.
+    """
+    able = [name for name in backend_names() if "target" in resolve_backend(name).options.__dataclass_fields__]
+    for text in request.backends or able:
+        *before, (backend, reference, options) = [_read_backend(part) for part in split_outside_brackets(text, "+")]
+        if reference not in able:
+            known = f"backends that build for other GPUs: {', '.join(able)}"
+            raise BakeoffError(f"--build-for: {backend.name} builds for this machine alone; {known}", "bad-option")
+        for target in request.build_for:
+            stated = asdict(options or backend.options()) | {"target": target}
+            steps = (*(_step(*part) for part in before), Step(backend, reference, options_of(backend, stated)))
+            yield Composition(steps, component.dtypes or ("fp16",))
 
 
 def check_backends(texts: Sequence[str]) -> None:

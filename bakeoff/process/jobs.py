@@ -123,6 +123,8 @@ class MeasureJob:
     none."""
     opens: bool = False
     """Whether to open the engine that an earlier build stored; it is built if there is none."""
+    target: str = ""
+    """Architecture of another GPU for which the engine is built; it is then not called, and has no references."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ Status = Literal[
     "fell_back",
     "parity_failed",
     "unstable",
+    "built",
 ]
 MEASURED: tuple[Status, ...] = ("ok", "fell_back", "parity_failed", "unstable")
 """Statuses of rows that were timed and checked; only `ok` is ranked. `oom` keeps its numbers if a check after the

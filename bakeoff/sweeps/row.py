@@ -63,6 +63,10 @@ class References:
         return tuple(name for name in changed_files(self.folder, self.seal, trust_stat=True) if name in self.seal)
 
 
+NO_REFERENCES = References(Path(), {})
+"""Of a row that is built for another GPU, whose outputs are not known here."""
+
+
 def make_reference(context: SweepContext, row: Row, launch: Launch) -> tuple[Outcome, References]:
     """Make the references of the row's subject if they are not cached; return the outcome and the references.
 
@@ -188,6 +192,7 @@ def measure_job(row: Row, policy: Policy, references: References | None) -> Meas
         cache_folder=str(row.cache_folder),
         quantisation=row.quantisation,
         engine=digest([str(row.variant), row.config_id, sources, instrument_hash(), versions, machine]),
+        target=row.target,
     )
 
 

@@ -27,7 +27,7 @@ from bakeoff.record.short_calls import UNNAMED_NS, short_call
 from bakeoff.sweeps.assemble import completed, make_record
 from bakeoff.sweeps.context import SweepContext
 from bakeoff.sweeps.progress import Running
-from bakeoff.sweeps.row import References, launch_of, make_reference, measure_job
+from bakeoff.sweeps.row import NO_REFERENCES, References, launch_of, make_reference, measure_job
 from bakeoff.sweeps.turns import Task, Turns, WorkerEnd
 
 Keep = Callable[[Record, Running], None]
@@ -132,6 +132,8 @@ def _references(context: SweepContext, tried: Try) -> References | Record:
     obstacle = row.obstacle()
     if obstacle is not None:
         return make_record(context, row, Outcome("result", value=Measurement(obstacle.status, obstacle.reason)))
+    if row.target:
+        return NO_REFERENCES
     outcome, references = make_reference(context, row, launch_of(context, row, tried.running))
     return references if outcome.kind == "result" else make_record(context, row, outcome)
 

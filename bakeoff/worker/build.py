@@ -58,6 +58,8 @@ def build_engine(
 ) -> BuiltEngine:
     """Prepare the module, build the engine, bind every set of inputs and call the first; all this is the build's cost.
 
+    An engine for another GPU is neither bound nor called.
+
     If the job states that other builds run at the same time, the cost has CPU seconds but no wall seconds. With
     `trace`, build so that kernels can be traced. The module of `loaded` belongs to the variant from here on: it may be
     quantised in place, and its weights are freed if the engine does not need them. Raises StageError with
@@ -84,9 +86,10 @@ def build_engine(
             prepared = prepare(steps[:-1], loaded.module, example, context)
         after_bytes = layer_bytes(prepared.module)
         engine = opened or _build_last(*steps[-1], prepared.module, example, context)
-        calls = tuple(engine.bind(inputs) for inputs in sets)
-        calls[0]()
-        synchronise(job.subject.device)
+        calls = () if job.target else tuple(engine.bind(inputs) for inputs in sets)
+        if calls:
+            calls[0]()
+            synchronise(job.subject.device)
         spent = _BuildTime(time.monotonic() - started - pauses.wall_s, _cpu_s() - used_s - pauses.cpu_s, pauses.wall_s)
         mark_finished(context.cache_dir, job.overlapped)
         proof = engine.prove()

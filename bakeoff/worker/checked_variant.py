@@ -3,10 +3,11 @@
 The proof is the engine's own statement, compared with the operators that a call dispatched.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 from torch import Tensor
@@ -197,15 +198,27 @@ def with_precision(job: MeasureJob, proof: ProofRecord, parity: Parity, checked:
 def _proof_record(
     checked: CheckedVariant, fallback: str, recompiles: Sequence[str], ran: CallOperators | None = None
 ) -> ProofRecord:
-    """Return the engine's statement as records store it; `fallback` is a noun phrase for what ran instead, or ""."""
-    proof, prepared = checked.proof, checked.built.prepared
-    facts: dict[str, Scalar] = {**prepared.facts, **proof.facts}
+    facts: dict[str, Scalar] = {}
     if ran is not None:
         eager = checked.reference.eager
         facts["operators_dispatched"] = sum(ran.operators.values())
         facts["operators_dispatched_by_eager"] = sum(eager.operators.values())
         facts["elementwise_dispatched"] = ran.elementwise
         facts["elementwise_dispatched_by_eager"] = eager.elementwise
+    return proof_record(checked.proof, checked.built.prepared, fallback, recompiles, facts)
+
+
+def proof_record(
+    proof: Proof,
+    prepared: Prepared,
+    fallback: str,
+    recompiles: Sequence[str] = (),
+    facts: Mapping[str, Scalar] = MappingProxyType({}),
+) -> ProofRecord:
+    """Return the engine's statement as records store it, with further `facts`.
+
+    `fallback` is a noun phrase for what ran instead, or "".
+    """
     return ProofRecord(
         fell_back=fallback,
         graphs=proof.graphs,
@@ -213,7 +226,7 @@ def _proof_record(
         recompiles=tuple(recompiles),
         operators_inside=dict(proof.operators_inside),
         operators_outside=dict(proof.operators_outside),
-        facts=facts,
+        facts={**prepared.facts, **proof.facts, **facts},
         graph_hash=proof.graph_hash,
         quantised={**prepared.quantised, **proof.quantised},
         skipped={**prepared.skipped, **proof.skipped},

@@ -19,12 +19,14 @@ from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob, MeasureResult
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.schema import InputCopy, Measurement, Memory, Overhead, Parity, ProofRecord, Samples
+from bakeoff.worker.build import build_engine
 from bakeoff.worker.checked_variant import (
     CheckedVariant,
     build_and_check,
     final_proof,
     first_proof,
     left_findings,
+    proof_record,
     with_failures,
     with_precision,
 )
@@ -57,7 +59,7 @@ from bakeoff.worker.status import (
     timing_alarms,
     timing_remarks,
 )
-from bakeoff.worker.subject import LoadedSubject, held_inputs
+from bakeoff.worker.subject import LoadedSubject, cast_subject, held_inputs
 from bakeoff.worker.torch_flags import settings
 from bakeoff.worker.trace import trace_measured
 
@@ -113,6 +115,8 @@ def measure(job: MeasureJob, report: Report, turn: Turn = at_once) -> MeasureRes
 
 
 def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report, turn: Turn) -> MeasureResult:
+    if job.target:
+        return MeasureResult(_built(job, loaded, report))
     context = context_bytes(job.subject.device)
     before = settings()
     checked = build_and_check(job, loaded, report, turn)
@@ -126,6 +130,18 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report, turn: Turn)
     with suppress(StageError):
         call_stage(checked.built.engine.close)
     return MeasureResult(made)
+
+
+def _built(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurement:
+    """Build and prove an engine for another GPU, of which nothing else can be known here."""
+    before = settings()
+    sets = cast_subject(loaded, job.dtype, job.subject.device)
+    report("build")
+    built = build_engine(job, loaded, sets)
+    report("prove")
+    proof = proof_record(call_stage(built.engine.prove), built.prepared, built.fallback or "")
+    call_stage(built.engine.close)
+    return Measurement("built", build=built.cost, proof=proof, settings=before, weights=loaded.weights)
 
 
 def _checked(

@@ -19,8 +19,8 @@ import numpy as np
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.backends.format import ArtifactFormat
 from bakeoff.export import requirements
-from bakeoff.export.folder import hash_file, is_artifact
-from bakeoff.export.loader import check_here
+from bakeoff.export.folder import check_content, hash_file, is_artifact
+from bakeoff.export.loader import Mismatch, check_here
 from bakeoff.export.manifest import MANIFEST, SAMPLE, SCHEMA, Manifest, MeasuredFigures, Program, Weights, encode, seal
 from bakeoff.export.torch_flags import verified_flags
 from bakeoff.machine import host, paths
@@ -52,11 +52,14 @@ _JANITOR = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ign
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """Result of an export: the artifact's folder and manifest, and its first verification."""
+    """Result of an export: the artifact's folder and manifest, and its first verification.
+
+    None if it is for a GPU that is not here: then only its files were checked.
+    """
 
     folder: Path
     manifest: Manifest
-    verified: VerifyResult
+    verified: VerifyResult | None
 
 
 def export(plan: Plan, target: Path, force: bool, runs: Path, command: str, progress: Progress) -> ExportResult:
@@ -81,6 +84,9 @@ def export(plan: Plan, target: Path, force: bool, runs: Path, command: str, prog
         manifest = make_manifest(plan, part, sampled, written, command)
         manifest = seal(replace(manifest, measured=measured_figures(plan.rows[0], runs)))
         (part / MANIFEST).write_bytes(encode(manifest))
+        if plan.rows[0].target:
+            check_content(part, manifest)
+            return ExportResult(target, manifest, None)
         verified = workers.verify()
         manifest = seal(replace(manifest, parity=verified.checked))
         (part / MANIFEST).write_bytes(encode(manifest))
@@ -251,7 +257,7 @@ def make_manifest(plan: Plan, part: Path, sampled: SampleResult, written: list[W
         credit=plan.component.credit,
         backend=last.name,
         options=dict(row.steps[-1].options),
-        device=variant.device,
+        device="cuda" if row.target else variant.device,
         dtype=variant.dtype,
         quantisation=row.quantisation,
         batch=subject.batch,
@@ -323,9 +329,14 @@ def verify(
 ) -> VerifyResult:
     """Compare an artifact with its sample in a fresh process, limited to `seconds` and `memory_bytes` (0: free memory).
 
-    Raises BakeoffError if the artifact is refused, or if its process ends without a result.
+    Raises BakeoffError if the artifact is refused, or if its process ends without a result; Mismatch, after its files
+    were checked, if it is for another host.
     """
-    check_here(folder.absolute(), manifest, allow_mismatch)
+    try:
+        check_here(folder.absolute(), manifest, allow_mismatch)
+    except Mismatch as error:
+        text = f"{folder}: the files are those of the export, their outputs were not compared: {error}"
+        raise Mismatch(text) from error
     threads = min(manifest.threads, host.usable_cores())
     job = VerifyJob(str(folder.absolute()), manifest.device, threads, allow_mismatch, True, memory_bytes)
     cache = paths.ensure_writable(paths.cache_folder(), "caches")

@@ -12,6 +12,7 @@ from bakeoff.cli.common import (
     check_range,
     fail,
     named,
+    names,
     print_document,
     print_json,
     records_folder,
@@ -32,6 +33,9 @@ def export(
     workload: Annotated[str | None, typer.Option(help="Default: the device's.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Default: bf16, or fp32 where that is slow.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
+    build_for: Annotated[
+        list[str] | None, typer.Option("--for", help="GPUs that need not be here, as in sm89,sm120: an artifact each.")
+    ] = None,
     checkpoint: Annotated[str | None, typer.Option(help="Weights' file (default: random weights).")] = None,
     threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
     seed: Annotated[int, typer.Option(help="Of random weights.")] = 0,
@@ -81,21 +85,27 @@ def export(
         )
     weights = named("--checkpoint", checkpoint)
     request = replace(request, threads=threads, weight_seed=seed, checkpoint=weights)
-    plan = plan_export(request)
-    target = default_folder(plan) if to is None else to
-    command = f"bakeoff export '{plan.rows[0].variant}'"
-    command += f" --checkpoint {shlex.quote(Path(checkpoint).name)}" if checkpoint else ""
-    command += f" --threads {threads}" if threads else ""
-    command += f" --seed {seed}" if seed else ""
-    with TerminalProgress() as progress:
-        dtype = plan.rows[0].variant.dtype
-        if not request.dtypes and dtype != "given":
-            progress.say(f"exporting in {dtype}, the default here; --dtype (make: DTYPE=) takes another")
-        done = write_artifact(plan, target, force, records_folder(runs), command, progress)
+    targets = names("--for", build_for)
+    if to is not None and len(targets) > 1:
+        raise BakeoffError(f"--to {to}: {len(targets)} artifacts are made; leave it out, or give one GPU", "bad-option")
+    plans = [plan_export(replace(request, build_for=(each,))) for each in targets] or [plan_export(request)]
+    made = []
+    for plan in plans:
+        command = f"bakeoff export '{plan.rows[0].variant}'"
+        command += f" --checkpoint {shlex.quote(Path(checkpoint).name)}" if checkpoint else ""
+        command += f" --threads {threads}" if threads else ""
+        command += f" --seed {seed}" if seed else ""
+        with TerminalProgress() as progress:
+            dtype = plan.rows[0].variant.dtype
+            if not request.dtypes and dtype != "given":
+                progress.say(f"exporting in {dtype}, the default here; --dtype (make: DTYPE=) takes another")
+            target = default_folder(plan) if to is None else to
+            made.append(write_artifact(plan, target, force, records_folder(runs), command, progress))
+        if not as_json:
+            print_document(artifact.exported(made[-1].folder, made[-1].manifest, made[-1].verified))
     if as_json:
-        print_json({"folder": str(done.folder), "manifest": done.manifest})
-    else:
-        print_document(artifact.exported(done.folder, done.manifest, done.verified))
+        told = [{"folder": str(done.folder), "manifest": done.manifest} for done in made]
+        print_json(told if targets else told[0])
 
 
 @app.command()
@@ -109,13 +119,13 @@ def verify(
     loop: Annotated[str | None, typer.Option(help="Of an exported mix of your own loop: mine.py:Loop.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Open an artifact in a fresh process, call it with its sample, compare and time it; exit 1 if it is wrong.
+    """Open an artifact in a fresh process, call it with its sample, compare and time it; exit 1 if it is wrong, 3 if it is for another host.
 
     Of a mix that `budget --export` wrote, play ten units of its loop and compare their outputs with the recorded ones.
     """
     from bakeoff.artifact.export import verify as verify_artifact
     from bakeoff.cli.progress import TerminalProgress
-    from bakeoff.export import read_manifest
+    from bakeoff.export import Mismatch, read_manifest
     from bakeoff.export.mix import is_mix
     from bakeoff.report.pages import artifact
 
@@ -127,8 +137,11 @@ def verify(
     if loop is not None:
         raise BakeoffError(f"--loop: {folder} is no exported mix of a pipeline; omit it", "bad-option")
     manifest = read_manifest(folder)
-    with TerminalProgress() as progress:
-        result = verify_artifact(folder, manifest, allow_mismatch, seconds, round(memory * 2**30), progress)
+    try:
+        with TerminalProgress() as progress:
+            result = verify_artifact(folder, manifest, allow_mismatch, seconds, round(memory * 2**30), progress)
+    except Mismatch as error:
+        fail(str(error), 3, error.code)
     if as_json:
         print_json({"variant": manifest.variant, "digest": manifest.digest, "result": result})
     else:

@@ -164,16 +164,24 @@ def _stream(stream: Stream) -> Section:
     return Section("Stream", blocks(calls, listed(carried)))
 
 
-def exported(folder: Path, manifest: Manifest, result: VerifyResult) -> Document:
-    """Return the page of a new artifact: its parity, format and memory, and the next command."""
-    frames = f", {counted(result.frames, 'frame')} of its stream computed" if manifest.stream is not None else ""
+def exported(folder: Path, manifest: Manifest, result: VerifyResult | None) -> Document:
+    """Return the page of a new artifact: its parity, format and memory, and the next command.
+
+    `result` is None for an artifact that another GPU has to verify.
+    """
+    parity = "not compared here; the files were checked"
+    if result is not None:
+        frames = f", {counted(result.frames, 'frame')} of its stream computed" if manifest.stream is not None else ""
+        parity = f"{_parity(result.checked)}{frames}"
+    needs = "; ".join(f"{need.what} {need.rule} {need.value}" for need in manifest.needs)
     facts = {
         "artifact": f"{folder}: {_named(manifest)}",
-        "parity": f"{_parity(result.checked)}{frames}",
+        "parity": parity,
+        "needs": "" if result is not None else needs,
         "compared": _compared(manifest),
         "format": f"{manifest.artifact}, {counted(len(manifest.programs), 'program')}, {_size(manifest)}",
         "memory": f"{size_text(manifest.export_peak_bytes)} at its peak while exporting",
-        "next": "verify it in a fresh process",
+        "next": "verify it in a fresh process" if result is not None else "copy the folder to such a GPU; there run",
     }
     return Document(str(folder), blocks(listed(stated(facts)), Command(shlex.join(["bakeoff", "verify", str(folder)]))))
 

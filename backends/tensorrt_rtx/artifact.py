@@ -13,7 +13,7 @@ from bakeoff.backends.tensorrt_rtx.options import DISTRIBUTION, LEAST_DRIVER, LE
 from bakeoff.backends.tensorrt_rtx.session import open_context
 
 if TYPE_CHECKING:
-    from bakeoff.backends.backend import BuildContext
+    pass
 
 
 def _write(request: WriteRequest) -> WrittenProgram:

@@ -4,6 +4,7 @@ Run as a file, with an object of JSON as its argument: `model`, `folder` and `ta
 engines to `folder`, and prints an object of JSON: what was built, or `error`. Imports neither torch nor this lab.
 """
 
+import ctypes
 import json
 import os
 import sys
@@ -26,6 +27,7 @@ def compiled(model: Path, folder: Path, target: str) -> dict[str, Any]:
     import onnxruntime_ep_nv_tensorrt_rtx as plugin
 
     onnxruntime.set_default_logger_severity(3)
+    load_cuda_runtime(Path(plugin.__file__).parent)
     registered = PROVIDER + _VIRTUAL
     onnxruntime.register_execution_provider_library(registered, plugin.get_library_path())
     device = next(each for each in onnxruntime.get_ep_devices() if each.ep_name == registered)
@@ -56,6 +58,18 @@ def compiled(model: Path, folder: Path, target: str) -> dict[str, Any]:
     }
 
 
+def load_cuda_runtime(plugin: Path) -> None:
+    """Load the CUDA runtime that the provider's library needs: one that is loaded or found, else that of its folder.
+
+    The wheel's file has another name than the one by which the library asks for it.
+    """
+    try:
+        ctypes.CDLL("libcudart.so.13")
+    except OSError:
+        for library in sorted(plugin.glob("libcudart.so.13*")):
+            ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+
+
 def _rename(node: Any, file: str, registered: str) -> None:
     """Give an engine's file a name of its own, and the node the name under which its provider runs it."""
     for attribute in node.attribute:
@@ -72,7 +86,9 @@ def _precisions(graph: Any) -> str:
     import onnx
 
     types = [value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info, *graph.output)]
-    names = {onnx.TensorProto.DataType.Name(kind).lower() for kind in (*types, *(t.data_type for t in graph.initializer))}
+    names = {
+        onnx.TensorProto.DataType.Name(kind).lower() for kind in (*types, *(t.data_type for t in graph.initializer))
+    }
     return ", ".join(sorted(name for name in names if "float" in name))
 
 

@@ -67,9 +67,7 @@ class Compiled:
     cached: bool
 
 
-def compiled(
-    module: "nn.Module", inputs: "Mapping[str, Tensor]", target: str, context: BuildContext
-) -> Compiled:
+def compiled(module: "nn.Module", inputs: "Mapping[str, Tensor]", target: str, context: BuildContext) -> Compiled:
     """Return the module's engines for `target`, or for this GPU if it is "", from the cache or compiled now.
 
     Raises Unsupported if TensorRT takes no node of the graph, or if it has no engines for this GPU.
@@ -166,8 +164,11 @@ def driverless_environment(shared: Path) -> Mapping[str, str]:
             except OSError:
                 if not folder.exists():  # nor has another process made it
                     raise
-    libraries = " ".join(str(folder / name) for name in _LIBRARIES.values())
-    return {"LD_PRELOAD": libraries, "DRIVERLESS_DRM": str(folder / "drm")}
+    libraries = [str(folder / name) for name in _LIBRARIES.values()]
+    return {
+        "LD_PRELOAD": " ".join([*libraries, os.environ.get("LD_PRELOAD", "")]).strip(),
+        "DRIVERLESS_DRM": str(folder / "drm"),
+    }
 
 
 def _make_stand_ins(folder: Path) -> None:

@@ -1,6 +1,5 @@
 """Opens a compiled model on an RTX GPU, as a session of ONNX Runtime with the provider's plugin."""
 
-import ctypes
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING
 from bakeoff.backends.backend import Unavailable
 from bakeoff.backends.onnxruntime.options import Options as SessionOptions
 from bakeoff.backends.onnxruntime.session import OpenSession, load_errors, new_stream, session_options
-from bakeoff.backends.tensorrt_rtx.compile_engine import PROVIDER
+from bakeoff.backends.tensorrt_rtx.compile_engine import PROVIDER, load_cuda_runtime
 from bakeoff.backends.tensorrt_rtx.options import INSTALL
 
 if TYPE_CHECKING:
@@ -53,16 +52,14 @@ def _device() -> "onnxruntime.OrtEpDevice":
     import onnxruntime
     import onnxruntime_ep_nv_tensorrt_rtx as plugin
 
-    try:
-        ctypes.CDLL("libcudart.so.13")  # torch's own, which its import has loaded
-    except OSError:  # the wheel's file has another name than the one that its library needs
-        for library in sorted(Path(plugin.__file__).parent.glob("libcudart.so.13*")):
-            ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+    load_cuda_runtime(Path(plugin.__file__).parent)
     try:
         onnxruntime.register_execution_provider_library(PROVIDER, plugin.get_library_path())
     except load_errors() as error:
         raise Unavailable(f"{PROVIDER} cannot be loaded: {' '.join(str(error).split())}") from error
     found = [device for device in onnxruntime.get_ep_devices() if device.ep_name == PROVIDER]
     if not found:
-        raise Unavailable(f"{PROVIDER} finds no RTX GPU with a driver that it knows; update the driver", "missing-device")
+        raise Unavailable(
+            f"{PROVIDER} finds no RTX GPU with a driver that it knows; update the driver", "missing-device"
+        )
     return found[0]

@@ -10,18 +10,19 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORD, PAGE = ROOT / "tests" / "trials" / "rtx_engines.json", ROOT / "docs" / "trials" / "rtx-engines.md"
 _HEAD = """# TensorRT engines of the five components, built without a GPU
 
-Written by `tests/trials/rtx_engines.py` from what it recorded in tests/trials/rtx_engines.json; do not edit. Each row is
-built as `bakeoff sweep COMPONENT --backends tensorrt-rtx --build-for sm89,sm120` builds it, alone on a machine without a
-GPU. **No card has run any of these engines, and nothing here is the time of a call.** `in engines` counts operators of the
-ONNX graph; `TensorRT` are the seconds of its builder, `build` those of everything, the export included; `peak` is the
-memory of the builder's process. Each engine is for one architecture: sm89 is RTX 40, sm120 RTX 50.
+Written by `tests/trials/rtx_engines.py` from what it recorded in tests/trials/rtx_engines.json; do not edit. Each row
+is built as `bakeoff sweep COMPONENT --backends tensorrt-rtx --build-for sm89,sm120` builds it, alone on a machine
+without a GPU. **No card has run any of these engines, and nothing here is the time of a call.** `in engines` counts
+operators of the ONNX graph; `TensorRT` are the seconds of its builder, `build` those of everything, the export
+included; `peak` is the memory of the builder's process. Each engine is for one architecture: sm89 is RTX 40, sm120
+RTX 50.
 """
 _BESIDE = """
 ## Beside the converters of torch_tensorrt
 
-A dry run of torch_tensorrt 2.13's converters, without TensorRT, had taken every operator of these graphs into one engine in
-bf16 and fp16. It counts an operator as taken if a converter for it is registered and accepts the node; here the operator was
-in an engine that was built. """
+A dry run of torch_tensorrt 2.13's converters, without TensorRT, had taken every operator of these graphs into one
+engine in bf16 and fp16. It counts an operator as taken if a converter for it is registered and accepts the node; here
+the operator was in an engine that was built. """
 
 
 def page(found: Sequence[Mapping[str, Any]]) -> str:

@@ -33,7 +33,7 @@ from bakeoff.backends.onnxruntime.session import Session, outputs_of
 from bakeoff.backends.tensorrt_rtx.artifact import FORMAT
 from bakeoff.backends.tensorrt_rtx.compile_engine import PROVIDER
 from bakeoff.backends.tensorrt_rtx.compiler import Compiled, compiled, has_driver, kept
-from bakeoff.backends.tensorrt_rtx.options import INSTALL, LEAST_RUNTIME, PLUGIN, Options
+from bakeoff.backends.tensorrt_rtx.options import HERE, INSTALL, LEAST_RUNTIME, PLUGIN, Options
 from bakeoff.backends.tensorrt_rtx.session import open_context
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class BuiltForAnother(Engine):
     proof: Proof
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        raise AssertionError("engines for another GPU are not run here")
+        raise AssertionError(f"{len(inputs)} inputs for engines of another GPU, which are not run here")
 
     def prove(self) -> Proof:
         return self.proof
@@ -72,11 +72,11 @@ def _version(distribution: str) -> str:
 
 
 def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
-    if device == "cpu" and not options.target:
+    if device == "cpu" and options.target == HERE:
         return "it runs on RTX GPUs only; to build engines for one here give its architecture, as in --build-for sm89"
-    if device == "cuda" and options.target:
+    if device == "cuda" and options.target != HERE:
         return "engines for a named target are not run; leave target out, or build them @cpu"
-    if options.target and options.cuda_graph:
+    if options.target != HERE and options.cuda_graph:
         return "cuda_graph is chosen where an engine is run; leave it out of a build for another GPU"
     return None
 
@@ -91,7 +91,7 @@ def _open(saved: Mapping[str, Any], inputs: "Mapping[str, Tensor]", options: Opt
 
 def _engine(made: Compiled, inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
     proof = _proof(made)
-    if options.target:
+    if options.target != HERE:
         return BuiltForAnother(proof)
     import onnx
 
@@ -149,7 +149,7 @@ BACKEND = Backend(
         missing=_missing,
         unsupported=_unsupported,
         own_attention=True,
-        builds_for=lambda options: options.target,
+        builds_for=lambda options: "" if options.target == HERE else options.target,
     ),
     evidence=Evidence(
         tracer="ONNX Runtime",
@@ -161,7 +161,7 @@ BACKEND = Backend(
         weight_copies=4.0,
         gpu_weight_copies=2.0,
         host_weight_copies=4.0,  # the exported model, and what the compiler's process holds of it
-        overlaps=lambda options: not options.target,  # their seconds are what such rows are for
+        overlaps=lambda options: options.target == HERE,  # their seconds are what such rows are for
     ),
     artifact=FORMAT,
 )

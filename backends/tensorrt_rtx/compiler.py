@@ -27,7 +27,7 @@ from bakeoff.backends.format import BadArtifact
 from bakeoff.backends.graphs import check_not_quantised
 from bakeoff.backends.onnxruntime.export import MODEL, export_program
 from bakeoff.backends.tensorrt_rtx.engines import EngineFile, check_context
-from bakeoff.backends.tensorrt_rtx.options import DISTRIBUTION, TARGETS, capability_of
+from bakeoff.backends.tensorrt_rtx.options import DISTRIBUTION, HERE, TARGETS, capability_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -68,11 +68,11 @@ class Compiled:
 
 
 def compiled(module: "nn.Module", inputs: "Mapping[str, Tensor]", target: str, context: BuildContext) -> Compiled:
-    """Return the module's engines for `target`, or for this GPU if it is "", from the cache or compiled now.
+    """Return the module's engines for `target`, which may be HERE, from the cache or compiled now.
 
     Raises Unsupported if TensorRT takes no node of the graph, or if it has no engines for this GPU.
     """
-    target = target or _own_target()
+    target = _own_target() if target == HERE else target
     check_not_quantised(module, "torch.onnx", "leave the quantising backend out")
     exported = export_program(module, inputs, context, target, version(DISTRIBUTION))
     folder = context.cache_dir / f"rtx-{exported.key}"

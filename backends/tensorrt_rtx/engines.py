@@ -1,8 +1,8 @@
 """Reads and checks a context model of ONNX Runtime and the TensorRT for RTX engines that it names.
 
 The 64 bytes with which an engine begins are not documented; they were read from engines of TensorRT for RTX 1.7.1 for
-each target: bytes 0 to 3 are `vtrt`, 16 to 23 the size of the file, 24 to 26 the version, 32 to 35 a bit for the target.
-The provider's own check of them (`get_model_compatibility_for_ep_devices`) asks the driver which GPU is there, so that
+each target: bytes 0 to 3 are `vtrt`, 16 to 23 the file's size, 24 to 26 the version, 32 to 35 a bit for the target. The
+provider's own check of them (`get_model_compatibility_for_ep_devices`) asks the driver which GPU is there, so that
 it says "unsupported" of every engine on a host without one.
 """
 

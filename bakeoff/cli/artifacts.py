@@ -119,7 +119,9 @@ def verify(
     loop: Annotated[str | None, typer.Option(help="Of an exported mix of your own loop: mine.py:Loop.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Open an artifact in a fresh process, call it with its sample, compare and time it; exit 1 if it is wrong, 3 if it is for another host.
+    """Open an artifact in a fresh process, call it with its sample, compare and time it.
+
+    Exits with 1 if it is wrong, and with 3 if it is for another host: then only its files were checked.
 
     Of a mix that `budget --export` wrote, play ten units of its loop and compare their outputs with the recorded ones.
     """

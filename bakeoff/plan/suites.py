@@ -62,12 +62,13 @@ def _built_for(request: Request, component: Component) -> Iterator[Composition]:
 
     Raises BakeoffError if a named backend builds for this machine alone, or not for such a GPU.
     """
-    able = [name for name in backend_names() if "target" in resolve_backend(name).options.__dataclass_fields__]
+    able = [name for name in backend_names() if hasattr(resolve_backend(name).options(), "target")]
     for text in request.backends or able:
         *before, (backend, reference, options) = [_read_backend(part) for part in split_outside_brackets(text, "+")]
         if reference not in able:
             known = f"backends that build for other GPUs: {', '.join(able)}"
-            raise BakeoffError(f"--build-for: {backend.name} builds for this machine alone; {known}", "bad-option")
+            asked = ", ".join(request.build_for)
+            raise BakeoffError(f"for {asked}: {backend.name} builds for this machine alone; {known}", "bad-option")
         for target in request.build_for:
             stated = asdict(options or backend.options()) | {"target": target}
             steps = (*(_step(*part) for part in before), Step(backend, reference, options_of(backend, stated)))

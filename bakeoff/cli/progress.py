@@ -23,7 +23,7 @@ from bakeoff.report.standings import Standing, Standings, can_run, never_run, re
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.resume import key_of
 
-_STYLES = {"ok": "green", "unstable": "yellow", "unavailable": "dim", "unsupported": "dim"}
+_STYLES = {"ok": "green", "built": "green", "unstable": "yellow", "unavailable": "dim", "unsupported": "dim"}
 _HEADINGS = (
     "", Heading("ms", numeric=True), Heading("95 % interval", numeric=True, leaves=2),
     Heading("vs eager fp32", numeric=True, leaves=1), "status", Heading("", leaves=3),

@@ -394,7 +394,7 @@ def resume_command(arguments: Sequence[str]) -> str:
 
 
 def exit_code(done: "SweepResult", strict: bool) -> int:
-    """Return the exit code: 3 if nothing was measured, 1 with `strict` if a row is not ok, else 0.
+    """Return the exit code: 3 if nothing was measured or built, 1 with `strict` if a row is not ok, else 0.
 
     A row that was left out for lack of time is not known to be ok.
     """
@@ -405,7 +405,7 @@ def exit_code(done: "SweepResult", strict: bool) -> int:
             say(notes.nothing_measured(done.out_of_time))
         return 3
     left_out = done.out_of_time is not None and bool(done.out_of_time.left_out)
-    return int(strict and (left_out or any(stored.record.status != "ok" for stored in done.stored)))
+    return int(strict and (left_out or any(stored.record.status not in ("ok", "built") for stored in done.stored)))
 
 
 def _subject(
@@ -436,4 +436,4 @@ def _subject(
 def _measured(done: "SweepResult") -> bool:
     from bakeoff.record.schema import MEASURED
 
-    return any(stored.record.status in MEASURED for stored in done.stored)
+    return any(stored.record.status in (*MEASURED, "built") for stored in done.stored)

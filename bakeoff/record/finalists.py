@@ -178,8 +178,10 @@ def has_unknown_error(record: Record) -> bool:
 
 
 def objective_of(rows: Sequence[Stored]) -> Objective:
-    """Return a table's objective: that of its newest row, since rows of several sweeps may stand in one table."""
-    newest = max(rows, key=lambda entry: (entry.record.created, entry.id), default=None)
+    """Return a table's objective: that of its newest row, since rows of several sweeps may stand in one table, without
+    those that were only built."""
+    timed = [entry for entry in rows if entry.record.status != "built"]
+    newest = max(timed, key=lambda entry: (entry.record.created, entry.id), default=None)
     return LATENCY if newest is None else newest.record.objective
 
 

@@ -43,7 +43,10 @@ def floors(record: Record, ceilings: Sequence[Ceiling] | None = None) -> tuple[F
     """Return the datasheet's floor if the GPU is known, then the measured one if there are ceilings.
 
     `ceilings` are the best known ones of the record's machine; the default is those that decided the record's status.
+    Engines built for another machine have no floor on this one.
     """
+    if record.status == "built":
+        return ()
     return find_floors(
         flops=record.flops,
         minimum_bytes=record.minimum_bytes,

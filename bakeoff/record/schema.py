@@ -46,7 +46,7 @@ Status = Literal[
 ]
 MEASURED: tuple[Status, ...] = ("ok", "fell_back", "parity_failed", "unstable")
 """Statuses of rows that were timed and checked; only `ok` is ranked. `oom` keeps its numbers if a check after the
-timing ran out of memory."""
+timing ran out of memory. A row that is `built` has engines for a GPU that its machine lacks, and no times."""
 NEVER_RUN: tuple[Status, ...] = ("unavailable", "unsupported")
 """Statuses of rows that cannot run on their machine."""
 

@@ -158,7 +158,7 @@ def stored_of(folder: Path, asked: str) -> "Stored | StoredPipeline":
     if of_pipelines:
         return (*of_pipelines[0].rows, *of_pipelines[0].stale)[0].entry
     best = decision(of_models[0].rows, found.comparisons)
-    return best.winner or (*best.best, *of_models[0].rows)[0]
+    return best.winner or (*best.best, *of_models[0].rows, *of_models[0].built)[0]
 
 
 def comparison_of(folder: Path, asked: str) -> "StoredComparison":

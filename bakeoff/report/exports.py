@@ -170,7 +170,7 @@ def _log(client: Any, row: FlatRow, runs: Path, files: str | None) -> bool:
     try:
         _fill(client, run, row, end)
         client.log_artifact(run, str(runs / row.entry.folder / f"{row.entry.id}.json"))
-        client.set_terminated(run, "FINISHED" if record.status == "ok" else "FAILED", end)
+        client.set_terminated(run, "FINISHED" if record.status in ("ok", "built") else "FAILED", end)
     except BaseException:
         client.delete_run(run)
         raise

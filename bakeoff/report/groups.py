@@ -90,6 +90,12 @@ class Table:
     """The set of ceilings from which the floors of all rows are computed."""
     drift: float
     """Ratio of times within which 95 % of the rows of this machine stay from one sweep to the next."""
+    built: tuple[Stored, ...] = ()
+    """Rows that were built for other GPUs; they are not compared with anything."""
+
+    @property
+    def first(self) -> Record:
+        return (self.rows or self.built)[0].record
 
 
 USUAL = 1.7
@@ -210,15 +216,18 @@ def _table(
     drifts: Mapping[str, float],
 ) -> Table:
     """Return the table of one group's rows, split into current and stale ones."""
+    machine, threads = rows[0].machine, rows[0].record.threads
+    built = tuple(entry for entry in rows if entry.record.status == "built")
+    rows = [entry for entry in rows if entry.record.status != "built"]
     reasons = stale_reasons(rows)
-    machine = rows[0].machine
     return Table(
         title=title,
         machine=machine,
         rows=tuple(entry for entry, reason in zip(rows, reasons, strict=True) if reason is None),
         stale=tuple(StaleRow(entry, reason) for entry, reason in zip(rows, reasons, strict=True) if reason is not None),
-        ceilings=best_ceilings(every, measured, machine, rows[0].record.threads),
+        ceilings=best_ceilings(every, measured, machine, threads),
         drift=drifts[machine.key],
+        built=built,
     )
 
 
@@ -227,8 +236,8 @@ def _told_apart(table: Table, alike: Sequence[Table]) -> Table:
     title = table.title
     if len({other.machine.key for other in alike}) > 1:
         title = title.replace(table.machine.name, f"{table.machine.name} ({table.machine.tag})", 1)
-    if len({other.rows[0].record.input_seed for other in alike}) > 1:
-        title += f", {seeded(table.rows[0].record)}"
+    if len({other.first.input_seed for other in alike}) > 1:
+        title += f", {seeded(table.first)}"
     return replace(table, title=title)
 
 
@@ -247,8 +256,12 @@ def stale_reasons(rows: Sequence[Stored]) -> list[str | None]:
 
     The newest row is the newest with figures, or of all if none has any: a row that could not be measured must not
     replace measured ones. Among otherwise current rows with the same backend, the newest decides which source of it is
-    current.
+    current. Rows that were built for other GPUs are never stale, and make no row stale.
     """
+    timed = [entry for entry in rows if entry.record.status != "built"]
+    if len(timed) < len(rows):
+        known = iter(stale_reasons(timed))
+        return [None if entry.record.status == "built" else next(known) for entry in rows]
     if not rows:
         return []
     newest = _newest(rows)

@@ -297,7 +297,9 @@ def _cost(seen: Monitored) -> Iterator[str]:
 
 def out_of_time(what: OutOfTime, stored: Sequence[Stored], resume: str) -> tuple[Block | Section, ...]:
     """Describe what a sweep left out for lack of time, followed by `resume`, the command that continues it."""
-    tried = [entry.record.status in MEASURED for entry in stored if entry.record.wall_s]
+    tried = [
+        entry.record.status in MEASURED for entry in stored if entry.record.wall_s and entry.record.status != "built"
+    ]
     notes = [Text(_progress(what, sum(tried), len(tried)), tone="open"), *_phases(stored)]
     if what.left_out:
         notes.append(Text(f"Left out: {_named(what.left_out)}."))

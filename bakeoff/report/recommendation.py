@@ -30,6 +30,7 @@ from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.source import may_divide, typed_backends
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.record.verdict import LEAST_DIFFERENCE, Verdict, decide, failed_side
+from bakeoff.report.built import only_built, target_of, untargeted
 from bakeoff.report.format import milliseconds
 from bakeoff.report.groups import USUAL, Table, current, name_of, own_baselines, shown_faster, speedup
 from bakeoff.report.wording import (
@@ -116,7 +117,8 @@ class Deployment:
     command: str
     """The command that decides what is undecided; "" if nothing is, or no single command can."""
     decided: bool | None
-    """Whether there is a final between the two best rows; None if there are no two rows to compare."""
+    """Whether there is a final between the two best rows, or rows were only built; None if there are no two rows to
+    compare."""
 
     def __str__(self) -> str:
         return f"{self.text} {self.command}".rstrip()
@@ -133,9 +135,15 @@ def deployment(
 
     If a final shows no difference, a baseline is preferred, since it needs no build. The text says if the best rows are
     further apart than `drift`, a ratio of times. Quantised rows on random weights are named but never recommended.
-    `runs` is the `--runs FOLDER` that the command needs.
+    `runs` is the `--runs FOLDER` that the command needs. Of rows that were only built, it says for which GPUs.
     """
     found, fresh = decision(rows, comparisons), current(rows)
+    if len(found.best) < 2 and (targets := only_built(rows)):
+        built = next(entry.record for entry in rows if entry.record.status == "built")
+        text = f"Built for {targets} and not timed: no such GPU is here. Export one with:"
+        weights = " --checkpoint FILE" * bool(built.checkpoint and not built.checkpoint.startswith(OWN_WEIGHTS))
+        export = f"bakeoff export '{untargeted(built.variant)}' --for {target_of(built)}{weights}"
+        return Deployment(text, export, decided=True)
     every = [*fresh, *every]
     best, how_to = _about_best(found, every, drift, runs) if found.best else (_about_none(fresh, found.objective), "")
     said = [_about_limits(fresh, found), _about_quantised(fresh, found), best]
@@ -153,7 +161,7 @@ def how_to_decide(
     `options` come from the command line that made the page and are added to the command.
     """
     found = list(found)
-    lacking = [decision(table.rows, comparisons).lacks_final for table in found]
+    lacking = [decision(table.rows, comparisons).lacks_final for table in found if table.rows]
     if sum(lacking) < 2:
         return None
     where = ", on the machine of each" if len({table.machine.key for table in found}) > 1 else ""

@@ -71,7 +71,8 @@ def batch_curves(rows: Iterable[Stored]) -> list[BatchCurve]:
     """
     found: dict[tuple[object, ...], list[Stored]] = {}
     for entry in rows:
-        found.setdefault(_key_without_batch(entry.record), []).append(entry)
+        if entry.record.status != "built":
+            found.setdefault(_key_without_batch(entry.record), []).append(entry)
     curves = (_curve(current(entries)) for entries in found.values())
     return [curve for curve in curves if curve is not None]
 

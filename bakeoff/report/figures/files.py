@@ -63,7 +63,7 @@ def _of_machine(records: Records, machine: str, component: str) -> dict[str, byt
 
 def _of_component(rows: Sequence[Stored], records: Records) -> dict[str, _Panels]:
     """Return the panels of each kind of figure: one panel for each table, group or batch curve."""
-    latest = newest(rows)
+    latest = [entry for entry in newest(rows) if entry.record.status != "built"]
     found = [
         (title(each.rows[0].record, machine=False), each) for each in tables(latest, records.ceilings, records.current)
     ]

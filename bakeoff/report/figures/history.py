@@ -118,7 +118,9 @@ def figure(rows: Sequence[Stored]) -> Figure | None:
     Variants are in the order of the last sweep: ok ones first, the fastest first. None if fewer than two sweeps have
     figures.
     """
-    every = sorted((entry.record for entry in rows), key=lambda record: record.created)
+    every = sorted(
+        (entry.record for entry in rows if entry.record.status != "built"), key=lambda record: record.created
+    )
     ordered = [record for record in every if record.calibration or record.machine.host == every[-1].machine.host]
     sweeps: dict[str, list[Record]] = {}
     by_name: dict[str, list[Record]] = {}

@@ -13,6 +13,7 @@ from bakeoff.record.floor import KnownCeilings, best_ceilings
 from bakeoff.record.frames import figures
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline, is_run
+from bakeoff.report.built import built_table, only_built
 from bakeoff.report.columns import COLUMNS, Context, contexts
 from bakeoff.report.document import Details, Document, Link, Listed, Section, Text, blocks, listed
 from bakeoff.report.format import milliseconds, minute, origin
@@ -173,7 +174,10 @@ def _of_sweep(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -
     decided = decision(kept, _finals(rows, comparisons))
     best, about = decided.winner or next(iter(decided.best), None), (first.created, group_key(first))
     if best is None:
-        return _Outcome(*about, title(first, machine=False))
+        targets = only_built(rows)
+        return _Outcome(
+            *about, title(first, machine=False), None, f"built for {targets}" if targets else "nothing is ok"
+        )
     base, goal = stated_over(baselines(kept)), decided.objective.goal
     gain = speedup(best.record, base) if base is not best.record and goal == "latency" else None
     raced = gain_in(decided.final, best.record) if decided.final is not None and goal == "latency" else None
@@ -272,6 +276,7 @@ def _sweep(
             *sweep.verdict(deployment(kept, finals, between)),
             *(Text(f"{sentence(entry.record)}.", "Final", links=(cited(entry),)) for entry in finals),
             sweep.rows_table(held, _KEYS, cited),
+            built_table(kept, cited),
             sweep.cannot_run(rows),
             listed(
                 [

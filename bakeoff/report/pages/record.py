@@ -88,7 +88,7 @@ def document(stored: Stored) -> Document:
 def _outcome(record: Record) -> Iterator[Text]:
     """Yield the status of a record, its median if it has one, and its policy and objective if they are unusual."""
     made, figures = record.measurement, record.latency
-    tone: Tone = "good" if made.status == "ok" else "open" if made.status == "unstable" else "bad"
+    tone: Tone = "good" if made.status in ("ok", "built") else "open" if made.status == "unstable" else "bad"
     yield Text(f"{made.status}{': ' + made.reason if made.reason else ''}", "status", tone)
     if policy := policy_text(record.policy):
         yield Text(policy)

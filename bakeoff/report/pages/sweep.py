@@ -3,7 +3,7 @@
 `bakeoff table`, the end of a sweep, RESULTS.md, the history and the HTML report are made of these parts.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from bakeoff.models.errors import BakeoffError
@@ -13,7 +13,7 @@ from bakeoff.record.finalists import call_ms
 from bakeoff.record.floor import is_above
 from bakeoff.record.schema import NEVER_RUN, Record, SizeResult, Status
 from bakeoff.record.store import Stored, StoredCeilings, StoredComparison
-from bakeoff.report import document
+from bakeoff.report import built, document
 from bakeoff.report.columns import COLUMNS, Column, Context, columns, contexts, data
 from bakeoff.report.document import (
     Cell,
@@ -70,6 +70,9 @@ _WINNER: Final = (
 )
 _KERNELS: Final = 5
 """Largest number of kernels listed of a row."""
+_TONES: Final[Mapping[Status, Tone]] = {
+    "ok": "good", "built": "good", "unstable": "open", "unavailable": "faint", "unsupported": "faint",
+}  # fmt: skip
 _BY_SIZE: Final = "One engine for all sizes: ms a call [95 %]; *: within the range, but not asked for"
 
 
@@ -79,10 +82,10 @@ def as_rows(
     """Return the rows of all tables under stable keys, figures as numbers; stale rows have the reason and no ratios."""
     found = []
     for table in tables(rows, measured, every):
-        both = (*table.rows, *(row.entry for row in table.stale))
+        both = (*table.rows, *(row.entry for row in table.stale), *table.built)
         for record, context in contexts(both, ceilings=table.ceilings, every=every):
-            sizes = sizes_as_data(record)
-            found.append({**data(_JSON, record, context), **({"sizes": sizes} if sizes else {})})
+            more = {"sizes": sizes_as_data(record), "built": built.as_data(record)}
+            found.append({**data(_JSON, record, context), **{key: value for key, value in more.items() if value}})
     return found
 
 
@@ -138,7 +141,7 @@ def _of_which(those: Sequence[Table], found: Sequence[Table]) -> str:
 
 
 def _subject(table: Table) -> str:
-    return (table.rows or [row.entry for row in table.stale])[0].record.variant.subject
+    return table.first.variant.subject
 
 
 def newest_tables(
@@ -190,15 +193,16 @@ def _section(
     return Section(
         table.title,
         blocks(
-            *verdict(deployment(rows, comparisons, table.drift, runs, every), evidence),
+            *verdict(deployment((*rows, *table.built), comparisons, table.drift, runs, every), evidence),
             rows_table(held, keys, cited),
             cannot_run(rows),
             by_size(rows),
             ratios_of((entry, context) for entry, _, context in held),
-            Text(_facts(rows or [row.entry for row in table.stale]), tone="faint"),
+            built.built_table(table.built, cited),
+            Text(_facts(rows or table.built), tone="faint"),
             notes,
             *stale_rows([(row.entry, row.reason) for row in table.stale], cited, every),
-            *(_more(table, every) if full else ()),
+            *(_more(table, every) if full and rows else ()),
         ),
     )
 
@@ -220,7 +224,7 @@ def rows_table(held: Sequence[Row], keys: Sequence[str] = KEYS, cited: Cited | N
         [
             [_cell(column, row, cited) for column in chosen]
             for row in held
-            if row[1].status not in NEVER_RUN and row[2].stale is None
+            if row[1].status not in (*NEVER_RUN, "built") and row[2].stale is None
         ],
     )
 
@@ -245,7 +249,7 @@ def _cell(column: Column, row: Row, cited: Cited | None) -> Cell:
 
 def tone_of(status: Status) -> Tone:
     """Return the tone of a status, which is shown as a colour."""
-    return "good" if status == "ok" else "open" if status == "unstable" else "faint" if status in NEVER_RUN else "bad"
+    return _TONES.get(status, "bad")
 
 
 def ratios_of(held: Iterable[tuple[Stored, Context]]) -> Text | None:
@@ -319,10 +323,10 @@ def _notes(table: Table, every: Sequence[Stored]) -> Iterator[Text]:
     yield from policies(row.record for row in rows)
     yield from reasons(rows)
     yield from map(Text, spread_lines(rows, every))
-    for note in findings(rows, reasons=False):
+    for note in findings((*rows, *table.built), reasons=False):
         yield Text(f"note: {note.text} [{note.code}]", ", ".join(note.names))
     yield from map(Text, dict.fromkeys(selftest_text(row.record) for row in rows))
-    yield from map(Text, filter(None, [ceilings_text(table.ceilings)]))
+    yield from map(Text, filter(None, [ceilings_text(table.ceilings)] if rows else []))
 
 
 def reasons(rows: Iterable[Stored]) -> Iterator[Text]:

@@ -112,14 +112,22 @@ def is_out_of_memory(error: BaseException) -> bool:
     torch's CUDA allocator raises `OutOfMemoryError`. Errors of its CPU allocator, of CUDA's runtime and of ONNX
     Runtime's arena ("Failed to allocate memory for requested buffer of size") can only be recognised by their text.
     """
-    chain: BaseException | None = error
-    while chain is not None:
-        text = str(chain).lower()
-        named = isinstance(chain, MemoryError) or type(chain).__name__ == "OutOfMemoryError"
-        if named or _MEMORY_TEXTS.search(text):
-            return True
-        chain = chain.__cause__ or chain.__context__
-    return False
+    return any(
+        isinstance(each, MemoryError)
+        or type(each).__name__ == "OutOfMemoryError"
+        or _MEMORY_TEXTS.search(str(each).lower())
+        for each in _chain(error, lambda each: each.__cause__ or each.__context__)
+    )
+
+
+def _chain(error: BaseException, before: Callable[[BaseException], BaseException | None]) -> Iterator[BaseException]:
+    """Yield an exception and those `before` it, each once: a user's code can raise an exception from itself."""
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        yield each
+        seen.add(id(each))
+        each = before(each)
 
 
 def first_line(error: BaseException, limit: int = 500) -> str:
@@ -128,10 +136,9 @@ def first_line(error: BaseException, limit: int = 500) -> str:
     If that line ends in a comma or a colon, the lines up to the first without one are added, to complete the sentence.
     The last cause is added, since what torch.onnx says first is the same each time. A BakeoffError tells its own.
     """
-    found, cause = _sentence(error), error.__cause__
-    while cause is not None and cause.__cause__ is not None:
-        cause = cause.__cause__
-    if cause is not None and str(cause).strip() and not isinstance(error, BakeoffError):
+    found = _sentence(error)
+    *_, cause = _chain(error, lambda each: each.__cause__)
+    if cause is not error and str(cause).strip() and not isinstance(error, BakeoffError):
         found = f"{found[: limit // 2]} (caused by {_sentence(cause)}"[: limit - 1] + ")"
     return found[:limit]
 

@@ -59,7 +59,7 @@ def run_sets(
         except BakeoffError as error:
             failed.append(error)
             if len(failed) == len(calls):
-                raise failed[0] from error
+                raise failed[0] from (error if failed[1:] else error.__cause__)
             notes.append(f"the input set {name} is left out: {error}")
 
 

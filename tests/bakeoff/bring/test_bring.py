@@ -183,6 +183,20 @@ def test_a_factory_may_read_files_beside_where_the_command_runs(
         assert Path(bring("code/mine.py:model", 0, 1, Recorder())).name.startswith("mine-py-")
 
 
+def test_a_model_that_fails_in_its_only_call_is_refused_at_once(tmp_path: Path) -> None:
+    """A worker that did not end was found here: it looked for a cause in a chain of exceptions that led back."""
+    (tmp_path / "mine.py").write_text(
+        "import torch\n"
+        "class Fails(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        raise RuntimeError('not today')\n"
+        "def model():\n"
+        "    return Fails(), {'x': torch.ones(2)}\n"
+    )
+    with marked_folder(tmp_path), pytest.raises(BakeoffError, match="the model raised RuntimeError .*: not today"):
+        bring(f"{tmp_path / 'mine.py'}:model", 0, 1, Recorder())
+
+
 def test_a_program_with_example_inputs_is_a_model_too(tmp_path: Path) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()).eval()
     torch.export.save(torch.export.export(module, (torch.randn(2, 8),)), tmp_path / "net.pt2")

@@ -25,6 +25,17 @@ def test_texts_of_libraries(text: str) -> None:
     assert is_out_of_memory(chained)
 
 
+def test_chains_that_lead_back_end() -> None:
+    own, first, second = ValueError("it"), RuntimeError("one"), RuntimeError("two")
+    own.__cause__ = own
+    first.__cause__, second.__context__ = second, first
+    second.__cause__ = first
+    for error in (own, first, second):
+        assert not is_out_of_memory(error)
+    assert first_line(own) == "ValueError: it"
+    assert first_line(first) == "RuntimeError: one (caused by RuntimeError: two)"
+
+
 @pytest.mark.parametrize("text", ["no kernel", "could not allocate a port", "memory format is channels_last"])
 def test_other_texts(text: str) -> None:
     assert not is_out_of_memory(RuntimeError(text))

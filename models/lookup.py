@@ -117,6 +117,8 @@ def user_error(what: str, error: BaseException) -> BakeoffError:
         text = "which is empty here; do so below if __name__ == '__main__', or give each argument a default"
         return BakeoffError(f"{what} reads the command line{users}, {text}", "bad-user-code")
     text = f"{what} raised {type(error).__name__}{users or other}: {one_line(error)}"
+    if "does not require grad" in text:
+        text += "; calls are made without gradients: compute yours within torch.enable_grad()"
     return BakeoffError(text.removesuffix(": "), "bad-user-code")
 
 

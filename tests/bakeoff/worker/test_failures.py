@@ -1,9 +1,10 @@
 """What is said of an exception, and which exceptions of libraries mean that memory was short."""
 
 import pytest
+import torch
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.lookup import one_line
+from bakeoff.models.lookup import one_line, user_error
 from bakeoff.worker.failures import first_line, is_out_of_memory
 
 
@@ -23,6 +24,13 @@ def test_texts_of_libraries(text: str) -> None:
     chained = ValueError("the build failed")
     chained.__cause__ = RuntimeError(text)
     assert is_out_of_memory(chained)
+
+
+def test_a_call_that_needs_gradients_is_told_that_there_are_none() -> None:
+    with torch.no_grad(), pytest.raises(RuntimeError) as raised:
+        torch.ones(2, requires_grad=True).sum().backward()
+    assert str(user_error("the model", raised.value)).endswith("compute yours within torch.enable_grad()")
+    assert "enable_grad" not in str(user_error("the model", RuntimeError("no")))
 
 
 def test_chains_that_lead_back_end() -> None:

@@ -70,6 +70,7 @@ def load_module(source: Source, seed: int) -> LoadedModel:
         what = f"{path.name}:{source.function}" if source.function else path.name
         with users_code(what):
             _check_weights(what, model.module)
+            _without_inference_mode(model.module)
             _prepare(model.module, sets)
     return LoadedModel(model, sets, time.monotonic() - started)
 
@@ -111,6 +112,19 @@ def _is_below(folder: Path, name: str, module: ModuleType) -> bool:
 
 def _digest(state: Mapping[str, torch.Tensor], name: str) -> str:
     return state_digest({name: state[name]})
+
+
+def _without_inference_mode(module: nn.Module) -> None:
+    """Copy weights that were made under torch.inference_mode(): such tensors cannot be watched or changed here."""
+    copies: dict[int, torch.Tensor] = {}  # what is tied stays tied
+    for part in module.modules():
+        for kept in (part._parameters, part._buffers):
+            for name, tensor in kept.items():
+                if tensor is not None and not is_lazy(tensor) and tensor.is_inference():
+                    if id(tensor) not in copies:
+                        copied = tensor.clone()
+                        copies[id(tensor)] = nn.Parameter(copied, False) if name in part._parameters else copied
+                    kept[name] = copies[id(tensor)]
 
 
 @contextlib.contextmanager

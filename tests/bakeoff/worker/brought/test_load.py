@@ -36,6 +36,17 @@ def test_lazy_parameters_are_made_by_a_first_call(tmp_path: Path, request: pytes
     assert fingerprint(first) == fingerprint(second)
 
 
+def test_weights_made_under_inference_mode_are_plain_ones(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    text = (
+        "def model():\n    with torch.inference_mode():\n        net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4),"
+        " nn.BatchNorm1d(4))\n        net[1].weight = net[0].weight\n    return net.eval(), torch.ones(2, 4)\n"
+    )
+    module = load_module(source_of(tmp_path, text, request), 0).module
+    assert not any(one.is_inference() for one in [*module.parameters(), *module.buffers()])
+    assert module.get_submodule("1").weight is module.get_submodule("0").weight
+    assert [name for name, _ in module.named_parameters() if name.endswith("weight")] == ["0.weight", "2.weight"]
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("made", ["script(net)", "trace(net, x)", "freeze(torch.jit.script(net))"])
 def test_torchscript_is_loaded(made: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:

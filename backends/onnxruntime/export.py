@@ -111,9 +111,7 @@ def _opened(folder: Path, options: Options, context: BuildContext, profile: Path
     )
 
 
-def _convert(
-    program: "torch.export.ExportedProgram", names: list[str], int8: bool, opset: int, folder: Path
-) -> None:
+def _convert(program: "torch.export.ExportedProgram", names: list[str], int8: bool, opset: int, folder: Path) -> None:
     import torch
 
     try:

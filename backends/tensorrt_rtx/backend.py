@@ -49,7 +49,7 @@ class BuiltForAnother(Engine):
     proof: Proof
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        raise AssertionError("engines for another GPU are not run here")
+        raise AssertionError(f"engines for another GPU are not bound here, to {', '.join(inputs)}")
 
     def prove(self) -> Proof:
         return self.proof

@@ -67,9 +67,7 @@ class Compiled:
     cached: bool
 
 
-def compiled(
-    module: "nn.Module", inputs: "Mapping[str, Tensor]", target: str, context: BuildContext
-) -> Compiled:
+def compiled(module: "nn.Module", inputs: "Mapping[str, Tensor]", target: str, context: BuildContext) -> Compiled:
     """Return the module's engines for `target`, or for this GPU if it is "", from the cache or compiled now.
 
     Raises Unsupported if TensorRT takes no node of the graph, or if it has no engines for this GPU.

@@ -119,8 +119,9 @@ def verify(
     loop: Annotated[str | None, typer.Option(help="Of an exported mix of your own loop: mine.py:Loop.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Open an artifact in a fresh process, call it with its sample, compare and time it; exit 1 if it is wrong, 3 if it is for another host.
+    """Open an artifact in a fresh process, call it with its sample, compare and time it; exit 1 if it is wrong.
 
+    Exit 3 if it is for another host, after a check of its files.
     Of a mix that `budget --export` wrote, play ten units of its loop and compare their outputs with the recorded ones.
     """
     from bakeoff.artifact.export import verify as verify_artifact

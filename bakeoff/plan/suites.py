@@ -4,7 +4,7 @@ The backends state in `defaults` what a suite contains; the dtypes of a device a
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from bakeoff.backends import backend_names, resolve_backend
@@ -62,7 +62,7 @@ def _built_for(request: Request, component: Component) -> Iterator[Composition]:
 
     Raises BakeoffError if a named backend builds for this machine alone, or not for such a GPU.
     """
-    able = [name for name in backend_names() if "target" in resolve_backend(name).options.__dataclass_fields__]
+    able = [name for name in backend_names() if any(f.name == "target" for f in fields(resolve_backend(name).options))]
     for text in request.backends or able:
         *before, (backend, reference, options) = [_read_backend(part) for part in split_outside_brackets(text, "+")]
         if reference not in able:

@@ -61,7 +61,7 @@ def options_of(owner: Optioned, pairs: Mapping[str, OptionValue]) -> Any:
 def _accepted(kind: Any) -> str:
     """Return the values that an option of this type takes, for error messages."""
     if get_origin(kind) is Literal:
-        return "one of " + ", ".join(str(value) for value in get_args(kind))
+        return "one of " + ", ".join(str(value) for value in get_args(kind) if value != "")
     if get_args(kind):
         return " or ".join(_accepted(part) for part in get_args(kind) if part is not type(None))
     names = {bool: "true or false", int: "an integer", float: "a number", str: "text"}

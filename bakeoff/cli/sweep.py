@@ -394,18 +394,19 @@ def resume_command(arguments: Sequence[str]) -> str:
 
 
 def exit_code(done: "SweepResult", strict: bool) -> int:
-    """Return the exit code: 3 if nothing was measured, 1 with `strict` if a row is not ok, else 0.
+    """Return the exit code: 3 if nothing was measured or built, 1 with `strict` if a row is neither ok nor built.
 
-    A row that was left out for lack of time is not known to be ok.
+    Else 0. A row that was left out for lack of time is not known to be ok.
     """
     from bakeoff.report import notes
 
-    if not _measured(done):
+    statuses = {stored.record.status for stored in done.stored}
+    if not _measured(done) and "built" not in statuses:
         if done.out_of_time is not None:
             say(notes.nothing_measured(done.out_of_time))
         return 3
     left_out = done.out_of_time is not None and bool(done.out_of_time.left_out)
-    return int(strict and (left_out or any(stored.record.status != "ok" for stored in done.stored)))
+    return int(strict and bool(left_out or statuses - {"ok", "built"}))
 
 
 def _subject(

@@ -1,5 +1,6 @@
 """TensorRT for RTX's compiler: what stands for a driver, how a compilation fails, and real engines with the plugin."""
 
+import ast
 import ctypes
 import json
 import os
@@ -18,6 +19,7 @@ from bakeoff.backends.compilers import c_compiler
 from bakeoff.backends.tensorrt_rtx import compiler
 from bakeoff.backends.tensorrt_rtx.compiler import ABOUT, compile_model, driverless_environment
 
+HAS_DRIVER = compiler.has_driver
 NEEDS_C = pytest.mark.skipif(c_compiler() is None, reason="the driver's stand-ins need a C compiler")
 LIBRARIES = ("libsys.so", "libcudart.so.13", "libcuda.so.1", "libnvidia-ml.so.1")
 
@@ -158,6 +160,30 @@ print(runtime.cudaGetDeviceProperties(about, 0), *(int.from_bytes(about.raw[at :
         monkeypatch.setattr(Path, "rename", refuse)
         with pytest.raises(PermissionError):
             driverless_environment(tmp_path)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_driver_is_there_if_its_library_can_be_loaded(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def load(name: str) -> None:
+        asked.append(name)
+        if not there:
+            raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(ctypes, "CDLL", load)
+    assert HAS_DRIVER.__wrapped__() is there
+    assert asked == ["libcuda.so.1"]
+
+
+def test_the_compiler_s_program_imports_neither_torch_nor_this_lab() -> None:
+    """It is started for each build, and its peak of memory is told as the compiler's."""
+    tree = ast.parse((Path(compiler.__file__).with_name("compile_engine.py")).read_text(encoding="utf-8"))
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    named = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    named |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    assert not [name for name in named if name.split(".")[0] in ("torch", "bakeoff")]
+    assert {"onnx", "onnxruntime"} <= named
 
 
 class TestCCompiler:

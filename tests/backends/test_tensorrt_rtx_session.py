@@ -248,8 +248,13 @@ class TestCards:
         self, module: nn.Module, context: BuildContext, card: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(session, "_device", None)
-        made = built(module, context, Options(target="sm120"))
+        saved: list[Mapping[str, Any]] = []
+        made = built(module, replace(context, keep=lambda save: saved.append(save())), Options(target="sm120"))
         assert isinstance(made, BuiltForAnother)
+        assert BACKEND.open is not None
+        opened = BACKEND.open(saved[0], inputs(), Options(target="sm120"), context)
+        assert isinstance(opened, BuiltForAnother)
+        assert opened.prove().graph_hash == made.prove().graph_hash
         assert made.prove().facts["target"] == "sm120"
         assert card == ["sm120"]
         with pytest.raises(AssertionError, match="x, state"):

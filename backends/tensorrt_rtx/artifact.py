@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, WrittenProgram
@@ -11,9 +10,6 @@ from bakeoff.backends.tensorrt_rtx.compiler import compiled
 from bakeoff.backends.tensorrt_rtx.engines import check_context, copy_context
 from bakeoff.backends.tensorrt_rtx.options import DISTRIBUTION, LEAST_DRIVER, LEAST_RUNTIME, capability_of
 from bakeoff.backends.tensorrt_rtx.session import open_context
-
-if TYPE_CHECKING:
-    pass
 
 
 def _write(request: WriteRequest) -> WrittenProgram:

@@ -4,7 +4,8 @@ An engine is compiled for one architecture (`target`), which need not be here. W
 and the engine runs: inputs and outputs stay on the device, calls are queued on a stream as those of the CUDA provider
 (`bakeoff.backends.onnxruntime.binding`), and what the engine finishes for its card lies in the runtime cache. With a
 target nothing runs, and the row is `built`. Operators outside of engines are left to ONNX Runtime's CPU provider, which
-is a fallback. No card has run any of this yet.
+is a fallback; version 0.5.0 of the provider leaves out the whole graph for one operator that it does not know. No card
+has run any of this yet.
 """
 
 from collections.abc import Mapping
@@ -49,7 +50,7 @@ class BuiltForAnother(Engine):
     proof: Proof
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        raise AssertionError(f"{len(inputs)} inputs for engines of another GPU, which are not run here")
+        raise AssertionError(f"engines for another GPU are not bound here, to {', '.join(inputs)}")
 
     def prove(self) -> Proof:
         return self.proof

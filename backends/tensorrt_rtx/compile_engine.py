@@ -86,9 +86,8 @@ def _precisions(graph: Any) -> str:
     import onnx
 
     types = [value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info, *graph.output)]
-    names = {
-        onnx.TensorProto.DataType.Name(kind).lower() for kind in (*types, *(t.data_type for t in graph.initializer))
-    }
+    types += [tensor.data_type for tensor in graph.initializer]
+    names = {onnx.TensorProto.DataType.Name(kind).lower() for kind in types}
     return ", ".join(sorted(name for name in names if "float" in name))
 
 
@@ -102,7 +101,7 @@ def main() -> None:
     asked = json.loads(sys.argv[1])
     try:
         said = compiled(Path(asked["model"]), Path(asked["folder"]), asked["target"])
-    except Exception as error:  # noqa: BLE001  # whatever the libraries raise is told to the caller
+    except Exception as error:  # noqa: BLE001  # the process that started this one reads it
         said = {"error": " ".join(str(error).split())}
     print(json.dumps(said), flush=True)
     os._exit(0)  # the provider's own end would ask the driver

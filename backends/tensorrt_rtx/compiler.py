@@ -9,7 +9,7 @@ import ctypes
 import hashlib
 import json
 import os
-import shutil
+import re
 import subprocess
 import sys
 import tempfile
@@ -40,6 +40,9 @@ _LIBRARIES = {"SYSFS": "libsys.so", "CUDART": "libcudart.so.13", "CUDA": "libcud
 """The parts of the source, and the names of the libraries that stand for the driver's."""
 _REFUSED = 86
 """Exit status of a process that asked the driver's stand-in for more than it answers."""
+_UNKNOWN = re.compile(r"While parsing node number \d+ \[(\w+) ->")
+"""What the parser logs of an operator that it does not take (onnx-tensorrt, ModelImporter.cpp); version 0.5.0 of the
+provider then leaves the whole graph outside, also nodes on which that operator does not depend."""
 _DEVICE = {"vendor": "0x10de", "device": "0x2684", "class": "0x030000"}
 """What /sys shows of the PCI device: NVIDIA, a GPU of capability 8.9, a display controller."""
 
@@ -78,10 +81,10 @@ def compiled(module: "nn.Module", inputs: "Mapping[str, Tensor]", target: str, c
     folder = context.cache_dir / f"rtx-{exported.key}"
 
     def build(scratch: Path) -> None:
-        onnx = scratch.with_name(f"{scratch.name}-onnx")
-        exported.convert(onnx)
-        compile_model(onnx / MODEL, scratch, target, context.cache_dir.parent)
-        shutil.rmtree(onnx)
+        with tempfile.TemporaryDirectory(dir=context.work_dir) as made:
+            onnx = Path(made) / "onnx"
+            exported.convert(onnx)
+            compile_model(onnx / MODEL, scratch, target, context.cache_dir.parent)
 
     stored = load_or_build(folder, _checked, build, context.work_dir / "rtx", (BadArtifact, OSError, ValueError))
     context.keep(lambda: {"folder": folder.name, "graph": exported.graph})
@@ -126,14 +129,16 @@ def compile_model(model: Path, folder: Path, target: str, shared: Path) -> Mappi
     done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
     sys.stderr.write(done.stderr)
     said = _last_object(done.stdout)
-    if "error" in said or done.returncode:
+    if "engines" not in said or done.returncode:
         lines = done.stderr.strip().splitlines()
-        why = said.get("error") or (lines[-1] if lines else f"it ended with {done.returncode}")
+        why = said.get("error") or (lines[-1] if lines else f"it ended with {done.returncode} and no result")
         what = "asked for a driver" if done.returncode == _REFUSED else "failed"
         raise RuntimeError(f"the compilation for {target} {what}: {why}")
     if not said["engines"]:
-        names = ", ".join(f"{count} {name}" for name, count in said["outside"].items())
-        raise Unsupported(f"TensorRT for RTX takes no node of the graph ({names}); use another backend")
+        names = [*dict.fromkeys(_UNKNOWN.findall(done.stderr))] or [
+            f"{n} {name}" for name, n in said["outside"].items()
+        ]
+        raise Unsupported(f"TensorRT for RTX takes no graph with {', '.join(names)}; use another backend")
     (folder / ABOUT).write_text(json.dumps(said), encoding="utf-8")
     return said
 

@@ -8,7 +8,7 @@ it says "unsupported" of every engine on a host without one.
 
 import shutil
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ def check_context(path: Path, files: Mapping[str, int]) -> EngineFile:
     BadArtifact otherwise.
     """
     model = check_weights(path, files)
-    nodes = [node for node in model.graph.node if node.op_type == "EPContext"]
+    nodes = [node for part in (model.graph, *model.functions) for node in _nodes(part) if node.op_type == "EPContext"]
     if not nodes:
         raise BadArtifact(f"{path.name} holds no compiled engine; export the artifact again")
     found = [_checked(path, _attributes(node), files) for node in nodes]
@@ -66,6 +66,15 @@ def check_context(path: Path, files: Mapping[str, int]) -> EngineFile:
     if len(found) == 1 and stated != found[0].header:
         raise BadArtifact(f"{path.name} was compiled with another engine than {path.stem}.0.engine; export it again")
     return found[0]
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    """Yield the nodes of a graph or a function, and of the graphs in their attributes, at any depth."""
+    for node in graph.node:
+        yield node
+        for each in node.attribute:
+            for inner in (each.g, *each.graphs):
+                yield from _nodes(inner)
 
 
 def _checked(path: Path, about: Mapping[str, Any], files: Mapping[str, int]) -> EngineFile:

@@ -59,7 +59,6 @@ def _device() -> "onnxruntime.OrtEpDevice":
         raise Unavailable(f"{PROVIDER} cannot be loaded: {' '.join(str(error).split())}") from error
     found = [device for device in onnxruntime.get_ep_devices() if device.ep_name == PROVIDER]
     if not found:
-        raise Unavailable(
-            f"{PROVIDER} finds no RTX GPU with a driver that it knows; update the driver", "missing-device"
-        )
+        text = f"{PROVIDER} finds no RTX GPU with a driver that it knows; update the driver"
+        raise Unavailable(text, "missing-device")
     return found[0]

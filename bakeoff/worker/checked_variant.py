@@ -84,8 +84,11 @@ def build_and_check(job: MeasureJob, loaded: LoadedSubject, report: Report, turn
     """Build and prove the job's variant, and compare two calls on each set of inputs with the reference.
 
     Waits for `turn` before these calls: beside other builds they take many times as long. Raises StageError if the
-    variant's own code fails, or if its reference cannot be used.
+    variant's own code fails, if its reference cannot be used, or if its engine is for another GPU.
     """
+    if job.target:
+        text = f"engines for {job.target} are built here and run elsewhere; use bakeoff sweep, or bakeoff export"
+        raise StageError("unsupported", Unsupported(text))
     device = job.subject.device
     with one_thread(job.overlapped):
         reference, watch = _reference(job, loaded)

@@ -77,6 +77,8 @@ def build_toy(
     """
     variant = parse_variant(f"toy:tiny.{text}@cpu")
     backends = [(resolve_backend(use.name), use) for use in variant.backends]
+    last, use = backends[-1]
+    target = last.capability.builds_for(options_of(last, dict(use.options)))
     quantisation = next(
         filter(None, (backend.evidence.quantises(options_of(backend, dict(use.options))) for backend, use in backends)),
         "",
@@ -94,6 +96,7 @@ def build_toy(
         quantisation=quantisation,
         engine=engine,
         opens=opens,
+        target=target,
     )
     with pytest.MonkeyPatch.context() as patch, flags(variant.dtype, 1):
         patch.setenv("BAKEOFF_CACHE", str(folder / "lab"))

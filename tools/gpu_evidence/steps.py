@@ -10,6 +10,7 @@ GPU_LIBRARY_TESTS = (
     "tests/backends/test_feeding.py",
     "tests/backends/test_inductor.py",
     "tests/backends/test_onnxruntime_cuda.py",
+    "tests/backends/test_tensorrt_rtx_gpu.py",
     "tests/backends/test_torch_internals.py",
     "tests/backends/test_tracing.py",
     "tests/bakeoff/profile/test_device_clock.py",

@@ -193,7 +193,7 @@ def test_a_model_that_fails_in_its_only_call_is_refused_at_once(tmp_path: Path) 
         "def model():\n"
         "    return Fails(), {'x': torch.ones(2)}\n"
     )
-    with marked_folder(tmp_path), pytest.raises(BakeoffError, match="the model raised RuntimeError .*: not today"):
+    with marked_folder(tmp_path), pytest.raises(BakeoffError, match=r"the model raised RuntimeError .*: not today"):
         bring(f"{tmp_path / 'mine.py'}:model", 0, 1, Recorder())
 
 

@@ -13,6 +13,7 @@ from lab import FAST, Recorder, sweep
 
 from bakeoff.artifact.export import verify
 from bakeoff.backends import backend_names, resolve_backend
+from bakeoff.backends.tensorrt_rtx.options import TARGETS, capability_of
 from bakeoff.machine import host
 from bakeoff.models.options import options_of
 from bakeoff.plan.plan import make_plan
@@ -40,6 +41,8 @@ ON_CUDA = (
     "tensorrt-aot/bf16",
     "tensorrt-aot[cudagraphs]/bf16",
     "tensorrt-aot[require_full_compilation=false]/bf16",
+    "tensorrt-rtx/fp16",
+    "tensorrt-rtx[cuda_graph]/fp16",
     "onnxruntime/fp32",
     "onnxruntime[cuda_graph]/fp32",
     "onnxruntime[provider=tensorrt]/tf32",
@@ -57,7 +60,7 @@ ON_CUDA = (
     "attention[kind=efficient]+inductor/bf16",
     "attention[kind=cudnn]+inductor/bf16",
 )
-EXPORTED_ON_CUDA = ("aoti/bf16", "torch.export/bf16", "tensorrt-aot/bf16", "onnxruntime/fp32")
+EXPORTED_ON_CUDA = ("aoti/bf16", "torch.export/bf16", "tensorrt-aot/bf16", "tensorrt-rtx/fp16", "onnxruntime/fp32")
 ON_CPU = ("int8[least=0]+eager/fp32",)
 QUANTISERS = ("int8", "fp8", "modelopt", "mx")
 PATIENT = replace(FAST, build_deadline_s=180.0, large_build_deadline_s=180.0)
@@ -83,6 +86,9 @@ def skip_where_unavailable(variant: str) -> Request:
     (row,) = make_plan(request).rows
     if row.never_runs is not None and row.never_runs.status == "unavailable":
         pytest.skip(row.never_runs.reason)
+    found = str(host.read_host().gpus[0]["compute_capability"]) if row.variant.device == "cuda" else ""
+    if "tensorrt-rtx" in variant and found not in map(capability_of, TARGETS):
+        pytest.skip(f"TensorRT for RTX has no engines for compute capability {found}")
     return request
 
 

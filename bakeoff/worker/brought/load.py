@@ -118,7 +118,8 @@ def _without_inference_mode(module: nn.Module) -> None:
     """Copy weights that were made under torch.inference_mode(): such tensors cannot be watched or changed here."""
     copies: dict[int, torch.Tensor] = {}  # what is tied stays tied
     for part in module.modules():
-        for kept in (part._parameters, part._buffers):
+        kinds: tuple[dict[str, Any], ...] = (part._parameters, part._buffers)
+        for kept in kinds:
             for name, tensor in kept.items():
                 if tensor is not None and not is_lazy(tensor) and tensor.is_inference():
                     if id(tensor) not in copies:

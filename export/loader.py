@@ -84,7 +84,7 @@ def check_here(path: Path, manifest: Manifest, allow_mismatch: bool) -> tuple[st
     found = requirements.unmet(manifest.needs, requirements.facts())
     missing = host.missing_device(manifest.device)
     if missing is not None:
-        found = (missing, *found)
+        found = (f"{missing.partition('; ')[0]}; the artifact runs on a GPU", *found)  # no option changes that
     if found and not allow_mismatch:
         raise Mismatch(f"{path.name} was made for another host: {'. '.join(found)}")
     return found

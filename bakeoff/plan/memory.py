@@ -1,7 +1,7 @@
 """Estimates a row's memory before anything is built, from the number of parameters and the shapes of a call."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bakeoff.backends.backend import Backend
 from bakeoff.models.component import Preset, TensorSpec, Workload
@@ -42,8 +42,16 @@ def total(needs: Sequence[Need]) -> Need:
 
 
 def memory_of(preset: Preset, workload: Workload, steps: Sequence[Step], dtype: str, device: str) -> Need:
-    """Estimate a worker's memory until it has timed a variant: weights, inputs, outputs and the process itself."""
-    return with_process([programs_memory(preset, [workload], [s.backend for s in steps], dtype, device)])
+    """Estimate a worker's memory until it has timed a variant: weights, inputs, outputs and the process itself.
+
+    An engine for another GPU is only built, with one set of inputs.
+    """
+    needed = programs_memory(preset, [workload], [s.backend for s in steps], dtype, device)
+    if steps[-1].backend.capability.builds_for(steps[-1].options):
+        usual = element_bytes(dtype)
+        unused = _sets_bytes(workload, usual) - _bytes(workload.inputs, usual)
+        needed = replace(needed, device=needed.device - round(unused))
+    return with_process([needed])
 
 
 def with_process(needs: Sequence[Need]) -> Need:

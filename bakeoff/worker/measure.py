@@ -59,7 +59,7 @@ from bakeoff.worker.status import (
     timing_alarms,
     timing_remarks,
 )
-from bakeoff.worker.subject import LoadedSubject, cast_subject, held_inputs
+from bakeoff.worker.subject import LoadedSubject, cast_inputs, held_inputs
 from bakeoff.worker.torch_flags import settings
 from bakeoff.worker.trace import trace_measured
 
@@ -135,9 +135,10 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report, turn: Turn)
 def _built(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurement:
     """Build and prove an engine for another GPU, of which nothing else can be known here."""
     before = settings()
-    sets = cast_subject(loaded, job.dtype, job.subject.device)
+    loaded.cast(job.dtype, job.subject.device)
+    inputs = cast_inputs(loaded.workload, loaded.sets[0], job.dtype, job.subject.device)
     report("build")
-    built = build_engine(job, loaded, sets)
+    built = build_engine(job, loaded, [inputs])
     report("prove")
     proof = proof_record(call_stage(built.engine.prove), built.prepared, built.fallback or "")
     call_stage(built.engine.close)

@@ -322,4 +322,12 @@ FAULTS = (
         "                if not key:\n",
         ("tests/bakeoff/sweeps/test_run.py::test_a_record_whose_last_fsync_fails_is_stored_once",),
     ),
+    Fault(
+        "sweep",
+        "references are made for a row that is built for another GPU",
+        "bakeoff/sweeps/wave.py",
+        "    if row.target:\n        return NO_REFERENCES\n",
+        "",
+        ("tests/bakeoff/sweeps/test_built.py",),
+    ),
 )

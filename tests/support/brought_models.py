@@ -333,3 +333,18 @@ def other_weights() -> Any:
     with torch.no_grad():
         module.bias.copy_(torch.randn(4, generator=torch.Generator().manual_seed(torch.seed())))
     return module, torch.randn(2, 4)
+
+
+class Rounded(nn.Module):
+    """Rounds to bf16 within, whatever dtype it computes in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x).to(torch.bfloat16).to(x.dtype)
+
+
+def rounded() -> tuple[nn.Module, Tensor]:
+    return Rounded(), torch.randn(2, 64)

@@ -132,6 +132,15 @@ def test_a_model_that_names_a_dtype_has_references_in_fp32(tmp_path: Path) -> No
     assert any("bf16" in note for note in about.notes)
 
 
+def test_a_limit_that_a_cast_within_widens_is_told_with_both_errors(tmp_path: Path) -> None:
+    about = described("rounded", tmp_path)
+    assert about.tolerance_fp32 > 1e-3
+    (note,) = about.notes
+    assert "e-03 off fp64" in note
+    assert f"may be {about.tolerance_fp32:.1e} off in place of 1e-04" in note
+    assert described("picture", tmp_path).notes == ()
+
+
 def test_outputs_that_stay_fp32_and_those_that_depend_on_nothing_are_marked(tmp_path: Path) -> None:
     (one,) = described("upcast", tmp_path).sets
     assert [spec.keep_fp32 for spec in one.outputs] == [False, True, False]

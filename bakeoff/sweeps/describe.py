@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bakeoff.machine import host
-from bakeoff.machine.files import slug
+from bakeoff.machine.files import digest, slug
 from bakeoff.machine.floors import WORK_DTYPES, Ceiling
 from bakeoff.machine.identity import this_machine
 from bakeoff.machine.locks import device_lock
@@ -50,7 +50,7 @@ def describe(
 
     `threads` 0 means all usable cores. `python` is the worker's interpreter, "" for this one.
     """
-    log = cache / "logs" / f"describe-{slug(name)}.log"
+    log = cache / "logs" / f"describe-{slug(name)}-{digest(repr(job))[:6]}.log"  # other files may have this name
     running = progress.start(0, 0, f"describing {name}")
     environment = worker_environment(threads or host.usable_cores(), user_code_path())
     alone: AbstractContextManager[object] = nullcontext()

@@ -275,7 +275,7 @@ class TestChild:
     ) -> None:
         monkeypatch.delenv("LD_PRELOAD", raising=False)
         monkeypatch.setattr(compiler, "has_driver", lambda: True)
-        monkeypatch.setattr(compiler, "driverless_environment", None)
+        monkeypatch.setattr(compiler, "driverless_environment", lambda _shared: {"LD_PRELOAD": ""})
         found = compiles(
             "import json, os\nnames = ('GIVEN', 'LD_PRELOAD', 'DRIVERLESS_DRM')\n"
             "print(json.dumps({'engines': 1, 'given': [os.environ[name] for name in names if name in os.environ]}))"

@@ -17,6 +17,10 @@ operators of the ONNX graph; `TensorRT` are the seconds of its builder, `build` 
 included; `peak` is the memory of the builder's process. Each engine is for one architecture: sm89 is RTX 40, sm120
 RTX 50.
 """
+_NOT_BUILT = (
+    "\n\n`matrix-wm:universal` is not here: its build had not ended after ten minutes on a host with 24 GiB, and was "
+    "stopped.\n"
+)
 _BESIDE = """
 ## Beside the converters of torch_tensorrt
 
@@ -44,7 +48,7 @@ def page(found: Sequence[Mapping[str, Any]]) -> str:
                 "build s",
             )
             lines += [f"## {title}\n", tabulate(rows, (*headings, "peak MiB"), "github", disable_numparse=True), ""]
-    return "\n".join(lines) + _BESIDE + _differences(found) + "\n"
+    return "\n".join(lines) + _BESIDE + _differences(found) + _NOT_BUILT
 
 
 def _sorted(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -113,9 +113,9 @@ def describe_model(job: DescribeJob, report: Report) -> None:
         tolerance = min(max([LEAST_TOLERANCE, *(_OF_EAGER * error for error in errors)]), _MOST_TOLERANCE)
         if tolerance > LEAST_TOLERANCE:
             notes.append(
-                f"its own fp32 outputs are up to {max(errors):.1e} off {precision}, by rounding or by casts and autocast "
-                f"within, so rows in fp32 may be {tolerance:.1e} off in place of {LEAST_TOLERANCE:.0e}; one that leaves "
-                "out such a cast passes"
+                f"its own fp32 outputs are up to {max(errors):.1e} off {precision}, by rounding or by casts within, so "
+                f"rows in fp32 may be {tolerance:.1e} off in place of {LEAST_TOLERANCE:.0e}; one that leaves out such a "
+                "cast passes"
             )
     about = About(
         name=job.name,

@@ -141,14 +141,6 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "export",
-        "an engine that is no file of its artifact is opened",
-        "backends/tensorrt_rtx/engines.py",
-        'if about.get("embed_mode") != 0 or file not in files:',
-        'if about.get("embed_mode") != 0:',
-        ("tests/backends/test_tensorrt_rtx.py",),
-    ),
-    Fault(
-        "export",
         "an engine that was cut off is taken for a whole one",
         "backends/tensorrt_rtx/engines.py",
         "    if size != found:\n",

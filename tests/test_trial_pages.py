@@ -8,12 +8,15 @@ from types import ModuleType
 import architecture_page
 import floor_steps_page
 import pytest
+import rtx_engines_page
 import sweep_times_page
 import zoo_page
 from count_lines import PRODUCT, package_of
 
 
-@pytest.mark.parametrize("trial", [floor_steps_page, sweep_times_page, zoo_page], ids=lambda trial: str(trial.__name__))
+@pytest.mark.parametrize(
+    "trial", [floor_steps_page, rtx_engines_page, sweep_times_page, zoo_page], ids=lambda trial: str(trial.__name__)
+)
 def test_the_page_is_what_the_record_gives(trial: ModuleType) -> None:
     recorded = trial.RECORD.read_text(encoding="utf-8")
     assert trial.PAGE.read_text(encoding="utf-8") == trial.page(json.loads(recorded))

@@ -114,8 +114,8 @@ def describe_model(job: DescribeJob, report: Report) -> None:
         if tolerance > LEAST_TOLERANCE:
             notes.append(
                 f"its own fp32 outputs are up to {max(errors):.1e} off {precision}, by rounding or by casts within, so "
-                f"rows in fp32 may be {tolerance:.1e} off in place of {LEAST_TOLERANCE:.0e}; one that leaves out such a "
-                "cast passes"
+                f"rows in fp32 may be {tolerance:.1e} off in place of {LEAST_TOLERANCE:.0e}; one that leaves out "
+                "such a cast passes"
             )
     about = About(
         name=job.name,

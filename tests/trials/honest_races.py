@@ -1,6 +1,6 @@
 """Whether honest rows and races of small models are left in peace, a third of them beside a load of eight processes.
 
-    python tests/trials/honest_races.py FILE [--sweeps 60]
+    python tests/trials/honest_races.py tests/trials/honest_races.jsonl [--sweeps 60]
 
 Each sweep measures one model of the toy's size with eager and compilers, with short clocks, and its final; FILE gets a
 line of JSON for each, so that the same command goes on where it stopped. Prints what was accused: a row or a side that

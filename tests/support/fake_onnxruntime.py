@@ -102,7 +102,7 @@ class Library:
         patch.setattr(onnxruntime, "preload_dlls", lambda: None)
         patch.setattr(onnxruntime, "get_available_providers", lambda: [TENSORRT, CUDA, CPU])
         patch.setattr(session, "missing_library", self._missing)
-        patch.setattr(session, "_new_stream", lambda: Stream("session", self.log))
+        patch.setattr(session, "new_stream", lambda: Stream("session", self.log))
         patch.setattr(torch.cuda, "current_stream", lambda: Stream("torch", self.log))
 
     def _missing(self, provider: str, _folder: Path) -> str | None:

@@ -1,14 +1,16 @@
 """TensorRT for RTX: exports with torch.onnx, compiles engines ahead of time, runs them by ONNX Runtime's plugin.
 
-An engine is compiled for one architecture (`target`), which need not be here. Without a target it is that of this GPU,
-and the engine runs: inputs and outputs stay on the device, calls are queued on a stream as those of the CUDA provider
-(`bakeoff.backends.onnxruntime.binding`), and what the engine finishes for its card lies in the runtime cache. With a
-target nothing runs, and the row is `built`. Operators outside of engines are left to ONNX Runtime's CPU provider, which
-is a fallback; version 0.5.0 of the provider leaves out the whole graph for one operator that it does not know. No card
-has run any of this yet.
+An engine is compiled for one architecture (`target`), which need not be here. `here` is that of this GPU, on
+which the engine runs: inputs and outputs stay on the device, calls are queued on a stream as those of the CUDA provider
+(`bakeoff.backends.onnxruntime.binding`), and what the engine finishes for its card lies in the runtime cache. With
+another target nothing runs, and the row is `built`. Operators outside of engines are left to ONNX Runtime's CPU
+provider, which is a fallback; version 0.5.0 of the provider leaves out the whole graph for one operator that it does
+not know. No card has run any of this yet.
 """
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +41,6 @@ from bakeoff.backends.tensorrt_rtx.session import open_context
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-from collections import Counter
-from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

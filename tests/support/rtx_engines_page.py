@@ -24,9 +24,9 @@ _NOT_BUILT = (
 _BESIDE = """
 ## Beside the converters of torch_tensorrt
 
-A dry run of torch_tensorrt 2.13's converters, without TensorRT, had taken every operator of these graphs into one
-engine in bf16 and fp16. It counts an operator as taken if a converter for it is registered and accepts the node; here
-the operator was in an engine that was built. """
+A dry run of torch_tensorrt 2.13's converters, without TensorRT, had taken every operator of the components' graphs
+into one engine in bf16, of five of them also in fp16. It counts an operator as taken if a converter for it is
+registered and accepts the node; here the operator was in an engine that was built. """
 
 
 def page(found: Sequence[Mapping[str, Any]]) -> str:

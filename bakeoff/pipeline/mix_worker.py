@@ -211,18 +211,19 @@ def run_rounds(workers: Sequence[MixWorker], limits: Limits, order: random.Rando
     """Run units until each mix has enough steady ones, fails or does not settle, or the time is over; return findings.
 
     When all mixes are steady, each turn has equally many units of each mix, so that units with the same number form a
-    pair. The findings hold for all mixes.
+    pair. The findings hold for all mixes. The first turn runs however short the time is.
     """
     started, sides = time.monotonic(), dict(enumerate(workers))
 
-    def goes_on(_done: int) -> bool:
+    def goes_on(done: int) -> bool:
         racing = [worker for worker in workers if worker.live]
         counts = ", ".join(f"{worker.label} {worker.steady}/{limits.units}" for worker in racing)
         running.event(Event("rounds", counts))
         units = _units_a_turn(racing)
         for worker in racing:
             worker.units_a_turn = units
-        return time.monotonic() - started <= limits.seconds and not all(worker.enough for worker in racing)
+        in_time = done == 0 or time.monotonic() - started <= limits.seconds
+        return in_time and not all(worker.enough for worker in racing)
 
     return not_idle(sides, take_turns(sides, order, goes_on))
 

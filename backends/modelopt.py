@@ -48,7 +48,7 @@ _FORMATS: Mapping[Kind, Mapping[str, Any]] = {
 (`*proj_out.*`, `*visual*`), which suits only modelopt's own list of models."""
 _LEAST_CAPABILITY: Mapping[Kind, tuple[int, int]] = {"fp8": (8, 9), "nvfp4": (10, 0)}
 _NVFP4_BLOCK = 16
-_OPERATORS = ("tensorrt.quantize_op", "tensorrt.dynamic_block_quantize_op")
+_OPERATORS: Mapping[str, str] = {"fp8": "tensorrt.quantize_op", "nvfp4": "tensorrt.dynamic_block_quantize_op"}
 _EMULATED = re.compile(r"(torch\.ops\.)?tensorrt(\.|::)(dynamic_block_)?quantize_op(\.default)?")
 
 
@@ -106,9 +106,12 @@ def _choose(module: "nn.Module", options: Options) -> tuple[list[str], dict[str,
     chosen: list[str] = []
     skipped: dict[str, str] = {}
     for name, layer in module.named_modules():
-        if not isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)):
+        kind = next((kind for kind in (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d) if isinstance(layer, kind)), None)
+        if kind is None:
             continue
-        if options.layers not in name:
+        if type(layer).forward is not kind.forward:  # 0.47: opt/dynamic.py, _get_registered_nn_class
+            skipped[name] = f"{type(layer).__name__} has a forward of its own, for which modelopt has no quantised one"
+        elif options.layers not in name:
             skipped[name] = f"'{options.layers}' is not in its name"
         elif layer.weight.numel() < options.least:
             skipped[name] = f"{counted(layer.weight.numel(), 'element')}, fewer than {options.least}"
@@ -147,7 +150,7 @@ def _nodes(graph: "nn.Module") -> Iterator[Any]:
 
 
 def _is_quantise_node(node: Any) -> bool:
-    return str(node.target).removesuffix(".default") in _OPERATORS
+    return str(node.target).removesuffix(".default") in _OPERATORS.values()
 
 
 def _quantised_in(graph: "nn.Module") -> tuple[set[str], set[str]]:
@@ -188,9 +191,9 @@ def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
     return negative_least(options.least)
 
 
-def _unsupported_builder(_options: Options, builder: Backend) -> str | None:
-    if not set(_OPERATORS) & set(builder.capability.quantise_operators):
-        return f"{builder.name} would emulate modelopt's quantize operators in full precision; use tensorrt-aot"
+def _unsupported_builder(options: Options, builder: Backend) -> str | None:
+    if _OPERATORS.get(options.kind) not in builder.capability.quantise_operators:
+        return f"{builder.name} would emulate modelopt's {options.kind} in full precision; use tensorrt-aot"
     return None
 
 
@@ -224,7 +227,7 @@ BACKEND = Backend(
     ),
     capability=Capability(
         requires=(TORCH, MODELOPT),
-        devices=("cuda",),
+        devices=("cpu", "cuda"),
         dtypes=("fp32", "bf16", "fp16"),
         unsupported=_unsupported,
         unsupported_builder=_unsupported_builder,

@@ -5,7 +5,8 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.artifact_cache import load_or_build
 from bakeoff.backends.backend import BuildContext, Unavailable, Unsupported
@@ -21,6 +22,8 @@ _OPSET, _OPSET_BF16 = 20, 22
 """Opset 22 is the first whose Conv, Sin and Cos accept bf16; a bf16 model that has them in an earlier opset is invalid.
 """
 MODEL = "model.onnx"
+Translations = Mapping[Callable[..., Any], Callable[..., Any]]
+"""By operator, the onnxscript function that stands for it in an ONNX model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +81,13 @@ class ExportedProgram:
     key: str
     """Hash of the graph, its tensors and the settings of its conversion."""
 
-    def convert(self, folder: Path, int8: bool = False) -> None:
+    def convert(self, folder: Path, int8: bool = False, translations: Translations = MappingProxyType({})) -> None:
         """Write model.onnx and its file of weights to a new folder, with MatMul in dynamic int8 if `int8`.
 
-        Raises Unsupported with the names of operators that torch.onnx cannot translate.
+        `translations` are for operators that torch.onnx does not know. Raises Unsupported with the names of operators
+        that it cannot translate.
         """
-        _convert(self.program, list(self.inputs), int8, self.opset, folder)
+        _convert(self.program, list(self.inputs), int8, self.opset, folder, translations)
 
 
 def export_program(
@@ -111,11 +115,25 @@ def _opened(folder: Path, options: Options, context: BuildContext, profile: Path
     )
 
 
-def _convert(program: "torch.export.ExportedProgram", names: list[str], int8: bool, opset: int, folder: Path) -> None:
+def _convert(
+    program: "torch.export.ExportedProgram",
+    names: list[str],
+    int8: bool,
+    opset: int,
+    folder: Path,
+    translations: Translations,
+) -> None:
     import torch
 
     try:
-        made = torch.onnx.export(program, dynamo=True, opset_version=opset, input_names=names, verbose=False)
+        made = torch.onnx.export(
+            program,
+            dynamo=True,
+            opset_version=opset,
+            input_names=names,
+            custom_translation_table=dict(translations),
+            verbose=False,
+        )
     except torch.onnx.OnnxExporterError as error:
         missing = re.findall(r"No ONNX function found for <OpOverload\(op='([\w.:]+)'", str(error))
         if not missing:

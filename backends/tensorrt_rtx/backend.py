@@ -36,6 +36,7 @@ from bakeoff.backends.onnxruntime.session import Session, outputs_of
 from bakeoff.backends.tensorrt_rtx.artifact import FORMAT
 from bakeoff.backends.tensorrt_rtx.compile_engine import PROVIDER
 from bakeoff.backends.tensorrt_rtx.compiler import Compiled, compiled, has_driver, kept
+from bakeoff.backends.tensorrt_rtx.fp8 import OPERATOR
 from bakeoff.backends.tensorrt_rtx.options import HERE, INSTALL, LEAST_RUNTIME, PLUGIN, Options
 from bakeoff.backends.tensorrt_rtx.session import open_context
 
@@ -150,6 +151,7 @@ BACKEND = Backend(
         missing=_missing,
         unsupported=_unsupported,
         own_attention=True,
+        quantise_operators=(OPERATOR,),
         builds_for=lambda options: "" if options.target == HERE else options.target,
     ),
     evidence=Evidence(

@@ -24,8 +24,9 @@ from bakeoff.backends.artifact_cache import load_or_build
 from bakeoff.backends.backend import BuildContext, Unavailable, Unsupported
 from bakeoff.backends.compilers import c_compiler
 from bakeoff.backends.format import BadArtifact
-from bakeoff.backends.graphs import check_not_quantised
+from bakeoff.backends.graphs import check_not_quantised, operators
 from bakeoff.backends.onnxruntime.export import MODEL, export_program
+from bakeoff.backends.tensorrt_rtx import fp8
 from bakeoff.backends.tensorrt_rtx.engines import EngineFile, check_context
 from bakeoff.backends.tensorrt_rtx.options import DISTRIBUTION, HERE, TARGETS, capability_of
 
@@ -73,17 +74,20 @@ class Compiled:
 def compiled(module: "nn.Module", inputs: "Mapping[str, Tensor]", target: str, context: BuildContext) -> Compiled:
     """Return the module's engines for `target`, which may be HERE, from the cache or compiled now.
 
-    Raises Unsupported if TensorRT takes no node of the graph, or if it has no engines for this GPU.
+    Raises Unsupported if TensorRT takes no node of the graph, or if it has no engines for this GPU, or none in fp8.
     """
     target = _own_target() if target == HERE else target
-    check_not_quantised(module, "torch.onnx", "leave the quantising backend out")
+    check_not_quantised(module, "torch.onnx", "quantise with modelopt, or leave the quantising backend out")
     exported = export_program(module, inputs, context, target, version(DISTRIBUTION))
+    quantised = fp8.OPERATOR in operators(exported.program.graph)
+    if quantised and target not in fp8.TAKEN_BY:
+        raise Unsupported(f"{target} has no fp8; build for {', '.join(fp8.TAKEN_BY)}")
     folder = context.cache_dir / f"rtx-{exported.key}"
 
     def build(scratch: Path) -> None:
         with tempfile.TemporaryDirectory(dir=context.work_dir) as made:
             onnx = Path(made) / "onnx"
-            exported.convert(onnx)
+            exported.convert(onnx, translations=fp8.translations() if quantised else {})
             compile_model(onnx / MODEL, scratch, target, context.cache_dir.parent)
 
     stored = load_or_build(folder, _checked, build, context.work_dir / "rtx", (BadArtifact, OSError, ValueError))

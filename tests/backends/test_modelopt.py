@@ -126,6 +126,17 @@ def test_nothing_to_quantise_is_refused(tmp_path: Path) -> None:
         BACKEND.prepare(decoder(), drawn(""), Options(), context(tmp_path))
 
 
+def test_a_layer_with_a_forward_of_its_own_is_left_out_by_name(tmp_path: Path) -> None:
+    """modelopt 0.47 raises "no weight quantizer is enabled" if it is asked for such a layer."""
+
+    class Flat(nn.Conv1d):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x)
+
+    with pytest.raises(Unsupported, match="no layer: Flat has a forward of its own"):
+        BACKEND.prepare(nn.Sequential(Flat(3, 4, 3)), drawn(""), Options(least=0), context(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("kind", "found", "needed"), [("fp8", (8, 0), "8.9"), ("nvfp4", (9, 0), "10.0"), ("nvfp4", (8, 9), "10.0")]
 )
@@ -155,7 +166,9 @@ def test_mxfp8_says_why_and_what_would_do() -> None:
 def test_only_tensorrt_builds_it() -> None:
     builders = [resolve_backend(name) for name in backend_names() if resolve_backend(name).build]
     taken = {one.name for one in builders if BACKEND.capability.unsupported_builder(Options(), one) is None}
-    assert taken == {"tensorrt", "tensorrt-aot"}
+    assert taken == {"tensorrt", "tensorrt-aot", "tensorrt-rtx"}
+    fp4 = {one.name for one in builders if BACKEND.capability.unsupported_builder(Options("nvfp4"), one) is None}
+    assert fp4 == {"tensorrt", "tensorrt-aot"}
 
 
 def test_each_kind_is_a_class_of_its_own() -> None:

@@ -1,10 +1,10 @@
-"""The command `gate`: fails if a candidate is slower than its baseline, or if a status changed."""
+"""The command `gate`: fails if a candidate is slower than its baseline, no longer runs, or if a status changed."""
 
 import tomllib
-from contextlib import chdir
+from contextlib import ExitStack, chdir
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -23,7 +23,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.plain_file import read_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from bakeoff.plan.plan import Plan
     from bakeoff.plan.request import Request
@@ -33,6 +33,20 @@ _NOT_OF_A_GATE = ("--budget", "--final", "--monitor", "--on", "--option", "--pro
 """Options of a sweep that a gate decides by itself, or does not have."""
 
 
+_BROKEN = ("bad-user-code", "worker-failed")
+"""Codes of errors that say that a model cannot be run."""
+
+
+class _Asked(NamedTuple):
+    """What a gate measures with, and where."""
+
+    runs: Path
+    find: float
+    """Slowdown that matters, as a share of the time."""
+    python: str
+    source: str
+
+
 @app.command(context_settings={"ignore_unknown_options": True})
 def gate(
     context: typer.Context,
@@ -40,6 +54,9 @@ def gate(
         list[str], typer.Argument(metavar="SUITE", help="@NAME of bakeoff.toml or components, and options of sweep.")
     ],
     against: Annotated[str, typer.Option(help="A folder of records, or a git commit that holds the records.")] = "",
+    find: Annotated[
+        str, typer.Option(help="Slowdown that matters, of 2% to 100%: a row for which it is not excluded is undecided.")
+    ] = "10%",
     baseline_python: Annotated[
         str, typer.Option(help="Measure the baseline now, with this interpreter and its libraries.")
     ] = "",
@@ -52,50 +69,33 @@ def gate(
     runs: Runs = None,
     as_json: Json = False,
 ) -> None:
-    """Fail if a candidate is slower than its baseline, or if a status changed.
+    """Fail if a candidate is slower than its baseline, if it no longer runs, or if a status changed.
 
-    Exit code 0: fine, 1: a regression or a changed status, 3: nothing was decided.
+    Exit code 0: fine, 1: a row fails, 3: a row is undecided, or slower by records alone.
     """
-    from bakeoff.cli.progress import TerminalProgress
-    from bakeoff.cli.sweep import described
-    from bakeoff.plan.plan import make_plan
-    from bakeoff.record.commits import records_of
-    from bakeoff.record.gate import PROCESSES, exit_code
+    from bakeoff.record.gate import exit_code
     from bakeoff.report.pages import gate as page
     from bakeoff.report.render import markdown as as_markdown
-    from bakeoff.sweeps.gate import gate_live, gate_records
 
-    live = bool(baseline_python or baseline_source)
-    if live == bool(against):
-        text = "give either --against RECORDS, or --baseline-python and --baseline-source to measure the baseline now"
+    if not (against or baseline_python or baseline_source):
+        text = "give --against RECORDS, or --baseline-python and --baseline-source to measure the baseline now"
         raise BakeoffError(text, "bad-option")
-    folder, known = records_folder(runs), _read_expected(expected)
-    requests, note = _requests(context, suite)
-    if live:
-        plans = _two_plans(requests, baseline_python, baseline_source)
-        with TerminalProgress() as progress:
-
-            def stated(row: str, size: float) -> None:
-                progress.say(f"{row}: a change of {page.size_text(size)} or more will be found.")
-
-            rows = gate_live(plans, folder, note, progress, stated)
+    asked = _Asked(records_folder(runs), _share(find), baseline_python, baseline_source)
+    known, (requests, note) = _read_expected(expected), _requests(context, suite)
+    if against:
+        rows = _confirmed(_by_records(requests, against, asked, note), requests, against, asked, note)
     else:
-        records = records_of(named("--against", against), folder)
-        warn(records.problems)
-        several = [replace(described(request), processes=PROCESSES, final_s=0.0) for request in requests]
-        swept = [make_plan(request) for request in several]
-        with TerminalProgress() as progress:
-            rows = gate_records(swept, records, folder, note, progress)
+        rows = _live(requests, asked, note)
     rows = [_with_expected(row, known) for row in rows]
     baseline = against or " with ".join(filter(None, [baseline_source or "this folder", baseline_python]))
-    made = page.document(rows, baseline, live, requests[0].policy)
+    made = page.document(rows, baseline, asked.find, requests[0].policy)
     if markdown:
         Path(markdown).write_text(as_markdown.render(made), encoding="utf-8")
     if junit:
-        Path(junit).write_bytes(page.junit(rows))
+        Path(junit).write_bytes(page.junit(rows, asked.find))
     code = exit_code(rows)
     if as_json:
-        print_json({"baseline": baseline, "live": live, "exit_code": code, "rows": [_facts(row) for row in rows]})
+        print_json({"baseline": baseline, "find": asked.find, "exit_code": code, "rows": [_facts(row) for row in rows]})
     else:
         print_document(made)
     if code:
@@ -128,11 +128,38 @@ def _requests(context: typer.Context, words: "Sequence[str]") -> "tuple[list[Req
     ], values["note"]
 
 
-def _two_plans(requests: "Sequence[Request]", python: str, source: str) -> "list[tuple[Plan, Plan]]":
-    """Return the plans of the candidate and of its baseline, which is planned in the folder `source`."""
+def _live(
+    requests: "Sequence[Request]", asked: _Asked, note: str, only: "Collection[tuple[str, int]] | None" = None
+) -> "list[GatedRow]":
+    """Race the rows, or `only` those, with the baseline; a model that cannot be run fails with the rows it had."""
+    from bakeoff.cli.progress import TerminalProgress
+    from bakeoff.report.pages import gate as page
+    from bakeoff.sweeps.gate import gate_live
+
+    plans, gone = _two_plans(requests, asked.python, asked.source)
+    if only is not None:
+        plans = [(_only(candidate, only), _only(baseline, only)) for candidate, baseline in plans]
+    with TerminalProgress() as progress:
+
+        def stated(row: str, size: float, pairs: int) -> None:
+            progress.say(f"{row}: {page.forecast(size, pairs, asked.find)}")
+
+        return gate_live(plans, asked.runs, note, progress, stated, asked.find) + gone if plans else gone
+
+
+def _only(plan: "Plan", names: "Collection[tuple[str, int]]") -> "Plan":
+    return replace(plan, rows=tuple(row for row in plan.rows if (str(row.variant), row.subject.batch) in names))
+
+
+def _two_plans(
+    requests: "Sequence[Request]", python: str, source: str
+) -> "tuple[list[tuple[Plan, Plan]], list[GatedRow]]":
+    """Return the plans of the candidates and of their baselines, which are planned in the folder `source`, and the rows
+    of the baselines whose candidate cannot be run."""
     from bakeoff.bring.bring import is_brought
     from bakeoff.cli.sweep import described
     from bakeoff.plan.plan import make_plan
+    from bakeoff.sweeps.gate import gone_row
 
     if source and not Path(source).is_dir():
         raise BakeoffError(f"--baseline-source {source}: no such folder; give one with the files", "bad-option")
@@ -140,10 +167,79 @@ def _two_plans(requests: "Sequence[Request]", python: str, source: str) -> "list
     if own:
         text = f"--baseline-source: {own[0]} does not come from a file of that folder; give --baseline-python alone"
         raise BakeoffError(text, "bad-option")
-    candidates = [make_plan(described(request)) for request in requests]
-    with chdir(source or "."):
-        baselines = [make_plan(described(replace(request, python=python))) for request in requests]
-    return list(zip(candidates, baselines, strict=True))
+    plans, gone = [], []
+    for request in requests:
+        with chdir(source or "."):
+            baseline = make_plan(described(replace(request, python=python)))
+        try:
+            plans.append((make_plan(described(request)), baseline))
+        except BakeoffError as error:
+            if error.code not in _BROKEN:
+                raise
+            gone += [gone_row((str(row.variant), row.subject.batch), str(error)) for row in baseline.rows]
+    return plans, gone
+
+
+def _by_records(requests: "Sequence[Request]", against: str, asked: _Asked, note: str) -> "list[GatedRow]":
+    """Sweep the rows in several processes and compare them with the records; a model that cannot be run fails with the
+    records' rows of it."""
+    from bakeoff.bring.bring import is_brought, read_source
+    from bakeoff.cli.progress import TerminalProgress
+    from bakeoff.cli.sweep import described
+    from bakeoff.plan.plan import make_plan
+    from bakeoff.record.commits import records_of
+    from bakeoff.record.gate import PROCESSES
+    from bakeoff.sweeps.gate import gate_records, gone_row
+
+    records = records_of(named("--against", against), asked.runs)
+    warn(records.problems)
+    plans, gone = [], []
+    for request in requests:
+        try:
+            plans.append(make_plan(described(replace(request, processes=PROCESSES, final_s=0.0))))
+        except BakeoffError as error:
+            if error.code not in _BROKEN or not is_brought(request.component):
+                raise
+            _, name, _ = read_source(request.component)
+            of_model = [each.record for each in records.current if each.record.variant.component == name]
+            if not of_model:
+                raise
+            names = dict.fromkeys((str(record.variant), record.batch) for record in of_model)
+            gone += [gone_row(name, str(error)) for name in names]
+    with TerminalProgress() as progress:
+        return gate_records(plans, records, asked.runs, note, progress, asked.find) + gone if plans else gone
+
+
+def _confirmed(
+    rows: "list[GatedRow]", requests: "Sequence[Request]", against: str, asked: _Asked, note: str
+) -> "list[GatedRow]":
+    """Race the rows that are slower by records with their former source: the baseline that was given, or the files of
+    the commit that has the records. A row that cannot be raced stays suspected."""
+    from bakeoff.bring.bring import is_brought
+    from bakeoff.record.commits import checkout
+
+    suspected = {(row.variant, row.batch) for row in rows if row.outcome == "suspected"}
+    models = [request for request in requests if asked.python or is_brought(request.component)]
+    if not suspected or not models:
+        return rows
+    with ExitStack() as stack:
+        if not asked.python and not asked.source:
+            if Path(against).is_dir():
+                return rows
+            asked = asked._replace(source=str(stack.enter_context(checkout(against, Path.cwd()))))
+        raced = {(row.variant, row.batch): row for row in _live(models, asked, note, suspected)}
+    return [raced.get((row.variant, row.batch), row) for row in rows]
+
+
+def _share(typed: str) -> float:
+    """Return a percentage as a share. Raises BakeoffError if it is none from 2 % to 100 %."""
+    try:
+        share = float(typed.strip().removesuffix("%")) / 100
+    except ValueError:
+        share = 0.0
+    if not typed.strip().endswith("%") or not 0.02 <= share <= 1:
+        raise BakeoffError(f"--find {typed}: give a percentage from 2% to 100%, as in 10%", "bad-option")
+    return share
 
 
 def _read_expected(file: str) -> "list[Expected]":

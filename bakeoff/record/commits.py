@@ -1,8 +1,10 @@
-"""Reads the records that a git commit holds, without a checkout of it."""
+"""Reads the records and other files that a git commit holds, without a change of the working tree."""
 
 import io
 import subprocess
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,9 +20,15 @@ def records_of(folder_or_reference: str, runs: Path) -> Records:
     folder = Path(folder_or_reference)
     if folder.is_dir():
         return load_all(folder, *filter(Path.is_dir, [folder / "published"]))
-    with TemporaryDirectory(prefix="bakeoff-") as temporary:
-        place = _extract(folder_or_reference, runs.absolute(), Path(temporary))
+    with checkout(folder_or_reference, runs) as place:
         return load_all(place, *filter(Path.is_dir, [place / "published"]))
+
+
+@contextmanager
+def checkout(reference: str, folder: Path) -> Iterator[Path]:
+    """Give a copy of `folder` as it is in a git commit until the block ends. Raises BakeoffError as `records_of`."""
+    with TemporaryDirectory(prefix="bakeoff-") as temporary:
+        yield _extract(reference, folder.absolute(), Path(temporary))
 
 
 def _extract(reference: str, runs: Path, into: Path) -> Path:

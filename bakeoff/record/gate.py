@@ -1,34 +1,37 @@
-"""Decides whether a candidate is slower than its baseline, and how large a change must be to be found on this host.
+"""Decides whether a candidate is slower than its baseline by a size that matters, and what it takes to know.
 
 All figures are logarithms of a ratio of times, candidate over baseline: one for each pair of fresh processes, which is
 the unit in which a host's noise repeats. Pairs of the baseline with itself (A/A) show that noise before anything is
-compared, and count in the spread of the pairs that are compared. Tests are Student's: of each row at its share of the
-false alarms, divided among the moments at which it may be decided (Bonferroni).
+compared, and count in the spread of the pairs that are compared. Intervals are Student's: of each row at its share of
+the false alarms, divided among the moments at which it may be decided (Bonferroni). A row is slower if its interval
+lies above 1 and reaches the size that matters, and unchanged if it ends below that size.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log, sqrt
+from math import log1p, sqrt
 from typing import Literal
 
 import numpy as np
 
 from bakeoff.record.schema import Status
 
+FIND = 0.1
+"""Slowdown that matters unless another one is asked for: 10 % of the time."""
 FALSE_ALARMS = 0.01
 """Probability that a gate of any number of unchanged rows calls one slower."""
 POWER = 0.97
-"""Probability with which a change of the stated size is called slower."""
+"""Probability with which a change of the size that a host can find is called slower."""
 SAME_PAIRS = 5
 """Number of pairs of the baseline with itself."""
 LOOKS = (4, 7, 11)
-"""Numbers of pairs after which a row may be decided; the size is that which the second decides."""
+"""Numbers of pairs after which a row may be decided; the size that a host can find is that which the second decides."""
 LEAST_SPREAD = 0.0075
 """Least standard deviation that is assumed of pairs: five that agree by chance would promise too much. It makes 2 % the
 smallest size."""
-LARGEST_SIZE = 1.5
-"""Largest size with which a row is called unchanged: one that need not be found at half as long again is undecided."""
+MOST_PAIRS = 1000
+"""More pairs than anyone waits for."""
 PROCESSES = 5
 """Fresh processes of a candidate that is compared with records."""
 Word = Literal["slower", "faster", "no change shown", "undecided"]
@@ -43,10 +46,10 @@ class Change:
     low: float
     """Lower end of the interval of the ratio, which holds for all rows of a gate together."""
     high: float
-    size: float
-    """The smallest ratio that is found with the probability `POWER`."""
     pairs: int
     """Number of pairs, or of the candidate's processes where the baseline is of records."""
+    more: int = 0
+    """Of an undecided row, about how many more pairs would decide it, at most `MOST_PAIRS`."""
 
 
 def size_of(same: Sequence[float], rows: int) -> float:
@@ -55,41 +58,61 @@ def size_of(same: Sequence[float], rows: int) -> float:
     return _sum_of_quantiles(_level(rows, len(LOOKS)), len(same)) * spread / sqrt(LOOKS[1])
 
 
-def change_of_pairs(same: Sequence[float], pairs: Sequence[float], rows: int, size: float) -> Change | None:
-    """Return the change that the pairs show; None if more of them are needed. `same` are those of A/A."""
+def change_of_pairs(same: Sequence[float], pairs: Sequence[float], rows: int, find: float) -> Change | None:
+    """Return the change that the pairs show; None if more of them are needed. `same` are those of A/A, and `find` is
+    the slowdown that matters, as a share of the time."""
     count = len(pairs)
     if count < LOOKS[0] or (count not in LOOKS and count < LOOKS[-1]):
         return None
-    mean, freedom = float(np.mean(pairs)), len(same) + count - 1
-    error = _spread(float(np.sum(np.square(same))) + _squares(pairs), freedom) / sqrt(count)
-    found = _change(mean, error, freedom, size, rows, len(LOOKS), count)
+    spread = _spread(float(np.sum(np.square(same))) + _squares(pairs), len(same) + count - 1)
+    found = _change(float(np.mean(pairs)), spread, len(same) + count - 1, find, _level(rows, len(LOOKS)), count, count)
     return None if found.word == "undecided" and count < LOOKS[-1] else found
 
 
-def change_of_records(candidate: Sequence[float], baseline: Sequence[float], rows: int) -> Change | None:
+def change_of_records(candidate: Sequence[float], baseline: Sequence[float], rows: int, find: float) -> Change | None:
     """Return the change between processes that were measured at different times; None if they are too few.
 
-    The figures are logarithms of the processes' median times. The size follows from the spread between these processes.
+    The figures are logarithms of the processes' median times.
     """
-    freedom = len(candidate) + len(baseline) - 2
-    if not len(candidate) or not len(baseline) or freedom < LOOKS[0] - 1:
+    count, freedom = len(candidate), len(candidate) + len(baseline) - 2
+    if not count or not len(baseline) or freedom < LOOKS[0] - 1:
         return None
-    error = _spread(_squares(candidate) + _squares(baseline), freedom) * sqrt(1 / len(candidate) + 1 / len(baseline))
-    size = _sum_of_quantiles(_level(rows, 1), freedom) * error
+    spread = _spread(_squares(candidate) + _squares(baseline), freedom)
+    pairs = 1 / (1 / count + 1 / len(baseline))
     mean = float(np.mean(candidate) - np.mean(baseline))
-    return _change(mean, error, freedom, size, rows, 1, len(candidate))
+    return _change(mean, spread, freedom, find, _level(rows, 1), count, pairs)
 
 
-def _change(mean: float, error: float, freedom: int, size: float, rows: int, looks: int, count: int) -> Change:
-    half = _quantile(1 - _level(rows, looks), freedom) * error
-    missed = _quantile(1 - (1 - POWER) / looks, freedom) * error
+def pairs_needed(same: Sequence[float], rows: int, find: float) -> int:
+    """Return about how many pairs show that an unchanged row is not slower by `find`, by the pairs of A/A."""
+    spread = _spread(float(np.sum(np.square(same))), len(same))
+    return _pairs_until(log1p(find), spread, len(same) - 1, _level(rows, len(LOOKS)))
+
+
+def _change(
+    mean: float, spread: float, freedom: int, find: float, level: float, count: int, independent: float
+) -> Change:
+    """Return the change of a mean of as many independent pairs; `count` is how many are told."""
+    half = _quantile(1 - level, freedom) * spread / sqrt(independent)
     word: Word = "undecided"
-    if abs(mean) > half:
-        word = "slower" if mean > 0 else "faster"
-    elif mean + missed < size <= log(LARGEST_SIZE):
+    if mean - half > 0 and mean + half >= log1p(find):
+        word = "slower"
+    elif mean + half < 0:
+        word = "faster"
+    elif mean + half < log1p(find):
         word = "no change shown"
-    ratio, low, high, least = (float(np.exp(value)) for value in (mean, mean - half, mean + half, size))
-    return Change(word, ratio, low, high, least, count)
+    needed = _pairs_until(max(mean, log1p(find) - mean), spread, freedom - count, level) if word == "undecided" else 0
+    ratio, low, high = (float(np.exp(value)) for value in (mean, mean - half, mean + half))
+    return Change(word, ratio, low, high, count, min(MOST_PAIRS, max(0, needed - count)))
+
+
+def _pairs_until(half: float, spread: float, freedom: int, level: float) -> int:
+    """Return the number of pairs at which an interval reaches this far to either side; `freedom` is what it has
+    without them."""
+    counts = (count for count in range(LOOKS[0], MOST_PAIRS) if freedom + count > 0)
+    return next(
+        (count for count in counts if _quantile(1 - level, freedom + count) * spread / sqrt(count) < half), MOST_PAIRS
+    )
 
 
 def _level(rows: int, looks: int) -> float:
@@ -116,10 +139,12 @@ def _quantile(share: float, freedom: int) -> float:
 
 
 Outcome = Literal[
-    "unchanged", "faster", "regression", "status changed", "now ok", "expected failure", "unexpected pass", "undecided",
-    "not measured",
+    "unchanged", "faster", "regression", "suspected", "status changed", "gone", "now ok", "expected failure",
+    "unexpected pass", "undecided", "not measured",
 ]  # fmt: skip
-FAILING: tuple[Outcome, ...] = ("regression", "status changed")
+FAILING: tuple[Outcome, ...] = ("regression", "status changed", "gone")
+OPEN: tuple[Outcome, ...] = ("suspected", "undecided")
+"""Outcomes that say neither that a row may pass nor that it fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +167,8 @@ class GatedRow:
 
     variant: str
     batch: int
-    candidate: Status
+    candidate: Status | None
+    """None if the candidate has no such row, or if its model cannot be run."""
     baseline: Status | None
     """None if the baseline has no such row."""
     reason: str = ""
@@ -156,6 +182,13 @@ class GatedRow:
     expected: str = ""
     """Reason why its status was expected not to be ok; "" if it was not."""
     expects: Status | None = None
+    live: bool = True
+    """False if the baseline's times are of records of another time: a slowdown is then only suspected."""
+
+    @property
+    def slower(self) -> bool:
+        """Whether a race has shown that it is slower."""
+        return self.live and self.change is not None and self.change.word == "slower"
 
     @property
     def name(self) -> str:
@@ -167,13 +200,15 @@ class GatedRow:
             return "unexpected pass"
         if self.expected and self.expects in (None, self.candidate):
             return "expected failure"
+        if self.candidate is None:
+            return "gone"
         if self.candidate == "unstable":  # the host was busy: neither status nor time is known
-            return "not measured"
+            return "undecided"
         if self.baseline not in (None, "unstable", self.candidate):
             return "now ok" if self.candidate == "ok" else "status changed"
         if self.change is None:
             return "not measured"
-        return _OUTCOMES[self.change.word]
+        return "suspected" if self.change.word == "slower" and not self.live else _OUTCOMES[self.change.word]
 
 
 _OUTCOMES: dict[Word, Outcome] = {
@@ -185,8 +220,8 @@ _OUTCOMES: dict[Word, Outcome] = {
 
 
 def exit_code(rows: Sequence[GatedRow]) -> int:
-    """Return 1 if a row fails, 3 if no row is decided, else 0."""
+    """Return 1 if a row fails, 3 if one is open or none is decided, else 0."""
     outcomes = {row.outcome for row in rows}
-    if outcomes.intersection(FAILING) or any(row.change and row.change.word == "slower" for row in rows):
+    if outcomes.intersection(FAILING) or any(row.slower for row in rows):
         return 1
-    return 0 if outcomes - {"not measured", "undecided"} else 3
+    return 0 if outcomes - {"not measured"} and not outcomes.intersection(OPEN) else 3

@@ -17,7 +17,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Row
-from bakeoff.record.gate import SAME_PAIRS, GatedRow, change_of_pairs, change_of_records, size_of
+from bakeoff.record.gate import SAME_PAIRS, GatedRow, change_of_pairs, change_of_records, pairs_needed, size_of
 from bakeoff.record.schema import Comparison, Record, Status
 from bakeoff.record.source import basis_of
 from bakeoff.record.store import Records, now
@@ -43,12 +43,18 @@ class _Known(NamedTuple):
 
 
 def gate_live(
-    plans: Sequence[tuple[Plan, Plan]], runs: Path, note: str, progress: Progress, stated: Callable[[str, float], None]
+    plans: Sequence[tuple[Plan, Plan]],
+    runs: Path,
+    note: str,
+    progress: Progress,
+    stated: Callable[[str, float, int], None],
+    find: float,
 ) -> list[GatedRow]:
     """Race each row of the candidates' plans with the same row of its baseline's plan, and return the rows of the gate.
 
-    Each baseline's row is first raced with itself; then `stated` receives the name of each such row and the smallest
-    ratio that will be found. Raises BakeoffError if no worker can be started, or if a request is wrong.
+    Each baseline's row is first raced with itself; then `stated` receives the name of each such row, the smallest ratio
+    that will be found, and how many pairs it takes to exclude a slowdown by `find`, a share of the time. A row that
+    only the baseline has fails. Raises BakeoffError if no worker can be started, or if a request is wrong.
     """
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     device = plans[0][0].rows[0].subject.device
@@ -61,15 +67,26 @@ def gate_live(
             return {_name(row): Entrant(replace(context, weights=weights), row) for row in plan.rows}
 
         sides: list[tuple[_Name, Entrant, Entrant | None]] = []
+        gone: list[GatedRow] = []
         for candidate, baseline in plans:
-            of_baseline = entrants(baseline)
-            sides += [(name, each, of_baseline.get(name)) for name, each in entrants(candidate).items()]
+            of_baseline, of_candidate = entrants(baseline), entrants(candidate)
+            sides += [(name, each, of_baseline.get(name)) for name, each in of_candidate.items()]
+            gone += [
+                gone_row(name, "the candidate has no such row") for name in of_baseline if name not in of_candidate
+            ]
         known = [_of_baseline(candidate, baseline, progress) for _, candidate, baseline in sides]
         rows = sum(bool(each.same) for each in known)
         for (name, _, _), each in zip(sides, known, strict=True):
             if each.same:
-                stated(_row(name).name, float(np.exp(size_of(each.same, rows))))
-        return [_raced(*each, before, rows, progress) for each, before in zip(sides, known, strict=True)]
+                size = float(np.exp(size_of(each.same, rows)))
+                stated(_row(name).name, size, pairs_needed(each.same, rows, find))
+        raced = [_raced(*each, before, rows, find, progress) for each, before in zip(sides, known, strict=True)]
+        return raced + gone
+
+
+def gone_row(name: _Name, why: str) -> GatedRow:
+    """Return the row of a baseline that the candidate does not have."""
+    return GatedRow(*name, None, "ok", why)
 
 
 def _of_baseline(candidate: Entrant, baseline: Entrant | None, progress: Progress) -> _Known:
@@ -89,29 +106,34 @@ def _of_baseline(candidate: Entrant, baseline: Entrant | None, progress: Progres
 
 
 def _raced(
-    name: _Name, candidate: Entrant, baseline: Entrant | None, known: _Known, rows: int, progress: Progress
+    name: _Name,
+    candidate: Entrant,
+    baseline: Entrant | None,
+    known: _Known,
+    rows: int,
+    find: float,
+    progress: Progress,
 ) -> GatedRow:
     """Race a candidate with its baseline until the change is known; a candidate without one is only checked."""
     if baseline is None or not known.same:
         alone = _with_itself(candidate, progress, 1)
         why = "; ".join(filter(None, [alone.why, f"baseline: {known.why}" if known.why != alone.why else ""]))
         return _row(name, alone.status or "ok", known.status, why)
-    size = size_of(known.same, rows)
 
     def decided(so_far: Comparison) -> bool:
         is_ok = all(side.status == "ok" for side in so_far.sides)
-        return not is_ok or change_of_pairs(known.same, _logs(so_far), rows, size) is not None
+        return not is_ok or change_of_pairs(known.same, _logs(so_far), rows, find) is not None
 
     try:
         found = _race(baseline, candidate, progress, decided)
     except SideFailedError as error:
         if error.row is baseline.row:
-            return _raced(name, candidate, baseline, _Known(error.status, error.why), rows, progress)
+            return _raced(name, candidate, baseline, _Known(error.status, error.why), rows, find, progress)
         return _row(name, error.status, known.status, error.why)
     wrong = next((side for side in (found.b, found.a) if side.status != "ok"), None)
     if wrong is not None:
         return _row(name, found.b.status, found.a.status, wrong.measurement.reason)
-    change, same, pairs = change_of_pairs(known.same, _logs(found), rows, size), known.same, _logs(found)
+    change, same, pairs = change_of_pairs(known.same, _logs(found), rows, find), known.same, _logs(found)
     made = _row(name, "ok", "ok", "" if found.how == "interleaved" else "measured in turn: memory is short")
     return replace(made, change=change, same=tuple(np.exp(same).tolist()), pairs=tuple(np.exp(pairs).tolist()))
 
@@ -141,9 +163,11 @@ def _logs(found: Comparison) -> tuple[float, ...]:
     return tuple(np.log(ratios_of_pairs(found.rounds, 0, 1)).tolist())
 
 
-def gate_records(plans: Sequence[Plan], baseline: Records, runs: Path, note: str, progress: Progress) -> list[GatedRow]:
+def gate_records(
+    plans: Sequence[Plan], baseline: Records, runs: Path, note: str, progress: Progress, find: float
+) -> list[GatedRow]:
     """Sweep the candidates' plans, which have several processes a row, and compare them with the baseline's records of
-    this machine.
+    this machine: a model of the user's with its former self.
 
     Raises BakeoffError before anything is measured if the baseline has none of the rows, and KeyboardInterrupt if the
     sweep is interrupted.
@@ -160,7 +184,7 @@ def gate_records(plans: Sequence[Plan], baseline: Records, runs: Path, note: str
             measured.setdefault((str(stored.record.variant), stored.record.batch), []).append(stored.record)
     known = {name: _comparable(records[0], baseline) for name, records in measured.items()}
     count = sum(bool(_medians(records)) and bool(_medians(known[name][0])) for name, records in measured.items())
-    return [_against(name, records, *known[name], count) for name, records in measured.items()]
+    return [_against(name, records, *known[name], count, find) for name, records in measured.items()]
 
 
 def _comparable(candidate: Record, baseline: Records) -> tuple[list[Record], str]:
@@ -176,22 +200,36 @@ def _comparable(candidate: Record, baseline: Records) -> tuple[list[Record], str
         return [], "the baseline has records of other machines or hosts alone" if same else _NO_ROW
     newest = here[-1]
     alike = [record for record in here if record.source == newest.source and basis_of(record) == basis_of(newest)]
-    if newest.config_id != candidate.config_id:
-        return alike[-1:], "the baseline's record is of another configuration, seed or number of threads"
+    if others := _differences(newest, candidate):
+        return alike[-1:], f"the baseline's record is of {others}"
     if newest.source.instrument != candidate.source.instrument:
         return alike[-1:], "the baseline's record was measured by another version of this lab"
-    return [record for record in alike if record.config_id == candidate.config_id], ""
+    return [record for record in alike if record.config_id == newest.config_id], ""
 
 
-def _against(name: _Name, candidate: list[Record], known: list[Record], why: str, rows: int) -> GatedRow:
+def _differences(a: Record, b: Record) -> str:
+    """Return what keeps two records from being of one row before and after a change of its model; "": nothing."""
+    brought = set(a.config) == set(b.config) == {"content", "source"}  # of a brought model: they are the question
+    facts = {
+        "another configuration": (a.config, b.config) if not brought else (),
+        "other seeds": ((a.weight_seed, a.input_seed), (b.weight_seed, b.input_seed)),
+        "other weights": (a.checkpoint, b.checkpoint) if not brought else (),
+        "another number of threads": (a.threads, b.threads),
+        "other inputs": tuple(one.measurement.input_copy and one.measurement.input_copy.bytes for one in (a, b)),
+    }
+    return ", ".join(what for what, both in facts.items() if both and both[0] != both[1])
+
+
+def _against(name: _Name, candidate: list[Record], known: list[Record], why: str, rows: int, find: float) -> GatedRow:
     steady = [each for each in candidate if each.status == "ok"]
     failed = [each for each in candidate if each.status not in ("ok", "unstable")]
     unstable = [each for each in candidate if each.status == "unstable"]
     shown = (failed or (steady if len(steady) > len(unstable) else unstable))[0]
     made = _row(name, shown.status, known[-1].status if known else None, shown.measurement.reason or why)
+    made = replace(made, live=False)
     if why or shown.status != "ok":
         return made
-    change = change_of_records(_medians(steady), _medians(known), rows)
+    change = change_of_records(_medians(steady), _medians(known), rows, find)
     return replace(made, change=change, reason="" if change else "the baseline has no steady record of this row")
 
 

@@ -1,28 +1,26 @@
-"""How often a gate is wrong: slowdowns of the size that it states, and candidates that are their own baseline.
+"""How often a gate is wrong beside other work: candidates that are 20 % slower, and candidates that are their baseline.
 
-    python tests/trials/gate_rates.py [--slower 10] [--unchanged 20] [--replays 80] [--threads 1] [--out FILE]
+    python tests/trials/gate_rates.py FILE [--runs 20] [--slower 20%] [--find 10%] [--load 1] [--threads 1]
 
-Each live run is `bakeoff gate` of one small model against a copy of its folder, in fresh processes. In a slower run the
-candidate runs as many of its 400 layers again as the gate has just said that it will find. Replays decide as the gate
-does, on pairs of the unchanged runs in the order in which they were measured, beginning anywhere. Run it alone on the
-machine: a run takes about half a minute on two cores. FILE receives all pairs. Exits 1 if fewer than 9 of 10 slowdowns
-are found, or if more than 2 % of the unchanged are called slower.
+Each run is `bakeoff gate --find 10%` of one small model against a copy of its folder, in fresh processes, beside a load
+of as many busy processes. A slower candidate runs a share of its 400 layers again. FILE gets a line of JSON for each
+run, so that the same command goes on where it stopped. Exits 1 if a slower one passes as unchanged, or if an unchanged
+one is called slower.
 """
 
 import argparse
 import json
-import random
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import chdir
-from math import ceil, log
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from math import ceil
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
-from rich.progress import Progress as Bar
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
@@ -32,7 +30,7 @@ from lab import Recorder, marked_folder
 from bakeoff.bring.bring import bring
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
-from bakeoff.record.gate import LOOKS, SAME_PAIRS, GatedRow, change_of_pairs, size_of
+from bakeoff.record.gate import GatedRow
 from bakeoff.record.policy import Policy
 from bakeoff.sweeps.gate import gate_live
 
@@ -71,75 +69,58 @@ def plan_of(folder: Path, threads: int) -> Plan:
         return make_plan(request)
 
 
-def gate_once(folder: Path, threads: int, slower: bool) -> GatedRow:
-    """Return the row of one gate whose candidate is unchanged, or slower by the size that the gate states."""
-    again = folder / "candidate" / "again"
-    again.unlink(missing_ok=True)
+@contextmanager
+def loaded(processes: int) -> Iterator[None]:
+    burning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for each in burning:
+            each.kill()
+            each.wait()
+
+
+def gate_once(folder: Path, threads: int, slower: float, find: float) -> GatedRow:
+    """Return the row of one gate whose candidate computes this share of its layers again."""
+    (folder / "candidate" / "again").write_text(str(ceil(LAYERS * slower)))
     plans = tuple(plan_of(folder / side, threads) for side in ("candidate", "baseline"))
-
-    def stated(_row: str, size: float) -> None:
-        if slower:
-            again.write_text(str(ceil(LAYERS * (size - 1))))
-
-    (row,) = gate_live([plans], folder / "runs", "", Recorder(), stated)  # type: ignore[list-item]
+    (row,) = gate_live([plans], folder / "runs", "", Recorder(), lambda *_: None, find)  # type: ignore[list-item]
     return row
 
 
-def replay(pool: list[float], draw: random.Random) -> tuple[str, float]:
-    """Return the word and the size of a gate of consecutive pairs of the pool."""
-    start = draw.randrange(len(pool))
-    turned = [*pool[start:], *pool[:start]]
-    same, pairs = turned[:SAME_PAIRS], turned[SAME_PAIRS : SAME_PAIRS + LOOKS[-1]]
-    size = size_of(same, 1)
-    made = (change_of_pairs(same, pairs[:count], 1, size) for count in range(1, len(pairs) + 1))
-    return next((change.word for change in made if change is not None), "undecided"), size
+def share(text: str) -> float:
+    return float(text.removesuffix("%")) / 100
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--slower", type=int, default=10, help="live runs whose candidate is slower by the stated size")
-    parser.add_argument("--unchanged", type=int, default=20, help="live runs whose candidate is its baseline")
-    parser.add_argument("--replays", type=int, default=80, help="gates of recorded pairs of the unchanged runs")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--runs", type=int, default=20, help="of each kind")
+    parser.add_argument("--slower", type=share, default=0.2)
+    parser.add_argument("--find", type=share, default=0.1)
+    parser.add_argument("--load", type=int, default=1, help="busy processes beside")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
-    parser.add_argument("--out", type=Path, help="file for all pairs")
     asked = parser.parse_args()
-    found: dict[str, list[GatedRow]] = {"slower": [], "unchanged": []}
-    took: list[float] = []
-    with (
-        tempfile.TemporaryDirectory(prefix="bakeoff-rates-") as temporary,
-        marked_folder(Path(temporary)),
-        Bar(console=Console(stderr=True)) as bar,
-    ):
+    found = [json.loads(line) for line in asked.file.read_text().splitlines()] if asked.file.exists() else []
+    with tempfile.TemporaryDirectory(prefix="bakeoff-rates-") as temporary, marked_folder(Path(temporary)):
         for side in ("candidate", "baseline"):
             (Path(temporary) / side).mkdir()
             (Path(temporary) / side / "mine.py").write_text(MODEL)
-        for name, count in (("slower", asked.slower), ("unchanged", asked.unchanged)):
-            for _ in bar.track(range(count), description=name):
+        for number in range(asked.runs):
+            for name, slower in (("slower", asked.slower), ("unchanged", 0.0)):
+                if sum(run["candidate"] == name for run in found) > number:
+                    continue
                 began = time.monotonic()
-                found[name].append(gate_once(Path(temporary), asked.threads, name == "slower"))
-                took.append(time.monotonic() - began)
-    pool = [log(ratio) for row in found["unchanged"] for ratio in (*row.same, *row.pairs)]
-    draw = random.Random(1)
-    replays = [replay(pool, draw) for _ in range(asked.replays if len(pool) >= SAME_PAIRS + LOOKS[-1] else 0)]
-    words = {
-        name: Counter(row.change.word if row.change is not None else row.outcome for row in rows)
-        for name, rows in found.items()
-    }
-    words["replayed"] = Counter(word for word, _ in replays)
-    sizes = {name: [row.change.size for row in rows if row.change is not None] for name, rows in found.items()}
-    rows = [(name, sum(each.values()), dict(each)) for name, each in words.items()]
-    print(tabulate(rows, ["runs", "of", "said"]))
-    for name, each in sizes.items():
-        if each:
-            print(f"{name}: sizes of {min(each) - 1:.1%} to {max(each) - 1:.1%}")
-    print(f"a live run took {sum(took) / max(1, len(took)):.0f} s")
-    if asked.out is not None:
-        kept = {**msgspec.to_builtins(found), "words": words, "live_s": took}
-        asked.out.write_text(json.dumps(kept, indent=1) + "\n")
-    alarms = words["unchanged"]["slower"] + words["replayed"]["slower"]
-    missed = asked.slower - words["slower"]["slower"]
-    print(f"{alarms} false alarms in {asked.unchanged + len(replays)} unchanged runs; {missed} slowdowns missed")
-    return int(alarms > 0.02 * (asked.unchanged + len(replays)) or missed > 0.1 * asked.slower)
+                with loaded(asked.load):
+                    row = gate_once(Path(temporary), asked.threads, slower, asked.find)
+                facts = {"candidate": name, "outcome": row.outcome, "seconds": round(time.monotonic() - began, 1)}
+                found.append({**facts, "load": asked.load, "row": msgspec.to_builtins(row)})
+                with asked.file.open("a") as file:
+                    file.write(f"{json.dumps(found[-1])}\n")
+                print(facts, row.change, row.reason, flush=True)
+    outcomes = Counter((run["candidate"], run["outcome"]) for run in found)
+    print(tabulate([(*names, count) for names, count in sorted(outcomes.items())], ["candidate", "outcome", "runs"]))
+    return int(bool(outcomes["slower", "unchanged"] or outcomes["unchanged", "regression"]))
 
 
 if __name__ == "__main__":

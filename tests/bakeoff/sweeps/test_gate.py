@@ -58,19 +58,19 @@ def gated(
 
     monkeypatch.setattr(gate, "race_of", race_of)
     monkeypatch.setattr(gate, "with_works", lambda context: context)
-    stated = lambda _row, size: told.append(f"found from {size:.2f}")  # noqa: E731
-    (row,) = gate.gate_live([(mine, others)], tmp_path, "", Recorder(), stated)
+    stated = lambda _row, size, pairs: told.append(f"found from {size:.2f}, {pairs} for 10 %")  # noqa: E731
+    (row,) = gate.gate_live([(mine, others)], tmp_path, "", Recorder(), stated, 0.1)
     return row, told
 
 
 def test_the_size_is_stated_before_anything_is_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     row, told = gated(monkeypatch, tmp_path)
-    assert told == [f"A/A {SAME_PAIRS}", "found from 1.02", f"race {LOOKS[0]}"]
+    assert told == [f"A/A {SAME_PAIRS}", "found from 1.02, 4 for 10 %", f"race {LOOKS[0]}"]
     assert (row.outcome, row.candidate, row.baseline) == ("unchanged", "ok", "ok")
     assert (len(row.same), len(row.pairs)) == (SAME_PAIRS, LOOKS[0])
 
 
-@pytest.mark.parametrize(("candidate_ms", "outcome"), [(2.2, "regression"), (1.8, "faster")])
+@pytest.mark.parametrize(("candidate_ms", "outcome"), [(2.4, "regression"), (2.1, "unchanged"), (1.8, "faster")])
 def test_a_change_is_of_the_candidate_over_the_baseline(
     candidate_ms: float, outcome: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -104,10 +104,15 @@ def test_a_row_that_the_baseline_lacks_is_only_checked(monkeypatch: pytest.Monke
     monkeypatch.setattr(gate, "race_of", race_of)
     monkeypatch.setattr(gate, "with_works", lambda context: context)
     one = replace(two, rows=two.rows[:1])
-    rows = gate.gate_live([(two, one)], tmp_path, "", Recorder(), lambda *_: None)
+    rows = gate.gate_live([(two, one)], tmp_path, "", Recorder(), lambda *_: None, 0.1)
     assert [row.outcome for row in rows] == ["unchanged", "not measured"]
     assert "no such row" in rows[1].reason
     assert seen == [0, 0, 1]
+    rows = gate.gate_live([(one, two)], tmp_path, "", Recorder(), lambda *_: None, 0.1)
+    assert [(row.outcome, row.candidate, row.variant) for row in rows] == [
+        ("unchanged", "ok", str(two.rows[0].variant)),
+        ("gone", None, str(two.rows[1].variant)),
+    ]
 
 
 def known(median_ms: float, status: Status = "ok", **changes: Any) -> Stored:
@@ -118,7 +123,7 @@ def known(median_ms: float, status: Status = "ok", **changes: Any) -> Stored:
 def against(monkeypatch: pytest.MonkeyPatch, candidate: list[Stored], baseline: list[Stored]) -> GatedRow:
     monkeypatch.setattr(gate, "run_sweep", lambda *_: SweepResult("sweep", tuple(candidate), ()))
     (row,) = gate.gate_records(
-        [plan("eager", workload="world")], Records(tuple(baseline), (), ()), Path(), "", Recorder()
+        [plan("eager", workload="world")], Records(tuple(baseline), (), ()), Path(), "", Recorder(), 0.1
     )
     return row
 
@@ -130,19 +135,35 @@ def of(records: list[Stored], **changes: Any) -> list[Stored]:
 def test_records_of_this_machine_and_lab_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     five, slower = [known(2.0)] * PROCESSES, [known(2.4)] * PROCESSES
     assert against(monkeypatch, five, five).outcome == "unchanged"
-    assert against(monkeypatch, slower, five).outcome == "regression"
+    assert against(monkeypatch, slower, five).outcome == "suspected", "they were made at another time"
     assert against(monkeypatch, slower, [*slower, *of(five, commit="new")][:5]).outcome == "unchanged"
     other = record("eager").source
     cases = {
         "other machines": of(five, machine=replace(five[0].machine, machine_class="there0000000")),
         "machines or hosts alone": of(five, machine=replace(five[0].machine, id="there0000000")),
-        "another configuration": of(five, config_id="other"),
+        "another configuration": of(five, config={"width": 3}),
+        "other seeds, another number of threads": of(five, input_seed=7, threads=64),
         "another version of this lab": of(five, source=replace(other, instrument="other")),
     }
     for why, records in cases.items():
         row = against(monkeypatch, slower, records)
         assert (row.outcome, row.change) == ("not measured", None)
         assert why in row.reason
+
+
+def test_a_changed_model_of_the_user_s_is_compared_with_its_former_self(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its content and its file decide the configuration's hash, but not which row it is."""
+
+    def model(median_ms: float, content: str) -> list[Stored]:
+        facts = {"config": {"content": content, "source": f"{content}/mine.py"}, "config_id": content}
+        return of([known(median_ms)] * PROCESSES, **facts)
+
+    row = against(monkeypatch, model(2.4, "new"), model(2.0, "old"))
+    assert (row.outcome, row.reason) == ("suspected", "")
+    assert row.change is not None
+    assert row.change.ratio == pytest.approx(1.2)
+    row = against(monkeypatch, model(2.4, "new"), of(model(2.0, "old"), threads=64))
+    assert "another number of threads" in row.reason
 
 
 def test_a_baseline_without_any_of_the_rows_is_refused_before_they_are_swept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +185,7 @@ def test_a_status_counts_before_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert against(monkeypatch, [crashed] * PROCESSES, [crashed]).outcome == "not measured"
     assert against(monkeypatch, five, [crashed]).outcome == "now ok"
     assert against(monkeypatch, [*five[2:], unstable, unstable], five).outcome == "unchanged"
-    assert against(monkeypatch, [*five[3:], *[unstable] * 3], five).outcome == "not measured"
+    assert against(monkeypatch, [*five[3:], *[unstable] * 3], five).outcome == "undecided"
 
 
 def test_a_baseline_is_described_by_its_own_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,11 +23,9 @@ def aggregate(
         typer.Argument(metavar="DIR...", help="Folder of a run's rank files; several runs are compared by world size."),
     ],
     expect: Annotated[
-        int | None, typer.Option(metavar="N", help="How many ranks there should be (default: as the records say).")
+        int | None,
+        typer.Option(metavar="N", help="How many ranks there must be; exit 1 if one is missing or unreadable."),
     ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit 1 if a rank is missing or its file cannot be read.")
-    ] = False,
     html: Annotated[bool, typer.Option("--html", help="Write a page of each run beside its ranks' files.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -53,7 +51,7 @@ def aggregate(
         if written:
             print_written(written)
     broken = [report for report in reports if not report.is_whole]
-    if strict and broken:
+    if expect is not None and broken:
         first = broken[0]
         lost = len(first.missing) + len(first.torn) + len(first.refused)
         fail(

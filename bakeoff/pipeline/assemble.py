@@ -70,7 +70,7 @@ def make_record(
         | {slot: of.component.weights for slot, of in plan.slots.items() if of.component.weights},
         measurement=_measurement(session, mix, outcome, blocks, span_s, (*findings, *watched.findings), stamps),
         host=host.read_host(),
-        load_before=round(session.load, 2),
+        load_before=round(session.load.others, 2),
         environment=recorded_environment(mix.environment),
         versions=host.read_versions(),
         commit=commit,

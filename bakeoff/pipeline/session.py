@@ -30,7 +30,7 @@ class PipelineSession:
     plan: PipelinePlan
     run: str
     note: str
-    load: float
+    load: host.Load
     """`present_load` before the run began."""
     cache: Path
     progress: Progress

@@ -63,7 +63,7 @@ def make_record(
         policy=plan.request.policy,
         measurement=_measurement(context, row, outcome, (*findings, *watched.findings)),
         host=host.read_host(),
-        load_before=round(context.load, 2),
+        load_before=round(context.load.others, 2),
         environment=recorded_environment(row.environment),
         versions=host.read_versions(subject.python),
         commit=commit,
@@ -194,13 +194,13 @@ def insensitive(measurement: Measurement) -> Iterator[Finding]:
             return
 
 
-def host_findings(load: float, threads: int, what: str, outcome: Outcome) -> Iterator[Finding]:
+def host_findings(load: host.Load, threads: int, what: str, outcome: Outcome) -> Iterator[Finding]:
     """Yield findings about a busy host, processes that outlived the worker, and dropped output.
 
     `load` is `present_load` before `what` started.
     """
-    if load > threads / 2:
-        yield new_finding("busy-host", f"{host.busy_text(load)} before {what} started")
+    if load.others > threads / 2:
+        yield new_finding("busy-host", f"{load} before {what} started")
     if outcome.leftovers:
         one, many = "process outlived the worker and was", "processes outlived the worker and were"
         yield new_finding("leftovers", f"{counted(outcome.leftovers, one, many)} killed")

@@ -17,6 +17,7 @@ import msgspec
 
 from bakeoff.machine.files import write_atomically
 from bakeoff.machine.floors import Ceiling
+from bakeoff.machine.host import Load
 from bakeoff.machine.locks import entry_lock
 from bakeoff.models.component import Work
 from bakeoff.plan.plan import Plan
@@ -87,7 +88,7 @@ class SweepContext:
     order_seed: int | None
     """Seed of the random order; None for a comparison, and with a budget, which orders rows by priority."""
     note: str
-    load: float
+    load: Load
     """`present_load` before the sweep began; later the sweep itself is the load."""
     cache: Path
     ceilings: tuple[Ceiling, ...]
@@ -135,7 +136,7 @@ def make_context(
     note: str,
     runs: Path,
     cache: Path,
-    load: float,
+    load: Load,
     progress: Progress,
     order_seed: int | None = None,
 ) -> SweepContext:

@@ -99,7 +99,7 @@ class OpenRun:
 
     state: SweepState
     cache: Path
-    load: float
+    load: host.Load
     """`present_load` before the run began."""
     waited_s: float
     """Seconds spent waiting for other runs."""
@@ -132,8 +132,8 @@ def open_run(
         load = host.present_load(held.idle_s)
         newest = find_newest(key, runs, cache) if adds else None
         state = newest or (find_unfinished(key, name, runs, cache) if resume else begin(key, name, runs, cache))
-        if load > host.usable_cores() / 2:
-            progress.say(f"This host is busy ({host.busy_text(load)}); each record will say so.")
+        if load.others > host.usable_cores() / 2:
+            progress.say(f"This host is busy ({load}); each record will say so.")
         yield OpenRun(state, cache, load, waited_s, held.tell)
 
 

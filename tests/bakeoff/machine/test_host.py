@@ -25,5 +25,11 @@ def test_the_load_of_the_measurement_before_is_not_counted(
 ) -> None:
     monkeypatch.setattr(host, "load_average", lambda: 2.5)
     monkeypatch.setattr(host, "busy_cpus", lambda: 0.1)
-    assert host.present_load(idle_s) == load
-    assert host.busy_text(load) == f"about {load} other processes running"
+    found = host.present_load(idle_s)
+    assert (found.others, found.average) == (load, 2.5)
+
+
+def test_a_busy_host_is_told_with_its_load_and_what_wants_to_run() -> None:
+    """The use of two cores, which a load of 40 cannot exceed, read as "about 2 other processes running"."""
+    assert str(host.Load(2.0, 43.68, 51)) == "2.0 CPUs' worth of other work, load average 43.7, 51 runnable threads"
+    assert host.present_load(0.0).runnable >= 0

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from records import measurement, record
+from records import clock, measurement, record
 
 from bakeoff.record.finalists import candidates, is_comparable, shared_modes, speeds_ms
 from bakeoff.record.finding import UNRANKED, Finding
@@ -42,6 +42,15 @@ def test_a_fault_of_the_machine_leaves_a_row_comparable(codes: tuple[str, ...], 
     made = measurement([1.0] * 20, "unstable", "x", findings=findings)
     assert is_comparable(record(made=made)) == comparable
     assert not is_comparable(record(made=measurement([1.0] * 20, "parity_failed", "x", findings=findings)))
+
+
+@pytest.mark.parametrize(("machine", "comparable"), [("contention", True), ("drift", False), ("bimodal", False)])
+def test_clocks_apart_are_the_machine_s_beside_other_processes(machine: str, comparable: bool) -> None:
+    """A load that kept a core busy starved the second thread of calls in blocks: 0.73 ms, and 134 ms in blocks. Both
+    compiled rows were left out, and the sweep ended with "nothing to compare with"."""
+    findings = (Finding(machine, "x"), Finding("clocks-disagree", "x"))
+    made = measurement([0.73] * 20, "unstable", "x", findings=findings, throughput=clock([134.0] * 7))
+    assert is_comparable(record(made=made)) == comparable
 
 
 def test_a_row_of_two_speeds_is_placed_by_its_faster_one() -> None:

@@ -4,6 +4,7 @@ import pytest
 from ceilings import CEILINGS
 from records import measurement, record
 
+from bakeoff.machine.host import Load
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.finding import Finding
 from bakeoff.record.schema import OutputParity, Parity
@@ -47,6 +48,6 @@ def test_a_row_that_is_faster_than_its_floor_allows_is_unstable() -> None:
 
 def test_a_host_is_busy_with_more_than_half_as_many_processes_as_threads() -> None:
     def codes(load: float) -> list[str]:
-        return [finding.code for finding in host_findings(load, 4, "the sweep", Outcome("result"))]
+        return [finding.code for finding in host_findings(Load(load, load, 1), 4, "the sweep", Outcome("result"))]
 
     assert (codes(2.0), codes(2.1)) == ([], ["busy-host"])

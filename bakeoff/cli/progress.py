@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from math import inf
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
@@ -55,6 +56,8 @@ class TerminalProgress:
         self._standings: list[Standings] = []
         self._left: tuple[float, float] | None = None
         """Estimated seconds that were left, and when that was estimated."""
+        self._until = inf
+        """When the time of the sweep is up."""
         self._total = 0
         """Number of rows of the sweep; 0 before the first is started, when results are those of a resumed sweep."""
         self._began = self.spoke = time.monotonic()
@@ -111,8 +114,9 @@ class TerminalProgress:
             self.console.print(Group(*self._tables(len(self._records) + 2 * len(self._standings))))
         self.say(to_come)
 
-    def expect(self, seconds: float | None) -> None:
+    def expect(self, seconds: float | None, limit_s: float = inf, /) -> None:
         self._left = None if seconds is None else (seconds, time.monotonic())
+        self._until = inf if seconds is None else time.monotonic() + limit_s
 
     def tell(self, what: str, status: str, text: str) -> None:
         """Print the line of a job that has ended; `text` must be printable."""
@@ -161,6 +165,9 @@ class TerminalProgress:
             return ""
         seconds, since = self._left
         left = seconds - (time.monotonic() - since)
+        if self._until < inf:
+            limit_s = self._until - time.monotonic()
+            return f"{_spoken(limit_s)} until the time is up" if limit_s > 0 else "the time is up"
         if left < -10:
             return "longer than estimated"
         return f"about {_spoken(left, 10)} left" if left >= 10 else "almost done"

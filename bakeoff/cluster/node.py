@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import BinaryIO
 
@@ -159,7 +160,7 @@ class Lines:
     def ranked(self, to_come: str) -> None:
         self.write("say", to_come)
 
-    def expect(self, seconds: float | None) -> None:
+    def expect(self, seconds: float | None, _limit_s: float = inf, /) -> None:
         self.write("expect", seconds)
 
 

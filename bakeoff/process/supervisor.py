@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -379,12 +380,15 @@ class LiveWorker:
                 self._take(data, "")
 
 
-def wait_for(awaited: Mapping[LiveWorker, str]) -> dict[LiveWorker, Event | None]:
+def wait_for(
+    awaited: Mapping[LiveWorker, str], patience_s: Callable[[int], float] = lambda _: inf
+) -> dict[LiveWorker, Event | None]:
     """Read the events of several workers until each has announced the phase that is named for it, or has ended.
 
     Returns the event that announced the phase; None for a worker that ended, or that was ended because a deadline
     passed. A worker that has reached its phase is not read any further, nor held to a deadline, while others are waited
-    for.
+    for; `patience_s` returns for how long still, given how many have reached it. Workers that are not waited for any
+    longer are ended, and are not in the result.
     """
     found: dict[LiveWorker, Event | None] = {}
     with selectors.DefaultSelector() as selector:
@@ -394,7 +398,12 @@ def wait_for(awaited: Mapping[LiveWorker, str]) -> dict[LiveWorker, Event | None
         while len(found) < len(awaited):
             left = [worker for worker in awaited if worker not in found]
             ready: dict[LiveWorker, set[int]] = {worker: set() for worker in left}
-            for key, _ in selector.select(max(0.0, min(worker._pause_s() for worker in left))):
+            patience = patience_s(sum(event is not None for event in found.values()))
+            if patience <= 0:
+                for worker in left:
+                    worker._end()
+                break
+            for key, _ in selector.select(max(0.0, min(patience, *(worker._pause_s() for worker in left)))):
                 ready[key.data].add(key.fd)
             failed = []
             for worker in left:

@@ -315,13 +315,19 @@ def out_of_time(what: OutOfTime, stored: Sequence[Stored], resume: str) -> tuple
 
 
 def nothing_measured(what: OutOfTime) -> str:
-    """Return a sentence for a time budget within which no row could be measured."""
+    """Return a sentence for a time budget within which no row could be measured: what took the time, and how to go
+    on."""
     said = f"nothing was measured within {budget_text(what.budget_s)}"
     able = [row for row in what.left_out if row.expected_s]
-    if not able:
+    spent = [f"{name} took {seconds:.0f} s" for name, seconds in what.spent_s.items() if seconds >= _LEAST_S]
+    if any(row.begun for row in what.left_out) and spent:
+        why = f"{' and '.join(spent)}; what was finished of it is kept for --resume"
+    elif able:
+        least = min(able, key=lambda row: row.expected_s)
+        why = f"{least.label} alone takes {_about(least.expected_s)}"
+    else:
         return said
-    least = min(able, key=lambda row: row.expected_s)
-    return f"{said}: {least.label} alone takes {_about(least.expected_s)}; give a larger --budget"
+    return f"{said}: {why}; give a larger --budget"
 
 
 def _progress(what: OutOfTime, measured: int, tried: int) -> str:

@@ -7,6 +7,7 @@ folders.
 import signal
 import sys
 from contextlib import closing
+from math import inf
 
 from bakeoff.machine import paths
 from bakeoff.plan.plan import make_plan
@@ -38,7 +39,7 @@ class _Lines:
     def ranked(self, to_come: str) -> None:
         pass
 
-    def expect(self, seconds: float | None) -> None:
+    def expect(self, seconds: float | None, _limit_s: float = inf, /) -> None:
         pass
 
     def result(self, record: Record) -> None:

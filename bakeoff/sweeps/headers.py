@@ -99,6 +99,11 @@ class HeaderBuilds:
         except (BakeoffError, OSError) as error:
             self._give_up(error)
 
+    @property
+    def running(self) -> bool:
+        """Whether headers are being made."""
+        return bool(self._workers)
+
     def finish(self) -> None:
         """Wait until all headers that were started are made."""
         if not self._workers:

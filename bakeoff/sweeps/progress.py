@@ -1,5 +1,6 @@
 """Protocol for reporting the progress of a sweep; `bakeoff.cli.progress` shows it on a terminal."""
 
+from math import inf
 from typing import Protocol
 
 from bakeoff.process.supervisor import Event
@@ -30,8 +31,9 @@ class Progress(Protocol):
     def ranked(self, to_come: str) -> None:
         """Report that all rows which fit into the budget are in the table; the sentence `to_come` says what follows."""
 
-    def expect(self, seconds: float | None) -> None:
-        """Show the estimated seconds until the end of the sweep; None if they are not known."""
+    def expect(self, seconds: float | None, limit_s: float = inf, /) -> None:
+        """Show the estimated seconds until the end of the sweep, None if they are not known, and those until its time
+        is up."""
 
 
 class Unheard:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 
 from bakeoff.machine import build_cache
@@ -128,6 +129,17 @@ def run_sweep(
     return done
 
 
+_TURN_S = 15.0
+"""Seconds for which a row is timed, before any was."""
+
+
+def _turn_s(record: Record) -> float:
+    """Return the seconds of a row's phases after it was built."""
+    phases = list(record.phase_s)
+    after = phases[phases.index("turn") + 1 :] if "turn" in phases else []
+    return sum(record.phase_s[phase] for phase in after)
+
+
 @dataclass(slots=True)
 class _Sweep:
     """A sweep while it runs."""
@@ -162,7 +174,12 @@ class _Sweep:
                 wave = next_wave(fitting)
                 self.context.begun.extend(row.key for row in wave)
                 tries = [Try(row, self._start(row)) for row in wave]
-                time_wave(self.context, tries, self._keep, lambda: self._wait_for(headers, fitting))
+                time_wave(self.context, tries, self._keep, lambda: self._wait_for(headers, fitting), self._patience_s)
+
+    def _patience_s(self, built: int) -> float:
+        """Return for how many seconds builds may go on while so many rows are built and wait to be timed."""
+        turns = [_turn_s(entry.record) for entry in self.measured.known.values() if entry.record.status in MEASURED]
+        return self.limit.left_s - built * max(turns, default=_TURN_S) if built else inf
 
     def repeat_baselines(self) -> None:
         """Time baselines that were unstable once more, before anything is ranked: rows are compared with them."""
@@ -181,12 +198,18 @@ class _Sweep:
         """
         with self.limit.paused():
             headers.start(rows)
-            headers.finish()
+            if headers.running:
+                self.context.progress.expect(None)
+                running = self.context.progress.start(0, 0, "torch's C++ headers, once for all builds")
+                headers.finish()
+                running.finish()
+                self._expect()
 
     def _fitting(self) -> Sequence[Row]:
         """Return the rows still to be timed, in order; with a budget only those that fit into the time left."""
         known = self.measured.known
-        left = [row for row in self.context.order if row.key not in known]
+        begun = known.keys() | set(self.context.begun)  # one whose build was stopped is not begun again
+        left = [row for row in self.context.order if row.key not in begun]
         if not left or not self.limit.budget_s:
             return left
         finals = finals_ahead(self.context, known, left, self.measured.runs)
@@ -219,7 +242,7 @@ class _Sweep:
         timed, rows = self.measured.known.keys(), self.context.order
         taken_s = time.monotonic() - self._began
         left_s = self._left.seconds(timed, self.measured.stored.keys(), timed - self._before, taken_s)
-        self.context.progress.expect(max(0.0, min(left_s, self.limit.left_s)))
+        self.context.progress.expect(max(0.0, min(left_s, self.limit.left_s)), self.limit.left_s)
         self.tell(f"{sum(row.key not in timed for row in rows)} of {counted(len(rows), 'row')} left")
 
     def measure_ceilings(self) -> None:
@@ -308,7 +331,7 @@ class _Sweep:
         out_of_time = None
         if limit.budget_s and not interrupted:
             pairs = undecided(plan, stored, limit.finals_ended)
-            out_of_time = limit.left_out(stored, self.context.begun, tuple(pairs))
+            out_of_time = limit.left_out(stored, self.context.begun, tuple(pairs), self.context.spent)
         left = tuple(row.label for row in plan.rows if row.key not in stored)
         return SweepResult(
             self.context.sweep,

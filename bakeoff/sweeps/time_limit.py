@@ -43,6 +43,8 @@ class OutOfTime:
     left_out: tuple[LeftOut, ...]
     undecided: tuple[str, ...]
     """Pairs of rows whose final was left out, one for each subject, as `A and B`."""
+    spent_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of what comes before rows are timed: references, builds."""
 
 
 @dataclass(slots=True)
@@ -81,14 +83,14 @@ class TimeLimit:
         return Costs(self.costs.plan, history_of([*self.costs.history.records, *stored.values()]))
 
     def left_out(
-        self, stored: Mapping[Key, Stored], begun: Sequence[Key], undecided: Sequence[str]
+        self, stored: Mapping[Key, Stored], begun: Sequence[Key], undecided: Sequence[str], spent_s: Mapping[str, float]
     ) -> OutOfTime | None:
         """Return the rows without a record in `stored` and the pairs in `undecided`; None if there are neither."""
         left = [row for row in self.costs.plan.rows if row.key not in stored]
         if not left and not undecided:
             return None
         rows = tuple(LeftOut(row.label, self.costs.of(row).seconds, row.key in begun) for row in left)
-        return OutOfTime(self.budget_s, self.used_s, rows, tuple(undecided))
+        return OutOfTime(self.budget_s, self.used_s, rows, tuple(undecided), dict(spent_s))
 
     @contextmanager
     def enforced(self) -> Iterator[None]:

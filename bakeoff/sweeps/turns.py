@@ -1,8 +1,9 @@
 """Runs workers that build at the same time and are timed in turn, so that nothing is timed while anything is built."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from math import inf
 from types import TracebackType
 
 from bakeoff.process.jobs import Job
@@ -45,13 +46,13 @@ class WorkerEnd:
 class Turns:
     """Workers that start at once and build at the same time, then go on one after the other.
 
-    A context manager: entering it starts the workers and waits until each is built or has ended; leaving it kills the
-    workers that have not ended.
+    A context manager: entering it starts the workers and waits until each is built or has ended, or for as long as
+    `patience_s` says, given how many are built; leaving it kills the workers that have not ended.
     """
 
-    def __init__(self, tasks: Sequence[Task]) -> None:
+    def __init__(self, tasks: Sequence[Task], patience_s: Callable[[int], float] = lambda _: inf) -> None:
         """Prepare without starting a worker."""
-        self._tasks = tasks
+        self._tasks, self._patience_s = tasks, patience_s
         self._stack = ExitStack()
 
     def __enter__(self) -> "Turns":
@@ -59,7 +60,7 @@ class Turns:
         started."""
         try:
             self._workers = [self._stack.enter_context(LiveWorker(task.job, task.launch)) for task in self._tasks]
-            self._built = wait_for(dict.fromkeys(self._workers, "turn"))
+            self._built = wait_for(dict.fromkeys(self._workers, "turn"), self._patience_s)
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -69,6 +70,10 @@ class Turns:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._stack.close()
+
+    def stopped(self, place: int) -> bool:
+        """Return whether the build of the task at the index `place` was stopped, so that others have their turns."""
+        return self._workers[place] not in self._built
 
     def run(self, place: int) -> None:
         """Let the worker of the task at the index `place` take its turn, and wait until the worker has ended."""

@@ -6,10 +6,11 @@ build that was cold with warm caches, and traces engines that cannot be traced i
 """
 
 import re
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, inf
 
 from bakeoff.machine import host
 from bakeoff.machine.build_cache import open_folder
@@ -82,35 +83,54 @@ class Try:
     """Why the row's first attempt failed; "" for a first attempt."""
 
 
-def time_wave(context: SweepContext, wave: Sequence[Try], keep: Keep, ready: Callable[[], None]) -> None:
+def time_wave(
+    context: SweepContext,
+    wave: Sequence[Try],
+    keep: Keep,
+    ready: Callable[[], None],
+    patience_s: Callable[[int], float] = lambda _: inf,
+) -> None:
     """Time the rows of one wave, and pass a record of each to `keep` as soon as it was timed or has failed.
 
-    `ready` is called once the references are made, before any row is built; it waits for work that still runs. A row
-    that may have failed for an external reason is tried again by itself. Raises BakeoffError if the request itself is
-    wrong (a bad checkpoint).
+    `ready` is called once the references are made, before any row is built; it waits for work that still runs.
+    `patience_s` returns for how long builds may still go on, given how many rows are built and wait to be timed; what
+    is not built then is stopped and has no record. A row that may have failed for an external reason is tried again by
+    itself. Raises BakeoffError if the request itself is wrong (a bad checkpoint).
     """
     waves = [list(wave)]
     while waves:
-        waves += [[again] for again in _time(context, waves.pop(0), keep, ready)]
+        waves += [[again] for again in _time(context, waves.pop(0), keep, ready, patience_s)]
 
 
-def _time(context: SweepContext, tries: Sequence[Try], keep: Keep, ready: Callable[[], None]) -> list[Try]:
+def _time(
+    context: SweepContext,
+    tries: Sequence[Try],
+    keep: Keep,
+    ready: Callable[[], None],
+    patience_s: Callable[[int], float],
+) -> list[Try]:
     """Build rows at the same time, then time them one after the other; return the rows that must be tried again."""
-    able = []
+    able, began = [], time.monotonic()
     for tried in tries:
         found = _references(context, tried)
         if isinstance(found, Record):
             keep(found, tried.running)
         else:
             able.append((tried, found))
+    context.spent["references"] += time.monotonic() - began
     ready()
+    began = time.monotonic()
     again = []
     with ExitStack() as stack:
         for folder in sorted({tried.row.cache_folder for tried, _ in able}):
             stack.enter_context(context.entry_lock(folder))
         tasks = [_task(context, tried, references, len(able) - 1) for tried, references in able]
-        turns = stack.enter_context(Turns(tasks))
+        turns = stack.enter_context(Turns(tasks, patience_s))
+        context.spent["builds"] += time.monotonic() - began
         for place, (tried, references) in enumerate(able):
+            if turns.stopped(place):
+                tried.running.finish("stopped", "its build left no time for the rows that are built")
+                continue
             turns.run(place)
             with first_signal_waits(), alarm_waits():  # what was measured is kept
                 ended = turns.end(place)

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from math import inf
 from pathlib import Path
 
 import forked_workers
@@ -91,7 +92,7 @@ class Recorder:
     def ranked(self, to_come: str) -> None:
         self.told.append(("ranked", to_come))
 
-    def expect(self, seconds: float | None) -> None:
+    def expect(self, seconds: float | None, _limit_s: float = inf, /) -> None:
         assert seconds is None or seconds >= 0
         self.expected.append(seconds)
 

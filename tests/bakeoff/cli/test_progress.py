@@ -185,6 +185,12 @@ def test_each_worker_shows_how_long_its_phase_lasts(clock: Clock) -> None:
     assert lines_of(console, progress)[1:] == ["6 min so far, almost done"]
     clock.now += 20
     assert lines_of(console, progress)[1:] == ["6 min so far, longer than estimated"]
+    progress.expect(20.0, 130.0)
+    assert lines_of(console, progress)[1:] == ["6 min so far, 2 min until the time is up"]
+    progress.expect(20.0, -3.0)
+    assert lines_of(console, progress)[1:] == ["6 min so far, the time is up"]
+    progress.expect(None)
+    assert lines_of(console, progress)[1:] == ["6 min so far"], "time that does not count"
     progress.expect(None)
     assert lines_of(console, progress)[1:] == ["6 min so far"]
     first.finish()

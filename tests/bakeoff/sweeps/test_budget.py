@@ -35,6 +35,7 @@ from bakeoff.report.document import Document
 from bakeoff.report.pages import record as record_page
 from bakeoff.report.render import terminal
 from bakeoff.sweeps import compare, describe, time_limit
+from bakeoff.sweeps import run as running
 from bakeoff.sweeps.headers import HeaderBuilds
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.run import SweepResult, run_sweep
@@ -411,6 +412,22 @@ class TestFinals:
         assert (len(again.finals), again.out_of_time) == (1, None)
 
 
+def test_rows_that_are_built_are_timed_before_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A built row waited for another build until both were stopped, and the sweep had one row of seven."""
+    know_all()
+    known("aoti", 40, 60.0)
+    monkeypatch.setenv("BAKEOFF_TEST_HANGS", "aoti")
+    monkeypatch.setattr(running, "_turn_s", lambda _record: HOUR)
+    backends, progress = ("eager", "inductor[]", "aoti[]"), Recorder()
+    done = run(plan_of(HOUR, *backends), progress)
+    assert sorted(ran(done)) == ["eager", "inductor"]
+    assert done.out_of_time is not None
+    assert [(row.begun, "aoti" in row.label) for row in done.out_of_time.left_out] == [(True, True)]
+    assert set(done.out_of_time.spent_s) == {"references", "builds"}
+    monkeypatch.delenv("BAKEOFF_TEST_HANGS")
+    assert ran(run(plan_of(0.0, *backends), resume=True))[-1] == "aoti"
+
+
 def test_a_best_build_is_kept_only_when_all_are_measured() -> None:
     know_all()
     plan = plan_of(HOUR, "eager", "inductor[]", builds=2)
@@ -473,6 +490,11 @@ class TestText:
     def test_of_nothing_is_one_sentence(self) -> None:
         assert notes.nothing_measured(OUT) == (
             "nothing was measured within 3m: b alone takes about 90 s; give a larger --budget"
+        )
+        took = replace(OUT, spent_s={"references": 150.2, "builds": 29.0})
+        assert notes.nothing_measured(took) == (
+            "nothing was measured within 3m: references took 150 s and builds took 29 s; what was finished of it is "
+            "kept for --resume; give a larger --budget"
         )
 
     @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,18 @@ def test_one_that_hangs_ends_at_its_own_deadline(
     starts = [span[0] for span in (ended[name].alone for name in ("eager", "inductor")) if span is not None]
     assert len(starts) == 2
     assert ended["aoti"].timeline[-1][1] < min(starts), "it is gone before anything is timed"
+
+
+def test_a_build_that_is_not_waited_for_is_ended_before_the_others_have_their_turns(
+    told: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BAKEOFF_TEST_HANGS", "aoti")
+    with Turns(tasks(told, tmp_path), lambda built: inf if built < 2 else 0.0) as workers:
+        assert [workers.stopped(place) for place in range(3)] == [False, False, True]
+        assert workers.end(2).timeline[-1][0] == "", "it has ended"
+        for place in (0, 1):
+            workers.run(place)
+            assert workers.end(place).outcome.kind == "result"
 
 
 def test_waiting_for_a_turn_has_no_deadline(told: list[tuple[str, str]], tmp_path: Path) -> None:

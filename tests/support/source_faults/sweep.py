@@ -80,7 +80,7 @@ FAULTS = (
         "sweep",
         "a row is timed while others are still built",
         "bakeoff/sweeps/turns.py",
-        """            self._built = wait_for(dict.fromkeys(self._workers, "turn"))
+        """            self._built = wait_for(dict.fromkeys(self._workers, "turn"), self._patience_s)
 """,
         """            self._built = {worker: wait_for({worker: "turn"})[worker] for worker in self._workers[:1]}
             self._built |= dict.fromkeys(self._workers[1:], self._built[self._workers[0]])
@@ -91,8 +91,8 @@ FAULTS = (
         "sweep",
         "all rows that are built are timed at once",
         "bakeoff/sweeps/turns.py",
-        'self._built = wait_for(dict.fromkeys(self._workers, "turn"))\n',
-        'self._built = wait_for(dict.fromkeys(self._workers, "turn"))\n'
+        'self._built = wait_for(dict.fromkeys(self._workers, "turn"), self._patience_s)\n',
+        'self._built = wait_for(dict.fromkeys(self._workers, "turn"), self._patience_s)\n'
         '            [worker.tell("go") for worker in self._workers]\n',
         (f"{_TURNS}::test_all_are_built_before_any_is_timed_and_then_one_at_a_time",),
     ),

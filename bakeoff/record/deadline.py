@@ -168,6 +168,9 @@ class Figures:
     """99th percentile less the median; None for too few units."""
     longest_gap_ns: int
     """Longest time from one unit's being ready to the next one's."""
+    last_third_fps: float
+    """Frames a second of the last third of the units, in their own time as `busy_ns` is, without the slowest of them if
+    there are several: one slow unit does not say that a mix became slower."""
     droop: Droop | None
     """None for a run of less than three minutes, or with fewer than six units in one of the two minutes."""
     reopened: int
@@ -181,10 +184,14 @@ class Figures:
     def frames_per_s(self) -> float:
         return self.frames / (self.ns / 1e9)
 
+    @property
+    def busy_fps(self) -> float:
+        return self.frames * 1e9 / self.busy_ns
+
     def keeps_up(self, fps: float) -> bool:
-        """Return whether the units make at least `fps` frames a second. Otherwise the buffer that hides every late unit
-        grows with the length of the run, and none is enough."""
-        return self.frames / fps >= self.busy_ns / 1e9
+        """Return whether the units make at least `fps` frames a second, and their last third does. Otherwise the buffer
+        that hides every late unit grows with the length of the run, and none is enough."""
+        return min(self.busy_fps, self.last_third_fps) >= fps
 
 
 def stamps(record: PipelineRecord) -> list[Stamp]:
@@ -227,7 +234,11 @@ def figures(record: PipelineRecord) -> Figures | None:
         return None
     times = [stamp.ns for stamp in found]
     left_out = len(units.kinds) - len(found)
-    reopened = [ns for ns in _opened_ns(record, left_out) if ns]
+    opened = _opened_ns(record, left_out)
+    reopened = [ns for ns in opened if ns]
+    third = last_third(found)
+    ends = sorted((stamp.ns + ns, stamp.frames) for stamp, ns in zip(third, opened[-len(third) :], strict=True))
+    kept = ends[:-1] or ends
     percentiles = {share: percentile(times, share) for share in FEWEST_OF}
     middle, high = percentiles[0.5].ns, percentiles[0.99].ns
     return Figures(
@@ -240,6 +251,7 @@ def figures(record: PipelineRecord) -> Figures | None:
         slowest_ns=max(times),
         jitter_ns=high - middle if high is not None and middle is not None else None,
         longest_gap_ns=longest_gap_ns(found),
+        last_third_fps=sum(frames for _, frames in kept) * 1e9 / sum(ns for ns, _ in kept),
         droop=droop(found),
         reopened=len(reopened),
         reopened_ns=sum(reopened),
@@ -261,6 +273,11 @@ def percentile(times_ns: Sequence[int], share: float) -> Percentile:
 def longest_gap_ns(units: Sequence[Stamp]) -> int:
     """Return the longest time from one unit's being ready to the next one's; 0 for fewer than two units."""
     return max((after.ready_ns - before.ready_ns for before, after in pairwise(units)), default=0)
+
+
+def last_third(units: Sequence[Stamp]) -> Sequence[Stamp]:
+    """Return the last third of the units, rounded up."""
+    return units[2 * len(units) // 3 :]
 
 
 def droop(units: Sequence[Stamp]) -> Droop | None:

@@ -5,7 +5,18 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from bakeoff.models.words import counted
-from bakeoff.record.deadline import RATES, Figures, Percentile, Stamp, Viewer, figures, stamps, view
+from bakeoff.record.deadline import (
+    RATES,
+    Figures,
+    Percentile,
+    Stamp,
+    Viewer,
+    figures,
+    last_third,
+    percentile,
+    stamps,
+    view,
+)
 from bakeoff.record.pipeline import PipelineRecord, Sustained
 from bakeoff.record.store import StoredPipeline
 from bakeoff.report import document, links
@@ -24,7 +35,8 @@ _VIEWERS: Final = (
     Heading("longest", "the longest of these pauses", True),
     Heading("paused", "all of these pauses", True, 3),
     Heading("least buffer", "least time from the first unit's being ready to the start of the playback, with which no "
-            "unit would have been late; endless: fewer frames a second are made, so that it grows with the run", True),
+            "unit would have been late; endless: fewer frames a second are made, in all units or in their last third, "
+            "so that it grows with the run", True),
     Heading("latency", "mean time that a unit waits to be shown, with these pauses; a saturating run makes units far "
             "ahead", True, 1),
 )  # fmt: skip
@@ -139,13 +151,17 @@ def _verdict(row: MixRow, units: Sequence[Stamp]) -> Text:
         return Text(ended if record.status != "ok" else f"too few units with frames: {len(units)}", row.name, "bad")
     late = f"{seen.misses:,} of {counted(seen.units, 'unit', form=',')} late"
     found = figures(record)
-    if found is not None and not found.keeps_up(seen.fps):
-        least = f"no buffer is enough, since it makes {found.frames * 1e9 / found.busy_ns:.2f} frames a second"
+    kept_up = found is None or found.keeps_up(seen.fps)
+    if found is not None and not kept_up:
+        made = f"{found.busy_fps:.2f} frames a second, {found.last_third_fps:.2f} in its last third"
+        least = f"no buffer is enough, since it makes {made}"
     else:
         least = f"least buffer {duration(seen.least_buffer_ns / 1e6)}"
     if record.status != "ok":
         return Text(f"no verdict, {ended}; {late} at {how.fps:g} fps, {least}", row.name, "bad")
     minutes = duration((units[-1].ready_ns - units[0].submit_ns) / 1e6)
+    if found is not None and not kept_up and found.busy_fps >= seen.fps:
+        return Text(f"can no longer hold {how.fps:g} fps after {minutes}: {least}; {late}", row.name, "bad")
     if not seen.misses:
         return Text(f"holds {how.fps:g} fps for {minutes}: {late}; {least}", row.name, "good")
     stall = f"longest stall {duration(seen.longest_stall_ns / 1e6)}"
@@ -187,7 +203,7 @@ def _ms(ns: float) -> str:
 
 
 def _facts(row: MixRow) -> Iterator[Text]:
-    """Yield the mix, rate, evenness, droop, energy and memory of a run."""
+    """Yield the mix, rate, evenness, last third, droop, energy and memory of a run."""
     yield Text(str(row.record.mix), "mix")
     found = figures(row.record)
     if found is None:
@@ -197,6 +213,7 @@ def _facts(row: MixRow) -> Iterator[Text]:
     yield Text(_LAID[_how(row.record).paced].format(buffer=_how(row.record).buffer), "time axis")
     jitter = f"{_ms(found.jitter_ns)} ms from the median to p99; " if found.jitter_ns is not None else ""
     yield Text(f"{jitter}the longest gap between two units {duration(found.longest_gap_ns / 1e6)}", "jitter")
+    yield Text(_last_third(found, last_third(stamps(row.record)), _how(row.record)), "last third")
     yield Text(_droop(found), "droop")
     if found.reopened:
         yield Text(f"{counted(found.reopened, 'session')}, {duration(found.reopened_ns / 1e6)}", "reopened")
@@ -207,6 +224,16 @@ def _facts(row: MixRow) -> Iterator[Text]:
         loops = counted(found.loops_in_memory, "such loop")
         yield Text(f"memory for {loops} by the peak, an estimate; their speed at once was not measured", "fit")
     yield Text(f"{counted(found.left_out, 'unit')} before the first steady one", "left out")
+
+
+def _last_third(found: Figures, units: Sequence[Stamp], how: Sustained) -> str:
+    """Judge the last third of a run of any length by itself."""
+    seen = view(units, how.fps, min(how.buffer, len(units)))
+    word = "makes" if found.last_third_fps >= how.fps else "cannot hold"
+    rate = f"{found.last_third_fps:.2f} frames a second without its slowest unit"
+    middle = _ms(percentile([unit.ns for unit in units], 0.5).ns or 0)
+    late = f"{seen.misses:,} of {counted(seen.units, 'unit', form=',')} late for a viewer who starts there"
+    return f"{word} {how.fps:g} fps: {rate}, median {middle} ms; {late}"
 
 
 def _droop(found: Figures) -> str:

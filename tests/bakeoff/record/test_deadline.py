@@ -10,11 +10,13 @@ from pipeline_records import measured, pipeline_record, units
 from bakeoff.record.account import account
 from bakeoff.record.deadline import (
     FEWEST_OF,
+    Figures,
     FrameEnergy,
     Stamp,
     Timeline,
     droop,
     figures,
+    last_third,
     longest_gap_ns,
     percentile,
     stamps,
@@ -157,6 +159,28 @@ def test_droop_compares_the_last_minute_with_the_second() -> None:
     assert droop(laid([20_000.0] * 30)) is None, "three units a minute"
 
 
+@pytest.mark.parametrize(("count", "last"), [(1, 1), (2, 1), (3, 1), (5, 2), (6, 2), (180, 60)])
+def test_a_run_of_any_length_has_a_last_third(count: int, last: int) -> None:
+    assert [unit.ns for unit in last_third(laid([*range(1, count + 1)]))] == [
+        place * MS for place in range(count - last + 1, count + 1)
+    ]
+
+
+def test_units_that_keep_up_from_the_start_on_do_not_if_their_last_third_does_not() -> None:
+    def of(*times_ms: float) -> Figures:
+        made = units([{"denoise": ms} for ms in times_ms], ["steady"] * len(times_ms))
+        found = figures(pipeline_record(made=measured(units=made), sustained=HOW))
+        assert found is not None
+        return found
+
+    slower = of(20.0, 20.0, 20.0, 20.0, 50.0, 50.0)
+    assert (round(slower.busy_fps, 2), slower.last_third_fps) == (33.33, 20.0)
+    assert [slower.keeps_up(fps) for fps in (20.0, 25.0)] == [True, False]
+    assert of(20.0, 20.0, 50.0).last_third_fps == 20.0, "a third of one unit has no other to judge by"
+    assert of(*[20.0] * 8, 900.0).last_third_fps == 50.0, "one slow unit is no trend"
+    assert of(*[20.0] * 7, 900.0, 900.0).last_third_fps < 2.5
+
+
 def test_the_longest_gap_is_between_the_ends_of_two_units() -> None:
     assert longest_gap_ns([Stamp(0, 10, 1), Stamp(50, 60, 1), Stamp(60, 65, 1)]) == 50
     assert longest_gap_ns([Stamp(0, 10, 1)]) == 0
@@ -185,6 +209,7 @@ def test_a_saturating_run_lies_end_to_end_from_the_first_steady_unit_with_openin
     assert made is not None
     assert (made.units, made.left_out, made.ns) == (5, 2, 265 * MS)
     assert (made.reopened, made.reopened_ns) == (1, 5 * MS)
+    assert made.last_third_fps == 25.0, "of the two last units: the opening is in neither, the slower one is left out"
     assert (made.slowest_ns, made.jitter_ns, made.longest_gap_ns) == (90 * MS, None, 95 * MS)
 
 

@@ -76,6 +76,31 @@ def test_no_buffer_is_enough_for_a_mix_that_makes_fewer_frames_than_are_shown(pa
     assert "no buffer is enough" not in text_of(held)
 
 
+@pytest.mark.parametrize("count", [3, 60, 9000])
+def test_a_fast_start_does_not_hide_that_a_mix_can_no_longer_hold_the_rate(count: int) -> None:
+    """The lead of the first two thirds makes no unit of the last one late; its rate is told at any length."""
+    walls = [{"denoise": 20.0 if 3 * place < 2 * count else 45.0} for place in range(count)]
+    record = pipeline_record(made=measured(units=units(walls, ["steady"] * count)), sustained=HOW)
+    text = " ".join(text_of(record).split())
+    assert f"0 of {count:,} units late" in text
+    assert text.partition("eager: ")[2].startswith("can no longer hold 24 fps after")
+    assert "frames a second, 22.22 in its last third; 0 of" in text
+    assert "holds" not in text
+    assert "last third: cannot hold 24 fps: 22.22 frames a second without its slowest unit, median 45.00 ms;" in text
+    rows = {line.split()[0]: line.split() for line in text_of(record).splitlines() if line[:4].strip().isdigit()}
+    assert ["endless" in rows[fps] for fps in ("16", "24")] == [False, True]
+
+
+def test_a_mix_that_becomes_faster_holds_a_rate_by_its_last_third() -> None:
+    walls = [{"denoise": 42.0 if place < 10 else 30.0} for place in range(90)]
+    text = text_of(pipeline_record(made=measured(units=units(walls, ["steady"] * 90)), sustained=HOW))
+    text = " ".join(text.split())
+    assert "misses 24 fps" in text
+    assert "no buffer is enough" not in text
+    assert "last third: makes 24 fps: 33.33 frames a second without its slowest unit" in text
+    assert "0 of 30 units late for a viewer who starts there" in text
+
+
 def test_percentiles_that_take_more_units_say_so() -> None:
     text = text_of(run(412))
     assert "n/a, needs 1,000 units, has 412" in text

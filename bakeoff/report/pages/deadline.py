@@ -5,18 +5,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from bakeoff.models.words import counted
-from bakeoff.record.deadline import (
-    RATES,
-    Figures,
-    Percentile,
-    Stamp,
-    Viewer,
-    figures,
-    last_third,
-    percentile,
-    stamps,
-    view,
-)
+from bakeoff.record.deadline import RATES, Figures, Percentile, Stamp, Viewer, figures, last_third, stamps, view
 from bakeoff.record.pipeline import PipelineRecord, Sustained
 from bakeoff.record.store import StoredPipeline
 from bakeoff.report import document, links
@@ -147,20 +136,18 @@ def _verdict(row: MixRow, units: Sequence[Stamp]) -> Text:
     record, how = row.record, _how(row.record)
     seen = next((seen for seen in _viewers(units, how) if seen.fps == how.fps), None)
     ended = f"{record.status}: {record.measurement.reason or 'no reason is stored'}"
-    if seen is None:
+    found = figures(record)
+    if seen is None or found is None:
         return Text(ended if record.status != "ok" else f"too few units with frames: {len(units)}", row.name, "bad")
     late = f"{seen.misses:,} of {counted(seen.units, 'unit', form=',')} late"
-    found = figures(record)
-    kept_up = found is None or found.keeps_up(seen.fps)
-    if found is not None and not kept_up:
+    least = f"least buffer {duration(seen.least_buffer_ns / 1e6)}"
+    if not found.keeps_up(seen.fps):
         made = f"{found.busy_fps:.2f} frames a second, {found.last_third_fps:.2f} in its last third"
         least = f"no buffer is enough, since it makes {made}"
-    else:
-        least = f"least buffer {duration(seen.least_buffer_ns / 1e6)}"
     if record.status != "ok":
         return Text(f"no verdict, {ended}; {late} at {how.fps:g} fps, {least}", row.name, "bad")
     minutes = duration((units[-1].ready_ns - units[0].submit_ns) / 1e6)
-    if found is not None and not kept_up and found.busy_fps >= seen.fps:
+    if found.last_third_fps < seen.fps <= found.busy_fps:
         return Text(f"can no longer hold {how.fps:g} fps after {minutes}: {least}; {late}", row.name, "bad")
     if not seen.misses:
         return Text(f"holds {how.fps:g} fps for {minutes}: {late}; {least}", row.name, "good")
@@ -213,7 +200,7 @@ def _facts(row: MixRow) -> Iterator[Text]:
     yield Text(_LAID[_how(row.record).paced].format(buffer=_how(row.record).buffer), "time axis")
     jitter = f"{_ms(found.jitter_ns)} ms from the median to p99; " if found.jitter_ns is not None else ""
     yield Text(f"{jitter}the longest gap between two units {duration(found.longest_gap_ns / 1e6)}", "jitter")
-    yield Text(_last_third(found, last_third(stamps(row.record)), _how(row.record)), "last third")
+    yield Text(_last_third(found, row.record), "last third")
     yield Text(_droop(found), "droop")
     if found.reopened:
         yield Text(f"{counted(found.reopened, 'session')}, {duration(found.reopened_ns / 1e6)}", "reopened")
@@ -226,14 +213,14 @@ def _facts(row: MixRow) -> Iterator[Text]:
     yield Text(f"{counted(found.left_out, 'unit')} before the first steady one", "left out")
 
 
-def _last_third(found: Figures, units: Sequence[Stamp], how: Sustained) -> str:
+def _last_third(found: Figures, record: PipelineRecord) -> str:
     """Judge the last third of a run of any length by itself."""
+    units, how = last_third(stamps(record)), _how(record)
     seen = view(units, how.fps, min(how.buffer, len(units)))
     word = "makes" if found.last_third_fps >= how.fps else "cannot hold"
     rate = f"{found.last_third_fps:.2f} frames a second without its slowest unit"
-    middle = _ms(percentile([unit.ns for unit in units], 0.5).ns or 0)
     late = f"{seen.misses:,} of {counted(seen.units, 'unit', form=',')} late for a viewer who starts there"
-    return f"{word} {how.fps:g} fps: {rate}, median {middle} ms; {late}"
+    return f"{word} {how.fps:g} fps: {rate}; {late}"
 
 
 def _droop(found: Figures) -> str:

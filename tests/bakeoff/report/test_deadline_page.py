@@ -86,7 +86,7 @@ def test_a_fast_start_does_not_hide_that_a_mix_can_no_longer_hold_the_rate(count
     assert text.partition("eager: ")[2].startswith("can no longer hold 24 fps after")
     assert "frames a second, 22.22 in its last third; 0 of" in text
     assert "holds" not in text
-    assert "last third: cannot hold 24 fps: 22.22 frames a second without its slowest unit, median 45.00 ms;" in text
+    assert "last third: cannot hold 24 fps: 22.22 frames a second without its slowest unit;" in text
     rows = {line.split()[0]: line.split() for line in text_of(record).splitlines() if line[:4].strip().isdigit()}
     assert ["endless" in rows[fps] for fps in ("16", "24")] == [False, True]
 

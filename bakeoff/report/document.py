@@ -56,6 +56,8 @@ class Table:
     headings: tuple[Heading, ...]
     rows: tuple[tuple[Cell, ...], ...]
     title: str = ""
+    wraps: bool = False
+    """On a narrow terminal, wrap the texts of words instead of leaving out columns and shortening texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,9 @@ class Document:
     blocks: tuple[Block | Section, ...]
 
 
-def table(headings: Sequence[Heading | str], rows: Iterable[Sequence[Cell | str]], title: str = "") -> Table | None:
+def table(
+    headings: Sequence[Heading | str], rows: Iterable[Sequence[Cell | str]], title: str = "", wraps: bool = False
+) -> Table | None:
     """Return a table without the columns that are empty in all rows; None if all are, or without rows.
 
     A cell given as a string has neither link nor tone. Such cells are sorted by their text, in a numeric column by the
@@ -137,9 +141,8 @@ def table(headings: Sequence[Heading | str], rows: Iterable[Sequence[Cell | str]
     held = [place for place in range(len(heads)) if any(row[place].text or row[place].link for row in made)]
     if not held:
         return None
-    return Table(
-        tuple(heads[place] for place in held), tuple(tuple(row[place] for place in held) for row in made), title
-    )
+    kept = tuple(tuple(row[place] for place in held) for row in made)
+    return Table(tuple(heads[place] for place in held), kept, title, wraps)
 
 
 def _cell(cell: Cell | str, heading: Heading) -> Cell:

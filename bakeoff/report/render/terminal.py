@@ -11,6 +11,7 @@ from typing import Final
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.rule import Rule
 from rich.table import Table as Grid
 from rich.text import Text as Styled
 
@@ -72,7 +73,7 @@ def _fitted(made: Sequence[Block | Section], width: int | None) -> list[Block | 
             case Section():
                 found.append(replace(block, blocks=tuple(_fitted(block.blocks, width))))
             case Table():
-                found.append(fit(block, width) if width is not None else block)
+                found.append(block if width is None or block.wraps else fit(block, width))
             case Details() | Figures():
                 pass
             case _:
@@ -121,10 +122,16 @@ def grid(table: Table, rule: bool = True) -> Grid:
     """Return a table that fits as a grid to print, with a `rule` below its headings."""
     made, widths = Grid.grid(padding=(0, _GAP, 0, 0), pad_edge=False), _widths(table)
     for heading, wide in zip(table.headings, widths, strict=True):
-        made.add_column(width=wide, justify="right" if heading.numeric else "left", no_wrap=True)
+        free = table.wraps and not heading.numeric
+        made.add_column(
+            width=None if free else wide,
+            justify="right" if heading.numeric else "left",
+            no_wrap=not free,
+            overflow="fold",
+        )
     made.add_row(*(Styled(one_line(heading.text), "bold") for heading in table.headings))
     if rule:
-        made.add_row(*("-" * wide for wide in widths), style="dim")
+        made.add_row(*[Rule(characters="-", style="")] * len(widths), style="dim")
     for row in table.rows:
         made.add_row(*(Styled(_of(cell), f"{_STYLES[cell.tone]}{' bold' if cell.strong else ''}") for cell in row))
     return made

@@ -66,3 +66,18 @@ def test_a_command_is_on_one_line_at_any_width() -> None:
 def test_columns_that_left_are_named() -> None:
     assert "columns left out for width: p99 ms, build s" in terminal.render(PAGE, 80)
     assert "left out" not in terminal.render(PAGE)
+
+
+@pytest.mark.parametrize("width", [60, 80, None])
+def test_a_table_that_wraps_keeps_all_columns_and_texts_whole(width: int | None) -> None:
+    name = "fused_" * 30
+    wrapped = table(
+        (Heading("where", leaves=1), "why", Heading("ms", numeric=True)), [(name, LONG, "1.25")], wraps=True
+    )
+    lines = terminal.render(Document("page", blocks(wrapped)), width).splitlines()
+    assert width is None or max(map(len, lines)) <= width
+    assert lines[0].split() == ["where", "why", "ms"]
+    assert set(lines[1]) == {"-", " "}
+    wide = lines[1].index(" ")
+    assert "".join(line[:wide] for line in lines[2:]).replace(" ", "") == name
+    assert sum(line[wide:].count("because") for line in lines[2:]) == 30

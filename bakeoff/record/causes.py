@@ -2,7 +2,8 @@
 went."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 
 from bakeoff.record.diff import Difference, differences
 from bakeoff.record.schema import Clock, Record, TraceRecord
@@ -13,6 +14,20 @@ _CHANGED = (
     "weights", "facts of the host", "cache of the build", "times of sampling",
 )  # fmt: skip
 """What somebody changes, in the order in which it is listed: the first usually brings the later ones with it."""
+_BROUGHT_BY = {
+    "settings": {"backend", "dtype"},
+    "versions": {"backend"},
+    "values of the config": {"subject"},
+    "graph": {"subject", "backend", "dtype", "batch", "settings", "versions", "values of the config"},
+    "sources": {"subject", "backend", "graph"},
+    "weights": {"subject", "checkpoint", "weight seed", "values of the config"},
+}
+"""What each kind of change comes with, if that changed too. Another backend brings only those versions and sources that
+one side lacks."""
+_TOGETHER = {"versions", "graph", "sources"}
+"""Kinds whose differences are one change: an installation, a graph, a commit."""
+_FIRST = {"torch", "component"}
+"""Names of the difference that such a change is named after."""
 _BY_THREADS = {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "threads", "interop_threads"}
 """Variables and settings that follow from the number of threads."""
 _GRAPH = {"graph hash", "operators inside", "operators outside", "graphs", "graph breaks", "number of kernels"}
@@ -39,6 +54,8 @@ class Cause:
     ms: float | None = None
     how: str = ""
     """How `ms` is known."""
+    brought: tuple[str, ...] = ()
+    """What changed with it, and is no cause of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +63,13 @@ class Place:
     """Time of a kernel, or of waiting, in the traced calls of both records."""
 
     name: str
-    a_ms: float
-    b_ms: float
+    a_ms: float | None
+    """None if the record may have left it out, since it states only longer kernels."""
+    b_ms: float | None
 
     @property
     def grew_ms(self) -> float:
-        return self.b_ms - self.a_ms
+        return (self.b_ms or 0.0) - (self.a_ms or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +89,20 @@ class Explanation:
     def difference_ms(self) -> float:
         return self.b_ms - self.a_ms
 
+    @property
+    def both_disturbed(self) -> bool:
+        """Whether the difference is of two disturbances as much as of what changed, so that no cause has a size."""
+        return _are_disturbed(self.a, self.b)
+
+    @property
+    def unsized(self) -> list[Cause]:
+        return [cause for cause in self.causes if cause.ms is None]
+
+    @property
+    def left_ms(self) -> float:
+        """What of the difference is left for the causes without a size."""
+        return self.difference_ms - sum(cause.ms or 0.0 for cause in self.causes)
+
 
 def explain(a: Record, b: Record) -> Explanation | None:
     """Return the explanation; None if one of the records has no samples."""
@@ -81,6 +113,8 @@ def explain(a: Record, b: Record) -> Explanation | None:
     found = [*_measured(a, b, times[0], total), *_changed(a, b), *_disturbances(a, b, total > 0)]
     told = {cause.kind for cause in found if cause.ms is not None}
     causes = [cause for cause in found if cause.ms is not None or cause.kind not in told]
+    if _are_disturbed(a, b):
+        causes = [replace(cause, ms=None) for cause in causes]
 
     def weight(cause: Cause) -> tuple[bool, float]:
         share = cause.ms / total if cause.ms is not None and total else 0.0
@@ -144,9 +178,27 @@ def _changed(a: Record, b: Record) -> Iterator[Cause]:
             found.setdefault("graph" if kind in _GRAPH else kind, []).append(difference)
     if a.objective != b.objective and a.objective.goal == b.objective.goal:
         found["objective"] = [Difference("", "objective", *(str(one) for one in (a.objective, b.objective)))]
+    made: dict[str, list[tuple[Difference, list[Difference]]]] = {}
     for kind in _CHANGED:
-        for difference in found.get(kind, ()):
-            yield Cause(kind, difference.what, difference.a, difference.b)
+        by = next((other for other in made if other in _BROUGHT_BY.get(kind, ())), "")
+        for one in sorted(found.get(kind, ()), key=lambda one: one.name not in _FIRST):
+            theirs = by == "backend" and kind in ("versions", "sources") and one.a and one.b
+            root = by if by and not theirs else kind
+            if root in made and (root != kind or kind in _TOGETHER):
+                made[root][0][1].append(one)
+            else:
+                made.setdefault(kind, []).append((one, []))
+    for kind, changes in made.items():
+        for one, others in changes:
+            brought = tuple(f"{each.what} {each.a or 'none'} to {each.b or 'none'}" for each in others)
+            yield Cause(kind, one.what, one.a, one.b, brought=brought)
+
+
+def _are_disturbed(*records: Record) -> bool:
+    return all(
+        record.status == "unstable" or _DISTURBED & {finding.code for finding in record.measurement.findings}
+        for record in records
+    )
 
 
 def _disturbances(a: Record, b: Record, b_is_slower: bool) -> Iterator[Cause]:
@@ -169,13 +221,16 @@ def _disturbances(a: Record, b: Record, b_is_slower: bool) -> Iterator[Cause]:
 
 def _places(a: TraceRecord, b: TraceRecord) -> list[Place]:
     """Return where traced calls spend more or less time. A record states its longest kernels: one that only one of them
-    states is a change only if the other states all."""
+    states is a change if the other states all, or any that is shorter."""
     sides = [{kernel.name: kernel.ns / 1e6 for kernel in trace.kernels} for trace in (a, b)]
     whole = [trace.kernel_count == len(trace.kernels) for trace in (a, b)]
+    least_ms = [0.0 if every else min(side.values(), default=inf) for every, side in zip(whole, sides, strict=True)]
     found = [
-        Place(name, sides[0].get(name, 0.0), sides[1].get(name, 0.0))
+        Place(name, *(side.get(name, 0.0 if every else None) for side, every in zip(sides, whole, strict=True)))
         for name in dict.fromkeys((*sides[0], *sides[1]))
-        if (name in sides[0] or whole[0]) and (name in sides[1] or whole[1])
+        if all(
+            name in side or other[name] > least for side, other, least in zip(sides, sides[::-1], least_ms, strict=True)
+        )
     ]
     if a.span_ns and b.span_ns:
         a_ms, b_ms = (max(0, trace.span_ns - trace.busy_ns) / 1e6 for trace in (a, b))

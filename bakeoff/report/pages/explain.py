@@ -1,29 +1,26 @@
 """The page that says why the times of two records, or of two sets of records, differ."""
 
 import shlex
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from bakeoff.models.words import some_of
 from bakeoff.record.causes import Cause, Explanation
 from bakeoff.record.objective import LATENCY
 from bakeoff.record.schema import Record
-from bakeoff.report.document import Block, Command, Document, Heading, Text, blocks, table
-from bakeoff.report.format import kernel_name, milliseconds, minute, shorten
+from bakeoff.report.document import Block, Command, Document, Heading, Text, blocks, listed, table
+from bakeoff.report.format import kernel_name, milliseconds, minute
 from bakeoff.report.groups import group_key, name_of, title
 from bakeoff.report.notes import policy_text
 from bakeoff.report.recommendation import command, takes_compare
 
-_CAUSES, _OF_A_KIND, _PLACES, _ROWS, _LETTERS = 40, 3, 6, 20, 60
-"""Most causes, causes of a kind, places and rows that are listed, and most letters of a kernel's name."""
+_CAUSES, _PLACES, _ROWS = 12, 10, 20
+"""Most causes, places and rows that are listed."""
 
 
 def document(found: Explanation) -> Document:
     """Return the page of two records."""
     a, b = found.a, found.b
-    names = [name_of(record) for record in (a, b)]
-    sides = names if names[0] != names[1] else ["A", "B"]
-    return Document(f"{names[0]} and {names[1]}: why they differ", blocks(*_body(found, sides)))
+    return Document(f"{name_of(a)} and {name_of(b)}: why they differ", blocks(*_body(found)))
 
 
 def together(pairs: Sequence[Explanation], alone: Sequence[str]) -> Document:
@@ -47,7 +44,7 @@ def together(pairs: Sequence[Explanation], alone: Sequence[str]) -> Document:
     ]
     left = [f"only in one of them: {some_of(alone, 3)}"] if alone else []
     left += [f"{len(ordered) - _ROWS} more changed less"] if len(ordered) > _ROWS else []
-    largest = [Text(f"The largest change is {name_of(ordered[0].a)}'s:"), *_body(ordered[0], ["A", "B"])]
+    largest = [Text(f"The largest change is {name_of(ordered[0].a)}'s:"), *_body(ordered[0])]
     return Document(title(ordered[0].a), blocks(table(headings, rows), *map(Text, left), *largest))
 
 
@@ -58,72 +55,70 @@ def as_json(found: Explanation) -> Mapping[str, object]:
         "a_ms": found.a_ms,
         "b_ms": found.b_ms,
         "causes": found.causes,
-        "places": [{"name": one.name, "a_ms": one.a_ms, "b_ms": one.b_ms} for one in found.places],
+        "places": found.places,
         "experiment": experiment(found),
     }
 
 
-def _body(found: Explanation, sides: Sequence[str]) -> Iterator[Block | None]:
+def _body(found: Explanation) -> Iterator[Block | None]:
     a, b = found.a, found.b
-    texts = [f"{milliseconds(ms, found.a_ms)} ms" for ms in (found.a_ms, found.b_ms)]
-    yield Text(
-        f"{sides[0]}: {texts[0]}, {minute(a.created)}; {sides[1]}: {texts[1]}, {minute(b.created)}: "
-        f"{found.difference_ms:+.4g} ms. They were not measured together: what the host did "
-        "meanwhile is part of it.",
-        tone="open",
-    )
-    for side, record in zip(sides, (a, b), strict=True):
+    for side, record, ms in (("A", a, found.a_ms), ("B", b, found.b_ms)):
+        yield Text(f"{name_of(record)}: {milliseconds(ms, found.a_ms)} ms, {minute(record.created)}", side)
         if policy := policy_text(record.policy):
             yield Text(policy, side)
         if record.status != "ok":
             text = f"{name_of(record)} is {record.status} and is not ranked: {record.measurement.reason}"
             yield Text(text, tone="bad")
+    yield Text(
+        f"B takes {found.difference_ms:+.4g} ms. They were not measured together: what the host did meanwhile is part "
+        "of it.",
+        tone="open",
+    )
     if not found.causes:
         yield Text("Nothing that is recorded differs but what was measured: measure both again, together.")
-    explains = Heading("explains", "of the difference; up to: the records do not tell the changes apart")
-    causes = list(_told_first(found.causes))
+    causes = found.causes[:_CAUSES]
     rows = [(cause.what, cause.a or "none", cause.b or "none", *_told(cause, found)) for cause in causes]
-    yield table(("cause", *sides, explains, Heading("how it is known", leaves=1)), rows)
-    if len(found.causes) > len(causes):
-        yield Text(f"{len(found.causes) - len(causes)} more differ; all with --json", tone="faint")
-    kernels: tuple[Heading | str, ...] = ("where", *(Heading(text, numeric=True) for text in (*sides, "change ms")))
+    yield table(("cause", "A", "B", "explains", "how it is known"), rows, wraps=True)
+    yield listed((Text("; ".join(cause.brought), cause.what) for cause in causes if cause.brought), "Changed with it")
+    if (more := len(found.causes) - len(causes)) > 0:
+        yield Text(f"{more} more differ; all with --json", tone="faint")
+    if found.both_disturbed:
+        yield Text(
+            "No cause has a size: both were disturbed while they were timed, so that the difference is not of what "
+            "changed alone.",
+            tone="open",
+        )
+    elif (several := len(found.unsized)) > 1:
+        yield Text(f"The records do not tell how {several} of these share {found.left_ms:+.4g} ms.")
     yield table(
-        kernels,
         (
-            (
-                shorten(kernel_name(place.name), _LETTERS),
-                f"{place.a_ms:.4f}",
-                f"{place.b_ms:.4f}",
-                f"{place.grew_ms:+.4f}",
-            )
-            for place in found.places[:_PLACES]
+            Heading("where", "not listed: no longer than any kernel that the record lists, and 0 in the change"),
+            *(Heading(text, numeric=True) for text in ("A", "B", "change")),
         ),
-        "Where the traced calls differ most",
+        (
+            (kernel_name(one.name), _place(one.a_ms), _place(one.b_ms), f"{one.grew_ms:+.4f}")
+            for one in found.places[:_PLACES]
+        ),
+        "Where the traced calls differ most, in ms",
+        wraps=True,
     )
     yield Text("To split the blame:")
     yield Command(experiment(found))
 
 
-def _told_first(causes: Sequence[Cause]) -> Iterator[Cause]:
-    """Yield the first causes, few of each kind."""
-    kinds: Counter[str] = Counter()
-    for cause in causes:
-        kinds[cause.kind] += 1
-        if kinds[cause.kind] <= _OF_A_KIND and kinds.total() <= _CAUSES:
-            yield cause
+def _place(ms: float | None) -> str:
+    return "not listed" if ms is None else f"{ms:.4f}"
 
 
 def _told(cause: Cause, found: Explanation) -> tuple[str, str]:
     total = found.difference_ms
     if cause.ms is not None:
         return f"{cause.ms:+.4g} ms{f', {cause.ms / total:.0%}' if total else ''}", cause.how
-    named = [one for one in found.causes if one.ms is None and one.kind != "disturbance"]
-    left = total - sum(one.ms for one in found.causes if one.ms is not None)
     if cause.kind == "disturbance":
-        return "unknown", cause.how or "a finding of one side alone"
-    if len(named) == 1:
-        return f"{left:+.4g} ms", "the only other change"
-    return f"up to {left:+.4g} ms", f"one of {len(named)} changes"
+        return "", cause.how or "a finding of one side alone"
+    if len(found.unsized) == 1 and not found.both_disturbed:
+        return f"{found.left_ms:+.4g} ms", "the only one left to explain it"
+    return "", ""
 
 
 def experiment(found: Explanation) -> str:

@@ -5,9 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from records import bakeoff, record
+from records import bakeoff, measurement, record
 
+from bakeoff.record.finding import Finding
 from bakeoff.record.policy import Policy
+from bakeoff.record.schema import KernelTime, ProofRecord, Record, TraceRecord
 from bakeoff.record.store import save
 
 SWEEPS = ("20260102T030400-aaaaaa", "20260103T030400-bbbbbb")
@@ -49,6 +51,52 @@ def test_a_policy_that_is_not_the_usual_one_is_said(tmp_path: Path) -> None:
     ran = bakeoff("explain", *ids, "--runs", str(tmp_path / "runs"), cwd=tmp_path)
     assert "A: policy: contention 5 (usual 0.2)" in ran.out
     assert "B: policy" not in ran.out
+
+
+def explained(tmp_path: Path, *records: Record) -> str:
+    """The page at 80 columns, which no line but the command at its end is wider than."""
+    ids = [save(tmp_path / "runs", made) for made in records]
+    ran = bakeoff("explain", *ids, "--runs", str(tmp_path / "runs"), cwd=tmp_path, COLUMNS="80")
+    assert ran.code == 0, ran.err
+    page = ran.out.partition("To split the blame")[0]
+    assert max(map(len, page.splitlines())) <= 80
+    assert "…" not in page
+    return ran.out
+
+
+LONG = "graph_0_cpp_fused__to_copy_add_cat_clamp_div_maximum_mean_minimum_mul_neg_permute_rsqrt_slice_split_stack_view"
+
+
+def test_names_are_whole_and_one_change_has_the_whole_difference(tmp_path: Path) -> None:
+    def of(backend: str, ms: float, *kernels: str) -> Record:
+        stated = tuple(KernelTime(name, 1, 900_000, own=False) for name in (*kernels, "mm"))
+        proof = ProofRecord(trace=TraceRecord(stated, 2, 4_000_000, 4_000_000, 0))
+        made = measurement([ms] * 20, proof=proof, settings={"inductor.coordinate_descent_tuning": backend})
+        return record(backend, made=made)
+
+    out = explained(tmp_path, of("int8+inductor", 4.0, LONG), of("inductor[freezing=true]", 3.0, "linear_pointwise"))
+    assert "A: int8+inductor fp32" in out
+    assert "B: inductor[freezing=true] fp32" in out
+    assert out.count("-1 ms") == 2, "the difference, and the part of its only cause"
+    assert "backend: setting inductor.coordinate_descent_tuning int8+inductor to" in " ".join(out.split())
+    table = out.partition("Where the traced")[2].partition("To split")[0]
+    assert LONG in "".join(line.split()[0] for line in table.splitlines()[3:] if line.strip())
+    assert [line.split()[1:] for line in table.splitlines() if line.startswith("linear_")] == [
+        ["0.0000", "0.9000", "+0.9000"]
+    ]
+
+
+def test_several_causes_share_one_size_and_none_has_one_where_both_were_disturbed(tmp_path: Path) -> None:
+    a = record("eager", [3.0] * 20, threads=4, versions={"torch": "2.12"})
+    b = record("eager", [4.0] * 20, threads=1, versions={"torch": "2.13"})
+    out = explained(tmp_path, a, b)
+    assert "The records do not tell how 2 of these share +1 ms." in out
+    assert "explains" not in out
+    drift = Finding("drift", "told")
+    a, b = (replace(made, measurement=replace(made.measurement, findings=(drift,))) for made in (a, b))
+    out = explained(tmp_path, a, replace(b, versions=a.versions, created="2026-01-09T00:00:00.000000Z"))
+    assert "No cause has a size: both were disturbed" in out
+    assert out.count("+1 ms") == 1
 
 
 def test_compare_of_two_records_is_the_same_page(runs: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from bakeoff.record.causes import Explanation, explain
 from bakeoff.record.finding import Finding
 from bakeoff.record.objective import Objective
 from bakeoff.record.policy import Policy
-from bakeoff.record.schema import InputCopy, KernelTime, ProofRecord, Record, Samples, TraceRecord
+from bakeoff.record.schema import BackendSource, InputCopy, KernelTime, ProofRecord, Record, Samples, TraceRecord
 
 
 def known(a: Record, b: Record) -> Explanation:
@@ -58,7 +58,9 @@ class TestSixPairs:
             )
             for ms, proof in zip((3.0, 4.0), proofs, strict=True)
         )
-        assert known(a, b).causes[0].kind == "graph"
+        (cause,) = known(a, b).causes
+        assert (cause.what, cause.a, cause.b) == ("graph hash", "12", "14")
+        assert cause.brought == ("operator inside linear 12 to 14", "source of component 3.0 to 4.0")
 
     def test_latency_against_throughput(self) -> None:
         """B's other clock tells how much of the difference is the clock's."""
@@ -129,6 +131,51 @@ def test_another_network_is_named_by_its_work() -> None:
     assert causes[0].ms == pytest.approx(10 / 3)
 
 
+def test_another_backend_is_one_cause_with_its_settings_graph_and_sources_but_not_with_another_commits() -> None:
+    def of(backend: str, ms: float, component: str) -> Record:
+        proof = ProofRecord(graph_hash=backend)
+        made = record(backend, made=measurement([ms] * 20, proof=proof, settings={"freezing": backend}))
+        source = replace(made.source, component=component, backends=(BackendSource(backend, backend, "", "1"),))
+        return replace(made, source=source, versions={"torch": "2.12", backend: "1.0"})
+
+    (cause,) = known(of("aoti", 3.0, "one"), of("openvino", 4.0, "one")).causes
+    assert (cause.what, cause.a, cause.b) == ("backend", "aoti", "openvino")
+    assert cause.brought == (
+        "setting freezing aoti to openvino",
+        "version of aoti 1.0 to none",
+        "version of openvino none to 1.0",
+        "graph hash aoti to openvino",
+        "source of backend aoti 1 to none",
+        "source of backend openvino none to 1",
+    )
+    changed = known(of("aoti", 3.0, "one"), of("openvino", 4.0, "other")).causes
+    assert [cause.what for cause in changed] == ["backend", "source of component"]
+
+
+def test_another_installation_is_one_cause_that_is_named_after_torch() -> None:
+    (cause,) = known(
+        replace(FAST, versions={"numpy": "1", "torch": "2.12"}), slower(versions={"numpy": "2", "torch": "2.13"})
+    ).causes
+    assert (cause.what, cause.a, cause.b, cause.brought) == (
+        "version of torch",
+        "2.12",
+        "2.13",
+        ("version of numpy 1 to 2",),
+    )
+
+
+def test_no_cause_has_a_size_where_both_records_were_disturbed() -> None:
+    a, b = (disturbed(ms, code, sm_mhz=mhz) for ms, code, mhz in ((3.0, "drift", 1980), (4.0, "contention", 1485)))
+    clock_of = known(a, b).causes[0]
+    assert (clock_of.what, clock_of.ms) == ("clock of the GPU", None)
+    assert known(a, b).both_disturbed
+    alone = known(disturbed(3.0, "", sm_mhz=1980), b)
+    assert alone.causes[0].ms == pytest.approx(1.0)
+    assert not alone.both_disturbed
+    unstable = [replace(one, measurement=replace(one.measurement, findings=(), status="unstable")) for one in (a, b)]
+    assert known(*unstable).both_disturbed
+
+
 def test_two_runs_of_one_row_have_no_cause() -> None:
     assert known(FAST, slower()).causes == ()
 
@@ -143,5 +190,11 @@ def test_kernels_that_grew_come_first_and_what_only_one_side_states_is_no_change
         trace = TraceRecord(stated, count, 4_000_000, 4_000_000, 0, span_ns=5_000_000, busy_ns=4_000_000)
         return replace(FAST, measurement=measurement([ms] * 20, proof=ProofRecord(trace=trace)))
 
+    def told(a: Record, b: Record) -> list[tuple[str, float | None, float | None]]:
+        return [(place.name, place.a_ms, place.b_ms) for place in known(a, b).places]
+
+    a, b = traced(3, 9, int_mm=900_000, add=50_000), traced(4, 9, linear=800_000, cat=90_000)
+    assert told(a, b) == [("int_mm", 0.9, None), ("linear", None, 0.8), ("cat", None, 0.09)], "add may be in B as well"
+    assert known(a, b).places[0].grew_ms == -0.9
     places = known(traced(3, 2, mm=2_000_000, add=50_000), traced(4, 3, mm=2_900_000, cat=90_000)).places
     assert [(place.name, round(place.grew_ms, 3)) for place in places] == [("mm", 0.9), ("cat", 0.09)]

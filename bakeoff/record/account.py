@@ -5,6 +5,7 @@ time exactly. In a session, time counts towards the innermost phase that it was 
 phase around the step. In a pipeline, calls count towards their phase, and the time between calls is glue and copies.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -20,7 +21,6 @@ RangePath = tuple[tuple[str, RangeKind], ...]
 """Name and kind of each nested range, from the outermost one within the unit inwards; empty for the unit itself."""
 Piece = tuple[RangePath, int, int]
 """Path, number of calls and own time in nanoseconds: of a single range, or of all ranges with the same path."""
-_MOST_OTHERS = 0.01
 _BETWEEN: Final[tuple[LineKind, ...]] = ("glue", "copies", UNATTRIBUTED)
 
 
@@ -63,8 +63,9 @@ class Account:
     units: int
     ns: int
     of: Literal["all units", "kept steady units", "steady units"]
-    """Units that the account covers. A session's ranges are totals over units of all kinds; if units that are not
-    steady take more than 1 % of the time, the account covers the steady units that were kept in full instead."""
+    """Units that the account covers: of a session, the steady ones, as its rates do, or all if none is steady. A
+    session's ranges are totals over units of all kinds, from which the others are subtracted; if one of those was not
+    kept in full, the account covers the steady units that were."""
     lines: tuple[AccountLine, ...]
 
     @property
@@ -150,14 +151,19 @@ class _Total:
 
 
 def _of_session(record: SessionRecord) -> Account | None:
-    steady = [unit for unit in record.spans if unit.kind == "steady" and unit.is_whole]
-    others_ns = sum(totals.wall_ns for totals in record.units if totals.kind != "steady")
-    if steady and others_ns > _MOST_OTHERS * sum(totals.wall_ns for totals in record.units):
-        pieces = [piece for unit in steady for piece in pieces_of_unit(unit)]
-        return Account(len(steady), sum(unit.ns for unit in steady), "kept steady units", _lines(pieces, len(steady)))
-    pieces = list(pieces_of(record))
+    steady = sum(totals.count for totals in record.units if totals.kind == "steady")
+    kept = [unit for unit in record.spans if unit.kind == "steady" and unit.is_whole]
+    if steady and tells_units_apart(record):
+        return _of_pieces(pieces_of_steady(record), "steady units")
+    if steady and kept:
+        return _of_pieces([piece for unit in kept for piece in pieces_of_unit(unit)], "kept steady units")
+    return _of_pieces(pieces_of(record), "all units")
+
+
+def _of_pieces(found: Iterable[Piece], of: Literal["all units", "kept steady units", "steady units"]) -> Account | None:
+    pieces = list(found)
     units = sum(calls for path, calls, _ in pieces if not path)
-    return Account(units, sum(ns for *_, ns in pieces), "all units", _lines(pieces, units)) if units else None
+    return Account(units, sum(ns for *_, ns in pieces), of, _lines(pieces, units)) if units else None
 
 
 def _lines(pieces: Iterable[Piece], units: int) -> tuple[AccountLine, ...]:
@@ -173,7 +179,8 @@ def _lines(pieces: Iterable[Piece], units: int) -> tuple[AccountLine, ...]:
         found.ns += own_ns
         if named[-1] is path[-1]:
             found.calls += calls
-    rows = [*totals.items(), (UNATTRIBUTED, unattributed)]
+    met = [(name, total) for name, total in totals.items() if total.calls or total.ns]
+    rows = [*met, (UNATTRIBUTED, unattributed)]
     parts = shares([total.ns for _, total in rows])
     return tuple(
         AccountLine(name, total.kind, total.calls, total.ns, share, units)
@@ -210,6 +217,23 @@ def pieces_of(record: SessionRecord, clock: Clock = "host", whole: bool = False)
             yield within, each.calls, each.own_ns
         elif each.device_ns is not None:
             yield within, each.calls, each.device_ns - (inner.pop(each.path, 0) if kinds[each.path] == each.kind else 0)
+
+
+def pieces_of_steady(record: SessionRecord, whole: bool = False) -> Iterator[Piece]:
+    """Yield the pieces of all units and, negative, those of units that are not steady.
+
+    Their sums are those of the steady units, for which `tells_units_apart` must be true.
+    """
+    yield from pieces_of(record, whole=whole)
+    for unit in record.spans:
+        if unit.kind != "steady":
+            yield from ((path, -calls, -ns) for path, calls, ns in pieces_of_unit(unit))
+
+
+def tells_units_apart(record: SessionRecord) -> bool:
+    """Return whether every unit that is not steady was kept in full and can be subtracted from the totals."""
+    kept = Counter(unit.kind for unit in record.spans if unit.is_whole)
+    return all(kept[totals.kind] == totals.count for totals in record.units if totals.kind != "steady")
 
 
 def pieces_of_unit(unit: UnitSpans) -> Iterator[Piece]:

@@ -19,11 +19,10 @@ from bakeoff.profile.ranks.figures import (
     parts_of,
     ranks_on,
     spreads_of,
-    tells_units_apart,
     unit_spreads,
 )
 from bakeoff.profile.ranks.reading import MOST_RANKS, Chosen, FolderOfRanks, RankFile, choose, ranks_text, read_folder
-from bakeoff.record.account import UNATTRIBUTED
+from bakeoff.record.account import UNATTRIBUTED, tells_units_apart
 from bakeoff.record.finding import Finding
 from bakeoff.record.ranks import (
     Clock,

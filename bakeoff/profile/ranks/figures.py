@@ -4,13 +4,12 @@ Every nanosecond counts once: a phase's time is without the phases and collectiv
 ranks in a collective does not count as work. Steps belong to their phase; time in no phase is `unattributed`.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
 from bakeoff.profile.ranks.reading import RankFile
-from bakeoff.record.account import UNATTRIBUTED, pieces_of, pieces_of_unit
+from bakeoff.record.account import UNATTRIBUTED, pieces_of, pieces_of_steady
 from bakeoff.record.monitor import SeriesRecord
 from bakeoff.record.ranks import Clock, DeviceMemory, RanksEnergy, Spread, UnitSpread
 from bakeoff.record.session import RangeTotal, SessionRecord
@@ -41,12 +40,9 @@ class Parts:
 def parts_of(record: SessionRecord, clock: Clock, steady_alone: bool) -> Parts:
     """Return the times of all units of a record together; without units, those of the session.
 
-    With `steady_alone`, return those of its steady units, for which `tells_units_apart` must be true.
+    With `steady_alone`, return those of its steady units by the host's clock; `tells_units_apart` must be true.
     """
-    pieces = list(pieces_of(record, clock, whole=True))
-    if steady_alone:
-        others = (unit for unit in record.spans if unit.kind != "steady")
-        pieces += [(path, calls, -ns) for unit in others for path, calls, ns in pieces_of_unit(unit)]
+    pieces = pieces_of_steady(record, whole=True) if steady_alone else pieces_of(record, clock, whole=True)
     parts = Parts()
     for path, _, ns in sorted(pieces, key=lambda piece: len(piece[0])):
         depths = [depth for depth, (_, kind) in enumerate(path, 1) if kind != "step"]
@@ -56,12 +52,6 @@ def parts_of(record: SessionRecord, clock: Clock, steady_alone: bool) -> Parts:
         name = "/".join(name for name, _ in named) if is_collective else named[-1][0] if named else UNATTRIBUTED
         into[name] = into.get(name, 0) + ns
     return parts
-
-
-def tells_units_apart(record: SessionRecord) -> bool:
-    """Return whether every unit that is not steady was kept in full and can be subtracted from the totals."""
-    kept = Counter(unit.kind for unit in record.spans if unit.is_whole)
-    return all(kept[totals.kind] == totals.count for totals in record.units if totals.kind != "steady")
 
 
 def has_device_times(record: SessionRecord) -> bool:

@@ -129,7 +129,8 @@ def _about(record: SessionRecord) -> Iterator[Text]:
 
 def _accounted(found: Account) -> str:
     """Return which units an account covers, as text."""
-    return f"all {counted(found.units, 'unit')}" if found.of == "all units" else f"{found.units} {found.of}"
+    text = counted(found.units, found.of.removeprefix("all ").removesuffix("s"))
+    return f"all {text}" if found.of == "all units" else text
 
 
 def _units(record: SessionRecord, found: Account | None) -> Iterator[Block | None]:

@@ -11,7 +11,7 @@ from bakeoff.advice.evidence import Advice
 from bakeoff.advice.rules import DEADBAND
 from bakeoff.advice.session import RULES, advise_session
 from bakeoff.record.monitor import MonitorCost, Point, SeriesRecord, ThrottleTime
-from bakeoff.record.session import RecordingCost, SessionRecord, Span
+from bakeoff.record.session import RecordingCost, SessionRecord
 
 CALM = session_record()
 NS = CALM.ns
@@ -35,22 +35,34 @@ def units_of(time_ns: Callable[[int], float]) -> SessionRecord:
     return replace(CALM, series=(SeriesRecord("unit", "ns", "process", points),))
 
 
-def without_context(record: SessionRecord, but: str = "context") -> SessionRecord:
+def without_context(record: SessionRecord) -> SessionRecord:
     """As if nobody had named the phase."""
-
-    def kept(spans: tuple[Span, ...]) -> tuple[Span, ...]:
-        return tuple(span for span in spans if span.name != but)
-
-    return replace(record, spans=tuple(replace(unit, spans=kept(unit.spans)) for unit in record.spans))
+    return context_of(0, record)
 
 
-def context_of(ns: int) -> SessionRecord:
-    """With a phase that ends early, so that the rest of its time has no name."""
-
-    def cut(spans: tuple[Span, ...]) -> tuple[Span, ...]:
-        return tuple(replace(span, ns=ns) if span.name == "context" else span for span in spans)
-
-    return replace(CALM, spans=tuple(replace(unit, spans=cut(unit.spans)) for unit in CALM.spans))
+def context_of(ns: int, record: SessionRecord = CALM) -> SessionRecord:
+    """With a phase of this length, so that the rest of its time has no name; without it for 0."""
+    spans = [
+        replace(
+            unit,
+            spans=tuple(
+                replace(s, ns=ns) if s.name == "context" else s for s in unit.spans if ns or s.name != "context"
+            ),
+        )
+        for unit in record.spans
+    ]
+    (context,) = (each for each in record.ranges if each.path[-1:] == ("context",))
+    short = replace(context, total_ns=context.calls * ns, own_ns=context.calls * ns)
+    ranges = [
+        short
+        if each is context
+        else replace(each, own_ns=each.own_ns + context.own_ns - short.own_ns)
+        if each.path == context.path[:-1]
+        else each
+        for each in record.ranges
+        if ns or each is not context
+    ]
+    return replace(record, spans=tuple(spans), ranges=tuple(ranges))
 
 
 def crowded(load: float, wall_ns: int = 60_000 * MS) -> SessionRecord:
@@ -144,7 +156,9 @@ class TestGlue:
 
     def test_a_session_that_names_no_phase_is_not_told(self) -> None:
         spans = tuple(replace(unit, spans=()) for unit in CALM.spans)
-        assert advise_session(replace(CALM, spans=spans)) == ()
+        ranges = [each for each in CALM.ranges if len(each.path) < 3]
+        ranges = [replace(each, own_ns=each.total_ns) if each.kind == "unit" else each for each in ranges]
+        assert advise_session(replace(CALM, spans=spans, ranges=tuple(ranges))) == ()
 
     def test_phases_that_were_left_out_are_not_missed(self) -> None:
         record = replace(without_context(CALM), cost=RecordingCost(800.0, 10, ("step", "phase")))

@@ -3,9 +3,10 @@
 import random
 from dataclasses import replace
 
+import pytest
 from sessions import MS, session_record
 
-from bakeoff.record.account import Account, account
+from bakeoff.record.account import Account, account, rates
 from bakeoff.record.session import RangeTotal, SessionRecord, Span, UnitSpans, violation
 
 
@@ -32,20 +33,49 @@ def test_steps_count_for_their_phase_and_a_collective_for_itself() -> None:
 
 def test_kept_units_and_totals_say_the_same() -> None:
     record = session_record(20)
-    only_steady = replace(record, units=tuple(replace(units, kind="steady") for units in record.units))
-    totals, kept = made(only_steady), made(record)
-    assert (totals.of, totals.units, kept.of, kept.units) == ("all units", 20, "kept steady units", 19)
+    totals, kept = made(record), made(replace(record, spans=record.spans[1:]))
+    assert (totals.of, totals.units, kept.of, kept.units) == ("steady units", 19, "kept steady units", 19)
     assert by_name(totals) == by_name(kept)
-    assert [line.calls // 20 for line in totals.lines] == [line.calls // 19 for line in kept.lines]
+    assert [line.calls for line in totals.lines] == [line.calls for line in kept.lines]
 
 
 def test_a_compiling_unit_is_no_part_of_it() -> None:
     assert by_name(made(session_record(30, compiling=(1,)))) == EXPECTED
 
 
-def test_one_unit_of_another_kind_among_many_does_not_count() -> None:
-    found = made(session_record(400))
-    assert (found.of, found.units, by_name(found)) == ("all units", 400, EXPECTED)
+def test_it_is_of_the_units_that_rates_are_of() -> None:
+    """However few others there are; units that lie between the first and the last are not kept in full."""
+    for record in (session_record(120), session_record(400), session_record(120, compiling=(1,))):
+        found, rate = made(record), rates(record)
+        assert (found.of, by_name(found)) == ("steady units", EXPECTED)
+        assert rate.of == "steady"
+        assert rate.bps == pytest.approx(found.units * 1e9 / found.ns)
+        assert {line.calls for line in found.lines} == {found.units}
+
+
+def test_a_phase_of_the_opening_alone_is_no_line() -> None:
+    record = session_record(120)
+    opening, *others = record.spans
+    spans = tuple(replace(span, name="prompt") if span.name == "context" else span for span in opening.spans)
+    (context,) = (each for each in record.ranges if each.path[-1:] == ("context",))
+    rest = context.total_ns * 119 // 120
+    split = (
+        replace(context, calls=119, total_ns=rest, own_ns=rest),
+        RangeTotal((*context.path[:-1], "prompt"), "phase", 1, 14 * MS, 14 * MS),
+    )
+    ranges = tuple(one for each in record.ranges for one in (split if each is context else (each,)))
+    found = made(replace(record, ranges=ranges, spans=(replace(opening, spans=spans), *others)))
+    assert (found.of, by_name(found)) == ("steady units", EXPECTED)
+
+
+def test_units_that_were_not_kept_cannot_be_subtracted() -> None:
+    found = made(session_record(100, compiling=range(30, 50)))
+    assert (found.of, found.units, by_name(found)) == ("kept steady units", 22, EXPECTED)
+
+
+def test_without_a_steady_unit_it_is_of_all() -> None:
+    record = session_record(3, compiling=(1, 2))
+    assert (made(record).of, made(record).units, rates(record).of) == ("all units", 3, "all")
 
 
 def test_a_session_without_units_has_none() -> None:

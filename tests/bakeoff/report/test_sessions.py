@@ -90,8 +90,8 @@ class TestJson:
         made = derived(RECORD)
         lines = made["account"]["lines"]
         assert sum(line["thousandths"] for line in lines) == sum(made["range_thousandths"]) == 1000
-        assert sum(line["ns"] for line in lines) == made["account"]["ns"] == 22 * UNIT
-        assert (lines[-1]["name"], lines[-1]["ns"]) == ("unattributed", 22 * NAMELESS)
+        assert sum(line["ns"] for line in lines) == made["account"]["ns"] == 39 * UNIT
+        assert (lines[-1]["name"], lines[-1]["ns"]) == ("unattributed", 39 * NAMELESS)
 
     def test_rates_are_of_steady_units(self) -> None:
         assert derived(RECORD)["rates"] == {
@@ -124,9 +124,7 @@ class TestText:
     def test_the_answer_comes_first(self) -> None:
         lines = text(RECORD).splitlines()
         assert lines[0] == "t2v: 120.00 frames a second, 10.00 units a second, of 39 steady units"
-        assert lines[2].startswith(
-            "a unit: 100.000 ms, the mean of 22 kept steady units: denoise 50.0 %, decode 30.0 %"
-        )
+        assert lines[2].startswith("a unit: 100.000 ms, the mean of 39 steady units: denoise 50.0 %, decode 30.0 %")
         assert lines[3] == "to gain: nothing could gain 5 % of a unit"
         failed = text(replace(RECORD, status="failed: ValueError: x")).splitlines()
         assert (failed[0], failed[2]) == ("t2v: failed: ValueError: x", lines[0].removeprefix("t2v: "))
@@ -156,8 +154,11 @@ class TestText:
         assert re.search(r"\nsession +session +1 +4710\.000 +10\.000 +0\.2 %", shown)
 
     def test_which_units_it_accounts_for(self) -> None:
-        assert "Phases, mean of 22 kept steady units" in text(RECORD)
-        assert "Phases, mean of all 400 units" in text(session_record(400))
+        assert "Phases, mean of 39 steady units" in text(RECORD)
+        assert "Phases, mean of 1 steady unit\n" in text(session_record(2))
+        assert "Phases, mean of 22 kept steady units" in text(session_record(100, compiling=range(30, 50)))
+        assert "Phases, mean of all 3 units" in text(session_record(3, compiling=(1, 2)))
+        assert derived(session_record(120))["account"]["of"] == "steady units"
 
     def test_which_rank_it_is(self) -> None:
         assert "rank: 7 of 8 (model parallel), host node-1" in text(replace(RECORD, rank=RANK))

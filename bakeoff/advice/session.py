@@ -6,13 +6,15 @@ compute something else. That a phase takes much of a unit is not advice by itsel
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from math import isfinite
+from statistics import fmean
 
 from bakeoff.advice.evidence import NOTICE, Advice, slope, strength
 from bakeoff.advice.rules import FEWEST_FOR_TREND, LOOK_FOR_MEMORY, MOST_MEMORY, trend_of, worth_saying
 from bakeoff.models.words import counted
 from bakeoff.record.account import Account, account, rates
-from bakeoff.record.monitor import SeriesRecord, merged
+from bakeoff.record.monitor import Point, SeriesRecord, merged
 from bakeoff.record.session import GPU_MEMORY, SessionRecord
 
 TARGET = "target_fps"
@@ -33,6 +35,11 @@ _LEAST_CHANGE = 0.1
 """Least relative change between the halves of a session for its CPU share to have fallen or its memory grown."""
 _POWER_CAP = "power cap"
 _MEMORY_GROWS = "free what is kept from unit to unit"
+_MEMORY = ("cpu.process_memory", "gpu.memory")
+_LEAST_GROWN_MIB, _LEAST_GROWN = 32.0, 0.01
+"""Least growth of memory over the steady units that is reported, and as a share of what was in use at first."""
+_FEWEST_OF_MEMORY = 8
+"""Fewest points of a memory's series from which its growth is judged."""
 _MOST_FOR_TREND = 400
 """Largest number of points for a trend, which compares all pairs of them."""
 
@@ -98,21 +105,51 @@ def trend(facts: SessionFacts) -> Iterator[Advice]:
     As many units as were not steady are left out at the start, where most of them are; the slope is robust against the
     rest.
     """
-    record = facts.record
-    series = next((each for each in record.series if each.name == "unit" and each.source != "user"), None)
-    if series is None or facts.account is None:
+    points = _steady_points(facts.record)
+    if facts.account is None or len(points) < FEWEST_FOR_TREND:
         return
+    places = [place for place, _ in points]
+    units = places[-1] + points[-1][1].count - places[0]
+    found = slope([point.mean / 1e6 for _, point in points], places)
+    yield from trend_of(found, units, facts.account.unit_ms, _beside_slower(facts.record))
+
+
+def _steady_points(record: SessionRecord) -> list[tuple[int, Point]]:
+    """Return the times of units, each with the number of its first unit, without as many at the start as `trend`."""
+    series = next((each for each in record.series if each.name == "unit" and each.source != "user"), None)
+    points = merged(series.points, _MOST_FOR_TREND) if series is not None else ()
     first = sum(each.count for each in record.units if each.kind != "steady")
-    times_ms: list[float] = []
-    places: list[int] = []
-    place = 0
-    for point in merged(series.points, _MOST_FOR_TREND):
-        if place >= first:
-            times_ms.append(point.mean / 1e6)
-            places.append(place)
-        place += point.count
-    if len(places) >= FEWEST_FOR_TREND:
-        yield from trend_of(slope(times_ms, places), place - places[0], facts.account.unit_ms, _beside_slower(record))
+    places = accumulate((point.count for point in points), initial=0)
+    return [(place, point) for place, point in zip(places, points, strict=False) if place >= first]
+
+
+def growing(facts: SessionFacts) -> Iterator[Advice]:
+    """Advise on memory that grows with the units: in each quarter of the steady ones' time, so that neither a warm-up
+    nor a single allocation counts.
+    """
+    units = _steady_points(facts.record)
+    count = sum(point.count for _, point in units)
+    start, end = (units[0][1].t_ns, units[-1][1].t_ns) if units else (0, 0)
+    for series in (each for name in _MEMORY for each in _monitored(facts.record, name)):
+        points = [point for point in series.points if start <= point.t_ns <= end]
+        if count < FEWEST_FOR_TREND or len(points) < _FEWEST_OF_MEMORY:
+            continue
+        edges = [len(points) * quarter // 4 for quarter in range(5)]
+        means = [fmean(point.mean for point in points[low:high]) for low, high in pairwise(edges)]
+        grown = (means[-1] - means[0]) * 4 / 3
+        least = max(_LEAST_GROWN_MIB, _LEAST_GROWN * means[0])
+        if grown < least or any(later - earlier < grown / 8 for earlier, later in pairwise(means)):
+            continue
+        yield Advice(
+            code="memory-grows",
+            where=series.source,
+            evidence=f"{series.name} grew by {grown / count:.2f} MiB a unit, {grown:,.0f} MiB over "
+            f"{counted(count, 'steady unit')}: {' to '.join(f'{mean:,.0f}' for mean in means)} MiB by quarter",
+            says=f"{_MEMORY_GROWS}, as outputs in a list, a cache or graphs of gradients; compare two snapshots of "
+            + ("torch.cuda.memory_snapshot" if series.name == "gpu.memory" else "tracemalloc"),
+            gain_ms=None,
+            strength="notice",
+        )
 
 
 def _beside_slower(record: SessionRecord) -> tuple[str, str]:
@@ -126,7 +163,7 @@ def _beside_slower(record: SessionRecord) -> tuple[str, str]:
                 f"in the second, at loads of {load[0]:.1f} and {load[1]:.1f}"
             )
             return seen, "stop what else runs, and measure again"
-    memory = {name: _halves(record, name) for name in ("cpu.process_memory", "gpu.memory")}
+    memory = {name: _halves(record, name) for name in _MEMORY}
     known = {name: halves for name, halves in memory.items() if halves is not None}
     for name, (first, second) in known.items():
         if second > (1 + _LEAST_CHANGE) * first:
@@ -214,13 +251,13 @@ def too_slow(facts: SessionFacts) -> Iterator[Advice]:
 
 
 def monitor_heavy(facts: SessionFacts) -> Iterator[Advice]:
-    """Advise if the monitor took much of a core, or could not keep its intervals."""
+    """Advise if the monitor took much of a core and did not lengthen its intervals enough by itself."""
     cost = facts.record.monitored.cost if facts.record.monitored is not None else None
-    if cost is None or not cost.wall_ns:
+    if cost is None or cost.wall_ns < _LEAST_MONITORED_NS:
         return
     share = cost.cpu_ns / cost.wall_ns
     slower = [name for name, seconds in cost.ran_s.items() if seconds > cost.asked_s.get(name, seconds)]
-    if not slower and (share <= _MOST_MONITOR or cost.wall_ns < _LEAST_MONITORED_NS):
+    if (min(share, cost.sampling_share) if slower else share) <= _MOST_MONITOR:
         return
     lengthened = [f"{name} every {cost.ran_s[name]:g} s instead of {cost.asked_s[name]:g}" for name in slower]
     yield Advice(
@@ -276,7 +313,7 @@ def contention(facts: SessionFacts) -> Iterator[Advice]:
             )
 
 
-RULES = (unnamed, compiling, trend, memory, slow_clock, too_slow, contention, monitor_heavy, overhead)
+RULES = (unnamed, compiling, trend, growing, memory, slow_clock, too_slow, contention, monitor_heavy, overhead)
 
 
 def gpu_memory_mib(record: SessionRecord) -> float | None:

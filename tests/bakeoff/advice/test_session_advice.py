@@ -1,7 +1,9 @@
 """Each rule for sessions fires on its numbers and on nothing else."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from math import exp, sin
 from typing import Any
 
 import pytest
@@ -75,7 +77,17 @@ def crowded(load: float, wall_ns: int = 60_000 * MS) -> SessionRecord:
     return replace(record, environment={"cores": "2"})
 
 
+def using(mib_of: Callable[[float], float], name: str = "cpu.process_memory", points: int = 30) -> SessionRecord:
+    """120 units, one of them opening, whose memory is `mib_of` the share of the time that has passed."""
+    record = session_record(120)
+    values = [(place / (points - 1), mib_of(place / (points - 1))) for place in range(points)]
+    used = tuple(Point(round(part * record.ns), value, value, value, 1) for part, value in values)
+    source = GPU if name == "gpu.memory" else "process"
+    return replace(record, monitored=monitored(record.ns, series=(SeriesRecord(name, "MiB", source, used),)))
+
+
 FIRES = {
+    "memory-grows": (using(lambda part: 253.6 + 131.3 * part), None),
     "glue": (without_context(CALM), 17.0),
     "compiling": (session_record(compiling=(1, 12)), None),
     "trend": (units_of(lambda place: UNIT + place * 0.5 * MS + place % 3), None),
@@ -88,6 +100,7 @@ FIRES = {
     "overhead": (replace(CALM, cost=RecordingCost(800.0, round(0.02 * NS / 800))), None),
 }
 RESTS = {
+    "memory-grows": using(lambda part: 253.6 + 28 * part),
     "glue": context_of(8 * MS),
     "compiling": session_record(compiling=(0,)),
     "trend": units_of(lambda place: UNIT + (place * 7919 % 13) * MS),
@@ -228,9 +241,57 @@ class TestMemory:
         assert advise_session(replace(record, environment={})) == ()
 
 
-def test_an_interval_that_was_lengthened_is_said_however_short_the_session() -> None:
-    found = only(with_monitor(cost=cost(0.001, ran_s=2.0, wall_ns=MS)))
-    assert "gpu every 2 s instead of 0.5" in found.evidence
+class TestGrowing:
+    def test_it_says_how_much_a_unit_and_where_to_look(self) -> None:
+        found = only(FIRES["memory-grows"][0])
+        rate = re.match(
+            r"cpu\.process_memory grew by (1\.\d\d) MiB a unit, 1\d\d MiB over 119 steady units", found.evidence
+        )
+        assert rate is not None
+        assert float(rate[1]) == pytest.approx(131.3 / 120, abs=0.06)
+        assert "tracemalloc" in found.says
+        on_gpu = only(using(lambda part: 40_000 + 4_000 * part, "gpu.memory"))
+        assert (on_gpu.where, "memory_snapshot" in on_gpu.says) == (GPU, True)
+
+    @pytest.mark.parametrize(
+        "mib_of",
+        [
+            lambda part: 250 + 4_000 * min(part, 0.03),
+            lambda part: 250 + 500 * min(part, 0.4),
+            lambda part: 250 + 300 * (1 - exp(-8 * part)),
+            lambda part: 250 + 500 * (part > 0.55),
+            lambda part: 250 + 500 * (part > 0.99),
+            lambda part: 400 - 130 * part,
+            lambda part: 300 + 60 * sin(12 * part),
+            lambda part: 60_000 + 500 * part,
+        ],
+        ids=["opening", "first part", "settles", "one step", "end", "falls", "waves", "small share"],
+    )
+    def test_a_warm_up_is_none(self, mib_of: Callable[[float], float]) -> None:
+        assert advise_session(using(mib_of)) == ()
+
+    def test_what_opening_units_take_is_left_out(self) -> None:
+        """Memory that grows while most of the units compile, and no more."""
+        record = session_record(120, compiling=range(100))
+        grown = using(lambda part: 250 + 300 * min(part, 0.96)).monitored
+        assert [one.code for one in advise_session(replace(record, monitored=grown))] == ["compiling"]
+
+    def test_few_samples_or_units_tell_nothing(self) -> None:
+        record, _ = FIRES["memory-grows"]
+        assert advise_session(using(lambda part: 253.6 + 131.3 * part, points=7)) == ()
+        assert advise_session(replace(session_record(10), monitored=record.monitored)) == ()
+
+
+class TestMonitorHeavy:
+    """A monitor that lengthened its intervals costs little from then on; that it did is one of the page's notes."""
+
+    def test_one_that_lengthened_its_interval_enough_needs_no_advice(self) -> None:
+        for share in (0.001, 0.0046, 0.02):
+            assert advise_session(with_monitor(cost=cost(share, ran_s=2.0))) == ()
+
+    def test_one_that_is_too_heavy_all_the_same_is_told(self) -> None:
+        heavy = replace(cost(0.02, ran_s=2.0), sample_ns={"gpu": 50 * MS})
+        assert "gpu every 2 s instead of 0.5" in only(with_monitor(cost=heavy)).evidence
 
 
 def test_levels_that_were_dropped_are_said() -> None:

@@ -128,25 +128,27 @@ def growing(facts: SessionFacts) -> Iterator[Advice]:
     nor a single allocation counts.
     """
     units = _steady_points(facts.record)
+    if len(units) < FEWEST_FOR_TREND:
+        return
     count = sum(point.count for _, point in units)
-    start, end = (units[0][1].t_ns, units[-1][1].t_ns) if units else (0, 0)
     for series in (each for name in _MEMORY for each in _monitored(facts.record, name)):
-        points = [point for point in series.points if start <= point.t_ns <= end]
-        if count < FEWEST_FOR_TREND or len(points) < _FEWEST_OF_MEMORY:
+        points = [point for point in series.points if units[0][1].t_ns <= point.t_ns <= units[-1][1].t_ns]
+        if len(points) < _FEWEST_OF_MEMORY:
             continue
         edges = [len(points) * quarter // 4 for quarter in range(5)]
         means = [fmean(point.mean for point in points[low:high]) for low, high in pairwise(edges)]
         grown = (means[-1] - means[0]) * 4 / 3
-        least = max(_LEAST_GROWN_MIB, _LEAST_GROWN * means[0])
-        if grown < least or any(later - earlier < grown / 8 for earlier, later in pairwise(means)):
+        if grown < max(_LEAST_GROWN_MIB, _LEAST_GROWN * means[0]) or any(
+            later - earlier < grown / 8 for earlier, later in pairwise(means)
+        ):
             continue
         yield Advice(
             code="memory-grows",
             where=series.source,
             evidence=f"{series.name} grew by {grown / count:.2f} MiB a unit, {grown:,.0f} MiB over "
             f"{counted(count, 'steady unit')}: {' to '.join(f'{mean:,.0f}' for mean in means)} MiB by quarter",
-            says=f"{_MEMORY_GROWS}, as outputs in a list, a cache or graphs of gradients; compare two snapshots of "
-            + ("torch.cuda.memory_snapshot" if series.name == "gpu.memory" else "tracemalloc"),
+            says=f"{_MEMORY_GROWS}: outputs in a list, caches, graphs of gradients; compare two snapshots of "
+            "tracemalloc, on a GPU of torch.cuda.memory_snapshot",
             gain_ms=None,
             strength="notice",
         )

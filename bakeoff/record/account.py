@@ -151,11 +151,11 @@ class _Total:
 
 
 def _of_session(record: SessionRecord) -> Account | None:
-    steady = sum(totals.count for totals in record.units if totals.kind == "steady")
+    steady = any(totals.kind == "steady" for totals in record.units)
     kept = [unit for unit in record.spans if unit.kind == "steady" and unit.is_whole]
     if steady and tells_units_apart(record):
         return _of_pieces(pieces_of_steady(record), "steady units")
-    if steady and kept:
+    if kept:
         return _of_pieces([piece for unit in kept for piece in pieces_of_unit(unit)], "kept steady units")
     return _of_pieces(pieces_of(record), "all units")
 

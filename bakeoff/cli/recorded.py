@@ -1,6 +1,7 @@
 """Sweeps the modules that an inspection recorded: all are planned first, then they run one after the other."""
 
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,8 @@ class RecordedOptions:
     as_json: bool
     suite: Mapping[str, Any] = field(default_factory=dict)
     """The named suite that they come from, as it was resolved."""
+    resume: bool = False
+    """Go on with the newest sweeps of a pipeline's modules."""
 
     def check(self) -> None:
         """Check the options that can be checked before anything was recorded. Raises BakeoffError for a wrong one."""
@@ -144,20 +147,23 @@ def sweep_recorded(
 
     A module without references is not swept; of modules that are used `together`, none is then, since what mends one
     makes records of the others stale. The exit code is 130 after an interruption, else that of the worst sweep, and at
-    least 1 if a module was not recorded.
+    least 1 if a module was not recorded. One command resumes the sweeps of modules that are used `together`.
     """
+    from bakeoff.cli.sweep import resume_command
     from bakeoff.plan.dry_run import Estimate, estimate
     from bakeoff.plan.history import known_history
     from bakeoff.plan.request import budget_text
     from bakeoff.report.pages import plan as plan_page
 
     shown: dict[str, Estimate] = {}
-    left = {one.name: asked.command(one.folder) for one in recorded if not one.problem}
+    left = {one.name: asked.command(one.folder) for one in recorded if not one.problem and together <= asked.resume}
     try:
         planned, code = _plan_all(recorded, asked, told)
         if not asked.dry_run:
             planned, worst = _with_references(planned, asked, told, together)
             code = max(code, worst)
+        if together:
+            planned = _begun(planned, asked)
         left = {one.name: asked.command(one.folder, one.plan.request.workloads) for one in planned}
         if planned and not asked.as_json:
             print_text(_overview(planned))
@@ -171,7 +177,7 @@ def sweep_recorded(
                 continue
             part = f", within {budget_text(one.plan.request.budget_s)}" if asked.budget_s else ""
             say(f"sweep {index + 1} of {len(planned)}: {one.name}{part}")
-            used_s, worst = _run(one, asked, told, left)
+            used_s, worst = _run(one, asked, told, left, together)
             left_s, code = left_s - used_s, max(code, worst)
         told |= shown
         if shown and not asked.as_json:
@@ -179,7 +185,7 @@ def sweep_recorded(
             print_document(plan_page.document(shown))
     except KeyboardInterrupt:
         say("interrupted; to go on:" if left else "interrupted")
-        for command in left.values():
+        for command in [resume_command(sys.argv[1:], "")] if together and left else left.values():
             say_command(command)
         return 130
     return code
@@ -263,6 +269,30 @@ def _with_references(
     return ([] if together else found), 2
 
 
+def _begun(planned: Sequence[_PlannedSweep], asked: RecordedOptions) -> Sequence[_PlannedSweep]:
+    """Begin the sweeps of all modules before the first runs, so that `--resume` finds each; return those to run.
+
+    With `--resume` these are those that are not finished, in a dry run with the rows that are left. Raises
+    BakeoffError if one was not begun.
+    """
+    from bakeoff.machine import paths
+    from bakeoff.sweeps.resume import begin, find_newest, left_of
+
+    runs, cache, left = records_folder(asked.runs), paths.cache_folder(), []
+    for one in planned:
+        newest = find_newest(one.plan.key, runs, cache) if asked.resume else None
+        if newest is not None and newest.finished:
+            say(f"{one.name} is finished: sweep {newest.sweep}")
+            continue
+        if asked.resume:
+            rest = left_of(one.plan, runs, cache)
+            one = replace(one, plan=rest) if asked.dry_run else one
+        elif not asked.dry_run:
+            begin(one.plan.key, one.plan.component.name, runs, cache)
+        left.append(one)
+    return left
+
+
 def _overview(planned: Sequence[_PlannedSweep]) -> str:
     """Summarise what is about to run."""
     from bakeoff.report.pages.plan import rows_text
@@ -274,7 +304,7 @@ def _overview(planned: Sequence[_PlannedSweep]) -> str:
 
 
 def _run(
-    one: _PlannedSweep, asked: RecordedOptions, told: dict[str, object], left: dict[str, str]
+    one: _PlannedSweep, asked: RecordedOptions, told: dict[str, object], left: dict[str, str], together: bool
 ) -> tuple[float, int]:
     """Sweep one module and print the result; return the seconds that count towards the budget, and the exit code.
 
@@ -283,13 +313,15 @@ def _run(
     """
     from bakeoff.cli.pages import update_pages
     from bakeoff.cli.progress import TerminalProgress
-    from bakeoff.cli.sweep import exit_code, print_done, summary
+    from bakeoff.cli.sweep import exit_code, print_done, resume_command, summary
     from bakeoff.sweeps.run import run_sweep
 
-    folder, resume = records_folder(asked.runs), asked.command(one.folder, one.plan.request.workloads, resume=True)
+    folder, resume = records_folder(asked.runs), resume_command(sys.argv[1:])
+    if not together:
+        resume = asked.command(one.folder, one.plan.request.workloads, resume=True)
     try:
         with TerminalProgress(one.plan.rows) as progress:
-            done = run_sweep(one.plan, folder, "", False, progress)
+            done = run_sweep(one.plan, folder, "", together, progress)
     except BakeoffError as error:
         del left[one.name]
         return 0.0, _tell_problem(one.name, f"was not swept: {error}", error.code, told, 2)

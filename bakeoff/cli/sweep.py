@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _OF_PIPELINES = (
     "--preset", "--backends", "--dtype", "--device", "--seed", "--threads", "--budget", "--final", "--option", "--runs",
-    "--dry-run", "--json",
+    "--dry-run", "--json", "--resume",
 )  # fmt: skip
 """Options that a sweep of a pipeline's modules takes."""
 
@@ -144,7 +144,8 @@ def sweep(
     if loop := next((name for name, _, _ in subjects if is_pipeline(name)), None):
         if len(subjects) > 1 or on or gpus:
             raise BakeoffError(f"{loop}: sweep a pipeline by itself, on one device, without --on", "bad-option")
-        manner = RecordedOptions(backends, dtype, budget, final, threads, runs, dry_run, as_json, context.obj or {})
+        suite_of = context.obj or {}
+        manner = RecordedOptions(backends, dtype, budget, final, threads, runs, dry_run, as_json, suite_of, resume)
         others = [option for option in typed_options(context) if option not in _OF_PIPELINES]
         presets = ",".join(subjects[0][1])
         raise typer.Exit(sweep_pipeline(loop, presets, option or [], asked_device, seed, manner, others))
@@ -272,15 +273,14 @@ def _dry_run(requests: "Sequence[Request]", manner: Manner) -> dict[str, object]
     from bakeoff.plan.plan import make_plan
     from bakeoff.record.store import load_all
     from bakeoff.report.pages import plan as plan_page
-    from bakeoff.sweeps.resume import find_unfinished, measured_of
+    from bakeoff.sweeps.resume import left_of
 
     told, folder, cache = {}, manner.runs, paths.cache_folder()
     warn(load_all(folder).problems)
     for request in requests:
         plan = make_plan(described(request, manner.sizes))
         if manner.resume:
-            measured = measured_of(find_unfinished(plan.key, plan.component.name, folder, cache), folder, cache)
-            plan = replace(plan, rows=tuple(row for row in plan.rows if row.key not in measured.known))
+            plan = left_of(plan, folder, cache)
         told[request.component] = estimate(plan, known_history(folder))
     if not manner.as_json:
         print_document(plan_page.document(told))
@@ -380,16 +380,19 @@ def summary(done: "SweepResult") -> dict[str, object]:
     }
 
 
-def resume_command(arguments: Sequence[str]) -> str:
-    """Return the command, as a user types it, that runs what this one's budget left out."""
+def resume_command(arguments: Sequence[str], option: str = "--budget") -> str:
+    """Return the command, as a user types it, that runs what this one left out.
+
+    Without `option`, which has a value: the budget, or "" after an interruption, to keep that too.
+    """
     if os.environ.get("MAKELEVEL"):
         return "make sweep RESUME=1, with your other settings as before (BUDGET as you like)"
     words: list[str] = []
     skip = False
     for word in arguments:
-        if not skip and word != "--budget" and not word.startswith("--budget=") and word != "--resume":
+        if not skip and word.partition("=")[0] not in (option, "--resume"):
             words.append(word)
-        skip = word == "--budget"
+        skip = word == option
     return shlex.join(["bakeoff", *words, "--resume"])
 
 

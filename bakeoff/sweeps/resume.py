@@ -16,6 +16,7 @@ from bakeoff.machine.files import digest, write_atomically
 from bakeoff.machine.locks import device_lock
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.plain_file import read_plain
+from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Key
 from bakeoff.record.codec import decode, encode
 from bakeoff.record.schema import Record
@@ -159,6 +160,13 @@ def measured_of(state: SweepState, runs: Path, cache: Path) -> RowRecords:
         if isinstance(record, Record) and key_of(record) not in stored:
             measured.timed[key_of(record)] = record
     return measured
+
+
+def left_of(plan: Plan, runs: Path, cache: Path) -> Plan:
+    """Return the plan with the rows that its newest unfinished run did not measure. Raises BakeoffError if there is
+    none."""
+    known = measured_of(find_unfinished(plan.key, plan.component.name, runs, cache), runs, cache).known
+    return replace(plan, rows=tuple(row for row in plan.rows if row.key not in known))
 
 
 def find_unfinished(key: str, name: str, runs: Path, cache: Path) -> SweepState:

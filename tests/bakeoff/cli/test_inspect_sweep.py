@@ -155,3 +155,49 @@ def test_a_loop_of_a_suite_is_swept_from_any_file_of_suites(tmp_path: Path) -> N
     swept = bakeoff("sweep", "@own", "--config", "own.toml", "--dtype", "fp32", "--dry-run", cwd=tmp_path)
     assert swept.code == 0, swept.err
     assert "mine.first:live.call/eager/fp32" in swept.out
+
+
+def test_one_command_resumes_the_sweeps_of_a_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finished module is not measured again, the interrupted one goes on, and those that had not begun follow."""
+    loop = (
+        LOOP.replace("Deaf()", "nn.Linear(4, 4)").replace("run.last(", "run.last(run.middle(").replace("]))}", "])))}")
+    )
+    loop = loop.replace('"last":', '"middle": nn.Linear(4, 4).eval(), "last":')
+    (tmp_path / "mine.py").write_text(loop, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MAKELEVEL", raising=False)
+    typed = ["sweep", "mine.py:Loop", "--backends", "eager,torch.export", "--dtype", "fp32", "--threads", "1"]
+    typed += ["--budget", "20m", "--runs", "my runs", "--no-final"]
+    refused = bakeoff(*typed, "--resume", cwd=tmp_path)
+    assert refused.code == 2
+    assert refused.said[-1].endswith("run without --resume [nothing-to-resume]")
+    with command_line(typed) as process:
+        assert process.stderr is not None
+        names = []
+        for line in process.stderr:
+            names += re.findall(r"^bakeoff: sweep \d of 3: (\w+)", line)
+            if len(names) == 2 and line.startswith("[1/") and "started" not in line:
+                break
+        process.send_signal(signal.SIGTERM)
+        _, rest = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGTERM, rest
+    lines = rest.splitlines()
+    commands = lines[lines.index("bakeoff: interrupted; to go on:") + 1 :]
+    assert [shlex.split(line) for line in commands] == [["bakeoff", *typed, "--resume"]]
+    before = {stored.id for stored in load_all(Path("my runs")).current}
+    shorten_clocks(monkeypatch)
+    done, words = bakeoff(*typed, "--resume", "--dry-run", "--json", cwd=tmp_path), [*typed, "--resume"]
+    left = json.loads(done.out)
+    assert set(left) == {"first", "middle", "last"} - {names[0]}
+    assert len(left[names[1]]["lines"]) < len(left[({*left} - {*names}).pop()]["lines"])
+    resumed = bakeoff(*words, cwd=tmp_path)
+    assert resumed.code == 0, resumed.err
+    assert any(line.startswith(f"bakeoff: {names[0]} is finished: sweep ") for line in resumed.said)
+    records = load_all(Path("my runs")).current
+    assert before < {stored.id for stored in records}
+    found = sorted((one.record.variant.component, str(one.record.variant.backend)) for one in records)
+    assert len(found) == len(set(found))
+    assert {component for component, _ in found} == {"mine.first", "mine.middle", "mine.last"}
+    assert len({one.record.sweep for one in records}) == 3
+    again = bakeoff(*words, cwd=tmp_path)
+    assert (again.code, load_all(Path("my runs")).current) == (0, records)

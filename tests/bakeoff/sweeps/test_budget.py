@@ -514,6 +514,11 @@ class TestText:
         monkeypatch.setenv("MAKELEVEL", "1")
         assert "make sweep RESUME=1" in resume_command(typed)
 
+    def test_after_an_interruption_it_keeps_the_budget(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("MAKELEVEL", raising=False)
+        for typed in (["sweep", "wm", "--budget", "3m"], ["sweep", "wm", "--resume", "--budget", "3m"]):
+            assert resume_command(typed, "") == "bakeoff sweep wm --budget 3m --resume"
+
 
 class TestCommand:
     @pytest.fixture(autouse=True)

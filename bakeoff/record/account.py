@@ -219,12 +219,13 @@ def pieces_of(record: SessionRecord, clock: Clock = "host", whole: bool = False)
             yield within, each.calls, each.device_ns - (inner.pop(each.path, 0) if kinds[each.path] == each.kind else 0)
 
 
-def pieces_of_steady(record: SessionRecord, whole: bool = False) -> Iterator[Piece]:
+def pieces_of_steady(record: SessionRecord) -> Iterator[Piece]:
     """Yield the pieces of all units and, negative, those of units that are not steady.
 
-    Their sums are those of the steady units, for which `tells_units_apart` must be true.
+    Their sums are those of the steady units, for which `tells_units_apart` must be true. A session without units yields
+    all its ranges.
     """
-    yield from pieces_of(record, whole=whole)
+    yield from pieces_of(record, whole=True)
     for unit in record.spans:
         if unit.kind != "steady":
             yield from ((path, -calls, -ns) for path, calls, ns in pieces_of_unit(unit))

@@ -42,7 +42,7 @@ def parts_of(record: SessionRecord, clock: Clock, steady_alone: bool) -> Parts:
 
     With `steady_alone`, return those of its steady units by the host's clock; `tells_units_apart` must be true.
     """
-    pieces = pieces_of_steady(record, whole=True) if steady_alone else pieces_of(record, clock, whole=True)
+    pieces = pieces_of_steady(record) if steady_alone else pieces_of(record, clock, whole=True)
     parts = Parts()
     for path, _, ns in sorted(pieces, key=lambda piece: len(piece[0])):
         depths = [depth for depth, (_, kind) in enumerate(path, 1) if kind != "step"]

@@ -20,6 +20,7 @@ from bakeoff.machine.locks import entry_lock
 from bakeoff.models import component_names
 from bakeoff.models.brought.about import ABOUT, LIVE, LOOP, LOOPS, SCHEMA, About, Source, read_about
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.plain_file import read_plain
 from bakeoff.models.sizes import Dimension
 from bakeoff.plan.brought import brought_reference, described_elsewhere
 from bakeoff.process.jobs import DescribeJob
@@ -47,7 +48,7 @@ def is_pipeline(reference: str) -> bool:
     if match is None:
         return False
     try:
-        tree = ast.parse(Path(match["path"]).read_bytes())
+        tree = ast.parse(read_plain(Path(match["path"])))
     except (OSError, SyntaxError, ValueError):  # said where the file is read for its model
         return False
     return any(isinstance(node, ast.ClassDef) and node.name == match["name"] for node in tree.body)
@@ -86,7 +87,7 @@ def _pipeline_of(folder: Path) -> str:
     if folder.parents[1].name != LOOPS:
         return ""
     with suppress(OSError, msgspec.MsgspecError):
-        reference: str = msgspec.json.decode((folder.parent / LOOP).read_bytes(), type=dict[str, Any])["reference"]
+        reference: str = msgspec.json.decode(read_plain(folder.parent / LOOP), type=dict[str, Any])["reference"]
         return reference if ".py:" in reference else ""
     return ""
 

@@ -21,6 +21,7 @@ from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest, write_atomically
 from bakeoff.machine.identity import this_machine
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.plain_file import open_plain, read_plain
 
 HOME = "home"
 """Within a cache folder: the home folder of the workers that build there."""
@@ -88,7 +89,7 @@ def mark_finished(folder: Path, beside: bool = False) -> None:
 def was_built_beside(folder: Path) -> bool:
     """Return whether other builds ran while one filled the caches in this folder."""
     with suppress(OSError):
-        return bool((folder / _FINISHED).read_text())
+        return bool(read_plain(folder / _FINISHED))
     return False
 
 
@@ -207,7 +208,7 @@ def header_folder(cache: Path) -> Path:
 def read_stamp(folder: Path) -> Stamp:
     """Return the folder's stamp; an empty one if it has none that can be read."""
     with suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode((folder / _STAMP).read_bytes(), type=Stamp)
+        return msgspec.json.decode(read_plain(folder / _STAMP), type=Stamp)
     return Stamp((), ())
 
 
@@ -231,7 +232,7 @@ def is_undamaged(folder: Path, stamp: Stamp) -> bool:
 
 def describe_header(path: Path) -> HeaderFile:
     """Return the size and hash of a file. Raises OSError if it cannot be read."""
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         return HeaderFile(path.name, file.tell(), sha256)
 

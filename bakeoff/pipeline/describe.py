@@ -16,6 +16,7 @@ from bakeoff.models.options import OptionValue
 from bakeoff.models.pipelines import pipeline_names, resolve_pipeline
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.pipelines.single import PREFIX, single
+from bakeoff.models.plain_file import read_plain
 from bakeoff.models.types import Device
 from bakeoff.process.jobs import DescribeLoopJob
 from bakeoff.record.codec import encode_json
@@ -83,6 +84,6 @@ def _in_any_folder(reference: str) -> str:
 
 def _read(file: Path) -> Loop | None:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Loop)
+        return msgspec.json.decode(read_plain(file), type=Loop)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None

@@ -10,6 +10,7 @@ from types import TracebackType
 
 import msgspec
 
+from bakeoff.models.plain_file import read_plain
 from bakeoff.monitor.cpu import RaplProbe
 from bakeoff.monitor.request import CpuQuantity
 from bakeoff.pipeline.mix_worker import Limits, MixWorker
@@ -52,7 +53,7 @@ class StampFile:
 def read_stamps(path: Path) -> list[UnitStamp]:
     """Return the stamps in a file; empty if there is none. A last line that is incomplete is left out."""
     with contextlib.suppress(FileNotFoundError):
-        data = path.read_bytes()
+        data = read_plain(path)
         return [msgspec.json.decode(line, type=UnitStamp) for line in data[: data.rfind(b"\n") + 1].splitlines()]
     return []
 

@@ -9,6 +9,7 @@ import msgspec
 from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest, write_atomically
 from bakeoff.models.component import Work
+from bakeoff.models.plain_file import read_plain
 from bakeoff.record.codec import encode_json
 from bakeoff.record.schema import SelftestStamp
 from bakeoff.record.source import component_hash
@@ -24,7 +25,7 @@ def _stamp_file() -> Path:
 def read_stamp() -> SelftestStamp | None:
     """Return the newest selftest result on this machine; None if there is none or it cannot be read."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode(_stamp_file().read_bytes(), type=SelftestStamp)
+        return msgspec.json.decode(read_plain(_stamp_file()), type=SelftestStamp)
     return None
 
 
@@ -39,7 +40,7 @@ def read_work(component: str, config: Any, workload: str, batch: int) -> Work | 
     `component` is a name or package.module:SPEC.
     """
     try:
-        return msgspec.json.decode(_file(component, config, workload, batch).read_bytes(), type=Work)
+        return msgspec.json.decode(read_plain(_file(component, config, workload, batch)), type=Work)
     except (OSError, msgspec.MsgspecError):
         return None
 

@@ -21,6 +21,7 @@ from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.host import Load
 from bakeoff.machine.locks import entry_lock
 from bakeoff.models.component import Work
+from bakeoff.models.plain_file import open_plain, read_plain
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Key, Row
 from bakeoff.process.jobs import Subject
@@ -231,7 +232,7 @@ def seal_folder(folder: Path) -> Seal:
 def read_seal(folder: Path) -> Seal | None:
     """Return the hashes stored beside the folder; None if they are missing or cannot be read."""
     with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        seal: Seal = msgspec.json.decode(_seal_file(folder).read_bytes(), type=dict[str, SealedFile])
+        seal: Seal = msgspec.json.decode(read_plain(_seal_file(folder)), type=dict[str, SealedFile])
         return seal
     return None
 
@@ -274,5 +275,5 @@ def _stat(path: Path) -> tuple[int, ...]:
 
 
 def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -418,14 +418,14 @@ def test_rows_that_are_built_are_timed_before_the_time_is_up(monkeypatch: pytest
     known("aoti", 40, 60.0)
     monkeypatch.setenv("BAKEOFF_TEST_HANGS", "aoti")
     monkeypatch.setattr(running, "_turn_s", lambda _record: HOUR)
-    backends, progress = ("eager", "inductor[]", "aoti[]"), Recorder()
-    done = run(plan_of(HOUR, *backends), progress)
+    backends, policy = ("eager", "inductor[]", "aoti[]"), replace(FAST, build_deadline_s=20.0)
+    done = run(plan_of(HOUR, *backends, policy=policy))
     assert sorted(ran(done)) == ["eager", "inductor"]
     assert done.out_of_time is not None
     assert [(row.begun, "aoti" in row.label) for row in done.out_of_time.left_out] == [(True, True)]
     assert set(done.out_of_time.spent_s) == {"references", "builds"}
     monkeypatch.delenv("BAKEOFF_TEST_HANGS")
-    assert ran(run(plan_of(0.0, *backends), resume=True))[-1] == "aoti"
+    assert ran(run(plan_of(0.0, *backends, policy=policy), resume=True))[-1] == "aoti"
 
 
 def test_a_best_build_is_kept_only_when_all_are_measured() -> None:

@@ -89,6 +89,14 @@ FAULTS = (
     ),
     Fault(
         "sweep",
+        "builds take the time in which built rows could be timed",
+        "bakeoff/sweeps/run.py",
+        "return self.limit.left_s - built * max(turns, default=_TURN_S) if built else inf",
+        "return inf",
+        (f"{_BUDGET}::test_rows_that_are_built_are_timed_before_the_time_is_up",),
+    ),
+    Fault(
+        "sweep",
         "all rows that are built are timed at once",
         "bakeoff/sweeps/turns.py",
         'self._built = wait_for(dict.fromkeys(self._workers, "turn"), self._patience_s)\n',
@@ -140,7 +148,7 @@ FAULTS = (
         "sweep",
         "a host is busy only where more processes run than a row has threads",
         "bakeoff/sweeps/assemble.py",
-        "    if load > threads / 2:\n",
+        "    if load.others > threads / 2:\n",
         "    if load > threads:\n",
         (_ASSEMBLE,),
     ),

@@ -87,11 +87,13 @@ def _default_options(
 ) -> Sequence[DefaultOptions]:
     """Return the default options of a backend that the request includes, in the backend's order.
 
-    On a CPU, a backend for CUDA only contributes one set of options, except in the quick suite: its row says what it
-    lacks, so that a table made without a GPU still lists it. Options for components with other layers are left out,
-    unless the request names the backend and it has no others.
+    On a CPU, a backend for CUDA only, or for builders that are, contributes one set of options, except in the quick
+    suite: its row says what it lacks, so that a table made without a GPU still lists it. Options for components with
+    other layers are left out, unless the request names the backend and it has no others.
     """
-    refused = device == "cpu" and device not in backend.capability.devices
+    builders = [_read_backend(one.then)[0] for one in backend.defaults if one.then] or [backend]
+    able_devices = set(backend.capability.devices) & {each for one in builders for each in one.capability.devices}
+    refused = device == "cpu" and device not in able_devices
     fitting: Sequence[DefaultOptions] = [one for one in backend.defaults if refused or device in one.devices]
     if refused and request.suite == "quick" and not request.backends:
         return []

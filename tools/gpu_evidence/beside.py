@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 from bakeoff.machine import host, locks, paths
 from bakeoff.machine.build_cache import open_folder
@@ -47,7 +48,7 @@ class Silent:
     def ranked(self, _to_come: str) -> None:
         pass
 
-    def expect(self, _seconds: float | None) -> None:
+    def expect(self, _seconds: float | None, _limit_s: float = inf, /) -> None:
         pass
 
 

@@ -418,7 +418,7 @@ def test_rows_that_are_built_are_timed_before_the_time_is_up(monkeypatch: pytest
     known("aoti", 40, 60.0)
     monkeypatch.setenv("BAKEOFF_TEST_HANGS", "aoti")
     monkeypatch.setattr(running, "_turn_s", lambda _record: HOUR)
-    backends, policy = ("eager", "inductor[]", "aoti[]"), replace(FAST, build_deadline_s=20.0)
+    backends, policy = ("eager", "inductor[]", "aoti[]"), replace(FAST, build_deadline_s=10.0)
     done = run(plan_of(HOUR, *backends, policy=policy))
     assert sorted(ran(done)) == ["eager", "inductor"]
     assert done.out_of_time is not None

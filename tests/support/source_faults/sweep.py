@@ -149,7 +149,7 @@ FAULTS = (
         "a host is busy only where more processes run than a row has threads",
         "bakeoff/sweeps/assemble.py",
         "    if load.others > threads / 2:\n",
-        "    if load > threads:\n",
+        "    if load.others > threads:\n",
         (_ASSEMBLE,),
     ),
     Fault(

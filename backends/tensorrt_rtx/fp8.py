@@ -1,7 +1,7 @@
 """Turns modelopt's quantise operator into ONNX's pair of QuantizeLinear and DequantizeLinear in fp8 (e4m3).
 
-TensorRT fuses the pair with the layer behind it. A tensor's one scale is amax / 448, the largest number of e4m3, as in
-torch_tensorrt (2.13: dynamo/conversion/impl/quantize.py).
+TensorRT documents that it fuses the pair with the layer behind it. A tensor's one scale is amax / 448, the largest
+number of e4m3, as in torch_tensorrt (2.13: dynamo/conversion/impl/quantize.py).
 """
 
 from typing import Any

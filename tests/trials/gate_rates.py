@@ -10,13 +10,11 @@ one is called slower.
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import chdir, contextmanager
+from contextlib import chdir
 from math import ceil
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
+from busy import loaded
 from lab import Recorder, marked_folder
 
 from bakeoff.bring.bring import bring
@@ -67,17 +66,6 @@ def plan_of(folder: Path, threads: int) -> Plan:
         policy = Policy(warmup_s=0.3, warmup_cap_s=3.0)
         request = Request(component, (), (), ("eager",), ("fp32",), "cpu", threads=threads, policy=policy, final_s=4.0)
         return make_plan(request)
-
-
-@contextmanager
-def loaded(processes: int) -> Iterator[None]:
-    burning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
-    try:
-        yield
-    finally:
-        for each in burning:
-            each.kill()
-            each.wait()
 
 
 def gate_once(folder: Path, threads: int, slower: float, find: float) -> GatedRow:

@@ -10,18 +10,17 @@ is not ok by anything but the machine. Exits 1 if one is.
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
+from busy import loaded
 from false_alarms import SHORT
 from lab import Recorder, marked_folder
 
@@ -42,17 +41,6 @@ MODELS = (
 )
 BACKENDS = ("eager", "inductor", "aoti", "onnxruntime", "openvino")
 LOAD = 8
-
-
-@contextmanager
-def loaded(processes: int) -> Iterator[None]:
-    burning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
-    try:
-        yield
-    finally:
-        for each in burning:
-            each.kill()
-            each.wait()
 
 
 def accused(record: Record) -> bool:

@@ -87,16 +87,13 @@ def merge(
     """Copy the records that other folders or archives have, such as those of other machines, into the folder of
     records.
 
-    Each is checked before the first is copied; records that are there already stay as they are. Rows that an archive
-    holds as timed only are stored with a finding that says what they lack.
+    Each is checked before the first is copied; records that are there already stay as they are.
     """
-    from bakeoff.process.supervisor import Outcome
     from bakeoff.record.codec import decode
     from bakeoff.record.schema import Record
     from bakeoff.record.store import load_all, read_record, record_files, save
     from bakeoff.record.store import merge as merge_folders
     from bakeoff.sweeps.resume import key_of
-    from bakeoff.sweeps.wave import with_second
 
     target = records_folder(runs)
     with ExitStack() as stack:
@@ -112,7 +109,7 @@ def merge(
     for row in rows:
         if (row.sweep, key_of(row)) in whole:
             continue
-        save(target, with_second(row, Outcome("timeout", "the sweep did not get that far"), ()))
+        save(target, row)
         copied += 1
     print_text(f"{counted(copied, 'record')} copied to {target}, {had} were there")
     if copied:

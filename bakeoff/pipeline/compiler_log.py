@@ -110,7 +110,7 @@ def _traced(
     launch = session.launch_of(mix, running)
     log = launch.log.with_suffix(f".{program.name}.{ending}.log")
     policy = replace(session.plan.request.policy, trace=not compiler)
-    job = TraceJob(measure_job(program.row, policy, None), rebuild=bool(compiler))
+    job = TraceJob(measure_job(program.row, policy, None))
     outcome = run_job(job, TraceResult, replace(launch, environment={**launch.environment, **compiler}, log=log))
     if outcome.kind != "result":
         return None, outcome.reason

@@ -129,48 +129,34 @@ class MeasureJob:
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """Job to build a measured variant again in a fresh process.
-
-    With `rebuild`, the seconds of a build with warm caches are measured. If the policy asks for a trace, an engine is
-    traced: the rebuilt one if tracing does not change it, else one that is built for tracing.
-    """
+    """Job to build a variant without timing it, to be traced if the policy asks for a trace."""
 
     DONE_BY: ClassVar[str] = "trace.trace_build"
     measure: MeasureJob
-    rebuild: bool
 
 
 @dataclass(frozen=True, slots=True)
 class TraceResult:
-    warm_s: float | None
-    """Seconds of the second build; None if none was requested, or if other builds ran at the same time."""
     trace: TraceRecord | None
     outside: dict[str, int]
     """Number of calls by operator that ran outside the compiler's code, according to the trace."""
     inside: dict[str, int]
     problem: str = ""
-    """Reason why there is no trace, or no warm build."""
+    """Reason why there is no trace."""
     instead: str = ""
     """What the traced call ran instead of what was prepared, as a noun phrase; "" if nothing shows that."""
-    warm_cpu_s: float | None = None
-    """CPU seconds of the second build; None if none was requested."""
-
-    @property
-    def rebuilt(self) -> bool:
-        """Whether there was a second build, and it succeeded."""
-        return self.warm_s is not None or self.warm_cpu_s is not None
 
 
-NOTHING_TRACED = TraceResult(None, None, {}, {})
+NOTHING_TRACED = TraceResult(None, {}, {})
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureResult:
-    """A measurement, and the trace of the engine that was timed."""
+    """A measurement, and the trace of the engine that was timed or of one that was then built for it."""
 
     measurement: Measurement
     traced: TraceResult | None = None
-    """None if no trace was requested, or if it needs a build of its own."""
+    """None if no trace was requested, or if the variant could not be measured."""
 
 
 @dataclass(frozen=True, slots=True)

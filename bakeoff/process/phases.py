@@ -1,7 +1,7 @@
 """The phases of a worker: what the progress line says of each, and which deadline each has.
 
-A worker announces a phase when it enters it; the parent announces those that no worker is in ("start", "rounds",
-"traced build"). A phase ends when the next one is announced.
+A worker announces a phase when it enters it; the parent announces those that no worker is in ("start", "rounds").
+A phase ends when the next one is announced.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ PHASES: Mapping[str, PhaseInfo] = {
     "fresh inputs": PhaseInfo("calling with fresh inputs"),
     "sizes": PhaseInfo("calling at other sizes", "build"),
     "reference": PhaseInfo("computing reference outputs", "reference"),
-    "traced build": PhaseInfo("building again in a new process"),
+    "traced build": PhaseInfo("building an engine to trace", "build"),
     "trace": PhaseInfo("profiling kernels", "build"),
     "ready": PhaseInfo("ready"),
     "block": PhaseInfo("running a block of calls"),

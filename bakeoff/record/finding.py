@@ -36,7 +36,7 @@ FindingCode = Literal[
     "own-reference",  # the reference was computed in fp32 on the measured device, as the row itself
     "power-cap",  # the GPU reached its power limit in the timed window
     "proof.incomplete",  # the certificate lacks a fact
-    "rebuild",  # no second build after a cold one, and so no cost of a warm build
+    "rebuild",  # of former records, whose cold builds were repeated: no second build
     "run-again",  # measured once more by itself, after others, a trace or changed references had ended it
     "recompiles",  # something was compiled in the timed window
     "size-padded",  # at a smaller size the engine takes as long as at the largest one

@@ -38,9 +38,7 @@ class Policy:
     """Two modes of the samples, and on a CPU the medians of both clocks, are a finding if they are further apart than
     this share of the smaller one. So is an interval whose half-width is a larger share of the median."""
     trace: bool = True
-    """Whether a traced build is made afterwards, for times by kernel."""
-    rebuild: bool = True
-    """Whether a cold build is repeated with warm caches, for the cost of a warm build."""
+    """Whether a call is traced after the timing, for times by kernel."""
     beside: bool = False
     """Whether builds on a GPU run at the same time as others; kernels that a compiler chooses by timing them may then
     not be the best, so each such row has the finding `built-beside`."""

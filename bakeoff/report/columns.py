@@ -4,7 +4,7 @@ To add one, add an entry to `_COLUMNS` and its key to each page that should show
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Final
 
@@ -41,6 +41,8 @@ class Context:
     """Objective of the table."""
     in_final: str = ""
     """Reason for which the row failed in the final between the two best rows; "" if it did not."""
+    build_in_final: BuildCost | None = None
+    """Cost of the build of its side in that final, in a fresh process; None if the row was not in it."""
 
 
 def _itself(value: Any) -> Any:
@@ -92,12 +94,15 @@ def contexts(
         ceilings = best_ceilings(rows, (), rows[0].machine, rows[0].record.threads)
     chosen = rows if best_of is None else best_of
     decided, eager = decision(chosen, comparisons), [entry for entry in (*rows, *every) if entry.record.baseline]
+    final = decided.final or decided.failed
+    built = {side.variant: side.measurement.build for side in final.sides} if final is not None else {}
     failed = failed_side(decided.failed) if decided.failed is not None else None
     for entry, stale in zip(rows, stale_reasons(rows), strict=True):
         own = own_baselines(entry.record, eager) if stale is None or ON_ANOTHER_HOST in stale else {}
         wins, named = entry is decided.winner, failed is not None and failed.variant == entry.record.variant
         in_final = f"in the final {failed.status}: {failed.measurement.reason}" if failed and named else ""
-        yield entry.record, Context(entry.id, own, ceilings.best, stale, wins, decided.objective, in_final)
+        build = built.get(entry.record.variant)
+        yield entry.record, Context(entry.id, own, ceilings.best, stale, wins, decided.objective, in_final, build)
 
 
 def columns(keys: Sequence[str]) -> tuple[Column, ...]:
@@ -145,6 +150,16 @@ def worst_error(record: Record) -> float | None:
         return None
     errors = [output.rel_l2 for output in parity.outputs if output.rel_l2 is not None]
     return max(errors) if len(errors) == len(parity.outputs) else None
+
+
+def _build(record: Record, context: Context) -> BuildCost | None:
+    """Return the cost of the row's build; if it was cold, with that of its side in the final, which was warm."""
+    build, again = record.measurement.build, context.build_in_final
+    if build is None or again is None or build.cache != "cold" or again.cache == "cold":
+        return build
+    if build.warm_s is not None or build.warm_cpu_s is not None:  # of former records, whose cold builds were repeated
+        return build
+    return replace(build, warm_s=again.build_s, warm_cpu_s=again.cpu_s)
 
 
 def build_seconds(build: BuildCost) -> str:
@@ -435,7 +450,7 @@ _COLUMNS: Final = (
         "build",
         "build s cold/warm",
         "seconds with empty and with filled compiler caches; - not measured",
-        lambda record, _: record.measurement.build,
+        _build,
         build_seconds,
         _by_build,
     ),

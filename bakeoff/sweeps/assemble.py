@@ -93,7 +93,7 @@ def make_record(
         asked=dict(plan.request.asked),
         calibration=_calibration(plan.request, machine),
     )
-    return _checked_against_floor(_checked_against_phases(record, outcome))
+    return _checked_against_phases(record, outcome)
 
 
 def _calibration(request: Request, machine: Machine) -> Calibration | None:
@@ -108,13 +108,9 @@ def source_of(row: Row) -> Source:
     return Source(component_hash(row.subject.component), backends, instrument_hash())
 
 
-def completed(record: Record, measurement: Measurement, ceilings: tuple[Ceiling, ...]) -> Record:
-    """Return the record with this measurement and these ceilings, which were found after the row was timed."""
-    return _checked_against_floor(replace(record, measurement=_without_folders(measurement), ceilings=ceilings))
-
-
-def _checked_against_floor(record: Record) -> Record:
-    """Return the record, `unstable` if its row is faster than its floor allows."""
+def against_floor(record: Record, ceilings: tuple[Ceiling, ...]) -> Record:
+    """Return the record with these ceilings, `unstable` if its row is faster than its floor allows."""
+    record = replace(record, ceilings=ceilings)
     reason = below_floor(record) if record.status == "ok" else None
     return record if reason is None else unstable(record, new_finding("below_floor", reason))
 

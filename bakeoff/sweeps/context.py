@@ -9,7 +9,7 @@ import random
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -99,6 +99,8 @@ class SweepContext:
     progress: Progress
     unmeasured: tuple[str, ...] = ()
     """Dtypes of the rows whose ceilings are still to be measured."""
+    measured_again: set[str] = field(default_factory=set)
+    """Dtypes whose ceilings this sweep measured again."""
     works: Mapping[Subject, Work] = field(default_factory=dict)
     """Work of one call of each subject; empty until `with_works`."""
     references: dict[tuple[Path, str], tuple[Outcome, Path, Seal]] = field(default_factory=dict)
@@ -176,18 +178,19 @@ def with_ceilings(context: SweepContext, runs: Path) -> SweepContext:
     return replace(_with_ceilings(context, runs, context.unmeasured), unmeasured=())
 
 
-def with_ceilings_again(context: SweepContext, runs: Path, records: Iterable[Record]) -> SweepContext:
-    """Return the context after measuring ceilings again for rows that exceed 100 % of their floor; unchanged with a
-    budget.
+def with_ceilings_again(context: SweepContext, runs: Path, record: Record) -> SweepContext:
+    """Return the context after measuring again, once in a sweep, the ceilings of a row that exceeds 100 % of its floor;
+    unchanged with a budget.
 
     Stored records are not changed: pages compute floors from the best ceilings that are known.
     """
-    above = [record for record in records if context.ceilings and _is_too_fast(record, context.ceilings)]
-    if not above or context.plan.request.budget_s:
+    dtypes = set(work_dtypes(record.variant.dtype, record.quantisation)) - context.measured_again
+    too_fast = record.status == "ok" and (share(record, context.ceilings) or 0.0) > 1
+    if not context.ceilings or not dtypes or not too_fast or context.plan.request.budget_s:
         return context
-    names = ", ".join(dict.fromkeys(f"{record.variant.backend} {record.variant.dtype}" for record in above))
-    context.progress.say(f"Above 100 % of the floor: {names}. The ceilings may be too low and are measured again.")
-    dtypes = {dtype for record in above for dtype in work_dtypes(record.variant.dtype, record.quantisation)}
+    context.measured_again.update(dtypes)
+    name = f"{record.variant.backend} {record.variant.dtype}"
+    context.progress.say(f"Above 100 % of the floor: {name}. The ceilings may be too low and are measured again.")
     return _with_ceilings(context, runs, dtypes, again=True)
 
 
@@ -197,12 +200,6 @@ def _with_ceilings(context: SweepContext, runs: Path, measure: Collection[str], 
     subject = context.plan.rows[0].subject
     found = known_ceilings(subject.device, subject.threads, runs, context.cache, context.progress, again, measure)
     return replace(context, ceilings=found)
-
-
-def _is_too_fast(record: Record, ceilings: Sequence[Ceiling]) -> bool:
-    """Return whether a row that is otherwise ok is faster than its floor."""
-    ok = record.status == "ok" or any(finding.code == "below_floor" for finding in record.measurement.findings)
-    return ok and (share(record, ceilings) or 0.0) > 1
 
 
 def shuffled(rows: Sequence[Row], seed: int) -> tuple[Row, ...]:

@@ -55,43 +55,22 @@ def key_of(record: Record) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class RowRecords:
-    """Records of a sweep's rows so far; each is on disk as soon as its row was timed."""
+    """Records of a sweep's rows so far; each is on disk as soon as its row's turn has ended."""
 
     runs: Path
     folder: Path
-    """Folder in the cache for incomplete records."""
+    """Folder in the cache for records that could not be written to `runs`."""
     stored: dict[Key, Stored] = field(default_factory=dict)
-    """Rows with a complete record in `runs`."""
-    timed: dict[Key, Record] = field(default_factory=dict)
-    """Incomplete records: of rows that still lack a warm build, a trace or a floor."""
-
-    @property
-    def known(self) -> dict[Key, Stored]:
-        """All records so far, complete or not. The id of an incomplete record is the name of its file."""
-        timed = {key: Stored(self._file(key).name, record) for key, record in self.timed.items()}
-        return {**self.stored, **timed}
 
     def keep(self, record: Record) -> None:
-        """Store a complete record. Raises BakeoffError if it cannot be written; the cache then keeps it for
-        `--resume`."""
+        """Store a record. Raises BakeoffError if it cannot be written; the cache then keeps it for `--resume`."""
         key = key_of(record)
         try:
             self.stored[key] = Stored(save(self.runs, record), record)
         except BakeoffError:
             with contextlib.suppress(BakeoffError):
-                self.keep_timed(record)
+                write_atomically(self.folder / f"{digest(list(key))}.json", encode(record))
             raise
-        if self.timed.pop(key, None) is not None:
-            self._file(key).unlink(missing_ok=True)
-
-    def keep_timed(self, record: Record) -> None:
-        """Keep an incomplete record in the cache. Raises BakeoffError if it cannot be written."""
-        key = key_of(record)
-        write_atomically(self._file(key), encode(record))
-        self.timed[key] = record
-
-    def _file(self, key: Key) -> Path:
-        return self.folder / f"{digest(list(key))}.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,20 +131,24 @@ def begin(key: str, name: str, runs: Path, cache: Path) -> SweepState:
 
 
 def measured_of(state: SweepState, runs: Path, cache: Path) -> RowRecords:
-    """Return the records of a sweep so far. Raises BakeoffError if a record of an interrupted sweep cannot be read."""
+    """Return the records of a sweep so far, after storing those that the cache kept.
+
+    Raises BakeoffError if one of these cannot be read, or still cannot be stored.
+    """
     stored = {key_of(entry.record): entry for entry in load_all(runs).current if entry.record.sweep == state.sweep}
     measured = RowRecords(runs, cache / FOLDER / state.name, stored)
     for file in sorted(measured.folder.glob("*.json")):
         record = decode(read_record(file), file.name)
         if isinstance(record, Record) and key_of(record) not in stored:
-            measured.timed[key_of(record)] = record
+            measured.keep(record)
+        file.unlink()
     return measured
 
 
 def left_of(plan: Plan, runs: Path, cache: Path) -> Plan:
     """Return the plan with the rows that its newest unfinished run did not measure. Raises BakeoffError if there is
     none."""
-    known = measured_of(find_unfinished(plan.key, plan.component.name, runs, cache), runs, cache).known
+    known = measured_of(find_unfinished(plan.key, plan.component.name, runs, cache), runs, cache).stored
     return replace(plan, rows=tuple(row for row in plan.rows if row.key not in known))
 
 

@@ -1,4 +1,4 @@
-"""Runs a plan: times the rows in random order, shows the ranking, runs the finals, and completes the records.
+"""Runs a plan: measures the rows in random order, shows the ranking, and runs the finals.
 
 With a budget, the rows that are likely to tell most come first, as many as fit.
 """
@@ -6,7 +6,7 @@ With a budget, the rows that are likely to tell most come first, as many as fit.
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -18,11 +18,10 @@ from bakeoff.plan.costs import Costs, TimeLeft
 from bakeoff.plan.history import by_priority, known_history
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Key, Row
-from bakeoff.process.supervisor import Outcome
 from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.schema import MEASURED, Record
-from bakeoff.record.store import Stored, StoredComparison, load_all
-from bakeoff.sweeps.assemble import completed
+from bakeoff.record.store import Stored, StoredComparison
+from bakeoff.sweeps.assemble import against_floor
 from bakeoff.sweeps.context import (
     SweepContext,
     WeightsMemory,
@@ -31,12 +30,12 @@ from bakeoff.sweeps.context import (
     with_ceilings_again,
     with_works,
 )
-from bakeoff.sweeps.finals import best_of, finals_ahead, representatives, run_finals, undecided
+from bakeoff.sweeps.finals import finals_ahead, representatives, run_finals, undecided
 from bakeoff.sweeps.headers import HeaderBuilds
-from bakeoff.sweeps.progress import Progress, Running, Unheard
-from bakeoff.sweeps.resume import RowRecords, key_of, measured_of, open_run
+from bakeoff.sweeps.progress import Progress, Running
+from bakeoff.sweeps.resume import RowRecords, measured_of, open_run
 from bakeoff.sweeps.time_limit import OutOfTime, TimeIsUpError, TimeLimit
-from bakeoff.sweeps.wave import Try, complete_wave, lacks_build, lacks_trace, next_wave, time_wave, with_second
+from bakeoff.sweeps.wave import Try, next_wave, time_wave
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +65,16 @@ def run_sweep(
     started: float | None = None,
     rows: Sequence[Row] | None = None,
 ) -> SweepResult:
-    """Time every row of `plan` that has no record yet, show the ranking, and complete the sweep.
+    """Measure every row of `plan` that has no record yet, show the ranking, and run the finals.
 
     With `rows`, only these rows of the plan are timed, in their order and even if they have records, as a part of the
     newest sweep of the plan; a first one is begun.
 
-    After the ranking follow: ceilings that are not known; traces of the rows in the finals, so that no finalist turns
-    out to run in another compiler; the final of each subject; warm builds, and the traces of the other rows. If a
-    variant was built several times, the cache folder of its best build becomes its usual one; the other builds' folders
-    stay until `bakeoff cache --clear`.
+    Ceilings that are not known are measured before the first row that is no baseline. If a variant was built several
+    times, the cache folder of its best build becomes its usual one; the other builds' folders stay until `bakeoff cache
+    --clear`.
 
-    Ctrl-C ends the sweep cleanly: timed rows are stored, the running worker is killed, and the remaining rows are in
+    Ctrl-C ends the sweep cleanly: measured rows are stored, the running worker is killed, and the remaining rows are in
     `interrupted`. A budget counts from `started` by time.monotonic() (None: from now), without the time spent waiting
     for other sweeps or precompiling torch's headers. When the budget and its grace period are over, the sweep ends as
     after Ctrl-C, and the remaining rows are in `out_of_time`. Raises BakeoffError before anything is measured if
@@ -108,19 +106,12 @@ def run_sweep(
                 sweep.time_rows()
                 if rows is None:
                     sweep.repeat_baselines()
-                sweep.measure_ceilings()
                 sweep.run_finals()
-                sweep.complete(plan.rows)
             sweep.keep_best_builds()
         except TimeIsUpError:
             progress.say("The time is up; what was running is stopped.")
-            sweep.store_timed("the time of the budget was up")
         except KeyboardInterrupt:
             interrupted = True
-            sweep.store_timed("the sweep was interrupted")
-        except BakeoffError:
-            sweep.store_timed("the sweep ended with an error")
-            raise
     done = sweep.done(interrupted)
     if not done.interrupted and done.out_of_time is None:
         opening.finish()
@@ -157,12 +148,12 @@ class _Sweep:
     def __post_init__(self) -> None:
         costs, rows = self.limit.costs, self.context.order
         finals_s = sum(map(costs.final_s, costs.finals(rows)))
-        self._before = frozenset(self.measured.known)
+        self._before = frozenset(self.measured.stored)
         self._left = TimeLeft({row.key: costs.of(row) for row in rows}, finals_s)
 
     def time_rows(self) -> None:
-        """Time the rows that were not timed before an interruption, wave by wave."""
-        known = self.measured.known
+        """Measure the rows that have no record from before an interruption, wave by wave."""
+        known = self.measured.stored
         for entry in known.values():
             self.context.progress.result(entry.record)
         self._expect()
@@ -172,13 +163,16 @@ class _Sweep:
             self.context = with_works(self.context)
             while fitting := self._fitting():
                 wave = next_wave(fitting)
+                if not wave[0].baseline:
+                    self.context = with_ceilings(self.context, self.measured.runs)
                 self.context.begun.extend(row.key for row in wave)
                 tries = [Try(row, self._start(row)) for row in wave]
                 time_wave(self.context, tries, self._keep, lambda: self._wait_for(headers, fitting), self._patience_s)
+        self.context = with_ceilings(self.context, self.measured.runs)
 
     def _patience_s(self, built: int) -> float:
         """Return for how many seconds builds may go on while so many rows are built and wait to be timed."""
-        turns = [_turn_s(entry.record) for entry in self.measured.known.values() if entry.record.status in MEASURED]
+        turns = [_turn_s(entry.record) for entry in self.measured.stored.values() if entry.record.status in MEASURED]
         return self.limit.left_s - built * max(turns, default=_TURN_S) if built else inf
 
     def repeat_baselines(self) -> None:
@@ -207,7 +201,7 @@ class _Sweep:
 
     def _fitting(self) -> Sequence[Row]:
         """Return the rows still to be timed, in order; with a budget only those that fit into the time left."""
-        known = self.measured.known
+        known = self.measured.stored
         begun = known.keys() | set(self.context.begun)  # one whose build was stopped is not begun again
         left = [row for row in self.context.order if row.key not in begun]
         if not left or not self.limit.budget_s:
@@ -219,96 +213,26 @@ class _Sweep:
         return self.context.progress.start(self.context.position(row), len(self.context.plan.rows), row.label)
 
     def _keep(self, record: Record, running: Running) -> None:
-        """Store the record of a row that was just timed, or keep it beside the sweep's state if it is incomplete."""
-        floorless = bool(self.context.unmeasured) and not record.baseline and record.status in MEASURED
-        if floorless or lacks_build(record) or lacks_trace(record):
-            self.measured.keep_timed(record)
-        else:
-            self.measured.keep(record)
+        """Store the record of a row whose turn has ended; ceilings that it exceeds are measured again before."""
+        self.context = with_ceilings_again(self.context, self.measured.runs, record)
+        record = against_floor(record, self.context.ceilings)
+        self.measured.keep(record)
         running.finish()
         self._expect()
         self.context.progress.result(record)
 
-    def _keep_whole(self, record: Record, running: Running) -> None:
-        """Store the complete record of a row that was shown before; show the row again if its status has changed."""
-        before = self.measured.timed[key_of(record)]
-        self.measured.keep(record)
-        running.finish()
-        self._expect()
-        if record.status != before.status:
-            self.context.progress.result(record)
-
     def _expect(self) -> None:
-        timed, rows = self.measured.known.keys(), self.context.order
+        timed, rows = self.measured.stored.keys(), self.context.order
         taken_s = time.monotonic() - self._began
-        left_s = self._left.seconds(timed, self.measured.stored.keys(), timed - self._before, taken_s)
+        left_s = self._left.seconds(timed, timed, timed - self._before, taken_s)
         self.context.progress.expect(max(0.0, min(left_s, self.limit.left_s)), self.limit.left_s)
         self.tell(f"{sum(row.key not in timed for row in rows)} of {counted(len(rows), 'row')} left")
 
-    def measure_ceilings(self) -> None:
-        """Show the ranking, measure missing ceilings, and check the rows timed so far against the ceilings.
-
-        Ceilings are measured again if rows are faster than the ceilings allow.
-        """
-        timed, context = self.measured.timed.values(), self.context
-        second = sum(lacks_build(record) or lacks_trace(record) for record in timed)
-        to_come = [
-            *(["this machine's ceilings"] if context.unmeasured else []),
-            *(["the final"] if context.plan.request.final_s and len(self.measured.known) > 1 else []),
-            *([f"warm builds and traces of {counted(second, 'row')}"] if second else []),
-        ]
-        if to_come:
-            context.progress.ranked(f"The rows are timed. Still to come: {', '.join(to_come)}.")
-        self.context = with_ceilings(context, self.measured.runs)
-        if self.measured.known.keys() != self._before:
-            records = [entry.record for entry in self.measured.known.values()]
-            self.context = with_ceilings_again(self.context, self.measured.runs, records)
-        for record in list(timed):
-            checked = completed(record, record.measurement, self.context.ceilings)
-            if not lacks_build(record) and not lacks_trace(record):
-                self._keep_whole(checked, Unheard())
-            elif checked != record:
-                self.measured.keep_timed(checked)
-                if checked.status != record.status:
-                    context.progress.result(checked)
-
     def run_finals(self) -> None:
-        """Trace the finalists that have no trace yet, then run the finals.
-
-        A finalist whose trace shows that it cannot be recommended is replaced by the next best row.
-        """
-        plan = self.context.plan
-        if not plan.request.final_s:
-            return
-        while ahead := [
-            row
-            for best in best_of(plan, self.measured.known).values()
-            for row in best
-            if row.key in self.measured.timed and lacks_trace(self.measured.timed[row.key])
-        ]:
-            self.complete(ahead)
-        self.finals += run_finals(self.context, self.measured.known, self.measured.runs, self.limit)
-
-    def complete(self, rows: Sequence[Row]) -> None:
-        """Complete the records of these rows that are still incomplete, with warm builds and traces."""
-        timed = self.measured.timed
-        while left := [row for row in rows if row.key in timed]:
-            complete_wave(self.context, [(row, timed[row.key]) for row in next_wave(left)], self._keep_whole)
-
-    def store_timed(self, why: str) -> None:
-        """Store incomplete records, each with a finding that says `why` it is incomplete.
-
-        If storing fails, the records stay beside the sweep's state for `--resume`. A row whose complete record lies in
-        the folder has one, even if its writing was reported as failed: the last step, fsync(2) of the folder, was.
-        """
-        with suppress(BakeoffError):
-            entries = load_all(self.measured.runs).current
-            found = {key_of(entry.record): entry for entry in entries if entry.record.sweep == self.context.sweep}
-            for key, record in list(self.measured.timed.items()):
-                if key in found:
-                    self.measured.stored[key] = found[key]
-                else:
-                    self.measured.keep(with_second(record, Outcome("timeout", why), self.context.ceilings))
+        """Show the ranking, and run the finals."""
+        if self.context.plan.request.final_s and len(self.measured.stored) > 1:
+            self.context.progress.ranked("The rows are timed. Still to come: the final.")
+            self.finals += run_finals(self.context, self.measured.stored, self.measured.runs, self.limit)
 
     def keep_best_builds(self) -> None:
         """Make the cache folder of the best build the usual one, for each variant that was built several times.

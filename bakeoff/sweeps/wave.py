@@ -1,8 +1,7 @@
-"""Builds rows in waves of concurrent workers, times the rows one after the other, and completes their records.
+"""Builds rows in waves of concurrent workers, and finishes the rows one after the other.
 
 The worker of a row builds and proves its variant, and waits for its turn. In its turn it has the machine to itself: it
-checks the variant, times it, measures its memory, and traces it. When all rows are timed, a second worker repeats each
-build that was cold with warm caches, and traces engines that cannot be traced in the process that timed them.
+checks the variant, times it, measures its memory, and traces it. A row is finished when its turn ends.
 """
 
 import re
@@ -14,18 +13,17 @@ from math import ceil, inf
 
 from bakeoff.machine import host
 from bakeoff.machine.build_cache import open_folder
-from bakeoff.machine.floors import Ceiling
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.rows import Row
 from bakeoff.process.alarm import alarm_waits
-from bakeoff.process.jobs import NOTHING_TRACED, MeasureResult, TraceJob, TraceResult
+from bakeoff.process.jobs import NOTHING_TRACED, MeasureResult, TraceResult
 from bakeoff.process.phases import TIMED
 from bakeoff.process.signals import first_signal_waits
-from bakeoff.process.supervisor import Event, Outcome
+from bakeoff.process.supervisor import Outcome
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.schema import MEASURED, Measurement, ProofRecord, Record, Status, TraceRecord
 from bakeoff.record.short_calls import UNNAMED_NS, short_call
-from bakeoff.sweeps.assemble import completed, make_record
+from bakeoff.sweeps.assemble import make_record
 from bakeoff.sweeps.context import SweepContext
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.row import NO_REFERENCES, References, launch_of, make_reference, measure_job
@@ -40,6 +38,7 @@ _MEMORY_SHARE = 0.6
 """
 _SHORTAGES: tuple[Status, ...] = ("oom", "crashed", "timeout")
 """Statuses that a row may have only because other rows were built at the same time."""
+_TRACING = ("traced build", "trace")
 _UNCHECKED: tuple[Status, ...] = ("crashed", "parity_failed")
 """Statuses that a row may have only because it could not read its references."""
 
@@ -77,8 +76,8 @@ class Try:
 
     row: Row
     running: Running
-    trace_apart: bool = False
-    """Whether to trace a separate build, because the process ended while it traced the engine that it had timed."""
+    untraced: bool = False
+    """Whether to trace nothing, because the process of the first attempt ended while it traced."""
     ended_before: str = ""
     """Why the row's first attempt failed; "" for a first attempt."""
 
@@ -134,12 +133,12 @@ def _time(
             turns.run(place)
             with first_signal_waits(), alarm_waits():  # what was measured is kept
                 ended = turns.end(place)
-                outcome = _measured(context, ended)
+                outcome = _measured(context, tried, ended)
                 why = _why_again(tried, outcome, references, len(able))
                 if why:
                     context.progress.say(f"{tried.row.label}: {why}; it is run again by itself.")
-                    apart = tried.trace_apart or outcome.phase == "trace"
-                    again.append(replace(tried, trace_apart=apart, ended_before=why))
+                    untraced = tried.untraced or outcome.phase in _TRACING
+                    again.append(replace(tried, untraced=untraced, ended_before=why))
                 else:
                     findings = _around(tried, outcome, references)
                     keep(make_record(context, tried.row, outcome, ended, findings), tried.running)
@@ -163,13 +162,13 @@ def _task(context: SweepContext, tried: Try, references: References, beside: int
     row, request = tried.row, context.plan.request
     # What a backend that states no caches keeps all the same would make its next build look fast.
     open_folder(row.cache_folder, anew=not row.caches or (row.builds > 1 and row.process == 1))
-    policy = replace(request.policy, trace=request.policy.trace and not tried.trace_apart)
+    policy = replace(request.policy, trace=request.policy.trace and not tried.untraced)
     job = replace(measure_job(row, policy, references), overlapped=beside > 0)
     launch = replace(launch_of(context, row, tried.running, beside), timed=TIMED if request.monitor else ())
     return Task(job, MeasureResult, launch)
 
 
-def _measured(context: SweepContext, ended: WorkerEnd) -> Outcome:
+def _measured(context: SweepContext, tried: Try, ended: WorkerEnd) -> Outcome:
     """Return the worker's outcome with a Measurement as its value. Raises BakeoffError if the request was wrong."""
     outcome = ended.outcome
     if outcome.kind == "refused":
@@ -177,15 +176,17 @@ def _measured(context: SweepContext, ended: WorkerEnd) -> Outcome:
     if outcome.kind != "result":
         return outcome
     made, traced = outcome.value.measurement, outcome.value.traced
-    if traced is not None and made.status in MEASURED and made.build is not None:
-        made = with_trace(made, traced, True, context.plan.rows[0].subject.device)
+    if tried.untraced:
+        traced = replace(NOTHING_TRACED, problem=tried.ended_before)
+    if traced is not None and made.status in MEASURED:
+        made = with_trace(made, traced, context.plan.rows[0].subject.device)
     return replace(outcome, value=made)
 
 
 def _why_again(tried: Try, outcome: Outcome, references: References, tries: int) -> str:
     """Return why a row must be tried again, or "" if its result counts.
 
-    Reasons are other builds at the same time, a crash while tracing in the same process, and references that changed.
+    Reasons are other builds at the same time, a crash while tracing, and references that changed.
     """
     if outcome.kind == "result":
         status = outcome.value.status
@@ -193,8 +194,8 @@ def _why_again(tried: Try, outcome: Outcome, references: References, tries: int)
         if changed:
             return f"{', '.join(changed)} of its references changed while it ran"
         return outcome.value.reason if tries > 1 and status in _SHORTAGES else ""
-    apart = outcome.phase == "trace" and not tried.trace_apart
-    return outcome.reason if tries > 1 or apart else ""
+    tracing = outcome.phase in _TRACING and not tried.untraced
+    return outcome.reason if tries > 1 or tracing else ""
 
 
 def _around(tried: Try, outcome: Outcome, references: References) -> list[Finding]:
@@ -214,79 +215,20 @@ def _tampered(changed: Sequence[str]) -> Finding:
     return new_finding("tampered", f"{', '.join(changed)} of its references changed while this row ran")
 
 
-def lacks_build(record: Record) -> bool:
-    """Return whether the record's variant must still be built again with warm caches."""
-    made = record.measurement
-    wanted = record.policy.rebuild and made.status in MEASURED
-    return wanted and made.build is not None and made.build.cache == "cold"
-
-
-def lacks_trace(record: Record) -> bool:
-    """Return whether the record's variant must still be traced in a separate process."""
-    made = record.measurement
-    if not record.policy.trace or made.status not in MEASURED or made.build is None or made.proof is None:
-        return False
-    return made.proof.trace is None and not made.proof.incomplete
-
-
-def complete_wave(context: SweepContext, timed: Sequence[tuple[Row, Record]], keep: Keep) -> None:
-    """Build these timed rows again at the same time, trace in turn those without a trace, and keep the complete
-    records."""
-    started = [context.progress.start(0, 0, row.label) for row, _ in timed]
-    with ExitStack() as stack:
-        for folder in sorted({row.cache_folder for row, _ in timed}):
-            stack.enter_context(context.entry_lock(folder))
-        tasks, all_references = [], []
-        for (row, record), running in zip(timed, started, strict=True):
-            running.event(Event("traced build"))
-            launch = launch_of(context, row, running, len(timed) - 1)
-            _, references = make_reference(context, row, launch)
-            policy = replace(context.plan.request.policy, trace=lacks_trace(record))
-            job = replace(measure_job(row, policy, references), overlapped=len(timed) > 1)
-            launch = replace(launch, log=launch.log.with_suffix(".trace.log"))
-            tasks.append(Task(TraceJob(job, lacks_build(record)), TraceResult, launch))
-            all_references.append(references)
-        turns = stack.enter_context(Turns(tasks))
-        for place, (_, record) in enumerate(timed):
-            turns.run(place)
-            with first_signal_waits(), alarm_waits():  # what was measured is kept
-                ended = turns.end(place)
-                record = with_second(record, ended.outcome, context.ceilings, all_references[place].changed())
-                keep(record, started[place])
-
-
-def with_second(record: Record, second: Outcome, ceilings: tuple[Ceiling, ...], changed: Sequence[str] = ()) -> Record:
-    """Return the complete record of a timed row: with what its second worker found, or with why that worker failed.
-
-    `changed` are names of reference files that changed meanwhile.
-    """
-    found = second.value if second.kind == "result" else replace(NOTHING_TRACED, problem=second.reason)
-    made = with_trace(record.measurement, found, lacks_trace(record), record.variant.device)
-    findings = [*made.findings]
-    if lacks_build(record) and not found.rebuilt:
-        findings.append(new_finding("rebuild", f"no warm build: {found.problem}"))
-    if changed and "tampered" not in {finding.code for finding in findings}:
-        findings.append(_tampered(changed))
-    return completed(record, replace(made, findings=tuple(findings)), ceilings)
-
-
 LEAST_NAMED = 0.8
 """Smallest share of a traced call that must be in named kernels."""
 _SLOW_CONV = re.compile("slow_conv_dilated|vol2col")
 """Kernels that run a convolution that no library supports (aten/src/ATen/native/NaiveDilatedConvolution.cpp)."""
 
 
-def with_trace(measurement: Measurement, traced: TraceResult, wanted: bool, device: str) -> Measurement:
-    """Return the measurement with the cost of a warm build and, if a trace is `wanted`, with its kernels.
+def with_trace(made: Measurement, traced: TraceResult, device: str) -> Measurement:
+    """Return the measurement with the kernels of its trace; unchanged without a proof.
 
     The status becomes `fell_back` if operators ran outside the requested compiler or provider, or if something else ran
     instead of what was prepared. On a CPU, a trace that names too little only because the call is short adds the
     finding `short-call` in place of `proof.incomplete`.
     """
-    made = measurement
-    if made.build is not None and traced.rebuilt:
-        made = replace(made, build=replace(made.build, warm_s=traced.warm_s, warm_cpu_s=traced.warm_cpu_s))
-    if not wanted or made.proof is None:
+    if made.proof is None:
         return made
     incomplete = _incomplete(made.proof, traced)
     proof = replace(

@@ -86,7 +86,7 @@ def _do(job: Job, report: Reporter, commands: int) -> Any:
     function = getattr(import_module(f"bakeoff.worker.{module}"), name)
     _limit_memory(_device_of(job), job.memory_bytes if isinstance(job, VerifyJob) else 0)
     match job:
-        case MeasureJob() | TraceJob():
+        case MeasureJob():
             return function(job, report, turn_of(commands, report))
         case CompareJob() | PipelineJob():
             return function(job, report, commands)

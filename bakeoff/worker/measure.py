@@ -3,6 +3,7 @@
 Before the checks it waits for its turn; until then other workers may build at the same time.
 """
 
+import gc
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,9 +17,9 @@ from bakeoff.backends.backend import Call, Engine
 from bakeoff.backends.torch_internals import copier, snapshot
 from bakeoff.machine.build_cache import was_built_beside
 from bakeoff.models.types import Scalar
-from bakeoff.process.jobs import MeasureJob, MeasureResult
+from bakeoff.process.jobs import MeasureJob, MeasureResult, TraceJob
 from bakeoff.record.finding import Finding, new_finding
-from bakeoff.record.schema import InputCopy, Measurement, Memory, Overhead, Parity, ProofRecord, Samples
+from bakeoff.record.schema import MEASURED, InputCopy, Measurement, Memory, Overhead, Parity, ProofRecord, Samples
 from bakeoff.worker.build import build_engine
 from bakeoff.worker.checked_variant import (
     CheckedVariant,
@@ -61,7 +62,7 @@ from bakeoff.worker.status import (
 )
 from bakeoff.worker.subject import LoadedSubject, cast_inputs, held_inputs
 from bakeoff.worker.torch_flags import settings
-from bakeoff.worker.trace import trace_measured
+from bakeoff.worker.trace import trace_build, trace_measured
 
 _LEAST_UNSEEN = 1 << 20
 _LEAST_HELP = 0.02
@@ -105,13 +106,18 @@ class _AfterTiming:
 
 
 def measure(job: MeasureJob, report: Report, turn: Turn = at_once) -> MeasureResult:
-    """Measure one variant; if a trace is requested, trace the timed engine too, unless that needs a build of its own.
+    """Measure one variant; if a trace is requested, trace the timed engine, or one that is then built for it.
 
     Waits for `turn` before anything is checked or timed. Failures of the variant's own code become the measurement's
     status. Raises BakeoffError only if the request itself is wrong (a bad checkpoint).
     """
     made = with_failures(job, report, lambda loaded: _measure(job, loaded, report, turn))
-    return MeasureResult(made) if isinstance(made, Measurement) else made
+    if isinstance(made, Measurement):
+        return MeasureResult(made)
+    if job.policy.trace and made.traced is None and made.measurement.status in MEASURED:
+        gc.collect()  # of the engine that was timed
+        return replace(made, traced=trace_build(TraceJob(job), report))
+    return made
 
 
 def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report, turn: Turn) -> MeasureResult:

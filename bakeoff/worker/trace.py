@@ -1,22 +1,20 @@
-"""Traces the kernels of a call and times a warm build, after the timing, in the same process or in another.
+"""Traces the kernels of a call, after the timing.
 
-Some compilers can be profiled only if that is requested at build time: then a traced build, which is never timed, is
-made in a fresh process. If the caches were cold, a fresh process builds again to time a warm build. If a build or trace
-fails, the measurement stays as it is.
+Some compilers can be profiled only if that is requested at build time: then a second engine, which is never timed, is
+built for it in the same process. If that build or the trace fails, the measurement stays as it is.
 """
 
-import gc
 import re
 from dataclasses import replace
 
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.tracing import Trace
 from bakeoff.process.jobs import NOTHING_TRACED, MeasureJob, TraceJob, TraceResult
-from bakeoff.record.schema import BuildCost, KernelTime, TraceRecord
+from bakeoff.record.schema import KernelTime, TraceRecord
 from bakeoff.worker.build import BuiltEngine, build_engine
 from bakeoff.worker.checked_variant import ran_instead
 from bakeoff.worker.failures import StageError, call_stage
-from bakeoff.worker.reporter import Report, Turn, at_once
+from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import cast_subject, load_subject
 from bakeoff.worker.torch_flags import flags, one_thread
 
@@ -37,37 +35,24 @@ def trace_measured(job: MeasureJob, built: BuiltEngine, report: Report) -> Trace
         return _failed(stage)
 
 
-def trace_build(job: TraceJob, report: Report, turn: Turn = at_once) -> TraceResult:
-    """Build again to time a warm build if requested, then trace a call if requested, in a build that can be traced.
+def trace_build(job: TraceJob, report: Report) -> TraceResult:
+    """Build the variant, and trace a call of it if the policy asks for a trace.
 
-    Waits for `turn` before the trace. A failure of the variant's own code, or a build without caches, is the result's
-    `problem`. Raises BakeoffError only if the request itself is wrong (a bad checkpoint).
+    A failure of the variant's own code is the result's `problem`. Raises BakeoffError only if the request itself is
+    wrong (a bad checkpoint).
     """
     measured = job.measure
-    warm, gone = BuildCost("none", None), ""
-    built: BuiltEngine | None = None
     with flags(measured.dtype, measured.subject.threads, search=measured.subject.device == "cuda"):
         try:
-            if job.rebuild:
-                built = _build(measured, report, trace=False)
-                if built.cost.cache == "cold":
-                    gone = "the caches that the first build left were gone"
-                else:
-                    warm = built.cost
-            if measured.policy.trace:
-                if built is None or not _same_when_traced(measured):
-                    built = None
-                    gc.collect()
-                    built = _build(measured, report, trace=True)
-                turn()
-                report("trace")
-                found = _traced(built)
-                call_stage(built.engine.close)
-            else:
-                found = NOTHING_TRACED
+            built = _build(measured, report, measured.policy.trace)
+            if not measured.policy.trace:
+                return NOTHING_TRACED
+            report("trace")
+            found = _traced(built)
+            call_stage(built.engine.close)
+            return found
         except StageError as stage:
-            found = _failed(stage)
-    return replace(found, warm_s=warm.build_s, warm_cpu_s=warm.cpu_s, problem=found.problem or gone)
+            return _failed(stage)
 
 
 def _traced(built: BuiltEngine) -> TraceResult:
@@ -76,7 +61,7 @@ def _traced(built: BuiltEngine) -> TraceResult:
     graph_hash = call_stage(built.engine.prove).graph_hash
     instead = ran_instead(built.prepared, (kernel.name for kernel in trace.kernels), bool(trace.kernels))
     record = _trace_record(trace, graph_hash)
-    return TraceResult(None, record, dict(trace.operators_outside), dict(trace.operators_inside), instead=instead)
+    return TraceResult(record, dict(trace.operators_outside), dict(trace.operators_inside), instead=instead)
 
 
 def _failed(stage: StageError) -> TraceResult:
@@ -93,7 +78,7 @@ def _build(job: MeasureJob, report: Report, trace: bool) -> BuiltEngine:
     with one_thread(job.overlapped):
         loaded = load_subject(job.subject)
         sets = cast_subject(loaded, job.dtype, job.subject.device)[:1]
-    report("build")
+    report("traced build")
     return build_engine(job, loaded, sets, trace)
 
 

@@ -136,8 +136,8 @@ class Place:
         """For each sweep that has begun, whether it is finished."""
         return [json.loads(path.read_bytes())["finished"] for path in sorted((self.cache / "sweeps").glob("*.json"))]
 
-    def timed(self) -> set[str]:
-        """Variants that were timed and have no whole record yet."""
+    def kept(self) -> set[str]:
+        """Variants whose record could not be stored, so that the cache keeps it."""
         found = [decode(path.read_bytes(), path.name) for path in (self.cache / "sweeps").glob("*/*.json")]
         return {str(record.variant) for record in found if isinstance(record, Record)}
 
@@ -205,7 +205,7 @@ def kill(place: Place, moment_s: float) -> Kill | None:
     announced = _FINISHED_ROW.findall(errors.read_text(encoding="utf-8"))
     after = place.files()
     assert {name: after.get(name) for name in {**earlier, **seen}} == {**earlier, **seen}
-    recorded = {str(entry.record.variant) for entry in place.records().current} | place.timed()
+    recorded = {str(entry.record.variant) for entry in place.records().current} | place.kept()
     assert set(announced) <= recorded, (announced, recorded)
     return Kill(moment_s, gone_s, len(recorded), len(place.litter()))
 
@@ -245,7 +245,7 @@ def kill_at_step(place: Place, step: int) -> bool:
     assert code == -signal.SIGKILL, errors.read_text(encoding="utf-8")
     announced = set(_FINISHED_ROW.findall(errors.read_text(encoding="utf-8")))
     before = place.files()
-    assert announced <= {str(entry.record.variant) for entry in place.records().current} | place.timed()
+    assert announced <= {str(entry.record.variant) for entry in place.records().current} | place.kept()
     ended = place.resume() if place.states() != [True] else place.run("history")
     assert ended.code == 0, ended.err
     check_complete(place, before)
@@ -346,7 +346,7 @@ def break_fsync(place: Place, call: int) -> bool:
 
 def check_nothing_half_written(place: Place, ended: Ended) -> None:
     """Check that all announced records are stored and readable, and that no temporary file is left."""
-    recorded = {str(entry.record.variant) for entry in place.records().current} | place.timed()
+    recorded = {str(entry.record.variant) for entry in place.records().current} | place.kept()
     assert set(_FINISHED_ROW.findall(ended.err)) <= recorded
     assert place.litter() == []
 

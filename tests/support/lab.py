@@ -30,7 +30,7 @@ from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all
-from bakeoff.sweeps import context, run
+from bakeoff.sweeps import context
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.run import SweepResult, run_sweep
 
@@ -168,16 +168,13 @@ def marked_folder(folder: Path) -> Iterator[str]:
         yield marker
 
 
-def sweep(request: Request, folder: Path, note: str = "", built_twice: bool = False) -> Swept:
+def sweep(request: Request, folder: Path, note: str = "") -> Swept:
     """Run a request in this process with its cache and records in `folder`, by default with one thread.
 
-    On a busy host a call of several threads, which wait for each other, takes up to a thousand times as long. If
-    `built_twice`, rows are built again with warm caches, as users' are.
+    On a busy host a call of several threads, which wait for each other, takes up to a thousand times as long.
     """
-    with marked_folder(folder) as marker, pytest.MonkeyPatch.context() as patch:
+    with marked_folder(folder) as marker:
         share_headers(request.backends)
-        if not built_twice:
-            patch.setattr(run, "lacks_build", lambda _record: False)
         request = replace(request, final_s=0, ceilings=False, threads=request.threads or 1)
         plan, progress = make_plan(request), Recorder()
         done = run_sweep(plan, paths.runs_folder(), note, resume=False, progress=progress)
@@ -208,12 +205,10 @@ def check_sweep(swept: Swept) -> None:
         for entry in told
         if entry[0] != "start" and not entry[1].startswith(("describing ", "torch's C++ headers"))
     ]
-    timed, made_whole = ended[: 2 * len(ran)], ended[2 * len(ran) :]
-    assert timed[::2] == [("finish", str(stored.record.variant)) for stored in ran]
-    assert [kind for kind, _ in timed[1::2]] == ["result"] * len(ran)
-    assert {text for kind, text in made_whole if kind == "finish"} <= set(asked)
+    assert ended[::2] == [("finish", str(stored.record.variant)) for stored in ran]
+    assert [kind for kind, _ in ended[1::2]] == ["result"] * len(ran)
     for name in asked:
-        assert told.count(("start", name)) == 1 + made_whole.count(("finish", name)) <= 2
+        assert told.count(("start", name)) == 1
         assert told.index(("start", name)) < told.index(("finish", name))
 
     assert swept.left_alive == ()

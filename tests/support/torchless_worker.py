@@ -97,17 +97,6 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     return {"measurement": measurement}
 
 
-def traced_build(job: dict[str, Any]) -> dict[str, Any]:
-    work("import", "weights", "build")
-    wait_for_turn()
-    hold()
-    work("trace")
-    trace = {"kernels": [], "kernel_count": 1, "total_ns": 100, "named_ns": 100, "own_ns": 0}
-    warm_s = 0.05 if job["rebuild"] and not job["measure"]["overlapped"] else None
-    warm_cpu_s = 0.08 if job["rebuild"] else None
-    return {"warm_s": warm_s, "trace": trace, "outside": {}, "inside": {}, "warm_cpu_s": warm_cpu_s}
-
-
 def hold() -> None:
     """Wait for ever where BAKEOFF_TEST_HOLDS says so."""
     if os.environ.get("BAKEOFF_TEST_HOLDS"):
@@ -363,7 +352,6 @@ def main() -> None:
         "CountJob": count,
         "ReferenceJob": reference,
         "MeasureJob": measure,
-        "TraceJob": traced_build,
         "CompareJob": compare,
         "DescribeLoopJob": describe_loop,
         "LoopReferenceJob": loop_reference,

@@ -14,7 +14,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +68,7 @@ def sweep(number: int) -> dict[str, Any]:
         backends=BACKENDS,
         dtypes=("fp32",),
         device="cpu",
-        policy=replace(SHORT, rebuild=False),
+        policy=SHORT,
         final_s=3.0,
         ceilings=False,
     )

@@ -274,9 +274,7 @@ class Driver:
             for row in best[:1]:  # also what it was built from beside others
                 delete_earlier_build(row.cache_folder)
                 rows = (*self.eager_before(row, known), row)
-            plan = replace(
-                plan, request=replace(plan.request, policy=replace(plan.request.policy, trace=True, rebuild=True))
-            )
+            plan = replace(plan, request=replace(plan.request, policy=replace(plan.request.policy, trace=True)))
         else:
             rows = (*self.eager_before(planned.rows[line], known), planned.rows[line])
         done = run_sweep(plan, self.runs, self.asked.note, False, Told(self, expected_s), rows=rows)

@@ -28,9 +28,9 @@ from gpu_evidence.order import (
 )
 
 POLICY = Policy(
-    warmup_s=0.3, warmup_cap_s=3.0, min_s=1.0, full_s=2.0, cap_s=4.0, throughput_s=0.5, trace=False, rebuild=False
+    warmup_s=0.3, warmup_cap_s=3.0, min_s=1.0, full_s=2.0, cap_s=4.0, throughput_s=0.5, trace=False
 )  # fmt: skip
-"""Of rows in about 12 s, each stored as it ends: no second worker, and no trace."""
+"""Of rows in about 12 s, without a trace."""
 GUESS = "guess"
 SEEN_FILE = "seconds.json"
 """In the folder of evidence: seconds of what has no record, by card and line."""

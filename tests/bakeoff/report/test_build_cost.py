@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import pytest
+from comparisons import final
 from few_records import history_text
 from pages import html_text, results_text, tables_text
 from pipeline_records import EAGER, measured, pipeline_record, programs
 from records import measurement, record
 
 from bakeoff.record.schema import BuildCost, Record
-from bakeoff.record.store import Records, Stored, StoredPipeline
+from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline
 from bakeoff.report.columns import COLUMNS, build_seconds, cells, contexts
 from bakeoff.report.notes import overlapped_text
 from bakeoff.report.pages import mix
@@ -94,3 +95,16 @@ def test_a_program_of_a_mix_states_what_is_known(cost: BuildCost, says: str) -> 
     first, *others = programs(EAGER)
     made = measured(programs=(replace(first, build=cost), *others))
     assert says in terminal.render(mix.document_of(StoredPipeline("id", pipeline_record(made=made))))
+
+
+def test_a_finalist_shows_the_warm_build_of_its_side_in_the_final() -> None:
+    cold = built(replace(ALONE, warm_s=None))
+    before = built(ALONE, "aoti")
+    warm = replace(cold, measurement=replace(cold.measurement, build=BuildCost("warm", 2.25)))
+    other = replace(before, measurement=replace(before.measurement, build=BuildCost("warm", 9.75)))
+    rows = stored(cold, before)
+    found = {
+        entry.variant.backend: COLUMNS["build"].text(entry, context)
+        for entry, context in contexts(rows, [StoredComparison("final", final(warm, other))])
+    }
+    assert found == {"inductor": "12.2/2.2", "aoti": "12.2/3.5"}, "a former record has its own"

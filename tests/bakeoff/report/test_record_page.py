@@ -188,7 +188,7 @@ class TestProof:
         made = measurement(TEN, proof=ProofRecord(graph_hash="bb"))
         assert self.PROOF.trace
         trace = replace(self.PROOF.trace, graph_hash="aa")
-        made = with_trace(made, TraceResult(None, trace, {}, {}), True, "cpu")
+        made = with_trace(made, TraceResult(trace, {}, {}), "cpu")
         text = tables_text(stored(record("eager", TEN), record("inductor", made=made)))
         (finding,) = made.findings
         assert f"inductor fp32: note: {finding.text} [proof.incomplete]" in text.splitlines()

@@ -1,5 +1,7 @@
 """Findings that the parent adds to a record from what the worker reported."""
 
+from dataclasses import replace
+
 import pytest
 from ceilings import CEILINGS
 from records import measurement, record
@@ -8,7 +10,7 @@ from bakeoff.machine.host import Load
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.finding import Finding
 from bakeoff.record.schema import OutputParity, Parity
-from bakeoff.sweeps.assemble import _checked_against_floor, host_findings, insensitive, issue_findings
+from bakeoff.sweeps.assemble import against_floor, host_findings, insensitive, issue_findings
 
 
 def parity(*outputs: OutputParity) -> Parity:
@@ -37,13 +39,13 @@ def test_known_problems_are_findings_of_rows_that_ran() -> None:
 
 def test_a_row_that_is_faster_than_its_floor_allows_is_unstable() -> None:
     """1.5 GFLOP at 150 GFLOP/s are 10 ms, of which a row may take 0.7."""
-    facts = {"ceilings": CEILINGS, "minimum_bytes": 1 << 20}
-    assert _checked_against_floor(record("inductor", [8.0] * 20, **facts)).status == "ok"
-    found = _checked_against_floor(record("inductor", [6.0] * 20, **facts))
+    facts = {"minimum_bytes": 1 << 20}
+    assert against_floor(record("inductor", [8.0] * 20, **facts), CEILINGS).status == "ok"
+    found = against_floor(record("inductor", [6.0] * 20, **facts), CEILINGS)
     assert (found.status, [finding.code for finding in found.measurement.findings]) == ("unstable", ["below_floor"])
     assert found.measurement.reason.startswith("below_floor: ")
     wrong = record("inductor", [6.0] * 20, "parity_failed", "why", **facts)
-    assert _checked_against_floor(wrong) == wrong, "what is worse stays"
+    assert against_floor(wrong, CEILINGS) == replace(wrong, ceilings=CEILINGS), "what is worse stays"
 
 
 def test_a_host_is_busy_with_more_than_half_as_many_processes_as_threads() -> None:

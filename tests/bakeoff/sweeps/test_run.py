@@ -223,7 +223,7 @@ def test_records_that_cannot_be_written_are_refused_before_anything_runs(progres
 def test_a_record_whose_last_fsync_fails_is_stored_once(
     monkeypatch: pytest.MonkeyPatch, progress: Recorder, tmp_path: Path
 ) -> None:
-    """It lies in the folder by then, complete; what the sweep keeps as it ends with the error are the other rows."""
+    """It lies in the folder by then, and the copy that the cache keeps is no second record as the sweep is resumed."""
     written: list[Path] = []
 
     def breaks(runs: Path, record: Record) -> str:
@@ -241,6 +241,8 @@ def test_a_record_whose_last_fsync_fails_is_stored_once(
         plan = make_plan(request)
         with pytest.raises(BakeoffError, match="Input/output error"):
             run_sweep(plan, paths.runs_folder(), "", resume=False, progress=progress)
+        done = run_sweep(plan, paths.runs_folder(), "", resume=True, progress=progress)
+        assert len(done.stored) == len(plan.rows)
         stored = [str(entry.record.variant) for entry in load_all(paths.runs_folder()).current]
     assert sorted(stored) == sorted(str(row.variant) for row in plan.rows)
 
@@ -248,7 +250,7 @@ def test_a_record_whose_last_fsync_fails_is_stored_once(
 def test_a_complete_record_that_cannot_be_stored_is_stored_as_the_sweep_is_resumed(
     monkeypatch: pytest.MonkeyPatch, progress: Recorder, tmp_path: Path
 ) -> None:
-    """Of a baseline, for one, which lacks nothing once it is timed: it is not timed again."""
+    """It is not timed again."""
 
     def full(_runs: Path, _record: Record) -> str:
         raise BakeoffError("the folder of the records: No space left on device", "not-writable")

@@ -14,7 +14,7 @@ from bakeoff.sweeps.wave import with_trace
 PROOF = ProofRecord(graphs=1, operators_inside={"conv2d": 3}, operators_outside={"mm": 2}, graph_hash="aaaa")
 MEASURED = measurement([1.0, 1.1], proof=PROOF)
 TRACE = TraceRecord((KernelTime("cpp_fused_add", 1.0, 9_000_000, True),), 1, 10_000_000, 9_000_000, 9_000_000, "aaaa")
-TRACED = TraceResult(1.5, TRACE, {}, {})
+TRACED = TraceResult(TRACE, {}, {})
 
 
 def codes(made: Measurement) -> list[str]:
@@ -23,7 +23,7 @@ def codes(made: Measurement) -> list[str]:
 
 def lacking(traced: TraceResult) -> str:
     """What the proof lacks; the row's status and numbers stay, and a finding says the same."""
-    made = with_trace(MEASURED, traced, wanted=True, device="cpu")
+    made = with_trace(MEASURED, traced, device="cpu")
     assert made.proof is not None
     assert (made.status, made.reason, made.latency) == (MEASURED.status, MEASURED.reason, MEASURED.latency)
     assert made.proof.fell_back == ""
@@ -34,19 +34,16 @@ def lacking(traced: TraceResult) -> str:
 
 
 def test_a_complete_trace() -> None:
-    made = with_trace(MEASURED, TRACED, wanted=True, device="cpu")
+    made = with_trace(MEASURED, TRACED, device="cpu")
     assert made.proof == replace(PROOF, trace=TRACE)
     assert made.proof.incomplete == ""
     assert (made.status, made.findings) == ("ok", ())
-    assert made.build is not None
-    assert made.build.warm_s == 1.5
 
 
 def test_no_traced_build() -> None:
-    died = TraceResult(None, None, {}, {}, "killed by SIGSEGV in phase trace")
+    died = TraceResult(None, {}, {}, "killed by SIGSEGV in phase trace")
     assert "SIGSEGV" in lacking(died)
-    made = with_trace(MEASURED, died, wanted=True, device="cpu")
-    assert made.build == MEASURED.build, "a warm build that was not made changes nothing"
+    made = with_trace(MEASURED, died, device="cpu")
     assert made.proof is not None
     assert made.proof.trace is None
 
@@ -58,7 +55,7 @@ def test_too_little_of_the_time_is_named(named_ns: int, says: str) -> None:
 
 
 def test_four_fifths_are_enough() -> None:
-    made = with_trace(MEASURED, replace(TRACED, trace=replace(TRACE, named_ns=8_000_000)), wanted=True, device="cpu")
+    made = with_trace(MEASURED, replace(TRACED, trace=replace(TRACE, named_ns=8_000_000)), device="cpu")
     assert made.findings == ()
 
 
@@ -68,12 +65,12 @@ class TestShortCalls:
     SHORT = replace(TRACED, trace=replace(TRACE, total_ns=200_000, named_ns=50_000))
 
     def test_one_finding_stands_for_all_that_follows(self) -> None:
-        made = with_trace(MEASURED, self.SHORT, wanted=True, device="cpu")
+        made = with_trace(MEASURED, self.SHORT, device="cpu")
         assert codes(made) == ["short-call"]
         assert made.proof is not None
         assert "25%" in made.proof.incomplete, "the proof still says what it lacks"
         of_clocks = replace(MEASURED, findings=(short_call(),))
-        assert codes(with_trace(of_clocks, self.SHORT, wanted=True, device="cpu")) == ["short-call"]
+        assert codes(with_trace(of_clocks, self.SHORT, device="cpu")) == ["short-call"]
 
     @pytest.mark.parametrize(
         ("total_ns", "named_ns", "graph", "device"),
@@ -83,12 +80,12 @@ class TestShortCalls:
     )  # fmt: skip
     def test_what_does_not_follow_is_told(self, total_ns: int, named_ns: int, graph: str, device: str) -> None:
         trace = replace(TRACE, total_ns=total_ns, named_ns=named_ns, graph_hash=graph)
-        made = with_trace(MEASURED, replace(TRACED, trace=trace), wanted=True, device=device)
+        made = with_trace(MEASURED, replace(TRACED, trace=trace), device=device)
         assert codes(made) == ["proof.incomplete"]
 
     def test_a_complete_trace_of_a_short_call_needs_no_excuse(self) -> None:
         trace = replace(TRACE, total_ns=200_000, named_ns=190_000)
-        assert codes(with_trace(MEASURED, replace(TRACED, trace=trace), wanted=True, device="cpu")) == []
+        assert codes(with_trace(MEASURED, replace(TRACED, trace=trace), device="cpu")) == []
 
 
 def test_a_trace_of_nothing_names_nothing() -> None:
@@ -109,14 +106,14 @@ def test_the_traced_graph_differs(traced: str, measured: str, says: tuple[str, .
 
 def test_only_the_traced_build_knows_its_graph() -> None:
     unknown = measurement([1.0], proof=replace(PROOF, graph_hash=""))
-    made = with_trace(unknown, TRACED, wanted=True, device="cpu")
+    made = with_trace(unknown, TRACED, device="cpu")
     assert made.proof is not None
     assert "aaaa" in made.proof.incomplete
 
 
 def test_operators_on_another_provider_are_falling_back() -> None:
     split = replace(TRACED, outside={"Conv": 2, "Add": 1}, inside={"MatMul": 7})
-    made = with_trace(MEASURED, split, wanted=True, device="cpu")
+    made = with_trace(MEASURED, split, device="cpu")
     assert made.status == "fell_back"
     assert made.proof is not None
     for text in (made.reason, made.proof.fell_back):
@@ -130,12 +127,12 @@ def test_operators_on_another_provider_are_falling_back() -> None:
 @pytest.mark.parametrize("status", ["parity_failed", "unstable"])
 def test_falling_back_comes_before_what_else_is_wrong(status: str) -> None:
     wrong = measurement([1.0], status, "something else", proof=PROOF)
-    assert with_trace(wrong, replace(TRACED, outside={"Conv": 1}), wanted=True, device="cpu").status == "fell_back"
+    assert with_trace(wrong, replace(TRACED, outside={"Conv": 1}), device="cpu").status == "fell_back"
 
 
 def test_a_row_that_fell_back_keeps_its_reason() -> None:
     fallen = measurement([1.0], "fell_back", "ran eager", proof=replace(PROOF, fell_back="eager"))
-    made = with_trace(fallen, replace(TRACED, outside={"Conv": 1}), wanted=True, device="cpu")
+    made = with_trace(fallen, replace(TRACED, outside={"Conv": 1}), device="cpu")
     assert made.proof is not None
     assert (made.status, made.reason, made.proof.fell_back) == ("fell_back", "ran eager", "eager")
     assert made.proof.operators_outside == {"Conv": 1}
@@ -143,34 +140,21 @@ def test_a_row_that_fell_back_keeps_its_reason() -> None:
 
 def test_findings_are_added_to_those_that_are_there() -> None:
     noted = replace(MEASURED, findings=(Finding("cold", "why"),))
-    assert codes(with_trace(noted, replace(TRACED, trace=None, problem="timeout"), wanted=True, device="cpu")) == [
+    assert codes(with_trace(noted, replace(TRACED, trace=None, problem="timeout"), device="cpu")) == [
         "cold",
         "proof.incomplete",
     ]
 
 
-def test_where_no_trace_was_asked_for_nothing_is_lacking() -> None:
-    made = with_trace(MEASURED, TraceResult(2.5, None, {}, {}), wanted=False, device="cpu")
-    assert made.build is not None
-    assert made.build.warm_s == 2.5
-    assert (made.proof, made.findings) == (PROOF, ())
-
-
-def test_a_warm_build_beside_others_has_cpu_seconds_only() -> None:
-    assert MEASURED.build is not None
-    made = with_trace(MEASURED, TraceResult(None, None, {}, {}, warm_cpu_s=4.5), wanted=False, device="cpu")
-    assert made.build == replace(MEASURED.build, warm_s=None, warm_cpu_s=4.5)
-
-
 def test_a_row_without_a_proof_stays_as_it_is() -> None:
     unproved = replace(MEASURED, proof=None)
-    assert with_trace(unproved, replace(TRACED, warm_s=None), wanted=True, device="cpu") == unproved
+    assert with_trace(unproved, TRACED, device="cpu") == unproved
 
 
 @pytest.mark.parametrize("name", ["aten::slow_conv_dilated3d", "void at::native::vol2col_kernel<c10::BFloat16>"])
 def test_a_convolution_that_no_library_took_is_told(name: str) -> None:
     trace = replace(TRACE, kernels=(KernelTime(name, 1.0, 900, False), *TRACE.kernels))
-    made = with_trace(MEASURED, replace(TRACED, trace=trace), wanted=True, device="cpu")
+    made = with_trace(MEASURED, replace(TRACED, trace=trace), device="cpu")
     assert [finding.code for finding in made.findings] == ["slow-conv"]
     assert name in made.findings[0].text
     assert made.status == "ok"

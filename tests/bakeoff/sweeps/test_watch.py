@@ -65,15 +65,6 @@ def test_a_record_keeps_what_a_monitor_saw_of_its_worker(monitors: Factory, tmp_
     assert kept.record == record
 
 
-def test_only_the_measuring_worker_is_watched(monitors: Factory, tmp_path: Path) -> None:
-    """One that builds again what was cold is not."""
-    record = only(sweep(replace(REQUEST, backends=("inductor[]",)), tmp_path, built_twice=True))
-    assert record.measurement.build is not None
-    assert record.measurement.build.warm_cpu_s
-    assert record.monitored is not None
-    assert len(monitors.made) == 1
-
-
 def test_a_sweep_without_it_starts_none(monitors: Factory, tmp_path: Path) -> None:
     record = only(sweep(replace(REQUEST, monitor=False), tmp_path))
     assert monitors.made == []

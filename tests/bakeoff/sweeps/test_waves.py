@@ -116,8 +116,6 @@ def test_an_overlapped_build_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert {name: build.overlapped for name, build in told.items() if build} == {
         name: name != "eager" for name in NAMES
     }
-    rebuilt = {name for name, build in told.items() if build and build.warm_cpu_s is not None}
-    assert rebuilt == set(NAMES) - {"eager"}, "with warm caches, in a second worker"
 
 
 @pytest.mark.usefixtures("many_cores")
@@ -129,7 +127,7 @@ def test_a_row_that_dies_beside_others_is_run_again_alone(monkeypatch: pytest.Mo
     (again,) = (finding for finding in records["aoti"].measurement.findings if finding.code == "run-again")
     assert "SIGKILL" in again.text
     assert not records["aoti"].measurement.build.overlapped  # type: ignore[union-attr]
-    assert len([1 for kind, text in progress.told if kind == "start" and "aoti" in text]) == 2, "and its warm build"
+    assert len([1 for kind, text in progress.told if kind == "start" and "aoti" in text]) == 1
 
 
 @pytest.mark.usefixtures("many_cores")

@@ -173,11 +173,11 @@ FAULTS = (
     ),
     Fault(
         "worker",
-        "a second build that found no caches is recorded as the warm one",
-        "bakeoff/worker/trace.py",
-        'if built.cost.cache == "cold":',
-        'if built.cost.cache == "":',
-        ("tests/bakeoff/worker/test_trace.py",),
+        "an engine that cannot be traced as it was timed is not traced",
+        "bakeoff/worker/measure.py",
+        "if job.policy.trace and made.traced is None and made.measurement.status in MEASURED:",
+        "if job.policy.trace and made.traced is not None and made.measurement.status in MEASURED:",
+        ("tests/bakeoff/worker/test_measure.py",),
     ),
     Fault(
         "worker",

@@ -367,7 +367,7 @@ def test_a_plan_that_cannot_be_made_is_found(
 def test_a_smoke_test_prints_one_line_for_each_row(
     tmp_path: Path, capsys: "pytest.CaptureFixture[str]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tried = ("eager", "tensorrt[]", "bakeoff.selftest.faulty:RAISES_AT_CALL")
+    tried = ("eager", "tensorrt[]", "selftest_backends.faulty:RAISES_AT_CALL")
     monkeypatch.setattr(plans, "every_backend", lambda _device: tried)
     monkeypatch.setattr(sys, "argv", ["smoke", "toy:tiny.world", "cpu", str(tmp_path / "smoke")])
     assert smoke.main() == 1

@@ -20,7 +20,7 @@ from bakeoff.cli.common import (
 
 @app.command()
 def selftest(
-    quick: Annotated[bool, typer.Option("--quick", help="A few faulty backends, in about a minute.")] = False,
+    more: Annotated[str, typer.Argument(help="More backends, as module:MORE; `make selftest` adds some 60.")] = "",
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
     as_json: Json = False,
 ) -> None:
@@ -32,7 +32,7 @@ def selftest(
 
     asked = host.usable_device(named("--device", device))
     with TerminalProgress() as progress:
-        found = run(quick, asked, progress)
+        found = run(more, asked, progress)
     print_json(found) if as_json else print_document(doctor.page_of_selftest(found))
     if not found.stamp.passed:
         fail("the selftest failed: do not trust this host's numbers before it passes", 1, "check-failed")

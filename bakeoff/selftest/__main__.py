@@ -1,4 +1,4 @@
-"""Sweep one lane of the selftest: `python -m bakeoff.selftest LANE quick|full DEVICE`.
+"""Sweep one lane of the selftest: `python -m bakeoff.selftest MORE LANE DEVICE`, MORE as in `expected.lanes`.
 
 Prints a JSON line when a row ends, [workload, backend, status]. BAKEOFF_CACHE and BAKEOFF_RUNS name the lane's own
 folders.
@@ -15,7 +15,7 @@ from bakeoff.plan.request import Request
 from bakeoff.process import guard
 from bakeoff.record.codec import encode_json
 from bakeoff.record.schema import Record
-from bakeoff.selftest.expected import LEFT_TO_TORCH, lane_named
+from bakeoff.selftest.expected import lanes
 from bakeoff.sweeps.progress import Running, Unheard
 from bakeoff.sweeps.run import run_sweep
 from bakeoff.sweeps.wave import lacks_trace
@@ -63,15 +63,16 @@ class _Lines:
 def main() -> None:
     guard.prctl(guard.PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    lane = lane_named(sys.argv[1], sys.argv[2] == "quick", sys.argv[3])
-    for workload in lane.workloads:
+    more, name, device = sys.argv[1:]
+    lane = next(lane for lane in lanes(more, device) if lane.name == name)
+    for component, workload in lane.subjects:
         request = Request(
-            LEFT_TO_TORCH if workload else "toy",
+            component,
             presets=("tiny",),
             workloads=(workload or lane.workload,),
-            backends=tuple(entry.reference for entry in lane.expectations if entry.workload == workload),
+            backends=tuple(entry.backend for entry in lane.expectations if entry.workload == workload),
             dtypes=("fp32",),
-            device=sys.argv[3],
+            device=device,
             threads=1,
             policy=lane.policy,
             final_s=0,

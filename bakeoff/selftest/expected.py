@@ -1,38 +1,34 @@
 """States the status that each backend of the selftest must get, grouped into lanes that are swept as one."""
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from bakeoff.models.lookup import look_up
+from bakeoff.process.environment import find_user_code
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Status
 from bakeoff.variant import split_outside_brackets
 
-_PACKAGE = "bakeoff.selftest"
-LEFT_TO_TORCH = f"{_PACKAGE}.left_to_torch:SPEC"
+_FAULTY = "bakeoff.selftest.faulty"
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
     """One backend of the selftest, with the status and, if any, the code of a finding that its row must have."""
 
-    canary: str
-    """module:CONSTANT within bakeoff.selftest, or a registered backend as typed; a+b for a composition."""
+    backend: str
+    """As it is typed for a sweep."""
     status: Status
     finding: str = ""
-    quick: bool = False
-    """Part of the quick selftest."""
+    component: str = "toy"
     workload: str = ""
-    """Workload of the component left_to_torch; empty for the lane's workload of the toy component."""
-
-    @property
-    def reference(self) -> str:
-        """The backend as it is typed for a sweep."""
-        parts = split_outside_brackets(self.canary, "+")
-        return "+".join(f"{_PACKAGE}.{part}" if ":" in part else part for part in parts)
+    """Workload of the component; empty for the lane's workload of the toy."""
 
     @property
     def name(self) -> str:
         """A short name for tables."""
-        parts = split_outside_brackets(self.canary, "+")
+        parts = split_outside_brackets(self.backend, "+")
         names = "+".join(part.partition(":")[2].lower().replace("_", "-") or part.removesuffix("[]") for part in parts)
         return f"{names}, {self.workload}" if self.workload else names
 
@@ -50,9 +46,9 @@ class Lane:
     """Workload of the toy component."""
 
     @property
-    def workloads(self) -> tuple[str, ...]:
-        """Workloads of left_to_torch that the lane sweeps; "" stands for the lane's own workload of the toy."""
-        return tuple(dict.fromkeys(entry.workload for entry in self.expectations))
+    def subjects(self) -> tuple[tuple[str, str], ...]:
+        """Components and workloads that the lane sweeps; "" stands for the lane's own workload of the toy."""
+        return tuple(dict.fromkeys((entry.component, entry.workload) for entry in self.expectations))
 
 
 def _policy(build_deadline_s: float, min_s: float) -> Policy:
@@ -79,84 +75,38 @@ LANES = (
         "crashes",
         _policy(4.0, 0.2),
         (
-            Expectation("faulty:SEGFAULT", "crashed", quick=True),
-            Expectation("faulty:KILLED", "crashed"),
-            Expectation("faulty:EXITS_SILENTLY", "crashed"),
-            Expectation("faulty:PARTIAL_RESULT", "crashed"),
-            Expectation("faulty:HOSTILE_RESULT", "crashed"),
-            Expectation("faulty:HANG", "timeout"),
-            Expectation("faulty:HANG_C", "timeout", quick=True),
-            Expectation("faulty:HOST_OOM", "oom"),
-            Expectation("faulty:RAISES_AT_BUILD", "build_failed"),
-            Expectation("faulty:RAISES_AT_CALL", "call_failed"),
+            Expectation(f"{_FAULTY}:SEGFAULT", "crashed"),
+            Expectation(f"{_FAULTY}:SEALS_ITSELF", "crashed"),
+            Expectation(f"{_FAULTY}:HANG_C", "timeout"),
+            Expectation(f"{_FAULTY}:HOST_OOM", "oom"),
         ),
     ),
     Lane(
         "wrong results",
         _policy(60.0, 0.25),
         (
-            Expectation("faulty:RETURNS_EARLY", "parity_failed", quick=True),
-            Expectation("faulty:HALF_PRECISION", "parity_failed"),
-            Expectation("faulty:CACHED_OUTPUT", "parity_failed"),
-            Expectation("faulty:NAN", "parity_failed"),
-            Expectation("faulty:NAN_AT_40", "parity_failed", quick=True),
-            Expectation("faulty:WRONG_SHAPE", "parity_failed"),
-            Expectation("faulty:SILENT_EAGER", "fell_back", quick=True),
-            Expectation("faulty:UNCHANGED_GRAPH", "fell_back"),
-            Expectation("faulty:RECOMPILES", "unstable", "recompiles"),
-            Expectation("subtle:LAZY", "parity_failed"),
-            Expectation("subtle:STEP_CACHE", "parity_failed", "memoised"),
-            Expectation("subtle:FOLDS_INPUTS", "unstable", "memoised"),
-            Expectation("subtle:RING_WRAP", "parity_failed"),
-            Expectation("subtle:CHANGES_WEIGHTS", "parity_failed"),
-            Expectation("subtle:THREADS_DRIFT", "unstable", "settings"),
-            Expectation("subtle:LATE_FALLBACK", "fell_back"),
-            Expectation("subtle:TRACED_ONLY", "fell_back"),
-            Expectation("subtle:DONATES_INPUT", "parity_failed"),
-            Expectation("tampering:REWRITES_LIMITS", "parity_failed", "tampered"),
-            Expectation("tampering:SLOWS_CLOCK", "unstable", "clock-span", quick=True),
-            Expectation("tampering:EDITS_RESULT", "crashed"),
-            Expectation("tampering:SEALS_ITSELF", "crashed"),
+            Expectation(f"{_FAULTY}:RETURNS_EARLY", "parity_failed"),
+            Expectation(f"{_FAULTY}:NAN_AT_40", "parity_failed"),
+            Expectation(f"{_FAULTY}:SILENT_EAGER", "fell_back"),
+            Expectation(f"{_FAULTY}:RECOMPILES", "unstable", "recompiles"),
+            Expectation(f"{_FAULTY}:THREADS_DRIFT", "unstable", "settings"),
+            Expectation(f"{_FAULTY}:SLOWS_CLOCK", "unstable", "clock-span"),
         ),
     ),
     Lane(
         "compilers",
         _policy(180.0, 0.25),
         (
-            Expectation("compiler_faults:DECOMPOSED_EAGER", "fell_back", quick=True),
-            Expectation("compiler_faults:THREADED_EAGER", "fell_back"),
-            Expectation("compiler_faults:LOST_PROVIDER", "unavailable"),
-            Expectation("compiler_faults:CLAIMS_NOTHING+eager", "fell_back"),
-            Expectation("compiler_faults:CLAIMS_LAYERS+eager", "fell_back"),
-            Expectation("compiler_faults:SHRINKS_UNUSED+eager", "fell_back"),
-            Expectation("compiler_faults:KEEPS_FULL+eager", "fell_back"),
-            Expectation("compiler_faults:FALLS_TO_INDUCTOR", "fell_back"),
-            Expectation("compiler_faults:FALLS_AGAIN", "fell_back"),
-            Expectation("compiler_faults:HIDES_INDUCTOR", "fell_back"),
-            Expectation("compiler_faults:HALF_ENGINE", "parity_failed"),
-            Expectation("inductor[]", "ok"),
-            Expectation("onnxruntime[]", "ok"),
-            Expectation("openvino[]", "ok"),
-            Expectation("faulty:DROPS_IMAGINARY", "parity_failed", workload="waves"),
-            Expectation("compiler_faults:HIDES_IN_COMPLEX", "fell_back", workload="waves"),
-            Expectation("inductor[]", "ok", "left-to-aten", workload="waves"),
-            Expectation("compiler_faults:COMPILES_RNN", "ok", "left-to-aten", workload="memory"),
+            Expectation(f"{_FAULTY}:DECOMPOSED_EAGER", "fell_back"),
+            Expectation(f"{_FAULTY}:CLAIMS_LAYERS+eager", "fell_back"),
         ),
     ),
     Lane(
         "hot",
         _policy(60.0, 0.25),
         (
-            Expectation("hot:TIERED_MEMO", "unstable", "memoised"),
-            Expectation("hot:TIERED_MEMO_PADDED", "unstable", "memoised", quick=True),
-            Expectation("hot:GAP_STALE", "parity_failed"),
-            Expectation("hot:GAP_STALE_PADDED", "parity_failed"),
-            Expectation("hot:GAP_PRECISION", "parity_failed", quick=True),
-            Expectation("hot:GAP_PRECISION_PADDED", "parity_failed"),
-            Expectation("hot:EVERY_THIRD", "parity_failed"),
-            Expectation("hot:EVERY_THIRD_PADDED", "parity_failed"),
-            Expectation("hot:CONTENT_HASH", "unstable", "memoised"),
-            Expectation("hot:CONTENT_HASH_PADDED", "unstable", "memoised"),
+            Expectation(f"{_FAULTY}:TIERED_MEMO_PADDED", "unstable", "memoised"),
+            Expectation(f"{_FAULTY}:GAP_PRECISION_PADDED", "parity_failed"),
         ),
         workload="picture",  # its calls take long enough for a padded one to lie between
     ),
@@ -164,9 +114,8 @@ LANES = (
         "slow",
         _policy(60.0, 1.0),
         (
-            Expectation("faulty:DRIFTS", "unstable", "drift"),
-            Expectation("faulty:LEAKS", "unstable", "leak", quick=True),
-            Expectation("subtle:KEEPS_OUTPUTS", "unstable", "leak"),
+            Expectation(f"{_FAULTY}:DRIFTS", "unstable", "drift"),
+            Expectation(f"{_FAULTY}:LEAKS", "unstable", "leak"),
         ),
         alone=True,
         workload="picture",  # its outputs are large enough for the leak to show
@@ -175,45 +124,36 @@ LANES = (
         "correct",
         _policy(60.0, 0.3),
         (
-            Expectation("faulty:PLAIN_EAGER", "ok", quick=True),
-            Expectation("faulty:GRANDCHILD", "ok", "leftovers", quick=True),
-            Expectation("faulty:NOISY", "ok", "log"),
-            Expectation("unusual:POOLED", "ok"),
-            Expectation("unusual:STRIDED", "ok"),
-            Expectation("unusual:COPIES_OUT", "ok"),
-            Expectation("unusual:DELEGATES", "ok"),
-            Expectation("unusual:REUSES_OUTPUT", "ok"),
-            Expectation("unusual:RING", "ok"),
-            Expectation("unusual:STATIC_BUFFERS", "ok"),
-            Expectation("unusual:COPIES_AT_BIND", "ok"),
-            Expectation("unusual:COPIES_WITHOUT_PORT", "ok"),
-            Expectation("unusual:SERVER", "ok", "helpers"),
+            Expectation(f"{_FAULTY}:PLAIN_EAGER", "ok"),
+            Expectation(f"{_FAULTY}:GRANDCHILD", "ok", "leftovers"),
         ),
         alone=True,
     ),
 )
-
-
-def lanes(quick: bool) -> tuple[Lane, ...]:
-    """Return all lanes; with `quick`, only with their quick backends."""
-    if not quick:
-        return LANES
-    return tuple(
-        replace(lane, expectations=tuple(entry for entry in lane.expectations if entry.quick)) for lane in LANES
-    )
-
-
+"""The selftest's lanes, with one backend a check."""
 _CUDA_START_S = 30.0
 """Most seconds that starting CUDA and its libraries takes in a fresh process, if their files are not cached."""
 
 
-def lane_named(name: str, quick: bool, device: str) -> Lane:
-    """Return the lane of `lanes(quick)` with this name, with the policy for a device.
+def lanes(more: str, device: str) -> tuple[Lane, ...]:
+    """Return the lanes with their policies for a device, and with what `more` adds to them.
 
-    The deadline of a build counts from the loading of the weights on, so on CUDA it includes the start of CUDA.
+    `more` is a user's `module:MORE` in the working folder, a mapping from lanes to expectations, or "". The deadline of
+    a build counts from the loading of the weights on, so on CUDA it includes the start of CUDA. Raises BakeoffError if
+    there is no such mapping.
     """
-    lane = next(lane for lane in lanes(quick) if lane.name == name)
-    if device != "cuda":
-        return lane
-    limits = lane.policy.build_deadline_s + _CUDA_START_S, lane.policy.large_build_deadline_s + _CUDA_START_S
-    return replace(lane, policy=replace(lane.policy, build_deadline_s=limits[0], large_build_deadline_s=limits[1]))
+    find_user_code(os.getcwd() if more else "")
+    added: Mapping[str, tuple[Expectation, ...]] = look_up(more, {}, dict, "mine.py:MORE") if more else {}
+    start_s = _CUDA_START_S if device == "cuda" else 0.0
+    return tuple(
+        replace(
+            lane,
+            expectations=(*lane.expectations, *added.get(lane.name, ())),
+            policy=replace(
+                lane.policy,
+                build_deadline_s=lane.policy.build_deadline_s + start_s,
+                large_build_deadline_s=lane.policy.large_build_deadline_s + start_s,
+            ),
+        )
+        for lane in LANES
+    )

@@ -1,4 +1,4 @@
-"""Backends with one fault each, as real compilers have them, and helpers to write such backends.
+"""One backend a check, with a fault that real compilers have, and correct ones; and helpers to write such backends.
 
 The status that each must get is in bakeoff.selftest.expected. Most run the module eagerly and declare it with
 `runs_eagerly`, because eager execution is not the fault under test. torch is imported in workers only.
@@ -6,15 +6,17 @@ The status that each must get is in bakeoff.selftest.expected. Most run the modu
 
 import ctypes
 import itertools
+import json
 import os
 import queue
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import (
@@ -22,18 +24,29 @@ from bakeoff.backends.backend import (
     BuildContext,
     BuildFunction,
     Call,
+    Capability,
     Engine,
     Evidence,
     ModuleEngine,
     NoOptions,
     Outputs,
+    Prepared,
     Proof,
 )
+from bakeoff.backends.graphs import export, operators
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Inputs = Mapping[str, "Tensor"]
+Tensors = tuple["Tensor", ...]
+Compute = Callable[..., Outputs]
+Shorten = Callable[[Compute, Tensors], Call]
+"""Makes a call that sometimes does less, of a function that computes the module and of the bound tensors."""
+_PADDED_SHARE = 0.4
+_IDLE_S = 0.01
+_FIRST_CALLS = 4
+_HOT_CALLS = 8
 
 
 @dataclass(slots=True)
@@ -41,18 +54,10 @@ class BoundEngine(Engine):
     """An engine whose work begins at `bind`."""
 
     binder: Callable[[Inputs], Call]
-    proof: Callable[[], Proof] = Proof
-    counters: Callable[[], Mapping[str, int]] = dict
     closer: Callable[[], None] = field(default=lambda: None)
 
     def bind(self, inputs: Inputs) -> Call:
         return self.binder(inputs)
-
-    def activity(self) -> Mapping[str, int]:
-        return self.counters()
-
-    def prove(self) -> Proof:
-        return self.proof()
 
     def close(self) -> None:
         self.closer()
@@ -73,48 +78,21 @@ def doing(action: Callable[[], object]) -> BuildFunction:
     return build
 
 
-def changing(change: Callable[[Outputs], Outputs], counters: Callable[[], Mapping[str, int]] = dict) -> BuildFunction:
-    """Return a build function whose engine returns eager's outputs after `change`."""
-
-    def build(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
-        return ModuleEngine(lambda *tensors: change(module(*tensors)), counters=counters)
-
-    return build
-
-
-def counting(act: Callable[[int], object], before: bool = False) -> BuildFunction:
-    """Return a build function whose engine calls `act` with the call's number, from 1, after or `before` the module."""
+def each_call(change: Callable[[int, Outputs], Outputs]) -> BuildFunction:
+    """Return a build function whose engine returns what `change` makes of a call's number, from 1, and eager's
+    outputs."""
 
     def build(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
         numbers = itertools.count(1)
-
-        def call(*tensors: "Tensor") -> Outputs:
-            number = next(numbers)
-            if before:
-                act(number)
-            outputs: Outputs = module(*tensors)
-            if not before:
-                act(number)
-            return outputs
-
-        return ModuleEngine(call)
+        return ModuleEngine(lambda *tensors: change(next(numbers), module(*tensors)))
 
     return build
 
 
-def nan(outputs: Outputs) -> Outputs:
-    return tuple(output * float("nan") for output in outputs)
+# These end the worker or the build, or leave something behind.
 
 
-# These end the worker or the build.
-
-
-def hang() -> None:
-    while True:
-        time.sleep(60)
-
-
-def hang_in_c() -> None:
+def _hang_in_c() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     ctypes.PyDLL(None).pause()  # holds the interpreter's lock
 
@@ -125,23 +103,9 @@ def _fill_memory() -> None:
         kept.append(bytes(1 << 30))  # pages stay untouched: the worker's memory limit is reached before the host's
 
 
-def _fail() -> None:
-    raise RuntimeError("no kernel for this operator")
-
-
-def _fail_once(number: int) -> None:
-    if number == 2:
-        raise RuntimeError("only once")
-
-
-def leave_result(content: bytes) -> None:
-    Path("result.json").write_bytes(content)
-    os._exit(0)
-
-
-def _print_much() -> None:
-    for _ in range(64):
-        os.write(1, bytes(range(256)) * 4096)  # a MiB, most of it not UTF-8
+# Fault: tells the parent a hash of a result of its own, before the lab does.
+def _seal_itself() -> None:
+    os.write(int(sys.argv[1]), json.dumps({"phase": "", "seal": "0" * 64}).encode() + b"\n")
 
 
 def start_grandchild() -> None:
@@ -149,23 +113,10 @@ def start_grandchild() -> None:
 
 
 SEGFAULT = canary("segfault", "reads address 0", doing(lambda: ctypes.string_at(0)))
-KILLED = canary(
-    "killed",
-    "is killed, as for lack of memory",
-    doing(lambda: os.kill(os.getpid(), signal.SIGKILL)),
-)
-EXITS_SILENTLY = canary("exits-silently", "exits with 0 and no result", doing(lambda: os._exit(0)))
-PARTIAL_RESULT = canary(
-    "partial-result", "writes half a result", doing(lambda: leave_result(b'{"value":{"status":"ok"'))
-)
-HOSTILE_RESULT = canary("hostile-result", "writes a result that is not JSON", doing(lambda: leave_result(b"\xff{[")))
-HANG = canary("hang", "sleeps for ever", doing(hang))
-HANG_C = canary("hang-c", "blocks in C and ignores SIGTERM", doing(hang_in_c))
+HANG_C = canary("hang-c", "blocks in C and ignores SIGTERM", doing(_hang_in_c))
 HOST_OOM = canary("host-oom", "allocates memory until there is none", doing(_fill_memory))
-RAISES_AT_BUILD = canary("raises-at-build", "raises while it builds", doing(_fail))
-RAISES_AT_CALL = canary("raises-at-call", "raises at its second call", counting(_fail_once, before=True))
+SEALS_ITSELF = canary("seals-itself", "states a hash of a result of its own", doing(_seal_itself))
 GRANDCHILD = canary("grandchild", "leaves a process running, in its own session", doing(start_grandchild))
-NOISY = canary("noisy", "prints 64 MiB that are not text", doing(_print_much))
 
 
 # These give numbers that are wrong or not comparable.
@@ -217,57 +168,32 @@ def _compute_later(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _c
     return BoundEngine(bind, closer=close)
 
 
-def _compute_in_bf16(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
-    module.bfloat16()
-    return ModuleEngine(
-        lambda *tensors: tuple(output.float() for output in module(*(tensor.bfloat16() for tensor in tensors)))
-    )
-
-
-# Fault: complex weights are cast to a real dtype, which drops their imaginary parts.
-# Seen in: torch.nn.Module.to(dtype), with no more than a warning (pytorch#46374).
-def _drop_imaginary(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
-    for owner in module.modules():
-        for name, buffer in owner.named_buffers(recurse=False):
-            if buffer.is_complex():
-                setattr(owner, name, buffer.real.contiguous())
-    return ModuleEngine(module)
-
-
-def _store_by_address(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
-    kept: dict[int, Outputs] = {}
-
-    def call(*tensors: "Tensor") -> Outputs:
-        address = tensors[0].data_ptr()
-        if address not in kept:
-            kept[address] = module(*tensors)
-        return tuple(output.clone() for output in kept[address])
-
-    return ModuleEngine(call)
-
-
-def _nan_in_fortieth_call(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
-    numbers = itertools.count(1)
-
-    def call(*tensors: "Tensor") -> Outputs:
-        outputs: Outputs = module(*tensors)
-        return nan(outputs) if next(numbers) == 40 else outputs
-
-    return ModuleEngine(call)
+def _nan_in_fortieth_call(number: int, outputs: Outputs) -> Outputs:
+    return tuple(output * float("nan") for output in outputs) if number == 40 else outputs
 
 
 def _fall_back_silently(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     try:
-        _fail()
+        raise RuntimeError("no kernel for this operator")
     except RuntimeError:
         return ModuleEngine(module)
-    raise AssertionError("the compiler of this canary always fails")
 
 
-def _compile_nothing(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
-    import torch
+# Fault: the compiler fails, and the decomposed graph runs operator by operator: neither `linear` nor `conv2d` appears.
+# Seen in: partitioners that reject every node (torch-tensorrt and OpenVINO's torch.compile backend run the rest of the
+# lowered graph through PyTorch), torch.compile(backend="aot_eager_decomp_partition").
+def _run_decomposed(module: "nn.Module", inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    program = export(module, inputs).run_decompositions()
+    run = program.module()
+    proof = Proof(graphs=1, graph_breaks=0, operators_inside=operators(program.graph))
+    return ModuleEngine(lambda *tensors: tuple(run(*tensors)), lambda: proof)
 
-    return ModuleEngine(torch.compile(module, backend=lambda graph, _example: graph.forward, fullgraph=True))
+
+# Fault: the layer's weights were not changed. `world` is the only layer that the toy's workload of that name uses.
+# Seen in: torchao's quantize_, which returns without a warning where its filter matches nothing or it does not know the
+# modules; a count of the requested layers is then wrong.
+def _claim_layers(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Prepared:
+    return Prepared(module, {"world": "int8 dynamic"})
 
 
 def _recompile(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
@@ -283,39 +209,153 @@ def _recompile(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _conte
     return ModuleEngine(lambda *tensors: compiled(next(numbers) // 16, *tensors))
 
 
-def _slow_down(number: int) -> None:
+# Fault: from its fifth call on it uses another number of threads than the record states.
+# Seen in: runtimes that set OpenMP's thread number for the whole process when their pool starts, at a later call. A
+# check after the build or the first call finds the number unchanged.
+def _change_threads(number: int, outputs: Outputs) -> Outputs:
+    import torch
+
+    if number == 5:
+        torch.set_num_threads(1 if torch.get_num_threads() > 1 else 2)
+    return outputs
+
+
+# Fault: the function that the lab times calls with is replaced by one that runs at a third of the speed.
+def _slow_down_clock() -> None:
+    clock: Any = sys.modules["bakeoff.worker.clocks.clock"]
+    original: Callable[[], int] = clock.now_ns
+    clock.now_ns = lambda: original() // 3
+
+
+def _slow_down(number: int, outputs: Outputs) -> Outputs:
     until = time.perf_counter_ns() + 4_000 * number
     while time.perf_counter_ns() < until:
         pass
+    return outputs
 
 
-def _leak(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
-    kept: list[bytearray] = []
+_KEPT: list[bytearray] = []
 
-    def call(*tensors: "Tensor") -> Outputs:
-        kept.append(bytearray(b"x") * (1 << 18))
-        outputs: Outputs = module(*tensors)
-        return outputs
 
-    return ModuleEngine(call)
+def _leak(_number: int, outputs: Outputs) -> Outputs:
+    _KEPT.append(bytearray(b"x") * (1 << 18))
+    return outputs
 
 
 RETURNS_EARLY = canary("returns-early", "returns before the work is done", _compute_later)
-HALF_PRECISION = canary("half-precision", "computes in bf16 instead of fp32", _compute_in_bf16)
-DROPS_IMAGINARY = canary("drops-imaginary", "casts complex weights to real ones", _drop_imaginary)
-CACHED_OUTPUT = canary("cached-output", "stores outputs by the address of the first input", _store_by_address)
-NAN = canary("nan", "returns NaN", changing(nan))
-NAN_AT_40 = canary("nan-at-40", "returns NaN in its fortieth call only", _nan_in_fortieth_call)
-WRONG_SHAPE = canary("wrong-shape", "drops a column", changing(lambda outputs: tuple(o[..., 1:] for o in outputs)))
+NAN_AT_40 = canary("nan-at-40", "returns NaN in its fortieth call only", each_call(_nan_in_fortieth_call))
 SILENT_EAGER = canary(
     "silent-eager", "catches its compiler's error and runs eager", _fall_back_silently, runs_eagerly=False
 )
-UNCHANGED_GRAPH = canary(
-    "unchanged-graph", "captures a graph and returns it unchanged", _compile_nothing, runs_eagerly=False
+DECOMPOSED_EAGER = Backend("decomposed-eager", "runs a decomposed graph operator by operator", _run_decomposed)
+CLAIMS_LAYERS = Backend(
+    "claims-layers",
+    "lists layers that were not changed",
+    prepare=_claim_layers,
+    capability=Capability(dtypes=("fp32",)),
+    evidence=Evidence(quantises=lambda _options: "dynamic"),
 )
-RECOMPILES = canary("recompiles", "compiles again every sixteenth call", _recompile, runs_eagerly=True)
-DRIFTS = canary("drifts", "takes longer with each call", counting(_slow_down))
-LEAKS = canary("leaks", "allocates 256 KiB a call and keeps it", _leak)
+RECOMPILES = canary("recompiles", "compiles again every sixteenth call", _recompile)
+THREADS_DRIFT = canary("threads-drift", "changes the number of threads at its fifth call", each_call(_change_threads))
+SLOWS_CLOCK = canary("slows-clock", "replaces the lab's clock by a slower one", doing(_slow_down_clock))
+DRIFTS = canary("drifts", "takes longer with each call", each_call(_slow_down))
+LEAKS = canary("leaks", "allocates 256 KiB a call and keeps it", each_call(_leak))
+
+
+# These do less once they are hot: they compute when they are new, idle or changed, as checks often find them. A busy
+# wait pads them to a believable share of the time of a call, so that no floor shows it.
+
+
+def shortened(shorten: Shorten, padded_share: float = _PADDED_SHARE) -> BuildFunction:
+    """Return a build function whose calls are those of `shorten`, and take at least this share of the usual time."""
+
+    def build(module: "nn.Module", inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+        def compute(*tensors: "Tensor") -> Outputs:
+            import torch
+
+            with torch.no_grad():
+                return tuple(module(*tensors))
+
+        wait_s = padded_share * _typical_s(compute, tuple(inputs.values()))
+
+        def bind(inputs: Inputs) -> Call:
+            shorter = shorten(compute, tuple(inputs.values()))
+
+            def call() -> Outputs:
+                until = time.perf_counter() + wait_s
+                outputs = shorter()
+                while time.perf_counter() < until:
+                    pass
+                return outputs
+
+            return call
+
+        return BoundEngine(bind)
+
+    return build
+
+
+def _typical_s(compute: Compute, tensors: Tensors) -> float:
+    samples = []
+    for _ in range(50):
+        started = time.perf_counter()
+        compute(*tensors)
+        samples.append(time.perf_counter() - started)
+    return median(samples[10:])
+
+
+class Idle:
+    """Finds out whether a call is one of the first of its binding, or comes after an idle gap."""
+
+    def __init__(self) -> None:
+        self._calls, self._ended = 0, 0.0
+
+    def looks_watched(self) -> bool:
+        self._calls += 1
+        return self._calls <= _FIRST_CALLS or time.perf_counter() - self._ended > _IDLE_S
+
+    def end(self) -> None:
+        self._ended = time.perf_counter()
+
+
+# Fault: after eight calls without a new version of an input the outputs count as constants.
+# Seen in: tiered compilers that fold what did not change (guards on `_version`). A write through torch moves the
+# version and is computed, so every output is right; only the time is not that of a computation.
+def memoise_when_hot(compute: Compute, tensors: Tensors) -> Call:
+    stored: list[Outputs] = []
+    state: list[Any] = [None, 0]
+
+    def call() -> Outputs:
+        versions = [tensor._version for tensor in tensors]
+        state[:] = [versions, state[1] + 1 if versions == state[0] else 1]
+        if state[1] <= _HOT_CALLS or not stored:
+            stored[:] = [compute(*tensors)]
+        return tuple(output.clone() for output in stored[0])
+
+    return call
+
+
+# Fault: fp32 in the first calls and after an idle gap, bf16 while it is hot.
+# Seen in: runtimes that switch to a faster kernel under load, or when autotuning has ended.
+def round_when_hot(compute: Compute, tensors: Tensors) -> Call:
+    idle = Idle()
+
+    def call() -> Outputs:
+        import torch
+
+        if idle.looks_watched():
+            outputs = compute(*tensors)
+        else:
+            with torch.no_grad(), torch.autocast(tensors[0].device.type, dtype=torch.bfloat16):
+                outputs = tuple(output.float() for output in compute(*tensors))
+        idle.end()
+        return outputs
+
+    return call
+
+
+TIERED_MEMO_PADDED = canary("tiered-memo-padded", "stores results of hot inputs, padded", shortened(memoise_when_hot))
+GAP_PRECISION_PADDED = canary("gap-precision-padded", "computes in bf16 when hot, padded", shortened(round_when_hot))
 
 
 # This one is correct.

@@ -71,25 +71,26 @@ class Selftest:
     seconds: float
 
 
-def run(quick: bool, device: str, progress: Progress) -> Selftest:
-    """Sweep all backends of the selftest, check the clocks, and store the result, which later records contain.
+def run(more: str, device: str, progress: Progress) -> Selftest:
+    """Sweep `expected.lanes(more, device)`, check the clocks, and store the result, which later records contain.
 
-    KeyboardInterrupt passes through after all processes that were started have ended; then nothing is stored.
+    KeyboardInterrupt passes through after all processes that were started have ended; then nothing is stored. Raises
+    BakeoffError if `more` names nothing.
     """
+    plan = lanes(more, device)
     with device_lock(device, progress.say):
-        return _run(quick, device, progress)
+        return _run(more, plan, device, progress)
 
 
-def _run(quick: bool, device: str, progress: Progress) -> Selftest:
+def _run(more: str, plan: Sequence[Lane], device: str, progress: Progress) -> Selftest:
     started = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="bakeoff-selftest-"))
     marker = uuid.uuid4().hex
     try:
-        plan = lanes(quick)
         total = sum(len(lane.expectations) for lane in plan) + 1
         counter = _Counter(progress, total)
         for group in ([lane for lane in plan if not lane.alone], *([lane] for lane in plan if lane.alone)):
-            _run_together(group, folder, quick, device, marker, counter)
+            _run_together(group, more, folder, device, marker, counter)
         checks = [
             check_row(entry, record, folder / lane.name / "cache", device)
             for lane in plan
@@ -104,7 +105,7 @@ def _run(quick: bool, device: str, progress: Progress) -> Selftest:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     noisy = noise_reason(clock)
-    stamp = SelftestStamp(all(check.passed for check in checks), quick, now(), code_hash())
+    stamp = SelftestStamp(all(check.passed for check in checks), not more, now(), code_hash())
     write_stamp(stamp)
     return Selftest(stamp, tuple(checks), noisy, time.monotonic() - started)
 
@@ -120,9 +121,7 @@ class _Counter:
         return self._progress.start(min(self._started, self._total), self._total, what)
 
 
-def _run_together(
-    group: Sequence[Lane], folder: Path, quick: bool, device: str, marker: str, counter: _Counter
-) -> None:
+def _run_together(group: Sequence[Lane], more: str, folder: Path, device: str, marker: str, counter: _Counter) -> None:
     """Sweep the lanes of a group at the same time, each in a process and folders of its own.
 
     Raises BakeoffError when the process of a lane fails. A faulty backend cannot cause that: it runs in a worker.
@@ -142,8 +141,7 @@ def _run_together(
             own.mkdir()
             errors = (own / "errors.log").open("w")
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "bakeoff.selftest", lane.name, "quick" if quick else "full", device],
-                cwd=own,
+                [sys.executable, "-P", "-m", "bakeoff.selftest", more, lane.name, device],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -214,7 +212,7 @@ def _row_of(entry: Expectation, lane: Lane) -> tuple[str, str]:
 def _steps(entry: Expectation) -> list[tuple[Backend, Any]]:
     from bakeoff.backends import resolve_backend
 
-    parts = [parse_use(part) for part in split_outside_brackets(entry.reference, "+")]
+    parts = [parse_use(part) for part in split_outside_brackets(entry.backend, "+")]
     backends = [(resolve_backend(reference), pairs or {}) for reference, pairs in parts]
     return [(backend, options_of(backend, pairs)) for backend, pairs in backends]
 

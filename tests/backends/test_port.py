@@ -81,7 +81,7 @@ def test_tensorrt_computes_what_is_written(name: str, tmp_path: Path, monkeypatc
 def test_engines_with_buffers_of_their_own_compute_what_is_written(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(backends._TABLE, "honest", f"bakeoff.selftest.unusual:{name}")
+    monkeypatch.setitem(backends._TABLE, "honest", f"selftest_backends.unusual:{name}")
     toy = build_toy(f"{WORKLOAD}/honest/fp32", tmp_path)
     check(toy)
     toy.engine.close()

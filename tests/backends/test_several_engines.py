@@ -99,7 +99,7 @@ def test_a_module_that_dynamo_never_saw_is_found_after_one_that_it_did(
 def test_falling_to_inductor_is_found_after_inductor_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(backends._TABLE, "falls", "bakeoff.selftest.compiler_faults:FALLS_TO_INDUCTOR")
+    monkeypatch.setitem(backends._TABLE, "falls", "selftest_backends.compiler_faults:FALLS_TO_INDUCTOR")
     assert build_toy("world/inductor/fp32", tmp_path).built.fallback is None
     assert "1 graph" in build_toy("picture/falls/fp32", tmp_path).built.fallback
     assert "1 graph" in build_toy("sound/falls/fp32", tmp_path).built.fallback

@@ -13,7 +13,7 @@ from bakeoff.record.source import backend_source
 GOOD = """\
 from dataclasses import replace
 
-from bakeoff.selftest.faulty import NAN
+from selftest_backends.faulty import NAN
 
 BACKEND = replace(NAN, name="{name}")
 BACKENDS = [BACKEND]

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from selftest_backends import faulty as more
+from selftest_backends.faulty import changing, hang, leave_result, nan
+
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
@@ -31,8 +34,8 @@ from bakeoff.backends.backend import (
     Unavailable,
     Unsupported,
 )
-from bakeoff.selftest import faulty as common
-from bakeoff.selftest.faulty import BoundEngine, canary, changing, doing, hang, leave_result, nan, start_grandchild
+from bakeoff.selftest import faulty
+from bakeoff.selftest.faulty import BoundEngine, canary, doing, start_grandchild
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -164,16 +167,16 @@ def _prepare(
 
 
 # These end the worker or the build.
-SEGFAULT = common.SEGFAULT
-HANG = common.HANG
-HANG_C = common.HANG_C
-HOST_OOM = common.HOST_OOM
+SEGFAULT = faulty.SEGFAULT
+HANG = more.HANG
+HANG_C = faulty.HANG_C
+HOST_OOM = faulty.HOST_OOM
 TORCH_OOM = canary("torch-oom", "asks torch for a tebibyte", doing(_ask_torch_for_a_tebibyte))
 RAISES_AT_BUILD = canary("raises-at-build", "raises, with a path and a lone surrogate", doing(_fail))
-EXITS_SILENTLY = common.EXITS_SILENTLY
+EXITS_SILENTLY = more.EXITS_SILENTLY
 EXITS_3 = canary("exits-3", "exits with 3", doing(_exit_3))
-KILLED = common.KILLED
-HOSTILE_RESULT = common.HOSTILE_RESULT
+KILLED = more.KILLED
+HOSTILE_RESULT = more.HOSTILE_RESULT
 DEEP_RESULT = canary(
     "deep-result", "leaves JSON of great depth", doing(lambda: leave_result(b'{"value":' + b"[" * 100_000))
 )
@@ -201,24 +204,24 @@ BF16_ONLY = Backend(
 )
 
 # These give wrong numbers or no numbers.
-RAISES_AT_CALL = common.RAISES_AT_CALL
+RAISES_AT_CALL = more.RAISES_AT_CALL
 OOM_WHEN_CHECKED = canary(
     "oom-when-checked", "is out of memory when it is bound after the timing", _out_of_memory_when_bound_again
 )
 RAISES_AT_PROOF = canary("raises-at-proof", "raises when asked what it did", _object_when_asked)
-NAN = common.NAN
-WRONG_SHAPE = common.WRONG_SHAPE
+NAN = more.NAN
+WRONG_SHAPE = more.WRONG_SHAPE
 EXTRA_OUTPUT = canary("extra-output", "gives one too many", changing(lambda outputs: (*outputs, outputs[0])))
-CACHED_OUTPUT = common.CACHED_OUTPUT
+CACHED_OUTPUT = more.CACHED_OUTPUT
 STORED = canary("stored", "returns the outputs of its build, whatever the inputs", _store, runs_eagerly=False)
 STALE = canary("stale", "falls one call behind after a while", _lag_behind)
-HALF_PRECISION = common.HALF_PRECISION
-SILENT_EAGER = common.SILENT_EAGER
+HALF_PRECISION = more.HALF_PRECISION
+SILENT_EAGER = faulty.SILENT_EAGER
 RECOMPILES = canary("recompiles", "never stops compiling", changing(lambda outputs: outputs, _moving()))
 
 # These are unusual but correct.
-GRANDCHILD = common.GRANDCHILD
-NOISY = common.NOISY
+GRANDCHILD = faulty.GRANDCHILD
+NOISY = more.NOISY
 NONSENSE = canary("nonsense", "writes nonsense to the descriptor for events", doing(_speak_nonsense))
 WANDERS = canary("wanders", "changes the working folder", doing(lambda: os.chdir("/")))
 PREPARES = Backend("prepares", "prepares and builds nothing", prepare=_prepare)

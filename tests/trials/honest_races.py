@@ -31,7 +31,7 @@ from bakeoff.record.schema import Record
 from bakeoff.record.verdict import verdict_of
 from bakeoff.sweeps.run import run_sweep
 
-_LEFT = "bakeoff.selftest.left_to_torch:SPEC"
+_LEFT = "selftest_backends.left_to_torch:SPEC"
 MODELS = (
     *(("toy", "", workload) for workload in ("world", "picture", "sound", "stream")),
     *((_LEFT, "", workload) for workload in ("waves", "memory")),
@@ -79,7 +79,7 @@ def sweep(number: int) -> dict[str, Any]:
     races = [entry.record for entry in done.finals]
     return {
         "number": number,
-        "model": f"{component.removeprefix('bakeoff.selftest.')}.{workload}",
+        "model": f"{component.removeprefix('selftest_backends.')}.{workload}",
         "load": load,
         "seconds": round(time.monotonic() - started, 1),
         "rows": [f"{record.variant.backend} {record.status}" for record in rows],

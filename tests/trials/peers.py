@@ -71,7 +71,7 @@ LIES = (
     Lie("disabled_in_parts", "lies:DISABLED_IN_PARTS", ("disabled_in_parts",)),
     Lie("cuda_provider", "onnxruntime[provider=cuda]", ("cuda_provider",)),
     Lie("tensorrt_provider", "onnxruntime[provider=tensorrt]", ("tensorrt_provider",)),
-    Lie("lost_provider", "bakeoff.selftest.compiler_faults:LOST_PROVIDER"),
+    Lie("lost_provider", "selftest_backends.compiler_faults:LOST_PROVIDER"),
     Lie("slow_first", "lies:SLOW_FIRST", ("slow_first_batches", "plain_batches"), batches=(1, 16)),
     Lie("aborts", "lies:ABORTS", ("aborts",)),
     Lie("inductor", "inductor[]", ("inductor",), usual=True),

@@ -35,7 +35,7 @@ def swept(model: str, folder: Path, *backends: str) -> Swept:
 
 
 def test_integers_masks_and_dictionaries_pass_through_every_exporter_and_lies_are_caught(tmp_path: Path) -> None:
-    lies = [f"bakeoff.selftest.faulty:{name}" for name in ("NAN", "CACHED_OUTPUT", "WRONG_SHAPE")]
+    lies = [f"selftest_backends.faulty:{name}" for name in ("NAN", "CACHED_OUTPUT", "WRONG_SHAPE")]
     honest = ["eager", "torch.export", "onnxruntime", "openvino"]
     records = swept("language", tmp_path, *honest, *lies).records()
     assert {name: outcome(record) for name, record in records.items()} == {
@@ -256,7 +256,7 @@ def test_files_of_a_user_hide_no_modules_of_python(tmp_path: Path) -> None:
         "import helper\ndef model():\n    return helper.torch.nn.Linear(4, 4).eval(), helper.torch.randn(2, 4)\n"
     )
     (tmp_path / "helper.py").write_text("import cProfile, statistics, torch\nstatistics.median([1])\n")
-    (tmp_path / "own.py").write_text("from bakeoff.selftest.faulty import NAN as BACKEND\n")
+    (tmp_path / "own.py").write_text("from selftest_backends.faulty import NAN as BACKEND\n")
     asked = ["mine.py:model", "--backends", "own:BACKEND", "--dtype", "fp32", "--device", "cpu", "--dry-run"]
     ran = started_bakeoff("sweep", *asked, cwd=tmp_path)
     assert ran.code == 0, ran.err

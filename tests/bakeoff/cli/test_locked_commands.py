@@ -19,7 +19,7 @@ COMMANDS = {
     "compare": ("compare", EAGER, INDUCTOR),
     "export": ("export", "toy", "--backend", "onnxruntime", "--device", "cpu"),
     "ceilings": ("ceilings", "--device", "cpu"),
-    "selftest": ("selftest", "--quick", "--device", "cpu"),
+    "selftest": ("selftest", "--device", "cpu"),
 }
 
 

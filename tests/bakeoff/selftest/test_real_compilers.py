@@ -16,7 +16,7 @@ pytestmark = [
 
 COMPILERS = ("onnxruntime[]", "openvino[]", "int8[least=0]+inductor[]")
 FALLS, FALLS_AGAIN, HIDES = (
-    f"bakeoff.selftest.compiler_faults:{name}" for name in ("FALLS_TO_INDUCTOR", "FALLS_AGAIN", "HIDES_INDUCTOR")
+    f"selftest_backends.compiler_faults:{name}" for name in ("FALLS_TO_INDUCTOR", "FALLS_AGAIN", "HIDES_INDUCTOR")
 )
 
 

@@ -1,4 +1,4 @@
-"""The quick selftest passes, its result is stored in records, and rows are compared with what is expected of them."""
+"""The product's selftest passes, its result is stored in records, and rows are compared with what is expected."""
 
 import json
 import re
@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from lab import MARKER, processes_with
 from records import measurement, record, started_bakeoff
+from selftest_backends.expected import MORE
 
 from bakeoff.backends import backend, resolve_backend
+from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import ClockResult
 from bakeoff.record import kept
 from bakeoff.record.finding import Finding
@@ -20,29 +22,37 @@ from bakeoff.report.notes import selftest_text
 from bakeoff.report.pages import doctor
 from bakeoff.report.render import terminal
 from bakeoff.selftest import __main__ as lanes_command
-from bakeoff.selftest.expected import LANES, Expectation, lane_named, lanes
+from bakeoff.selftest.expected import LANES, Expectation, lanes
 from bakeoff.selftest.run import Selftest, check_row, clock_checks, noise_reason, progress_line
 from bakeoff.sweeps.run import SweepResult
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("_same_path")]
 
-ALL = [entry for lane in LANES for entry in lane.expectations]
+WHOLE = "selftest_backends.expected:MORE"
+OWN = [entry for lane in LANES for entry in lane.expectations]
+ALL = [*OWN, *(entry for entries in MORE.values() for entry in entries)]
 QUIET = ClockResult(0.01, 1.001, 200, 0.99, 400, 60, 1)
 
 
+@pytest.fixture
+def _same_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The working folder, in which more backends are looked for, is left out again."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
 @pytest.mark.alone
-def test_the_quick_one_passes_and_its_result_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_products_own_passes_and_its_result_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     marker = f"selftest of {tmp_path}"
     monkeypatch.setenv(MARKER, marker)
     for _ in range(2):  # load of other processes may make a correct row look like drifting once
-        ran = started_bakeoff("selftest", "--quick", "--device", "cpu", "--json", cwd=tmp_path, timeout=1200)
+        ran = started_bakeoff("selftest", "--device", "cpu", "--json", cwd=tmp_path, timeout=1200)
         found = json.loads(ran.out)
         wrong = [check for check in found["checks"] if not check["passed"]]
         if not wrong:
             break
     assert wrong == []
     assert ran.code == 0
-    assert len(found["checks"]) == sum(entry.quick for entry in ALL) + 1 + 4
+    assert len(found["checks"]) == len(OWN) + 1 + 4
     assert processes_with(marker) == []
     stamp = kept.read_stamp()
     assert stamp is not None
@@ -51,7 +61,7 @@ def test_the_quick_one_passes_and_its_result_is_stored(tmp_path: Path, monkeypat
 
 def test_a_lane_ends_with_the_first_sweep_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the parent, which has passed Ctrl-C on, waits for sweeps that begin after it."""
-    lane = next(lane for lane in LANES if len(lane.workloads) > 1)
+    lane = next(lane for lane in lanes(WHOLE, "cpu") if len(lane.subjects) > 1)
     swept: list[object] = []
 
     def interrupted(plan: object, *_: object, **__: object) -> SweepResult:
@@ -61,7 +71,7 @@ def test_a_lane_ends_with_the_first_sweep_that_is_interrupted(monkeypatch: pytes
     monkeypatch.setattr(lanes_command, "run_sweep", interrupted)
     monkeypatch.setattr(lanes_command.guard, "prctl", lambda *_: None)
     monkeypatch.setattr(lanes_command.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", ["bakeoff.selftest", lane.name, "full", "cpu"])
+    monkeypatch.setattr(sys, "argv", ["bakeoff.selftest", WHOLE, lane.name, "cpu"])
     with pytest.raises(SystemExit) as ended:
         lanes_command.main()
     assert (len(swept), ended.value.code) == (1, 130)
@@ -81,7 +91,7 @@ def test_a_lane_ends_with_the_first_sweep_that_is_interrupted(monkeypatch: pytes
     ],
 )  # fmt: skip
 def test_expected_statuses(canary: str, status: str) -> None:
-    (found,) = [entry for entry in ALL if entry.canary == f"faulty:{canary}"]
+    (found,) = [entry for entry in ALL if entry.backend.endswith(f".faulty:{canary}")]
     assert found.status == status
     assert (found.finding != "") == (status in ("unstable", "ok"))
 
@@ -95,18 +105,29 @@ def test_what_is_left_to_aten_is_expected_of_a_cpu_alone(tmp_path: Path) -> None
 
 def test_backends_exist_and_have_different_names() -> None:
     names = [entry.name for entry in ALL]
-    built = [resolve_backend(entry.reference.partition("+")[0].removesuffix("[]")).name for entry in ALL]
+    built = [resolve_backend(entry.backend.partition("+")[0].removesuffix("[]")).name for entry in ALL]
     assert len(set(zip(built, (entry.workload for entry in ALL), strict=True))) == len(built)
     assert len(set(names)) == len(names)
-    assert {entry.canary for entry in ALL if entry.quick}
-    assert {lane.name for lane in lanes(quick=True)} == {lane.name for lane in LANES}
-    for lane in LANES:
-        cpu, cuda = (lane_named(lane.name, False, device) for device in ("cpu", "cuda"))
-        assert cpu == lane
-        assert cuda.expectations == lane.expectations
+
+
+def test_more_backends_join_the_lanes_of_the_products() -> None:
+    assert lanes("", "cpu") == LANES
+    assert MORE.keys() == {lane.name for lane in LANES}, "what is in no lane is not swept"
+    for own, cpu, cuda in zip(LANES, lanes(WHOLE, "cpu"), lanes(WHOLE, "cuda"), strict=True):
+        assert cpu == replace(own, expectations=(*own.expectations, *MORE[own.name]))
+        assert cuda.expectations == cpu.expectations
         assert cuda.policy.build_deadline_s >= 30, "it holds the start of CUDA"
         assert cuda.policy.large_build_deadline_s == cuda.policy.build_deadline_s
-    assert all(entry.quick for entry in lane_named("wrong results", True, "cpu").expectations)
+    with pytest.raises(BakeoffError) as refused:
+        lanes("no_such_module:MORE", "cpu")
+    assert refused.value.code == "bad-user-code"
+
+
+def test_each_kind_of_finding_and_failure_has_a_backend_in_the_product() -> None:
+    """But those of an exception, of a long log, of what is left to PyTorch, of helpers, and of rewritten limits."""
+    statuses, findings = ({getattr(entry, kind) for entry in OWN} for kind in ("status", "finding"))
+    assert {entry.status for entry in ALL} - statuses == {"build_failed", "call_failed", "unavailable"}
+    assert {entry.finding for entry in ALL} - findings == {"helpers", "left-to-aten", "log", "tampered"}
 
 
 def test_a_row_needs_the_expected_status_and_finding(tmp_path: Path) -> None:
@@ -132,7 +153,7 @@ def test_a_row_needs_the_expected_status_and_finding(tmp_path: Path) -> None:
 
 
 def test_a_failure_that_is_expected_is_no_failure_of_its_line() -> None:
-    lane = lane_named("crashes", True, "cpu")
+    lane = next(lane for lane in LANES if lane.name == "crashes")
     assert progress_line(lane, "world", "segfault", "crashed", "cpu") == ("segfault", "ok", "crashed, as expected")
     assert progress_line(lane, "world", "segfault", "ok", "cpu") == ("segfault", "wrong", "ok instead of crashed")
 
@@ -144,7 +165,7 @@ def test_a_log_that_is_too_large_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_backend_that_cannot_run_here_is_shown_as_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = next(entry for entry in ALL if entry.canary == "compiler_faults:LOST_PROVIDER")
+    lost = next(entry for entry in ALL if entry.backend.endswith(":LOST_PROVIDER"))
     missing = record("eager", made=measurement((), "unavailable", "onnxruntime is not installed"))
     assert not check_row(lost, record("eager", [1.0]), tmp_path, "cpu").passed, "it is installed here"
     monkeypatch.setattr(backend, "find_spec", lambda name: None if name == "onnxruntime" else object())

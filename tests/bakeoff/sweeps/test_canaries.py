@@ -36,8 +36,8 @@ EXPECTED: dict[str, tuple[Status, str]] = {
     "canaries:HOSTILE_RESULT": ("crashed", r"\bresult file\b"),
     "canaries:DEEP_RESULT": ("crashed", r"\bresult file\b"),
     "canaries:PIPE_RESULT": ("crashed", r"\bresult file\b"),
-    "bakeoff.selftest.tampering:EDITS_RESULT": ("crashed", ""),
-    "bakeoff.selftest.tampering:SEALS_ITSELF": ("crashed", ""),
+    "selftest_backends.tampering:EDITS_RESULT": ("crashed", ""),
+    "bakeoff.selftest.faulty:SEALS_ITSELF": ("crashed", ""),
     # These give wrong numbers or no numbers.
     "canaries:RAISES_AT_CALL": ("call_failed", "RuntimeError"),
     "canaries:RAISES_AT_PROOF": ("unsupported", "canaries"),

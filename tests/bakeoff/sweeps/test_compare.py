@@ -260,7 +260,7 @@ def test_what_does_not_fit_together_is_measured_in_turn(tmp_path: Path, monkeypa
     ("backend", "reason"),
     [
         ("bakeoff.selftest.faulty:SEGFAULT", "crashed: SIGSEGV"),
-        ("bakeoff.selftest.faulty:NAN", "parity_failed: image"),
+        ("selftest_backends.faulty:NAN", "parity_failed: image"),
         ("canaries:MISSING_LIBRARY", "unavailable: no_such_module_anywhere "),
         ("targets:ELSEWHERE[target=sm89]", "unsupported: engines for sm89"),
     ],

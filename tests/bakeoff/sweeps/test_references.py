@@ -28,8 +28,7 @@ from bakeoff.sweeps.context import changed_files, read_seal, seal_folder
 from bakeoff.sweeps.row import References
 from bakeoff.sweeps.run import run_sweep
 
-FAULTY = "bakeoff.selftest.faulty"
-REWRITES, HALF = "bakeoff.selftest.tampering:REWRITES_LIMITS", f"{FAULTY}:HALF_PRECISION"
+REWRITES, HALF = "selftest_backends.tampering:REWRITES_LIMITS", "selftest_backends.faulty:HALF_PRECISION"
 REMOVES = "canaries:REMOVES_REFERENCES"
 EAGER = "eager"
 

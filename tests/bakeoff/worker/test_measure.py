@@ -13,13 +13,14 @@ pytest.importorskip("torch", reason="variants are built with it")
 
 import torch
 from lab import FAST
+from selftest_backends.faulty import changing
 
 from bakeoff.backends.backend import Backend, BuildFunction, ModuleEngine, Outputs, Prepared, Proof
 from bakeoff.machine import build_cache
 from bakeoff.models.component import Quantisation
 from bakeoff.process.jobs import BackendStep, MeasureJob, ReferenceJob, Subject
 from bakeoff.record.schema import Measurement
-from bakeoff.selftest.faulty import canary, changing, doing
+from bakeoff.selftest.faulty import canary, doing
 from bakeoff.worker.measure import _remarks, measure
 from bakeoff.worker.reference.make import make_reference
 

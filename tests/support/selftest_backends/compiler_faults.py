@@ -23,10 +23,9 @@ from bakeoff.backends.backend import (
     Outputs,
     Prepared,
     PrepareFunction,
-    Proof,
 )
 from bakeoff.backends.compilers import link_headers
-from bakeoff.backends.graphs import TORCH, export, operators
+from bakeoff.backends.graphs import TORCH, export
 from bakeoff.backends.inductor import BACKEND as INDUCTOR
 from bakeoff.backends.inductor import Options as InductorOptions
 from bakeoff.backends.inductor import compiler_environment, missing_compiler
@@ -34,24 +33,14 @@ from bakeoff.backends.onnxruntime.backend import BACKEND as ONNXRUNTIME
 from bakeoff.backends.onnxruntime.options import Options as OnnxruntimeOptions
 from bakeoff.machine import host
 from bakeoff.selftest.faulty import Inputs
-from bakeoff.selftest.unusual import delegate
+from selftest_backends.unusual import delegate
 
 if TYPE_CHECKING:
     from torch import Tensor, fx, nn
 
 
-# Fault: the compiler fails, and the decomposed graph runs operator by operator: neither `linear` nor `conv2d` appears.
-# Seen in: partitioners that reject every node (torch-tensorrt and OpenVINO's torch.compile backend run the rest of the
-# lowered graph through PyTorch), torch.compile(backend="aot_eager_decomp_partition").
-def _run_decomposed(module: "nn.Module", inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
-    program = export(module, inputs).run_decompositions()
-    run = program.module()
-    proof = Proof(graphs=1, graph_breaks=0, operators_inside=operators(program.graph))
-    return ModuleEngine(lambda *tensors: tuple(run(*tensors)), lambda: proof)
-
-
-# Fault: the same, with real products and sums computed as complex ones and an FFT beside, which compilers leave to ATen
-# by design.
+# Fault: a decomposed graph runs operator by operator, with real products and sums computed as complex ones and an FFT
+# beside, which compilers leave to ATen by design.
 # Seen in: nothing. It is the excuse of complex arithmetic, made up.
 def _hide_in_complex(module: "nn.Module", inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     import torch
@@ -159,12 +148,6 @@ def _claim_nothing(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _c
     return Prepared(module, skipped={"world": "too small"})
 
 
-# Seen in: torchao's quantize_, which returns without a warning where its filter matches nothing or it does not know the
-# modules; a count of the requested layers is then wrong.
-def _claim_layers(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Prepared:
-    return Prepared(module, {"world": "int8 dynamic"})
-
-
 # Seen in: weights cast in place on layers that the model does not call: the size goes down, the work does not.
 def _shrink_unused(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Prepared:
     module.get_submodule("picture").half()
@@ -229,8 +212,9 @@ def _compiling(
     )
 
 
-DECOMPOSED_EAGER = Backend("decomposed-eager", "runs a decomposed graph operator by operator", _run_decomposed)
-HIDES_IN_COMPLEX = Backend("hides-in-complex", "the same, as complex arithmetic and with an FFT", _hide_in_complex)
+HIDES_IN_COMPLEX = Backend(
+    "hides-in-complex", "runs a decomposed graph as complex arithmetic and with an FFT", _hide_in_complex
+)
 # Fault: plain eager, in another thread.
 # Seen in: runtimes with a thread per session whose fallback runs there; torch's profiler records only the calling
 # thread by default.
@@ -247,6 +231,5 @@ HIDES_INDUCTOR = _compiling("hides-inductor", "the same, and clears dynamo's cou
 HALF_ENGINE = _compiling("half-engine", "computes in bf16 in an fp32 variant", _compute_in_half, True)
 COMPILES_RNN = _compiling("compiles-rnn", "compiles an LSTM with inductor", _compile_rnn, True, ("cpu",))
 CLAIMS_NOTHING = _quantiser("claims-nothing", "quantises no layer", _claim_nothing)
-CLAIMS_LAYERS = _quantiser("claims-layers", "lists layers that were not changed", _claim_layers)
 SHRINKS_UNUSED = _quantiser("shrinks-unused", "quantises a layer that is not used", _shrink_unused)
 KEEPS_FULL = _quantiser("keeps-full", "computes with the original weights", _keep_full)

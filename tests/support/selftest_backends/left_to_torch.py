@@ -71,6 +71,6 @@ SPEC = Component(
     workload_names=lambda _config: WORKLOADS,
     workload=workload,
     tolerance_fp32=1e-4,
-    network="bakeoff.selftest.left_to_torch",
+    network="selftest_backends.left_to_torch",
     layers=("linear",),
 )

@@ -4,7 +4,6 @@ The comment above each names the fault and where real compilers or runtimes have
 """
 
 import hashlib
-import os
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -280,24 +279,6 @@ def _donate(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context:
     return BoundEngine(bind)
 
 
-# Fault: from its fifth call on it uses another number of threads than the record states.
-# Seen in: runtimes that set OpenMP's thread number for the whole process when their pool starts, at a later call. A
-# check after the build or the first call finds the number unchanged.
-def _change_threads(module: "nn.Module", _inputs: Inputs, _options: NoOptions, context: BuildContext) -> Engine:
-    made = [0]
-
-    def call(*tensors: "Tensor") -> Outputs:
-        import torch
-
-        made[0] += 1
-        if made[0] == 5:
-            torch.set_num_threads(1 if context.threads > 1 else max(2, os.cpu_count() or 2))
-        outputs: Outputs = module(*tensors)
-        return outputs
-
-    return ModuleEngine(call)
-
-
 # Fault: every output is kept: calls are correct and fast, and memory grows with each.
 # Seen in: caches keyed by identity that are never emptied, the event list of a profiler left on, autograd's saved
 # tensors. 2 KiB a call on `world`, 12 KiB on `picture`; a peak over a few calls does not show it.
@@ -321,5 +302,4 @@ LATE_FALLBACK = canary(
 )
 TRACED_ONLY = canary("traced-only", "compiles only the traced build", _compile_only_traced, False)
 DONATES_INPUT = canary("donates-input", "writes its outputs over the caller's inputs", _donate)
-THREADS_DRIFT = canary("threads-drift", "changes the number of threads at its fifth call", _change_threads)
 KEEPS_OUTPUTS = canary("keeps-outputs", "keeps every output", _keep_outputs)

@@ -49,7 +49,6 @@ from bakeoff.backends.graphs import (
     tensors_of,
 )
 from bakeoff.backends.inductor import compiler_environment, missing_compiler, tunes_by_environment
-from bakeoff.backends.pt2_files import check_package
 from bakeoff.backends.torch_export import LoadedProgram
 from bakeoff.backends.torch_internals import INDUCTOR_KERNELS, Package, compile_package, load_package, package_calls
 from bakeoff.backends.tracing import trace_operators
@@ -260,10 +259,6 @@ def _write(request: WriteRequest) -> WrittenProgram:
     return WrittenProgram(f"{request.name}.pt2", constants, tuple(needs), facts)
 
 
-def _check(path: Path, _files: Mapping[str, int]) -> None:
-    check_package(path)
-
-
 def _read(path: Path, constants: "Sequence[Path]", opening: Opening) -> Run:
     from safetensors.torch import load_file
 
@@ -313,7 +308,6 @@ BACKEND = Backend(
         name="aoti",
         summary="AOTInductor package (.pt2); weights of 1 GB or more are files beside it",
         write=_write,
-        check=_check,
         read=_read,
         runs_torch=True,
     ),

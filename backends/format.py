@@ -109,10 +109,11 @@ class ArtifactFormat:
     summary: str
     write: Callable[[WriteRequest], WrittenProgram]
     """Builds a program and writes it into the artifact's folder."""
-    check: Callable[[Path, Mapping[str, int]], None]
-    """Given (file, sizes of all files of the folder by name), raises BadArtifact if opening the file would read
-    anything outside these files, or unpickle anything. Must not open the program itself."""
     read: Callable[[Path, Sequence[Path], Opening], Run]
     """Given (file, constants, opening), opens the program. Raises whatever the library raises."""
+    check: Callable[[Path, Mapping[str, int]], None] = lambda _file, _sizes: None
+    """Given (file, sizes of all files of the folder by name), raises BadArtifact if opening the file would read
+    anything outside these files, or unpickle anything. Must not open the program itself. The default is for native
+    libraries, which run code by design."""
     runs_torch: bool = False
     """Whether programs call torch's own operators, whose precision depends on torch's global flags."""

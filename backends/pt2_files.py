@@ -1,4 +1,4 @@
-"""Checks PyTorch's .pt2 archives before they are opened, so that opening one does not run code.
+"""Checks archives of torch.export programs before they are opened, so that opening one does not run code.
 
 torch.export.load unpickles everything that is not a plain tensor, older layouts and example inputs
 (torch/export/__init__.py and pt2_archive/_package.py), and passes a size that is an expression to sympy, which
@@ -17,12 +17,11 @@ from typing import Any
 
 from bakeoff.backends.format import BadArtifact
 
-_HEADER = r"\.data/(version|serialization_id)|archive_(format|version)|byteorder"
 _PROGRAM = re.compile(
-    rf"{_HEADER}|models/model\.json|data/weights/(weight_\d+|model_weights_config\.json)|"
+    r"\.data/(version|serialization_id)|archive_(format|version)|byteorder|models/model\.json|"
+    r"data/weights/(weight_\d+|model_weights_config\.json)|"
     r"data/constants/(tensor_\d+|custom_obj_\d+|model_constants_config\.json)|data/sample_inputs/model\.pt"
 )
-_PACKAGE = re.compile(rf"{_HEADER}|data/aotinductor/model/[\w-][\w.-]*\.(cpp|so|o|json|cubin|fatbin|ptx)")
 _TENSOR = re.compile(r"(weight|tensor)_\d+")
 _CPP_OBJECT = re.compile(r"custom_obj_\d+")
 _LARGEST_JSON = 256 << 20
@@ -32,18 +31,13 @@ _EXPORT_AGAIN = "do not open it; export the artifact again"
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError)
 
 
-def check_package(path: Path) -> None:
-    """Check an AOTInductor package. Raises BadArtifact if it contains anything but libraries and sources."""
-    _members(path, _PACKAGE)
-
-
 def check_program(path: Path, torchbind: bool = False, operators: Collection[str] = ()) -> None:
     """Check a torch.export program. Raises BadArtifact if it contains anything but ATen operators and plain tensors.
 
     With `torchbind` it may also contain TensorRT's engines and call them. An engine is an object of a C++ class, which
     torch's C++ code reads without unpickling. The program may also call `operators`, given by their full names.
     """
-    members = _members(path, _PROGRAM)
+    members = _members(path)
     with zipfile.ZipFile(path) as archive:
         for member in members:
             name = member.filename.partition("/")[2]
@@ -58,10 +52,10 @@ def check_program(path: Path, torchbind: bool = False, operators: Collection[str
                 _check_graph(path, _json(path, archive, member), torchbind, operators)
 
 
-def _members(path: Path, known: "re.Pattern[str]") -> list[zipfile.ZipInfo]:
+def _members(path: Path) -> list[zipfile.ZipInfo]:
     """Return the members of an archive.
 
-    Raises BadArtifact unless all are in one folder, uncompressed, with `known` names.
+    Raises BadArtifact unless all are in one folder, uncompressed, with names that export writes.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -75,7 +69,7 @@ def _members(path: Path, known: "re.Pattern[str]") -> list[zipfile.ZipInfo]:
         raise BadArtifact(f"{path.name} holds two members of the same name; {_EXPORT_AGAIN}")
     for member in members:
         folder, _, name = member.filename.partition("/")
-        if folder != top or not known.fullmatch(name):
+        if folder != top or not _PROGRAM.fullmatch(name):
             raise BadArtifact(f"{path.name} holds '{member.filename}', which export never writes; {_EXPORT_AGAIN}")
         if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
             raise BadArtifact(f"{path.name} holds '{member.filename}' compressed or encrypted; {_EXPORT_AGAIN}")

@@ -67,5 +67,5 @@ ELSEWHERE = Backend(
     capability=Capability(builds_for=lambda options: options.target, dtypes=("fp32", "fp16")),
     evidence=Evidence(checks="nothing"),
     footprint=Footprint(keeps_module_weights=False),
-    artifact=ArtifactFormat("elsewhere-engine", "a line of text", _write, _check, _read),  # type: ignore[arg-type]
+    artifact=ArtifactFormat("elsewhere-engine", "a line of text", _write, _read, _check),  # type: ignore[arg-type]
 )

@@ -1,9 +1,8 @@
 """Ports: engines bound to named inputs, to which a loop gives new values before each call.
 
-There are four kinds, chosen by the engine (`Engine.port`), and a loop uses all of them in the same way:
+There are three kinds, chosen by the engine (`Engine.port`), and a loop uses all of them in the same way:
 - `Port` copies new values into the buffers that the engine was bound to.
 - `ReplacingPort` is for engines that read the tensors they are given at each call: values are replaced, not copied.
-- `CloningPort` is for engines whose outputs the next call of another engine may overwrite: it copies outputs too.
 - `SwappingPort` is for engines that write into given memory: two bindings, with carried inputs and outputs swapped.
 """
 
@@ -29,9 +28,7 @@ class Port:
     The engine reads the tensors of `inputs` directly, so an input that does not change costs nothing.
     """
 
-    __slots__ = ("_call", "_called", "_carried", "_names", "_outputs", "inputs")
-    reuses_outputs = True
-    """Whether the next call may write into the memory of the last outputs."""
+    __slots__ = ("_call", "_called", "_carried", "_clones", "_names", "_outputs", "inputs", "reuses_outputs")
 
     def __init__(
         self,
@@ -39,11 +36,14 @@ class Port:
         call: "Callable[[], tuple[Tensor, ...]]",
         names: Sequence[str],
         carried: Mapping[str, str] = NOTHING_CARRIED,
+        clones: bool = False,
     ):
         """Create a port for `call`, which reads `inputs` and returns one output for each of `names`, in order.
 
-        `carried` maps an output's name to the name of the input that it becomes in the next call. Raises BakeoffError
-        for unknown names, and for two outputs that become one input.
+        `carried` maps an output's name to the name of the input that it becomes in the next call. `clones` is for
+        engines whose outputs the next call of another engine may overwrite: the call copies all outputs to new memory,
+        and `advance` counts these bytes too. Raises BakeoffError for unknown names, and for two outputs that become one
+        input.
         """
         _check_carried(inputs, names, carried)
         self.inputs = inputs
@@ -52,6 +52,9 @@ class Port:
         self._call = call
         self._names = tuple(names)
         self._carried = dict(carried)
+        self._clones = clones
+        self.reuses_outputs = not clones
+        """Whether the next call may write into the memory of the last outputs."""
         self._outputs: tuple[Tensor, ...] | None = None
         self._called = False
         """Whether `call` ran since the last `advance`."""
@@ -68,7 +71,8 @@ class Port:
 
     def call(self) -> None:
         """Compute the outputs for the current values of `inputs`. On CUDA this returns before they are computed."""
-        self._outputs = self._call()
+        outputs = self._call()
+        self._outputs = tuple(output.clone() for output in outputs) if self._clones else outputs
         self._called = True
 
     def advance(self) -> int:
@@ -92,7 +96,7 @@ class Port:
         is overwritten. Raises BakeoffError before the first call, and if the engine returns another number of outputs.
         """
         if self._outputs is None:
-            raise BakeoffError("The port was not called yet. Call it before reading its outputs.", code="wrong-output")
+            raise BakeoffError("the port was not called yet; call it before reading its outputs", "wrong-output")
         if len(self._outputs) != len(self._names):
             raise _wrong_number(len(self._outputs), self._names)
         return dict(zip(self._names, self._outputs, strict=True))
@@ -106,21 +110,8 @@ class Port:
         return values
 
     def _carry(self, values: "Mapping[str, Tensor]") -> int:
-        return _overwrite(self.inputs, values)
-
-
-class CloningPort(Port):
-    """A port that copies all outputs to new memory in the call; `advance` counts these bytes too."""
-
-    __slots__ = ()
-    reuses_outputs = False
-
-    def call(self) -> None:
-        self._outputs = tuple(output.clone() for output in self._call())
-        self._called = True
-
-    def _carry(self, values: "Mapping[str, Tensor]") -> int:
-        return sum(output.nbytes for output in self._outputs or ()) + super()._carry(values)
+        cloned = sum(output.nbytes for output in self._outputs or ()) if self._clones else 0
+        return cloned + _overwrite(self.inputs, values)
 
 
 class ReplacingPort(Port):
@@ -133,7 +124,6 @@ class ReplacingPort(Port):
     """
 
     __slots__ = ("_bind", "_callers", "_changed", "_copied", "_current", "_shared")
-    reuses_outputs = False
 
     def __init__(
         self,
@@ -150,6 +140,7 @@ class ReplacingPort(Port):
         """
         self._current = dict(inputs)
         super().__init__(MappingProxyType(self._current), bind(self._current), names, carried)
+        self.reuses_outputs = False
         self._bind = bind
         self._changed = False
         self._shared = dict(inputs) if shared else {}
@@ -254,11 +245,7 @@ def bound_port(
     if shared:
         for name, tensor in inputs.items():
             if not tensor.is_contiguous():
-                raise BakeoffError(
-                    f"The input {name} is not contiguous, and this engine reads only contiguous memory. "
-                    "Give a contiguous tensor, or leave shared out.",
-                    code="bad-input",
-                )
+                raise BakeoffError(f"the shared input {name} is not contiguous; make it so", "bad-input")
     buffers = port_buffers(inputs, shared, contiguous=True)
     first = bind(buffers, results)
     if shared or not carried:
@@ -296,15 +283,10 @@ def _check_carried(inputs: "Mapping[str, Tensor]", names: Sequence[str], carried
     for what, wanted, known in (("output", carried.keys(), names), ("input", carried.values(), inputs)):
         for name in wanted:
             if name not in known:
-                raise BakeoffError(
-                    f"carried names the {what} {name}, which does not exist. The {what}s are {', '.join(known)}.",
-                    code="bad-input",
-                )
+                raise BakeoffError(f"carried: no {what} {name}; the {what}s are {', '.join(known)}", "bad-input")
     twice = [name for name in inputs if list(carried.values()).count(name) > 1]
     if twice:
-        raise BakeoffError(
-            f"carried makes two outputs the input {twice[0]}. Name each input at most once.", code="bad-input"
-        )
+        raise BakeoffError(f"carried makes two outputs the input {twice[0]}; name it once", "bad-input")
 
 
 def _fitting(inputs: "Mapping[str, Tensor]", name: str, value: "Tensor", what: str) -> "Tensor":
@@ -314,13 +296,11 @@ def _fitting(inputs: "Mapping[str, Tensor]", name: str, value: "Tensor", what: s
     device.
     """
     if name not in inputs:
-        raise BakeoffError(f"The port has no input {name}. Its inputs are {', '.join(inputs)}.", code="bad-input")
+        raise BakeoffError(f"the port has no input {name}; its inputs are {', '.join(inputs)}", "bad-input")
     own = inputs[name]
     if (value.shape, value.dtype, value.device) != (own.shape, own.dtype, own.device):
-        raise BakeoffError(
-            f"The input {name} is {_described(own)}, but {what} is {_described(value)}. Convert it first.",
-            code="bad-input",
-        )
+        given, wanted = _described(value), _described(own)
+        raise BakeoffError(f"{what} is {given}, but the input {name} is {wanted}; convert it first", "bad-input")
     return own
 
 
@@ -329,12 +309,8 @@ def _described(tensor: "Tensor") -> str:
 
 
 def _wrong_number(found: int, names: Sequence[str]) -> BakeoffError:
-    given = counted(len(names), "name was", "names were")
-    return BakeoffError(
-        f"The engine returns {counted(found, 'output')}, but {given} given: {', '.join(names)}. "
-        "Name every output of the workload, in order.",
-        code="wrong-output",
-    )
+    text = f"the engine returns {counted(found, 'output')}; name each in order, not {', '.join(names)}"
+    return BakeoffError(text, "wrong-output")
 
 
 def _overwrite(buffers: "Mapping[str, Tensor]", values: "Mapping[str, Tensor]") -> int:

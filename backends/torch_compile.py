@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Call, Engine, Outputs, Proof
 from bakeoff.backends.graphs import graph_hash, operators
-from bakeoff.backends.port import NOTHING_CARRIED, CloningPort, Port, port_buffers
+from bakeoff.backends.port import NOTHING_CARRIED, Port, port_buffers
 from bakeoff.backends.torch_internals import (
     CompileActivity,
     captured_functions,
@@ -129,7 +129,7 @@ class CompiledEngine(Engine):
         if not self.one_pool:
             return Engine.port(self, inputs, outputs, carried, shared)
         buffers = port_buffers(inputs, shared)
-        return CloningPort(buffers, self.bind(buffers), outputs, carried)
+        return Port(buffers, self.bind(buffers), outputs, carried, clones=True)
 
     def rebinds(self) -> bool:
         return self.rebinding

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from bakeoff.backends.backend import Backend
+from bakeoff.backends.backend import Backend, by_options
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.lookup import look_up, module_name
 
@@ -62,4 +62,4 @@ def may_overlap(steps: Iterable[tuple[Backend, Any]], device: str, beside: bool 
     """
     if device == "cuda":
         return beside
-    return all(backend.footprint.overlaps(options) for backend, options in steps)
+    return all(by_options(backend.overlaps, options) for backend, options in steps)

@@ -19,11 +19,8 @@ from bakeoff.backends.artifact_cache import load_or_build
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
-    Capability,
     DefaultOptions,
     Engine,
-    Evidence,
-    Footprint,
     Proof,
     Unsupported,
 )
@@ -73,11 +70,6 @@ def _one_size_only(options: Options) -> str | None:
 
 def _overlaps(options: Options) -> bool:
     return not options.max_autotune and not tunes_by_environment()
-
-
-def _headers(_options: Options) -> str:
-    """Return the name of the header set: packages are compiled with other flags than torch.compile's graphs."""
-    return "aoti"
 
 
 def _missing(options: Options, device: str) -> str | None:
@@ -287,23 +279,21 @@ BACKEND = Backend(
         DefaultOptions(Options(freezing=True), devices=("cpu",), suite="full"),
         DefaultOptions(Options(max_autotune=True), suite="full"),
     ),
-    capability=Capability(requires=(TORCH,), missing=_missing, unsupported_sizes=_one_size_only),
-    evidence=Evidence(
-        checks="the package loaded from disk holds a compiled library, and its wrapper makes every call",
-        uses_inductor=True,
-        same_when_traced=("cpu", "cuda"),
-    ),
-    footprint=Footprint(
-        keeps_module_weights=False,
-        caches=True,
-        weight_copies=3.0,
-        gpu_weight_copies=2.0,
-        host_weight_copies=2.0,  # the constants, and the bytes of the package
-        environment=_environment,
-        overlaps=_overlaps,
-        searches=lambda options: options.max_autotune,
-        headers=_headers,
-    ),
+    requires=(TORCH,),
+    missing=_missing,
+    unsupported_sizes=_one_size_only,
+    checks="the package loaded from disk holds a compiled library, and its wrapper makes every call",
+    uses_inductor=True,
+    same_when_traced=("cpu", "cuda"),
+    keeps_module_weights=False,
+    caches=True,
+    weight_copies=3.0,
+    gpu_weight_copies=2.0,
+    host_weight_copies=2.0,  # the constants, and the bytes of the package
+    environment=_environment,
+    overlaps=_overlaps,
+    searches=lambda options: options.max_autotune,
+    headers="aoti",  # packages are compiled with other flags than torch.compile's graphs
     artifact=ArtifactFormat(
         name="aoti",
         summary="AOTInductor package (.pt2); weights of 1 GB or more are files beside it",

@@ -19,15 +19,10 @@ from typing import TYPE_CHECKING, Literal
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
-    Capability,
     DefaultOptions,
-    Evidence,
-    Footprint,
     Prepared,
     Ran,
     Unsupported,
-    any_size,
-    overlaps_always,
 )
 from bakeoff.backends.graphs import TORCH
 from bakeoff.backends.torch_internals import profile_every_thread
@@ -157,7 +152,7 @@ def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
 
 
 def _unsupported_builder(_options: Options, builder: Backend) -> str | None:
-    if builder.capability.own_attention:
+    if builder.own_attention:
         return f"{builder.name} computes attention with kernels of its own, whatever torch is told; leave attention out"
     return None
 
@@ -188,14 +183,11 @@ BACKEND = Backend(
             for kind in _ON_CPU
         ),
     ),
-    capability=Capability(
-        requires=(TORCH,),
-        unsupported=_unsupported,
-        unsupported_builder=_unsupported_builder,
-        unsupported_sizes=any_size,
-    ),
-    evidence=Evidence(
-        checks="by the names of the operators or kernels that a call ran, the chosen attention ran and no other",
-    ),
-    footprint=Footprint(weight_copies=0.0, overlaps=overlaps_always),
+    requires=(TORCH,),
+    unsupported_options=_unsupported,
+    unsupported_builder=_unsupported_builder,
+    unsupported_sizes=None,
+    checks="by the names of the operators or kernels that a call ran, the chosen attention ran and no other",
+    weight_copies=0.0,
+    overlaps=True,
 )

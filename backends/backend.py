@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from bakeoff.backends.format import ArtifactFormat
 from bakeoff.backends.port import NOTHING_CARRIED, Port, ReplacingPort, port_buffers
@@ -100,7 +100,7 @@ class BuildContext:
     """Axes of inputs whose size differs from call to call, with their ranges: the engine must accept all sizes within
     them. The build's inputs have a size of at least two along each axis, since torch specialises graphs on size one.
     (): all calls have the shapes of the build's inputs. Not empty only for backends whose
-    `Capability.unsupported_sizes` allows it."""
+    `Backend.unsupported_sizes` allows it."""
     headers: tuple[Path, ...] = ()
     """Precompiled C++ headers of torch, made with this host's compiler, and their sources. A CPU build that compiles
     with them need not precompile them itself."""
@@ -260,112 +260,20 @@ def _nothing(*_asked: Any) -> None:
     return None
 
 
-def _empty(*_asked: Any) -> Literal[""]:
-    return ""
+T = TypeVar("T")
 
 
-def _no(*_asked: Any) -> bool:
-    return False
-
-
-def _one_size(_options: Any) -> str | None:
-    return "it builds engines for one size of each input; leave out --sizes"
-
-
-def any_size(_options: Any) -> str | None:
-    """Return None: for `Capability.unsupported_sizes` of a backend whose engines accept ranges of sizes."""
-    return None
-
-
-def _no_environment(_cache_dir: Path) -> Mapping[str, str]:
-    return {}
-
-
-def searches_always(_options: Any) -> bool:
-    """Return True: for `Footprint.searches` of a backend that times many kernels with any options."""
-    return True
-
-
-def overlaps_always(_options: Any) -> bool:
-    """Return True: for `Footprint.overlaps` of a backend that never chooses kernels by timing them."""
-    return True
-
-
-@dataclass(frozen=True, slots=True)
-class Capability:
-    """What a backend needs and supports. The parent process reads it, so its functions must not import a framework."""
-
-    requires: tuple[Requirement, ...] = ()
-    devices: tuple[str, ...] = ("cpu", "cuda")
-    dtypes: tuple[str, ...] = DTYPES
-    missing: Callable[[Any, str], str | None] = _nothing
-    """Given (options, device), returns what this host lacks besides `requires`, and how to get it; None: nothing."""
-    unsupported: Callable[[Any, str, str], str | None] = _nothing
-    """Given (options, device, dtype), returns why no host supports this combination; None: it is supported."""
-    unsupported_builder: Callable[[Any, "Backend"], str | None] = _nothing
-    """Given (options, builder), returns why `builder` cannot build what this backend prepares; None: it can."""
-    unsupported_sizes: Callable[[Any], str | None] = _one_size
-    """Given the options, returns why this backend's modules or engines cannot accept the sizes of `BuildContext.sizes`;
-    None: they can."""
-    own_attention: bool = False
-    """Whether its engines compute attention with kernels of their own, whatever torch's settings say."""
-    quantise_operators: tuple[str, ...] = ()
-    """Operators of quantisers, by their names in graphs, that its engines turn into low precision."""
-    builds_for: Callable[[Any], str] = _empty
-    """Given the options, returns the architecture of another GPU for which its engines are built, and so neither bound
-    nor timed here; "": they run here. The option is called `target`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What must be shown before a report says that this backend, and nothing else, did the work."""
-
-    checks: str = ""
-    """Description, for reports, of what the proof checks; a row that fails the check is `fell_back`."""
-    runs_eagerly: bool = False
-    """The backend runs the framework's operators one by one by design; for any other backend this is a fallback."""
-    uses_inductor: bool = False
-    """The backend's engines are inductor's code; for any other backend a graph compiled by inductor is a fallback."""
-    quantises: Callable[[Any], Quantisation] = _empty
-    """Given the options, returns the class of quantisation that they request; "": none."""
-    tracer: str = ""
-    """Name of the compiler's own profiler, if it traces the kernels of traced builds; "": torch's profiler does."""
-    same_when_traced: tuple[str, ...] = ()
-    """Devices on which `BuildContext.trace` changes nothing, so that any build may be traced."""
-
-
-@dataclass(frozen=True, slots=True)
-class Footprint:
-    """What a build needs: memory, cache files, and whether it must have the machine to itself."""
-
-    caches: bool = False
-    """Whether a build writes cache files that make the next build faster."""
-    weight_copies: float = 1.0
-    """Copies of the weights, in the variant's dtype, in memory at a build's peak; for the memory estimate."""
-    gpu_weight_copies: float | None = None
-    """Copies of the weights in GPU memory at a build's peak; None: as many as `weight_copies`."""
-    host_weight_copies: float = 0.0
-    """Copies of the weights in host memory at the peak of a build for a GPU."""
-    keeps_module_weights: bool = True
-    """Whether the engines read the module's own parameters; if not, these are freed after the build."""
-    environment: Callable[[Path], Mapping[str, str]] = _no_environment
-    """Given the cache folder, returns the environment variables that the worker must set before it imports torch."""
-    overlaps: Callable[[Any], bool] = _no
-    """Given the options, returns whether a CPU build may run at the same time as other builds, because it chooses no
-    kernels by timing them. False by default, since this is unknown for a user's own backend. Builds on a GPU
-    overlap only on request."""
-    searches: Callable[[Any], bool] = _no
-    """Given the options, returns whether a build times many kernels for each operator, as TensorRT and max-autotune do.
-    Such a build has the longer deadline, and a longer estimate if no record exists."""
-    headers: Callable[[Any], str] = _empty
-    """Given the options, returns the name of the set of torch's C++ headers that a CPU build precompiles; "": none. All
-    builds with one name use the same headers, whatever their other options. A sweep precompiles them before its first
-    row, and passes them to each build in `BuildContext.headers`."""
+def by_options(value: T | Callable[[Any], T], options: Any) -> T:
+    """Return the value of a backend's field, which may be a function of its options."""
+    return value(options) if callable(value) else value
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A compiler, a quantiser, or both. Each file or folder in backends/ defines one or more."""
+    """A compiler, a quantiser, or both. Each file or folder in backends/ defines one or more.
+
+    The parent process reads it, so its functions must not import a framework, but for `build`, `prepare` and `open`.
+    """
 
     name: str
     summary: str
@@ -377,14 +285,71 @@ class Backend:
     defaults: tuple[DefaultOptions, ...] = ()
     """The options that a sweep runs by default, in the order of its rows; if empty, `options` as they are by default.
     """
-    capability: Capability = Capability()
-    evidence: Evidence = Evidence()
-    footprint: Footprint = Footprint()
     artifact: ArtifactFormat | None = None
     """Format in which the engines are exported; None: engines cannot be exported."""
     open: OpenFunction | None = None
     """Opens an engine without the module, from the values that its build passed to `BuildContext.keep`; raises what its
     library raises for damaged files. None: engines are always built."""
+
+    # What it needs and supports.
+    requires: tuple[Requirement, ...] = ()
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    dtypes: tuple[str, ...] = DTYPES
+    missing: Callable[[Any, str], str | None] = _nothing
+    """Given (options, device), returns what this host lacks besides `requires`, and how to get it; None: nothing."""
+    unsupported_options: Callable[[Any, str, str], str | None] = _nothing
+    """Given (options, device, dtype), returns why no host supports this combination; None: it is supported."""
+    unsupported_builder: Callable[[Any, "Backend"], str | None] = _nothing
+    """Given (options, builder), returns why `builder` cannot build what this backend prepares; None: it can."""
+    unsupported_sizes: str | Callable[[Any], str | None] | None = (
+        "it builds engines for one size of each input; leave out --sizes"
+    )
+    """Why this backend's modules or engines cannot accept the sizes of `BuildContext.sizes`; None: they can."""
+    own_attention: bool = False
+    """Whether its engines compute attention with kernels of their own, whatever torch's settings say."""
+    quantise_operators: tuple[str, ...] = ()
+    """Operators of quantisers, by their names in graphs, that its engines turn into low precision."""
+    builds_for: str | Callable[[Any], str] = ""
+    """The architecture of another GPU for which its engines are built, and so neither bound nor timed here; "": they
+    run here. The option is called `target`."""
+
+    # What must be shown before a report says that this backend, and nothing else, did the work.
+    checks: str = ""
+    """Description, for reports, of what the proof checks; a row that fails the check is `fell_back`."""
+    runs_eagerly: bool = False
+    """The backend runs the framework's operators one by one by design; for any other backend this is a fallback."""
+    uses_inductor: bool = False
+    """The backend's engines are inductor's code; for any other backend a graph compiled by inductor is a fallback."""
+    quantises: Quantisation | Callable[[Any], Quantisation] = ""
+    """The class of quantisation that is requested; "": none."""
+    tracer: str = ""
+    """Name of the compiler's own profiler, if it traces the kernels of traced builds; "": torch's profiler does."""
+    same_when_traced: tuple[str, ...] = ()
+    """Devices on which `BuildContext.trace` changes nothing, so that any build may be traced."""
+
+    # What a build needs: memory, cache files, and whether it must have the machine to itself.
+    caches: bool = False
+    """Whether a build writes cache files that make the next build faster."""
+    weight_copies: float = 1.0
+    """Copies of the weights, in the variant's dtype, in memory at a build's peak; for the memory estimate."""
+    gpu_weight_copies: float | None = None
+    """Copies of the weights in GPU memory at a build's peak; None: as many as `weight_copies`."""
+    host_weight_copies: float = 0.0
+    """Copies of the weights in host memory at the peak of a build for a GPU."""
+    keeps_module_weights: bool = True
+    """Whether the engines read the module's own parameters; if not, these are freed after the build."""
+    environment: Callable[[Path], Mapping[str, str]] = lambda _cache_dir: {}
+    """Given the cache folder, returns the environment variables that the worker must set before it imports torch."""
+    overlaps: bool | Callable[[Any], bool] = False
+    """Whether a CPU build may run at the same time as other builds, because it chooses no kernels by timing them. False
+    by default, since this is unknown for a user's own backend. Builds on a GPU overlap only on request."""
+    searches: bool | Callable[[Any], bool] = False
+    """Whether a build times many kernels for each operator, as TensorRT and max-autotune do. Such a build has the
+    longer deadline, and a longer estimate if no record exists."""
+    headers: str | Callable[[Any], str] = ""
+    """Name of the set of torch's C++ headers that a CPU build precompiles; "": none. All builds with one name use the
+    same headers, whatever their other options. A sweep precompiles them before its first row, and passes them to each
+    build in `BuildContext.headers`."""
 
     def __post_init__(self) -> None:
         if not self.defaults:
@@ -392,18 +357,18 @@ class Backend:
 
     def unavailable(self, options: Any, device: str) -> str | None:
         """Return why this host's `device` cannot run this backend, and how to get what is missing; None if it can."""
-        for requirement in self.capability.requires:
+        for requirement in self.requires:
             if find_spec(requirement.module) is None:
                 return f"{requirement.module} is not installed; {requirement.install}"
-        return self.capability.missing(options, device)
+        return self.missing(options, device)
 
     def unsupported(self, options: Any, device: str, dtype: str) -> str | None:
         """Return why no host supports this combination of options, device and dtype; None if it is supported."""
-        if device not in self.capability.devices:
-            return f"{self.name} runs on {', '.join(self.capability.devices)}, not on {device}"
-        if dtype not in self.capability.dtypes:
-            return f"{self.name} supports {', '.join(self.capability.dtypes)}, not {dtype}"
-        return self.capability.unsupported(options, device, dtype)
+        if device not in self.devices:
+            return f"{self.name} runs on {', '.join(self.devices)}, not on {device}"
+        if dtype not in self.dtypes:
+            return f"{self.name} supports {', '.join(self.dtypes)}, not {dtype}"
+        return self.unsupported_options(options, device, dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,8 @@ from bakeoff.backends.backend import (
     Backend,
     BuildContext,
     Call,
-    Capability,
     DefaultOptions,
     Engine,
-    Evidence,
     Outputs,
     Proof,
 )
@@ -117,6 +115,8 @@ BACKEND = Backend(
         DefaultOptions(Options(), devices=("cuda",), dtypes=("bf16",), suite="quick"),
         DefaultOptions(Options(channels_last=True), devices=("cuda",), dtypes=("bf16",), layers=CONVOLUTIONS),
     ),
-    capability=Capability(requires=(TORCH,), devices=("cuda",)),
-    evidence=Evidence(checks="calls replay a captured graph and dispatch no operators", same_when_traced=("cuda",)),
+    requires=(TORCH,),
+    devices=("cuda",),
+    checks="calls replay a captured graph and dispatch no operators",
+    same_when_traced=("cuda",),
 )

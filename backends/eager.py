@@ -11,15 +11,10 @@ from typing import TYPE_CHECKING
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
-    Capability,
     DefaultOptions,
     Engine,
-    Evidence,
-    Footprint,
     ModuleEngine,
     Proof,
-    any_size,
-    overlaps_always,
 )
 from bakeoff.backends.channels_last import CONVOLUTIONS, store_channels_last
 from bakeoff.backends.graphs import TORCH
@@ -55,7 +50,9 @@ BACKEND = Backend(
             Options(channels_last=True), devices=("cpu",), dtypes=("bf16",), suite="full", layers=CONVOLUTIONS
         ),
     ),
-    capability=Capability(requires=(TORCH,), unsupported_sizes=any_size),
-    evidence=Evidence(runs_eagerly=True, same_when_traced=("cpu", "cuda")),
-    footprint=Footprint(overlaps=overlaps_always),
+    requires=(TORCH,),
+    unsupported_sizes=None,
+    runs_eagerly=True,
+    same_when_traced=("cpu", "cuda"),
+    overlaps=True,
 )

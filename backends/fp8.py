@@ -11,19 +11,13 @@ from typing import TYPE_CHECKING, Literal
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
-    Capability,
     DefaultOptions,
-    Evidence,
-    Footprint,
     Prepared,
     Suite,
     Unsupported,
-    any_size,
-    overlaps_always,
 )
 from bakeoff.backends.graphs import TORCH
 from bakeoff.backends.quantization import LEAST_ELEMENTS, TORCHAO, negative_least, quantise_linear, quiet
-from bakeoff.models.component import Quantisation
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -76,10 +70,6 @@ def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
     return negative_least(options.least)
 
 
-def _quantises(_options: Options) -> Quantisation:
-    return "fp8"
-
-
 _KINDS = (Options(kind="per-row"), Options(kind="per-tensor"), Options())
 _ON_CUDA: Mapping[str, Mapping[Options, Suite]] = {
     "inductor": dict.fromkeys(_KINDS, "full"),
@@ -107,12 +97,12 @@ BACKEND = Backend(
             for options in _KINDS
         ),
     ),
-    capability=Capability(
-        requires=(TORCH, TORCHAO), dtypes=("fp32", "bf16"), unsupported=_unsupported, unsupported_sizes=any_size
-    ),
-    evidence=Evidence(
-        checks="torchao replaced the weights of at least one layer, and the weights take fewer bytes than before",
-        quantises=_quantises,
-    ),
-    footprint=Footprint(weight_copies=2.0, overlaps=overlaps_always),
+    requires=(TORCH, TORCHAO),
+    dtypes=("fp32", "bf16"),
+    unsupported_options=_unsupported,
+    unsupported_sizes=None,
+    checks="torchao replaced the weights of at least one layer, and the weights take fewer bytes than before",
+    quantises="fp8",
+    weight_copies=2.0,
+    overlaps=True,
 )

@@ -18,11 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
-    Capability,
     DefaultOptions,
     Engine,
-    Evidence,
-    Footprint,
     Outputs,
     Proof,
 )
@@ -182,10 +179,6 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     return engine
 
 
-def _headers(_options: Options) -> str:
-    return "inductor"
-
-
 def tunes_by_environment() -> bool:
     """Return whether environment variables tell inductor to choose by timing even if its settings do not."""
     return any(os.environ.get(name) == "1" for name in _TUNING_VARIABLES)
@@ -226,21 +219,18 @@ BACKEND = Backend(
         DefaultOptions(Options(mode="reduce-overhead", tuned=True), devices=("cuda",), suite="full"),
         DefaultOptions(Options(mode="max-autotune", freezing=True), devices=("cpu",), suite="full"),
     ),
-    capability=Capability(
-        requires=(TORCH,), missing=missing_compiler, unsupported=_unsupported, unsupported_sizes=_one_size_only
-    ),
-    evidence=Evidence(
-        checks="dynamo captured one graph without a graph break, and inductor compiled it",
-        uses_inductor=True,
-        same_when_traced=("cpu", "cuda"),
-    ),
-    footprint=Footprint(
-        caches=True,
-        weight_copies=2.0,
-        gpu_weight_copies=1.0,
-        environment=compiler_environment,
-        overlaps=_overlaps,
-        searches=_searches,
-        headers=_headers,
-    ),
+    requires=(TORCH,),
+    missing=missing_compiler,
+    unsupported_options=_unsupported,
+    unsupported_sizes=_one_size_only,
+    checks="dynamo captured one graph without a graph break, and inductor compiled it",
+    uses_inductor=True,
+    same_when_traced=("cpu", "cuda"),
+    caches=True,
+    weight_copies=2.0,
+    gpu_weight_copies=1.0,
+    environment=compiler_environment,
+    overlaps=_overlaps,
+    searches=_searches,
+    headers="inductor",
 )

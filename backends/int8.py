@@ -14,14 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
-    Capability,
     DefaultOptions,
-    Evidence,
-    Footprint,
     Prepared,
     Suite,
-    any_size,
-    overlaps_always,
 )
 from bakeoff.backends.graphs import TORCH
 from bakeoff.backends.quantization import LEAST_ELEMENTS, TORCHAO, negative_least, quantise_linear, quiet
@@ -196,12 +191,12 @@ BACKEND = Backend(
             for device, options, then, suite in _DEFAULTS
         ),
     ),
-    capability=Capability(
-        requires=(TORCH, TORCHAO), dtypes=("fp32", "bf16"), unsupported=_unsupported, unsupported_sizes=any_size
-    ),
-    evidence=Evidence(
-        checks="torchao replaced the weights of at least one layer, and the weights take fewer bytes than before",
-        quantises=_quantises,
-    ),
-    footprint=Footprint(weight_copies=2.0, overlaps=overlaps_always),
+    requires=(TORCH, TORCHAO),
+    dtypes=("fp32", "bf16"),
+    unsupported_options=_unsupported,
+    unsupported_sizes=None,
+    checks="torchao replaced the weights of at least one layer, and the weights take fewer bytes than before",
+    quantises=_quantises,
+    weight_copies=2.0,
+    overlaps=True,
 )

@@ -13,18 +13,13 @@ from typing import TYPE_CHECKING
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
-    Capability,
     DefaultOptions,
-    Evidence,
-    Footprint,
     Prepared,
     Unsupported,
-    overlaps_always,
 )
 from bakeoff.backends.graphs import TORCH, export
 from bakeoff.backends.quantization import TORCHAO, quiet
 from bakeoff.backends.torch_internals import fold_constants
-from bakeoff.models.component import Quantisation
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -110,10 +105,6 @@ def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
     return None if options.seeds >= 1 else f"seeds={options.seeds} gives no input to calibrate with; give 1 or more"
 
 
-def _quantises(_options: Options) -> Quantisation:
-    return "static"
-
-
 BACKEND = Backend(
     name="int8-static",
     summary="PT2E static int8 for convolutions and matrix products on x86, calibrated; inductor[freezing] compiles",
@@ -129,10 +120,12 @@ BACKEND = Backend(
             layers=("conv2d",),
         ),
     ),
-    capability=Capability(requires=(TORCH, TORCHAO), devices=("cpu",), dtypes=("fp32",), unsupported=_unsupported),
-    evidence=Evidence(
-        checks="in the compiled graph at least one convolution or matrix product reads a dequantised activation",
-        quantises=_quantises,
-    ),
-    footprint=Footprint(weight_copies=2.0, overlaps=overlaps_always),
+    requires=(TORCH, TORCHAO),
+    devices=("cpu",),
+    dtypes=("fp32",),
+    unsupported_options=_unsupported,
+    checks="in the compiled graph at least one convolution or matrix product reads a dequantised activation",
+    quantises="static",
+    weight_copies=2.0,
+    overlaps=True,
 )

@@ -18,10 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
-    Capability,
     DefaultOptions,
-    Evidence,
-    Footprint,
     Prepared,
     Ran,
     Requirement,
@@ -192,7 +189,7 @@ def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
 
 
 def _unsupported_builder(options: Options, builder: Backend) -> str | None:
-    if _OPERATORS.get(options.kind) not in builder.capability.quantise_operators:
+    if _OPERATORS.get(options.kind) not in builder.quantise_operators:
         return f"{builder.name} would emulate modelopt's {options.kind} in full precision; use tensorrt-aot"
     return None
 
@@ -225,16 +222,12 @@ BACKEND = Backend(
             layers=("linear",),
         ),
     ),
-    capability=Capability(
-        requires=(TORCH, MODELOPT),
-        devices=("cpu", "cuda"),
-        dtypes=("fp32", "bf16", "fp16"),
-        unsupported=_unsupported,
-        unsupported_builder=_unsupported_builder,
-    ),
-    evidence=Evidence(
-        checks="modelopt's quantize operators are around at least one layer, and no call runs them in PyTorch",
-        quantises=_quantises,
-    ),
-    footprint=Footprint(weight_copies=2.0),
+    requires=(TORCH, MODELOPT),
+    devices=("cpu", "cuda"),
+    dtypes=("fp32", "bf16", "fp16"),
+    unsupported_options=_unsupported,
+    unsupported_builder=_unsupported_builder,
+    checks="modelopt's quantize operators are around at least one layer, and no call runs them in PyTorch",
+    quantises=_quantises,
+    weight_copies=2.0,
 )

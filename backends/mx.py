@@ -13,10 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
-    Capability,
     DefaultOptions,
-    Evidence,
-    Footprint,
     Prepared,
     Unsupported,
 )
@@ -116,10 +113,11 @@ BACKEND = Backend(
         )
         for kind in ("mxfp8", "nvfp4")
     ),
-    capability=Capability(requires=(TORCH, TORCHAO), devices=("cuda",), dtypes=("bf16",), unsupported=_unsupported),
-    evidence=Evidence(
-        checks="torchao replaced the weights of at least one layer, and the weights take fewer bytes than before",
-        quantises=_quantises,
-    ),
-    footprint=Footprint(weight_copies=2.0),
+    requires=(TORCH, TORCHAO),
+    devices=("cuda",),
+    dtypes=("bf16",),
+    unsupported_options=_unsupported,
+    checks="torchao replaced the weights of at least one layer, and the weights take fewer bytes than before",
+    quantises=_quantises,
+    weight_copies=2.0,
 )

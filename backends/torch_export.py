@@ -14,15 +14,10 @@ from bakeoff.backends.backend import (
     Backend,
     BuildContext,
     Call,
-    Capability,
     DefaultOptions,
     Engine,
-    Evidence,
-    Footprint,
     NoOptions,
     Proof,
-    any_size,
-    overlaps_always,
 )
 from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, WrittenProgram
 from bakeoff.backends.graphs import (
@@ -146,9 +141,13 @@ BACKEND = Backend(
     summary="torch.export: one graph of ATen operators, saved and loaded back; not compiled",
     build=_build,
     defaults=(DefaultOptions(NoOptions(), suite="full", dtypes=("bf16",)),),
-    capability=Capability(requires=(TORCH,), unsupported_sizes=any_size),
-    evidence=Evidence(runs_eagerly=True, same_when_traced=("cpu", "cuda")),
-    footprint=Footprint(keeps_module_weights=False, weight_copies=2.0, overlaps=overlaps_always),
+    requires=(TORCH,),
+    unsupported_sizes=None,
+    runs_eagerly=True,
+    same_when_traced=("cpu", "cuda"),
+    keeps_module_weights=False,
+    weight_copies=2.0,
+    overlaps=True,
     artifact=ArtifactFormat(
         name="torch.export",
         summary="torch.export program (.pt2): graph and weights, not compiled",

@@ -313,7 +313,7 @@ def test_every_backend_for_cuda_is_tried_swept_and_exported() -> None:
     """But what RTX cards alone run: it has tests in a step, which skip elsewhere."""
     assert "tests/backends/test_tensorrt_rtx_gpu.py" in GPU_LIBRARY_TESTS
     known = [resolve_backend(name) for name in backend_names() if name != "tensorrt-rtx"]
-    usable = [backend for backend in known if "cuda" in backend.capability.devices]
+    usable = [backend for backend in known if "cuda" in backend.devices]
     swept = " ".join(use for step in ALL if step.kind == "sweep" for use in step.backends)
     exported = {use for step in ALL if step.kind == "export" for use in step.backends}
     for backend in usable:

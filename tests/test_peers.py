@@ -8,6 +8,8 @@ import pytest
 from lies import DISABLED, DISABLED_IN_PARTS
 from peers_page import PAGE, RECORD, TITLES, aitune_cell, lab_cell, page, table
 
+from bakeoff.backends.backend import by_options
+
 FINAL = {"word": "faster", "ratio": 1.254, "low": 1.2, "high": 1.31}
 RUN = {
     "success": True,
@@ -112,7 +114,7 @@ class TestLies:
         for lie in (DISABLED, DISABLED_IN_PARTS):
             (default,) = lie.defaults
             assert type(default.options) is lie.options
-            assert not lie.footprint.searches(default.options)
+            assert not by_options(lie.searches, default.options)
 
     @pytest.mark.parametrize(
         ("name", "least", "most"), [("zeros", 1, 1), ("bf16", 1e-4, 1e-2), ("tf32", 0, 0), ("plain", 0, 0)]

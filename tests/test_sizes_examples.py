@@ -8,6 +8,7 @@ import pytest
 from lab import command_line, marked_folder
 
 from bakeoff.backends import backend_names, resolve_backend
+from bakeoff.backends.backend import by_options
 from bakeoff.record.store import load_all
 
 PAGE = (Path(__file__).parent.parent / "docs" / "sizes.md").read_text(encoding="utf-8")
@@ -46,6 +47,6 @@ def test_the_page_names_the_backends_that_take_a_range() -> None:
     taking = set()
     for name in backend_names():
         backend = resolve_backend(name)
-        if backend.capability.unsupported_sizes(backend.options()) is None:
+        if by_options(backend.unsupported_sizes, backend.options()) is None:
             taking.add(name)
     assert named == taking

@@ -18,15 +18,11 @@ from typing import TYPE_CHECKING, Any
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
-    Capability,
     DefaultOptions,
     Engine,
-    Evidence,
-    Footprint,
     Proof,
     Requirement,
     Unsupported,
-    overlaps_always,
 )
 from bakeoff.backends.graphs import TORCH, input_layouts
 from bakeoff.backends.onnxruntime.artifact import FORMAT
@@ -183,27 +179,21 @@ BACKEND = Backend(
         DefaultOptions(Options(), devices=("cuda",), suite="full"),
         DefaultOptions(Options(provider="tensorrt"), devices=("cuda",), suite="full", dtypes=("bf16", "fp16")),
     ),
-    capability=Capability(
-        requires=(TORCH, Requirement("onnxruntime", INSTALL), Requirement("onnxscript", INSTALL)),
-        dtypes=("fp32", "tf32", "fp16", "bf16", "given"),
-        missing=_missing,
-        unsupported=_unsupported,
-        unsupported_sizes=_one_size_only,
-        own_attention=True,
-    ),
-    evidence=Evidence(
-        tracer="ONNX Runtime",
-        checks="the session has the requested provider, and every node runs on it but those that compute shapes",
-        quantises=_quantises,
-    ),
-    footprint=Footprint(
-        keeps_module_weights=False,
-        caches=True,
-        weight_copies=3.0,
-        gpu_weight_copies=2.0,
-        host_weight_copies=2.0,  # the exported model, and the session's initializers
-        overlaps=overlaps_always,
-        searches=lambda options: options.provider == "tensorrt",
-    ),
+    requires=(TORCH, Requirement("onnxruntime", INSTALL), Requirement("onnxscript", INSTALL)),
+    dtypes=("fp32", "tf32", "fp16", "bf16", "given"),
+    missing=_missing,
+    unsupported_options=_unsupported,
+    unsupported_sizes=_one_size_only,
+    own_attention=True,
+    tracer="ONNX Runtime",
+    checks="the session has the requested provider, and every node runs on it but those that compute shapes",
+    quantises=_quantises,
+    keeps_module_weights=False,
+    caches=True,
+    weight_copies=3.0,
+    gpu_weight_copies=2.0,
+    host_weight_copies=2.0,  # the exported model, and the session's initializers
+    overlaps=True,
+    searches=lambda options: options.provider == "tensorrt",
     artifact=FORMAT,
 )

@@ -20,11 +20,8 @@ from bakeoff.backends.backend import (
     Backend,
     BuildContext,
     Call,
-    Capability,
     DefaultOptions,
     Engine,
-    Evidence,
-    Footprint,
     Proof,
     Requirement,
 )
@@ -140,31 +137,25 @@ BACKEND = Backend(
         DefaultOptions(Options(), devices=("cuda",), suite="full", dtypes=("bf16", "fp16")),
         DefaultOptions(Options(cuda_graph=True), devices=("cuda",), suite="full", dtypes=("fp16",)),
     ),
-    capability=Capability(
-        requires=(
-            TORCH,
-            Requirement("onnxruntime", INSTALL),
-            Requirement("onnxscript", INSTALL),
-            Requirement(PLUGIN, INSTALL),
-        ),
-        dtypes=("fp32", "tf32", "fp16", "bf16"),
-        missing=_missing,
-        unsupported=_unsupported,
-        own_attention=True,
-        quantise_operators=(OPERATOR,),
-        builds_for=lambda options: "" if options.target == HERE else options.target,
+    requires=(
+        TORCH,
+        Requirement("onnxruntime", INSTALL),
+        Requirement("onnxscript", INSTALL),
+        Requirement(PLUGIN, INSTALL),
     ),
-    evidence=Evidence(
-        tracer="ONNX Runtime",
-        checks="the session has the provider, and every node runs in one of its engines but those that compute shapes",
-    ),
-    footprint=Footprint(
-        keeps_module_weights=False,
-        caches=True,
-        weight_copies=4.0,
-        gpu_weight_copies=2.0,
-        host_weight_copies=4.0,  # the exported model, and what the compiler's process holds of it
-        overlaps=lambda options: options.target == HERE,  # their seconds are what such rows are for
-    ),
+    dtypes=("fp32", "tf32", "fp16", "bf16"),
+    missing=_missing,
+    unsupported_options=_unsupported,
+    own_attention=True,
+    quantise_operators=(OPERATOR,),
+    builds_for=lambda options: "" if options.target == HERE else options.target,
+    tracer="ONNX Runtime",
+    checks="the session has the provider, and every node runs in one of its engines but those that compute shapes",
+    keeps_module_weights=False,
+    caches=True,
+    weight_copies=4.0,
+    gpu_weight_copies=2.0,
+    host_weight_copies=4.0,  # the exported model, and what the compiler's process holds of it
+    overlaps=lambda options: options.target == HERE,  # their seconds are what such rows are for,
     artifact=FORMAT,
 )

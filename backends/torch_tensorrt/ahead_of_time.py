@@ -17,12 +17,8 @@ from typing import TYPE_CHECKING
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
-    Capability,
     DefaultOptions,
     Engine,
-    Evidence,
-    Footprint,
-    searches_always,
 )
 from bakeoff.backends.graphs import TORCH, input_layouts
 from bakeoff.backends.torch_export import LoadedProgram
@@ -169,27 +165,21 @@ BACKEND = Backend(
         DefaultOptions(Options(optimization_level=5), devices=("cuda",), suite="full"),
         DefaultOptions(Options(require_full_compilation=False), devices=("cuda",), suite="full"),
     ),
-    capability=Capability(
-        requires=(TORCH, *REQUIRES),
-        devices=("cuda",),
-        unsupported=_unsupported,
-        unsupported_sizes=_one_size_only,
-        own_attention=True,
-        quantise_operators=QUANTISE_OPERATORS,
-    ),
-    evidence=Evidence(
-        checks="the program loaded from disk holds at least one TensorRT engine; other operators are listed",
-        same_when_traced=("cuda",),
-    ),
-    footprint=Footprint(
-        keeps_module_weights=False,
-        caches=True,
-        weight_copies=3.0,
-        gpu_weight_copies=2.0,  # the module's, and the engine's
-        # Saving a plan holds it as bytes, std::string and base64, pickled, and in the archive
-        # (pytorch/TensorRT, core/runtime/TRTEngine.cpp, serialize).
-        host_weight_copies=6.0,
-        searches=searches_always,
-    ),
+    requires=(TORCH, *REQUIRES),
+    devices=("cuda",),
+    unsupported_options=_unsupported,
+    unsupported_sizes=_one_size_only,
+    own_attention=True,
+    quantise_operators=QUANTISE_OPERATORS,
+    checks="the program loaded from disk holds at least one TensorRT engine; other operators are listed",
+    same_when_traced=("cuda",),
+    keeps_module_weights=False,
+    caches=True,
+    weight_copies=3.0,
+    gpu_weight_copies=2.0,  # the module's, and the engine's
+    # Saving a plan holds it as bytes, std::string and base64, pickled, and in the archive
+    # (pytorch/TensorRT, core/runtime/TRTEngine.cpp, serialize).
+    host_weight_copies=6.0,
+    searches=True,
     artifact=FORMAT,
 )

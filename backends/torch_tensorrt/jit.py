@@ -19,13 +19,9 @@ from typing import TYPE_CHECKING, Any
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
-    Capability,
     DefaultOptions,
     Engine,
-    Evidence,
-    Footprint,
     Proof,
-    searches_always,
 )
 from bakeoff.backends.graphs import TORCH, check_not_quantised, operators
 from bakeoff.backends.torch_compile import CompiledEngine, CompileLog, compile_whole
@@ -163,19 +159,17 @@ BACKEND = Backend(
         DefaultOptions(Options(freezing=False, cudagraphs=True), devices=("cuda",), suite="full"),
         DefaultOptions(Options(optimization_level=5), devices=("cuda",), suite="full"),
     ),
-    capability=Capability(
-        requires=(TORCH, *REQUIRES),
-        devices=("cuda",),
-        unsupported=_unsupported,
-        unsupported_sizes=_one_size_only,
-        own_attention=True,
-        quantise_operators=QUANTISE_OPERATORS,
-    ),
-    evidence=Evidence(
-        checks="dynamo captured one graph, and it holds at least one TensorRT engine; other operators are listed",
-        same_when_traced=("cuda",),
-    ),
-    footprint=Footprint(
-        caches=True, weight_copies=3.0, gpu_weight_copies=2.0, host_weight_copies=2.0, searches=searches_always
-    ),
+    requires=(TORCH, *REQUIRES),
+    devices=("cuda",),
+    unsupported_options=_unsupported,
+    unsupported_sizes=_one_size_only,
+    own_attention=True,
+    quantise_operators=QUANTISE_OPERATORS,
+    checks="dynamo captured one graph, and it holds at least one TensorRT engine; other operators are listed",
+    same_when_traced=("cuda",),
+    caches=True,
+    weight_copies=3.0,
+    gpu_weight_copies=2.0,
+    host_weight_copies=2.0,
+    searches=True,
 )

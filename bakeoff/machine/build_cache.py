@@ -45,7 +45,7 @@ class Stamp:
     """Contents of a folder of precompiled headers, as its stamp file states them."""
 
     sets: tuple[str, ...]
-    """Names of the sets that are complete, as backends name them (`Footprint.headers`)."""
+    """Names of the sets that are complete, as backends name them (`Backend.headers`)."""
     files: tuple[HeaderFile, ...]
     """Empty if the compiler, or this version of torch, precompiles no header that can be shared."""
 

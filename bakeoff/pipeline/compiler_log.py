@@ -49,7 +49,7 @@ def seen_apart(
     asked = session.plan.request.profile
     if asked is not None and asked.compiler:
         folder = session.cache / "traces" / session.run / f"{mix.slug}.compiler"
-        compiled = [one for one in mix.programs if _backend(one).evidence.uses_inductor]
+        compiled = [one for one in mix.programs if _backend(one).uses_inductor]
         notes = [profile.note] if profile.note else []
         for program in compiled:
             notes += _log(session, mix, program, folder / program.name, running)
@@ -73,7 +73,7 @@ def _seen(
     They come from the record that predicts the program's time, which is of the same machine and code, or else from a
     traced build.
     """
-    tracer = _backend(program).evidence.tracer or _TRACER
+    tracer = _backend(program).tracer or _TRACER
     proof = program.part.record.measurement.proof if program.part is not None else None
     if program.part is not None and proof is not None and proof.trace is not None:
         trace, tracer = proof.trace, f"{tracer}, record {program.part.id}"

@@ -215,7 +215,7 @@ def _seconds(row: Row, records: Sequence[Record]) -> tuple[float, float]:
         again_s = warm_s if warm_s is not None else build_s
         build_s = cold_s if cold_s is not None else max(guess_build_s(row), again_s)
     cold = row.caches and not will_be_warm(row)
-    traced_apart = row.subject.device not in resolve_backend(row.steps[-1].backend).evidence.same_when_traced
+    traced_apart = row.subject.device not in resolve_backend(row.steps[-1].backend).same_when_traced
     second_s = 0.0
     if cold or (newest.policy.trace and traced_apart):
         second_s = sum(phases.get(phase, 0.0) for phase in _STARTUP) + again_s + _GUESS_TRACE_S

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bakeoff.backends.backend import Backend
+from bakeoff.backends.backend import Backend, by_options
 from bakeoff.models.component import Preset, TensorSpec, Workload
 from bakeoff.plan.suites import Step
 
@@ -47,7 +47,7 @@ def memory_of(preset: Preset, workload: Workload, steps: Sequence[Step], dtype: 
     An engine for another GPU is only built, with one set of inputs.
     """
     needed = programs_memory(preset, [workload], [s.backend for s in steps], dtype, device)
-    if steps[-1].backend.capability.builds_for(steps[-1].options):
+    if by_options(steps[-1].backend.builds_for, steps[-1].options):
         usual = element_bytes(dtype)
         unused = _sets_bytes(workload, usual) - _bytes(workload.inputs, usual)
         needed = replace(needed, device=needed.device - round(unused))
@@ -77,7 +77,7 @@ def programs_memory(
     drawn = preset.parameters * _DRAWN_BYTES
     inputs = sum(_bytes(one.inputs, _DRAWN_BYTES) * one.set_count for one in workloads)
     if device == "cuda":
-        built = weights * max(backend.footprint.host_weight_copies for backend in backends)
+        built = weights * max(backend.host_weight_copies for backend in backends)
         return Need(round(own), round(max(drawn, built) + inputs))
     return Need(round(own + (0 if element_bytes(dtype) == _DRAWN_BYTES else drawn + inputs)))
 
@@ -86,12 +86,12 @@ def kept_copies(backends: Sequence[Backend], device: str) -> float:
     """Return how many copies of the weights each further program of a component keeps; the module's own are shared by
     engines that read them."""
     copies = max(_copies(backend, device) for backend in backends)
-    return copies - 1 if all(backend.footprint.keeps_module_weights for backend in backends) else copies
+    return copies - 1 if all(backend.keeps_module_weights for backend in backends) else copies
 
 
 def _copies(backend: Backend, device: str) -> float:
-    of_gpu = backend.footprint.gpu_weight_copies
-    return of_gpu if device == "cuda" and of_gpu is not None else backend.footprint.weight_copies
+    of_gpu = backend.gpu_weight_copies
+    return of_gpu if device == "cuda" and of_gpu is not None else backend.weight_copies
 
 
 def _sets_bytes(workload: Workload, usual: int) -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.backends import may_overlap
-from bakeoff.backends.backend import Backend
+from bakeoff.backends.backend import Backend, by_options
 from bakeoff.machine import build_cache, host, paths
 from bakeoff.machine.files import digest
 from bakeoff.machine.identity import this_machine
@@ -125,7 +125,7 @@ def rows_of(target: Target, steps: Sequence[Step], dtype: Dtype) -> Iterator[Row
     """
     row = _row(target, tuple(steps), dtype)
     last = steps[-1].backend
-    if target.request.builds == 1 or row.never_runs or last.evidence.runs_eagerly or last.baseline:
+    if target.request.builds == 1 or row.never_runs or last.runs_eagerly or last.baseline:
         yield row
         return
     for number in range(1, target.request.builds + 1):
@@ -150,7 +150,7 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
     memory = memory_of(preset, target.workload, steps, dtype, subject.device)
     machine, versions = this_machine(subject.device).machine_class, host.read_versions(subject.python)
     folder = build_cache.usual_folder([str(variant), config_id, versions, machine])
-    searches = any(step.backend.footprint.searches(step.options) for step in steps)
+    searches = any(by_options(step.backend.searches, step.options) for step in steps)
     slow = searches or weights_bytes(preset, dtype) >= LARGE_WEIGHTS_BYTES
     return Row(
         variant=variant,
@@ -160,16 +160,16 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
         precheck=_precheck(steps, subject.device, dtype, memory, sized=bool(target.workload.axes)),
         memory=memory,
         build_deadline_s=request.policy.large_build_deadline_s if slow else request.policy.build_deadline_s,
-        caches=any(step.backend.footprint.caches for step in steps),
+        caches=any(step.backend.caches for step in steps),
         baseline=all(step.backend.baseline and not use.options for step, use in zip(steps, uses, strict=True)),
-        quantisation=next(filter(None, (step.backend.evidence.quantises(step.options) for step in steps)), ""),
+        quantisation=next(filter(None, (by_options(step.backend.quantises, step.options) for step in steps)), ""),
         cache_folder=folder,
         environment=_environment(target, steps, folder),
         checkpoint=component.weights or _checkpoint_label(subject),
         known_issues=tuple(known_issues(versions, subject.device, [dtype], _layers(component, target.workload))),
         overlaps=may_overlap([(step.backend, step.options) for step in steps], subject.device, request.policy.beside),
         searches=searches,
-        target=steps[-1].backend.capability.builds_for(steps[-1].options),
+        target=by_options(steps[-1].backend.builds_for, steps[-1].options),
     )
 
 
@@ -188,7 +188,7 @@ def build_environment(backends: Iterable[Backend], folder: Path, threads: int, u
     """Return a worker's environment, with its home and its compilers' caches in `folder`."""
     extra = own_home(folder) | (user_code_path() if user_code else {})
     for backend in backends:
-        extra.update(backend.footprint.environment(folder))
+        extra.update(backend.environment(folder))
     return worker_environment(threads, extra)
 
 
@@ -219,11 +219,11 @@ def _precheck(steps: Sequence[Step], device: str, dtype: str, needed: Need, size
         if reason is not None:
             return Precheck("unsupported", reason)
     for step in steps if sized else ():
-        reason = step.backend.capability.unsupported_sizes(step.options)
+        reason = by_options(step.backend.unsupported_sizes, step.options)
         if reason is not None:
             return Precheck("unsupported", f"{step.backend.name}: {reason}")
     for step in steps[:-1]:
-        reason = step.backend.capability.unsupported_builder(step.options, steps[-1].backend)
+        reason = step.backend.unsupported_builder(step.options, steps[-1].backend)
         if reason is not None:
             return Precheck("unsupported", reason)
     return short_of_memory(needed, device)

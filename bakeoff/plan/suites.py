@@ -92,7 +92,7 @@ def _default_options(
     other layers are left out, unless the request names the backend and it has no others.
     """
     builders = [_read_backend(one.then)[0] for one in backend.defaults if one.then] or [backend]
-    able_devices = set(backend.capability.devices) & {each for one in builders for each in one.capability.devices}
+    able_devices = set(backend.devices) & {each for one in builders for each in one.devices}
     refused = device == "cpu" and device not in able_devices
     fitting: Sequence[DefaultOptions] = [one for one in backend.defaults if refused or device in one.devices]
     if refused and request.suite == "quick" and not request.backends:
@@ -151,7 +151,7 @@ def _composed(
     later = [_step(*_read_backend(part)) for part in split_outside_brackets(default.then, "+")] if default.then else []
     dtypes = usual
     if usual == ("given",):  # of every backend that takes it, whatever dtypes it is usually shown in
-        able = all("given" in each.capability.dtypes for each in (backend, *(step.backend for step in later)))
+        able = all("given" in each.dtypes for each in (backend, *(step.backend for step in later)))
         dtypes = usual if able else ()
     elif default.dtypes and (suite == "default" or (suite, default.suite) == ("full", "full")):
         dtypes = _stated(default.dtypes, usual, device)

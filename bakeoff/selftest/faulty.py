@@ -24,9 +24,7 @@ from bakeoff.backends.backend import (
     BuildContext,
     BuildFunction,
     Call,
-    Capability,
     Engine,
-    Evidence,
     ModuleEngine,
     NoOptions,
     Outputs,
@@ -65,7 +63,7 @@ class BoundEngine(Engine):
 
 def canary(name: str, summary: str, build: BuildFunction, runs_eagerly: bool = True, **more: Any) -> Backend:
     """Make a backend of the selftest; it declares that it runs the module eagerly unless `runs_eagerly` is False."""
-    return Backend(name, summary, build, evidence=Evidence(runs_eagerly=runs_eagerly), **more)
+    return Backend(name, summary, build, runs_eagerly=runs_eagerly, **more)
 
 
 def doing(action: Callable[[], object]) -> BuildFunction:
@@ -252,8 +250,8 @@ CLAIMS_LAYERS = Backend(
     "claims-layers",
     "lists layers that were not changed",
     prepare=_claim_layers,
-    capability=Capability(dtypes=("fp32",)),
-    evidence=Evidence(quantises=lambda _options: "dynamic"),
+    dtypes=("fp32",),
+    quantises="dynamic",
 )
 RECOMPILES = canary("recompiles", "compiles again every sixteenth call", _recompile)
 THREADS_DRIFT = canary("threads-drift", "changes the number of threads at its fifth call", each_call(_change_threads))

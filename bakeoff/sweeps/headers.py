@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from bakeoff.backends import resolve_backend
+from bakeoff.backends.backend import by_options
 from bakeoff.machine.build_cache import (
     HOME,
     HeaderFile,
@@ -127,7 +128,7 @@ class HeaderBuilds:
         (scratch / HOME / ".cache").mkdir(parents=True)
         for name, use in self._sets.items():
             # A row's environment but for its caches: they must be empty. What both need is compiled once there.
-            own = resolve_backend(use.step.backend).footprint.environment(scratch)
+            own = resolve_backend(use.step.backend).environment(scratch)
             environment = {**use.row.environment, **own_home(scratch), **own}
             launch = Launch(environment, Deadlines(_DEADLINE_S), log.with_suffix(f".{name}.log"), self._on_event)
             job = HeadersJob(use.step, str(self._folder), use.row.subject.threads)
@@ -163,7 +164,7 @@ def header_sets(row: Row) -> Mapping[str, BackendStep]:
     found = {}
     for step in row.steps:
         backend = resolve_backend(step.backend)
-        name = backend.footprint.headers(options_of(backend, step.options))
+        name = by_options(backend.headers, options_of(backend, step.options))
         if name:
             found[name] = step
     return found

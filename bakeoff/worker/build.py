@@ -100,14 +100,14 @@ def build_engine(
     if job.quantisation:
         prepared, fallback = check_quantisation(prepared, proof.quantised, before_bytes, after_bytes)
     compiled = (snapshot() - activity).compiled
-    uses_inductor = any(backend.evidence.uses_inductor for backend, _ in steps)
+    uses_inductor = any(backend.uses_inductor for backend, _ in steps)
     if compiled and fallback is None and not uses_inductor:
         fallback = f"inductor: it compiled {counted(compiled, 'graph')}"
-    if not steps[-1][0].footprint.keeps_module_weights:
+    if not steps[-1][0].keeps_module_weights:
         free_weights(prepared.module)
         free_weights(loaded.module)
     return BuiltEngine(
-        engine, calls, cost, prepared, after_bytes[""], fallback, steps[-1][0].evidence.runs_eagerly, uses_inductor
+        engine, calls, cost, prepared, after_bytes[""], fallback, steps[-1][0].runs_eagerly, uses_inductor
     )
 
 
@@ -168,7 +168,7 @@ class _BuildTime:
 def _cost(
     job: MeasureJob, steps: _Steps, spent: _BuildTime, cache: _Cache, resident_before: int, proof: Proof
 ) -> BuildCost:
-    caches = cache == "stored" or any(backend.footprint.caches for backend, _ in steps)
+    caches = cache == "stored" or any(backend.caches for backend, _ in steps)
     return BuildCost(
         cache=cache if caches else "none",
         build_s=None if job.overlapped else spent.wall_s,

@@ -67,7 +67,7 @@ def with_failures(job: MeasureJob, report: Report, action: Callable[[LoadedSubje
         backends = [resolve_backend(step.backend) for step in job.steps]  # before the flags, which they may set
     except BakeoffError as error:
         return _failed(StageError(status_of(error, "build_failed"), error), loaded)
-    stance = plain_eager(loaded.component) if backends[-1].evidence.runs_eagerly else nullcontext()
+    stance = plain_eager(loaded.component) if backends[-1].runs_eagerly else nullcontext()
     with flags(job.dtype, job.subject.threads, search=job.subject.device == "cuda"), stance:
         try:
             return action(loaded)

@@ -70,7 +70,7 @@ def _failed(stage: StageError) -> TraceResult:
 
 def _same_when_traced(job: MeasureJob) -> bool:
     """Return whether builds of the last backend can be traced on this device without being built for tracing."""
-    return job.subject.device in resolve_backend(job.steps[-1].backend).evidence.same_when_traced
+    return job.subject.device in resolve_backend(job.steps[-1].backend).same_when_traced
 
 
 def _build(job: MeasureJob, report: Report, trace: bool) -> BuiltEngine:

@@ -195,7 +195,7 @@ def test_a_traced_build_has_the_settings_of_the_timed_one(options: aoti.Options,
     contexts: Any = [SimpleNamespace(device=device, trace=trace) for trace in (False, True)]
     timed, traced = (aoti._settings(options, context, separate_weights=False) for context in contexts)
     assert timed == traced
-    assert device in BACKEND.evidence.same_when_traced
+    assert device in BACKEND.same_when_traced
 
 
 def test_the_package_that_is_timed_names_its_kernels_and_holds_no_paths(toy: Toy, folder: Path) -> None:

@@ -139,14 +139,14 @@ def test_what_a_cpu_or_a_builder_has_not_is_refused_in_a_sentence(records: dict[
 
 @pytest.mark.parametrize("name", ["tensorrt", "tensorrt-aot", "onnxruntime", "openvino"])
 def test_builders_with_their_own_attention_are_refused(name: str) -> None:
-    reason = BACKEND.capability.unsupported_builder(Options(), resolve_backend(name))
+    reason = BACKEND.unsupported_builder(Options(), resolve_backend(name))
     assert reason is not None
     assert name in reason
 
 
 def test_every_other_builder_takes_the_choice() -> None:
     builders = [resolve_backend(name) for name in backend_names()]
-    taken = {backend.name for backend in builders if backend.build and not backend.capability.own_attention}
+    taken = {backend.name for backend in builders if backend.build and not backend.own_attention}
     assert taken == {"eager", "cudagraph", "inductor", "aoti", "torch.export"}
 
 

@@ -48,7 +48,7 @@ class FakeHost:
     def gap(self, backend: str, device: str = "cuda") -> str | None:
         found = resolve_backend(backend)
         options: Any = found.options()
-        return found.capability.missing(options, device)
+        return found.missing(options, device)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ WHEELS = ("cuda_runtime_api.h", "crt/host_defines.h", "nv/target")
 
 def environment(host: FakeHost) -> dict[str, str]:
     """What the backend sets for a worker, without the folders of its caches."""
-    found = resolve_backend("aoti").footprint.environment(host.folder / "cache")
+    found = resolve_backend("aoti").environment(host.folder / "cache")
     return {name: value for name, value in found.items() if not name.endswith("_CACHE_DIR")}
 
 

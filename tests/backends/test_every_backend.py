@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bakeoff.backends import backend_module, backend_names, may_overlap, resolve_backend
-from bakeoff.backends.backend import Backend, Footprint, NoOptions
+from bakeoff.backends.backend import Backend, NoOptions, by_options
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.options import options_of
 from bakeoff.models.types import DEVICES, DTYPES
@@ -22,8 +22,8 @@ class TestEveryBackend:
     def test_does_something(self, backend) -> None:
         assert backend.build or backend.prepare
         assert backend.summary
-        assert set(backend.capability.devices) <= set(DEVICES)
-        assert set(backend.capability.dtypes) <= set(DTYPES)
+        assert set(backend.devices) <= set(DEVICES)
+        assert set(backend.dtypes) <= set(DTYPES)
 
     def test_says_in_one_sentence_what_is_missing(self, backend) -> None:
         for device in DEVICES:
@@ -38,12 +38,12 @@ class TestEveryBackend:
             assert options_of(backend, dict(parse_variant(text).backends[0].options)) == default.options
 
     def test_says_what_it_takes_as_having_run(self, backend) -> None:
-        assert backend.evidence.runs_eagerly or backend.evidence.checks
+        assert backend.runs_eagerly or backend.checks
 
     def test_a_build_is_traced_as_it_was_timed_unless_the_compiler_has_its_own_profiler(self, backend) -> None:
         """torch's profiler needs nothing at build time; a compiler's own must be asked for there."""
-        same = backend.capability.devices if backend.build and not backend.evidence.tracer else ()
-        assert backend.evidence.same_when_traced == same
+        same = backend.devices if backend.build and not backend.tracer else ()
+        assert backend.same_when_traced == same
 
     def test_what_only_prepares_names_what_builds(self, backend) -> None:
         for default in backend.defaults:
@@ -55,9 +55,9 @@ class TestEveryBackend:
 
     def test_default_options_are_supported(self, backend) -> None:
         for default in backend.defaults:
-            assert set(default.devices) <= set(backend.capability.devices)
+            assert set(default.devices) <= set(backend.devices)
             for device in default.devices:
-                dtype = (default.dtypes or backend.capability.dtypes)[0]
+                dtype = (default.dtypes or backend.dtypes)[0]
                 assert backend.unsupported(default.options, device, dtype) is None
 
     def test_unknown_options_are_refused_with_the_known_ones(self, backend) -> None:
@@ -139,7 +139,7 @@ def test_builds_that_time_nothing_may_overlap_on_a_cpu(monkeypatch: pytest.Monke
 
 
 def test_sets_of_headers_are_stated_by_the_backends_that_compile_with_inductor_on_a_cpu() -> None:
-    found = {row: [step.footprint.headers(options) for step, options in steps_of(row)] for row in suite_rows("cpu")}
+    found = {row: [by_options(step.headers, options) for step, options in steps_of(row)] for row in suite_rows("cpu")}
     for row, names in found.items():
         last = row.split("+")[-1].partition("[")[0]
         assert names[:-1] == [""] * (len(names) - 1), row
@@ -168,9 +168,7 @@ def test_one_step_that_needs_the_machine_is_enough() -> None:
 
 
 def test_builds_of_a_users_own_backend_do_not_overlap_unless_it_says_so() -> None:
-    silent, states = (
-        Backend("own", "", footprint=found) for found in (Footprint(), Footprint(overlaps=lambda _: True))
-    )
+    silent, states = Backend("own", ""), Backend("own", "", overlaps=lambda _: True)
     assert not may_overlap([(silent, NoOptions())], "cpu")
     assert may_overlap([(states, NoOptions())], "cpu")
     assert not may_overlap([(states, NoOptions()), (silent, NoOptions())], "cpu")

@@ -14,6 +14,7 @@ from torchao.quantization import quant_api
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, build_toy
 
 from bakeoff.backends import fp8
+from bakeoff.backends.backend import by_options
 from bakeoff.backends.fp8 import BACKEND, Options
 from bakeoff.models.options import options_of
 from bakeoff.variant import parse_use
@@ -93,4 +94,4 @@ def test_options_are_read_from_strings() -> None:
     assert options_of(BACKEND, pairs or {}) == Options("per-row", "mlp")
     assert "least=-1" in BACKEND.unsupported(Options(least=-1), "cpu", "bf16")
     assert "fp16" in BACKEND.unsupported(Options(), "cpu", "fp16")
-    assert BACKEND.evidence.quantises(Options()) == "fp8"
+    assert by_options(BACKEND.quantises, Options()) == "fp8"

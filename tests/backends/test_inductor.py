@@ -92,7 +92,7 @@ def test_a_traced_build_has_the_settings_of_the_timed_one(options: Options, devi
     contexts: Any = [SimpleNamespace(device=device, trace=trace) for trace in (False, True)]
     timed, traced = (_settings(options, context) for context in contexts)
     assert timed == traced
-    assert device in BACKEND.evidence.same_when_traced
+    assert device in BACKEND.same_when_traced
 
 
 def test_options_are_read_from_strings() -> None:

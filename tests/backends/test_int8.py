@@ -16,7 +16,7 @@ from torch.nn import functional
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, build_toy
 
 from bakeoff.backends import int8
-from bakeoff.backends.backend import BuildContext, Unsupported
+from bakeoff.backends.backend import BuildContext, Unsupported, by_options
 from bakeoff.backends.int8 import BACKEND, Options
 from bakeoff.backends.quantization import choose, quantise_linear
 from bakeoff.backends.torch_internals import TUNED
@@ -86,8 +86,8 @@ def test_options_are_read_from_strings() -> None:
     assert name == "int8"
     assert options_of(BACKEND, pairs or {}) == Options("weight-only", "attention", 64)
     assert "least=-1" in BACKEND.unsupported(Options(least=-1), "cpu", "fp32")
-    assert BACKEND.evidence.quantises(Options()) == "dynamic"
-    assert BACKEND.evidence.quantises(Options(kind="weight-only")) == "weight-only"
+    assert by_options(BACKEND.quantises, Options()) == "dynamic"
+    assert by_options(BACKEND.quantises, Options(kind="weight-only")) == "weight-only"
 
 
 @NEEDS_COMPILER

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from toys import LIBRARY_WARNINGS, build_toy, relative
 
-from bakeoff.backends.backend import BuildContext
+from bakeoff.backends.backend import BuildContext, by_options
 from bakeoff.backends.int8_static import BACKEND, Options
 from bakeoff.models.options import options_of
 from bakeoff.variant import parse_use
@@ -81,4 +81,4 @@ def test_options_are_read_from_strings() -> None:
     assert options_of(BACKEND, pairs or {}) == Options(8)
     assert "seeds=0" in BACKEND.unsupported(Options(0), "cpu", "fp32")
     assert "bf16" in BACKEND.unsupported(Options(), "cpu", "bf16")
-    assert BACKEND.evidence.quantises(Options()) == "static"
+    assert by_options(BACKEND.quantises, Options()) == "static"

@@ -12,7 +12,7 @@ from torch import nn
 from toys import LIBRARY_WARNINGS
 
 from bakeoff.backends import backend_names, resolve_backend
-from bakeoff.backends.backend import BuildContext, Prepared, Ran, Unsupported
+from bakeoff.backends.backend import BuildContext, Prepared, Ran, Unsupported, by_options
 from bakeoff.backends.graphs import check_not_quantised, export, operators
 from bakeoff.backends.modelopt import BACKEND, Options
 from bakeoff.backends.torch_compile import compile_whole
@@ -81,7 +81,7 @@ def test_the_graph_is_what_torch_tensorrt_converts(prepared: tuple[Prepared, flo
     check_not_quantised(made.module, "torch_tensorrt", "no")
     program = export(made.module, drawn("calibration 0"))
     assert operators(program.graph)["tensorrt.quantize_op"] == 4
-    assert set(resolve_backend("tensorrt").capability.quantise_operators) >= {"tensorrt.quantize_op"}
+    assert set(resolve_backend("tensorrt").quantise_operators) >= {"tensorrt.quantize_op"}
     nodes = [node for node in program.graph.nodes if "quantize_op" in str(node.target)]
     paths = [list(node.meta["nn_module_stack"].values())[-1][0] for node in nodes]
     parts = ("input_quantizer", "weight_quantizer")
@@ -165,14 +165,14 @@ def test_mxfp8_says_why_and_what_would_do() -> None:
 
 def test_only_tensorrt_builds_it() -> None:
     builders = [resolve_backend(name) for name in backend_names() if resolve_backend(name).build]
-    taken = {one.name for one in builders if BACKEND.capability.unsupported_builder(Options(), one) is None}
+    taken = {one.name for one in builders if BACKEND.unsupported_builder(Options(), one) is None}
     assert taken == {"tensorrt", "tensorrt-aot", "tensorrt-rtx"}
-    fp4 = {one.name for one in builders if BACKEND.capability.unsupported_builder(Options("nvfp4"), one) is None}
+    fp4 = {one.name for one in builders if BACKEND.unsupported_builder(Options("nvfp4"), one) is None}
     assert fp4 == {"tensorrt", "tensorrt-aot"}
 
 
 def test_each_kind_is_a_class_of_its_own() -> None:
-    assert [BACKEND.evidence.quantises(Options(kind)) for kind in ("fp8", "nvfp4")] == ["fp8", "nvfp4"]
+    assert [by_options(BACKEND.quantises, Options(kind)) for kind in ("fp8", "nvfp4")] == ["fp8", "nvfp4"]
 
 
 @pytest.mark.parametrize("component", ["wm", "image", "audio", "matrix-vae"])

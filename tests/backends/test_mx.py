@@ -10,7 +10,7 @@ pytest.importorskip("torchao", reason="the formats are torchao's")
 import torch
 from toys import LIBRARY_WARNINGS
 
-from bakeoff.backends.backend import BuildContext, Unsupported
+from bakeoff.backends.backend import BuildContext, Unsupported, by_options
 from bakeoff.backends.mx import BACKEND, Kind, Options
 from bakeoff.models.component import LEAST_SQNR_DB
 
@@ -70,4 +70,4 @@ def test_each_kind_is_a_class_with_a_budget_below_what_the_format_can_hold() -> 
     sqnr = {kind: float(20 * torch.log10(values.norm() / (got - values).norm())) for kind, got in stored.items()}
     assert sqnr == pytest.approx({"fp8": 31.5, "mxfp8": 30.6, "nvfp4": 20.5}, abs=0.3)
     assert all(LEAST_SQNR_DB[kind] < held for kind, held in sqnr.items())
-    assert [BACKEND.evidence.quantises(Options(kind)) for kind in ("mxfp8", "nvfp4")] == ["mxfp8", "nvfp4"]
+    assert [by_options(BACKEND.quantises, Options(kind)) for kind in ("mxfp8", "nvfp4")] == ["mxfp8", "nvfp4"]

@@ -168,7 +168,7 @@ class TestMissingLibrary:
         installed.submodule_search_locations = [str(tmp_path)]
         monkeypatch.setattr(backend, "find_spec", lambda _name: installed)
         monkeypatch.setattr(backend, "version", lambda _name: "1.31.1")
-        told = BACKEND.capability.missing(Options(provider="tensorrt"), "cuda")
+        told = BACKEND.missing(Options(provider="tensorrt"), "cuda")
         assert told is None if starts else told is not None and "libnvinfer.s10: cannot open" in told
 
     def test_refuses_another_file(self, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from onnx import helper
 from rtx_engines import BITS, context_model, engine, node, sizes
 
 from bakeoff.backends import resolve_backend
+from bakeoff.backends.backend import by_options
 from bakeoff.backends.format import BadArtifact
 from bakeoff.backends.tensorrt_rtx import backend as rtx
 from bakeoff.backends.tensorrt_rtx import engines
@@ -45,14 +46,14 @@ class TestRules:
 
     @pytest.mark.parametrize("target", TARGETS)
     def test_only_a_named_target_is_for_another_gpu(self, target: Any) -> None:
-        assert BACKEND.capability.builds_for(Options(target=target)) == target
-        assert BACKEND.capability.builds_for(Options()) == ""
-        assert not BACKEND.footprint.overlaps(Options(target=target)), "its build's seconds are the result"
+        assert by_options(BACKEND.builds_for, Options(target=target)) == target
+        assert by_options(BACKEND.builds_for, Options()) == ""
+        assert not by_options(BACKEND.overlaps, Options(target=target)), "its build's seconds are the result"
 
     def test_no_other_backend_of_the_table_builds_for_another_gpu(self) -> None:
         for name in ("eager", "aoti", "tensorrt-aot", "onnxruntime"):
             backend = resolve_backend(name)
-            assert backend.capability.builds_for(backend.options()) == ""
+            assert by_options(backend.builds_for, backend.options()) == ""
 
     def test_an_unknown_target_is_refused_with_the_known_ones(self) -> None:
         with pytest.raises(BakeoffError) as refused:
@@ -77,7 +78,7 @@ class TestMissing:
         monkeypatch.setenv("PATH", str(tmp_path))
 
     def missing(self) -> str | None:
-        return BACKEND.capability.missing(Options(target="sm89"), "cpu")
+        return BACKEND.missing(Options(target="sm89"), "cpu")
 
     @pytest.mark.usefixtures("without_compiler")
     @pytest.mark.parametrize("driver", [True, False])

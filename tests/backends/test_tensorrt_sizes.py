@@ -196,7 +196,7 @@ def test_what_pytorch_runs_takes_the_range_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", BOTH)
 def test_options_for_one_size_are_refused_in_one_sentence(backend: Any) -> None:
-    taken = backend.BACKEND.capability.unsupported_sizes
+    taken = backend.BACKEND.unsupported_sizes
     assert taken(backend.Options()) is None
     assert "leave it or --sizes out" in taken(backend.Options(cudagraphs=True))
     assert "leave it or --sizes out" in taken(backend.Options(external="first"))

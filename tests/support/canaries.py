@@ -21,10 +21,8 @@ from bakeoff.backends.backend import (
     BuildContext,
     BuildFunction,
     Call,
-    Capability,
     DefaultOptions,
     Engine,
-    Footprint,
     ModuleEngine,
     NoOptions,
     Outputs,
@@ -192,15 +190,14 @@ MISSING_LIBRARY = Backend(
     "missing-library",
     "needs what nobody has",
     doing(hang),
-    capability=Capability(
-        requires=(Requirement("no_such_module_anywhere", "pip install no-such-thing"),), dtypes=("bf16",)
-    ),
+    requires=(Requirement("no_such_module_anywhere", "pip install no-such-thing"),),
+    dtypes=("bf16",),
 )
 BF16_ONLY = Backend(
     "bf16-only",
     "does one dtype",
     doing(hang),
-    capability=Capability(dtypes=("bf16",)),
+    dtypes=("bf16",),
 )
 
 # These give wrong numbers or no numbers.
@@ -344,4 +341,4 @@ def _hide_cache(
 
 
 HIDES_CACHE = canary("hides-cache", "keeps caches that it does not state", _hide_cache)
-STATES_CACHE = canary("states-cache", "keeps caches and says so", _hide_cache, footprint=Footprint(caches=True))
+STATES_CACHE = canary("states-cache", "keeps caches and says so", _hide_cache, caches=True)

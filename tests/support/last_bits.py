@@ -7,13 +7,10 @@ from bakeoff.backends.backend import (
     Backend,
     BuildContext,
     BuildFunction,
-    Capability,
     Engine,
-    Evidence,
     ModuleEngine,
     NoOptions,
     Outputs,
-    any_size,
 )
 
 if TYPE_CHECKING:
@@ -48,8 +45,7 @@ def _round_others_up(module: "nn.Module", inputs: "Inputs", _options: NoOptions,
 
 
 def _backend(name: str, summary: str, build: BuildFunction) -> Backend:
-    capability = Capability(dtypes=("fp32",), unsupported_sizes=any_size)
-    return Backend(name, summary, build, capability=capability, evidence=Evidence(runs_eagerly=True))
+    return Backend(name, summary, build, dtypes=("fp32",), unsupported_sizes=None, runs_eagerly=True)
 
 
 KEEPS = _backend("keeps", "a test: the module's own outputs", _keep)

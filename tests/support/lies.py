@@ -14,9 +14,7 @@ from bakeoff.backends.backend import (
     Backend,
     BuildContext,
     BuildFunction,
-    Capability,
     Engine,
-    Evidence,
     ModuleEngine,
     NoOptions,
     Outputs,
@@ -142,9 +140,13 @@ ABORTS = canary("aborts", "calls abort() while it is built", _built(aborts))
 PLAIN = canary("plain", "eager under another name", _built(plain))
 _COMPILES: dict[str, Any] = {
     "options": Options,
-    "capability": Capability(requires=(TORCH,), missing=missing_compiler),
-    "evidence": Evidence(uses_inductor=True),
-    "footprint": INDUCTOR.footprint,
+    "requires": (TORCH,),
+    "missing": missing_compiler,
+    "uses_inductor": True,
+    **{
+        name: getattr(INDUCTOR, name)
+        for name in ("caches", "weight_copies", "gpu_weight_copies", "environment", "overlaps", "searches", "headers")
+    },
 }
 DISABLED = Backend("disabled", "inductor on a module that dynamo may not enter", _disabled, **_COMPILES)
 DISABLED_IN_PARTS = Backend("disabled-in-parts", "the same with graph breaks allowed", _disabled_in_parts, **_COMPILES)

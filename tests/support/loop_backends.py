@@ -8,8 +8,6 @@ from bakeoff.backends.backend import (
     Backend,
     BuildContext,
     Engine,
-    Evidence,
-    Footprint,
     ModuleEngine,
     NoOptions,
     Prepared,
@@ -54,10 +52,9 @@ def _prepare(
     return Prepared(module)
 
 
-_EAGERLY = Evidence(runs_eagerly=True)
-COMPILES_AGAIN = Backend("compiles-again", "a test's", build=_compiling, evidence=_EAGERLY)
-FALLS_BACK = Backend("falls-back", "a test's", build=_falling, evidence=_EAGERLY)
-GOES_WRONG = Backend("goes-wrong", "a test's", build=_go_wrong, evidence=_EAGERLY)
+COMPILES_AGAIN = Backend("compiles-again", "a test's", build=_compiling, runs_eagerly=True)
+FALLS_BACK = Backend("falls-back", "a test's", build=_falling, runs_eagerly=True)
+GOES_WRONG = Backend("goes-wrong", "a test's", build=_go_wrong, runs_eagerly=True)
 PREPARES = Backend("prepares", "a test's", prepare=_prepare)
 
 
@@ -76,6 +73,6 @@ def _refuse(module: "nn.Module", inputs: "Mapping[str, Tensor]", _options: NoOpt
     return ModuleEngine(module, rebinding=True)
 
 
-COPIES = Backend("copies", "a test's", build=_copy, evidence=_EAGERLY, footprint=Footprint(keeps_module_weights=False))
-WRITES = Backend("writes", "a test's", build=_write, evidence=_EAGERLY)
-FAILS_FOR_PICTURES = Backend("fails", "a test's", build=_refuse, evidence=_EAGERLY)
+COPIES = Backend("copies", "a test's", build=_copy, runs_eagerly=True, keeps_module_weights=False)
+WRITES = Backend("writes", "a test's", build=_write, runs_eagerly=True)
+FAILS_FOR_PICTURES = Backend("fails", "a test's", build=_refuse, runs_eagerly=True)

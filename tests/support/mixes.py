@@ -11,6 +11,7 @@ from typing import Any
 from lab import FAST
 
 from bakeoff.backends import resolve_backend
+from bakeoff.backends.backend import by_options
 from bakeoff.models.options import options_of
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.types import Device
@@ -89,7 +90,7 @@ def make_job(
         reference = folder / f"reference-{program.slot}-{program.workload}"
         make_reference(ReferenceJob(one, (dtype,), str(reference)), Heard())
         backends = [(resolve_backend(step.backend), step.options) for step in steps]
-        quantised = [backend.evidence.quantises(options_of(backend, chosen)) for backend, chosen in backends]
+        quantised = [by_options(backend.quantises, options_of(backend, chosen)) for backend, chosen in backends]
         names = "+".join(backend.name for backend, _ in backends)
         measure = MeasureJob(
             one,

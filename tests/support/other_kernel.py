@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bakeoff.backends.backend import Backend, BuildContext, Engine, Evidence, ModuleEngine
+from bakeoff.backends.backend import Backend, BuildContext, Engine, ModuleEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,5 +35,5 @@ FIXED = Backend(
     summary="attention's kernel is fixed in the graph",
     build=_build,
     options=Options,
-    evidence=Evidence(runs_eagerly=True),
+    runs_eagerly=True,
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,10 +10,8 @@ from torch import Tensor, nn
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
-    Capability,
     DefaultOptions,
     Engine,
-    Evidence,
     ModuleEngine,
     Prepared,
     Proof,
@@ -52,10 +51,13 @@ def _build(module: nn.Module, inputs: Mapping[str, Tensor], options: Options, co
 
 
 _DEFAULTS = (DefaultOptions(Options()),)
-_CAPABILITY = Capability(dtypes=("fp32",))
-_EVIDENCE = Evidence(runs_eagerly=True, quantises=lambda _options: "weight-only")
+_MORE: dict[str, Any] = {
+    "options": Options,
+    "defaults": _DEFAULTS,
+    "dtypes": ("fp32",),
+    "runs_eagerly": True,
+    "quantises": "weight-only",
+}
 
-BUILDS = Backend("rounding", "rounds weights", _build, None, Options, False, _DEFAULTS, _CAPABILITY, _EVIDENCE)
-PREPARES = Backend(
-    "rounding-first", "rounds weights", None, _prepare, Options, False, _DEFAULTS, _CAPABILITY, _EVIDENCE
-)
+BUILDS = Backend("rounding", "rounds weights", _build, **_MORE)
+PREPARES = Backend("rounding-first", "rounds weights", prepare=_prepare, **_MORE)

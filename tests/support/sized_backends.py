@@ -9,13 +9,10 @@ from bakeoff.backends.backend import (
     BuildContext,
     BuildFunction,
     Call,
-    Capability,
     Engine,
-    Evidence,
     ModuleEngine,
     NoOptions,
     Outputs,
-    any_size,
 )
 
 if TYPE_CHECKING:
@@ -25,8 +22,7 @@ Inputs = Mapping[str, "Tensor"]
 
 
 def _backend(name: str, summary: str, build: BuildFunction) -> Backend:
-    capability = Capability(dtypes=("fp32",), unsupported_sizes=any_size)
-    return Backend(name, summary, build, capability=capability, evidence=Evidence(runs_eagerly=True))
+    return Backend(name, summary, build, dtypes=("fp32",), unsupported_sizes=None, runs_eagerly=True)
 
 
 def _pad(module: "nn.Module", inputs: "Inputs", _options: NoOptions, context: BuildContext) -> Engine:
@@ -100,4 +96,4 @@ PADS = _backend("pads", "computes the largest size always", _pad)
 COMPILES = _backend("compiles", "compiles for each size", _compile)
 REFUSES = _backend("refuses", "takes the listed sizes alone", _refuse)
 GOES_WRONG = _backend("goes-wrong", "is wrong at the largest size", _go_wrong)
-STATIC = Backend("static", "says nothing about sizes", _static, evidence=Evidence(runs_eagerly=True))
+STATIC = Backend("static", "says nothing about sizes", _static, runs_eagerly=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from bakeoff.backends.backend import Backend, BuildContext, Call, Capability, Engine, Evidence, Footprint, Proof
+from bakeoff.backends.backend import Backend, BuildContext, Call, Engine, Proof
 from bakeoff.backends.format import ArtifactFormat, BadArtifact, HostRequirement, WriteRequest, WrittenProgram
 from bakeoff.backends.tensorrt_rtx.options import capability_of
 
@@ -64,8 +64,9 @@ ELSEWHERE = Backend(
     summary="builds for GPUs that are not here",
     build=_build,
     options=Options,
-    capability=Capability(builds_for=lambda options: options.target, dtypes=("fp32", "fp16")),
-    evidence=Evidence(checks="nothing"),
-    footprint=Footprint(keeps_module_weights=False),
+    builds_for=lambda options: options.target,
+    dtypes=("fp32", "fp16"),
+    checks="nothing",
+    keeps_module_weights=False,
     artifact=ArtifactFormat("elsewhere-engine", "a line of text", _write, _read, _check),  # type: ignore[arg-type]
 )

@@ -10,7 +10,7 @@ from shared_headers import share_headers
 from torch import Tensor, nn
 
 from bakeoff.backends import resolve_backend
-from bakeoff.backends.backend import Engine, Outputs, Proof
+from bakeoff.backends.backend import Engine, Outputs, Proof, by_options
 from bakeoff.backends.inductor import missing_compiler
 from bakeoff.models.options import options_of
 from bakeoff.process.jobs import BackendStep, MeasureJob, Subject
@@ -78,11 +78,9 @@ def build_toy(
     variant = parse_variant(f"toy:tiny.{text}@cpu")
     backends = [(resolve_backend(use.name), use) for use in variant.backends]
     last, use = backends[-1]
-    target = last.capability.builds_for(options_of(last, dict(use.options)))
-    quantisation = next(
-        filter(None, (backend.evidence.quantises(options_of(backend, dict(use.options))) for backend, use in backends)),
-        "",
-    )
+    target = by_options(last.builds_for, options_of(last, dict(use.options)))
+    classes = (by_options(backend.quantises, options_of(backend, dict(use.options))) for backend, use in backends)
+    quantisation = next(filter(None, classes), "")
     subject = Subject("toy", "tiny", variant.workload, 1, seed, 0, "", "cpu", 1)
     steps = tuple(BackendStep(use.name, dict(use.options)) for use in variant.backends)
     job = MeasureJob(

@@ -67,7 +67,7 @@ def read(component: str = "") -> Listing:
             for preset in entry.presets
         ),
         backends=read_backends(),
-        evidence={name: meaning for name in backend_names() if (meaning := resolve_backend(name).evidence.checks)},
+        evidence={name: meaning for name in backend_names() if (meaning := resolve_backend(name).checks)},
     )
 
 
@@ -77,7 +77,7 @@ def read_backends() -> tuple[BackendLine, ...]:
     for name in backend_names():
         backend = resolve_backend(name)
         for device in DEVICES:
-            why_not = "" if device in backend.capability.devices else _never(device)
+            why_not = "" if device in backend.devices else _never(device)
             defaults = [one for one in backend.defaults if device in one.devices]
             texts = ["+".join(filter(None, (str(use_of(backend, one.options)), one.then))) for one in defaults]
             options = defaults[0].options if defaults else backend.options()

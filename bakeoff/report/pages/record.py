@@ -198,7 +198,7 @@ def _meanings(record: Record) -> Iterator[tuple[str, str]]:
     `package.module:ATTRIBUTE` imports that module.
     """
     for use in record.variant.backends:
-        meaning = resolve_backend(use.name).evidence.checks if use.name in backend_names() else ""
+        meaning = resolve_backend(use.name).checks if use.name in backend_names() else ""
         if meaning:
             yield use.name, meaning
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from torch import nn
 
 from bakeoff.backends import resolve_backend
-from bakeoff.backends.backend import Evidence
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob, PipelineJob, SlotProgramJob
@@ -45,9 +44,8 @@ class LoopProgram:
         return self.made.slot, self.made.variant.workload
 
     @property
-    def evidence(self) -> Evidence:
-        """Evidence of the backend that built the program."""
-        return resolve_backend(self.job.steps[-1].backend).evidence
+    def runs_eagerly(self) -> bool:
+        return resolve_backend(self.job.steps[-1].backend).runs_eagerly
 
     def engine(self, loop: Loop) -> ProgramEngine:
         """Return the program in the form that a runner takes."""
@@ -116,7 +114,7 @@ def _share(one: SlotProgramJob, loaded: LoadedSubject, donors: dict[str, nn.Modu
         donors[one.slot] = _holder(loaded.module)
         return False
     shared = share_where_equal(donors[one.slot], loaded.module)
-    return shared and resolve_backend(job.steps[-1].backend).footprint.keeps_module_weights
+    return shared and resolve_backend(job.steps[-1].backend).keeps_module_weights
 
 
 def _holder(module: nn.Module) -> nn.Module:

@@ -170,7 +170,7 @@ class TracedPass:
         """Return, by slot, the name of the component and the modules of the slot's programs that run in eager."""
         found: dict[str, tuple[str, list[torch.nn.Module]]] = {}
         for program in self.programs:
-            if program.evidence.runs_eagerly:
+            if program.runs_eagerly:
                 _, modules = found.setdefault(program.key[0], (program.job.subject.component, []))
                 modules.append(program.checked.loaded.module)
         return found
@@ -178,7 +178,7 @@ class TracedPass:
     def _sight(self, program: LoopProgram) -> ProgramSight:
         """Return whether a profile shows the program's kernels: any engine's on CUDA, only torch's on a CPU."""
         slot, name = program.key
-        if self.device == "cuda" or program.evidence.runs_eagerly:
+        if self.device == "cuda" or program.runs_eagerly:
             return ProgramSight(slot, name, "inside", "torch.profiler")
         return ProgramSight(slot, name, "hidden", "")
 

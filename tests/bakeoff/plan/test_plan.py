@@ -642,7 +642,7 @@ class TestBuilds:
         assert {entry.cache_folder.parent for entry in entries} == {usual.cache_folder.parent}
         assert {entry.config_id for entry in entries} == {usual.config_id}
         for entry in entries:
-            wanted = resolve_backend("inductor").footprint.environment(entry.cache_folder)
+            wanted = resolve_backend("inductor").environment(entry.cache_folder)
             assert dict(entry.environment).items() >= wanted.items()
 
     def test_labels_say_which_of_several(self) -> None:
@@ -703,7 +703,7 @@ def test_own_code_is_found_by_workers(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 def test_caches_of_a_backend_are_below_its_entry() -> None:
     (entry,) = make_plan(Request("toy", backends=("inductor[]",), dtypes=("fp32",), device="cpu")).rows
-    own = resolve_backend("inductor").footprint.environment(entry.cache_folder)
+    own = resolve_backend("inductor").environment(entry.cache_folder)
     assert own
     assert dict(entry.environment).items() >= own.items()
     assert entry.caches

@@ -115,7 +115,7 @@ class TestProof:
         text = shown(Stored("id", row))
         for line in (
             "facts: graphs 1, graph breaks 0, recompiles 1, kernels_generated 7",
-            f"evidence that inductor ran: {resolve_backend('inductor').evidence.checks}",
+            f"evidence that inductor ran: {resolve_backend('inductor').checks}",
             "incomplete: the traced build has another graph (aa, measured bb)",
             "recompiled: guard failed: x.size(0) == 1",
             "run by the framework or a library, by its names: mm 3",

@@ -14,10 +14,7 @@ from bakeoff.backends.backend import (
     Backend,
     BuildContext,
     BuildFunction,
-    Capability,
     Engine,
-    Evidence,
-    Footprint,
     ModuleEngine,
     NoOptions,
     Outputs,
@@ -27,7 +24,6 @@ from bakeoff.backends.backend import (
 from bakeoff.backends.compilers import link_headers
 from bakeoff.backends.graphs import TORCH, export
 from bakeoff.backends.inductor import BACKEND as INDUCTOR
-from bakeoff.backends.inductor import Options as InductorOptions
 from bakeoff.backends.inductor import compiler_environment, missing_compiler
 from bakeoff.backends.onnxruntime.backend import BACKEND as ONNXRUNTIME
 from bakeoff.backends.onnxruntime.options import Options as OnnxruntimeOptions
@@ -174,19 +170,14 @@ def _quantiser(name: str, summary: str, prepare: PrepareFunction) -> Backend:
         name,
         summary,
         prepare=prepare,
-        capability=Capability(dtypes=("fp32",)),
-        evidence=Evidence(quantises=lambda _options: "dynamic"),
+        dtypes=("fp32",),
+        quantises="dynamic",
     )
 
 
 def _shared_cache(cache_dir: Path) -> Mapping[str, str]:
     """Return the variables of one compile cache for the whole sweep: later backends take the graph from it."""
     return compiler_environment(cache_dir.parent / "canaries")
-
-
-def _headers(_options: NoOptions) -> str:
-    """Return the definitions of inductor's headers, which take most of the time of such a small build."""
-    return INDUCTOR.footprint.headers(InductorOptions())
 
 
 def _compiling(
@@ -206,9 +197,12 @@ def _compiling(
         name,
         summary,
         build_with_headers,
-        capability=Capability(requires=(TORCH,), missing=missing_compiler, devices=devices),
-        evidence=Evidence(uses_inductor=uses_inductor),
-        footprint=Footprint(environment=_shared_cache, headers=_headers),
+        requires=(TORCH,),
+        missing=missing_compiler,
+        devices=devices,
+        uses_inductor=uses_inductor,
+        environment=_shared_cache,
+        headers=INDUCTOR.headers,
     )
 
 
@@ -223,7 +217,8 @@ LOST_PROVIDER = Backend(
     "lost-provider",
     "asks for a GPU's provider and gets the CPU's",
     _lose_provider,
-    capability=Capability(requires=ONNXRUNTIME.capability.requires, devices=("cpu",)),
+    requires=ONNXRUNTIME.requires,
+    devices=("cpu",),
 )
 FALLS_TO_INDUCTOR = _compiling("falls-to-inductor", "catches its error and compiles with inductor", _fall_to_inductor)
 FALLS_AGAIN = _compiling("falls-again", "the same, with the graph from inductor's cache", _fall_to_inductor)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection, Pipe
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.backends.backend import BuildContext, Call, Capability, Engine, ModuleEngine, NoOptions, Outputs
+from bakeoff.backends.backend import BuildContext, Call, Engine, ModuleEngine, NoOptions, Outputs
 from bakeoff.backends.port import NOTHING_CARRIED, Port, port_buffers
 from bakeoff.selftest.faulty import BoundEngine, Inputs, canary
 
@@ -240,4 +240,4 @@ def _ask_server(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _cont
     return BoundEngine(bind, closer=close)
 
 
-SERVER = canary("server", "has another process compute", _ask_server, capability=Capability(devices=("cpu",)))
+SERVER = canary("server", "has another process compute", _ask_server, devices=("cpu",))

@@ -1,12 +1,15 @@
 """The table of backends, in the order in which reports list them; `resolve_backend` imports one by its name."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from bakeoff.backends.backend import Backend, by_options
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.lookup import look_up, module_name
 
+_MODELOPT = Path(__file__).resolve().parents[1] / "examples" / "backends" / "nvidia_modelopt.py"
+"""An example that suites of a checkout include; a wheel does not hold it."""
 _TABLE = {
     "eager": "bakeoff.backends.eager:BACKEND",
     "cudagraph": "bakeoff.backends.cudagraph:BACKEND",
@@ -22,7 +25,7 @@ _TABLE = {
     "int8-static": "bakeoff.backends.int8_static:BACKEND",
     "fp8": "bakeoff.backends.fp8:BACKEND",
     "mx": "bakeoff.backends.mx:BACKEND",
-    "modelopt": "bakeoff.backends.modelopt:BACKEND",
+    **({"modelopt": f"{_MODELOPT}:BACKEND"} if _MODELOPT.is_file() else {}),
     "attention": "bakeoff.backends.attention:BACKEND",
 }
 

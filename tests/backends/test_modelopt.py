@@ -1,4 +1,4 @@
-"""modelopt's preparation for TensorRT: real on a CPU where modelopt is installed, refusals everywhere."""
+"""modelopt's preparation for TensorRT, an example: real on a CPU where modelopt is installed, refusals everywhere."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,6 @@ from toys import LIBRARY_WARNINGS
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.backends.backend import BuildContext, Prepared, Ran, Unsupported, by_options
 from bakeoff.backends.graphs import check_not_quantised, export, operators
-from bakeoff.backends.modelopt import BACKEND, Options
 from bakeoff.backends.torch_compile import compile_whole
 from bakeoff.backends.torch_internals import inductor_settings
 from bakeoff.models import resolve_component
@@ -22,6 +21,9 @@ from bakeoff.models.component import LEAST_SQNR_DB
 from bakeoff.plan.request import Request
 from bakeoff.plan.suites import compositions
 from bakeoff.worker.build import check_quantisation, layer_bytes
+
+BACKEND = resolve_backend("modelopt")
+Options = BACKEND.options
 
 pytestmark = LIBRARY_WARNINGS
 

@@ -7,50 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bakeoff.cli.common import (
-    Deadline,
-    Json,
-    Monitor,
-    Runs,
-    app,
-    fail,
-    named,
-    names,
-    print_document,
-    print_json,
-    print_written,
-    records_folder,
-    say,
-    short,
-    warn,
-)
-from bakeoff.cli.pipeline import (
-    Checkpoints,
-    Device,
-    InputSeed,
-    Minutes,
-    Note,
-    Options,
-    Preset,
-    Resume,
-    Seed,
-    Threads,
-    find_user_code,
-)
+from bakeoff.cli.common import fail, named, names, print_document, print_json, print_written, say, warn
+from bakeoff.cli.pipeline import PipelineOptions, on_pipelines
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
     from bakeoff.models.component import Quantisation
-    from bakeoff.pipeline.request import PipelineRequest
     from bakeoff.record.pipeline import Budget, Forecast
     from bakeoff.record.store import StoredPipeline
 
 
-@app.command()
+@on_pipelines("mix", "strict")
 def budget(
-    name: Annotated[str, typer.Argument(metavar="PIPELINE", help="owl, matrix, or mine.py:Loop.")],
-    preset: Preset = None,
-    option: Options = None,
+    options: PipelineOptions,
     objective: Annotated[
         str,
         typer.Option(
@@ -61,26 +30,12 @@ def budget(
         list[str] | None,
         typer.Option(help="Kinds of quantisation that are allowed, or none (default: all), as in fp8,dynamic."),
     ] = None,
-    units: Annotated[int, typer.Option(help="Steady units of each mix that runs.")] = 20,
-    minutes: Minutes = 10.0,
-    device: Device = None,
-    threads: Threads = 0,
-    seed: Seed = 0,
-    input_seed: InputSeed = 0,
-    checkpoint: Checkpoints = None,
-    deadline: Deadline = None,
-    monitor: Monitor = False,
-    runs: Runs = None,
-    note: Note = "",
-    resume: Resume = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only answer from the records; run nothing.")] = False,
     export: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Write the confirmed mix there, from backends that can.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a mix that is there.")] = False,
-    as_json: Json = False,
 ) -> None:
-    """Choose the mix to ship: solve it from this machine's records, then run the best two side by side.
+    """Choose the mix to ship: by this machine's records and, unless --dry-run, by running the best two side by side.
 
     Exits with 1 if no mix meets the limits, by the records or when run, and with 3 if nothing could be measured.
     """
@@ -91,8 +46,6 @@ def budget(
     from bakeoff.pipeline.budget import confirm
     from bakeoff.pipeline.choices import solution
     from bakeoff.pipeline.plan import make_programs
-    from bakeoff.pipeline.request import PipelineRequest
-    from bakeoff.plan.request import with_deadline
     from bakeoff.record.budget import shipped
     from bakeoff.record.objective import OF_BUDGET, parse_objective
     from bakeoff.record.schema import MEASURED
@@ -100,44 +53,27 @@ def budget(
     from bakeoff.report.pages import budget as page
     from bakeoff.report.pages import pipelines
 
-    short("--note", note)
-    asked, allowed = parse_objective(named("--objective", objective), OF_BUDGET), _classes(classes)
+    goal, allowed = parse_objective(named("--objective", objective), OF_BUDGET), _classes(classes)
     if export is not None:
         refuse_target(export, force, is_whole)
-    find_user_code([name])
-    request = PipelineRequest(
-        pipeline=name,
-        preset=named("--preset", preset),
-        options=tuple(named("--option", text) for text in option or []),
-        units=units,
-        minutes=minutes,
-        device=named("--device", device),
-        threads=threads,
-        weight_seed=seed,
-        input_seed=input_seed,
-        checkpoints=tuple(named("--checkpoint", text) for text in checkpoint or []),
-        monitor=monitor,
-    )
-    if deadline is not None:
-        request = replace(request, policy=with_deadline(request.policy, deadline))
-    folder = records_folder(runs)
+    folder = options.folder
     known = load_all(folder)
     warn(known.problems)
     with TerminalProgress() as progress:
-        programs = make_programs(request, (), folder, progress)
-    found, lacking = solution(programs, asked, allowed, known.pipelines, export is not None)
+        programs = make_programs(options.request, (), folder, progress)
+    found, lacking = solution(programs, goal, allowed, known.pipelines, export is not None)
     stored: Sequence[StoredPipeline] = ()
-    if not dry_run:
-        stored = confirm(found.budget, lambda budget, mixes: _run(request, budget, mixes, folder, note, resume))
+    if not options.dry_run:
+        stored = confirm(found.budget, lambda budget, mixes: _run(options, budget, mixes))
     chosen = shipped(stored)
     if export is not None and chosen is not None:
-        command = f"bakeoff budget {programs.loop.typed} --objective '{asked}'"
+        command = f"bakeoff budget {programs.loop.typed} --objective '{goal}'"
         with TerminalProgress() as progress:
             export_mix(programs, chosen, export, force, folder, command, progress)
     if export is not None and chosen is None:
         why = "no mix that ran can be shipped" if stored else "no mix was run"
         say(f"nothing is written to {export}: {why}")
-    if as_json:
+    if options.as_json:
         print_json(
             {
                 "budget": found.budget,
@@ -154,7 +90,7 @@ def budget(
         print_document(page.document(subject, loop.unit, found, lacking, stored))
     if stored:
         update_pages(folder, programs.loop.name)
-        if not as_json:
+        if not options.as_json:
             held = {entry.id for entry in stored}
             written = page.paths_of(folder, [run for run in load_all(folder).pipelines if run.id in held])
             print_written([*written, *([export] if export is not None and chosen is not None else [])])
@@ -177,10 +113,8 @@ def _classes(typed: list[str] | None) -> "tuple[Quantisation, ...] | None":
     return tuple(known[each] for each in given if each != "none") if given else None
 
 
-def _run(
-    request: "PipelineRequest", budget: "Budget", mixes: "Sequence[Forecast]", folder: Path, note: str, resume: bool
-) -> "Sequence[StoredPipeline]":
-    """Run a round of mixes side by side and return their records; with `resume`, those of a round that ran before.
+def _run(options: PipelineOptions, budget: "Budget", mixes: "Sequence[Forecast]") -> "Sequence[StoredPipeline]":
+    """Run a round of mixes side by side and return their records; with `--resume`, those of a round that ran before.
 
     Raises typer.Exit with 130 if it was interrupted.
     """
@@ -190,16 +124,16 @@ def _run(
     from bakeoff.pipeline.run import run_pipeline, stored_of
     from bakeoff.sweeps.resume import find_newest
 
-    request = replace(request, mixes=tuple(each.slots for each in mixes), budget=budget)
+    folder, request = options.folder, replace(options.request, mixes=tuple(each.slots for each in mixes), budget=budget)
     with TerminalProgress() as progress:
         plan = make_pipeline_plan(request, folder, progress)
-        before = find_newest(plan.key, folder, paths.cache_folder()) if resume else None
+        before = find_newest(plan.key, folder, paths.cache_folder()) if options.resume else None
         if before is not None and before.finished:
             stored = stored_of(before, folder)
             return [stored[str(mix.mix)] for mix in plan.mixes if str(mix.mix) in stored]
         say(f"Round {budget.round}: {' and '.join(each.slots for each in mixes)}")
-        goes_on = resume and (before is not None or budget.round == 1)
-        done = run_pipeline(plan, folder, note, goes_on, progress)
+        goes_on = options.resume and (before is not None or budget.round == 1)
+        done = run_pipeline(plan, folder, options.note, goes_on, progress)
     if done.interrupted:
         fail(f"interrupted; not run: {', '.join(done.interrupted)}; the same command with --resume runs them", 130)
     return done.stored

@@ -1,13 +1,15 @@
 """The commands `pipeline` and `profile`: run mixes of a pipeline on whole frames, and show where the time goes."""
 
+import inspect
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -39,17 +41,6 @@ if TYPE_CHECKING:
     from bakeoff.report.document import Document
     from bakeoff.report.pages.profile import Profiled
 
-Preset = Annotated[str | None, typer.Option(help="Preset (default: the pipeline's for the device).")]
-Options = Annotated[list[str] | None, typer.Option(help="Of the pipeline, as in steps=10.")]
-Minutes = Annotated[float, typer.Option(help="The rounds of all mixes end after this time.")]
-Device = Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")]
-Threads = Annotated[int, typer.Option(help="CPU threads (default: all cores).")]
-Seed = Annotated[int, typer.Option(help="Seed of the random weights.")]
-InputSeed = Annotated[int, typer.Option(help="Seed of noise, actions and conditions.")]
-Checkpoints = Annotated[list[str] | None, typer.Option(help="Weights of a slot: SLOT=FILE.")]
-Note = Annotated[str, typer.Option(help="Goes into the records and the history.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Finish the newest unfinished run of this plan.")]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 if any mix is not ok.")]
 _INSIDE = 4
 """The first level that looks into networks, which only an eager run shows."""
 _COMMANDS = {
@@ -64,37 +55,50 @@ _COMMANDS = {
 """Nsight Systems User Guide, "CLI Profile Command Switch Options"; Nsight Compute CLI, "Profile" and "Launch"."""
 
 
-@app.command()
-def pipeline(
+@dataclass(frozen=True, slots=True)
+class PipelineOptions:
+    """What was typed of the options that the commands on pipelines share."""
+
+    request: "PipelineRequest"
+    folder: Path
+    """Folder of records."""
+    note: str
+    resume: bool
+    dry_run: bool
+    strict: bool
+    as_json: bool
+
+
+def _shared_options(
     name: Annotated[str, typer.Argument(metavar="PIPELINE", help="owl, matrix, or mine.py:Loop.")],
-    preset: Preset = None,
+    preset: Annotated[str | None, typer.Option(help="Preset (default: the pipeline's for the device).")] = None,
     mix: Annotated[
         list[str] | None,
-        typer.Option(help="eager, best, best-full (no quantised slots), or as in wm=inductor/bf16,image=eager/fp32."),
+        typer.Option(
+            help="eager, best, best-full (no quantised slots), or as in wm=inductor/bf16,image=eager/fp32 "
+            "(default: eager and best; deadline and rollout: best)."
+        ),
     ] = None,
-    option: Options = None,
-    units: Annotated[int, typer.Option(help="Steady units of each mix.")] = 20,
-    minutes: Minutes = 10.0,
-    device: Device = None,
-    threads: Threads = 0,
-    seed: Seed = 0,
-    input_seed: InputSeed = 0,
-    checkpoint: Checkpoints = None,
+    option: Annotated[list[str] | None, typer.Option(help="Of the pipeline, as in steps=10.")] = None,
+    units: Annotated[int, typer.Option(help="Timed steady units of each mix.")] = 20,
+    minutes: Annotated[float, typer.Option(help="The rounds of all mixes end after this time.")] = 10.0,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
+    threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
+    input_seed: Annotated[int, typer.Option(help="Seed of noise, actions and conditions.")] = 0,
+    checkpoint: Annotated[list[str] | None, typer.Option(help="Weights of a slot: SLOT=FILE.")] = None,
     deadline: Deadline = None,
     monitor: Monitor = False,
     runs: Runs = None,
-    note: Note = "",
-    resume: Resume = False,
+    note: Annotated[str, typer.Option(help="Goes into the records and the history.")] = "",
+    resume: Annotated[bool, typer.Option("--resume", help="Finish the newest unfinished run of this plan.")] = False,
     dry_run: DryRun = False,
-    strict: Strict = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if any mix is not ok.")] = False,
     as_json: Json = False,
-) -> None:
-    """Run whole frames with a mix of variants, in turns with others, and record where the time goes."""
+) -> PipelineOptions:
     from bakeoff.pipeline.request import PipelineRequest
     from bakeoff.plan.request import with_deadline
-    from bakeoff.report.pages import pipelines as page
 
-    short("--note", note)
     find_user_code([name, *(mix or [])])
     request = PipelineRequest(
         pipeline=name,
@@ -112,28 +116,44 @@ def pipeline(
     )
     if deadline is not None:
         request = replace(request, policy=with_deadline(request.policy, deadline))
-    manner = Manner(note, resume, dry_run, strict, as_json)
-    run_mixes(request, records_folder(runs), manner, page.of_runs, lambda stored: {"mixes": page.as_rows(stored)})
+    return PipelineOptions(request, records_folder(runs), short("--note", note), resume, dry_run, strict, as_json)
 
 
-@app.command()
+def on_pipelines(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command with the shared options, except those in `without` and those that it declares itself.
+
+    It is called with `PipelineOptions` and its own options.
+    """
+
+    def register(own: Callable[..., None]) -> Callable[..., None]:
+        _, *more = inspect.signature(own).parameters.values()
+        left_out = {*without, *(each.name for each in more)}
+        shared = [each for each in inspect.signature(_shared_options).parameters.values() if each.name not in left_out]
+
+        @wraps(own)
+        def command(**typed: Any) -> None:
+            mine = {each.name: typed.pop(each.name) for each in more}
+            own(_shared_options(**typed), **mine)
+
+        command.__signature__ = inspect.Signature([*shared, *more])  # type: ignore[attr-defined]  # typer reads it
+        return app.command()(command)
+
+    return register
+
+
+@on_pipelines()
+def pipeline(options: PipelineOptions) -> None:
+    """Run whole frames with a mix of variants, in turns with others, and record where the time goes."""
+    from bakeoff.report.pages import pipelines as page
+
+    run_mixes(options, page.of_runs, lambda stored: {"mixes": page.as_rows(stored)})
+
+
+@on_pipelines()
 def profile(
-    subject: Annotated[
-        str,
-        typer.Argument(
-            metavar="SUBJECT",
-            help="owl, matrix, mine.py:Loop, a component's program as in wm:200m.step, mine.py:model, or a variant.",
-        ),
-    ],
-    preset: Preset = None,
-    mix: Annotated[
-        list[str] | None,
-        typer.Option(help="eager, best, best-full, or as in wm=inductor/bf16 (default: eager and best, side by side)."),
-    ] = None,
-    option: Options = None,
+    options: PipelineOptions,
     level: Annotated[int, typer.Option(help="1 units, 2 phases, 3 calls, 4 parts of networks, 5 parts of these.")] = 3,
-    units: Annotated[int, typer.Option(help="Timed steady units of each mix, before tracing.")] = 20,
-    traced: Annotated[int, typer.Option(help="Traced units.")] = 5,
+    traced: Annotated[int, typer.Option(help="Traced units, after the timed ones.")] = 5,
     top: Annotated[int, typer.Option(help="Kernels and operators that are listed.")] = 20,
     trace: Annotated[
         str | None, typer.Option(help="Folder for copies of the traces; open them at ui.perfetto.dev.")
@@ -148,63 +168,31 @@ def profile(
         bool,
         typer.Option("--capture", help="NVTX ranges in a capture window instead of a trace: what --nsys runs."),
     ] = False,
-    minutes: Minutes = 10.0,
-    device: Device = None,
-    threads: Threads = 0,
-    seed: Seed = 0,
-    input_seed: InputSeed = 0,
-    checkpoint: Checkpoints = None,
-    deadline: Deadline = None,
-    monitor: Monitor = False,
-    runs: Runs = None,
-    note: Note = "",
-    resume: Resume = False,
-    dry_run: DryRun = False,
-    strict: Strict = False,
-    as_json: Json = False,
 ) -> None:
-    """Show where the time goes: phases with busy and idle time, kernels, operators, and what could be gained."""
+    """Show where the time goes: phases with busy and idle time, kernels, operators, and what could be gained.
+
+    PIPELINE may also be a component's program as in wm:200m.step, mine.py:model, or a variant.
+    """
     from bakeoff.bring.bring import bring, is_brought, is_pipeline
     from bakeoff.cli.progress import TerminalProgress
-    from bakeoff.pipeline.request import PipelineRequest, subject_of, subject_of_brought
-    from bakeoff.plan.request import with_deadline
+    from bakeoff.pipeline.request import subject_of, subject_of_brought
     from bakeoff.process.jobs import ProfileOptions
     from bakeoff.record.store import load_all
     from bakeoff.report.pages import profile as page
 
-    short("--note", note)
-    request = PipelineRequest(
-        pipeline=subject,
-        preset=named("--preset", preset),
-        mixes=tuple(named("--mix", text) for text in mix or []),
-        options=tuple(named("--option", text) for text in option or []),
-        units=units,
-        minutes=minutes,
-        device=named("--device", device),
-        threads=threads,
-        weight_seed=seed,
-        input_seed=input_seed,
-        checkpoints=tuple(named("--checkpoint", text) for text in checkpoint or []),
-        monitor=monitor,
-        profile=ProfileOptions(level=level, units=traced, top=top, memory=memory, compiler=compiler, capture=capture),
-    )
-    if is_brought(subject) and not is_pipeline(subject):
-        find_user_code(request.mixes)
+    profile = ProfileOptions(level=level, units=traced, top=top, memory=memory, compiler=compiler, capture=capture)
+    request, folder = replace(options.request, profile=profile), options.folder
+    if is_brought(request.pipeline) and not is_pipeline(request.pipeline):
         with TerminalProgress() as progress:
-            described = bring(subject, seed, threads, progress, device=request.device)
+            described = bring(request.pipeline, request.weight_seed, request.threads, progress, device=request.device)
         request = subject_of_brought(request, described)
     else:
-        find_user_code([subject, *request.mixes])
         request = subject_of(request)
     mixes = request.mixes or ("eager", "best")
     if level >= _INSIDE and "eager" not in mixes:
         say(f"Level {level} looks into networks, which only eager shows: the eager mix runs as well.")
         mixes = ("eager", *mixes)
-    request = replace(request, mixes=mixes)
-    if deadline is not None:
-        request = replace(request, policy=with_deadline(request.policy, deadline))
     copies = _new_folder(trace)
-    folder = records_folder(runs)
     if nsys or ncu:
         raise typer.Exit(_nsight("nsys" if nsys else "ncu"))
 
@@ -219,9 +207,9 @@ def profile(
         held = {one.entry.id for one in made}
         return page.together(made, [entry for entry in stored if entry.id not in held], copies)
 
-    manner = Manner(note, resume, dry_run, strict, as_json)
-    done = run_mixes(request, folder, manner, show, lambda made: {"profiles": [*map(page.as_json, profiles(made))]})
-    if done is not None and not as_json:
+    options = replace(options, request=replace(request, mixes=mixes))
+    done = run_mixes(options, show, lambda made: {"profiles": [*map(page.as_json, profiles(made))]})
+    if done is not None and not options.as_json:
         try:
             held = {entry.id for entry in done.stored}
             print_written(page.paths_of(folder, [run for run in load_all(folder).pipelines if run.id in held]))
@@ -268,17 +256,6 @@ def _nsight(tool: Literal["nsys", "ncu"]) -> int:
     return subprocess.run(command, check=False).returncode
 
 
-@dataclass(frozen=True, slots=True)
-class Manner:
-    """Options of how a command runs and prints, apart from what is run."""
-
-    note: str
-    resume: bool
-    dry_run: bool
-    strict: bool
-    as_json: bool
-
-
 def find_user_code(texts: Sequence[str]) -> None:
     """Make the current folder importable if a name is a user's own package.module:ATTRIBUTE."""
     if any(":" in text for text in texts):
@@ -286,9 +263,7 @@ def find_user_code(texts: Sequence[str]) -> None:
 
 
 def run_mixes(
-    request: "PipelineRequest",
-    folder: Path,
-    manner: Manner,
+    options: PipelineOptions,
     render: Callable[[Sequence["StoredPipeline"]], "Document"],
     as_data: Callable[[Sequence["StoredPipeline"]], Mapping[str, object]],
 ) -> "PipelineResult | None":
@@ -306,27 +281,28 @@ def run_mixes(
     from bakeoff.report.pages import plan as plan_page
     from bakeoff.sweeps.resume import find_unfinished
 
+    folder = options.folder
     with TerminalProgress() as progress:
-        plan = make_pipeline_plan(request, folder, progress)
+        plan = make_pipeline_plan(options.request, folder, progress)
     warn(load_all(folder).problems)
-    if manner.dry_run:
-        if manner.resume:
+    if options.dry_run:
+        if options.resume:
             kept = stored_of(find_unfinished(plan.key, plan.name, folder, paths.cache_folder()), folder)
             plan = replace(plan, mixes=tuple(mix for mix in plan.mixes if str(mix.mix) not in kept))
         costs = estimate(plan, folder)
-        print_json(costs) if manner.as_json else print_document(plan_page.of_pipeline(costs))
+        print_json(costs) if options.as_json else print_document(plan_page.of_pipeline(costs))
         return None
     for text in plan.notes:
         say(text)
     with TerminalProgress() as progress:
-        done = run_pipeline(plan, folder, manner.note, manner.resume, progress)
-    if manner.as_json:
+        done = run_pipeline(plan, folder, options.note, options.resume, progress)
+    if options.as_json:
         ids = [entry.id for entry in done.stored]
         print_json({"run": done.run, "records": ids, "interrupted": done.interrupted, **as_data(done.stored)})
     elif done.stored:
         print_document(render(done.stored))
     update_pages(folder, plan.loop.name)
-    _exit(done, manner.strict)
+    _exit(done, options.strict)
     return done
 
 

@@ -10,7 +10,7 @@ from profile_records import on_gpu, profiled, stored
 from typer.testing import CliRunner
 
 from bakeoff.cli import app, pipeline
-from bakeoff.cli.pipeline import Manner, _new_folder, _nsight
+from bakeoff.cli.pipeline import PipelineOptions, _new_folder, _nsight
 from bakeoff.machine import paths
 from bakeoff.models.errors import BakeoffError
 from bakeoff.pipeline.request import PipelineRequest, check_counts
@@ -44,15 +44,15 @@ def test_a_folder_for_traces_that_cannot_be_made_is_refused(tmp_path: Path) -> N
     assert made.is_dir()
 
 
-@pytest.mark.parametrize("asked", [["--trace", "traces"], ["--trace", "traces", "--json"], []])
+@pytest.mark.parametrize("typed", [["--trace", "traces"], ["--trace", "traces", "--json"], []])
 def test_traces_are_copied_before_the_page_says_so(
-    asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    typed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a mix is not ok, --strict ends the command as soon as the page is printed."""
 
-    def run(_request: object, _folder: Path, manner: Manner, render: Any, as_data: Any) -> None:
+    def run(options: PipelineOptions, render: Any, as_data: Any) -> None:
         entry = stored(profiled(on_gpu()))
-        print(as_data([entry]) if manner.as_json else terminal.render(render([entry])))
+        print(as_data([entry]) if options.as_json else terminal.render(render([entry])))
         raise typer.Exit(1)
 
     monkeypatch.chdir(tmp_path)
@@ -60,13 +60,13 @@ def test_traces_are_copied_before_the_page_says_so(
     kept = paths.cache_folder() / "traces" / "run" / "mix.json.gz"
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"a trace")
-    done = CliRunner().invoke(app, ["profile", "owl", "--runs", "runs", *asked])
+    done = CliRunner().invoke(app, ["profile", "owl", "--runs", "runs", *typed])
     assert done.exit_code == 1, done.output
     copy = Path("traces", "mix.json.gz")
-    assert copy.exists() is bool(asked)
-    if "--json" not in asked:
+    assert copy.exists() is bool(typed)
+    if "--json" not in typed:
         assert (
-            f"Trace: {copy if asked else 'traces/run/mix.json.gz in the cache folder of the machine'}; open"
+            f"Trace: {copy if typed else 'traces/run/mix.json.gz in the cache folder of the machine'}; open"
             in done.output
         )
 

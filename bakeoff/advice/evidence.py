@@ -1,17 +1,15 @@
 """Input and output of the rules: facts from a profile and other records, in milliseconds per unit, and the advice."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Literal
 
-from bakeoff.models.brought.about import OWN_WEIGHTS
 from bakeoff.models.component import Quantisation
 from bakeoff.record.account import account_lines, steady
+from bakeoff.record.comparable import computation_in, computation_of, differences, may_divide, subject_key
 from bakeoff.record.floor import floor
 from bakeoff.record.pipeline import NamedTime, PipelineRecord, Profile, SlotProgram
-from bakeoff.record.schema import Record
-from bakeoff.record.source import may_divide
 from bakeoff.record.store import Records, Stored, StoredPipeline
 from bakeoff.record.verdict import LEAST_DIFFERENCE
 from bakeoff.trace.table import ProfileRow, ProfileTable, operators_scale, profile_table, scaled
@@ -229,29 +227,6 @@ def _called(record: PipelineRecord) -> Mapping[str, list[SlotProgram]]:
     return found
 
 
-def _same_subject(program: SlotProgram, record: PipelineRecord, other: Record, workloads: Collection[str]) -> bool:
-    """Return whether a record of a sweep computes the same as a program of the mix, with the same code and libraries on
-    the same machine. `workloads` are the names that the program's workload may have in that record."""
-    ours, theirs = program.variant, other.variant
-    if other.status != "ok" or other.latency is None:
-        return False
-    checkpoint = record.checkpoints.get(program.slot, "").rpartition(", sha256 ")[2]
-    return (
-        (ours.component, ours.preset, ours.device) == (theirs.component, theirs.preset, theirs.device)
-        and theirs.workload in workloads
-        and (other.machine.host, other.threads, other.batch) == (record.machine.host, record.threads, program.batch)
-        and (other.weights_key == checkpoint or other.checkpoint.startswith(OWN_WEIGHTS))
-        and (checkpoint or other.weight_seed == record.weight_seed)
-        and _libraries(other) == _libraries(record)
-        and program.source is not None
-        and (other.source.component, other.source.instrument) == (program.source.component, program.source.instrument)
-    )
-
-
-def _libraries(record: Record | PipelineRecord) -> dict[str, str]:
-    return {name: version for name, version in record.versions.items() if name != "bakeoff"}
-
-
 def _rivals(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[RivalFact]:
     """Yield for each slot the fastest variant of its precision class that rows of one sweep show to be faster."""
     by_id = {entry.id: entry.record for entry in stored}
@@ -261,9 +236,16 @@ def _rivals(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[RivalF
             # A program may go by another name in the record that predicts it: `step29` is `step`.
             part = by_id.get(program.part)
             workloads = {program.variant.workload, *([part.variant.workload] if part is not None else [])}
+            computation = computation_in(record, program)
             for entry in stored:
-                if _same_subject(program, record, entry.record, workloads):
-                    variant = entry.record.variant
+                other, variant = entry.record, entry.record.variant
+                if (
+                    other.status == "ok"
+                    and other.latency is not None
+                    and variant.workload in workloads
+                    and other.machine.host == record.machine.host
+                    and computation_of(other) == computation
+                ):
                     way = f"{'+'.join(str(use) for use in variant.backends)}/{variant.dtype}", entry.record.quantisation
                     ways.setdefault(way, {})[program.variant.workload] = entry  # the newest is the last
         names = {program.variant.workload for program in programs}
@@ -324,14 +306,7 @@ def _best_mix(record: PipelineRecord, stored: Sequence[StoredPipeline]) -> tuple
     found: list[tuple[float, str, str]] = []
     for entry in stored:
         other, units = entry.record, entry.record.measurement.units
-        same = (other.subject_id, other.machine.host, other.threads, other.loop_hash, other.instrument) == (
-            record.subject_id,
-            record.machine.host,
-            record.threads,
-            record.loop_hash,
-            record.instrument,
-        )
-        same = same and _libraries(other) == _libraries(record)
+        same = subject_key(other) == subject_key(record) and not differences(other, record)
         if same and other.status == "ok" and units is not None and other.mix != record.mix and steady(units):
             found.append((mean(units.wall_ns[place] for place in steady(units)) / 1e6, str(other.mix), entry.id))
     if not found:

@@ -4,12 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Literal
 
-from bakeoff.machine import host, paths
-from bakeoff.machine.identity import this_machine
 from bakeoff.models.words import counted
 from bakeoff.pipeline.plan import MixPlan
 from bakeoff.pipeline.session import PipelineSession
-from bakeoff.process.environment import recorded_environment, without_folders
 from bakeoff.process.phases import Block, UnitStamp
 from bakeoff.process.supervisor import Outcome
 from bakeoff.process.watch import GpuPeaks
@@ -18,10 +15,17 @@ from bakeoff.record.kept import read_stamp
 from bakeoff.record.monitor import Monitored
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineMemory, PipelineRecord, SlotProgram, Units
 from bakeoff.record.policy import Policy
-from bakeoff.record.schema import MEASURED, SCHEMA, Source, Status
-from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash, pipeline_hash
-from bakeoff.record.store import now
-from bakeoff.sweeps.assemble import ended_status, ending, host_findings, issue_findings
+from bakeoff.record.schema import MEASURED, Status
+from bakeoff.record.source import instrument_hash, pipeline_hash
+from bakeoff.sweeps.assemble import (
+    common_facts,
+    ended_status,
+    ending,
+    host_findings,
+    issue_findings,
+    shareable,
+    source_of,
+)
 
 How = Literal["alone", "interleaved", "in turn"]
 
@@ -45,10 +49,8 @@ def make_record(
     plan, watched = session.plan, outcome.watched
     request, loop, subject = plan.request, plan.loop, plan.subject
     configs = {slot: of.component.preset(loop.presets[slot]).config for slot, of in plan.slots.items()}
-    commit, dirty = paths.commit()
     return PipelineRecord(
-        schema=SCHEMA,
-        created=now(),
+        **common_facts(outcome, session.load, session.cache, session.log_of(mix), mix.environment, subject.device),
         run=session.run,
         how=how if request.horizon_db is None else "rollout",
         mix=mix.mix,
@@ -69,23 +71,10 @@ def make_record(
         checkpoints={slot: plan.slots[slot].rows[0].checkpoint for slot in subject.checkpoints}
         | {slot: of.component.weights for slot, of in plan.slots.items() if of.component.weights},
         measurement=_measurement(session, mix, outcome, blocks, span_s, (*findings, *watched.findings), stamps),
-        host=host.read_host(),
-        load_before=round(session.load.others, 2),
-        environment=recorded_environment(mix.environment),
-        versions=host.read_versions(),
-        commit=commit,
-        dirty=dirty,
-        wall_s=round(outcome.wall_s, 3),
-        log=str(session.log_of(mix).relative_to(session.cache)),
-        machine=this_machine(subject.device),
-        code=code_hash(),
         loop_hash=pipeline_hash(subject.loop.reference),
         instrument=instrument_hash(),
         note=session.note,
         selftest=read_stamp(),
-        phase_s={phase: round(seconds, 3) for phase, seconds in outcome.phase_s.items()},
-        monitored=watched.monitored,
-        monitored_window_ns=watched.window_ns,
         budget=request.budget,
         sustained=request.sustained and replace(request.sustained, idle=idle),
     )
@@ -113,14 +102,9 @@ def _measurement(
     seen = host_findings(session.load, session.plan.subject.threads, "the run", outcome)
     known = dict.fromkeys(issue for program in mix.programs for issue in program.row.known_issues)
     found = (*made.findings, *findings, *seen, *issue_findings(known, made.status))
-    return replace(
-        made,
-        reason=without_folders(made.reason),
-        traceback=without_folders(made.traceback),
-        findings=tuple(replace(finding, text=without_folders(finding.text)) for finding in found),
-        programs=tuple(_completed(program, mix) for program in made.programs),
-        memory=made.memory and _memory(made.memory, mix, outcome.gpu_peaks),
-    )
+    programs = tuple(_completed(program, mix) for program in made.programs)
+    memory = made.memory and _memory(made.memory, mix, outcome.gpu_peaks)
+    return shareable(replace(made, findings=found, programs=programs, memory=memory))
 
 
 def with_stamps(made: PipelineMeasurement, stamps: Sequence[UnitStamp]) -> PipelineMeasurement:
@@ -145,19 +129,9 @@ def _completed(program: SlotProgram, mix: MixPlan) -> SlotProgram:
     planned = next((entry for entry in mix.programs if entry.name == program.name), None)
     if planned is None:
         return program
-    row = planned.row
-    return replace(
-        program,
-        reason=without_folders(program.reason),
-        findings=tuple(replace(finding, text=without_folders(finding.text)) for finding in program.findings),
-        source=Source(
-            component_hash(row.subject.component),
-            tuple(backend_source(step.backend) for step in row.steps),
-            instrument_hash(),
-        ),
-        part=planned.part.id if planned.part is not None else "",
-        part_median_ns=planned.part.median_ns if planned.part is not None else 0,
-    )
+    program = replace(shareable(program), source=source_of(planned.row))
+    part = planned.part
+    return program if part is None else replace(program, part=part.id, part_median_ns=part.median_ns)
 
 
 def _memory(memory: PipelineMemory, mix: MixPlan, peaks: GpuPeaks | None) -> PipelineMemory:

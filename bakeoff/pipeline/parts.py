@@ -19,8 +19,9 @@ from bakeoff.models.component import Component, Quantisation
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Dtype
 from bakeoff.process.jobs import Subject
-from bakeoff.record.schema import Record
-from bakeoff.record.source import Basis, backend_source, basis_of, component_hash, instrument_hash
+from bakeoff.record.comparable import Computation, computation_of
+from bakeoff.record.schema import Record, libraries, weights_key
+from bakeoff.record.source import backend_source, component_hash, instrument_hash
 from bakeoff.record.store import Stored, of_one_host
 from bakeoff.variant import BackendUse
 
@@ -79,20 +80,27 @@ def _parts_of(
 ) -> Mapping[SlotBackend, Part]:
     component = resolve_component(subject.component)
     config = component.preset(subject.preset).config
-    weights = component.weights.rpartition(", sha256 ")[2] or subject.checkpoint_hash
-    versions = tuple(sorted((name, text) for name, text in host.read_versions().items() if name != "bakeoff"))
-    basis = Basis(component_hash(subject.component), instrument_hash(), versions)
+    weights = weights_key(component.weights) or subject.checkpoint_hash
+    computation = Computation(
+        component=component.name,
+        preset=subject.preset,
+        device=subject.device,
+        batch=subject.batch,
+        threads=subject.threads,
+        weights=weights,
+        weight_seed=None if weights else subject.weight_seed,
+        component_source=component_hash(subject.component),
+        instrument=instrument_hash(),
+        libraries=libraries(host.read_versions()),
+    )
     plain = msgspec.json.decode(msgspec.json.encode(config))
     found: dict[SlotBackend, Part] = {}
     for entry in of_one_host(stored, this_machine(subject.device)):
         record = entry.record
         variant = record.variant
         if (
-            (variant.component, variant.preset, variant.device) == (component.name, subject.preset, subject.device)
-            and (record.threads, record.batch, record.weights_key) == (subject.threads, subject.batch, weights)
-            and (subject.checkpoint or record.weight_seed == subject.weight_seed)
+            computation_of(record) == computation
             and record.config == plain
-            and basis_of(record) == basis
             and all(one.hash == backend_hash(one.name) for one in record.source.backends)
             and same_program(component, config, variant.workload, subject.workload, subject.batch)
         ):

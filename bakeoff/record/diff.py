@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 
 from bakeoff.models.words import counted
 from bakeoff.record.schema import KernelTime, ProofRecord, Record, TraceRecord
-from bakeoff.record.source import backends_of
 
 _MEASURED_STATE = {
     "core_distance_high_ns",  # the time of a cache line between two CPUs: published records have it, new ones do not
@@ -110,9 +109,8 @@ def _kernel(kernel: KernelTime | None, trace: TraceRecord) -> str:
 
 
 def _sources(record: Record) -> dict[str, str]:
-    source = record.source
-    common = {"component": source.component, "instrument": source.instrument}
-    return common | {f"backend {name}": found for name, found in backends_of(record).items()}
+    of = {name.removeprefix("the "): source for name, source in record.sources.items()}
+    return {**of, "instrument": record.instrument}
 
 
 def _state(record: Record) -> dict[str, object]:

@@ -9,11 +9,11 @@ from typing import Literal
 import numpy as np
 
 from bakeoff.models.words import counted
+from bakeoff.record.comparable import same_code
 from bakeoff.record.finding import is_of_the_machine
 from bakeoff.record.objective import LATENCY, PERCENTILES, Goal, Limit, Objective
 from bakeoff.record.schema import Record
 from bakeoff.record.short_calls import CLOCKS_APART
-from bakeoff.record.source import same_code
 from bakeoff.record.statistics import Summary, modes, quantile_ranks, samples_for_quantile
 from bakeoff.record.store import Stored
 

@@ -4,8 +4,6 @@ mix."""
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from bakeoff.machine.host import Host
-from bakeoff.machine.identity import Machine
 from bakeoff.mix import Mix
 from bakeoff.models.component import Quantisation
 from bakeoff.models.types import Scalar
@@ -14,12 +12,12 @@ from bakeoff.record.monitor import Monitored
 from bakeoff.record.objective import Objective
 from bakeoff.record.schema import (
     BuildCost,
+    Header,
     KernelTime,
     OutputParity,
     Parity,
     ProofRecord,
     Samples,
-    SelftestStamp,
     Source,
     Status,
 )
@@ -417,26 +415,20 @@ class Budget:
     """Number of the round of runs that tries candidates, from 1; 0 before the first."""
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineRecord:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineRecord(Header):
     """One run of one mix with any outcome."""
 
-    kind: Literal["pipeline"] = field(default="pipeline", kw_only=True)
-    schema: int
-    created: str
-    """UTC, ISO 8601 with microseconds."""
+    kind: Literal["pipeline"] = "pipeline"
     run: str
     """Id of the run that made it. Mixes of one run took turns if `how` is `interleaved`; a `rollout` has no times."""
     how: Literal["alone", "interleaved", "in turn", "rollout"]
     mix: Mix
-    config_id: str
-    """Hash of the mix, the configs, batch, seeds, weights and threads; comparable records have equal `subject_id`s."""
     subject_id: str
     """Hash of what is computed: pipeline, preset, options, configs, seeds and weights."""
     role: Literal["", "eager", "best", "best-full"]
     """Role by which the mix was requested; `best-full` is the best mix without quantised slots. "" if the mix was
     typed."""
-    label: str
     options: dict[str, Scalar]
     """All options of the pipeline, defaults included."""
     sizes: dict[str, int]
@@ -449,35 +441,13 @@ class PipelineRecord:
     """Config of each slot's component."""
     unit: Literal["frame", "block", "call"]
     frame_rate: float
-    threads: int
-    weight_seed: int
-    input_seed: int
     checkpoints: dict[str, str]
     """Name and content hash of each slot's weights file, or of a model's own weights; empty for random weights."""
     measurement: PipelineMeasurement
-    host: Host
-    load_before: float
-    environment: dict[str, str]
-    versions: dict[str, str]
-    commit: str
-    dirty: bool
-    wall_s: float
-    log: str
-    machine: Machine
-    code: str
-    """Hash of all code that determines numbers and statuses."""
     loop_hash: str
     """Hash of the pipeline's files: its facts and its loop."""
     instrument: str
     """Hash of the measuring side."""
-    note: str = ""
-    selftest: SelftestStamp | None = None
-    phase_s: dict[str, float] = field(default_factory=dict)
-    monitored: Monitored | None = None
-    """Recording of a monitor beside the worker (`--monitor`), of the worker's processes and of the whole GPU, which
-    mixes that take turns share; None if none was requested or none ran."""
-    monitored_window_ns: tuple[int, int] | None = None
-    """From the end of the first unit until the units were over, on the time axis of `monitored`; None without units."""
     budget: Budget | None = None
     """The budget whose candidate this mix is; None for other runs."""
     sustained: Sustained | None = None
@@ -486,3 +456,13 @@ class PipelineRecord:
     @property
     def status(self) -> Status:
         return self.measurement.status
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Hash of the source of the pipeline, and of each component and backend, by name."""
+        found = {"the pipeline": self.loop_hash}
+        for program in self.measurement.programs:
+            if program.source is not None:
+                found[program.variant.component] = program.source.component
+                found |= {f"backend {backend.name}": backend.hash for backend in program.source.backends}
+        return found

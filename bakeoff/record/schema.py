@@ -5,7 +5,7 @@ Fields that are added within a schema have a default, so that records made befor
 """
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -467,38 +467,24 @@ class Calibration:
         return max(medians) / min(medians) if medians else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One run of one variant with any outcome."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What the record of a row and that of a mix have in common."""
 
-    kind: Literal["record"] = field(default="record", kw_only=True)
     schema: int
     created: str
     """UTC, ISO 8601 with microseconds."""
-    sweep: str
-    variant: Variant
     config_id: str
-    """Hash of the variant, the config, batch, seeds, weights and threads; comparable records have equal hashes."""
+    """Hash of the variant or mix, the config, batch, seeds, weights and threads."""
     label: str
     """Text that tables show beside the name of a preset that does not have the published size."""
-    config: dict[str, Any]
-    batch: Positive
+    threads: Positive
     weight_seed: int
     input_seed: int
-    checkpoint: str
-    """Name and content hash of the weights file; empty for random weights. `measurement.weights` is the fingerprint of
-    the weights as they were loaded."""
-    threads: Positive
-    frames_per_call: int
-    calls_per_frame: int | None
-    parameters: Count
-    flops: Count
-    policy: Policy
-    measurement: Measurement
     host: Host
     load_before: float
-    """Number of other processes running before the sweep started: the one-minute load average, or the number of busy
-    CPUs if that is less and the average still includes an earlier measurement of bakeoff."""
+    """Number of other processes running before the sweep or run started: the one-minute load average, or the number of
+    busy CPUs if that is less and the average still includes an earlier measurement of bakeoff."""
     environment: dict[str, str]
     versions: dict[str, str]
     commit: str
@@ -506,7 +492,55 @@ class Record:
     wall_s: float
     log: str
     """The worker's log, relative to the cache folder."""
+    machine: Machine
+    """The machine and device that ran it."""
+    code: str = ""
+    """Hash of all code that determines numbers and statuses; the selftest's stamp has the same kind of hash."""
     note: str = ""
+    selftest: SelftestStamp | None = None
+    phase_s: dict[str, float] = field(default_factory=dict)
+    """Seconds of each phase of the measuring worker, by the parent's clock."""
+    monitored: Monitored | None = None
+    """Recording of a monitor beside the worker (`--monitor`), of the worker's processes and of the whole GPU, which
+    mixes that take turns share; None if none was requested or none ran."""
+    monitored_window_ns: tuple[int, int] | None = None
+    """Start and end of the timed window on the time axis of `monitored`, for a mix from the end of its first unit until
+    its units were over; None if nothing was timed."""
+
+    @property
+    def libraries(self) -> dict[str, str]:
+        """Version of each library; without bakeoff, whose code has hashes of its own."""
+        return libraries(self.versions)
+
+
+def weights_key(checkpoint: str) -> str:
+    """Return the key of a weights file, the same whatever its name: its content hash, or its label if that has none."""
+    return checkpoint.rpartition(", sha256 ")[2]
+
+
+def libraries(versions: Mapping[str, str]) -> dict[str, str]:
+    """Return the versions without bakeoff's own."""
+    return {name: version for name, version in versions.items() if name != "bakeoff"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record(Header):
+    """One run of one variant with any outcome."""
+
+    kind: Literal["record"] = "record"
+    sweep: str
+    variant: Variant
+    config: dict[str, Any]
+    batch: Positive
+    checkpoint: str
+    """Name and content hash of the weights file; empty for random weights. `measurement.weights` is the fingerprint of
+    the weights as they were loaded."""
+    frames_per_call: int
+    calls_per_frame: int | None
+    parameters: Count
+    flops: Count
+    policy: Policy
+    measurement: Measurement
     baseline: bool = False
     quantisation: Quantisation = ""
     """Class of a variant that computes in less than its dtype; each class has its own error budget."""
@@ -514,31 +548,20 @@ class Record:
     """Least memory traffic of a call: weights, inputs and outputs, each moved once; 0 in records that lack it."""
     ceilings: tuple[Ceiling, ...] = ()
     """Peak rates of this machine that the row's status was decided with: the best known when it was made."""
-    code: str = ""
-    """Hash of all code that determines numbers and statuses; the selftest's stamp has the same kind of hash."""
-    selftest: SelftestStamp | None = None
     process: int = 1
     """Number of the fresh process (`--processes`), from 1; counted within each build if there are several."""
     build_number: int = 1
     """Number of the fresh build (`--builds`), from 1."""
-    source: Source = field(kw_only=True)
-    machine: Machine = field(kw_only=True)
-    """The machine and device that ran it."""
+    source: Source
     position: int = 0
     """Place in the order in which the rows of the sweep ran, from 1; 0 in records that lack it, and for a side of a
     comparison that is no row of the sweep."""
     order_seed: int | None = None
     """Seed of that order; None if it was not random: with a budget, rows expected to be the most informative run
     first."""
-    phase_s: dict[str, float] = field(default_factory=dict)
-    """Seconds of each phase of the measuring worker, by the parent's clock."""
     convolution_flops: Count = 0
     """The part of `flops` in convolutions that fast algorithms can compute with fewer multiplications; 0 in records
     that lack it."""
-    monitored: Monitored | None = None
-    """Recording of a monitor beside the measuring worker (`--monitor`); None if none was requested or none ran."""
-    monitored_window_ns: tuple[int, int] | None = None
-    """Start and end of the timed window, on the time axis of `monitored`; None if nothing was timed."""
     objective: Objective = LATENCY
     """Objective of its sweep (`--objective`)."""
     build_span_s: tuple[float, float] | None = None
@@ -560,11 +583,23 @@ class Record:
         return self.measurement.status
 
     @property
+    def instrument(self) -> str:
+        """Hash of the measuring side."""
+        return self.source.instrument
+
+    @property
+    def backends(self) -> dict[str, str]:
+        """Hash of the source of each backend, by name."""
+        return {backend.name: backend.hash for backend in self.source.backends}
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Hash of the source of the component and of each backend, by name."""
+        return {"the component": self.source.component, **{f"backend {name}": of for name, of in self.backends.items()}}
+
+    @property
     def weights_key(self) -> str:
-        """Key of the weights file, the same whatever its name: its content hash, or the whole label if that has no
-        hash."""
-        _, found, content = self.checkpoint.rpartition(", sha256 ")
-        return content if found else self.checkpoint
+        return weights_key(self.checkpoint)
 
     @property
     def latency(self) -> Summary | None:

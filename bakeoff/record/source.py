@@ -1,29 +1,27 @@
 """Hashes the source code that decides a row's numbers: its component, its backends, and the measuring side.
 
-Rows are compared only if these hashes agree: a table must not divide the time of one model, or of one way of measuring,
-by that of another. Hashes are computed anew for each record, since files may be edited while a sweep runs. Files are
-hashed by their names within their package, so a wheel and a checkout of the same code agree. The hash of a user's own
-model is that of its description; each worker checks that its file is still the one that was described.
+Records are compared only if these hashes agree (bakeoff.record.comparable). Hashes are computed anew for each record,
+since files may be edited while a sweep runs. Files are hashed by their names within their package, so a wheel and a
+checkout of the same code agree. The hash of a user's own model is that of its description; each worker checks that its
+file is still the one that was described.
 """
 
 import ast
 import hashlib
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
 from bakeoff.backends import backend_module, resolve_backend
-from bakeoff.machine.identity import same_machine
 from bakeoff.models import component_module, resolve_component
 from bakeoff.models.brought.about import Source as UserSource
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.lookup import file_of
 from bakeoff.models.pipelines import pipeline_modules
-from bakeoff.record.schema import BackendSource, Record, Source
+from bakeoff.record.schema import BackendSource, Source
 from bakeoff.variant import Variant
 
 _INSTRUMENT = ("bakeoff.worker", "bakeoff.process")
@@ -167,43 +165,6 @@ def _hash(named: Iterable[tuple[str, Path]]) -> str:
     for path, name in sorted(by_path.items(), key=lambda pair: pair[1]):
         digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()[:12]
-
-
-@dataclass(frozen=True, slots=True)
-class Basis:
-    """Facts that all rows of one table must have in common besides what they compute."""
-
-    component: str
-    """Hash of the component's source."""
-    instrument: str
-    """Hash of the measuring side."""
-    versions: tuple[tuple[str, str], ...]
-    """Library and version, by name; without bakeoff, whose code has a hash of its own."""
-
-
-def basis_of(record: Record) -> Basis:
-    versions = tuple(sorted((name, version) for name, version in record.versions.items() if name != "bakeoff"))
-    return Basis(record.source.component, record.source.instrument, versions)
-
-
-def backends_of(record: Record) -> Mapping[str, str]:
-    """Return the source hash of each of the record's backends, by name."""
-    return {backend.name: backend.hash for backend in record.source.backends}
-
-
-def same_code(a: Record, b: Record) -> bool:
-    """Return whether two records ran the same code with the same libraries; of the backends, those that both use
-    count."""
-    ours, theirs = backends_of(a), backends_of(b)
-    return basis_of(a) == basis_of(b) and all(ours[name] == theirs[name] for name in ours.keys() & theirs.keys())
-
-
-def may_divide(a: Record, b: Record) -> bool:
-    """Return whether a ratio of two rows' times says something: they are of one sweep, on one host or on those that the
-    sweep was spread over, and of the same code. All other ratios are of races."""
-    if a.sweep != b.sweep or not same_machine(a.machine, b.machine):
-        return False
-    return (a.machine.host == b.machine.host or None not in (a.calibration, b.calibration)) and same_code(a, b)
 
 
 def check_unchanged(name: str, source: UserSource) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from bakeoff.machine.floors import Ceiling, Floor
 from bakeoff.machine.terminal import one_line
+from bakeoff.record.comparable import ON_ANOTHER_HOST
 from bakeoff.record.finalists import LimitCheck, check_limits
 from bakeoff.record.floor import KnownCeilings, best_ceilings, floor, is_above, share
 from bakeoff.record.objective import LATENCY, Objective
@@ -18,7 +19,7 @@ from bakeoff.record.statistics import FEWEST_FOR_P99, Summary, modes
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.record.verdict import failed_side
 from bakeoff.report.format import MIB, median_and_interval, milliseconds
-from bakeoff.report.groups import ON_ANOTHER_HOST, Speedup, name_of, own_baselines, speedup, stale_reasons, stated_over
+from bakeoff.report.groups import Speedup, name_of, own_baselines, speedup, stale_reasons, stated_over
 from bakeoff.report.recommendation import decision
 from bakeoff.report.wording import fit_text, items_per_s, rate_text
 

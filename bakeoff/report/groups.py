@@ -11,16 +11,15 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
 
-from bakeoff.machine.files import digest
 from bakeoff.machine.identity import Machine, same_machine
 from bakeoff.models.component import Quantisation
 from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.models.words import counted
+from bakeoff.record.comparable import differences, may_divide, row_key, same_code, subject_key
 from bakeoff.record.finalists import clock_of, representative
 from bakeoff.record.floor import KnownCeilings, best_ceilings
 from bakeoff.record.objective import Goal
 from bakeoff.record.schema import Record
-from bakeoff.record.source import backends_of, basis_of, may_divide, same_code
 from bakeoff.record.store import Stored, StoredCeilings
 
 _CLASSES: Mapping[Quantisation, str] = {
@@ -51,10 +50,6 @@ class Group:
 
     title: str
     rows: tuple[Stored, ...]
-
-
-_SHOWN = 3
-"""Largest number of libraries that a reason names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,35 +113,11 @@ class Speedup:
         return f"{self.ratio:.2f}x{'' if self.shown else ' ~'}"
 
 
-def group_key(record: Record) -> tuple[str, str, int, int, str, int, int, str]:
-    """Return the key that two records must share to be compared. It includes the config, as a preset's may change.
-
-    The hash of a brought model's content is left out: after an edit, rows from before it are stale in the same table.
-    """
-    spread = record.calibration
-    config = {name: value for name, value in record.config.items() if name != "content"}
-    return (
-        record.variant.subject,
-        f"{spread.sweep} {record.machine.key}" if spread is not None else record.machine.key,
-        record.batch,
-        record.threads,
-        record.weights_key,
-        record.weight_seed,
-        record.input_seed,
-        digest(config),
-    )
-
-
-def row_key(record: Record) -> tuple[object, ...]:
-    """Return the key that the records of one row share: group, variant and, unless it is spread over hosts, host."""
-    return group_key(record), str(record.variant), record.calibration is None and record.machine.host
-
-
 def groups(stored: Iterable[Stored]) -> list[Group]:
-    """Return the records grouped by `group_key`, keeping the order of groups and rows."""
+    """Return the records grouped by `subject_key`, keeping the order of groups and rows."""
     found: dict[tuple[object, ...], list[Stored]] = {}
     for entry in stored:
-        found.setdefault(group_key(entry.record), []).append(entry)
+        found.setdefault(subject_key(entry.record), []).append(entry)
     return [Group(title(max((row.record for row in rows), key=_alike)), tuple(rows)) for rows in found.values()]
 
 
@@ -265,10 +236,10 @@ def stale_reasons(rows: Sequence[Stored]) -> list[str | None]:
     if not rows:
         return []
     newest = _newest(rows)
-    reasons = [_differs(entry.record, newest) for entry in rows]
+    reasons = [differences(entry.record, newest, backends=False) or None for entry in rows]
     sources: dict[str, tuple[str, str]] = {}
     for entry, reason in zip(rows, reasons, strict=True):
-        for name, source in backends_of(entry.record).items() if reason is None else ():
+        for name, source in entry.record.backends.items() if reason is None else ():
             sources[name] = max(sources.get(name, ("", "")), (entry.record.created, source))
     return [reason or _changed_backend(entry.record, sources) for entry, reason in zip(rows, reasons, strict=True)]
 
@@ -290,7 +261,7 @@ def baselines(rows: Sequence[Stored]) -> Mapping[str, Record]:
 def own_baselines(record: Record, every: Iterable[Stored]) -> Mapping[str, Record]:
     """Return the baseline of each dtype that is ok, among a group's records, by which the record may be divided."""
     own = [entry for entry in every if entry.record.baseline and may_divide(record, entry.record)]
-    own = [entry for entry in own if group_key(entry.record) == group_key(record)]
+    own = [entry for entry in own if subject_key(entry.record) == subject_key(record)]
     return {entry.record.variant.dtype: entry.record for entry in newest(own) if entry.record.status == "ok"}
 
 
@@ -299,33 +270,8 @@ def stated_over(found: Mapping[str, Record]) -> Record | None:
     return next((found[dtype] for dtype in BASELINE_DTYPES if dtype in found), None)
 
 
-ON_ANOTHER_HOST = "on another host of this class"
-
-
-def _differs(record: Record, newest: Record) -> str | None:
-    """Return how the record's host, code, times of sampling or libraries differ from the newest's; None if not."""
-    ours, here = basis_of(record), basis_of(newest)
-    found = [] if record.calibration or record.machine.host == newest.machine.host else [ON_ANOTHER_HOST]
-    if ours.component != here.component:
-        found.append("with another source of the component")
-    if ours.instrument != here.instrument:
-        found.append("with other measuring code")
-    if record.policy.window != newest.policy.window:
-        found.append("for other times")
-    if ours.versions != here.versions:
-        found.append(_versions(dict(ours.versions), dict(here.versions)))
-    return f"measured {', '.join(found)}" if found else None
-
-
-def _versions(ours: Mapping[str, str], here: Mapping[str, str]) -> str:
-    names = [name for name in sorted({*ours, *here}) if ours.get(name) != here.get(name)]
-    shown = [f"{name} ({ours.get(name, 'none')}, not {here.get(name, 'none')})" for name in names[:_SHOWN]]
-    more = [f"{len(names) - _SHOWN} more"] if len(names) > _SHOWN else []
-    return f"with another version of {', '.join([*shown, *more])}"
-
-
 def _changed_backend(record: Record, sources: Mapping[str, tuple[str, str]]) -> str | None:
-    changed = [name for name, source in backends_of(record).items() if sources[name][1] != source]
+    changed = [name for name, source in record.backends.items() if sources[name][1] != source]
     return f"measured with another source of its backend {', '.join(changed)}" if changed else None
 
 

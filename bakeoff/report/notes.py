@@ -9,17 +9,17 @@ import numpy as np
 from bakeoff.advice.evidence import Advice
 from bakeoff.models.words import counted
 from bakeoff.plan.request import budget_text
+from bakeoff.record.comparable import same_code, subject_key
 from bakeoff.record.finalists import shared_modes
 from bakeoff.record.floor import KnownCeilings
 from bakeoff.record.monitor import Monitored, Point, SeriesRecord
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import MEASURED, Calibration, Record
-from bakeoff.record.source import same_code
 from bakeoff.record.store import Stored
 from bakeoff.report.document import Block, Command, Listed, Section, Text, blocks, listed
 from bakeoff.report.format import duration, milliseconds, minute
-from bakeoff.report.groups import group_key, name_of
+from bakeoff.report.groups import name_of
 from bakeoff.sweeps.time_limit import LeftOut, OutOfTime
 
 _RATES: Mapping[str, str] = {
@@ -187,11 +187,11 @@ def spreads(rows: Iterable[Stored], every: Iterable[Stored]) -> list[tuple[Store
     found: dict[tuple[object, ...], list[Record]] = {}
     for entry in every:
         record = entry.record
-        found.setdefault((group_key(record), record.sweep, str(record.variant)), []).append(record)
+        found.setdefault((subject_key(record), record.sweep, str(record.variant)), []).append(record)
     pairs = []
     for entry in rows:
         record = entry.record
-        tries = found.get((group_key(record), record.sweep, str(record.variant)), [])
+        tries = found.get((subject_key(record), record.sweep, str(record.variant)), [])
         known = spread([each for each in tries if same_code(each, record)])
         if known is not None:
             pairs.append((entry, known))

@@ -1,6 +1,6 @@
 """Tables of pipelines' runs: which mixes belong in one table, the names of its rows, and which rows are stale."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from operator import itemgetter
@@ -9,10 +9,10 @@ from string import ascii_uppercase
 from bakeoff.machine.files import digest
 from bakeoff.machine.identity import Machine
 from bakeoff.models.words import counted
+from bakeoff.record.comparable import differences, subject_key
 from bakeoff.record.frames import BeforeAfter, before_after, figures
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.store import StoredPipeline
-from bakeoff.report.groups import ON_ANOTHER_HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,6 @@ def sustained_tables(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline
     return [[*entries.values()] for entries in found.values()]
 
 
-def subject_key(record: PipelineRecord) -> tuple[str, str, int]:
-    """Return the key that the records of two mixes must share to be compared."""
-    return record.subject_id, record.machine.key, record.threads
-
-
 def _table(known: Sequence[StoredPipeline]) -> PipelineTable:
     """Return the table of one subject's records, given in order of time.
 
@@ -87,10 +82,10 @@ def _table(known: Sequence[StoredPipeline]) -> PipelineTable:
     """
     without = [entry for entry in known if entry.record.budget is None]
     here = _deciding(known)
-    if any(not differs(entry.record, here) for entry in without):
+    if any(not differences(entry.record, here) for entry in without):
         known, here = without, _deciding(without)
     entries = list({(str(entry.record.mix), entry.machine.host): entry for entry in known}.values())
-    reasons = {entry.id: differs(entry.record, here) for entry in entries}
+    reasons = {entry.id: differences(entry.record, here) for entry in entries}
     stale = named([entry for entry in entries if reasons[entry.id]], known)
     return PipelineTable(
         title=title(here),
@@ -125,7 +120,7 @@ def newest_budgets(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]
     for entry in runs:
         known.setdefault((subject_key(entry.record), entry.machine.host), []).append(entry)
     last = [(max(found, key=_ran), _deciding(own)) for own in known.values() if (found := budgets(own))]
-    return [entries for entries, here in last if not differs(entries[0].record, here)]
+    return [entries for entries, here in last if not differences(entries[0].record, here)]
 
 
 def _ran(entries: Sequence[StoredPipeline]) -> str:
@@ -188,33 +183,6 @@ def title(record: PipelineRecord, machine: bool = True) -> str:
     weights = loaded or [f"random weights, seed {record.weight_seed}"]
     parts = [*sizes, *[record.machine.name] * machine, counted(record.threads, "thread"), *weights]
     return ", ".join([f"{record.mix.subject}{label}", *parts])
-
-
-def differs(record: PipelineRecord, here: PipelineRecord) -> str:
-    """Return how the record's host, code or libraries differ from those of `here`; "" if they do not."""
-    found = [ON_ANOTHER_HOST] if record.machine.host != here.machine.host else []
-    found += ["with another source of the pipeline"] if record.loop_hash != here.loop_hash else []
-    found += ["with other measuring code"] if record.instrument != here.instrument else []
-    ours, theirs = _sources(record), _sources(here)
-    changed = sorted(name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name])
-    found += [f"with another source of {', '.join(changed)}"] if changed else []
-    versions = [
-        f"{name} ({record.versions.get(name, 'none')}, not {here.versions.get(name, 'none')})"
-        for name in sorted({*record.versions, *here.versions} - {"bakeoff"})
-        if record.versions.get(name) != here.versions.get(name)
-    ]
-    found += [f"with another version of {', '.join(versions)}"] if versions else []
-    return f"measured {', '.join(found)}" if found else ""
-
-
-def _sources(record: PipelineRecord) -> Mapping[str, str]:
-    """Return the hash of the source of each component and backend, by name."""
-    found: dict[str, str] = {}
-    for program in record.measurement.programs:
-        if program.source is not None:
-            found[program.variant.component] = program.source.component
-            found |= {f"backend {backend.name}": backend.hash for backend in program.source.backends}
-    return found
 
 
 def by_run(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]:

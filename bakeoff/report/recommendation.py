@@ -14,6 +14,7 @@ from bakeoff.models import component_names
 from bakeoff.models.brought.about import OWN_WEIGHTS
 from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.models.words import counted
+from bakeoff.record.comparable import may_divide
 from bakeoff.record.finalists import (
     LimitCheck,
     call_ms,
@@ -27,7 +28,7 @@ from bakeoff.record.finalists import (
 )
 from bakeoff.record.objective import LATENCY, Goal, Objective
 from bakeoff.record.schema import Comparison, Record
-from bakeoff.record.source import may_divide, typed_backends
+from bakeoff.record.source import typed_backends
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.record.verdict import LEAST_DIFFERENCE, Verdict, decide, failed_side
 from bakeoff.report.built import only_built, target_of, untargeted

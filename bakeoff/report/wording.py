@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 
 from bakeoff.models.words import counted
+from bakeoff.record.comparable import row_key, same_code
 from bakeoff.record.finalists import LimitCheck, clock_of
 from bakeoff.record.objective import Goal
 from bakeoff.record.schema import Comparison, Record
-from bakeoff.record.source import same_code
 from bakeoff.record.statistics import Summary
 from bakeoff.record.store import StoredComparison
 from bakeoff.record.verdict import CONFIDENCE, FEWEST_PAIRS, Verdict, decide, failed_side, verdict_of
 from bakeoff.report.format import MIB, median_and_interval, milliseconds
-from bakeoff.report.groups import name_of, row_key
+from bakeoff.report.groups import name_of
 
 
 def final_of(

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, TypeVar
 
 from bakeoff.machine import host, paths
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.identity import Machine, this_machine
 from bakeoff.machine.known_issues import IssueCode
 from bakeoff.models.component import LEAST_WEIGHT_BYTES
+from bakeoff.models.types import Device
 from bakeoff.models.words import counted
 from bakeoff.plan.memory import element_bytes
 from bakeoff.plan.request import Request
@@ -18,12 +21,14 @@ from bakeoff.process.supervisor import Outcome
 from bakeoff.process.watch import GpuPeaks
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.floor import below_floor
+from bakeoff.record.pipeline import PipelineMeasurement, SlotProgram
 from bakeoff.record.schema import NEVER_RUN, SCHEMA, Calibration, Clock, Measurement, Memory, Record, Source, Status
 from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash
 from bakeoff.record.store import now
 from bakeoff.sweeps.context import SweepContext
 from bakeoff.sweeps.turns import WorkerEnd
 
+Reported = TypeVar("Reported", Measurement, PipelineMeasurement, SlotProgram)
 STATUS: dict[str, Status] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
 """Status of a row by the outcome of a worker that ended without a result."""
 
@@ -40,11 +45,11 @@ def make_record(
     preset = component.preset(subject.preset)
     workload, work = component.workload(preset.config, subject.workload, subject.batch), context.works[subject]
     io_bytes = element_bytes(row.variant.dtype)
-    commit, dirty = paths.commit()
-    machine = this_machine(subject.device)
+    header = common_facts(
+        outcome, context.load, context.cache, context.log_of(row), row.environment, subject.device, subject.python
+    )
     record = Record(
-        schema=SCHEMA,
-        created=now(),
+        **header,
         sweep=context.sweep,
         variant=row.variant,
         config_id=row.config_id,
@@ -62,38 +67,55 @@ def make_record(
         convolution_flops=work.convolution_flops,
         policy=plan.request.policy,
         measurement=_measurement(context, row, outcome, (*findings, *watched.findings)),
-        host=host.read_host(),
-        load_before=round(context.load.others, 2),
-        environment=recorded_environment(row.environment),
-        versions=host.read_versions(subject.python),
-        commit=commit,
-        dirty=dirty,
-        wall_s=round(outcome.wall_s - outcome.phase_s.get("turn", 0.0), 3),
-        log=str(context.log_of(row).relative_to(context.cache)),
         note=context.note,
         baseline=row.baseline,
         quantisation=row.quantisation,
         minimum_bytes=workload.minimum_bytes(work, LEAST_WEIGHT_BYTES.get(row.quantisation, io_bytes), io_bytes),
         ceilings=context.ceilings,
-        code=code_hash(),
         selftest=context.selftest,
         process=row.process,
         build_number=row.build_number,
         source=source_of(row),
-        machine=machine,
-        phase_s={phase: round(seconds, 3) for phase, seconds in outcome.phase_s.items()},
         position=context.position(row),
         order_seed=context.order_seed,
         build_span_s=context.since_start(ended.built if ended is not None else None),
         alone_span_s=context.since_start(ended.alone if ended is not None else None),
-        monitored=watched.monitored,
-        monitored_window_ns=watched.window_ns,
         objective=plan.request.objective,
         node=host.node(),
         asked=dict(plan.request.asked),
-        calibration=_calibration(plan.request, machine),
+        calibration=_calibration(plan.request, header["machine"]),
     )
     return _checked_against_phases(record, outcome)
+
+
+def common_facts(
+    outcome: Outcome,
+    load: host.Load,
+    cache: Path,
+    log: Path,
+    environment: Mapping[str, str],
+    device: Device,
+    python: str = "",
+) -> dict[str, Any]:
+    """Return the fields of a `Header` that tell of this machine, its code, and how a worker ran."""
+    commit, dirty = paths.commit()
+    return {
+        "schema": SCHEMA,
+        "created": now(),
+        "host": host.read_host(),
+        "load_before": round(load.others, 2),
+        "environment": recorded_environment(environment),
+        "versions": host.read_versions(python),
+        "commit": commit,
+        "dirty": dirty,
+        "wall_s": round(outcome.wall_s - outcome.phase_s.get("turn", 0.0), 3),
+        "log": str(log.relative_to(cache)),
+        "machine": this_machine(device),
+        "code": code_hash(),
+        "phase_s": {phase: round(seconds, 3) for phase, seconds in outcome.phase_s.items()},
+        "monitored": outcome.watched.monitored,
+        "monitored_window_ns": outcome.watched.window_ns,
+    }
 
 
 def _calibration(request: Request, machine: Machine) -> Calibration | None:
@@ -140,16 +162,14 @@ def _measurement(context: SweepContext, row: Row, outcome: Outcome, more: Sequen
     issues = issue_findings(row.known_issues, made.status)
     findings = (*made.findings, *insensitive(made), *seen, *issues, *more)
     memory = made.memory and with_gpu_peaks(made.memory, outcome.gpu_peaks)
-    return _without_folders(replace(made, memory=memory, findings=findings))
+    return shareable(replace(made, memory=memory, findings=findings))
 
 
-def _without_folders(made: Measurement) -> Measurement:
-    return replace(
-        made,
-        reason=without_folders(made.reason),
-        traceback=without_folders(made.traceback),
-        findings=tuple(replace(finding, text=without_folders(finding.text)) for finding in made.findings),
-    )
+def shareable(made: Reported) -> Reported:
+    """Return the report without folders of this machine in its texts."""
+    findings = tuple(replace(finding, text=without_folders(finding.text)) for finding in made.findings)
+    made = replace(made, reason=without_folders(made.reason), findings=findings)
+    return made if isinstance(made, SlotProgram) else replace(made, traceback=without_folders(made.traceback))
 
 
 def ended_status(outcome: Outcome) -> Status | None:

@@ -23,9 +23,18 @@ from bakeoff.process.phases import Block
 from bakeoff.process.supervisor import Event, LiveWorker, wait_for
 from bakeoff.race import LARGEST_OFFSET, Turns, idle_shares, not_idle, open_sides, take_turns
 from bakeoff.record.finding import Finding, new_finding
-from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Measurement, Record, Round, Samples, Status
+from bakeoff.record.schema import (
+    MEASURED,
+    SCHEMA,
+    Comparison,
+    Measurement,
+    Record,
+    Round,
+    Samples,
+    Status,
+    libraries,
+)
 from bakeoff.record.sides import side_findings
-from bakeoff.record.source import basis_of
 from bakeoff.record.store import StoredComparison, now, save
 from bakeoff.record.verdict import (
     AGREEING_PAIRS,
@@ -403,11 +412,9 @@ def plan_of_two(a: str, b: str, shape: Callable[[Request], Request] = lambda req
 
 def of_this_code(plan: Plan, records: Sequence[Record]) -> bool:
     """Return whether `records`, one for each row of the plan, were made with the present code and library versions."""
-    versions = tuple(sorted((name, version) for name, version in host.read_versions().items() if name != "bakeoff"))
-    return all(
-        source_of(row) == record.source and basis_of(record).versions == versions
-        for row, record in zip(plan.rows, records, strict=True)
-    )
+    here = libraries(host.read_versions())
+    pairs = zip(plan.rows, records, strict=True)
+    return all(source_of(row) == record.source and record.libraries == here for row, record in pairs)
 
 
 def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | None = None) -> StoredComparison:

@@ -19,7 +19,6 @@ from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Row
 from bakeoff.record.gate import SAME_PAIRS, GatedRow, change_of_pairs, change_of_records, pairs_needed, size_of
 from bakeoff.record.schema import Comparison, Record, Status
-from bakeoff.record.source import basis_of
 from bakeoff.record.store import Records, now
 from bakeoff.record.verdict import ratios_of_pairs
 from bakeoff.sweeps.compare import Entrant, SideFailedError, race_of
@@ -199,7 +198,7 @@ def _comparable(candidate: Record, baseline: Records) -> tuple[list[Record], str
     if not here:
         return [], "the baseline has records of other machines or hosts alone" if same else _NO_ROW
     newest = here[-1]
-    alike = [record for record in here if record.source == newest.source and basis_of(record) == basis_of(newest)]
+    alike = [record for record in here if record.source == newest.source and record.libraries == newest.libraries]
     if others := _differences(newest, candidate):
         return alike[-1:], f"the baseline's record is of {others}"
     if newest.source.instrument != candidate.source.instrument:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from bakeoff.record.comparable import subject_key
 from bakeoff.record.finalists import objective_of
 from bakeoff.record.objective import Objective
 from bakeoff.record.schema import Record
@@ -20,7 +21,7 @@ from bakeoff.report.figures.vega import (
     rounded,
     styles,
 )
-from bakeoff.report.groups import current, group_key, name_of, title
+from bakeoff.report.groups import current, name_of, title
 from bakeoff.report.wording import items_per_s
 
 Rate = tuple[float, float, float]
@@ -78,7 +79,7 @@ def batch_curves(rows: Iterable[Stored]) -> list[BatchCurve]:
 
 
 def _key_without_batch(record: Record) -> tuple[object, ...]:
-    subject, machine, _, *others = group_key(record)
+    subject, machine, _, *others = subject_key(record)
     return subject, machine, *others
 
 

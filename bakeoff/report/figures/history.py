@@ -8,7 +8,6 @@ from math import inf
 from bakeoff.machine.host import Host
 from bakeoff.models.words import counted
 from bakeoff.record.schema import Record
-from bakeoff.record.source import backends_of, basis_of
 from bakeoff.record.statistics import Summary
 from bakeoff.record.store import Stored
 from bakeoff.report.figures.vega import (
@@ -85,16 +84,14 @@ def _counted_first(word: str, names: Sequence[str]) -> str:
 
 def _change(last: Record, first: Record, before: Sequence[Record], after: Sequence[Record]) -> str:
     """Describe what changed: the component, the measuring code, backends in both, versions, and the machine."""
-    old, new = basis_of(last), basis_of(first)
-    found = ["component"] if old.component != new.component else []
-    found += ["measuring code"] if old.instrument != new.instrument else []
+    found = ["component"] if last.source.component != first.source.component else []
+    found += ["measuring code"] if last.instrument != first.instrument else []
     ours, theirs = (
-        {name: source for record in records for name, source in backends_of(record).items()}
-        for records in (before, after)
+        {name: source for record in records for name, source in record.backends.items()} for records in (before, after)
     )
     found += _some(sorted(name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]), "backends")
-    had = dict(old.versions)
-    found += _some([f"{name} {version}" for name, version in new.versions if had.get(name) != version], "libraries")
+    new = sorted(first.libraries.items() - last.libraries.items())
+    found += _some([f"{name} {version}" for name, version in new], "libraries")
     return ", ".join([*found, *_machine(last.host, first.host)])
 
 

@@ -5,6 +5,7 @@ from itertools import groupby
 from statistics import median
 from typing import Final
 
+from bakeoff.record.comparable import row_key
 from bakeoff.record.diff import Difference, differences
 from bakeoff.record.objective import LATENCY
 from bakeoff.record.schema import Comparison, Record
@@ -19,7 +20,7 @@ from bakeoff.record.verdict import (
 )
 from bakeoff.report.document import Block, Cell, Command, Document, Heading, Section, Text, Tone, blocks, listed, table
 from bakeoff.report.format import milliseconds
-from bakeoff.report.groups import name_of, row_key, title
+from bakeoff.report.groups import name_of, title
 from bakeoff.report.links import Cited
 from bakeoff.report.notes import policies
 from bakeoff.report.pages.sweep import tone_of

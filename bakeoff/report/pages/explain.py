@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bakeoff.models.words import some_of
 from bakeoff.record.causes import Cause, Explanation
+from bakeoff.record.comparable import subject_key
 from bakeoff.record.objective import LATENCY
 from bakeoff.record.schema import Record
 from bakeoff.report.document import Block, Command, Document, Heading, Text, blocks, listed, table
 from bakeoff.report.format import kernel_name, milliseconds, minute
-from bakeoff.report.groups import group_key, name_of, title
+from bakeoff.report.groups import name_of, title
 from bakeoff.report.notes import policy_text
 from bakeoff.report.recommendation import command, takes_compare
 
@@ -130,7 +131,7 @@ def experiment(found: Explanation) -> str:
         return f"env {f'{name}={shlex.quote(cause.a)}' if cause.a else f'-u {name}'} {_again(b, a.threads)}"
     if cause is not None and cause.kind in ("versions", "sources", "commit"):
         return f"git worktree add ../before {a.commit[:12] or 'COMMIT'} && {_again(b, b.threads)}"
-    if str(a.variant) != str(b.variant) and group_key(a) == group_key(b):
+    if str(a.variant) != str(b.variant) and subject_key(a) == subject_key(b):
         return command(a, b, LATENCY if takes_compare(a, b, LATENCY) else a.objective)
     return _again(b, a.threads)
 

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from bakeoff.machine.identity import Machine, same_machine
 from bakeoff.models.words import counted
+from bakeoff.record.comparable import differences, subject_key
 from bakeoff.record.floor import KnownCeilings, best_ceilings
 from bakeoff.record.frames import figures
 from bakeoff.record.schema import Record
@@ -22,7 +23,6 @@ from bakeoff.report.groups import (
     baselines,
     by_sweep,
     drift,
-    group_key,
     groups,
     name_of,
     newest,
@@ -34,7 +34,7 @@ from bakeoff.report.groups import (
 from bakeoff.report.links import Cited, cited_by, folders_of, links_from
 from bakeoff.report.notes import overlapped_text, policies, selftest_text, spread_lines
 from bakeoff.report.pages import deadline, pipelines, results, rollout, sweep
-from bakeoff.report.pipelines import by_run, differs, named, subject_key
+from bakeoff.report.pipelines import by_run, named
 from bakeoff.report.pipelines import title as pipeline_title
 from bakeoff.report.recommendation import decision, deployment, gain_in
 from bakeoff.report.wording import goal_text, sentence
@@ -162,7 +162,7 @@ def _changed(before: Stored | StoredPipeline, now: Stored | StoredPipeline) -> s
         return "on another processor" if processors[0] != processors[1] else "on a machine with other parts"
     reason: str | None = ""
     if is_run(before) and is_run(now):
-        reason = differs(before.record, now.record)
+        reason = differences(before.record, now.record)
     elif not is_run(before) and not is_run(now):
         reason = stale_reasons((before, now))[0]
     return (reason or "").removeprefix("measured ")
@@ -172,7 +172,7 @@ def _of_sweep(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -
     """Return the outcome of a sweep: the winner of its final, else the best of the rows that are ok."""
     first, kept = rows[0].record, newest(rows)
     decided = decision(kept, _finals(rows, comparisons))
-    best, about = decided.winner or next(iter(decided.best), None), (first.created, group_key(first))
+    best, about = decided.winner or next(iter(decided.best), None), (first.created, subject_key(first))
     if best is None:
         targets = only_built(rows)
         return _Outcome(
@@ -216,7 +216,7 @@ def _finals(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> 
     return [
         entry
         for entry in comparisons
-        if entry.record.sweep == first.sweep and group_key(entry.record.a) == group_key(first)
+        if entry.record.sweep == first.sweep and subject_key(entry.record.a) == subject_key(first)
     ]
 
 
@@ -233,7 +233,7 @@ def _components(own: Records, cited: Cited) -> Iterator[Section]:
 
 
 def _key(record: Record) -> tuple[str, str]:
-    return record.variant.component, str(group_key(record))
+    return record.variant.component, str(subject_key(record))
 
 
 def _subject(

@@ -12,6 +12,7 @@ from typing import Any, Final
 from bakeoff.models.words import counted
 from bakeoff.record.account import AccountLine, account_lines
 from bakeoff.record.budget import forecast_error, forecast_of
+from bakeoff.record.comparable import ON_ANOTHER_HOST, subject_key
 from bakeoff.record.frames import BeforeAfter, FrameFigures, figures
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.prediction import Prediction, memory_sum, prediction, sweep_command, weights_held
@@ -22,7 +23,6 @@ from bakeoff.report import document, links
 from bakeoff.report.document import Cell, Details, Document, Figures, Heading, Section, Table, Text, blocks, listed
 from bakeoff.report.figures.pipeline import drawings
 from bakeoff.report.format import MIB, milliseconds, minute, origin, size_text
-from bakeoff.report.groups import ON_ANOTHER_HOST
 from bakeoff.report.notes import selftest_text, sentences
 from bakeoff.report.pages.sweep import tone_of
 from bakeoff.report.pipelines import (
@@ -30,7 +30,6 @@ from bakeoff.report.pipelines import (
     by_run,
     named,
     pipeline_tables,
-    subject_key,
     title,
 )
 from bakeoff.trace.table import profile_table

@@ -9,6 +9,7 @@ from typing import Final
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import DTYPES
 from bakeoff.models.words import counted
+from bakeoff.record.comparable import ON_ANOTHER_HOST, subject_key
 from bakeoff.record.finalists import call_ms
 from bakeoff.record.floor import is_above
 from bakeoff.record.schema import NEVER_RUN, Record, SizeResult, Status
@@ -32,7 +33,7 @@ from bakeoff.report.document import (
 from bakeoff.report.figures import history, roofline, variants
 from bakeoff.report.figures.vega import Figure
 from bakeoff.report.format import duration, median_and_interval, minute, shorten, size_text
-from bakeoff.report.groups import ON_ANOTHER_HOST, Table, group_key, name_of, own_baselines, tables
+from bakeoff.report.groups import Table, name_of, own_baselines, tables
 from bakeoff.report.links import Cited
 from bakeoff.report.notes import (
     ceilings_text,
@@ -368,13 +369,13 @@ def _kernels(record: Record) -> str:
 
 def figures(table: Table, every: Sequence[Stored]) -> list[Figure]:
     """Return the figures of a table with something to show; the history uses the records of its group in `every`."""
-    ceilings, group = table.ceilings.best, {group_key(row.record) for row in table.rows}
+    ceilings, group = table.ceilings.best, {subject_key(row.record) for row in table.rows}
     made = (
         variants.bars(table.rows, ceilings),
         variants.tradeoff(table.rows),
         variants.timeline(table.rows),
         roofline.figure(roofline.roofline(table.rows, ceilings)),
-        history.figure([entry for entry in every if group_key(entry.record) in group]),
+        history.figure([entry for entry in every if subject_key(entry.record) in group]),
     )
     return [figure for figure in made if figure is not None]
 

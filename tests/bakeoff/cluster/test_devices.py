@@ -22,9 +22,10 @@ from bakeoff.cluster.spread import carry_out_spread
 from bakeoff.machine import gpus, host
 from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
+from bakeoff.record.comparable import ON_ANOTHER_HOST, subject_key
 from bakeoff.record.schema import Calibration, Record
 from bakeoff.record.store import load_all
-from bakeoff.report.groups import ON_ANOTHER_HOST, group_key, newest, shown_faster, tables
+from bakeoff.report.groups import newest, shown_faster, tables
 
 SUPPORT = Path(__file__).parents[2] / "support"
 TWO = {"BAKEOFF_TEST_NODE": str(SUPPORT / "null_node.py"), fake_gpus.COUNT: "2"}
@@ -134,7 +135,7 @@ def test_rows_of_one_subject_are_spread_and_compared_on_one_machine(
     assert [entry.record.variant.dtype for entry in table.rows] == ["fp32", "bf16"]
     (final,) = held.comparisons
     assert len({side.machine.id for side in final.record.sides}) == 1
-    assert group_key(final.record.a) == group_key(spread)
+    assert subject_key(final.record.a) == subject_key(spread)
 
 
 TWO_ROWS = ("toy:tiny", "--device", "cuda:0,cuda:1", "--note", "rows 5", "--spread")

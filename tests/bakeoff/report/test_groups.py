@@ -8,9 +8,10 @@ from pages import tables_text
 from records import GPU_HOST, record
 
 from bakeoff.machine.identity import Machine
+from bakeoff.record.comparable import subject_key
 from bakeoff.record.store import Records, load_all
 from bakeoff.report.columns import COLUMNS
-from bakeoff.report.groups import baselines, group_key, groups, newest, speedup, title
+from bakeoff.report.groups import baselines, groups, newest, speedup, title
 from bakeoff.report.notes import BUILDS_LEGEND, spread_text, spreads
 from bakeoff.report.pages import record as one
 from bakeoff.report.pages import sweep
@@ -38,7 +39,7 @@ class TestGroups:
     def test_a_config_is_the_same_after_json(self) -> None:
         """In memory a config holds tuples, from a file lists."""
         fresh, read = record(config={"sizes": (1, 2)}), record(config={"sizes": [1, 2]})
-        assert group_key(fresh) == group_key(read)
+        assert subject_key(fresh) == subject_key(read)
 
     def test_titles_name_the_subject_and_the_machine(self) -> None:
         assert title(record()) == (

@@ -83,7 +83,7 @@ FAULTS = (
     Fault(
         "report",
         "rows of two machines of one name stand in one table",
-        "bakeoff/report/groups.py",
+        "bakeoff/record/comparable.py",
         " if spread is not None else record.machine.key,\n",
         " if spread is not None else record.machine.name,\n",
         ("tests/bakeoff/report/test_groups.py::TestGroups",),
@@ -270,7 +270,7 @@ FAULTS = (
         "report",
         "runs of a budget, which took no turns with eager, are rows of a pipeline's table",
         "bakeoff/report/pipelines.py",
-        "    if any(not differs(entry.record, here) for entry in without):",
+        "    if any(not differences(entry.record, here) for entry in without):",
         "    if False:",
         ("tests/bakeoff/report/test_pipelines.py::TestTables",),
     ),

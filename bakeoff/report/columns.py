@@ -4,7 +4,7 @@ To add one, add an entry to `_COLUMNS` and its key to each page that should show
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final
 
@@ -25,12 +25,11 @@ from bakeoff.report.wording import fit_text, items_per_s, rate_text
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
-    """Facts that a column's value depends on besides the record itself."""
+class TableRow:
+    """A record as a row of a table, with what its columns depend on besides it."""
 
-    id: str
-    """The record's id, which is the name of its file."""
-    baselines: Mapping[str, Record]
+    entry: Stored
+    baselines: Mapping[str, Record] = field(default_factory=dict)
     """The baseline of each dtype by which the record may be divided; empty for a row that other code made stale."""
     ceilings: tuple[Ceiling, ...] = ()
     """The set of ceilings from which the floors of all rows of the group are computed."""
@@ -45,6 +44,10 @@ class Context:
     build_in_final: BuildCost | None = None
     """Cost of the build of its side in that final, in a fresh process; None if the row was not in it."""
 
+    @property
+    def record(self) -> Record:
+        return self.entry.record
+
 
 def _itself(value: Any) -> Any:
     return value
@@ -52,14 +55,14 @@ def _itself(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One figure or fact of a record."""
+    """One figure or fact of a row: of a TableRow, or of a mix."""
 
     key: str
     """Stable name, which scripts read in `--json`."""
     heading: str
     explanation: str
-    value: Callable[[Record, Context], Any]
-    """Reads the value from a record; None, an empty cell on every page, if the record lacks it."""
+    value: Callable[[Any], Any]
+    """Reads the value from a row; None, an empty cell on every page, if the row lacks it."""
     format: Callable[[Any], str] = str
     """Turns a value into plain text, which pages escape themselves."""
     order: Callable[[Any], float | str] = _itself
@@ -67,23 +70,23 @@ class Column:
     data: Callable[[Any], Any] = _itself
     """Turns a value into one for `--json`."""
     numeric: bool = True
-    optional: bool = False
-    """Whether tables in which no row has a value leave the column out."""
+    leaves: int = 0
+    """As in `Heading`."""
 
-    def text(self, record: Record, context: Context) -> str:
-        """Return the cell's plain text; empty if the record does not have the value."""
-        value = self.value(record, context)
+    def text(self, row: Any) -> str:
+        """Return the cell's plain text; empty if the row does not have the value."""
+        value = self.value(row)
         return "" if value is None else one_line(self.format(value))
 
 
-def contexts(
+def table_rows(
     rows: Sequence[Stored],
     comparisons: Sequence[StoredComparison] = (),
     ceilings: KnownCeilings | None = None,
     best_of: Sequence[Stored] | None = None,
     every: Sequence[Stored] = (),
-) -> Iterator[tuple[Record, Context]]:
-    """Yield the rows of one group, each with its context.
+) -> Iterator[TableRow]:
+    """Yield the rows of one group.
 
     If `rows` has several records of a variant, `best_of` has one of each, among which the winner is chosen. Baselines
     are of each row's own sweep, among `rows` and `every`. Floors are computed from `ceilings`, or from the best known
@@ -103,7 +106,7 @@ def contexts(
         wins, named = entry is decided.winner, failed is not None and failed.variant == entry.record.variant
         in_final = f"in the final {failed.status}: {failed.measurement.reason}" if failed and named else ""
         build = built.get(entry.record.variant)
-        yield entry.record, Context(entry.id, own, ceilings.best, stale, wins, decided.objective, in_final, build)
+        yield TableRow(entry, own, ceilings.best, stale, wins, decided.objective, in_final, build)
 
 
 def columns(keys: Sequence[str]) -> tuple[Column, ...]:
@@ -111,29 +114,15 @@ def columns(keys: Sequence[str]) -> tuple[Column, ...]:
     return tuple(COLUMNS[key] for key in keys)
 
 
-def shown(keys: Sequence[str], held: Sequence[tuple[Record, Context]]) -> tuple[str, ...]:
-    """Return the keys without optional columns for which none of these rows has a value."""
-
-    def has(column: Column) -> bool:
-        return any(column.value(record, context) is not None for record, context in held)
-
-    return tuple(column.key for column in columns(keys) if not column.optional or has(column))
-
-
-def cells(keys: Sequence[str], record: Record, context: Context) -> list[str]:
+def cells(keys: Sequence[str], row: TableRow) -> list[str]:
     """Return a row of a table as plain texts."""
-    return [column.text(record, context) for column in columns(keys)]
+    return [column.text(row) for column in columns(keys)]
 
 
-def data(keys: Sequence[str], record: Record, context: Context) -> dict[str, object]:
+def data(keys: Sequence[str], row: TableRow) -> dict[str, object]:
     """Return a row as `--json` prints it, by column key."""
-    values = [(column, column.value(record, context)) for column in columns(keys)]
+    values = [(column, column.value(row)) for column in columns(keys)]
     return {column.key: None if value is None else column.data(value) for column, value in values}
-
-
-def legend(keys: Sequence[str]) -> list[str]:
-    """Return a line for each column that has an explanation."""
-    return [f"{column.heading}: {column.explanation}" for column in columns(keys) if column.explanation]
 
 
 def peak_mib(record: Record) -> float | None:
@@ -153,9 +142,9 @@ def worst_error(record: Record) -> float | None:
     return max(errors) if len(errors) == len(parity.outputs) else None
 
 
-def _build(record: Record, context: Context) -> BuildCost | None:
+def _build(row: TableRow) -> BuildCost | None:
     """Return the cost of the row's build; if it was cold, with that of its side in the final, which was warm."""
-    build, again = record.measurement.build, context.build_in_final
+    build, again = row.record.measurement.build, row.build_in_final
     if build is None or again is None or build.cache != "cold" or again.cache == "cold":
         return build
     if build.warm_s is not None or build.warm_cpu_s is not None:  # of former records, whose cold builds were repeated
@@ -189,16 +178,25 @@ def _by_build(build: BuildCost) -> float:
     return known[0] if known else inf
 
 
-def _duration(key: str, heading: str, explanation: str, read: Callable[[Summary], float | None]) -> Column:
+def _duration(
+    key: str, heading: str, explanation: str, read: Callable[[Summary], float | None], leaves: int = 0
+) -> Column:
     """Return a column for a figure of the latency clock, with as many decimals as the row's median."""
 
-    def value(record: Record, _: Context) -> tuple[float, float] | None:
-        figures = record.latency
+    def value(row: TableRow) -> tuple[float, float] | None:
+        figures = row.record.latency
         ms = read(figures) if figures is not None else None
         return (ms, figures.median_ms) if figures is not None and ms is not None else None
 
     return Column(
-        key, heading, explanation, value, lambda pair: milliseconds(*pair), lambda pair: pair[0], lambda pair: pair[0]
+        key,
+        heading,
+        explanation,
+        value,
+        lambda pair: milliseconds(*pair),
+        lambda pair: pair[0],
+        lambda pair: pair[0],
+        leaves=leaves,
     )
 
 
@@ -246,9 +244,9 @@ def _sqnr(record: Record) -> Parity | None:
     return parity if parity is not None and parity.sqnr_text else None
 
 
-def _lossless(record: Record, context: Context) -> bool | None:
+def _lossless(row: TableRow) -> bool | None:
     """Return whether outputs equal eager's bit for bit; None if unknown, or if they and eager's own rerun differ."""
-    known, eager = record.measurement.lossless, context.baselines.get(record.variant.dtype)
+    known, eager = row.record.measurement.lossless, row.baselines.get(row.record.variant.dtype)
     differs = eager is not None and eager.measurement.lossless is False
     return None if differs and not known else known
 
@@ -261,10 +259,10 @@ def _floor_text(bound: Floor) -> str:
     return f"{bound.ms:.3g} {bound.bound[:1]}"
 
 
-def _of_floor(record: Record, context: Context) -> tuple[float, bool] | None:
+def _of_floor(row: TableRow) -> tuple[float, bool] | None:
     """Return floor over median, and whether it is above 1 because the ceilings are too low; None without a floor."""
-    part = share(record, context.ceilings)
-    return None if part is None else (part, is_above(record, context.ceilings))
+    part = share(row.record, row.ceilings)
+    return None if part is None else (part, is_above(row.record, row.ceilings))
 
 
 def _copy_text(copy: InputCopy) -> str:
@@ -275,25 +273,26 @@ def _copy_data(copy: InputCopy) -> dict[str, object]:
     return {"in_call": copy.in_call, "bytes": copy.bytes, "median_ms": copy.median_ms}
 
 
-def _limits(record: Record, context: Context) -> tuple[LimitCheck, ...] | None:
+def _limits(row: TableRow) -> tuple[LimitCheck, ...] | None:
     """Check the row's figures against the limits of the table's objective; None without limits or figures."""
-    return check_limits(record, context.objective) or None if record.latency is not None else None
+    return check_limits(row.record, row.objective) or None if row.record.latency is not None else None
 
 
+_WINNER: Final = (
+    "bold or starred: faster in a final between the two best rows, without quantised ones on random weights"
+)
 _COLUMNS: Final = (
-    Column("name", "variant", "", lambda record, _: name_of(record), numeric=False),
-    Column("variant", "variant", "", lambda record, _: str(record.variant), numeric=False),
-    Column("quantisation", "quantisation", "", lambda record, _: record.quantisation, numeric=False),
-    Column("status", "status", "", lambda record, _: record.status, numeric=False),
-    Column(
-        "reason", "reason", "", lambda record, context: record.measurement.reason or context.in_final, numeric=False
-    ),
-    Column("stale", "stale", "", lambda _, context: context.stale, numeric=False),
+    Column("name", "variant", _WINNER, lambda row: name_of(row.record), numeric=False),
+    Column("variant", "variant", "", lambda row: str(row.record.variant), numeric=False),
+    Column("quantisation", "quantisation", "", lambda row: row.record.quantisation, numeric=False),
+    Column("status", "status", "", lambda row: row.record.status, numeric=False),
+    Column("reason", "reason", "", lambda row: row.record.measurement.reason or row.in_final, numeric=False),
+    Column("stale", "stale", "", lambda row: row.stale, numeric=False),
     Column(
         "median_ms",
         "median ms",
         "median of the latency clock: one call, synchronised; a | b (n %): two modes, n % of the samples in the second",
-        lambda record, _: _clock(record),
+        lambda row: _clock(row.record),
         _median_text,
         _median_ms,
         _median_ms,
@@ -303,37 +302,42 @@ _COLUMNS: Final = (
         "median ms [95 %]",
         "median of the latency clock (one call, synchronised) and its 95 % interval; a | b (n %): two modes, n % of "
         "the samples in the second",
-        lambda record, _: _clock(record),
+        lambda row: _clock(row.record),
         latency_text,
         _median_ms,
         lambda clock: clock.figures,
     ),
     _duration("mean_ms", "mean ms", "of the latency clock, as are min, max and std", lambda f: f.mean_ms),
-    _duration("min_ms", "min ms", "", lambda f: f.min_ms),
+    _duration("min_ms", "min ms", "", lambda f: f.min_ms, leaves=13),
     _duration("max_ms", "max ms", "", lambda f: f.max_ms),
     _duration("std_ms", "std ms", "", lambda f: f.std_ms),
     _duration(
-        "p99_ms", "p99 ms", f"99 % of the calls took less (of {FEWEST_FOR_P99} samples or more)", lambda f: f.p99_ms
+        "p99_ms",
+        "p99 ms",
+        f"99 % of the calls took less (of {FEWEST_FOR_P99} samples or more)",
+        lambda f: f.p99_ms,
+        leaves=4,
     ),
     Column(
         "copy_ms",
         "copy ms",
         "what a caller pays besides each call to copy its inputs into the buffers of a captured graph; in call: the "
         "call copies its inputs itself, so that its times hold it",
-        lambda record, _: record.measurement.input_copy,
+        lambda row: row.record.measurement.input_copy,
         _copy_text,
         lambda copy: copy.median_ms or 0.0,
         _copy_data,
-        optional=True,
+        leaves=11,
     ),
     Column(
         "floor",
         "floor ms",
         "time of a call's FLOPs (c) or its memory traffic (t) at the best rates measured on this machine (the "
         "ceilings); where none were measured, at those of the GPU's datasheet",
-        lambda record, context: floor(record, context.ceilings),
+        lambda row: floor(row.record, row.ceilings),
         _floor_text,
         lambda bound: bound.ms,
+        leaves=12,
     ),
     Column(
         "of_floor",
@@ -343,25 +347,26 @@ _COLUMNS: Final = (
         lambda found: f"{found[0]:.0%}{' !' if found[1] else ''}",
         lambda found: found[0],
         lambda found: found[0],
+        leaves=7,
     ),
     Column(
         "calls_per_s",
         "calls/s",
         "1000 / median ms, of rows that are ok",
-        lambda record, _: _rate(record.latency.median_ms) if record.latency and record.status == "ok" else None,
+        lambda row: _rate(row.record.latency.median_ms) if row.record.latency and row.record.status == "ok" else None,
         _hundredths,
+        leaves=2,
     ),
     Column(
         "items_per_s",
         "items/s [95 %]",
         "items of the batch a second by the throughput clock (calls queued without waiting), and its 95 % interval, of "
         "rows that are ok",
-        lambda record, context: (
-            items_per_s(record) if context.objective.goal == "throughput" and record.status == "ok" else None
+        lambda row: (
+            items_per_s(row.record) if row.objective.goal == "throughput" and row.record.status == "ok" else None
         ),
         rate_text,
         lambda rate: rate[0],
-        optional=True,
     ),
     Column(
         "limits",
@@ -372,37 +377,38 @@ _COLUMNS: Final = (
         fit_text,
         fit_text,
         numeric=False,
-        optional=True,
     ),
     Column(
         "mean_calls_per_s",
         "avg FPS",
         "calls a second, 1000 / mean ms; not video frames",
-        lambda record, _: _rate(record.latency.mean_ms) if record.latency else None,
+        lambda row: _rate(row.record.latency.mean_ms) if row.record.latency else None,
         _hundredths,
     ),
     Column(
         "video_fps",
         "video fps",
         "video frames a second of this component alone, with all calls that a frame needs, of rows that are ok",
-        lambda record, _: record.video_fps if record.status == "ok" else None,
+        lambda row: row.record.video_fps if row.record.status == "ok" else None,
         _hundredths,
+        leaves=5,
     ),
     Column(
         "vs_eager",
         "vs eager",
         "ratio of medians against eager in the same dtype; ~ no difference shown (the medians' 95 % intervals overlap; "
         "rows are not interleaved)",
-        lambda record, context: _against(record, context.baselines.get(record.variant.dtype)),
+        lambda row: _against(row.record, row.baselines.get(row.record.variant.dtype)),
         str,
         lambda gain: gain.ratio,
         lambda gain: gain.ratio,
+        leaves=3,
     ),
     Column(
         "vs_eager_fp32",
         "vs eager fp32",
         "ratio of medians against eager fp32; ~ no difference shown",
-        lambda record, context: _against(record, stated_over(context.baselines)),
+        lambda row: _against(row.record, stated_over(row.baselines)),
         str,
         lambda gain: gain.ratio,
         lambda gain: gain.ratio,
@@ -411,24 +417,27 @@ _COLUMNS: Final = (
         "peak_mib",
         "peak MiB",
         "device memory on CUDA; on a CPU resident size of the worker and what it started, malloc as when timed",
-        lambda record, _: peak_mib(record),
+        lambda row: peak_mib(row.record),
         lambda peak: f"{peak:.0f}",
+        leaves=1,
     ),
     Column(
         "error",
         "error",
         "largest relative L2 of an output against the reference",
-        lambda record, _: worst_error(record),
+        lambda row: worst_error(row.record),
         lambda error: f"{error:.1e}" if error else "exact",
+        leaves=10,
     ),
     Column(
         "sqnr_db",
         "SQNR dB",
         "signal to quantisation noise against the reference, of the worst output",
-        lambda record, _: _sqnr(record),
+        lambda row: _sqnr(row.record),
         lambda parity: parity.sqnr_text,
         lambda parity: inf if parity.sqnr_db is None else parity.sqnr_db,
         lambda parity: parity.sqnr_db,
+        leaves=6,
     ),
     Column(
         "lossless",
@@ -439,13 +448,14 @@ _COLUMNS: Final = (
         lambda equal: "yes" if equal else "no",
         lambda equal: "yes" if equal else "no",
         numeric=False,
-        optional=True,
+        leaves=9,
     ),
     Column(
         "graph_breaks",
         "breaks",
         "graph breaks of torch.compile",
-        lambda record, _: record.measurement.proof.graph_breaks if record.measurement.proof else None,
+        lambda row: row.record.measurement.proof.graph_breaks if row.record.measurement.proof else None,
+        leaves=14,
     ),
     Column(
         "build",
@@ -454,7 +464,10 @@ _COLUMNS: Final = (
         _build,
         build_seconds,
         _by_build,
+        leaves=8,
     ),
-    Column("record", "record", "", lambda _, context: context.id, lambda name: name.rpartition("_")[2], numeric=False),
+    Column(
+        "record", "record", "", lambda row: row.entry.id, lambda name: name.rpartition("_")[2], numeric=False, leaves=15
+    ),
 )
 COLUMNS: Final[Mapping[str, Column]] = {column.key: column for column in _COLUMNS}

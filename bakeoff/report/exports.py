@@ -18,7 +18,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.record.floor import best_ceilings, floor
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored
-from bakeoff.report.columns import Context, contexts, data
+from bakeoff.report.columns import TableRow, data, table_rows
 from bakeoff.report.groups import by_sweep, groups, newest
 
 _FACTS: Final = ("status", "reason", "stale", "quantisation", "lossless", "limits")
@@ -47,16 +47,15 @@ def flat_rows(records: Records) -> list[FlatRow]:
         first = group.rows[0]
         ceilings = best_ceilings(records.current, records.ceilings, first.machine, first.record.threads)
         for rows in by_sweep(group.rows):
-            held = contexts(rows, records.comparisons, ceilings, newest(rows))
-            found += [_row(entry, context) for entry, (_, context) in zip(rows, held, strict=True)]
+            found += map(_row, table_rows(rows, records.comparisons, ceilings, newest(rows)))
     return sorted(found, key=lambda row: (row.entry.record.created, row.entry.id))
 
 
-def _row(entry: Stored, context: Context) -> FlatRow:
-    record, clock = entry.record, entry.record.latency
-    bound = floor(record, context.ceilings)
+def _row(row: TableRow) -> FlatRow:
+    record, clock = row.record, row.record.latency
+    bound = floor(record, row.ceilings)
     copy, build = record.measurement.input_copy, record.measurement.build
-    figures = data(_FIGURES, record, context) | {
+    figures = data(_FIGURES, row) | {
         "low_ms": clock and clock.low_ms,
         "high_ms": clock and clock.high_ms,
         "throughput_ms": record.throughput and record.throughput.median_ms,
@@ -65,8 +64,8 @@ def _row(entry: Stored, context: Context) -> FlatRow:
         "build_s": build and build.build_s,
         "warm_build_s": build and build.warm_s,
     }
-    facts = _facts(entry.id, record) | data(_FACTS, record, context)
-    return FlatRow(entry, facts, figures)
+    facts = _facts(row.entry.id, record) | data(_FACTS, row)
+    return FlatRow(row.entry, facts, figures)
 
 
 def _facts(name: str, record: Record) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf
 from operator import itemgetter
 from string import ascii_uppercase
@@ -10,12 +11,13 @@ from bakeoff.machine.files import digest
 from bakeoff.machine.identity import Machine
 from bakeoff.models.words import counted
 from bakeoff.record.comparable import differences, subject_key
-from bakeoff.record.frames import BeforeAfter, before_after, figures
+from bakeoff.record.frames import BeforeAfter, FrameFigures, before_after, figures
 from bakeoff.record.pipeline import PipelineRecord
+from bakeoff.record.prediction import Prediction, prediction
 from bakeoff.record.store import StoredPipeline
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MixRow:
     """A mix as a row of a table."""
 
@@ -32,6 +34,14 @@ class MixRow:
     @property
     def record(self) -> PipelineRecord:
         return self.entry.record
+
+    @cached_property
+    def figures(self) -> FrameFigures | None:
+        return figures(self.record)
+
+    @cached_property
+    def predicted(self) -> Prediction | None:
+        return prediction(self.record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +165,7 @@ def named(entries: Sequence[StoredPipeline], known: Sequence[StoredPipeline] = (
 
 
 def _rank(row: MixRow) -> tuple[bool, float]:
-    found = figures(row.record)
+    found = row.figures
     return row.record.status != "ok", found.ms_a_frame if found is not None else inf
 
 

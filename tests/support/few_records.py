@@ -11,7 +11,7 @@ from records import record
 from bakeoff.record.finding import Finding
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, load_all
-from bakeoff.report.columns import COLUMNS, cells, contexts
+from bakeoff.report.columns import COLUMNS, cells, table_rows
 from bakeoff.report.pages import history, readme, results
 from bakeoff.report.render import markdown
 from bakeoff.report.selection import chosen
@@ -42,7 +42,7 @@ def stored(*records: Record) -> tuple[Stored, ...]:
 
 def texts(rows: Sequence[Stored]) -> Iterator[list[str]]:
     """All columns of each row."""
-    return (cells(tuple(COLUMNS), made, context) for made, context in contexts(rows))
+    return (cells(tuple(COLUMNS), row) for row in table_rows(rows))
 
 
 def width(line: str) -> int:

@@ -15,7 +15,7 @@ from bakeoff.record.frames import figures
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline, is_run
 from bakeoff.report.built import built_table, only_built
-from bakeoff.report.columns import COLUMNS, Context, contexts
+from bakeoff.report.columns import COLUMNS, TableRow, table_rows
 from bakeoff.report.document import Details, Document, Link, Listed, Section, Text, blocks, listed
 from bakeoff.report.format import milliseconds, minute, origin
 from bakeoff.report.groups import (
@@ -185,7 +185,7 @@ def _of_sweep(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -
     said += ["no difference to it shown"] if gain is not None and not gain.shown else []
     said = [f"{raced.ratio:.2f}x eager fp32 in the final"] if raced is not None else said
     said += ["faster in a final"] if decided.winner is not None else []
-    figure = f"{COLUMNS['median_ms'].text(best.record, Context(best.id, {}))} ms"
+    figure = f"{COLUMNS['median_ms'].text(TableRow(best))} ms"
     figure = figure if goal == "latency" else goal_text(best.record, goal)
     return _Outcome(*about, title(first, machine=False), best, name_of(best.record), figure, said)
 
@@ -265,10 +265,10 @@ def _sweep(
 ) -> Details:
     """Return a sweep, folded: the verdict, a row for each record that could run here, and notes."""
     first, kept = rows[0].record, newest(rows)
-    held = sweep.held_rows(rows, contexts(rows, finals, ceilings, best_of=kept))
+    held = sweep.ordered(table_rows(rows, finals, ceilings, best_of=kept))
     versions = ", ".join(f"{name} {version}" for name, version in first.versions.items())
-    stale = [(entry, context.stale) for entry, _, context in held if context.stale is not None]
-    builds, selftests = overlapped_text(rows), (selftest_text(record) for _, record, _ in held)
+    stale = [(row.entry, row.stale) for row in held if row.stale is not None]
+    builds, selftests = overlapped_text(rows), (selftest_text(row.record) for row in held)
     return Details(
         origin(first.created, f"sweep {first.sweep}", first.commit, first.dirty),
         blocks(
@@ -280,8 +280,8 @@ def _sweep(
             sweep.cannot_run(rows),
             listed(
                 [
-                    *policies(record for _, record, _ in held),
-                    *sweep.reasons(entry for entry, *_ in held),
+                    *policies(row.record for row in held),
+                    *sweep.reasons(row.entry for row in held),
                     *filter(None, [builds]),
                     *spread_lines(kept, rows),
                     *selftests,

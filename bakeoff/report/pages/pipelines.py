@@ -13,18 +13,19 @@ from bakeoff.models.words import counted
 from bakeoff.record.account import AccountLine, account_lines
 from bakeoff.record.budget import forecast_error, forecast_of
 from bakeoff.record.comparable import ON_ANOTHER_HOST, subject_key
-from bakeoff.record.frames import BeforeAfter, FrameFigures, figures
+from bakeoff.record.frames import BeforeAfter, FrameFigures
 from bakeoff.record.pipeline import PipelineRecord
-from bakeoff.record.prediction import Prediction, memory_sum, prediction, sweep_command, weights_held
+from bakeoff.record.prediction import Prediction, memory_sum, sweep_command, weights_held
 from bakeoff.record.statistics import FEWEST_FOR_P99
 from bakeoff.record.store import StoredPipeline
 from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, turned
 from bakeoff.report import document, links
+from bakeoff.report.columns import COLUMNS, Column
 from bakeoff.report.document import Cell, Details, Document, Figures, Heading, Section, Table, Text, blocks, listed
 from bakeoff.report.figures.pipeline import drawings
 from bakeoff.report.format import MIB, milliseconds, minute, origin, size_text
 from bakeoff.report.notes import selftest_text, sentences
-from bakeoff.report.pages.sweep import tone_of
+from bakeoff.report.pages.sweep import cell, heading, tone_of
 from bakeoff.report.pipelines import (
     MixRow,
     by_run,
@@ -37,24 +38,6 @@ from bakeoff.trace.table import profile_table
 _OUTPUTS: Final = 3
 """Largest number of outputs of the loop's check that are listed."""
 _FRAMES: Final = re.compile(r"(video )?frame")
-_HEADINGS: Final = (
-    Heading("mix"),
-    Heading("status"),
-    Heading("ms a frame [95 %]", "median over steady units of the wall time a frame, and its 95 % interval", True),
-    Heading("speed-up", "time of eager (or of the first mix, in a run without it) over that of this mix, median of "
-            "interleaved pairs of units, and its 95 % interval; ~ no difference shown", True),
-    Heading("video frames/s", "frames of all steady units over their wall time", True, 1),
-    Heading("blocks/s", "blocks over the same wall time", True, 7),
-    Heading("of real time", "frames a second over the rate that the model was made for", True, 3),
-    Heading("p99 ms", f"99 % of the steady units took less a frame (nearest rank, of {FEWEST_FOR_P99} units or more)",
-            True, 5),
-    Heading("first frame ms", "opening of the session and its first unit", True, 6),
-    Heading("peak MiB", "device memory on CUDA, else resident size of the worker, with all components in place",
-            True, 2),
-    Heading("predicted frames/s", "from the records of the components: calls a unit times the median of each", True, 8),
-    Heading("error", "predicted over measured frames/s, less 1", True, 9),
-    Heading("record", leaves=4),
-)  # fmt: skip
 
 
 def sections(runs: Iterable[StoredPipeline], cited: links.Cited | None = None, full: bool = False) -> list[Section]:
@@ -154,36 +137,14 @@ def _held_against(row: MixRow) -> str:
 
 def mixes_table(rows: Sequence[MixRow], cited: links.Cited | None = None) -> Table | None:
     """Return a table with a row for each mix; None without rows."""
-    return document.table(
-        [replace(heading, text=in_words_of(rows[0].record, heading.text)) for heading in _HEADINGS] if rows else (),
-        [_cells(row, cited) for row in rows],
-    )
+    made = [[cell(column, row, cited) for column in _COLUMNS] for row in rows]
+    headings = map(heading, _COLUMNS if rows else ())
+    return document.table([replace(each, text=in_words_of(rows[0].record, each.text)) for each in headings], made)
 
 
 def in_words_of(record: PipelineRecord, text: str) -> str:
     """Return a text about frames, with `call` for `frame` if the record's unit is the call of a single program."""
     return _FRAMES.sub("call", text) if record.unit == "call" else text
-
-
-def _cells(row: MixRow, cited: links.Cited | None) -> list[Cell]:
-    record, found, memory, predicted = row.record, figures(row.record), memory_sum(row.record), prediction(row.record)
-    of_frames: dict[str, float | None] = asdict(found) if found is not None else {}
-    per_s = predicted.frames_per_s if predicted is not None else None
-    return [
-        Cell(row.name, row.name),
-        Cell(record.status, record.status, tone=tone_of(record.status)),
-        Cell(cost(found), found.ms_a_frame) if found is not None else Cell(""),
-        Cell(_speedup(row.gain), row.gain.ratio) if row.gain is not None else Cell(""),
-        _number(of_frames.get("frames_per_s"), rate),
-        _number(of_frames.get("units_per_s") if record.unit == "block" else None, rate),
-        _number(of_frames.get("real_time"), "{:.2f}x".format),
-        _number(of_frames.get("p99_ms"), lambda ms: milliseconds(ms, of_frames["ms_a_frame"])),
-        _number(of_frames.get("first_frame_ms"), milliseconds),
-        _number(memory.peak_bytes if memory is not None else None, lambda size: f"{size / MIB:.0f}"),
-        _number(per_s, rate) if per_s is not None or predicted is None else Cell("n/a"),
-        _number(predicted.error if predicted is not None else None, "{:+.1%}".format),
-        Cell("", row.entry.id, cited(row.entry)) if cited is not None else Cell(row.entry.id.rpartition("_")[2]),
-    ]
 
 
 def _number(value: float | None, write: Callable[[float], str]) -> Cell:
@@ -210,6 +171,109 @@ def _speedup(gain: BeforeAfter) -> str:
         return f"{gain.ratio:.2f}x (n/a, needs {FEWEST_FOR_INTERVAL} units)"
     end = {"slower": " slower", "no difference shown": " ~"}.get(gain.word, "")
     return f"{gain.ratio:.2f}x [{gain.interval[0]:.2f}, {gain.interval[1]:.2f}]{end}"
+
+
+def _of_frames(figure: str) -> Callable[[MixRow], Any]:
+    """Return a reader of one of a row's `FrameFigures`."""
+    return lambda row: getattr(row.figures, figure, None)
+
+
+def _p99(row: MixRow) -> tuple[float, float] | None:
+    """Return the 99th percentile and the median that its decimals follow; None if there is no percentile."""
+    found = row.figures
+    return (found.p99_ms, found.ms_a_frame) if found is not None and found.p99_ms is not None else None
+
+
+_COLUMNS: Final = (
+    Column("name", "mix", "", lambda row: row.name, numeric=False),
+    COLUMNS["status"],
+    Column(
+        "ms_a_frame",
+        "ms a frame [95 %]",
+        "median over steady units of the wall time a frame, and its 95 % interval",
+        lambda row: row.figures,
+        cost,
+        lambda found: found.ms_a_frame,
+    ),
+    Column(
+        "speedup",
+        "speed-up",
+        "time of eager (or of the first mix, in a run without it) over that of this mix, median of interleaved pairs "
+        "of units, and its 95 % interval; ~ no difference shown",
+        lambda row: row.gain,
+        _speedup,
+        lambda gain: gain.ratio,
+    ),
+    Column(
+        "frames_per_s",
+        "video frames/s",
+        "frames of all steady units over their wall time",
+        _of_frames("frames_per_s"),
+        rate,
+        leaves=1,
+    ),
+    Column(
+        "blocks_per_s",
+        "blocks/s",
+        "blocks over the same wall time",
+        lambda row: _of_frames("units_per_s")(row) if row.record.unit == "block" else None,
+        rate,
+        leaves=7,
+    ),
+    Column(
+        "real_time",
+        "of real time",
+        "frames a second over the rate that the model was made for",
+        _of_frames("real_time"),
+        "{:.2f}x".format,
+        leaves=3,
+    ),
+    Column(
+        "p99_ms",
+        "p99 ms",
+        f"99 % of the steady units took less a frame (nearest rank, of {FEWEST_FOR_P99} units or more)",
+        _p99,
+        lambda pair: milliseconds(*pair),
+        lambda pair: pair[0],
+        leaves=5,
+    ),
+    Column(
+        "first_frame_ms",
+        "first frame ms",
+        "opening of the session and its first unit",
+        _of_frames("first_frame_ms"),
+        milliseconds,
+        leaves=6,
+    ),
+    Column(
+        "peak_mib",
+        "peak MiB",
+        "device memory on CUDA, else resident size of the worker, with all components in place",
+        lambda row: memory.peak_bytes if (memory := memory_sum(row.record)) is not None else None,
+        lambda size: f"{size / MIB:.0f}",
+        leaves=2,
+    ),
+    Column(
+        "predicted",
+        "predicted frames/s",
+        "from the records of the components: calls a unit times the median of each",
+        lambda row: row.predicted,
+        lambda found: "n/a" if found.frames_per_s is None else rate(found.frames_per_s),
+        lambda found: "" if found.frames_per_s is None else found.frames_per_s,
+        leaves=8,
+    ),
+    Column(
+        "error",
+        "error",
+        "predicted over measured frames/s, less 1",
+        lambda row: row.predicted and row.predicted.error,
+        "{:+.1%}".format,
+        leaves=9,
+    ),
+    Column(
+        "record", "record", "", lambda row: row.entry.id, lambda name: name.rpartition("_")[2], numeric=False, leaves=4
+    ),
+)
 
 
 def _names(rows: Sequence[MixRow]) -> Iterator[Text]:
@@ -279,9 +343,8 @@ def notes(row: MixRow, cited: links.Cited | None = None) -> Iterator[Text]:
             yield Text(f"finding of {program.name}, {finding.code}: {finding.text}")
     for unit, what in (made.units.moved if made.units is not None else {}).items():
         yield Text(f"unit {unit} compiled {', '.join(what)}")
-    predicted = prediction(record)
-    if predicted is not None:
-        yield from map(Text, _explanation(predicted, record))
+    if row.predicted is not None:
+        yield from map(Text, _explanation(row.predicted, record))
     promised, error = forecast_of(record), forecast_error(record)
     if record.budget is not None and promised is not None and error is not None:
         text = f"budget {record.budget.objective}, round {record.budget.round}: {milliseconds(promised.ms)} ms a unit"
@@ -360,7 +423,7 @@ def _profile_page(entry: StoredPipeline, cited: links.Cited) -> document.Link:
 
 
 def _stale(row: MixRow, cited: links.Cited | None) -> Text:
-    record, found = row.record, figures(row.record)
+    record, found = row.record, row.figures
     told = in_words_of(record, f"{cost(found)} ms a frame") if found is not None else record.status
     told += f", {row.gain.ratio:.2f}x {row.against}" if row.gain is not None and ON_ANOTHER_HOST in row.stale else ""
     text = f"{record.mix}, {told}, {minute(record.created)} UTC: {row.stale}"
@@ -370,7 +433,7 @@ def _stale(row: MixRow, cited: links.Cited | None) -> Text:
 def _data(row: MixRow) -> dict[str, Any]:
     """Return a row under stable keys, with figures as numbers."""
     record = row.record
-    found, predicted, memory = figures(record), prediction(record), memory_sum(record)
+    found, predicted, memory = row.figures, row.predicted, memory_sum(record)
     return {
         "record": row.entry.id,
         "name": row.name,

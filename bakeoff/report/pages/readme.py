@@ -18,7 +18,7 @@ from bakeoff.record.frames import figures
 from bakeoff.record.schema import Comparison
 from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline, load_all
 from bakeoff.record.store import publish as publish_records
-from bakeoff.report.columns import cells, columns, contexts
+from bakeoff.report.columns import cells, columns, table_rows
 from bakeoff.report.document import Block, Cell, Document, Heading, Link, Section, Text, blocks, listed, table
 from bakeoff.report.figures import files as pictures
 from bakeoff.report.format import shorten
@@ -73,12 +73,13 @@ def _component(short: Short, records: Records) -> tuple[Block | Section, ...]:
     """Return a component's table, the sweeps that its ratios are of, and the result of the final between its two best
     rows, or that there was none. The winner's ratio to eager fp32 is that of the final, if it has one."""
     rows_of, comparisons = short.table.rows, records.comparisons
-    held = {made[1].id: made for made in contexts(rows_of, comparisons, short.table.ceilings, every=records.current)}
+    known = table_rows(rows_of, comparisons, short.table.ceilings, every=records.current)
+    held = {row.entry.id: row for row in known}
     found, final = decision(rows_of, comparisons), final_of(short.table, comparisons)
     rows: list[list[Cell | str]] = []
     for entry in short.rows:
-        name, *figures = cells(_COLUMNS, *held[entry.id])
-        best = Cell(shorten(name, _NAME), strong=held[entry.id][1].winner)
+        name, *figures = cells(_COLUMNS, held[entry.id])
+        best = Cell(shorten(name, _NAME), strong=held[entry.id].winner)
         gain = gain_in(final.record, entry.record) if final is not None and entry is found.winner else None
         if gain is not None:
             figures[_COLUMNS.index("vs_eager_fp32") - 1] = f"{gain.ratio:.2f}x (final)"
@@ -90,7 +91,7 @@ def _component(short: Short, records: Records) -> tuple[Block | Section, ...]:
         verdict = Text(f"{shorten(ahead(found), _TITLE - 60)}; a final would confirm it.")
     else:
         verdict = Text("Not decided: no final measured the two best rows against each other.")
-    ratios = sweep.ratios_of((entry, held[entry.id][1]) for entry in short.rows)
+    ratios = sweep.ratios_of(held[entry.id] for entry in short.rows)
     verdict = replace(verdict, text=f"{verdict.text} {ratios.text if ratios is not None else ''}".rstrip())
     return blocks(table([*headings, "record"], rows, shorten(short.table.title, _TITLE)), verdict)
 

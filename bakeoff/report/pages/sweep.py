@@ -15,7 +15,7 @@ from bakeoff.record.floor import is_above
 from bakeoff.record.schema import NEVER_RUN, Record, SizeResult, Status
 from bakeoff.record.store import Stored, StoredCeilings, StoredComparison
 from bakeoff.report import built, document
-from bakeoff.report.columns import COLUMNS, Column, Context, columns, contexts, data
+from bakeoff.report.columns import COLUMNS, Column, TableRow, columns, data, table_rows
 from bakeoff.report.document import (
     Cell,
     Command,
@@ -46,29 +46,21 @@ from bakeoff.report.notes import (
     spread_lines,
 )
 from bakeoff.report.pages.record import longest_kernels
+from bakeoff.report.pipelines import MixRow
 from bakeoff.report.recommendation import Deployment, deployment, how_to_decide
 from bakeoff.report.selection import final_of
 from bakeoff.report.standings import never_run
 
-Row = tuple[Stored, Record, Context]
 KEYS: Final = (
     "name", "status", "latency", "p99_ms", "min_ms", "calls_per_s", "items_per_s", "video_fps", "vs_eager",
     "vs_eager_fp32", "peak_mib", "sqnr_db", "error", "lossless", "copy_ms", "floor", "of_floor", "graph_breaks",
     "build", "limits", "record",
 )  # fmt: skip
 """The columns of a table, from left to right; docs/method.md explains each."""
-_LEAVING: Final = (
-    "record", "graph_breaks", "min_ms", "floor", "copy_ms", "error", "lossless", "build", "of_floor", "sqnr_db",
-    "video_fps", "p99_ms", "vs_eager", "calls_per_s", "peak_mib",
-)  # fmt: skip
-"""Columns that are dropped if a terminal is narrow, in this order."""
 _JSON: Final = (
     "record", "variant", "quantisation", "status", "reason", "stale", "latency", "copy_ms", "video_fps", "floor",
     "of_floor", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "lossless", "build", "limits",
 )  # fmt: skip
-_WINNER: Final = (
-    "bold or starred: faster in a final between the two best rows, without quantised ones on random weights"
-)
 _KERNELS: Final = 5
 """Largest number of kernels listed of a row."""
 _TONES: Final[Mapping[Status, Tone]] = {
@@ -84,9 +76,9 @@ def as_rows(
     found = []
     for table in tables(rows, measured, every):
         both = (*table.rows, *(row.entry for row in table.stale), *table.built)
-        for record, context in contexts(both, ceilings=table.ceilings, every=every):
-            more = {"sizes": sizes_as_data(record), "built": built.as_data(record)}
-            found.append({**data(_JSON, record, context), **{key: value for key, value in more.items() if value}})
+        for row in table_rows(both, ceilings=table.ceilings, every=every):
+            more = {"sizes": sizes_as_data(row.record), "built": built.as_data(row.record)}
+            found.append({**data(_JSON, row), **{key: value for key, value in more.items() if value}})
     return found
 
 
@@ -188,7 +180,7 @@ def _section(
     notes: Listed | None,
 ) -> Section:
     rows = table.rows
-    held = held_rows(rows, contexts(rows, comparisons, table.ceilings, every=every))
+    held = ordered(table_rows(rows, comparisons, table.ceilings, every=every))
     final = final_of(table, comparisons)
     evidence = [cited(final)] if cited is not None and final is not None else []
     return Section(
@@ -198,7 +190,7 @@ def _section(
             rows_table(held, keys, cited),
             cannot_run(rows),
             by_size(rows),
-            ratios_of((entry, context) for entry, _, context in held),
+            ratios_of(held),
             built.built_table(table.built, cited),
             Text(_facts(rows or table.built), tone="faint"),
             notes,
@@ -208,13 +200,14 @@ def _section(
     )
 
 
-def held_rows(rows: Sequence[Stored], found: Iterable[tuple[Record, Context]]) -> list[Row]:
-    """Return rows with their contexts: ok ones, the best first, then others with figures, then those without."""
-    held = [(entry, record, context) for entry, (record, context) in zip(rows, found, strict=True)]
-    return sorted(held, key=lambda row: (row[1].status != "ok", call_ms(row[1], row[2].objective.goal)))
+def ordered(rows: Iterable[TableRow]) -> list[TableRow]:
+    """Return the rows in order: ok ones, the best first, then others with figures, then those without."""
+    return sorted(rows, key=lambda row: (row.record.status != "ok", call_ms(row.record, row.objective.goal)))
 
 
-def rows_table(held: Sequence[Row], keys: Sequence[str] = KEYS, cited: Cited | None = None) -> document.Table | None:
+def rows_table(
+    held: Sequence[TableRow], keys: Sequence[str] = KEYS, cited: Cited | None = None
+) -> document.Table | None:
     """Return a table of the rows that could run here and are not stale, in this order; None if there are none.
 
     The winner of a final is strong, and the cell `record` links to the record with `cited`.
@@ -223,29 +216,27 @@ def rows_table(held: Sequence[Row], keys: Sequence[str] = KEYS, cited: Cited | N
     return document.table(
         [heading(column) for column in chosen],
         [
-            [_cell(column, row, cited) for column in chosen]
+            [cell(column, row, cited) for column in chosen]
             for row in held
-            if row[1].status not in (*NEVER_RUN, "built") and row[2].stale is None
+            if row.record.status not in (*NEVER_RUN, "built") and row.stale is None
         ],
     )
 
 
 def heading(column: Column) -> Heading:
-    leaves = len(_LEAVING) - _LEAVING.index(column.key) if column.key in _LEAVING else 0
-    explanation = _WINNER if column.key == "name" else column.explanation
-    return Heading(column.heading, explanation, column.numeric, leaves)
+    return Heading(column.heading, column.explanation, column.numeric, column.leaves)
 
 
-def _cell(column: Column, row: Row, cited: Cited | None) -> Cell:
-    entry, record, context = row
+def cell(column: Column, row: TableRow | MixRow, cited: Cited | None) -> Cell:
+    """Return a row's cell: a status has its tone, the winner's name is strong, a record has a link with `cited`."""
     if column.key == "record" and cited is not None:
-        return Cell("", entry.id, cited(entry))
-    value = column.value(record, context)
+        return Cell("", row.entry.id, cited(row.entry))
+    value = column.value(row)
     if value is None:
         return Cell("")
-    strong = context.winner and column.key == "name"
-    tone = tone_of(record.status) if column.key == "status" else ""
-    return Cell(column.text(record, context), column.order(value), tone=tone, strong=strong)
+    strong = column.key == "name" and isinstance(row, TableRow) and row.winner
+    tone = tone_of(row.record.status) if column.key == "status" else ""
+    return Cell(column.text(row), column.order(value), tone=tone, strong=strong)
 
 
 def tone_of(status: Status) -> Tone:
@@ -253,12 +244,12 @@ def tone_of(status: Status) -> Tone:
     return _TONES.get(status, "bad")
 
 
-def ratios_of(held: Iterable[tuple[Stored, Context]]) -> Text | None:
+def ratios_of(held: Iterable[TableRow]) -> Text | None:
     """Return which sweeps the ratios of a table's rows are of; None without ratios."""
     names: dict[str, list[str]] = {}
-    for entry, context in held:
-        if any(COLUMNS[key].text(entry.record, context) for key in ("vs_eager", "vs_eager_fp32")):
-            names.setdefault(entry.record.sweep, []).append(name_of(entry.record))
+    for row in held:
+        if any(COLUMNS[key].text(row) for key in ("vs_eager", "vs_eager_fp32")):
+            names.setdefault(row.record.sweep, []).append(name_of(row.record))
     told = [f"{sweep} ({', '.join(rows)})" if len(names) > 1 else sweep for sweep, rows in names.items()]
     return Text(f"Ratios to eager are of rows of one sweep: {'; '.join(told)}.") if told else None
 
@@ -287,7 +278,7 @@ def stale_rows(
         names.setdefault(reason, []).append(name_of(entry.record))
     every = (*(entry for entry, _ in rows), *every)
     held = [
-        (entry, Context(entry.id, own_baselines(entry.record, every) if ON_ANOTHER_HOST in reason else {}))
+        TableRow(entry, own_baselines(entry.record, every) if ON_ANOTHER_HOST in reason else {})
         for entry, reason in rows
     ]
     made = document.table(
@@ -300,13 +291,13 @@ def stale_rows(
         ],
         [
             [
-                name_of(entry.record),
-                COLUMNS["median_ms"].text(entry.record, context) or entry.record.status,
-                COLUMNS["vs_eager"].text(entry.record, context),
-                minute(entry.record.created),
-                Cell("", entry.id, cited(entry)) if cited is not None else "",
+                name_of(row.record),
+                COLUMNS["median_ms"].text(row) or row.record.status,
+                COLUMNS["vs_eager"].text(row),
+                minute(row.record.created),
+                Cell("", row.entry.id, cited(row.entry)) if cited is not None else "",
             ]
-            for entry, context in held
+            for row in held
         ],
         "Stale: not comparable with the rows above",
     )

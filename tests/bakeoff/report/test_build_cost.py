@@ -11,7 +11,7 @@ from records import measurement, record
 
 from bakeoff.record.schema import BuildCost, Record
 from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline
-from bakeoff.report.columns import COLUMNS, build_seconds, cells, contexts
+from bakeoff.report.columns import COLUMNS, build_seconds, cells, table_rows
 from bakeoff.report.notes import overlapped_text
 from bakeoff.report.pages import mix
 from bakeoff.report.pages import record as one
@@ -79,8 +79,8 @@ def test_one_record_states_cpu_seconds() -> None:
 
 
 def test_a_row_of_a_table_shows_it() -> None:
-    (row,) = contexts(stored(built(BESIDE)))
-    assert cells(("build",), *row) == ["71.0 cpu/9.1 cpu"]
+    (row,) = table_rows(stored(built(BESIDE)))
+    assert cells(("build",), row) == ["71.0 cpu/9.1 cpu"]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_finalist_shows_the_warm_build_of_its_side_in_the_final() -> None:
     other = replace(before, measurement=replace(before.measurement, build=BuildCost("warm", 9.75)))
     rows = stored(cold, before)
     found = {
-        entry.variant.backend: COLUMNS["build"].text(entry, context)
-        for entry, context in contexts(rows, [StoredComparison("final", final(warm, other))])
+        row.record.variant.backend: COLUMNS["build"].text(row)
+        for row in table_rows(rows, [StoredComparison("final", final(warm, other))])
     }
     assert found == {"inductor": "12.2/2.2", "aoti": "12.2/3.5"}, "a former record has its own"

@@ -19,7 +19,7 @@ from bakeoff.machine.identity import Machine, machine_class
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import SCHEMA, BackendSource, CeilingsRecord, Record, SelftestStamp, Source
 from bakeoff.record.store import Records, Stored, StoredComparison, load_all, save
-from bakeoff.report.columns import COLUMNS, contexts
+from bakeoff.report.columns import COLUMNS, table_rows
 from bakeoff.report.groups import USUAL, baselines, current, drift, newest, stale_reasons, tables
 from bakeoff.report.notes import spreads
 from bakeoff.report.recommendation import decision
@@ -168,7 +168,7 @@ class TestTables:
             "aoti": [],
         }
         assert drift(rows, here) == USUAL
-        told = [COLUMNS["vs_eager"].text(row, context) for row, context in contexts(rows)]
+        told = [COLUMNS["vs_eager"].text(row) for row in table_rows(rows)]
         assert told == ["1.00x", "2.00x", "", "1.00x", "1.25x"]
         assert decision(rows, [StoredComparison("final", final(rows[1].record, rows[0].record))]).final is None
 
@@ -198,10 +198,8 @@ class TestTables:
         again = stored(unstable, fast, made("eager", 6.0, 4, sweep="s"))
         assert "2.00x" in tables_text(newest(again)), "a later row of the same sweep"
         two = stored(made("eager", 6.0, 1, sweep="s"), fast, later)
-        (_, base), (_, row) = contexts(newest(two), every=two)
-        assert COLUMNS["vs_eager"].text(fast, row if row.id == "id-1" else base) == "2.00x", (
-            "of its own sweep, not 4.00x"
-        )
+        base, row = table_rows(newest(two), every=two)
+        assert COLUMNS["vs_eager"].text(row if row.record is fast else base) == "2.00x", "of its own sweep, not 4.00x"
 
     def test_stale_rows_stand_apart_without_ratios(self) -> None:
         rows = stored(made("eager", 7.0, 1, component="c0"), made("inductor", 3.0, 2), made("eager", 5.0, 3))
@@ -218,7 +216,7 @@ class TestTables:
         rows = stored(
             made("eager", 50.0, 1, ceilings=CEILINGS, **facts), made("inductor", 60.0, 2, ceilings=low, **facts)
         )
-        found = {COLUMNS["floor"].text(entry, context) for entry, context in contexts(rows)}
+        found = {COLUMNS["floor"].text(row) for row in table_rows(rows)}
         assert found == {"41.9 t"}
 
 
@@ -330,7 +328,7 @@ def test_a_final_between_two_codes_decides_nothing() -> None:
     for changes in OTHERS.values():
         other = [StoredComparison("final", final(made("inductor", 3.0, 2, **changes), first))]
         assert decision(rows, other).winner is None
-        assert not any(context.winner for _, context in contexts(rows, other))
+        assert not any(row.winner for row in table_rows(rows, other))
 
 
 def test_a_note_on_several_tables_says_of_which() -> None:

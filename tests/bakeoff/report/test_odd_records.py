@@ -12,7 +12,7 @@ from records import GPU_HOST, clock, measurement, record
 from bakeoff.record.objective import Objective
 from bakeoff.record.schema import Clock, OutputParity, Parity, Record, Samples, Status
 from bakeoff.record.store import Records, Stored, load_all, save
-from bakeoff.report.columns import COLUMNS, Context, contexts
+from bakeoff.report.columns import COLUMNS, TableRow, table_rows
 from bakeoff.report.groups import name_of
 from bakeoff.report.notes import spreads
 
@@ -65,9 +65,9 @@ def test_samples_of_zero_in_memory_give_empty_ratios(page: str) -> None:
     )
     assert PAGES[page](Records(rows, (), ()))
     assert spreads(rows, rows) == []
-    for made, context in list(contexts(rows))[:2]:
+    for row in list(table_rows(rows))[:2]:
         for key in ("vs_eager", "of_floor", "calls_per_s", "mean_calls_per_s", "video_fps"):
-            assert COLUMNS[key].value(made, context) is None
+            assert COLUMNS[key].value(row) is None
 
 
 @pytest.mark.parametrize("status", ["ok", "unstable"])
@@ -75,7 +75,7 @@ def test_only_rows_that_are_ok_have_rates(status: Status) -> None:
     """Of other rows no stretch of calls may have reached a median's reciprocal."""
     made = replace(record("eager", [10.0] * 20, status=status), calls_per_frame=1)
     for key in ("calls_per_s", "items_per_s", "video_fps"):
-        shown = COLUMNS[key].value(made, Context("id", {}, objective=Objective("throughput")))
+        shown = COLUMNS[key].value(TableRow(Stored("id", made), objective=Objective("throughput")))
         assert (shown is not None) == (status == "ok"), key
 
 
@@ -87,15 +87,14 @@ def test_the_error_of_a_row_is_the_worst_of_its_outputs() -> None:
         ([*outputs, replace(outputs[0], rel_l2=None)], None),
     ):
         made = record("eager", made=measurement([10.0], parity=Parity("reference", "fp64", 4, tuple(parity))))
-        assert COLUMNS["error"].value(made, Context("id", {})) == error
+        assert COLUMNS["error"].value(TableRow(Stored("id", made))) == error
 
 
 def test_samples_with_two_modes_are_shown_by_both() -> None:
     """Of 100 samples, 41 are of the slower mode; their median is the time of no call."""
     samples = [115.0 + 0.01 * (index % 7) for index in range(59)] + [215.1 + 0.01 * (index % 7) for index in range(41)]
     two, one = record("eager", samples), record("eager", samples[:59])
-    context = Context("id", {})
     for key in ("median_ms", "latency"):
-        assert COLUMNS[key].text(two, context) == "115.03 | 215.13 (41 %)"
-        assert "|" not in COLUMNS[key].text(one, context)
+        assert COLUMNS[key].text(TableRow(Stored("id", two))) == "115.03 | 215.13 (41 %)"
+        assert "|" not in COLUMNS[key].text(TableRow(Stored("id", one)))
     assert "115.03 | 215.13 (41 %)" in tables_text([Stored("id", two)])

@@ -17,7 +17,7 @@ from bakeoff.record.objective import Goal, Objective
 from bakeoff.record.schema import Comparison, Record, Source
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.record.verdict import decide
-from bakeoff.report.columns import cells, contexts
+from bakeoff.report.columns import cells, table_rows
 from bakeoff.report.groups import USUAL, drift
 from bakeoff.report.recommendation import decision, deployment
 from bakeoff.report.wording import sure_text
@@ -214,7 +214,7 @@ class TestWithAFinal:
         assert "their final has no verdict, inductor[freezing] fp32 was unstable: stored. Run it again with:" in text
         found = decision(stored(FAST, SLOW), kept(failed))
         assert (found.lacks_final, found.winner, found.failed) == (True, None, failed)
-        reasons = [cells(("reason",), made, context) for made, context in contexts(stored(FAST, SLOW), kept(failed))]
+        reasons = [cells(("reason",), row) for row in table_rows(stored(FAST, SLOW), kept(failed))]
         assert reasons == [["in the final unstable: stored"], [""]]
         newer = final(FAST, SLOW, created="2026-01-03T04:00:00.000000Z")
         assert deployed(said([FAST, SLOW], failed, newer)) == ["inductor[freezing] fp32"]
@@ -228,8 +228,8 @@ class TestWithAFinal:
     def test_the_winner_is_marked_in_its_row(self) -> None:
         rows = stored(EAGER, SLOW, FAST)
         comparisons = kept(final(SLOW, FAST))
-        assert [context.winner for _, context in contexts(rows, comparisons)] == [False, False, True]
-        assert [context.winner for _, context in contexts(rows)] == [False] * 3
+        assert [row.winner for row in table_rows(rows, comparisons)] == [False, False, True]
+        assert [row.winner for row in table_rows(rows)] == [False] * 3
         text = tables_text(rows, comparisons)
         assert [line.split("  ")[0] for line in text.splitlines() if line.startswith("* ")] == [
             "* inductor[freezing] fp32"

@@ -22,7 +22,7 @@ _FORM = "write pipeline:preset[options]/slot=backend[options]/dtype,...@device"
 
 
 @dataclass(frozen=True, slots=True)
-class SlotVariant:
+class SlotChoice:
     """The backends and dtype that fill one slot of a mix."""
 
     slot: str
@@ -45,7 +45,7 @@ class Mix:
     preset: str
     options: tuple[tuple[str, OptionValue], ...]
     """Options of the pipeline that differ from its defaults, in the order in which it declares them."""
-    slots: tuple[SlotVariant, ...]
+    slots: tuple[SlotChoice, ...]
     """One variant for each slot, in the pipeline's order."""
     device: Device
 
@@ -82,7 +82,7 @@ def parse_mix(text: str) -> Mix:
     return Mix(match["pipeline"], match["preset"], tuple((options or {}).items()), slots, parse_device(match["device"]))
 
 
-def parse_slots(text: str) -> tuple[SlotVariant, ...]:
+def parse_slots(text: str) -> tuple[SlotChoice, ...]:
     """Parse the slots of a mix, `slot=backend[options]/dtype,...`.
 
     Raises BakeoffError for text in another form, a slot that is given twice, or an unknown dtype.
@@ -95,7 +95,7 @@ def parse_slots(text: str) -> tuple[SlotVariant, ...]:
     return slots
 
 
-def _parse_slot(text: str) -> SlotVariant:
+def _parse_slot(text: str) -> SlotChoice:
     match = _SLOT.fullmatch(text)
     if match is None:
         raise BakeoffError(f"'{text}' does not fill a slot; {_FORM}", code="bad-variant")
@@ -103,4 +103,4 @@ def _parse_slot(text: str) -> SlotVariant:
     for part in split_outside_brackets(match["backends"], "+"):
         name, pairs = parse_use(part)
         uses.append(BackendUse(name, tuple((pairs or {}).items())))
-    return SlotVariant(match["slot"], tuple(uses), parse_dtype(match["dtype"]))
+    return SlotChoice(match["slot"], tuple(uses), parse_dtype(match["dtype"]))

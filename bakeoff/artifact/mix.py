@@ -17,7 +17,7 @@ from bakeoff.export.mix import (
 )
 from bakeoff.machine import host, paths
 from bakeoff.machine.locks import device_lock
-from bakeoff.mix import SlotVariant
+from bakeoff.mix import SlotChoice
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import pipeline_names
 from bakeoff.models.words import counted
@@ -96,7 +96,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def _export_slot(
-    made: Programs, way: SlotVariant, part: Path, runs: Path, command: str, progress: Progress
+    made: Programs, way: SlotChoice, part: Path, runs: Path, command: str, progress: Progress
 ) -> dict[str, str]:
     """Export all programs of a slot; return the folder with each, as `slot.program`."""
     found: dict[str, str] = {}

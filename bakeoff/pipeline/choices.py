@@ -8,10 +8,11 @@ import numpy as np
 
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.machine.identity import this_machine
+from bakeoff.mix import SlotChoice
 from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError
 from bakeoff.pipeline.budget import Base, Choice, solve
-from bakeoff.pipeline.parts import MAY_WORK, Part, SlotBackend
+from bakeoff.pipeline.parts import MAY_WORK, Part
 from bakeoff.pipeline.plan import Programs, no_records, sweep_of
 from bakeoff.plan.memory import kept_copies
 from bakeoff.record.account import steady
@@ -57,12 +58,12 @@ def solution(
     return solve(slots, objective, base, classes), [*notes, *_lacking(made, known), *_unmetered(slots)]
 
 
-Parts = Mapping[str, Mapping[SlotBackend, Part]]
+Parts = Mapping[str, Mapping[SlotChoice, Part]]
 """The newest record of each way of filling a slot, by program."""
 
 
 def _parts(made: Programs, slot: str) -> Parts:
-    return {name: made.known(plan.rows[0].subject) for name, plan in made.of(slot).items()}
+    return {name: made.known(slot, plan.rows[0].subject) for name, plan in made.of(slot).items()}
 
 
 def _choices(
@@ -82,16 +83,16 @@ def _choices(
     }
     found = []
     for way in known[called[0]]:
-        allowed = classes is None or not way.quantisation or way.quantisation in classes
+        quantisation = known[called[0]][way].record.quantisation
+        allowed = classes is None or not quantisation or quantisation in classes
         parts = {name: own[way] for name, own in known.items() if way in own and own[way].usable}
         if allowed and way not in failed and parts.keys() >= set(called):
-            found.append(_choice(slot, way, parts, calls, numbers, len(known), process_bytes))
+            found.append(_choice(way, parts, calls, numbers, len(known), process_bytes))
     return sorted(found, key=lambda choice: choice.text)
 
 
 def _choice(
-    slot: str,
-    way: SlotBackend,
+    way: SlotChoice,
     parts: Mapping[str, Part],
     calls: Mapping[str, int],
     numbers: Mapping[str, np.ndarray],
@@ -109,7 +110,7 @@ def _choice(
     whole = len(parts) == programs
     records = [part.record for part in parts.values()]
     return Choice(
-        text=f"{slot}={way}",
+        text=str(way),
         ms=sum(count * own.median_ms for count, own in times),
         low_ms=sum(count * own.low_ms for count, own in times),
         high_ms=sum(count * own.high_ms for count, own in times),
@@ -157,7 +158,7 @@ def _process_bytes(records: Sequence[Record]) -> int:
     return max(0, min(found, default=0))
 
 
-def _memory_bytes(way: SlotBackend, parts: Mapping[str, Part], programs: int, process_bytes: int) -> int | None:
+def _memory_bytes(way: SlotChoice, parts: Mapping[str, Part], programs: int, process_bytes: int) -> int | None:
     """Return the largest peak of a program beyond the process, and the copies of weights that the others keep."""
     peaks = [part.peak_bytes for part in parts.values() if part.peak_bytes]
     memories: list[Memory] = [

@@ -14,32 +14,19 @@ import msgspec
 from bakeoff.backends import backend_names
 from bakeoff.machine import host
 from bakeoff.machine.identity import this_machine
+from bakeoff.mix import SlotChoice
 from bakeoff.models import resolve_component
-from bakeoff.models.component import Component, Quantisation
+from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.types import Dtype
 from bakeoff.process.jobs import Subject
 from bakeoff.record.comparable import Computation, computation_of
 from bakeoff.record.schema import Record, libraries, weights_key
 from bakeoff.record.source import backend_source, component_hash, instrument_hash
 from bakeoff.record.store import Stored, of_one_host
-from bakeoff.variant import BackendUse
 
 _DIGITS = "0123456789"
 MAY_WORK = ("ok", "unstable")
 """Statuses of a newest record whose variant ran and computed the right outputs."""
-
-
-@dataclass(frozen=True, slots=True)
-class SlotBackend:
-    """Backends and dtype that fill a slot, with the quantisation that they imply."""
-
-    backends: tuple[BackendUse, ...]
-    dtype: Dtype
-    quantisation: Quantisation
-
-    def __str__(self) -> str:
-        return f"{'+'.join(str(use) for use in self.backends)}/{self.dtype}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +52,20 @@ class Part:
         return (memory.device_peak_bytes or memory.host_peak_bytes or 0) if memory is not None else 0
 
 
-KnownParts = Callable[[Subject], Mapping[SlotBackend, Part]]
-"""Function from a subject to the newest record of its program for each choice of backends, preferably an `ok` one."""
+KnownParts = Callable[[str, Subject], Mapping[SlotChoice, Part]]
+"""Function from a slot and the subject of one of its programs to the newest record of the program for each choice of
+backends and dtype, preferably an `ok` one."""
 
 
 def known_parts(stored: Sequence[Stored]) -> KnownParts:
     """Index these records, the oldest first, by subject. Code is hashed when a hash is first needed, and only once."""
     backend_hash = cache(lambda name: backend_source(name).hash if name in backend_names() else "")
-    return cache(lambda subject: _parts_of(stored, subject, backend_hash))
+    return cache(lambda slot, subject: _parts_of(stored, slot, subject, backend_hash))
 
 
 def _parts_of(
-    stored: Sequence[Stored], subject: Subject, backend_hash: Callable[[str], str]
-) -> Mapping[SlotBackend, Part]:
+    stored: Sequence[Stored], slot: str, subject: Subject, backend_hash: Callable[[str], str]
+) -> Mapping[SlotChoice, Part]:
     component = resolve_component(subject.component)
     config = component.preset(subject.preset).config
     weights = weights_key(component.weights) or subject.checkpoint_hash
@@ -94,7 +82,7 @@ def _parts_of(
         libraries=libraries(host.read_versions()),
     )
     plain = msgspec.json.decode(msgspec.json.encode(config))
-    found: dict[SlotBackend, Part] = {}
+    found: dict[SlotChoice, Part] = {}
     for entry in of_one_host(stored, this_machine(subject.device)):
         record = entry.record
         variant = record.variant
@@ -104,10 +92,10 @@ def _parts_of(
             and all(one.hash == backend_hash(one.name) for one in record.source.backends)
             and same_program(component, config, variant.workload, subject.workload, subject.batch)
         ):
-            way = SlotBackend(variant.backends, variant.dtype, record.quantisation)
-            before = found.get(way)
+            choice = SlotChoice(slot, variant.backends, variant.dtype)
+            before = found.get(choice)
             if before is None or not before.usable or record.status != "unstable":
-                found[way] = Part(entry.id, record)
+                found[choice] = Part(entry.id, record)
     return found
 
 
@@ -124,24 +112,26 @@ def same_program(component: Component, config: object, one: str, other: str, bat
     return (first.inputs, first.outputs, first.work) == (second.inputs, second.outputs, second.work)
 
 
-def best_way(
-    programs: Mapping[str, Mapping[SlotBackend, Part]], calls: Mapping[str, int], quantised: bool
-) -> tuple[SlotBackend, tuple[str, ...]] | None:
-    """Return the fastest way (backends and dtype) to fill a slot, and the programs whose records decided; None without
+def best_choice(
+    programs: Mapping[str, Mapping[SlotChoice, Part]], calls: Mapping[str, int], quantised: bool
+) -> tuple[SlotChoice, tuple[str, ...]] | None:
+    """Return the fastest backends and dtype to fill a slot with, and the programs whose records decided; None without
     records.
 
     `programs` has the known parts of each program of the slot, `calls` its calls in a steady unit. The main program is
-    the one with the most time in a unit: its calls times its smallest median. Candidates are the ways with a usable
+    the one with the most time in a unit: its calls times its smallest median. Candidates are the choices with a usable
     record of the main program, without those that failed in the newest record of any program of the slot, and without
-    quantised ways unless `quantised`. They are compared by the sum of calls times median over the programs that all
-    candidates have records of; ties are broken by the way's text.
+    quantised choices unless `quantised`. They are compared by the sum of calls times median over the programs that all
+    candidates have records of; ties are broken by the choice's text.
     """
-    failed = {way for parts in programs.values() for way, part in parts.items() if part.record.status not in MAY_WORK}
+    failed = {
+        choice for parts in programs.values() for choice, part in parts.items() if part.record.status not in MAY_WORK
+    }
     usable = {
         program: {
-            way: part.median_ns
-            for way, part in parts.items()
-            if part.usable and way not in failed and (quantised or not way.quantisation)
+            choice: part.median_ns
+            for choice, part in parts.items()
+            if part.usable and choice not in failed and (quantised or not part.record.quantisation)
         }
         for program, parts in programs.items()
     }
@@ -152,7 +142,7 @@ def best_way(
     candidates = usable[main]
     compared = tuple(program for program in known if usable[program].keys() >= candidates.keys())
 
-    def cost(way: SlotBackend) -> tuple[int, str]:
-        return sum(calls[program] * usable[program][way] for program in compared), str(way)
+    def cost(choice: SlotChoice) -> tuple[int, str]:
+        return sum(calls[program] * usable[program][choice] for program in compared), str(choice)
 
     return min(candidates, key=cost), compared

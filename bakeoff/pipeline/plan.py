@@ -9,13 +9,13 @@ from bakeoff.backends import resolve_backend
 from bakeoff.machine import build_cache, host, paths
 from bakeoff.machine.files import digest
 from bakeoff.machine.identity import this_machine
-from bakeoff.mix import Mix, SlotVariant
+from bakeoff.mix import Mix, SlotChoice
 from bakeoff.models import resolve_component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import pipeline_names
 from bakeoff.models.pipelines.pipeline import Loop, Program, Slot
 from bakeoff.pipeline.describe import described_loop, with_models
-from bakeoff.pipeline.parts import KnownParts, Part, SlotBackend, best_way, known_parts
+from bakeoff.pipeline.parts import KnownParts, Part, best_choice, known_parts
 from bakeoff.pipeline.request import (
     PipelineRequest,
     RequestedMix,
@@ -43,14 +43,13 @@ class MixProgram:
     """One program of a mix, planned like a row of a sweep, with its caches in the mix's folder."""
 
     slot: str
-    program: str
     row: Row
     part: Part | None
     """The record that predicts the program's time; None if there is none of the same machine and code."""
 
     @property
     def name(self) -> str:
-        return f"{self.slot}.{self.program}"
+        return f"{self.slot}.{self.row.variant.workload}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +208,7 @@ def make_pipeline_plan(request: PipelineRequest, runs: Path, progress: Progress)
 def _plan(
     request: PipelineRequest,
     made: Programs,
-    chosen: Sequence[tuple[Role, tuple[SlotVariant, ...]]],
+    chosen: Sequence[tuple[Role, tuple[SlotChoice, ...]]],
     notes: tuple[str, ...],
 ) -> PipelinePlan:
     loop, eager = made.loop, made.eager
@@ -260,13 +259,13 @@ def _plan(
     )
 
 
-def _in_way(plan: Plan, ways: Iterable[SlotVariant], slot: str) -> Plan:
+def _in_way(plan: Plan, ways: Iterable[SlotChoice], slot: str) -> Plan:
     """Return the plan with its one row built by the backends and dtype that fill the slot."""
     request = in_way(plan, next(way for way in ways if way.slot == slot))
     return plan if request == plan.request else make_plan(request)
 
 
-def in_way(plan: Plan, way: SlotVariant) -> Request:
+def in_way(plan: Plan, way: SlotChoice) -> Request:
     """Return the request of a program's plan with the backends and dtype that fill its slot."""
     backends = "+".join(str(use) if use.options else f"{use.name}[]" for use in way.backends)
     return replace(plan.request, backends=(backends,), dtypes=(way.dtype,))
@@ -276,11 +275,13 @@ def _mix(
     loop: Loop, role: Role, plans: Mapping[Program, Plan], known: KnownParts, decided_by: object, user_code: bool
 ) -> MixPlan:
     rows = {program: plan.rows[0] for program, plan in plans.items()}
-    variants = {program.slot: row.variant for program, row in rows.items()}
+    slots = {
+        program.slot: SlotChoice(program.slot, row.variant.backends, row.variant.dtype) for program, row in rows.items()
+    }
     subject = next(iter(rows.values())).subject
     device = subject.device
-    slots = (SlotVariant(slot.name, variants[slot.name].backends, variants[slot.name].dtype) for slot in loop.slots)
-    mix = Mix(loop.name, loop.preset, tuple(loop.changed.items()), tuple(slots), device)
+    options = tuple(loop.changed.items())
+    mix = Mix(loop.name, loop.preset, options, tuple(slots[slot.name] for slot in loop.slots), device)
     batches = [(program.slot, program.workload, program.batch) for program in rows]
     config_id = digest([str(mix), batches, decided_by])
     machine = this_machine(device).machine_class
@@ -289,11 +290,11 @@ def _mix(
     environment = build_environment(backends, folder, subject.threads, user_code)
     programs = []
     for program, row in rows.items():
-        part = known(row.subject).get(SlotBackend(row.variant.backends, row.variant.dtype, row.quantisation))
+        part = known(program.slot, row.subject).get(slots[program.slot])
         own = replace(row, cache_folder=folder / f"{program.slot}.{program.workload}", environment=environment)
         usable = part if part is not None and part.usable else None
-        programs.append(MixProgram(program.slot, program.workload, own, usable))
-    memory = with_process([_memory(plans, slot) for slot in variants])
+        programs.append(MixProgram(program.slot, own, usable))
+    memory = with_process([_memory(plans, slot) for slot in slots])
     obstacles = (
         Precheck(row.never_runs.status, f"{program.slot}: {row.never_runs}")
         for program, row in rows.items()
@@ -316,12 +317,12 @@ def _memory(plans: Mapping[Program, Plan], slot: str) -> Need:
 
 def chosen_mixes(
     made: Programs, asked: Sequence[RequestedMix]
-) -> tuple[list[tuple[Role, tuple[SlotVariant, ...]]], list[str]]:
+) -> tuple[list[tuple[Role, tuple[SlotChoice, ...]]], list[str]]:
     """Return the role and slots of each requested mix, and notes about mixes that are left out.
 
     `best` and `best-full` are left out if the records do not tell what is best. Raises BakeoffError if no mix remains.
     """
-    chosen: list[tuple[Role, tuple[SlotVariant, ...]]] = []
+    chosen: list[tuple[Role, tuple[SlotChoice, ...]]] = []
     notes: list[str] = []
     for mix in asked:
         if mix.role not in ("best", "best-full"):
@@ -344,7 +345,7 @@ def no_records(made: Programs, missing: Mapping[str, Sequence[str]], of: str = "
         part
         for program, plan in made.eager.items()
         if program.slot in missing
-        for part in made.known(plan.rows[0].subject).values()
+        for part in made.known(program.slot, plan.rows[0].subject).values()
     ]
     if any(part.record.status == "unstable" for part in parts):
         text += " (unstable ones do not count; a mix by name needs none)"
@@ -357,18 +358,18 @@ def no_records(made: Programs, missing: Mapping[str, Sequence[str]], of: str = "
     return f"{text}; run: {'; '.join(f'bakeoff {sweep}' for sweep in sweeps)}"
 
 
-def _best(made: Programs, quantised: bool) -> tuple[list[SlotVariant], dict[str, list[str]]]:
+def _best(made: Programs, quantised: bool) -> tuple[list[SlotChoice], dict[str, list[str]]]:
     """Return the best variant of each slot by the records, and the programs of slots that lack records."""
     slots, missing = [], {}
     for slot in made.loop.slots:
         own = made.of(slot.name)
         calls = {program: count for (of, program), count in made.loop.calls().items() if of == slot.name}
-        programs = {name: made.known(plan.rows[0].subject) for name, plan in own.items()}
-        found = best_way(programs, calls, quantised)
+        programs = {name: made.known(slot.name, plan.rows[0].subject) for name, plan in own.items()}
+        found = best_choice(programs, calls, quantised)
         if found is None:
             missing[slot.name] = [name for name in own if calls.get(name)]
         else:
-            slots.append(SlotVariant(slot.name, found[0].backends, found[0].dtype))
+            slots.append(found[0])
     return slots, missing
 
 
@@ -423,7 +424,7 @@ def _cost(plan: PipelinePlan, mix: MixPlan, earlier: StoredPipeline | None) -> d
     `seconds_from` is the id of the record that the time is taken from, `parts` or `guess`.
     """
     calls = plan.loop.calls()
-    medians = [(one.part, calls.get((one.slot, one.program), 0)) for one in mix.programs]
+    medians = [(one.part, calls.get((one.slot, one.row.variant.workload), 0)) for one in mix.programs]
     predicted = None
     if all(part is not None for part, count in medians if count):
         predicted = sum(count * part.median_ns / 1e6 for part, count in medians if part is not None)

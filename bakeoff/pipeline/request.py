@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from bakeoff.mix import Mix, SlotVariant, parse_mix, parse_slots
+from bakeoff.mix import Mix, SlotChoice, parse_mix, parse_slots
 from bakeoff.models import component_names
 from bakeoff.models.brought.about import read_about
 from bakeoff.models.errors import BakeoffError
@@ -70,7 +70,7 @@ class RequestedMix:
     """One requested mix."""
 
     role: Role
-    slots: tuple[SlotVariant, ...] = ()
+    slots: tuple[SlotChoice, ...] = ()
     """The named slots; other slots are eager fp32. Empty for `best` and `best-full`, whose slots the records decide."""
     whole: Mix | None = None
     """The complete mix, if it was typed with pipeline and device."""
@@ -135,11 +135,11 @@ def _asked(text: str) -> RequestedMix:
     raise BakeoffError(text, "bad-variant")
 
 
-def filled(named: Sequence[SlotVariant], loop: Loop) -> tuple[SlotVariant, ...]:
+def filled(named: Sequence[SlotChoice], loop: Loop) -> tuple[SlotChoice, ...]:
     """Return a variant for every slot of the pipeline, in its order: the named ones, and eager fp32 for the others."""
     by_name = {slot.slot: slot for slot in named}
     eager = (BackendUse("eager"),)
-    return tuple(by_name.get(slot.name, SlotVariant(slot.name, eager, "fp32")) for slot in loop.slots)
+    return tuple(by_name.get(slot.name, SlotChoice(slot.name, eager, "fp32")) for slot in loop.slots)
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, OptionValue]:
@@ -240,5 +240,5 @@ def _variant(request: PipelineRequest) -> PipelineRequest:
     if request.mixes:
         raise BakeoffError(f"--mix {request.mixes[0]}: {text} names the variant already; leave one out", "bad-option")
     made = _call(request, brought_reference(variant.component, variant.preset), variant.preset, variant.workload)
-    mix = SlotVariant(variant.component, variant.backends, variant.dtype)
+    mix = SlotChoice(variant.component, variant.backends, variant.dtype)
     return replace(made, mixes=(str(mix),), device=request.device or (variant.device if "@" in text else ""))

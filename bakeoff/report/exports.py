@@ -42,7 +42,7 @@ class FlatRow:
 
 def flat_rows(records: Records) -> list[FlatRow]:
     """Return every record that is not superseded as a row, by time; ratios are over the baselines of its own sweep."""
-    found = []
+    found: list[FlatRow] = []
     for group in groups(records.current):
         first = group.rows[0]
         ceilings = best_ceilings(records.current, records.ceilings, first.machine, first.record.threads)

@@ -13,10 +13,10 @@ from records import measurement, record
 
 from bakeoff.machine import host
 from bakeoff.machine.identity import this_machine
-from bakeoff.mix import parse_slots
+from bakeoff.mix import SlotChoice, parse_slots
 from bakeoff.models import resolve_component
 from bakeoff.models.pipelines.pipeline import Slot
-from bakeoff.pipeline.parts import Part, SlotBackend, best_way, same_program
+from bakeoff.pipeline.parts import Part, best_choice, same_program
 from bakeoff.pipeline.plan import PipelinePlan, estimate, make_pipeline_plan, no_records
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.plan.request import Request
@@ -146,35 +146,35 @@ def test_that_unstable_records_do_not_count_is_said(tmp_path: Path) -> None:
 
 
 class TestBestWay:
-    def parts(self, **medians_ms: Mapping[str, float]) -> dict[str, dict[SlotBackend, Part]]:
+    def parts(self, **medians_ms: Mapping[str, float]) -> dict[str, dict[SlotChoice, Part]]:
         """Of each program, the medians of ways by the names of their backends."""
         return {program: {way(name): part(ms) for name, ms in found.items()} for program, found in medians_ms.items()}
 
     def test_calls_weigh_the_programs(self) -> None:
         parts = self.parts(step={"a": 10.0, "b": 11.0}, append={"a": 30.0, "b": 5.0})
-        assert best_way(parts, {"step": 2, "append": 1}, True) == (way("b"), ("step", "append"))
-        assert best_way(parts, {"step": 40, "append": 1}, True) == (way("a"), ("step", "append"))
+        assert best_choice(parts, {"step": 2, "append": 1}, True) == (way("b"), ("step", "append"))
+        assert best_choice(parts, {"step": 40, "append": 1}, True) == (way("a"), ("step", "append"))
 
     def test_where_a_way_lacks_a_program_those_that_all_have_decide(self) -> None:
         parts = self.parts(step={"a": 10.0, "b": 11.0}, append={"b": 5.0})
-        assert best_way(parts, {"step": 20, "append": 1}, True) == (way("a"), ("step",))
+        assert best_choice(parts, {"step": 20, "append": 1}, True) == (way("a"), ("step",))
 
     def test_a_way_without_the_main_program_is_none(self) -> None:
         parts = self.parts(step={"a": 10.0}, append={"a": 9.0, "b": 0.1})
-        assert best_way(parts, {"step": 20, "append": 1}, True) == (way("a"), ("step", "append"))
+        assert best_choice(parts, {"step": 20, "append": 1}, True) == (way("a"), ("step", "append"))
 
     def test_a_way_that_failed_in_any_program_is_none(self) -> None:
         parts = self.parts(step={"a": 10.0, "b": 11.0}, prime={"b": 1.0})
         parts["prime"][way("a")] = Part("x", record(made=measurement(status="crashed")))
-        assert best_way(parts, {"step": 20}, True) == (way("b"), ("step",))
+        assert best_choice(parts, {"step": 20}, True) == (way("b"), ("step",))
 
     def test_nothing_is_known(self) -> None:
-        assert best_way({"step": {}}, {"step": 20}, True) is None
-        assert best_way(self.parts(prime={"a": 1.0}), {"step": 20}, True) is None
+        assert best_choice({"step": {}}, {"step": 20}, True) is None
+        assert best_choice(self.parts(prime={"a": 1.0}), {"step": 20}, True) is None
 
 
-def way(name: str) -> SlotBackend:
-    return SlotBackend((BackendUse(name),), "fp32", "")
+def way(name: str) -> SlotChoice:
+    return SlotChoice("wm", (BackendUse(name),), "fp32")
 
 
 def part(ms: float) -> Part:

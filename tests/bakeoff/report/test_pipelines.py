@@ -23,7 +23,7 @@ from pipeline_records import (
 )
 from records import bakeoff, record
 
-from bakeoff.mix import Mix, SlotVariant, parse_mix
+from bakeoff.mix import Mix, SlotChoice, parse_mix
 from bakeoff.record.finding import Finding
 from bakeoff.record.objective import OF_BUDGET, parse_objective
 from bakeoff.record.pipeline import Budget, Forecast, LoopParity, PipelineRecord, UnitKind, UnitParity
@@ -70,7 +70,7 @@ def hostile() -> PipelineRecord:
         parity=LoopParity("id", "fp64", (UnitParity(0, (OutputParity(HOSTILE, None, 1.0, False, problem=HOSTILE),)),)),
         traceback=HOSTILE,
     )
-    mix = Mix("owl", "200m", (("x", HOSTILE),), (SlotVariant("wm", (BackendUse(HOSTILE),), "fp32"),), "cpu")
+    mix = Mix("owl", "200m", (("x", HOSTILE),), (SlotChoice("wm", (BackendUse(HOSTILE),), "fp32"),), "cpu")
     return pipeline_record(
         made=made, mix=mix, label=HOSTILE, note=HOSTILE, checkpoints={"wm": HOSTILE}, sizes={HOSTILE: 3}
     )

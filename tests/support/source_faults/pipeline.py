@@ -334,7 +334,7 @@ FAULTS = (
         "pipeline",
         "quantised ways are chosen whatever --classes says",
         "bakeoff/pipeline/choices.py",
-        "allowed = classes is None or not way.quantisation or way.quantisation in classes",
+        "allowed = classes is None or not quantisation or quantisation in classes",
         "allowed = True",
         ("tests/bakeoff/pipeline/test_budget_command.py",),
     ),

@@ -32,7 +32,7 @@ from bakeoff.plan.costs import GUESS, guess_build_s
 from bakeoff.plan.memory import Need, programs_memory, with_process
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
-from bakeoff.plan.rows import Precheck, Row, build_environment, short_of_memory
+from bakeoff.plan.rows import Precheck, Row, build_environment, lasting, short_of_memory
 from bakeoff.process.jobs import LoopSubject
 from bakeoff.record.store import StoredPipeline, load_all
 from bakeoff.sweeps.progress import Progress
@@ -79,7 +79,7 @@ class MixPlan:
     @property
     def never_runs(self) -> Precheck | None:
         """Why the mix can never run on this machine; None if it may, since a shortage of memory may pass."""
-        return self.precheck if self.precheck is not None and self.precheck.status != "oom" else None
+        return lasting(self.precheck)
 
     def obstacle(self) -> Precheck | None:
         """Return why the mix cannot run now; None if it can."""

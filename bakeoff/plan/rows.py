@@ -91,7 +91,7 @@ class Row:
     @property
     def never_runs(self) -> Precheck | None:
         """Why the row can never run on this machine; None if it may, since a shortage of memory may pass."""
-        return self.precheck if self.precheck is not None and self.precheck.status != "oom" else None
+        return lasting(self.precheck)
 
     def obstacle(self) -> Precheck | None:
         """Return why the row cannot run now; None if it can."""
@@ -227,6 +227,11 @@ def _precheck(steps: Sequence[Step], device: str, dtype: str, needed: Need, size
         if reason is not None:
             return Precheck("unsupported", reason)
     return short_of_memory(needed, device)
+
+
+def lasting(precheck: Precheck | None) -> Precheck | None:
+    """Return the precheck, or None if it may pass, as a shortage of memory does."""
+    return precheck if precheck is not None and precheck.status != "oom" else None
 
 
 def short_of_memory(needed: Need, device: str) -> Precheck | None:

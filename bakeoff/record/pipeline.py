@@ -417,7 +417,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRecord(Header):
-    """One run of one mix with any outcome."""
+    """One run of one mix with any outcome; its fields follow those of `Header`."""
 
     kind: Literal["pipeline"] = "pipeline"
     run: str

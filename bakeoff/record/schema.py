@@ -525,7 +525,7 @@ def libraries(versions: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record(Header):
-    """One run of one variant with any outcome."""
+    """One run of one variant with any outcome; its fields follow those of `Header`."""
 
     kind: Literal["record"] = "record"
     sweep: str

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -90,23 +90,27 @@ class Records:
         last = {machine.host: (created, machine) for created, machine in sorted(measured, key=_created)}
         return [machine for _, machine in sorted(last.values(), key=_created, reverse=True)]
 
-    def of_machines(self, keys: Collection[str]) -> "Records":
-        """Return the records of the machines with these keys alone; problems stay, since a file that cannot be read has
-        no known machine."""
+    def where(self, keep: Callable[[StoredEntry[Any]], bool]) -> "Records":
+        """Return the entries that `keep` accepts; problems stay, since nothing is known of a file that cannot be
+        read."""
 
-        def own(entries: Iterable[StoredEntry[Kind]]) -> tuple[StoredEntry[Kind], ...]:
-            return tuple(entry for entry in entries if entry.machine.key in keys)
+        def kept(entries: Iterable[StoredEntry[Kind]]) -> tuple[StoredEntry[Kind], ...]:
+            return tuple(filter(keep, entries))
 
         return Records(
-            own(self.current),
-            tuple(pair for pair in self.superseded if pair[0].machine.key in keys),
+            kept(self.current),
+            tuple(pair for pair in self.superseded if keep(pair[0])),
             self.problems,
-            own(self.comparisons),
-            own(self.ceilings),
-            own(self.pipelines),
-            own(self.rollouts),
-            own(self.sustained),
+            kept(self.comparisons),
+            kept(self.ceilings),
+            kept(self.pipelines),
+            kept(self.rollouts),
+            kept(self.sustained),
         )
+
+    def of_machines(self, keys: Collection[str]) -> "Records":
+        """Return the entries of the machines with these keys alone."""
+        return self.where(lambda entry: entry.machine.key in keys)
 
 
 def of_one_host(entries: Iterable[StoredEntry[Kind]], machine: Machine) -> list[StoredEntry[Kind]]:

@@ -19,6 +19,7 @@ from bakeoff.record.comparable import differences, may_divide, row_key, same_cod
 from bakeoff.record.finalists import clock_of, representative
 from bakeoff.record.floor import KnownCeilings, best_ceilings
 from bakeoff.record.objective import Goal
+from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, StoredCeilings
 
@@ -32,16 +33,21 @@ _CLASSES: Mapping[Quantisation, str] = {
 }
 
 
-def title(record: Record, machine: bool = True, batch: bool = True) -> str:
-    """Return the heading of a table: subject, label of a reduced preset, batch, machine, threads, weights.
+def title(record: Record | PipelineRecord, machine: bool = True, batch: bool = True) -> str:
+    """Return the heading of a table: subject, label of a reduced preset, batch or sizes, machine, threads, weights.
 
     Pages whose own heading names the machine leave it out, and batch curves leave out the batch.
     """
+    name = record.machine.name
+    if isinstance(record, PipelineRecord):
+        subject, sizes = record.mix.subject, [f"{name} {size}" for name, size in record.sizes.items()]
+        loaded = ", ".join(f"{slot} {file}" for slot, file in record.checkpoints.items() if file)
+    else:
+        subject, sizes, loaded = record.variant.subject, [f"batch {record.batch}"] * batch, record.checkpoint
+        name = f"{_alike(record)} x {name}" if _alike(record) > 1 else name
     label = f" ({record.label})" if record.label else ""
-    weights = record.checkpoint or f"random weights, seed {record.weight_seed}"
-    name = f"{_alike(record)} x {record.machine.name}" if _alike(record) > 1 else record.machine.name
-    parts = [f"batch {record.batch}"] * batch + [name] * machine
-    return ", ".join([f"{record.variant.subject}{label}", *parts, counted(record.threads, "thread"), weights])
+    weights = loaded or f"random weights, seed {record.weight_seed}"
+    return ", ".join([f"{subject}{label}", *sizes, *[name] * machine, counted(record.threads, "thread"), weights])
 
 
 @dataclass(frozen=True, slots=True)

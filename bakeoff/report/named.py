@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bakeoff.machine import paths
 from bakeoff.models import component_names
@@ -11,9 +11,9 @@ from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.models.pipelines import name_in_file, pipeline_names
 from bakeoff.models.words import some_of
 from bakeoff.record.pipeline import PipelineRecord
-from bakeoff.record.schema import Record
-from bakeoff.record.store import Records
-from bakeoff.report import groups, pipelines
+from bakeoff.record.schema import CeilingsRecord, Comparison, Record
+from bakeoff.record.store import Records, StoredEntry
+from bakeoff.report import groups
 
 _SHOWN = 12
 """Largest number of names in a message."""
@@ -76,16 +76,15 @@ def unknown(records: Records, text: str) -> BakeoffError:
 
 
 def _those(records: Records, fits: Fits) -> Records:
-    """Return the records that fit, and comparisons of which a side fits."""
-    return replace(
-        records,
-        current=tuple(entry for entry in records.current if fits(entry.record)),
-        superseded=tuple(pair for pair in records.superseded if fits(pair[0].record)),
-        comparisons=tuple(entry for entry in records.comparisons if any(map(fits, entry.record.sides))),
-        pipelines=tuple(entry for entry in records.pipelines if fits(entry.record)),
-        rollouts=tuple(entry for entry in records.rollouts if fits(entry.record)),
-        sustained=tuple(entry for entry in records.sustained if fits(entry.record)),
-    )
+    """Return the records that fit, comparisons of which a side fits, and all ceilings."""
+
+    def keep(entry: StoredEntry[Any]) -> bool:
+        record = entry.record
+        if isinstance(record, Comparison):
+            return any(map(fits, record.sides))
+        return isinstance(record, CeilingsRecord) or fits(record)
+
+    return records.where(keep)
 
 
 def _every(records: Records) -> Iterator[Record | PipelineRecord]:
@@ -158,14 +157,12 @@ def _beginning(text: str) -> Fits:
 
 def _titles(record: Record | PipelineRecord) -> Iterable[str]:
     """Yield all titles and names under which pages show a record."""
-    machine = record.machine
+    machine, title = record.machine, groups.title(record)
+    yield groups.title(record, machine=False)
     if isinstance(record, Record):
-        title = groups.title(record)
         yield from (str(record.variant), f"{record.variant.component}.{record.variant.workload}")
-        yield groups.title(record, machine=False)
     else:
-        title = pipelines.title(record)
-        yield from (str(record.mix), pipelines.title(record, machine=False))
+        yield str(record.mix)
     titles = (title, title.replace(machine.name, f"{machine.name} ({machine.tag})", 1))  # of two with one name
     for one in titles:
         yield f"{one}, {groups.seeded(record)}" if isinstance(record, Record) else one

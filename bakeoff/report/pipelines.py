@@ -9,12 +9,12 @@ from string import ascii_uppercase
 
 from bakeoff.machine.files import digest
 from bakeoff.machine.identity import Machine
-from bakeoff.models.words import counted
 from bakeoff.record.comparable import differences, subject_key
 from bakeoff.record.frames import BeforeAfter, FrameFigures, before_after, figures
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.prediction import Prediction, prediction
 from bakeoff.record.store import StoredPipeline
+from bakeoff.report.groups import title
 
 
 @dataclass(frozen=True)
@@ -183,16 +183,6 @@ def _gain(baseline: PipelineRecord, record: PipelineRecord) -> BeforeAfter | Non
     if record is baseline or not (baseline.status == record.status == "ok"):
         return None
     return before_after(baseline, record)
-
-
-def title(record: PipelineRecord, machine: bool = True) -> str:
-    """Return the heading of a table: subject, sizes, threads, weights and, with `machine`, the machine."""
-    label = f" ({record.label})" if record.label else ""
-    sizes = [f"{name} {size}" for name, size in record.sizes.items()]
-    loaded = [f"{slot} {name}" for slot, name in record.checkpoints.items() if name]
-    weights = loaded or [f"random weights, seed {record.weight_seed}"]
-    parts = [*sizes, *[record.machine.name] * machine, counted(record.threads, "thread"), *weights]
-    return ", ".join([f"{record.mix.subject}{label}", *parts])
 
 
 def by_run(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from bakeoff.machine.files import digest, slug, write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.store import Records, Stored, StoredPipeline, load_all
-from bakeoff.report import pipelines
 from bakeoff.report.figures import batch_curve, history, roofline, variants
 from bakeoff.report.figures.pipeline import units_figure, waterfall_figure
 from bakeoff.report.figures.vega import MARK, Figure, svg
@@ -52,7 +51,7 @@ def _of_machine(records: Records, machine: str, component: str) -> dict[str, byt
     for name, part in _slugs(runs).items():
         if component in ("", name):
             found = [each for each in pipeline_tables(runs[name]) if each.rows]
-            titles = [pipelines.title(each.rows[0].record, machine=False) for each in found]
+            titles = [title(each.rows[0].record, machine=False) for each in found]
             pages = {
                 kind: list(zip(titles, (draw(each.rows) for each in found), strict=True))
                 for kind, draw in (("waterfall", waterfall_figure), ("units", units_figure))

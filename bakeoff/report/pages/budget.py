@@ -28,9 +28,10 @@ from bakeoff.report import links
 from bakeoff.report.document import Cell, Document, Figures, Heading, Section, Table, Text, blocks, listed, table
 from bakeoff.report.figures.budget import front_figure
 from bakeoff.report.format import MIB, milliseconds
+from bakeoff.report.groups import title
 from bakeoff.report.pages.pipelines import notes, phases_table, rate
 from bakeoff.report.pages.sweep import tone_of
-from bakeoff.report.pipelines import MixRow, budgets, letter, newest_budgets, title
+from bakeoff.report.pipelines import MixRow, budgets, letter, newest_budgets
 from bakeoff.report.render import html
 from bakeoff.report.wording import fit_text, limit_text
 

@@ -12,9 +12,10 @@ from bakeoff.report import document, links
 from bakeoff.report.document import Cell, Details, Document, Heading, Section, Table, Text, blocks, listed
 from bakeoff.report.figures.deadline import units_figure
 from bakeoff.report.format import duration, milliseconds, origin
+from bakeoff.report.groups import title
 from bakeoff.report.notes import selftest_text, sentences
-from bakeoff.report.pages.sweep import tone_of
-from bakeoff.report.pipelines import MixRow, by_run, named, sustained_tables, title
+from bakeoff.report.pages.pipelines import problems
+from bakeoff.report.pipelines import MixRow, by_run, named, sustained_tables
 
 _VIEWERS: Final = (
     Heading("fps", "frames that a viewer is shown a second, once the start buffer is full", True),
@@ -243,13 +244,7 @@ def _energy(found: Figures) -> Iterator[str]:
 
 
 def _remarks(row: MixRow, cited: links.Cited | None) -> Iterator[Text]:
-    record, made = row.record, row.record.measurement
-    if record.status != "ok":
-        yield Text(f"{record.status}: {made.reason or 'no reason is stored'}", tone=tone_of(record.status))
-    for finding in made.findings:
-        if finding.text != made.reason:
-            yield Text(f"finding {finding.code}: {finding.text}")
-    compiled = made.units.moved if made.units is not None else {}
-    yield from (Text(f"unit {unit} compiled {', '.join(what)}") for unit, what in compiled.items())
+    record = row.record
+    yield from problems(record)
     yield from map(Text, [*sentences(record), selftest_text(record)])
     yield Text("", "record", links=(cited(row.entry),)) if cited is not None else Text(row.entry.id, "record")

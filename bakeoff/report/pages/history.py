@@ -35,7 +35,6 @@ from bakeoff.report.links import Cited, cited_by, folders_of, links_from
 from bakeoff.report.notes import overlapped_text, policies, selftest_text, spread_lines
 from bakeoff.report.pages import deadline, pipelines, results, rollout, sweep
 from bakeoff.report.pipelines import by_run, named
-from bakeoff.report.pipelines import title as pipeline_title
 from bakeoff.report.recommendation import decision, deployment, gain_in
 from bakeoff.report.wording import goal_text, sentence
 
@@ -193,7 +192,7 @@ def _of_sweep(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -
 def _of_run(entries: Sequence[StoredPipeline]) -> _Outcome:
     """Return the outcome of a pipeline's run: its fastest mix that is ok."""
     first = entries[0].record
-    about = first.created, subject_key(first), pipeline_title(first, machine=False)
+    about = first.created, subject_key(first), title(first, machine=False)
     timed = [(row, made) for row in named(entries) if row.record.status == "ok" and (made := figures(row.record))]
     if not timed:
         return _Outcome(*about)
@@ -206,7 +205,7 @@ def _of_run(entries: Sequence[StoredPipeline]) -> _Outcome:
 def _of_sustained(entry: StoredPipeline) -> _Outcome:
     """Return the outcome of a sustained run: whether its mix held the rate."""
     record = entry.record
-    subject = f"{pipeline_title(record, machine=False)}, sustained"
+    subject = f"{title(record, machine=False)}, sustained"
     return _Outcome(record.created, None, subject, None, record.mix.variants, deadline.verdict(entry))
 
 

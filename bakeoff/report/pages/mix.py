@@ -11,10 +11,11 @@ from bakeoff.record.store import StoredPipeline
 from bakeoff.report import document
 from bakeoff.report.document import Document, Heading, Lines, Section, Table, Text, Tone, blocks, listed, stated
 from bakeoff.report.format import MIB, milliseconds
+from bakeoff.report.groups import title
 from bakeoff.report.pages.pipelines import mixes_table, notes, phases_table
 from bakeoff.report.pages.record import origin, settings
 from bakeoff.report.pages.sweep import tone_of
-from bakeoff.report.pipelines import MixRow, title
+from bakeoff.report.pipelines import MixRow
 
 _SLOT = ("predicted ms", "alone ms", "inside ms", "difference ms", "of it")
 

@@ -24,6 +24,7 @@ from bakeoff.report.columns import COLUMNS, Column
 from bakeoff.report.document import Cell, Details, Document, Figures, Heading, Section, Table, Text, blocks, listed
 from bakeoff.report.figures.pipeline import drawings
 from bakeoff.report.format import MIB, milliseconds, minute, origin, size_text
+from bakeoff.report.groups import title
 from bakeoff.report.notes import selftest_text, sentences
 from bakeoff.report.pages.sweep import cell, heading, tone_of
 from bakeoff.report.pipelines import (
@@ -31,7 +32,6 @@ from bakeoff.report.pipelines import (
     by_run,
     named,
     pipeline_tables,
-    title,
 )
 from bakeoff.trace.table import profile_table
 
@@ -329,7 +329,22 @@ def _notes(rows: Sequence[MixRow], cited: links.Cited | None) -> list[Text]:
 
 def notes(row: MixRow, cited: links.Cited | None = None) -> Iterator[Text]:
     """Yield the notes on one mix: why it is not ok, findings, its prediction, memory, parity, profile and monitor."""
-    record, made = row.record, row.record.measurement
+    record = row.record
+    yield from problems(record)
+    if row.predicted is not None:
+        yield from map(Text, _explanation(row.predicted, record))
+    promised, error = forecast_of(record), forecast_error(record)
+    if record.budget is not None and promised is not None and error is not None:
+        text = f"budget {record.budget.objective}, round {record.budget.round}: {milliseconds(promised.ms)} ms a unit"
+        yield Text(f"{text} were promised, measured differs by {error:+.1%}")
+    yield from map(Text, [*_memory(record), *_parity(record)])
+    yield from _profile(row, cited)
+    yield from map(Text, [*sentences(record), selftest_text(record)])
+
+
+def problems(record: PipelineRecord) -> Iterator[Text]:
+    """Yield why a mix or a program of it is not ok, findings, and what was compiled in which unit."""
+    made = record.measurement
     if record.status != "ok":
         yield Text(f"{record.status}: {made.reason or 'no reason is stored'}", tone=tone_of(record.status))
     for program in made.programs:
@@ -343,15 +358,6 @@ def notes(row: MixRow, cited: links.Cited | None = None) -> Iterator[Text]:
             yield Text(f"finding of {program.name}, {finding.code}: {finding.text}")
     for unit, what in (made.units.moved if made.units is not None else {}).items():
         yield Text(f"unit {unit} compiled {', '.join(what)}")
-    if row.predicted is not None:
-        yield from map(Text, _explanation(row.predicted, record))
-    promised, error = forecast_of(record), forecast_error(record)
-    if record.budget is not None and promised is not None and error is not None:
-        text = f"budget {record.budget.objective}, round {record.budget.round}: {milliseconds(promised.ms)} ms a unit"
-        yield Text(f"{text} were promised, measured differs by {error:+.1%}")
-    yield from map(Text, [*_memory(record), *_parity(record)])
-    yield from _profile(row, cited)
-    yield from map(Text, [*sentences(record), selftest_text(record)])
 
 
 def _explanation(found: Prediction, record: PipelineRecord) -> Iterator[str]:

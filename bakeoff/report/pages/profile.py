@@ -37,8 +37,8 @@ from bakeoff.report.document import (
 )
 from bakeoff.report.figures import profile as figures
 from bakeoff.report.format import MIB, kernel_name
+from bakeoff.report.groups import title
 from bakeoff.report.notes import advice_list, sentences
-from bakeoff.report.pipelines import title
 from bakeoff.report.render import html
 from bakeoff.trace.table import ProfileRow, ProfileTable, RankedRow, operators_scale, own_kernels, profile_table, ranked
 

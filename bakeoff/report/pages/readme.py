@@ -15,7 +15,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.record.budget import shipped
 from bakeoff.record.frames import figures
-from bakeoff.record.schema import Comparison
+from bakeoff.record.schema import CeilingsRecord, Comparison
 from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline, load_all
 from bakeoff.record.store import publish as publish_records
 from bakeoff.report.columns import cells, columns, table_rows
@@ -212,16 +212,9 @@ def shown(found: Records, page: str) -> Records:
 def _like(found: Records, entries: Iterable[Stored | StoredComparison | StoredPipeline]) -> Records:
     """Return the newest records of the machines and commits of `entries`: what earlier ones measured is history."""
     told = {(entry.machine.key, _commit(entry)) for entry in entries}
-    own = found.of_machines([machine for machine, _ in told])
-    held = {entry.id for entry in _entries(own) if (entry.machine.key, _commit(entry)) in told}
     return chosen(
-        replace(
-            own,
-            current=tuple(entry for entry in own.current if entry.id in held),
-            comparisons=tuple(entry for entry in own.comparisons if entry.id in held),
-            pipelines=tuple(entry for entry in own.pipelines if entry.id in held),
-            rollouts=tuple(entry for entry in own.rollouts if entry.id in held),
-            sustained=tuple(entry for entry in own.sustained if entry.id in held),
+        found.where(
+            lambda entry: isinstance(entry.record, CeilingsRecord) or (entry.machine.key, _commit(entry)) in told
         )
     )
 

@@ -13,9 +13,10 @@ from bakeoff.report import document
 from bakeoff.report.document import Cell, Document, Figures, Heading, Section, Text, blocks, listed
 from bakeoff.report.figures.rollout import figure
 from bakeoff.report.format import minute
+from bakeoff.report.groups import title
 from bakeoff.report.links import Cited
 from bakeoff.report.pages.sweep import tone_of
-from bakeoff.report.pipelines import by_run, newest_rollouts, title
+from bakeoff.report.pipelines import by_run, newest_rollouts
 
 _CHECKED: Final = (
     Heading("output"),

@@ -12,7 +12,7 @@ from bakeoff.machine import paths
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, StoredPipeline, save
-from bakeoff.report import groups, pipelines
+from bakeoff.report import groups
 from bakeoff.report.named import of_name, source_of, unknown
 
 
@@ -58,7 +58,7 @@ def names(text: str) -> list[str]:
         ("two/twin.py:model", [TWO.label]),
         (RUN.mix.pipeline, [RUN.mix.pipeline]),
         (str(RUN.mix), [RUN.mix.pipeline]),
-        (pipelines.title(RUN), [RUN.mix.pipeline]),
+        (groups.title(RUN), [RUN.mix.pipeline]),
         ("une", []),
         ("unet:p", []),
     ],

@@ -74,7 +74,7 @@ def table(
     """Print the tables of the newest sweeps and pipelines on this machine from their records."""
     from bakeoff.report.document import Document
     from bakeoff.report.groups import newest
-    from bakeoff.report.pages import batch_curve, budget, deadline, pipelines, rollout, sweep
+    from bakeoff.report.pages import batch_curve, budget, deadline, pipelines, results, rollout, sweep
 
     keys = sweep.chosen_keys(names("--columns", columns))
     folder = records_folder(runs)
@@ -98,9 +98,7 @@ def table(
     say_whose(found, name)
     typed = {"name": shlex.quote(name) if name else "", "runs": runs_option(folder)}
     parts = sweep.newest_tables(rows, records.current, records.comparisons, records.ceilings, keys, **typed)
-    parts = *parts, *batch_curve.sections(rows), *pipelines.sections(records.pipelines)
-    parts = *parts, *budget.sections(records.pipelines)
-    parts = *parts, *rollout.sections(records.rollouts), *deadline.sections(records.sustained)
+    parts = *parts, *batch_curve.sections(rows), *results.of_pipelines(records)
     print_document(Document("", parts), wide or bool(columns))
 
 

@@ -12,7 +12,7 @@ from bakeoff.mix import SlotChoice
 from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError
 from bakeoff.pipeline.budget import Base, Choice, solve
-from bakeoff.pipeline.parts import MAY_WORK, Part
+from bakeoff.pipeline.parts import Part, failed_choices
 from bakeoff.pipeline.plan import Programs, no_records, sweep_of
 from bakeoff.plan.memory import kept_copies
 from bakeoff.record.account import steady
@@ -77,7 +77,7 @@ def _choices(
     """Return a choice for each way with a usable record of every program of a steady unit, and no failure of any."""
     calls = {name: made.loop.calls().get((slot, name), 0) for name in known}
     called = [name for name, count in calls.items() if count] or list(known)
-    failed = {way for own in known.values() for way, part in own.items() if part.record.status not in MAY_WORK}
+    failed = failed_choices(known.values())
     numbers = {
         name: np.random.default_rng([place, number]).random((calls[name], _DRAWS)) for number, name in enumerate(known)
     }

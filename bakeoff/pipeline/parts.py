@@ -5,7 +5,7 @@ versions, threads, config, batch and weights. A workload of another name is the 
 in a trailing number and inputs, outputs and work are equal: in preset 200m of wm, `step` is `step29`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -25,7 +25,7 @@ from bakeoff.record.source import backend_source, component_hash, instrument_has
 from bakeoff.record.store import Stored, of_one_host
 
 _DIGITS = "0123456789"
-MAY_WORK = ("ok", "unstable")
+_MAY_WORK = ("ok", "unstable")
 """Statuses of a newest record whose variant ran and computed the right outputs."""
 
 
@@ -112,6 +112,11 @@ def same_program(component: Component, config: object, one: str, other: str, bat
     return (first.inputs, first.outputs, first.work) == (second.inputs, second.outputs, second.work)
 
 
+def failed_choices(programs: Iterable[Mapping[SlotChoice, Part]]) -> set[SlotChoice]:
+    """Return the choices that failed in the newest record of any of these programs of a slot."""
+    return {choice for parts in programs for choice, part in parts.items() if part.record.status not in _MAY_WORK}
+
+
 def best_choice(
     programs: Mapping[str, Mapping[SlotChoice, Part]], calls: Mapping[str, int], quantised: bool
 ) -> tuple[SlotChoice, tuple[str, ...]] | None:
@@ -124,9 +129,7 @@ def best_choice(
     quantised choices unless `quantised`. They are compared by the sum of calls times median over the programs that all
     candidates have records of; ties are broken by the choice's text.
     """
-    failed = {
-        choice for parts in programs.values() for choice, part in parts.items() if part.record.status not in MAY_WORK
-    }
+    failed = failed_choices(programs.values())
     usable = {
         program: {
             choice: part.median_ns

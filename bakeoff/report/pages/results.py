@@ -1,7 +1,7 @@
 """RESULTS.md of a machine or of all that is published, and the HTML report: the tables of the newest records."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bakeoff.machine.files import write_atomically
@@ -12,7 +12,7 @@ from bakeoff.record.store import Records, Stored
 from bakeoff.report.document import Document, Section, Text, blocks, listed
 from bakeoff.report.format import minute
 from bakeoff.report.groups import newest, tables
-from bakeoff.report.links import cited_by, folders_of, links_from, links_with
+from bakeoff.report.links import Cited, cited_by, folders_of, links_from, links_with
 from bakeoff.report.pages import batch_curve, budget, comparison, deadline, pipelines, rollout, sweep
 from bakeoff.report.render import html
 
@@ -48,13 +48,18 @@ def _page(title: str, records: Records, folder: str, anchored: bool = False) -> 
     parts: list[Section | Text] = [
         *sweep.sections(found, records.current, records.comparisons, cited, _KEYS),
         *batch_curve.sections(rows, cited),
-        *pipelines.sections(records.pipelines, cited),
-        *budget.sections(records.pipelines, cited),
-        *rollout.sections(records.rollouts, cited),
-        *deadline.sections(records.sustained, cited),
+        *of_pipelines(records, cited),
     ]
     asked = sweep.undecided(found, records.comparisons)
     return Document(title, (Text(_INTRODUCTION), *asked, *(parts or [Text("No records yet.")])))
+
+
+def of_pipelines(records: Records, cited: Cited | None = None, full: bool = False) -> Iterator[Section]:
+    """Yield the sections on runs of pipelines: tables of mixes, budgets, rollouts, sustained runs."""
+    yield from pipelines.sections(records.pipelines, cited, full)
+    yield from budget.sections(records.pipelines, cited)
+    yield from rollout.sections(records.rollouts, cited, full)
+    yield from deadline.sections(records.sustained, cited, full)
 
 
 def of_everything(records: Records, runs: str = "") -> Document:
@@ -71,10 +76,7 @@ def of_everything(records: Records, runs: str = "") -> Document:
             *sweep.undecided(found, records.comparisons),
             *sweep.sections(found, records.current, records.comparisons, cited, full=True),
             *batch_curve.sections(rows, cited),
-            *pipelines.sections(records.pipelines, cited, full=True),
-            *budget.sections(records.pipelines, cited),
-            *rollout.sections(records.rollouts, cited, full=True),
-            *deadline.sections(records.sustained, cited, full=True),
+            *of_pipelines(records, cited, full=True),
             *comparison.sections(records.comparisons, cited),
             Section("Superseded", (superseded,)) if superseded is not None else None,
             Section("Not readable", (unreadable,)) if unreadable is not None else None,

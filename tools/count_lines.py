@@ -1,13 +1,16 @@
-"""Print how large the product is: tracked Python files by package, and beside them what else the repository holds.
+"""Print how large the product is: tracked Python files by package, what else the repository holds, and its surface.
 
     python tools/count_lines.py [FOLDER]
 
 Code is what is neither blank, comment nor docstring; tokens are those of `tokenize` without comments and newlines.
-FOLDER is another checkout, such as a worktree of an earlier commit.
+The surface is what a user or reader must know: commands (leaves of the command line) with their options, parameters of
+`sweep`, dataclasses, and codes of findings. FOLDER is another checkout, such as a worktree of an earlier commit; its
+commands are read if it has a .venv.
 """
 
 import ast
 import io
+import json
 import subprocess
 import sys
 import tokenize
@@ -20,7 +23,18 @@ from tabulate import tabulate
 PRODUCT = ("bakeoff", "backends", "models", "export")
 _KEYS = ("files", "lines", "code", "tokens")
 _LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-_DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+_COMMANDS = """
+import json
+from typer.main import get_command
+from bakeoff.cli import app
+def leaves(name, command):
+    for part, inner in getattr(command, "commands", {}).items():
+        yield from leaves(f"{name} {part}".strip(), inner)
+    if not hasattr(command, "commands"):
+        yield name, [one.param_type_name for one in command.params]
+print(json.dumps(dict(leaves("", get_command(app)))))
+"""
+"""Prints the kinds of the parameters of each command, by its name."""
 
 
 def count(text: str) -> Counter[str]:
@@ -65,6 +79,39 @@ def count_packages(root: Path) -> dict[str, Counter[str]]:
     return {name: made for name, made in packages.items() if made["files"]}
 
 
+def surface(root: Path) -> dict[str, int]:
+    """Count commands, options, parameters of `sweep`, dataclasses and codes; without .venv only the last two."""
+    found: dict[str, int] = {}
+    python = root / ".venv" / "bin" / "python"
+    if python.exists():
+        asked = subprocess.run([python, "-c", _COMMANDS], cwd=root, capture_output=True, text=True, check=True)
+        commands: dict[str, list[str]] = json.loads(asked.stdout)
+        found["commands"] = len(commands)
+        found["options"] = sum(kinds.count("option") for kinds in commands.values())
+        found["parameters of sweep"] = len(commands["sweep"])
+    listed = subprocess.run(["git", "ls-files", *PRODUCT], cwd=root, capture_output=True, text=True, check=True).stdout
+    files = [root / name for name in listed.splitlines() if name.endswith(".py") and (root / name).exists()]
+    found["dataclasses"] = sum(_dataclasses(ast.parse(file.read_text(encoding="utf-8"))) for file in files)
+    found["codes of findings"] = _codes(ast.parse((root / "bakeoff/record/finding.py").read_text(encoding="utf-8")))
+    return found
+
+
+def _dataclasses(tree: ast.Module) -> int:
+    decorators = [one for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for one in node.decorator_list]
+    return sum("dataclass" in ast.unparse(one).partition("(")[0].split(".") for one in decorators)
+
+
+def _codes(tree: ast.Module) -> int:
+    """Count the values of the Literals that are assigned to names, such as `FindingCode`."""
+    literals = [
+        node.value.slice
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("Literal[")
+        if isinstance(node.value, ast.Subscript)
+    ]
+    return len({one.value for each in literals for one in ast.walk(each) if isinstance(one, ast.Constant)})
+
+
 def tables(packages: Mapping[str, Counter[str]], style: str) -> tuple[str, str]:
     """Return the table of the product's packages, with their sum, and that of what is beside it."""
     product = {name for name in packages if " " not in name and name.split("/")[0] in PRODUCT}
@@ -81,4 +128,5 @@ def _table(title: str, rows: Iterable[tuple[str, Counter[str]]], keys: Sequence[
 
 if __name__ == "__main__":
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]
-    print(*tables(count_packages(root), "simple"), sep="\n\n")
+    print(*tables(count_packages(root), "simple"), sep="\n\n", end="\n\n")
+    print(tabulate(surface(root).items(), headers=["surface", ""], intfmt=","))

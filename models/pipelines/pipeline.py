@@ -5,6 +5,7 @@ applied. It is made by running the first units once (bakeoff/worker/pipeline/des
 and reports from it alone.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -15,6 +16,8 @@ from bakeoff.models.options import OptionValue, options_of, written_option
 from bakeoff.models.types import Scalar
 
 UnitName = Literal["frame", "block", "call"]
+Key = tuple[str, str]
+"""Names of a slot and of a program."""
 OPENING = -1
 """Stands for the opening of a session in place of a unit's number."""
 
@@ -142,6 +145,10 @@ class Program:
     workload: str
     batch: int = 1
 
+    @property
+    def key(self) -> Key:
+        return self.slot, self.workload
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -152,6 +159,10 @@ class Call:
     program: str
     about: dict[str, Scalar] = field(default_factory=dict)
     """Facts in a trace beside the call, such as its step and timestep."""
+
+    @property
+    def key(self) -> Key:
+        return self.slot, self.program
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +233,8 @@ class Loop:
     outputs: tuple[Output, ...]
     windows: tuple[Window, ...] = ()
     carried: tuple[Carried, ...] = ()
-    kept: tuple[tuple[str, str], ...] = ()
-    """(slot, program) of each program whose outputs are still read after its next call."""
+    kept: tuple[Key, ...] = ()
+    """Key of each program whose outputs are still read after its next call."""
     rate: float = 0.0
     sizes: dict[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -250,7 +261,7 @@ class Loop:
     @property
     def programs(self) -> tuple[Program, ...]:
         """Programs of each slot, in the order of their first calls."""
-        called = {(call.slot, call.program): None for unit in self.units for call in unit.calls}
+        called = {call.key: None for unit in self.units for call in unit.calls}
         return tuple(
             Program(slot.name, program, slot.batch) for slot in self.slots for of, program in called if of == slot.name
         )
@@ -283,12 +294,9 @@ class Loop:
             return self.opened
         return self.opening[unit] if unit < len(self.opening) else self.steady
 
-    def calls(self) -> Mapping[tuple[str, str], int]:
-        """Return the number of calls of each (slot, program) in a steady unit."""
-        found: dict[tuple[str, str], int] = {}
-        for call in self.steady.calls:
-            found[call.slot, call.program] = found.get((call.slot, call.program), 0) + 1
-        return found
+    def calls(self) -> Mapping[Key, int]:
+        """Return the number of calls of each program in a steady unit."""
+        return Counter(call.key for call in self.steady.calls)
 
     def phase_calls(self) -> Mapping[str, int]:
         """Return the number of calls in each phase of a steady unit; 0 for a phase of glue alone."""

@@ -12,8 +12,9 @@ from bakeoff.models.component import Draw, TensorSpec
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.weights import randomize
 from bakeoff.process.jobs import LoopSubject
+from bakeoff.worker.pipeline.feeder import ProgramEngine
 from bakeoff.worker.pipeline.parity import pipeline_of
-from bakeoff.worker.pipeline.runner import LoopRunner, ProgramEngine
+from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.subject import cast_inputs, draw
 
 WEIGHT_SEED, INPUT_SEED = 3, 5
@@ -53,14 +54,15 @@ def eager_runner(pipeline: str, loop: Loop) -> LoopRunner:
         workload = spec.workload(spec.preset(slot.preset).config, program.workload, program.batch)
         built = module(slot.component, slot.preset, program.workload, program.batch)
         inputs = cast_inputs(workload, {one.name: draw(one, one.name) for one in workload.inputs}, "fp32", "cpu")
-        engines[program.slot, program.workload] = ProgramEngine(ModuleEngine(Reusing(built)), workload, inputs)
+        outputs = [one.name for one in workload.outputs]
+        engines[program.key] = ProgramEngine(ModuleEngine(Reusing(built)), outputs, inputs)
     subject = LoopSubject(replace(loop, reference=pipeline), WEIGHT_SEED, INPUT_SEED, {}, "cpu", 1)
-    return LoopRunner(pipeline_of(subject), loop, engines, dict.fromkeys(loop.presets, "fp32"), "cpu", INPUT_SEED)
+    return LoopRunner(pipeline_of(subject), subject, engines, dict.fromkeys(loop.presets, "fp32"))
 
 
 def made_by(runner: LoopRunner) -> dict[str, Tensor]:
     """Outputs of the last unit, and the state after it."""
-    return {**runner.values(), **runner.state()}
+    return {**runner.outputs, **runner.state()}
 
 
 def given(session: int, key: str, shape: tuple[int, ...], kind: Draw = "normal") -> Tensor:

@@ -10,18 +10,20 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bakeoff.backends.backend import ModuleEngine
+from bakeoff.backends.port import Port
 from bakeoff.export import Artifact, load
 from bakeoff.export.loader import Program
 from bakeoff.export.manifest import OutputCheck
 from bakeoff.export.mix import OUTPUTS, Fed, MixCall
 from bakeoff.machine.processes import peak_bytes
-from bakeoff.models.component import TensorSpec, Workload, laid_out
+from bakeoff.models.component import laid_out
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.pipelines.pipeline import Pipeline
+from bakeoff.models.pipelines.pipeline import Key, Pipeline
 from bakeoff.process.jobs import PlayJob, PlayResult
 from bakeoff.worker.export.verify import worst_of
+from bakeoff.worker.pipeline.feeder import ProgramEngine
 from bakeoff.worker.pipeline.parity import compared, pipeline_of
-from bakeoff.worker.pipeline.runner import Key, LoopRunner, ProgramEngine, flat
+from bakeoff.worker.pipeline.runner import LoopRunner, flat
 from bakeoff.worker.reference.error import Difference
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.torch_flags import flags, read_flags
@@ -43,15 +45,8 @@ def play_mix(job: PlayJob, report: Report) -> PlayResult:
         slot, _, program = text.rpartition(".")
         programs[slot, program] = _engine(job, opened[name], program)
     watch = _Watch(pipeline_of(job.subject))
-    runner = LoopRunner(
-        watch,
-        job.subject.loop,
-        programs,
-        job.dtypes,
-        job.subject.device,
-        job.subject.input_seed,
-    )
-    watch.begin(runner)
+    runner = LoopRunner(watch, job.subject, programs, job.dtypes)
+    runner.on_call = watch.called
     calls: dict[int, tuple[MixCall, ...]] = {}
     played: dict[str, Tensor] = {}
     with flags("fp32", job.subject.threads, search=job.subject.device == "cuda"):
@@ -69,13 +64,12 @@ def play_mix(job: PlayJob, report: Report) -> PlayResult:
 
 
 def _units(runner: LoopRunner, units: int) -> Iterator[tuple[int, Mapping[str, Tensor]]]:
-    """Open a session and yield the outputs of its first units; a new session is opened at its end."""
-    runner.open()
+    """Yield the outputs of the first units; a new session is opened at the end of one."""
     for unit in range(units):
         if runner.at_end:
             runner.open()
         runner.unit()
-        yield unit, runner.values()
+        yield unit, runner.outputs
 
 
 def _engine(job: PlayJob, artifact: Artifact, name: str) -> ProgramEngine:
@@ -86,12 +80,12 @@ def _engine(job: PlayJob, artifact: Artifact, name: str) -> ProgramEngine:
         port.name: laid_out(torch.zeros(port.shape, dtype=getattr(torch, port.dtype), device=device), port.order or ())
         for port in about.inputs
     }
-    outputs = tuple(TensorSpec(port.name, port.shape) for port in about.outputs)
+    outputs = [port.name for port in about.outputs]
     call = None if about.call is UNSET or about.result is UNSET else (about.call, about.result)
     with flags(artifact.manifest.dtype, job.subject.threads, search=device == "cuda"):
         own = read_flags()
     engine = ModuleEngine(lambda *tensors: tuple(program.run(list(tensors))))
-    return ProgramEngine(engine, Workload(name, "", (), outputs), inputs, own, call)
+    return ProgramEngine(engine, outputs, inputs, own, call)
 
 
 class _Watch(Pipeline):
@@ -102,11 +96,7 @@ class _Watch(Pipeline):
         self._held: list[Tensor] = []
         """Keeps what was noted in memory, so that its address is not used again."""
         self._names: dict[int, str] = {}
-        self._inputs: tuple[Fed, ...] = ()
         self._calls: list[MixCall] = []
-
-    def begin(self, runner: LoopRunner) -> None:
-        runner.on_inputs, runner.on_call = self._fed, self._called
 
     def taken(self) -> tuple[MixCall, ...]:
         """Return the calls since the last time, and forget them and all addresses."""
@@ -135,17 +125,15 @@ class _Watch(Pipeline):
                 self._held.append(value)
                 self._names.setdefault(value.untyped_storage().data_ptr(), f"{what} {name}")
 
-    def _fed(self, _key: Key, inputs: Mapping[str, Tensor]) -> None:
-        self._inputs = tuple(
-            _fed(name, value, self._names.get(value.untyped_storage().data_ptr(), "")) for name, value in inputs.items()
+    def called(self, key: Key, port: Port, values: Mapping[str, Tensor]) -> None:
+        inputs = tuple(
+            _fed(name, value, self._names.get(value.untyped_storage().data_ptr(), "")) for name, value in values.items()
         )
-
-    def _called(self, key: Key, port: Any) -> None:
         outputs = tuple(_fed(name, value) for name, value in port.outputs.items())
         for name, value in port.outputs.items():
             self._held.append(value)
             self._names[value.untyped_storage().data_ptr()] = f"call {len(self._calls)} {name}"
-        self._calls.append(MixCall(*key, self._inputs, outputs))
+        self._calls.append(MixCall(*key, inputs, outputs))
 
 
 def _fed(name: str, value: Tensor, source: str = "") -> Fed:

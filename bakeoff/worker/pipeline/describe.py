@@ -28,6 +28,7 @@ from bakeoff.models.pipelines.pipeline import (
     BuiltIn,
     Call,
     Carried,
+    Key,
     Loop,
     Output,
     Owner,
@@ -48,7 +49,7 @@ from bakeoff.worker.pipeline.facts import (
     checked_modules,
     step_results,
 )
-from bakeoff.worker.pipeline.runner import Given, Key, Run, flat, seed_generators
+from bakeoff.worker.pipeline.runner import Given, Run, flat, seed_generators
 from bakeoff.worker.reporter import Report
 
 MOST_UNITS = 8
@@ -131,7 +132,7 @@ class Recorder(Run):
 
     def __init__(self, filled: Mapping[str, Any], device: str) -> None:
         super().__init__()
-        self._filled, self.device = filled, device
+        self.modules, self.device = filled, device
         self._phase, self._about = "", dict[str, Any]()
         self._steps = 0
         """Number of steps of the current phase without an index of their own."""
@@ -176,11 +177,11 @@ class Recorder(Run):
         return made
 
     def called(self, slot: str, program: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if slot not in self._filled:
+        if slot not in self.modules:
             raise BakeoffError(
-                f"run.{slot} is called; modules() has {', '.join(self._filled) or 'no slot'}", "bad-config"
+                f"run.{slot} is called; modules() has {', '.join(self.modules) or 'no slot'}", "bad-config"
             )
-        filled = self._filled[slot]
+        filled = self.modules[slot]
         inside = current_session.set(None)  # as in LoopRunner
         with without_dispatch() if self.is_real else contextlib.nullcontext():
             name, inputs, outputs, result = self.computed(slot, filled, program, args, kwargs)
@@ -191,9 +192,6 @@ class Recorder(Run):
         program = program if isinstance(filled, BuiltIn) else ""
         self.unit.calls.append(Called(phase, name, program, dict(self._about), args, kwargs, inputs, outputs))
         return result
-
-    def modules(self) -> Mapping[str, Any]:
-        return self._filled
 
     def seen(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return a unit's values in the form in which `UnitRun` keeps them."""

@@ -27,9 +27,12 @@ _OF_OBJECT: Mapping[str, tuple[Any, str]] = {
 }
 _TAKEN = {
     *dir(LoopRunner),
+    "account",
     "device",
     "drew",
     "next_unit",
+    "on_call",
+    "outputs",
     "recording",
     "seen",
     "session",

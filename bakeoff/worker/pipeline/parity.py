@@ -4,6 +4,7 @@ The reference is the loop run by eager in high precision, with eager's own error
 mix starts from the reference's state, and must end near the reference's outputs and new state.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,7 @@ from bakeoff.models import resolve_component
 from bakeoff.models.component import LEAST_SQNR_DB, Component, Quantisation, TensorSpec
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import load_pipeline
-from bakeoff.models.pipelines.pipeline import OPENING, Loop, Pipeline, Program
+from bakeoff.models.pipelines.pipeline import OPENING, Key, Loop, Pipeline, Program
 from bakeoff.process.jobs import LoopSubject, Subject, floor_file
 from bakeoff.record.pipeline import Curve, LoopParity, UnitParity
 from bakeoff.record.schema import OutputParity
@@ -224,13 +225,9 @@ def program_subject(subject: LoopSubject, program: Program) -> Subject:
     )
 
 
-def calls_of_first(loop: Loop, units: int) -> dict[tuple[str, str], int]:
-    """Count the calls of each (slot, program) in the opening of a session and its first units."""
-    found: dict[tuple[str, str], int] = {}
-    for number in range(OPENING, units):
-        for call in loop.of(number).calls:
-            found[call.slot, call.program] = found.get((call.slot, call.program), 0) + 1
-    return found
+def calls_of_first(loop: Loop, units: int) -> Counter[Key]:
+    """Count the calls of each program in the opening of a session and its first units."""
+    return Counter(call.key for number in range(OPENING, units) for call in loop.of(number).calls)
 
 
 def largest_tolerance(components: Mapping[str, Component], slots: Collection[str]) -> float:
@@ -258,7 +255,7 @@ def first_units(
         if begin is not None:
             begin(unit)
         runner.unit()
-        yield unit, {**runner.values(), **_state(runner)}
+        yield unit, {**runner.outputs, **_state(runner)}
     runner.session = OPENING
 
 

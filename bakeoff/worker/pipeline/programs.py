@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import nn
 
 from bakeoff.backends import resolve_backend
-from bakeoff.models.pipelines.pipeline import Loop
+from bakeoff.models.pipelines.pipeline import Key, Loop
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob, PipelineJob, SlotProgramJob
 from bakeoff.record.finding import Finding
@@ -17,8 +17,8 @@ from bakeoff.record.pipeline import SlotProgram
 from bakeoff.variant import parse_variant
 from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, first_proof, with_precision
 from bakeoff.worker.failures import StageError, traceback_text
+from bakeoff.worker.pipeline.feeder import ProgramEngine, call_of
 from bakeoff.worker.pipeline.reference import share_where_equal
-from bakeoff.worker.pipeline.runner import Key, ProgramEngine, call_of
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.status import decide_status, settings_alarms
 from bakeoff.worker.subject import LoadedSubject, load_subject
@@ -51,7 +51,8 @@ class LoopProgram:
         """Return the program in the form that a runner takes."""
         checked, loaded = self.checked, self.checked.loaded
         call = call_of(loop, self.key, loaded)
-        return ProgramEngine(checked.built.engine, loaded.workload, checked.sets[0], self.flags, call)
+        outputs = [spec.name for spec in loaded.workload.outputs]
+        return ProgramEngine(checked.built.engine, outputs, checked.sets[0], self.flags, call)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,11 @@ from torch import Tensor, nn
 from bakeoff.backends.backend import ModuleEngine
 from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.pipelines.pipeline import Pipeline
+from bakeoff.models.pipelines.pipeline import Key, Pipeline
 from bakeoff.models.weights import share_weights
 from bakeoff.process.jobs import LoopReferenceJob, LoopSubject, floor_file
 from bakeoff.record.pipeline import Curve
+from bakeoff.worker.pipeline.feeder import ProgramEngine, call_of
 from bakeoff.worker.pipeline.parity import (
     ABOUT,
     Begin,
@@ -36,7 +37,7 @@ from bakeoff.worker.pipeline.parity import (
     unit_file,
 )
 from bakeoff.worker.pipeline.rollout import equivalents, free_curves, nudged
-from bakeoff.worker.pipeline.runner import Key, LoopRunner, ProgramEngine, call_of
+from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.reference.error import difference
 from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reference.precision import Precision, Widened, in_first_that_fits, reference_precisions
@@ -133,8 +134,9 @@ class _Eager:
             with flags(dtype, subject.threads, search):
                 engine = ModuleEngine(module, rebinding=True)
                 call = call_of(subject.loop, key, one)
-                engines[key] = ProgramEngine(engine, one.workload, inputs, read_flags(), call)
-        return LoopRunner(self.pipeline, subject.loop, engines, dtypes, device, subject.input_seed)
+                outputs = [spec.name for spec in one.workload.outputs]
+                engines[key] = ProgramEngine(engine, outputs, inputs, read_flags(), call)
+        return LoopRunner(self.pipeline, replace(subject, device=device), engines, dtypes)
 
 
 def _load(subject: LoopSubject) -> _Eager:
@@ -145,7 +147,7 @@ def _load(subject: LoopSubject) -> _Eager:
         first = next((other.module for (slot, _), other in found.items() if slot == program.slot), None)
         if first is not None:
             share_where_equal(first, one.module)
-        found[program.slot, program.workload] = replace(one, sets=one.sets[:1])
+        found[program.key] = replace(one, sets=one.sets[:1])
     return _Eager(pipeline_of(subject), subject, found)
 
 

@@ -12,11 +12,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from bakeoff.backends.backend import ModuleEngine
 from bakeoff.backends.port import Port
 from bakeoff.models.component import TensorSpec
-from bakeoff.models.pipelines.pipeline import OPENING, Loop
+from bakeoff.models.pipelines.pipeline import OPENING, Key, Loop, Program
 from bakeoff.process.jobs import LoopSubject
 from bakeoff.record.pipeline import Curve, SlotProgram
 from bakeoff.worker.pipeline.parity import STATE, Begin, LoopFiles, StateBefore, compared, first_units, program_subject
-from bakeoff.worker.pipeline.runner import Key, LoopRunner
+from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.reference.error import Difference, not_comparable, worst
 from bakeoff.worker.reference.precision import Widened
 from bakeoff.worker.subject import cast_inputs, load_subject
@@ -111,10 +111,10 @@ def first_wrong_program(
     about, loop = files.about(), subject.loop
     first: dict[int, str] = {}
     """Place of a call within the unit to what is wrong with it."""
-    called = {(call.slot, call.program) for call in loop.of(unit).calls}
+    called = {call.key for call in loop.of(unit).calls}
     for program in loop.programs:
-        if (program.slot, program.workload) in called:
-            judge = _Judge(subject, about.dtype, about.device, (program.slot, program.workload), programs, first)
+        if program.key in called:
+            judge = _Judge(subject, about.dtype, about.device, program, programs, first)
             runner.session = OPENING
             runner.on_call = judge if unit == OPENING else None
             runner.open()
@@ -143,7 +143,7 @@ class NotANumber:
         finally:
             self.runner.on_call = None
 
-    def _look(self, key: Key, port: Port) -> None:
+    def _look(self, key: Key, port: Port, _inputs: object) -> None:
         bad = next((name for name, value in port.outputs.items() if torch.isnan(value).any()), None)
         if bad is not None:
             text = f"{'.'.join(key)} is the first wrong program: {bad} has values that are not numbers"
@@ -158,23 +158,22 @@ class _Judge:
         subject: LoopSubject,
         dtype: str,
         device: str,
-        key: Key,
+        program: Program,
         programs: Sequence[SlotProgram],
         first: dict[int, str],
     ) -> None:
         """`first` maps the place of a call within the unit to what is wrong with it; this judge adds to it."""
-        made = next(one for one in programs if (one.slot, one.variant.workload) == key)
+        made = next(one for one in programs if (one.slot, one.variant.workload) == program.key)
         self._name, self._limits = (
             made.name,
             {one.name: one.limit for one in made.parity.outputs} if made.parity else {},
         )
-        program = next(one for one in subject.loop.programs if (one.slot, one.workload) == key)
         self._loaded = load_subject(program_subject(subject, program))
         self._module = Widened(self._loaded.cast(dtype, device), dtype)
-        self._dtype, self._device, self._threads, self._key = dtype, device, subject.threads, key
+        self._dtype, self._device, self._threads, self._key = dtype, device, subject.threads, program.key
         self._first, self._place = first, 0
 
-    def __call__(self, key: Key, port: Port) -> None:
+    def __call__(self, key: Key, port: Port, _inputs: object) -> None:
         place, self._place = self._place, self._place + 1
         if key != self._key or place >= min(self._first, default=math.inf):
             return

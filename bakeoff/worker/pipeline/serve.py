@@ -3,7 +3,7 @@
 Between two commands it waits in read(2), as one side of a comparison does, so that several mixes can take turns.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -13,7 +13,7 @@ import torch
 from bakeoff.backends.torch_internals import copier
 from bakeoff.machine.processes import helper_peak_bytes, peak_bytes
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.pipelines.pipeline import Loop, Pipeline
+from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.process.jobs import PipelineJob, ProfileRequest
 from bakeoff.record.deadline import MINUTE_NS
 from bakeoff.record.finding import Finding, new_finding
@@ -32,7 +32,7 @@ from bakeoff.worker.failures import StageError, call_stage, first_line, tracebac
 from bakeoff.worker.pipeline.parity import LoopCheck, LoopFiles, first_problem, for_record, pipeline_of, worse_of
 from bakeoff.worker.pipeline.programs import LoopProgram, build_programs, weights_bytes
 from bakeoff.worker.pipeline.rollout import NotANumber, first_wrong_program, free_curves
-from bakeoff.worker.pipeline.runner import Key, LoopRunner, ProgramEngine
+from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.pipeline.traced import TracedPass
 from bakeoff.worker.pipeline.units import TimedUnits, UnitLog, counters, stamp_ns
 from bakeoff.worker.reference.files import ReferenceFiles
@@ -129,8 +129,8 @@ class _Mix:
             self.programs.append(failed)
             return self.measurement(failed.status, f"{failed.name}: {failed.reason}", made.traceback)
         self.check.check_weights({program.name: program.weights for program in self.programs})
-        engines = {program.key: program.engine(self.loop) for program in self.built}
-        runner = call_stage(lambda: self._runner(engines))
+        engines, subject = {program.key: program.engine(self.loop) for program in self.built}, self.job.subject
+        runner = call_stage(lambda: LoopRunner(pipeline_of(subject), subject, engines, self._dtypes))
         if self.job.horizon_db is not None:
             return self._roll_out(runner, self.job.horizon_db)
         self._time_alone(runner)
@@ -163,11 +163,6 @@ class _Mix:
         )
         self.rollout = Rollout(horizon_db, (*curves, *files.free(self._dtypes)))
         return self._decide(self._prove(runner), problem or broke(self.rollout))
-
-    def _runner(self, engines: Mapping[Key, ProgramEngine]) -> LoopRunner:
-        subject = self.job.subject
-        pipeline: Pipeline = pipeline_of(subject)
-        return LoopRunner(pipeline, self.loop, engines, self._dtypes, subject.device, subject.input_seed)
 
     def _time_alone(self, runner: LoopRunner) -> None:
         for index, program in enumerate(self.built):
@@ -259,7 +254,7 @@ class _Mix:
         changed = [alarm for program in self.built for alarm in program.alarms]
         for index, program in enumerate(self.built):
             apply_flags(program.flags)
-            before, port = settings(), runner.ports()[program.key]
+            before, port = settings(), runner.port(program.key)
             ran = call_stage(lambda: dispatched(port.call))  # noqa: B023  # called at once
             changed += settings_alarms(before, settings())
             made, proof = self.programs[index], final_proof(program.checked, ran)
@@ -300,7 +295,7 @@ def time_alone(runner: LoopRunner, program: LoopProgram, device: str, policy: Po
     This overwrites windows that the loop shares, and outputs that it holds: open a session afterwards. Raises
     StageError if a call fails.
     """
-    port = runner.ports()[program.key]
+    port = runner.port(program.key)
     copier(port.inputs, program.checked.sets[0])()
     config = TimingConfig(device, policy, lambda _index, _outputs: None)
     apply_flags(program.flags)

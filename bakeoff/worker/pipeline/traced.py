@@ -68,7 +68,7 @@ class TracedPass:
         if self.device == "cpu":
             return ()
         self._steady(self.request.options.units)
-        with self.runner.timed_by(lambda _clock, segments: SynchronisedClock(segments)):
+        with self.runner.account.timed_by(lambda _clock, segments: SynchronisedClock(segments)):
             return tuple(call_stage(self.runner.unit).wall_ns for _ in range(self.request.options.units))
 
     def _traced(self) -> tuple[Profile, tuple[Finding, ...]]:
@@ -79,7 +79,7 @@ class TracedPass:
         self._steady(_WARM_UP + asked.units)
         with (
             parts_marked(self._visible() if asked.level >= _INSIDE else {}, asked.level) as parts,
-            self.runner.timed_by(marking),
+            self.runner.account.timed_by(marking),
             profile(
                 activities=activities,
                 schedule=schedule(wait=0, warmup=_WARM_UP, active=asked.units, repeat=1),
@@ -101,7 +101,8 @@ class TracedPass:
         timeline = read_timeline(trace.traceEvents, self.device)
         calls = self._calls()
         segments = [
-            SegmentTag(LineName(one.line, one.kind, one.slot), one.slot, one.program) for one in self.runner.segments()
+            SegmentTag(LineName(one.line, one.kind, one.slot), one.slot, one.program)
+            for one in self.runner.account.segments
         ]
         shown = annotated(trace, timeline, segments, calls, parts, first)
         write_trace(Path(request.file), shown)
@@ -154,13 +155,13 @@ class TracedPass:
         """
         self._steady(1 + self.request.options.units)
         order: list[int] = []
-        with self.runner.timed_by(lambda clock, _segments: ToldClock(clock, order.clear, order.append, tuple)):
+        with self.runner.account.timed_by(lambda clock, _segments: ToldClock(clock, order.clear, order.append, tuple)):
             call_stage(self.runner.unit)
-        known = self.runner.segments()
+        known = list(self.runner.account.segments)
         names = [f"{known[one].line} {known[one].slot}.{known[one].program}".rstrip(" .") for one in order]
         torch.cuda.profiler.start()
         try:
-            with self.runner.timed_by(lambda clock, _segments: nvtx(clock, names)):
+            with self.runner.account.timed_by(lambda clock, _segments: nvtx(clock, names)):
                 for _ in range(self.request.options.units):
                     call_stage(self.runner.unit)
         finally:

@@ -11,7 +11,7 @@ from statistics import median
 import torch
 
 from bakeoff.backends.torch_internals import snapshot
-from bakeoff.models.pipelines.pipeline import Loop
+from bakeoff.models.pipelines.pipeline import Key, Loop
 from bakeoff.models.words import counted
 from bakeoff.process.phases import Block, UnitStamp
 from bakeoff.record.pipeline import Line, ProgramTime, Sustained, Units
@@ -21,9 +21,10 @@ from bakeoff.worker.clocks.cpu_usage import CpuMeter
 from bakeoff.worker.clocks.timing import agree, moved_counters, window_of
 from bakeoff.worker.device import GpuWatch, held_bytes
 from bakeoff.worker.failures import call_stage
+from bakeoff.worker.pipeline.account import Segment, UnitSample
 from bakeoff.worker.pipeline.clocks import UNATTRIBUTED, make_clock
 from bakeoff.worker.pipeline.programs import LoopProgram
-from bakeoff.worker.pipeline.runner import Key, LoopRunner, Segment, UnitSample
+from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.reporter import Reporter, read_lines, wait_for_idle_threads
 
 Counters = Callable[[], Sequence[Mapping[str, int]]]
@@ -306,7 +307,7 @@ class TimedUnits:
 
     def next_unit(self) -> UnitSample:
         """Run the next unit, in a new session if none is open or the last one is at its end."""
-        if self.runner.session < 0 or self.runner.at_end:
+        if self.runner.at_end:
             self.report("opening")
             self.opened_ns.append(call_stage(self.runner.open))
         sample = call_stage(self.runner.unit)
@@ -314,7 +315,7 @@ class TimedUnits:
         return sample
 
     def _look(self, sample: UnitSample) -> None:
-        for name, value in self.runner.values().items():
+        for name, value in self.runner.outputs.items():
             if not self.problem and not torch.isfinite(value).all():
                 bad = int((~torch.isfinite(value)).sum())
                 where = f"unit {sample.unit} of session {sample.session}"

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from bakeoff.models.brought.method import MethodOf
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.pipelines.pipeline import OPENING, BuiltIn, Loop, Pipeline, Slot
+from bakeoff.models.pipelines.pipeline import OPENING, BuiltIn, Key, Loop, Pipeline, Slot
 from bakeoff.models.signature import Signature, describe_call, describe_output, flatten, flatten_call
 from bakeoff.process.inspected import Recorded
 from bakeoff.process.jobs import DescribeLoopJob, Subject
@@ -25,7 +25,8 @@ from bakeoff.worker.brought.hidden_state import generators, state_of_values
 from bakeoff.worker.checks.outputs import overwrite
 from bakeoff.worker.inspection.recording import Recording
 from bakeoff.worker.pipeline.describe import Recorder, UnitRun, constant_state, loop_of, run_units, uncalled
-from bakeoff.worker.pipeline.runner import Given, Key, called_as, seed_generators
+from bakeoff.worker.pipeline.feeder import called_as
+from bakeoff.worker.pipeline.runner import Given, seed_generators
 from bakeoff.worker.reference.error import apart
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import load_subject
@@ -97,7 +98,7 @@ class RealRecorder(Recorder):
     def units(self, pipeline: Pipeline, constant: frozenset[str] | None) -> list[UnitRun]:
         """Run the first units, each with equally seeded generators, and return them; `constant` as in `run_units`."""
         before: list[object] = []
-        names = dict.fromkeys(self._filled, "fp32")
+        names = dict.fromkeys(self.modules, "fp32")
 
         def given(unit: int) -> Any:
             self.drew = self.drew or (bool(before) and generators() != before.pop())
@@ -156,7 +157,7 @@ def describe_users(pipeline: Pipeline, filled: Mapping[str, Any], job: DescribeL
     notes = [*uncalled(filled, slots)]
     if first.drew:
         notes.append("its units draw random numbers by themselves, from generators that are seeded alike in every mix")
-    kept = tuple((one.slot, one.workload) for one in loop.programs if {(one.slot, ""), (one.slot, one.workload)} & late)
+    kept = tuple(one.key for one in loop.programs if {(one.slot, ""), one.key} & late)
     return replace(loop, kept=kept, notes=tuple(notes), draws=first.drew)
 
 

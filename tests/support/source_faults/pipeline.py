@@ -98,8 +98,8 @@ FAULTS = (
         "pipeline",
         "what a program is fed is counted as its own time",
         "bakeoff/worker/pipeline/runner.py",
-        "        mark(self._copies)\n        port.call()\n",
-        "        port.call()\n",
+        "        account.clock.mark(account.copies)\n        bound.port.call()\n",
+        "        bound.port.call()\n",
         ("tests/bakeoff/worker/pipeline/test_runner.py",),
     ),
     Fault(

@@ -17,16 +17,16 @@ from torch import Tensor
 from wrong_loops import LATE
 
 from bakeoff.backends.backend import ModuleEngine
-from bakeoff.models.component import TensorSpec, Workload
 from bakeoff.models.pipelines.pipeline import Call, Loop, Output, Pipeline, Slot, Unit
-from bakeoff.process.jobs import LoopReferenceJob, PipelineJob
+from bakeoff.process.jobs import LoopReferenceJob, LoopSubject, PipelineJob
 from bakeoff.record.finding import Finding
 from bakeoff.record.pipeline import Curve, PipelineMeasurement, Rollout
 from bakeoff.record.rollout import MIX, growth, standing
+from bakeoff.worker.pipeline.feeder import ProgramEngine
 from bakeoff.worker.pipeline.parity import LoopAbout, LoopCheck, Noise, compared, first_units
 from bakeoff.worker.pipeline.reference import make_loop_reference
 from bakeoff.worker.pipeline.rollout import EQUIVALENTS, equivalents, free_curves, nudged
-from bakeoff.worker.pipeline.runner import LoopRunner, ProgramEngine
+from bakeoff.worker.pipeline.runner import LoopRunner
 
 UNITS = 12
 EAGER = {"world": "eager/fp32", "stream": "eager/fp32"}
@@ -67,14 +67,13 @@ LOOP = Loop(
     state={"x": ("world",)},
     outputs=(Output("y", ("world",)),),
 )
-STEP = Workload("step", "", (TensorSpec("x", (1, SIZE)),), (TensorSpec("y", (1, SIZE)),))
 
 
 def runner(function: Any, dtype: str) -> LoopRunner:
     like = torch.zeros((1, SIZE), dtype=getattr(torch, {"fp64": "float64", "bf16": "bfloat16"}[dtype]))
     engine = ModuleEngine(lambda x: (function(x),), rebinding=True)
-    programs = {("world", "step"): ProgramEngine(engine, STEP, {"x": like})}
-    return LoopRunner(Straight("default", None), LOOP, programs, {"world": dtype}, "cpu", 0)
+    programs = {("world", "step"): ProgramEngine(engine, ["y"], {"x": like})}
+    return LoopRunner(Straight("default", None), LoopSubject(LOOP, 0, 0, {}, "cpu", 1), programs, {"world": dtype})
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,10 @@ from bakeoff.worker.pipeline.parity import first_units
 def test_what_a_program_is_fed_is_no_time_of_its_own() -> None:
     runner, order = eager_runner("toy_loops:Toy", loop_of("toy_loops:Toy")), list[int]()
     runner.open()
-    with runner.timed_by(lambda clock, _segments: ToldClock(clock, tuple, order.append, tuple)):
+    with runner.account.timed_by(lambda clock, _segments: ToldClock(clock, tuple, order.append, tuple)):
         runner.unit()
-    segments = [runner.segments()[index] for index in order]
+    known = list(runner.account.segments)
+    segments = [known[index] for index in order]
     called = [place for place, segment in enumerate(segments) if segment.program]
     assert [segments[place].program for place in called] == ["world", "world", "stream"]
     assert [segments[place - 1].line for place in called] == ["copies"] * 3
@@ -87,7 +88,7 @@ def test_a_value_that_a_program_was_given_long_before_is_given_again(monkeypatch
     runner.open()
     for _ in range(3):
         runner.unit()
-    found = runner.values()
+    found = runner.outputs
     video, _ = module("toy", "tiny", "stream")(toy._latent(found["x"]), zeros)
     torch.testing.assert_close(found["video"], video)
 

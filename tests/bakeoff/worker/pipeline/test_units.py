@@ -14,7 +14,7 @@ from bakeoff.process.phases import UnitStamp
 from bakeoff.record.codec import encode_json
 from bakeoff.record.pipeline import Sustained
 from bakeoff.record.session import UnitKind
-from bakeoff.worker.pipeline.runner import Segment, UnitSample
+from bakeoff.worker.pipeline.account import Segment, UnitSample
 from bakeoff.worker.pipeline.units import Pace, UnitLog, check_account
 
 NAMELESS, GLUE = Segment("unattributed", "unattributed"), Segment("glue", "glue")

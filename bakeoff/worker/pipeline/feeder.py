@@ -1,0 +1,201 @@
+"""Feeds the programs of a loop: finds the program that a call is for, and copies what its port does not hold yet.
+
+A sliding window lies in one buffer that the programs of a slot share. State that a program makes for its own next call
+is swapped with its inputs if the engine can do that. All other inputs of a call are given to the program's port, which
+copies them or reads them where they are.
+"""
+
+import weakref
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from bakeoff.backends.backend import Engine
+from bakeoff.backends.port import Port
+from bakeoff.models.brought.about import read_about
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.pipelines.pipeline import Key, Loop
+from bakeoff.models.signature import Node, Signature, flatten_call, rebuild
+from bakeoff.worker.pipeline.account import Account
+from bakeoff.worker.subject import LoadedSubject
+from bakeoff.worker.torch_flags import Flags
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramEngine:
+    """A built program in the form that a runner takes."""
+
+    engine: Engine
+    outputs: Sequence[str]
+    """Names of the outputs, in order."""
+    inputs: Mapping[str, Tensor]
+    """One set of inputs in the variant's dtype and on its device, which gives shapes and layouts; not overwritten."""
+    flags: Flags | None = None
+    """torch's flags at the program's build; set before each of its calls if programs have different flags."""
+    call: tuple[Signature, Node] | None = None
+    """Signature and result structure of a user's own module; None for a component, which takes tensors by name."""
+
+
+@dataclass(slots=True)
+class BoundProgram:
+    """A program in the loop: its port, and the tensors that were fed to it."""
+
+    key: Key
+    port: Port
+    flags: Flags | None
+    """torch's flags to set before each call; None if they need not be set."""
+    call: tuple[Signature, Node] | None
+    shapes: tuple[torch.Size, ...]
+    carried: Mapping[str, str]
+    """Output to the input that it becomes in the program's next call, by name."""
+    keeps: bool
+    """True if outputs are copied, because they are read after the next call and that call may overwrite them."""
+    windows: Mapping[str, Tensor]
+    """Buffers of the inputs that are windows, by input."""
+    calls: int = 0
+    last: Mapping[str, Tensor] = field(default_factory=dict)
+    """Outputs of the last call."""
+    fed: dict[str, tuple[Any, object]] = field(default_factory=dict)
+    """Input to a weak reference to the tensor last fed to it, and a token that changes with that tensor's values."""
+
+
+class Feeder:
+    """Binds the programs of a loop, and gives each call its inputs. Copies are timed and counted in the account."""
+
+    def __init__(self, loop: Loop, engines: Mapping[Key, ProgramEngine], account: Account) -> None:
+        """Bind every program. Raises BakeoffError if one is missing, or if values do not fit its inputs."""
+        missing = [".".join(program.key) for program in loop.programs if program.key not in engines]
+        if missing:
+            raise BakeoffError(f"the loop calls {missing[0]}, which was not built", code="bad-config")
+        self._loop, self._account = loop, account
+        self.windows = {
+            window.state: torch.zeros_like(engines[reader[:2]].inputs[reader[2]])
+            for window in loop.windows
+            for reader in window.readers[:1]
+        }
+        """Buffer of each window, by its path in the state."""
+        sets_flags = len({built.flags for built in engines.values()}) > 1
+        self.programs = {key: self._bind(key, built, sets_flags) for key, built in engines.items()}
+        self._makers = WeakTensorKeyDictionary()
+        """Output tensor to the program that made it, whose next call may overwrite it."""
+
+    def _bind(self, key: Key, built: ProgramEngine, sets_flags: bool) -> BoundProgram:
+        windows = {
+            name: self.windows[window.state]
+            for window in self._loop.windows
+            for *of, name in window.readers
+            if tuple(of) == key
+        }
+        buffers = {name: windows.get(name, torch.zeros_like(like)) for name, like in built.inputs.items()}
+        carried = next((one.inputs for one in self._loop.carried if (one.slot, one.program) == key), {})
+        port = built.engine.port(buffers, built.outputs, carried=carried, shared=bool(windows))
+        shapes = tuple(one.shape for one in built.inputs.values())
+        keeps = key in self._loop.kept and port.reuses_outputs
+        return BoundProgram(key, port, built.flags if sets_flags else None, built.call, shapes, carried, keeps, windows)
+
+    def choose(
+        self, slot: str, program: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[BoundProgram, Mapping[str, Tensor]]:
+        """Return the program that a call is for, and the call's inputs by name. Raises BakeoffError if none fits."""
+        bound = self.programs.get((slot, program))
+        if bound is not None and bound.call is None:
+            return bound, {**dict(zip(bound.port.inputs, args, strict=False)), **kwargs}
+        method = f"{slot}.{program}" if program else slot
+        for key, bound in self.programs.items():
+            if key[0] == method and bound.call is not None:
+                inputs = called_as(bound.call[0], bound.shapes, args, kwargs)
+                if inputs is not None:
+                    return bound, inputs
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors) or "no tensor"
+        text = f"slot {method} is called with other shapes, names or plain values than in the first units, now with "
+        raise BakeoffError(f"{text}{shapes}; let every unit call it alike", "bad-user-code")
+
+    def feed(self, program: BoundProgram, inputs: Mapping[str, Tensor]) -> None:
+        """Give the program's port each input whose values it does not hold yet."""
+        account, port, advanced = self._account, program.port, self._advanced(program, inputs)
+        new: dict[str, Tensor] = {}
+        for name, value in inputs.items():
+            if name in advanced or program.windows.get(name) is value:
+                continue
+            token, held = self._token(value), program.fed.get(name)
+            if held is not None and held[0]() is value and held[1] == token is not None:
+                continue
+            tensor, wanted = value, port.inputs[name]
+            if (tensor.dtype, tensor.device) != (wanted.dtype, wanted.device):
+                account.clock.mark(account.copies)
+                tensor = tensor.to(wanted.device, wanted.dtype)
+                account.clock.mark(account.glue)
+            new[name], program.fed[name] = tensor, (weakref.ref(value), token)
+        account.copied_bytes += port.feed(new)
+
+    def _advanced(self, program: BoundProgram, inputs: Mapping[str, Tensor]) -> Collection[str]:
+        """Swap all carried inputs at once if they are outputs of the program's last call; return their names.
+
+        Returns () if they are not, or if the program has none.
+        """
+        carried = program.carried
+        if not carried or any(inputs[name] is not program.last.get(output) for output, name in carried.items()):
+            return ()
+        self._account.copied_bytes += program.port.advance()
+        for name in carried.values():
+            program.fed.pop(name, None)  # what was fed before is no longer there
+        return carried.values()
+
+    def _token(self, value: Tensor) -> tuple[int, int] | None:
+        """Return a token that changes whenever the tensor's values do; None if that cannot be known."""
+        maker = self._makers.get(value)
+        if value.is_inference():
+            return None if maker is None else (0, maker.calls)
+        return value._version, 0 if maker is None else maker.calls
+
+    def result(self, program: BoundProgram) -> Any:
+        """Return the result of the call that the program just made; the program's next call may overwrite it."""
+        if not program.calls:
+            _check_memory(program)
+        program.calls += 1
+        outputs = program.port.outputs
+        if program.keeps:
+            outputs = {name: output.clone() for name, output in outputs.items()}
+            self._account.copied_bytes += sum(output.nbytes for output in outputs.values())
+            self._account.clock.mark(self._account.copies)
+        else:
+            self._makers.update(dict.fromkeys(outputs.values(), program))
+        program.last = outputs
+        return dict(outputs) if program.call is None else rebuild(program.call[1], outputs)
+
+
+def _check_memory(program: BoundProgram) -> None:
+    """Raise BakeoffError if an engine's output shares the memory of an input, which the next call overwrites."""
+    buffers = {buffer.untyped_storage().data_ptr(): name for name, buffer in program.port.inputs.items()}
+    for output, value in program.port.outputs.items():
+        name = buffers.get(value.untyped_storage().data_ptr())
+        if name is not None and value.numel():
+            text = f"{'.'.join(program.key)}: the output {output} is memory of the input {name}, which the next call"
+            raise BakeoffError(f"{text} overwrites; a loop cannot hold it", "wrong-output")
+
+
+def called_as(
+    signature: Signature, shapes: Sequence[torch.Size], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Tensor] | None:
+    """Return a call's inputs by name; None if `signature` or `shapes` do not fit the call."""
+    try:
+        inputs = flatten_call(signature, args, kwargs)
+    except BakeoffError:
+        return None
+    given = [tuple(one.shape) if isinstance(one, Tensor) else None for one in inputs.values()]
+    return inputs if given == list(shapes) else None
+
+
+def call_of(loop: Loop, key: Key, loaded: LoadedSubject) -> tuple[Signature, Node] | None:
+    """Return the signature and the result structure of a program of the author's own module; None for a component's."""
+    if not loop.slot(key[0]).users:
+        return None
+    one = read_about(Path(loaded.component.folder)).input_set(key[1])
+    return one.call, one.result

@@ -20,6 +20,7 @@ from bakeoff.backends.backend import ModuleEngine
 from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Key, Pipeline
+from bakeoff.models.types import parse_device
 from bakeoff.models.weights import share_weights
 from bakeoff.process.jobs import LoopReferenceJob, LoopSubject, floor_file
 from bakeoff.record.pipeline import Curve
@@ -136,7 +137,7 @@ class _Eager:
                 call = call_of(subject.loop, key, one)
                 outputs = [spec.name for spec in one.workload.outputs]
                 engines[key] = ProgramEngine(engine, outputs, inputs, read_flags(), call)
-        return LoopRunner(self.pipeline, replace(subject, device=device), engines, dtypes)
+        return LoopRunner(self.pipeline, replace(subject, device=parse_device(device)), engines, dtypes)
 
 
 def _load(subject: LoopSubject) -> _Eager:

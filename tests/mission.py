@@ -185,6 +185,8 @@ pattern."""
 UNDECIDED = {"gate": {0, 3}, "compare": {0, 1}}
 """Exit codes of commands that depend on how busy the host is."""
 UNSTABLE = {"ok", "unstable"}
+LEFT_OUT = re.compile(r"^\w+\.py$|^build/|__pycache__|\.lock$|artifact/.*/data/|ceilings|roofline")
+"""Files and records that do not count; ceilings are measured on an idle host alone."""
 NOISY = {"findings", "alarms", "notes", "device_state"}
 """Keys of JSON below which a busy host has other values."""
 
@@ -200,9 +202,8 @@ def run_item(name: str, work: Path, cache: Path) -> dict[str, Any]:
     environment = {**os.environ, **{key: str(value) for key, value in own.items()}, "COLUMNS": "400"}
     steps = [run_step(step, folder, environment) for step in ITEMS[name]]
     files = {plain(path.relative_to(folder).as_posix()) for path in folder.rglob("*") if path.is_file()}
-    left_out = re.compile(r"^\w+\.py$|^build/|__pycache__|\.lock$|artifact/.*/data/")
-    statuses = dict(sorted(set(recorded(folder))))
-    return {"steps": steps, "rows": statuses, "files": sorted(file for file in files if not left_out.search(file))}
+    statuses = {row: status for row, status in sorted(set(recorded(folder))) if not LEFT_OUT.search(row)}
+    return {"steps": steps, "rows": statuses, "files": sorted(file for file in files if not LEFT_OUT.search(file))}
 
 
 def run_step(step: str, folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -257,8 +258,8 @@ def expanded(word: str, folder: Path) -> list[str]:
 
 def plain(text: str) -> str:
     """Return text without times, hashes and numbers that stand alone."""
-    text = re.sub(r"\d{8}T\d{6}Z?(-[0-9a-f]{6})?", "TIME", text)
-    text = re.sub(r"(?<![a-zA-Z])(?=[a-f]*\d)[0-9a-f]{6,}(?![a-zA-Z])", "HASH", text)
+    text = re.sub(r"\d{8}T\d{6}Z?(-[0-9a-f]{6,})?", "TIME", text)
+    text = re.sub(r"(?<![a-zA-Z])(?=[a-f]*\d)[0-9a-f]{6,}(-[0-9a-f]+)*(?![a-zA-Z])", "HASH", text)
     text = re.sub(r"(?<![\w.\[=-])\d[\d,.]*(e[-+]\d+)?(?=[\s%)(/:]|x\b|$)", "#", text)
     return re.sub(r"[ \t]+", " ", text).strip()
 

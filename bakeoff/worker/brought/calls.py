@@ -3,13 +3,14 @@
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bakeoff.models.brought.method import MethodOf
-from bakeoff.models.brought.model import Call, InputSets, Model
+from bakeoff.models.brought.model import Call
 from bakeoff.models.component import TensorSpec
 from bakeoff.models.errors import BakeoffError, a_type
 from bakeoff.models.signature import (
@@ -21,11 +22,11 @@ from bakeoff.models.signature import (
     rebuild,
 )
 from bakeoff.models.weights import fingerprint
+from bakeoff.worker.brought.facts import CastModel, ModelFacts, SetFacts, Tensors, bad_model, dtype_name, on_cpu
 from bakeoff.worker.brought.hidden_state import generators
 from bakeoff.worker.brought.load import given_tensors
 from bakeoff.worker.brought.network import Flat
-from bakeoff.worker.brought.set_facts import CastModel, SetFacts, Tensors, bad_model, dtype_name, on_cpu
-from bakeoff.worker.cast import GivenDtypes, cast_module, is_wider, named_tensors, usual_dtype
+from bakeoff.worker.cast import cast_module, is_wider, named_tensors, usual_dtype
 from bakeoff.worker.failures import users_code
 from bakeoff.worker.reference.error import apart
 from bakeoff.worker.subject import cast_input
@@ -40,38 +41,30 @@ _DRAWS = "take random numbers as an input, and call F.dropout with training=self
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
-def run_sets(
-    calls: InputSets,
-    module: nn.Module,
-    given: GivenDtypes,
-    said: Model,
-    notes: list[str],
-    device: str,
-) -> Iterator[SetFacts]:
-    """Yield each input set that can be described on `device`; for any other set, add the reason to `notes`.
+def run_sets(model: ModelFacts) -> Iterator[SetFacts]:
+    """Yield each input set that can be described; for any other set, add the reason to the model's notes.
 
-    `said` is what the user declared about the model. Raises BakeoffError if no set can be described.
+    Raises BakeoffError if no set can be described.
     """
     failed: list[BakeoffError] = []
-    for name in calls:
+    for name in model.asked:
         try:
-            yield _run_given(name, calls[name], module, given, said, device)
+            yield _run_given(name, model)
         except BakeoffError as error:
             failed.append(error)
-            if len(failed) == len(calls):
+            if len(failed) == len(model.asked):
                 raise failed[0] from (error if failed[1:] else error.__cause__)
-            notes.append(f"the input set {name} is left out: {error}")
+            model.notes.append(f"the input set {name} is left out: {error}")
 
 
-def _run_given(
-    name: str, calls: Sequence[Call], module: nn.Module, given: GivenDtypes, said: Model, device: str
-) -> SetFacts:
+def _run_given(name: str, model: ModelFacts) -> SetFacts:
     """Run a set's first call twice and count its work, and describe its inputs, outputs and work.
 
     Raises BakeoffError if the set's calls differ in shape, or if the first call has side effects or random outputs.
     """
     if not _NAME.fullmatch(name):
         raise bad_model(f"the input set '{name}' needs a name of letters, digits, - and _")
+    module, device, calls = model.module, model.job.device, model.asked[name].calls
     call = describe_call(*calls[0], parameter_names(module))
     if not call.names:
         raise bad_model(f"{name}: no input is a tensor; give tensors")
@@ -83,9 +76,9 @@ def _run_given(
             raise bad_model(text)
     given_now = flatten_call(call, *calls[0])
     notes = [f"{name}: {note}" for note in _contiguous_notes(given_now)]
-    specs = _input_specs(given_now, module, said)
+    specs = _input_specs(given_now, model)
     inputs = {spec.name: cast_input(spec, recorded[0][spec.name], "given", device) for spec in specs}
-    dtype, value = _first_call(name, module, given, call, inputs, specs, notes, device)
+    dtype, value = _first_call(name, model, call, inputs, specs, notes)
     result = describe_output(value)
     outputs: Tensors = {}
     flatten(result, value, outputs)
@@ -107,36 +100,21 @@ def _run_given(
             text = f"{name}: {output} differs by {error:.1e} (relative L2) between two calls on the same inputs"
             advice = _IN_TRAINING if module.training else _DRAWS
             raise bad_model(f"{text}, so no compiler can be checked against it; {advice}")
-    made = tuple(
-        TensorSpec(
-            key,
-            tuple(one.shape),
-            dtype="" if one.is_floating_point() else dtype_name(one),
-            given=dtype_name(one) if one.is_floating_point() and one.dtype != torch.float32 else "",
-        )
-        for key, one in outputs.items()
-    )
+    made = tuple(_spec(key, one) for key, one in outputs.items())
     notes += [f"{name}: {note}" for note in counted.notes]
-    return SetFacts(
-        name, call, recorded, result, specs, made, first, counted, flat, dtype, device, max(noise.values()), notes
-    )
+    model.notes += notes
+    return SetFacts(name, call, recorded, result, specs, made, first, counted, flat, dtype, device, max(noise.values()))
 
 
 def _first_call(
-    name: str,
-    module: nn.Module,
-    given: GivenDtypes,
-    call: Signature,
-    inputs: Tensors,
-    specs: Sequence[TensorSpec],
-    notes: list[str],
-    device: str,
+    name: str, model: ModelFacts, call: Signature, inputs: Tensors, specs: Sequence[TensorSpec], notes: list[str]
 ) -> tuple[str, Any]:
-    """Make the user's own call; return the dtype in which the model runs on `device`, and what the call returned.
+    """Make the user's own call; return the dtype in which the model runs on its device, and what the call returned.
 
     A model in half precision that fails on the device is run in fp32 instead, with a note. Raises BakeoffError if the
     model raises, or writes into an input.
     """
+    module, given, device = model.module, model.given, model.job.device
     cast_module(module, given, "given", device)
     before = {key: tensor.clone() for key, tensor in inputs.items()}
     dtype = "given"
@@ -161,21 +139,28 @@ def _equal(one: Tensor, other: Tensor) -> bool:
     return torch.equal(one.nan_to_num(), other.nan_to_num()) if one.is_floating_point() else torch.equal(one, other)
 
 
-def _input_specs(tensors: Tensors, module: nn.Module, said: Model) -> tuple[TensorSpec, ...]:
+def _input_specs(tensors: Tensors, model: ModelFacts) -> tuple[TensorSpec, ...]:
     """Return the specs of the inputs as they were given in the first call."""
-    usual = usual_dtype(one for _, one in named_tensors(module)) or usual_dtype(iter(tensors.values()))
+    usual = usual_dtype(one for _, one in named_tensors(model.module)) or usual_dtype(iter(tensors.values()))
     return tuple(
-        TensorSpec(
-            key,
-            tuple(tensor.shape),
-            "given",
-            keep_fp32=key in said.keep_fp32 or (usual is not None and is_wider(tensor.dtype, usual)),
-            dtype="" if tensor.is_floating_point() else dtype_name(tensor),
-            held=key in said.hold,
-            given=dtype_name(tensor) if tensor.is_floating_point() and tensor.dtype != torch.float32 else "",
+        replace(
+            _spec(key, tensor),
+            draw="given",
+            keep_fp32=key in model.said.keep_fp32 or (usual is not None and is_wider(tensor.dtype, usual)),
+            held=key in model.said.hold,
             order=_order(tensor) or (),
         )
         for key, tensor in tensors.items()
+    )
+
+
+def _spec(key: str, tensor: Tensor) -> TensorSpec:
+    dtype, floating = dtype_name(tensor), tensor.is_floating_point()
+    return TensorSpec(
+        key,
+        tuple(tensor.shape),
+        dtype="" if floating else dtype,
+        given=dtype if floating and dtype != "float32" else "",
     )
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,28 +22,18 @@ from bakeoff.models.lookup import one_line
 from bakeoff.models.signature import describe_call
 from bakeoff.models.weights import fingerprint, state_digest
 from bakeoff.process.jobs import DescribeJob
-from bakeoff.worker.brought.calls import LEAST_TOLERANCE, call_tensors, parameter_names, run_sets
+from bakeoff.worker.brought.calls import parameter_names, run_sets
+from bakeoff.worker.brought.facts import ModelFacts, SetFacts, Tensors, bad_model
 from bakeoff.worker.brought.hidden_state import Untouched, check_stateless
 from bakeoff.worker.brought.load import check_repeats, load_module
 from bakeoff.worker.brought.network import Flat, as_eager
-from bakeoff.worker.brought.precision import (
-    affordable,
-    find_fixed_outputs,
-    fp32_errors,
-    is_mixed,
-    precision_notes,
-)
-from bakeoff.worker.brought.set_facts import CastModel, SetFacts, Tensors, bad_model
+from bakeoff.worker.brought.precision import find_fixed_outputs, find_mixed, find_precision
 from bakeoff.worker.brought.sizes import find_batches, find_sizes, sizes_of
-from bakeoff.worker.cast import GivenDtypes, cast_module, given_dtypes, is_part, named_tensors
+from bakeoff.worker.cast import cast_module, given_dtypes, is_part, named_tensors
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import CHANGES, altered, held_inputs, same_values
 from bakeoff.worker.torch_flags import flags
 
-_MOST_TOLERANCE = 1e-2
-"""Largest fp32 tolerance; outputs with a larger error could not be called fp32."""
-_OF_EAGER = 10
-"""Allowed multiple of eager's own fp32 error: other implementations sum in another order, and some use transforms."""
 _MORE = "give several calls: bakeoff.Model(module, inputs, more=[...])"
 _BY_VALUES = "the shapes of its outputs depend on the values of its inputs"
 _FEW = 8
@@ -65,87 +55,45 @@ def describe_model(job: DescribeJob, report: Report) -> None:
     names the line or tensor, and the remedy.
     """
     report("weights")
+    model = _load(job, report)
+    with flags("fp32", job.threads), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the user's own, which a plain call shows
+        for check in _CHECKS:
+            check(model)
+    _write(model)
+
+
+def _load(job: DescribeJob, report: Report) -> ModelFacts:
     loaded = load_module(job.source, job.seed)
     check_repeats(job.source, job.seed, loaded)
     module, notes = as_eager(loaded.module)
-    kind, said = type(module), loaded.said
-    weights = fingerprint(module)
+    said, kind, weights = loaded.said, type(module), fingerprint(module)
     module, calls, state = with_buffers(module, said.buffers, loaded.sets, said.state)
-    parts, keep_inputs = _split_pins(module, calls, said)
-    said = replace(said, state=state, keep_fp32=keep_inputs)
-    given = given_dtypes(module, parts)
-    before = Untouched(module)
+    said, parts = replace(said, state=state), _parts_of(module, calls, said)
+    given, before = given_dtypes(module, parts), Untouched(module)
+    asked = sizes_of(calls, parameter_names(module), job.sizes)
+    return ModelFacts(job, report, said, kind, weights, module, parts, given, before, asked, notes)
+
+
+def _run_as_given(model: ModelFacts) -> None:
+    """Run each input set as it was given. Raises BakeoffError if none can be described."""
+    model.report("reference", "running the model as it was given")
     compiled = snapshot()
-    with flags("fp32", job.threads), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the user's own, which a plain call shows
-        report("reference", "running the model as it was given")
-        asked = sizes_of(calls, parameter_names(module), job.sizes)
-        calls = {name: one.calls for name, one in asked.items()}
-        sets = list(run_sets(calls, module, given, said, notes, job.device))
-        compiles = (snapshot() - compiled).captured > 0
-        if compiles:
-            notes.append("its code calls torch.compile, perhaps by cond: eager rows and references run that in eager")
-        _check_said(said, sets)
-        for one in sets:
-            report("reference", f"varying the inputs of {one.name}")
-            cast_module(module, given, one.dtype, job.device)
-            _hold(one)
-            _check_hidden_state(one, module, given, before)
-            if asked[one.name].dimensions:
-                report("reference", f"running the model at other sizes of {one.name}")
-                one.others = [call_tensors(one.name, one.call, other) for other in asked[one.name].others]
-                find_sizes(one, asked[one.name])
-            if job.batches:
-                report("reference", f"running the model with other batches of {one.name}")
-                find_batches(one, job.batches)
-        described = {name: one for found in sets for name, one in found.given.items()}
-        start = affordable(module, sets)
-        report("reference", f"running the model in {start}")
-        draws = any(one.counted.draws for one in sets)
-        precision, errors = fp32_errors(module, given, sets, "fp32" if draws else start)
-        report("reference", "running the model in bf16")
-        find_fixed_outputs(module, given, sets)
-    mixed = is_mixed(given, sets)
-    notes += [note for one in sets for note in one.notes]
-    notes += precision_notes(precision, start, given, mixed, sets)
-    tolerance = said.tolerance_fp32
-    if tolerance is None:
-        tolerance = min(max([LEAST_TOLERANCE, *(_OF_EAGER * error for error in errors)]), _MOST_TOLERANCE)
-        if tolerance > LEAST_TOLERANCE:
-            notes.append(
-                f"its own fp32 outputs are up to {max(errors):.1e} off {precision}, by rounding or by casts within, so "
-                f"rows in fp32 may be {tolerance:.1e} off in place of {LEAST_TOLERANCE:.0e}; one that leaves out "
-                "such a cast passes"
-            )
-    about = About(
-        name=job.name,
-        preset=job.preset,
-        summary=f"{kind.__module__}.{kind.__qualname__}, brought by a user",
-        source=job.source,
-        weights=weights,
-        seed=job.seed,
-        given=state_digest({key: one for key, one in described.items() if "/returned/" not in key}),
-        parameters=sum(one.numel() for one in module.parameters()),
-        layers=_layers(module, sets),
-        tolerance_fp32=tolerance,
-        fp64=precision == "fp64",
-        sets=tuple(one.described for one in sets),
-        state=dict(said.state),
-        notes=tuple(notes),
-        place=said.place,
-        keep_fp32=parts,
-        buffers=said.buffers,
-        mixed=mixed,
-        compiles=compiles,
-    )
-    folder = Path(job.folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(described, folder / GIVEN)
-    write_atomically(folder / ABOUT, msgspec.json.format(msgspec.json.encode(about), indent=1))
+    model.sets = tuple(run_sets(model))
+    model.compiles = (snapshot() - compiled).captured > 0
+    if model.compiles:
+        model.notes.append("its code calls torch.compile, perhaps by cond: eager rows and references run that in eager")
 
 
-def _split_pins(module: nn.Module, sets: InputSets, said: Model) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split the names in `said.keep_fp32` into those of parts of the module, and all others, which must be inputs.
+def _check_sets(model: ModelFacts) -> None:
+    for one in model.sets:
+        cast_module(model.module, model.given, one.dtype, one.device)
+        for check in _SET_CHECKS:
+            check(model, one)
+
+
+def _parts_of(module: nn.Module, sets: InputSets, said: Model) -> tuple[str, ...]:
+    """Return the names in `said.keep_fp32` of parts of the module; all others must be inputs.
 
     A name that is both an input and a part means the input; the part can be named by its path or by those of its
     tensors.
@@ -155,16 +103,16 @@ def _split_pins(module: nn.Module, sets: InputSets, said: Model) -> tuple[tuple[
         with contextlib.suppress(BakeoffError):  # of a set that is left out
             inputs.update(describe_call(args, kwargs, parameter_names(module)).names)
     names = [name for name, _ in named_tensors(module)]
-    parts = tuple(one for one in said.keep_fp32 if one not in inputs and any(is_part(name, [one]) for name in names))
-    return parts, tuple(one for one in said.keep_fp32 if one not in parts)
+    return tuple(one for one in said.keep_fp32 if one not in inputs and any(is_part(name, [one]) for name in names))
 
 
-def _check_said(said: Model, sets: Sequence[SetFacts]) -> None:
+def _check_declared(model: ModelFacts) -> None:
     """Raise BakeoffError if no set has a name in `keep_fp32`, `hold` or `state`, or if shapes in `state` differ."""
-    inputs = {spec.name: spec for one in sets for spec in one.specs}
-    outputs = {spec.name: spec for one in sets for spec in one.outputs}
+    said = model.said
+    inputs = {spec.name: spec for one in model.sets for spec in one.specs}
+    outputs = {spec.name: spec for one in model.sets for spec in one.outputs}
     for what, names, known in (
-        ("keep_fp32", said.keep_fp32, inputs),
+        ("keep_fp32", [name for name in said.keep_fp32 if name not in model.parts], inputs),
         ("hold", said.hold, inputs),
         ("state", said.state.keys(), outputs),
         ("state", said.state.values(), inputs),
@@ -178,12 +126,13 @@ def _check_said(said: Model, sets: Sequence[SetFacts]) -> None:
             raise bad_model(f"state: {output} cannot become {to}: their shapes are {shapes}")
 
 
-def _hold(found: SetFacts) -> None:
+def _find_held(model: ModelFacts, found: SetFacts) -> None:
     """Find out which inputs must keep their given values because the model accepts no others; mark them in `found`.
 
     Tried in turn, besides those that the user holds: no inputs, integers and booleans, and also floats that look like a
     mask. Raises BakeoffError if the model accepts other values of no input, or if its outputs are always the same.
     """
+    model.report("reference", f"varying the inputs of {found.name}")
     masks = {key for key, tensor in found.calls[0].items() if tensor.is_floating_point() and _is_mask(tensor)}
     fixed = {key for key, tensor in found.calls[0].items() if not tensor.is_floating_point()}
     asked = {spec.name for spec in found.specs if spec.held}
@@ -197,14 +146,14 @@ def _hold(found: SetFacts) -> None:
             if all(same_values(found.calls[0], one) for one in _other_inputs(found)[:-1]):
                 text = f"{found.name}: other inputs are drawn from the values of those given, and are the same again"
                 raise bad_model(f"{text}; {_MORE}")
-            found.notes += [
+            model.notes += [
                 f"{found.name}: the output {spec.name} is the same for all inputs that were tried, and proves little"
                 for spec in found.outputs
                 if spec.held
             ]
             names = ", ".join(sorted(held - asked))
             if names:
-                found.notes.append(
+                model.notes.append(
                     f"{found.name}: {names} keep the given values in all sets; the model takes no others"
                 )
             return
@@ -248,23 +197,71 @@ def _other_inputs(found: SetFacts) -> list[Tensors]:
     return [*sets, altered(sets[0], CHANGES[0], held_inputs(found.workload))]
 
 
-def _check_hidden_state(found: SetFacts, module: nn.Module, given: GivenDtypes, before: Untouched) -> None:
-    """Raise BakeoffError if outputs depend on earlier calls; `before` is the module before its first call."""
+def _check_hidden_state(model: ModelFacts, found: SetFacts) -> None:
+    """Raise BakeoffError if outputs depend on earlier calls."""
     recorded, held = found.calls[0], held_inputs(found.workload)
     sets = {"A": recorded, "B": _other_inputs(found)[0], "C": altered(recorded, CHANGES[0], held)}
 
     def call(each: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        flat = Flat(cast_module(each, given, found.dtype, found.device), found.call, found.result)
-        outputs: tuple[Tensor, ...] = CastModel(flat, found.specs, found.dtype, found.device)(*inputs)
+        flat = Flat(cast_module(each, model.given, found.dtype, found.device), found.call, found.result)
+        outputs: tuple[Tensor, ...] = replace(found, flat=flat).held(*inputs)
         return outputs
 
     values = {key: tuple(one.values()) for key, one in sets.items()}
-    check_stateless(found.name, before, call, module, values, found.noise)
+    check_stateless(found.name, model.before, call, model.module, values, found.noise)
 
 
-def _layers(module: nn.Module, sets: Sequence[SetFacts]) -> tuple[Layer, ...]:
-    found = {layer for kind, layer in _LAYERS.items() if any(isinstance(one, kind) for one in module.modules())}
-    attends = any(one.counted.attends for one in sets)
+_SET_CHECKS: tuple[Callable[[ModelFacts, SetFacts], None], ...] = (
+    _find_held,
+    _check_hidden_state,
+    find_sizes,
+    find_batches,
+)
+_CHECKS: tuple[Callable[[ModelFacts], None], ...] = (
+    _run_as_given,
+    _check_declared,
+    _check_sets,
+    find_precision,
+    find_fixed_outputs,
+    find_mixed,
+)
+"""What is found out about a model, in this order: each adds to its facts, and may refuse it. The last ones cast it."""
+
+
+def _write(model: ModelFacts) -> None:
+    said, job = model.said, model.job
+    described = {name: one for found in model.sets for name, one in found.given.items()}
+    about = About(
+        name=job.name,
+        preset=job.preset,
+        summary=f"{model.kind.__module__}.{model.kind.__qualname__}, brought by a user",
+        source=job.source,
+        weights=model.weights,
+        seed=job.seed,
+        given=state_digest({key: one for key, one in described.items() if "/returned/" not in key}),
+        parameters=sum(one.numel() for one in model.module.parameters()),
+        layers=_layers(model),
+        tolerance_fp32=model.tolerance,
+        fp64=model.precision == "fp64",
+        sets=tuple(one.described for one in model.sets),
+        state=dict(said.state),
+        notes=tuple(model.notes),
+        place=said.place,
+        keep_fp32=model.parts,
+        buffers=said.buffers,
+        mixed=model.mixed,
+        compiles=model.compiles,
+    )
+    folder = Path(job.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(described, folder / GIVEN)
+    write_atomically(folder / ABOUT, msgspec.json.format(msgspec.json.encode(about), indent=1))
+
+
+def _layers(model: ModelFacts) -> tuple[Layer, ...]:
+    parts = list(model.module.modules())
+    found = {layer for kind, layer in _LAYERS.items() if any(isinstance(one, kind) for one in parts)}
+    attends = any(one.counted.attends for one in model.sets)
     return tuple(sorted(found | ({"attention"} if attends else set())))
 
 

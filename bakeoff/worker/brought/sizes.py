@@ -22,22 +22,13 @@ from bakeoff.models.sizes import (
     with_usual,
     workload_name,
 )
+from bakeoff.worker.brought.calls import call_tensors
+from bakeoff.worker.brought.facts import AskedSet, ModelFacts, SetFacts
 from bakeoff.worker.brought.load import given_tensors
-from bakeoff.worker.brought.set_facts import SetFacts
 from bakeoff.worker.subject import SIZED_SETS
 from bakeoff.worker.work import count
 
 Shapes = dict[str, tuple[int, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class AskedSet:
-    """An input set to describe, and the sizes that are requested for it."""
-
-    calls: Sequence[Call]
-    dimensions: tuple[Dimension, ...] = ()
-    others: Sequence[Call] = ()
-    """Recorded or given calls of other sizes."""
 
 
 def sizes_of(sets: InputSets, parameters: Sequence[str], asked: Sequence[Dimension]) -> Mapping[str, AskedSet]:
@@ -112,11 +103,16 @@ def _differ_along(one: _Set, other: _Set, dimensions: Sequence[Dimension]) -> bo
     return one.form == other.form and first != second and rest(first) == rest(second)
 
 
-def find_sizes(found: SetFacts, asked: AskedSet) -> None:
-    """Run the model at each size, and store the sizes, their axes and a name that states them in `found`.
+def find_sizes(model: ModelFacts, found: SetFacts) -> None:
+    """Run the model at each requested size, and store the sizes, their axes and a name that states them in `found`.
 
     Raises BakeoffError if the model fails at a requested size.
     """
+    asked = model.asked[found.name]
+    if not asked.dimensions:
+        return
+    model.report("reference", f"running the model at other sizes of {found.name}")
+    found.others = [call_tensors(found.name, found.call, other) for other in asked.others]
     shapes = {spec.name: spec.shape for spec in found.specs}
     pairs = [with_usual(one, shapes) for one in asked.dimensions]
     dimensions, usual = tuple(one for one, _ in pairs), tuple(size for _, size in pairs)
@@ -140,19 +136,20 @@ def find_sizes(found: SetFacts, asked: AskedSet) -> None:
         except Exception as error:  # noqa: BLE001  # whatever a module raises for a size that it does not take
             problem = f"the model fails at {label(dimensions, point)} ({type(error).__name__}: {one_line(error)})"
     else:
-        found.notes.append(f"{found.name}: no engine is checked at a size that was not listed: {problem}")
+        model.notes.append(f"{found.name}: no engine is checked at a size that was not listed: {problem}")
     found.sizes = tuple(sizes)
     found.axes, found.usual = dynamic_axes(dimensions, usual), label(dimensions, usual)
     found.name = workload_name(found.name, dimensions)
 
 
-def find_batches(found: SetFacts, batches: Sequence[int]) -> None:
-    """Run the model with axis 0 of its inputs multiplied by each of `batches`, and store these sizes in `found`.
+def find_batches(model: ModelFacts, found: SetFacts) -> None:
+    """Run the model with axis 0 of its inputs multiplied by each requested batch, and store these sizes in `found`.
 
     Only inputs whose axis 0 is as long as that of the first input are enlarged. Raises BakeoffError if the model fails,
     or none of its outputs grows by the same factor.
     """
-    for batch in batches:
+    for batch in model.job.batches:
+        model.report("reference", f"running the model with other batches of {found.name}")
         try:
             found.batches += (_batched(found, batch),)
         except Exception as error:

@@ -80,7 +80,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "bring",
         "outputs of a batch have the shapes of the given one",
-        "bakeoff/worker/brought/set_facts.py",
+        "bakeoff/worker/brought/facts.py",
         "outputs=_with_shapes(self.outputs, one.outputs))",
         "outputs=self.outputs)",
         ("tests/bakeoff/worker/brought/test_batches.py",),

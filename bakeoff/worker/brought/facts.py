@@ -1,16 +1,22 @@
-"""Facts about one input set of a brought model while it is described, and helpers that descriptions share."""
+"""Facts about a brought model and its input sets while it is described, and helpers that descriptions share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 
 from bakeoff.models.brought.about import InputSet
+from bakeoff.models.brought.model import Call, Model
 from bakeoff.models.component import DynamicAxis, Size, TensorSpec, Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import Node, Signature
+from bakeoff.models.sizes import Dimension
+from bakeoff.process.jobs import DescribeJob
+from bakeoff.worker.brought.hidden_state import Untouched
 from bakeoff.worker.brought.network import Flat, GivenInputs, other_key, returned_key
+from bakeoff.worker.cast import GivenDtypes
+from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import cast_input
 from bakeoff.worker.work import WorkCounts
 
@@ -31,6 +37,16 @@ class CastModel(nn.Module):
         given = zip(self.specs, tensors, strict=True)
         outputs = self.flat(*(cast_input(spec, tensor, self.dtype, self.device) for spec, tensor in given))
         return on_cpu(outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedSet:
+    """An input set to describe, and the sizes that are requested for it."""
+
+    calls: Sequence[Call]
+    dimensions: tuple[Dimension, ...] = ()
+    others: Sequence[Call] = ()
+    """Recorded or given calls of other sizes."""
 
 
 @dataclass(slots=True)
@@ -54,7 +70,6 @@ class SetFacts:
     """Device on which the model is called."""
     noise: float
     """Largest relative L2 of an output between two calls in a row on the same inputs."""
-    notes: list[str] = field(default_factory=list)
     others: list[Tensors] = field(default_factory=list)
     """Tensors of recorded calls of other sizes."""
     axes: tuple[DynamicAxis, ...] = ()
@@ -114,6 +129,34 @@ class SetFacts:
 
     def source(self, workload: Workload | None = None) -> GivenInputs:
         return GivenInputs(self.described, workload or self.workload, self.given)
+
+
+@dataclass(slots=True)
+class ModelFacts:
+    """Facts about a model, as far as they have been found out."""
+
+    job: DescribeJob
+    report: Report
+    said: Model
+    """What the user declared about the model."""
+    kind: type[nn.Module]
+    """The class of the module as it was loaded."""
+    weights: str
+    module: nn.Module
+    """The module with the declared buffers as arguments."""
+    parts: tuple[str, ...]
+    """Those names in `said.keep_fp32` that are parts of the module, which half precision leaves in fp32."""
+    given: GivenDtypes
+    before: Untouched
+    asked: Mapping[str, AskedSet]
+    notes: list[str]
+    sets: tuple[SetFacts, ...] = ()
+    compiles: bool = False
+    mixed: bool = False
+    precision: str = ""
+    """Dtype of the references."""
+    tolerance: float = 0.0
+    """Relative L2 that rows in fp32 may have."""
 
 
 def _with_shapes(specs: Sequence[TensorSpec], others: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:

@@ -2,13 +2,13 @@
 # nothing changed. In brackets: what may be added.
 #
 # Measure:
-#   make sweep MODEL=wm [BUDGET=3m SUITE=quick|full BATCH=1,2,4,8 RESUME=1
+#   make sweep MODEL=wm [TIME_LIMIT=3m SUITE=quick|full BATCH=1,2,4,8 RESUME=1
 #        PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= THREADS=4 PROCESSES=5 BUILDS=3
 #        OBJECTIVE='throughput,p99<=33ms,memory<=8GiB' SIZES='x.0=1,4,8' NOTE=
-#        CHECKPOINT=FILE DEADLINE=3600 MONITOR=1]: every variant of a component
+#        CHECKPOINT=FILE ROW_TIMEOUT=3600 MONITOR=1]: every variant of a component
 #   make pipeline [MODEL=owl|matrix MIX='best wm=inductor/bf16' UNITS=20 MINUTES=
-#        OPTIONS='steps=10' PRESET= DEVICE= THREADS= DEADLINE= NOTE= RESUME=1
-#        MONITOR=1]: whole frames, with one variant for each component
+#        OPTIONS='steps=10' PRESET= DEVICE= THREADS= ROW_TIMEOUT= NOTE=
+#        RESUME=1 MONITOR=1]: whole frames, with one variant for each component
 #   make profile [MODEL=matrix|owl|wm:200m.step MIX='eager best' LEVEL=3 UNITS=20
 #        TRACED=5 TRACE=FOLDER MEMORY=1 COMPILER=1 OPTIONS= PRESET= DEVICE= THREADS=
 #        NOTE= RESUME=1 MONITOR=1]: where the time goes, and what could be gained
@@ -31,6 +31,7 @@
 # One word of a command line, and an option with its value where that is not empty; values may hold apostrophes.
 quoted = '$(subst ','\'',$(1))'
 option = $(if $(2),$(1) $(call quoted,$(2)))
+$(if $(filter command%,$(origin DEADLINE)),$(error DEADLINE= is now ROW_TIMEOUT=))
 # A pipeline of its own default: a component's name is none.
 PIPELINE := $(or $(MODEL),owl)
 MODEL ?= wm
@@ -82,16 +83,18 @@ sweep: $(READY)
 		$(call option,--device,$(DEVICE)) $(call option,--suite,$(SUITE)) \
 		$(call option,--processes,$(PROCESSES)) $(call option,--builds,$(BUILDS)) \
 		$(call option,--checkpoint,$(CHECKPOINT)) $(call option,--batch,$(BATCH)) \
-		$(call option,--threads,$(THREADS)) $(call option,--deadline,$(DEADLINE)) \
-		$(call option,--objective,$(OBJECTIVE)) $(call option,--sizes,$(SIZES)) $(call option,--budget,$(BUDGET)) \
-		$(call option,--note,$(NOTE)) $(if $(RESUME),--resume) $(if $(MONITOR),--monitor)
+		$(call option,--threads,$(THREADS)) $(call option,--row-timeout,$(ROW_TIMEOUT)) \
+		$(call option,--objective,$(OBJECTIVE)) $(call option,--sizes,$(SIZES)) \
+		$(call option,--time-limit,$(TIME_LIMIT)) $(call option,--note,$(NOTE)) \
+		$(if $(filter command%,$(origin BUDGET)),$(error BUDGET= is now TIME_LIMIT=)) \
+		$(if $(RESUME),--resume) $(if $(MONITOR),--monitor)
 
 pipeline: $(READY)
 	@$(BIN)/bakeoff pipeline $(call quoted,$(PIPELINE)) \
 		$(call option,--preset,$(PRESET)) $(foreach each,$(MIX),--mix $(call quoted,$(each))) \
 		$(foreach each,$(OPTIONS),--option $(call quoted,$(each))) $(call option,--units,$(UNITS)) \
 		$(call option,--minutes,$(MINUTES)) $(call option,--device,$(DEVICE)) \
-		$(call option,--threads,$(THREADS)) $(call option,--deadline,$(DEADLINE)) \
+		$(call option,--threads,$(THREADS)) $(call option,--row-timeout,$(ROW_TIMEOUT)) \
 		$(call option,--note,$(NOTE)) $(if $(RESUME),--resume) $(if $(MONITOR),--monitor)
 
 profile: $(READY)

@@ -39,7 +39,7 @@ LONGEST = (
     "selftest/test_real_compilers.py",
     "cli/test_inspect_sweep.py",
     "tests/test_pipeline_examples.py",
-    "sweeps/test_budget.py",
+    "sweeps/test_time_limit.py",
     "backends/test_frozen_cache.py",
     "sweeps/test_compare.py",
     "backends/test_kept_engines.py",

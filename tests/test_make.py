@@ -192,14 +192,21 @@ def test_a_set_of_constraints_stays_until_another_is_named(nvidia: Checkout) -> 
     assert nvidia.installs("install", "CONSTRAINTS=constraints.txt") == [EVERYTHING_ELSE, TENSORRT]
 
 
-def test_a_sweep_takes_a_deadline(plain: Checkout) -> None:
-    assert "--deadline '3600'" in plain.make("-n", "sweep", "MODEL=matrix-vae", "DEADLINE=3600").stdout
-    assert "--deadline" not in plain.make("-n", "sweep").stdout
+def test_a_sweep_takes_a_row_timeout(plain: Checkout) -> None:
+    assert "--row-timeout '3600'" in plain.make("-n", "sweep", "MODEL=matrix-vae", "ROW_TIMEOUT=3600").stdout
+    assert "--row-timeout" not in plain.make("-n", "sweep").stdout
 
 
-def test_a_sweep_takes_a_budget(plain: Checkout) -> None:
-    assert "--budget '1h30m'" in plain.make("-n", "sweep", "BUDGET=1h30m").stdout
-    assert "--budget" not in plain.make("-n", "sweep").stdout
+def test_a_sweep_takes_a_time_limit(plain: Checkout) -> None:
+    assert "--time-limit '1h30m'" in plain.make("-n", "sweep", "TIME_LIMIT=1h30m").stdout
+    assert "--time-limit" not in plain.make("-n", "sweep").stdout
+
+
+@pytest.mark.parametrize(("former", "now"), [("BUDGET", "TIME_LIMIT"), ("DEADLINE", "ROW_TIMEOUT")])
+def test_a_sweep_refuses_the_former_name_of_a_variable(plain: Checkout, former: str, now: str) -> None:
+    refused = plain.make("-n", "sweep", f"{former}=60")
+    assert f"{former}= is now {now}=" in refused.stderr
+    assert refused.returncode
 
 
 def test_a_sweep_takes_sizes(plain: Checkout) -> None:

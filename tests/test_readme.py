@@ -134,7 +134,7 @@ def test_make_targets_exist() -> None:
 
 def test_bakeoff_commands_and_options_exist() -> None:
     commands = _commands("bakeoff")
-    assert {"sweep", "show", "history", "supersede", "table"} <= {words[0] for _, words in commands}
+    assert {"sweep", "show", "history", "publish", "table"} <= {words[0] for _, words in commands}
     known = _bakeoff().commands
     for page, words in commands:
         assert words[0] in known, f"{page}: bakeoff {' '.join(words)}"

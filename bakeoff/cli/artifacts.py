@@ -6,8 +6,12 @@ from typing import Annotated
 import typer
 
 from bakeoff.cli.common import (
+    Checkpoint,
+    Device,
     Json,
     Runs,
+    Seed,
+    Threads,
     app,
     check_range,
     fail,
@@ -32,13 +36,13 @@ def export(
     preset: Annotated[str | None, typer.Option(help="Default: the device's.")] = None,
     workload: Annotated[str | None, typer.Option(help="Default: the device's.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Default: bf16, or fp32 where that is slow.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
+    device: Device = None,
     build_for: Annotated[
         list[str] | None, typer.Option("--for", help="GPUs that need not be here, as in sm89,sm120: an artifact each.")
     ] = None,
-    checkpoint: Annotated[str | None, typer.Option(help="Weights' file (default: random weights).")] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
-    seed: Annotated[int, typer.Option(help="Of random weights.")] = 0,
+    checkpoint: Checkpoint = None,
+    threads: Threads = 0,
+    seed: Seed = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace an artifact that is there.")] = False,
     runs: Runs = None,
     as_json: Json = False,

@@ -1,12 +1,15 @@
-"""The commands that look after the lab itself and this machine: selftest, ceilings, cache."""
+"""The commands that look after the lab itself and this machine: selftest, doctor."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bakeoff.cli.common import (
+    Device,
     Json,
     Runs,
+    Threads,
     app,
     check_range,
     fail,
@@ -16,12 +19,13 @@ from bakeoff.cli.common import (
     print_text,
     records_folder,
 )
+from bakeoff.models.errors import BakeoffError
 
 
 @app.command()
 def selftest(
     more: Annotated[str, typer.Argument(help="More backends, as module:MORE; `make selftest` adds some 60.")] = "",
-    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
+    device: Device = None,
     as_json: Json = False,
 ) -> None:
     """Test bakeoff itself: faulty backends must be caught and correct ones left alone; exit 1 if one check fails."""
@@ -39,25 +43,48 @@ def selftest(
 
 
 @app.command()
-def ceilings(
-    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
+def doctor(
+    ceilings: Annotated[
+        bool, typer.Option("--ceilings", help="Measure this machine's best rates, and print the best known of each.")
+    ] = False,
+    cache: Annotated[bool, typer.Option("--cache", help="Show how large the cache folder is.")] = False,
+    clear: Annotated[
+        bool, typer.Option("--clear", help="With --cache: delete what takes room; never while it is used.")
+    ] = False,
+    device: Device = None,
+    threads: Threads = 0,
     runs: Runs = None,
     as_json: Json = False,
 ) -> None:
-    """Measure copies, reads, products and convolutions of this machine, and print the best that is known of each.
+    """Print this host, its versions, known-bad combinations, and why a backend cannot run here.
 
-    Sweeps measure those that they need once; another set can only raise them. Records keep what they were made with.
+    --device, --threads and --runs are those of --ceilings: copies, reads, products and convolutions. Sweeps measure
+    those that they need once; another set can only raise them. Records keep what they were made with.
     """
+    from bakeoff.report.pages import doctor
+
+    if (ceilings and cache) or (clear and not cache) or ((device or threads or runs) and not ceilings):
+        text = "give --ceilings, with --device, --threads and --runs, or --cache, with --clear"
+        raise BakeoffError(text, "bad-option")
+    if ceilings:
+        _measure_ceilings(named("--device", device), threads, records_folder(runs), as_json)
+    elif cache:
+        _clear_cache(as_json) if clear else _show_cache(as_json)
+    else:
+        found = doctor.read()
+        print_json(found) if as_json else print_document(doctor.page(found))
+
+
+def _measure_ceilings(device: str, threads: int, folder: Path, as_json: bool) -> None:
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import host, paths
     from bakeoff.machine.locks import device_lock
     from bakeoff.report.pages import doctor
     from bakeoff.sweeps.describe import known_ceilings
 
-    asked = host.usable_device(named("--device", device))
+    asked = host.usable_device(device)
     check_range("--threads", threads, 0, 1024)
-    folder, cache = records_folder(runs), paths.ensure_writable(paths.cache_folder(), "caches")
+    cache = paths.ensure_writable(paths.cache_folder(), "caches")
     paths.ensure_writable(folder, "records")
     with TerminalProgress() as progress, device_lock(asked, progress.say, cache):
         found = known_ceilings(asked, threads or host.usable_cores(), folder, cache, progress, again=True)
@@ -66,24 +93,24 @@ def ceilings(
         fail("no ceilings were measured; the worker's log is in the cache folder", 3, "worker-failed")
 
 
-@app.command()
-def cache(
-    clear: Annotated[bool, typer.Option("--clear", help="Delete what takes room; never while it is used.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Show how large the cache folder is, or clear it; all of it can be made again."""
+def _show_cache(as_json: bool) -> None:
     from bakeoff.machine import build_cache, paths
-    from bakeoff.machine.locks import clearing_lock
     from bakeoff.report.document import Document, Heading, Text, blocks, table
 
     folder = paths.cache_folder()
-    before = build_cache.measure(folder)
-    if not clear:
-        kinds = [(kind, _mib(size)) for kind, size in before.kinds.items()]
-        total = Text(f"{_mib(before.bytes)} MiB in {folder}")
-        page = blocks(total, table(("kind", Heading("MiB", numeric=True)), kinds))
-        print_json(before) if as_json else print_document(Document("Cache", page))
-        return
+    size = build_cache.measure(folder)
+    kinds = [(kind, _mib(each)) for kind, each in size.kinds.items()]
+    total = Text(f"{_mib(size.bytes)} MiB in {folder}")
+    page = blocks(total, table(("kind", Heading("MiB", numeric=True)), kinds))
+    print_json(size) if as_json else print_document(Document("Cache", page))
+
+
+def _clear_cache(as_json: bool) -> None:
+    from bakeoff.machine import build_cache, paths
+    from bakeoff.machine.locks import clearing_lock
+
+    folder = paths.cache_folder()
+    build_cache.measure(folder)  # raises if there is none
     paths.ensure_writable(folder, "caches")
     with clearing_lock(folder):
         before = build_cache.measure(folder)

@@ -12,7 +12,7 @@ from bakeoff.cli.common import error_line, fail, print_json, say, warn
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
-    from bakeoff.cli.sweep import Manner
+    from bakeoff.cli.options import SweepOptions
     from bakeoff.cluster.reports import Assignment
     from bakeoff.plan.request import Request
     from bakeoff.sweeps.progress import Progress
@@ -20,34 +20,25 @@ if TYPE_CHECKING:
     from bakeoff.sweeps.run import SweepResult
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """Cluster that a sweep runs on, and whether its nodes run this process's code (`ship`)."""
-
-    address: str
-    ship: bool
-
-
-def sweep_on_ray(requests: "Sequence[Request]", manner: "Manner", cluster: Cluster) -> tuple[dict[str, object], int]:
+def sweep_on_ray(requests: "Sequence[Request]", options: "SweepOptions") -> tuple[dict[str, object], int]:
     """Sweep components on a cluster's nodes and print their tables; return each one's JSON output, and the exit
     code."""
     from bakeoff.cluster.driver import carry_out, connected
 
-    with connected(cluster.address, cluster.ship) as nodes:
+    with connected(options.address, options.ship) as nodes:
         device = requests[0].device or nodes.default_device()
         requests = [replace(request, device=device) for request in requests]
-        ended = _carry_out(requests, manner, nodes.places(device), partial(carry_out, nodes))
-    return _told(ended, manner)
+        ended = _carry_out(requests, options, nodes.places(device), partial(carry_out, nodes))
+    return _told(ended, options)
 
 
-def sweep_on_devices(requests: "Sequence[Request]", manner: "Manner", asked: str) -> tuple[dict[str, object], int]:
-    """Sweep components on GPUs of this host, as `sweep_on_ray` does on nodes; `asked` lists the GPUs."""
+def sweep_on_devices(requests: "Sequence[Request]", options: "SweepOptions") -> tuple[dict[str, object], int]:
+    """Sweep components on GPUs of this host, as `sweep_on_ray` does on nodes."""
     from bakeoff.cluster.devices import carry_out, parse_devices
 
-    devices = parse_devices(asked)
-    on_gpus = [replace(request, device="cuda") for request in requests]
-    ended = _carry_out(on_gpus, manner, [device.name for device in devices], partial(carry_out, devices))
-    return _told(ended, manner)
+    devices = parse_devices(options.gpus)
+    ended = _carry_out(requests, options, [device.name for device in devices], partial(carry_out, devices))
+    return _told(ended, options)
 
 
 @dataclass(slots=True)
@@ -62,7 +53,7 @@ class _Ended:
 
 def _carry_out(
     requests: "Sequence[Request]",
-    manner: "Manner",
+    options: "SweepOptions",
     places: Sequence[str],
     carry_out: "Callable[[Sequence[Assignment], Path, Progress], None]",
 ) -> _Ended:
@@ -71,14 +62,14 @@ def _carry_out(
     from bakeoff.cluster.spread import carry_out_spread
     from bakeoff.machine import paths
 
-    runs = paths.ensure_writable(manner.runs, "records")
+    runs = paths.ensure_writable(options.folder, "records")
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
-    ended = _Ended(_begun(requests, manner, runs, cache))
+    ended = _Ended(_begun(requests, options, runs, cache))
     asked = [assignment for _, assignment in ended.orders]
     try:
         with TerminalProgress() as progress:
-            if manner.spread:
-                carry_out_spread(asked, places, manner.calibrate, runs, lambda some: carry_out(some, runs, progress))
+            if options.spread:
+                carry_out_spread(asked, places, options.calibrate, runs, lambda some: carry_out(some, runs, progress))
             else:
                 carry_out(asked, runs, progress)
     except KeyboardInterrupt:
@@ -88,7 +79,7 @@ def _carry_out(
     return ended
 
 
-def _told(ended: _Ended, manner: "Manner") -> tuple[dict[str, object], int]:
+def _told(ended: _Ended, options: "SweepOptions") -> tuple[dict[str, object], int]:
     """Print the tables of each component; return each one's JSON output, and the exit code."""
     from bakeoff.cli.sweep import summary
     from bakeoff.machine import paths
@@ -96,15 +87,15 @@ def _told(ended: _Ended, manner: "Manner") -> tuple[dict[str, object], int]:
 
     told, codes = dict[str, object](), [0]
     for state, assignment in ended.orders:
-        done = _done(assignment, manner.runs)
+        done = _done(assignment, options.folder)
         told[assignment.order.request.component] = summary(done)
-        codes.append(_print(assignment, done, manner, ended.interrupted or ended.problem is not None))
+        codes.append(_print(assignment, done, options, ended.interrupted or ended.problem is not None))
         if assignment.done is not None and not done.interrupted and done.out_of_time is None:
             write_state(paths.cache_folder(), replace(state, finished=True))
     if ended.problem is not None:
         raise ended.problem
     if ended.interrupted:
-        if manner.as_json:
+        if options.as_json:
             print_json(told)
         left = [assignment.order.request.component for _, assignment in ended.orders if assignment.done is None]
         fail(f"interrupted; not run to the end: {', '.join(left)}; the same command with --resume goes on", 130)
@@ -112,7 +103,7 @@ def _told(ended: _Ended, manner: "Manner") -> tuple[dict[str, object], int]:
 
 
 def _begun(
-    requests: "Sequence[Request]", manner: "Manner", runs: Path, cache: Path
+    requests: "Sequence[Request]", options: "SweepOptions", runs: Path, cache: Path
 ) -> "list[tuple[SweepState, Assignment]]":
     """Return the orders to carry out, each after its state.
 
@@ -125,14 +116,14 @@ def _begun(
     from bakeoff.record.store import load_all
     from bakeoff.sweeps.resume import begin, find_newest, find_unfinished
 
-    held, expected, orders = load_all(runs), own_code(), []
+    held, expected, orders, sizes = load_all(runs), own_code(), [], tuple(options.sizes or ())
     warn(held.problems)
     for request in requests:
         files = files_of(request.component)
-        key = digest([request, manner.sizes, files, expected])
-        orders.append((key, Order(request, "", 0, expected, manner.sizes, manner.note, files)))
-    newest = {key: find_newest(key, runs, cache) if manner.resume else None for key, _ in orders}
-    if manner.resume and all(state is None or state.finished for state in newest.values()):
+        key = digest([request, sizes, files, expected])
+        orders.append((key, Order(request, "", 0, expected, sizes, options.note, files)))
+    newest = {key: find_newest(key, runs, cache) if options.resume else None for key, _ in orders}
+    if options.resume and all(state is None or state.finished for state in newest.values()):
         find_unfinished(*next((key, order.request.component) for key, order in orders), runs, cache)
     begun = []
     for key, order in orders:
@@ -162,7 +153,7 @@ def _done(assignment: "Assignment", runs: Path) -> "SweepResult":
     )
 
 
-def _print(assignment: "Assignment", done: "SweepResult", manner: "Manner", all_ended: bool) -> int:
+def _print(assignment: "Assignment", done: "SweepResult", options: "SweepOptions", all_ended: bool) -> int:
     """Print the tables of one order and, if it is not done, why, unless `all_ended` for one reason; return the exit
     code."""
     from bakeoff.cli.pages import update_pages
@@ -170,13 +161,13 @@ def _print(assignment: "Assignment", done: "SweepResult", manner: "Manner", all_
 
     component = assignment.order.request.component
     if done.stored:
-        if not manner.as_json:
-            print_done(done, max(assignment.rows, len(done.stored)), manner.runs, resume_command(sys.argv[1:]))
-        update_pages(manner.runs, done.stored[0].record.variant.component)
+        if not options.as_json:
+            print_done(done, max(assignment.rows, len(done.stored)), options.folder, resume_command(sys.argv[1:]))
+        update_pages(options.folder, done.stored[0].record.variant.component)
     if assignment.done is None or done.interrupted:
         if not all_ended:
             where = f" on {assignment.node}" if assignment.node else ""
             why = assignment.problem or "the node's process was interrupted"
             say(error_line(f"{component}{where}: {why}; the same command with --resume goes on", assignment.code))
         return 2
-    return exit_code(done, manner.strict)
+    return exit_code(done, options.strict)

@@ -27,6 +27,18 @@ class Overview(TyperGroup):
         formatter.write_paragraph()
         formatter.write_text("These are examples: bakeoff COMMAND --help says what else a command takes.")
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that `args` begin with. Raises BakeoffError for a word that has another name now."""
+        if args[0] in REPLACED:
+            raise BakeoffError(f"bakeoff {args[0]} is now: bakeoff {REPLACED[args[0]]}", "bad-option")
+        found = super().resolve_command(ctx, args)
+        known = {option for parameter in getattr(found[1], "params", ()) for option in parameter.opts}
+        for word in args[1:]:
+            option = word.partition("=")[0]
+            if option[:2] == "--" and option in REPLACED and option not in known:
+                raise BakeoffError(f"{option} is now {REPLACED[option]}", "bad-option")
+        return found
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = super().get_command(ctx, cmd_name)
         for examples in EXAMPLES.values():
@@ -35,6 +47,14 @@ class Overview(TyperGroup):
         return command
 
 
+REPLACED = {
+    "ceilings": "doctor --ceilings",
+    "cache": "doctor --cache",
+    "supersede": "publish --supersede RECORD --reason WHY",
+    "--budget": "--time-limit",
+    "--deadline": "--row-timeout",
+}
+"""What is typed instead of a former command or option."""
 app = typer.Typer(
     cls=Overview,
     help="Compare compiler backends for real-time world models: built, proved, checked, timed and recorded.",
@@ -54,8 +74,21 @@ Dtypes = Annotated[list[str] | None, typer.Option("--dtype", help="fp32, tf32, b
 Final = Annotated[bool, typer.Option(help="Measure the two best rows against each other at the end.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run.")]
 Deadline = Annotated[
-    float | None, typer.Option(help="Seconds a build may take (default: 600; 1200 for a GiB of weights and more).")
+    float | None,
+    typer.Option("--row-timeout", help="Seconds a build may take (default: 600; 1200 for a GiB of weights and more)."),
 ]
+TimeLimit = Annotated[
+    str | None,
+    typer.Option(help="Of all rows, as in 90s, 3m, 1h30m: what is likely to be fast comes first."),
+]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")]
+Threads = Annotated[int, typer.Option(help="CPU threads (default: all cores).")]
+Seed = Annotated[int, typer.Option(help="Seed of the random weights.")]
+InputSeed = Annotated[int, typer.Option(help="Seed of the inputs.")]
+Checkpoint = Annotated[str | None, typer.Option(help="Weights: .safetensors, or .pt as weights only.")]
+Note = Annotated[str, typer.Option(help="Goes into the records and the history.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Finish the newest unfinished run of this plan.")]
+Wide = Annotated[bool, typer.Option("--wide", help="All columns, however narrow the terminal.")]
 Named = Annotated[
     str, typer.Argument(help="A component, a pipeline, mine.py:model, or a title or a beginning of one; empty: all.")
 ]
@@ -77,7 +110,6 @@ EXAMPLES = {
         "budget": "budget owl --objective 'fps>=24'",
         "rollout": "rollout matrix --units 40",
         "inspect": "inspect mine.py:run --sweep",
-        "ceilings": "ceilings",
     },
     "Look": {
         "table": "table wm",
@@ -97,8 +129,6 @@ EXAMPLES = {
     "Maintain": {
         "selftest": "selftest",
         "history": "history --check",
-        "supersede": "supersede RECORD --reason WHY",
-        "cache": "cache --clear",
     },
 }
 """Words to type after `bakeoff`, by group and command."""

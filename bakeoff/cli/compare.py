@@ -10,7 +10,9 @@ from bakeoff.cli import explain
 from bakeoff.cli.common import (
     Deadline,
     Json,
+    Note,
     Runs,
+    Threads,
     app,
     check_range,
     print_document,
@@ -36,10 +38,10 @@ def compare(
         bool, typer.Option("--undecided", help="Run the finals that this machine's tables, or those of A, lack.")
     ] = False,
     runs: Runs = None,
-    note: Annotated[str, typer.Option(help="Goes into the comparison and the history.")] = "",
-    threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
+    note: Note = "",
+    threads: Threads = 0,
     seconds: Annotated[float, typer.Option(help="About how long calls are measured.")] = 10.0,
-    deadline: Deadline = None,
+    row_timeout: Deadline = None,
     as_json: Json = False,
 ) -> None:
     """Measure two variants against each other now, interleaved; or set two records side by side."""
@@ -53,7 +55,7 @@ def compare(
         if b or threads:
             text = "--undecided takes the name of one model at most, and no --threads: each table has its own"
             raise BakeoffError(text, "bad-option")
-        _compare_undecided(folder, a, seconds, deadline, note, as_json)
+        _compare_undecided(folder, a, seconds, row_timeout, note, as_json)
     elif not a:
         raise BakeoffError("nothing to compare: give two variants or two records, or --undecided", "bad-option")
     elif not b:
@@ -61,7 +63,7 @@ def compare(
     elif not any(variants):
         explain.show(folder, a, b, as_json)
     elif all(variants):
-        kept = _measure(folder, _plan(a, b, threads, seconds, deadline), note)
+        kept = _measure(folder, _plan(a, b, threads, seconds, row_timeout), note)
         update_pages(folder)
         _print(kept, as_json)
     else:
@@ -89,12 +91,12 @@ def _facts(kept: "StoredComparison") -> dict[str, Any]:
     return {"id": kept.id, "verdict": verdict_of(kept.record), **sides, "differences": differences(a, b)}
 
 
-def _plan(a: str, b: str, threads: int, seconds: float, deadline: float | None) -> "Plan":
+def _plan(a: str, b: str, threads: int, seconds: float, row_timeout: float | None) -> "Plan":
     from bakeoff.plan.request import with_deadline
     from bakeoff.sweeps.compare import plan_of_two
 
     def shaped(request: "Request") -> "Request":
-        policy = request.policy if deadline is None else with_deadline(request.policy, deadline)
+        policy = request.policy if row_timeout is None else with_deadline(request.policy, row_timeout)
         return replace(request, threads=threads, final_s=seconds, policy=policy)
 
     return plan_of_two(a, b, shaped)
@@ -111,7 +113,7 @@ def _measure(folder: Path, plan: "Plan", note: str, said: str = "") -> "StoredCo
 
 
 def _compare_undecided(
-    folder: Path, name: str, seconds: float, deadline: float | None, note: str, as_json: bool
+    folder: Path, name: str, seconds: float, row_timeout: float | None, note: str, as_json: bool
 ) -> None:
     """Measure the two best rows of every table that lacks a final; a stopped run goes on by the same command."""
     from bakeoff.cli.pages import update_pages
@@ -120,7 +122,7 @@ def _compare_undecided(
     found = selected(folder, name, None)
     if found.foreign:
         raise BakeoffError(f"{folder} has records of other machines alone; run this command on theirs", "no-record")
-    plans, others = _lacking(folder, found.records, seconds, deadline)
+    plans, others = _lacking(folder, found.records, seconds, row_timeout)
     kept: list[StoredComparison] = []
     try:
         for number, (title, plan) in enumerate(plans, 1):
@@ -135,7 +137,7 @@ def _compare_undecided(
 
 
 def _lacking(
-    folder: Path, records: "Records", seconds: float, deadline: float | None
+    folder: Path, records: "Records", seconds: float, row_timeout: float | None
 ) -> tuple[list[tuple[str, "Plan"]], list[tuple[str, str, str]]]:
     """Return (title, plan) of the tables that lack a final, and (title, reason, command) of those that need another
     command.
@@ -156,7 +158,7 @@ def _lacking(
             asked = f"{command(a, b, found.objective)} {runs_option(folder)}".rstrip()
             others.append((table.title, "run:", asked))
             continue
-        plan = _plan(str(a.variant), str(b.variant), a.threads, seconds, deadline)
+        plan = _plan(str(a.variant), str(b.variant), a.threads, seconds, row_timeout)
         if of_this_code(plan, (a, b)):
             plans.append((table.title, plan))
         else:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bakeoff.plan.request import Request
     from bakeoff.record.gate import Expected, GatedRow
 
-_NOT_OF_A_GATE = ("--budget", "--final", "--monitor", "--on", "--option", "--processes", "--resume", "--strict")
+_NOT_OF_A_GATE = ("--final", "--monitor", "--on", "--option", "--processes", "--resume", "--strict", "--time-limit")
 """Options of a sweep that a gate decides by itself, or does not have."""
 
 
@@ -105,8 +105,7 @@ def gate(
 def _requests(context: typer.Context, words: "Sequence[str]") -> "tuple[list[Request], str]":
     """Return the requests and the note of a suite: `words` are read as those of `bakeoff sweep`."""
     from bakeoff.bring.bring import is_pipeline
-    from bakeoff.cli.suites import with_suite
-    from bakeoff.cli.sweep import requests_of, subjects_of
+    from bakeoff.cli.options import options_of, requests_of, subjects_of
     from bakeoff.plan.request import FINAL_S
 
     command = context.parent.command.commands["sweep"]  # type: ignore[union-attr]
@@ -114,18 +113,16 @@ def _requests(context: typer.Context, words: "Sequence[str]") -> "tuple[list[Req
     for option in typed_options(asked):
         if option in _NOT_OF_A_GATE:
             raise BakeoffError(f"{option}: a gate has no such option; leave it out", "bad-option")
-    values = asked.params
-    if values["config"] is not None or any(name.startswith("@") for name in values["components"]):
-        with_suite(asked)
-    if values["sizes"]:
+    options = options_of(asked)
+    if options.sizes:
         raise BakeoffError("--sizes: a gate times one size a row; give a component of each size", "bad-option")
-    subjects = subjects_of(values)
+    subjects = subjects_of(options)
     if loop := next((name for name, _, _ in subjects if is_pipeline(name)), None):
         raise BakeoffError(f"{loop}: a gate compares models, not pipelines; name the modules", "bad-option")
     return [
-        replace(request, processes=1, builds=1, final_s=FINAL_S, budget_s=0.0, monitor=False, ceilings=False)
-        for request in requests_of(subjects, values, asked.obj or {})
-    ], values["note"]
+        replace(request, processes=1, builds=1, final_s=FINAL_S, time_limit_s=0.0, monitor=False, ceilings=False)
+        for request in requests_of(options, subjects)
+    ], options.note
 
 
 def _live(

@@ -13,6 +13,8 @@ from bakeoff.cli.common import (
     Final,
     Json,
     Runs,
+    Threads,
+    TimeLimit,
     app,
     check_range,
     names,
@@ -20,7 +22,8 @@ from bakeoff.cli.common import (
     print_json,
     records_folder,
 )
-from bakeoff.cli.recorded import RecordedOptions, sweep_recorded
+from bakeoff.cli.options import SweepOptions
+from bakeoff.cli.recorded import check, sweep_recorded
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
@@ -33,7 +36,7 @@ def inspect(
     what: Annotated[str, typer.Argument(metavar="FOLDER|FILE.py:NAME", help="An artifact, a mix, or your function.")],
     passes: Annotated[int, typer.Option(help="Timed passes of your function.")] = 5,
     depth: Annotated[int, typer.Option(help="Levels of modules shown below those that it calls itself.")] = 1,
-    threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
+    threads: Threads = 0,
     seconds: Annotated[float, typer.Option(help="Time limit of the whole inspection.")] = 3600.0,
     sweep: Annotated[
         list[str] | None,
@@ -41,10 +44,7 @@ def inspect(
     ] = None,
     backends: Backends = None,
     dtype: Dtypes = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(help="Of all sweeps, as in 90s, 3m, 1h30m; below each the command is printed that runs its rest."),
-    ] = None,
+    time_limit: TimeLimit = None,
     final: Final = True,
     dry_run: DryRun = False,
     runs: Runs = None,
@@ -52,13 +52,13 @@ def inspect(
 ) -> None:
     """Say what an artifact is, takes, gives and needs; or which modules of your own Python are worth a compiler.
 
-    --backends, --dtype, --budget (of all together), --no-final and --dry-run are those of the sweeps.
+    --backends, --dtype, --time-limit (of all together), --no-final and --dry-run are those of the sweeps.
     """
     wanted = names("--sweep", sweep)
     given = {
         "--backends": backends,
         "--dtype": dtype,
-        "--budget": budget,
+        "--time-limit": time_limit,
         "--no-final": not final,
         "--dry-run": dry_run,
     }
@@ -70,12 +70,22 @@ def inspect(
             raise BakeoffError(f"--sweep: {what} is an artifact's folder; give FILE.py:NAME", "bad-option")
         _inspect_artifact(Path(what), as_json)
         return
-    asked = RecordedOptions(backends, dtype, budget, final, threads, runs, dry_run, as_json)
+    options = SweepOptions(
+        [what],
+        backends=backends,
+        dtype=dtype,
+        time_limit=time_limit,
+        final=final,
+        threads=threads,
+        runs=runs,
+        dry_run=dry_run,
+        as_json=as_json,
+    )
     if wanted:
-        asked.check()
+        check(options)
     result, found = _inspect_callable(what, passes, depth, threads, seconds, wanted, runs, as_json)
     sweeps: dict[str, object] = {}
-    code = sweep_recorded(result.recorded, asked, sweeps)
+    code = sweep_recorded(result.recorded, options, sweeps)
     if as_json:
         print_json(_document(result, found, sweeps))
     if code:

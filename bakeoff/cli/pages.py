@@ -1,4 +1,4 @@
-"""Commands that write the pages kept beside the records, and README's results: history, publish, supersede."""
+"""Commands that write the pages kept beside the records, and README's results: history, publish."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -63,7 +63,16 @@ def history(
 
 
 @app.command()
-def publish(machine: Machines = None, runs: Runs = None, as_json: Json = False) -> None:
+def publish(
+    machine: Machines = None,
+    supersede: Annotated[
+        str | None,
+        typer.Option(metavar="RECORD", help="Instead: take a bad record out of tables and history, with --reason."),
+    ] = None,
+    reason: Annotated[str | None, typer.Option(help="Why that record is no longer shown; its file is kept.")] = None,
+    runs: Runs = None,
+    as_json: Json = False,
+) -> None:
     """Copy this machine's newest records into runs/published/ of the checkout; write them into README.md, and all pages
     there: RESULTS.md, the history and the pictures."""
     from bakeoff.machine import paths
@@ -72,6 +81,11 @@ def publish(machine: Machines = None, runs: Runs = None, as_json: Json = False) 
     from bakeoff.report.pages import files, readme
 
     folder, published = records_folder(runs), paths.published_runs()
+    if supersede is not None or reason is not None:
+        if supersede is None or reason is None or machine:
+            raise BakeoffError("--supersede RECORD goes with --reason WHY, and without --machine", "bad-option")
+        print_written(_supersede(folder, supersede, short("--reason", reason)), as_json)
+        return
     if published is None:
         raise BakeoffError("records are published in a checkout, and this is none; run it in one", "bad-option")
     check_exists(folder)
@@ -87,16 +101,10 @@ def publish(machine: Machines = None, runs: Runs = None, as_json: Json = False) 
     print_written(pages, as_json, machines=found.machines)
 
 
-@app.command()
-def supersede(
-    record: Annotated[str, typer.Argument(help="A record's name, or a beginning or hash of it.")],
-    reason: Annotated[str, typer.Option(help="Why it is no longer shown.")],
-    runs: Runs = None,
-) -> None:
-    """Take a bad record out of tables and history, with a reason; its file is kept."""
+def _supersede(folder: Path, record: str, reason: str) -> list[Path]:
+    """Take a record out of tables and history and write its machine's pages anew; return the file that says so."""
     from bakeoff.machine import paths
-    from bakeoff.record.store import Records, check_exists, load_all
-    from bakeoff.record.store import supersede as supersede_record
+    from bakeoff.record.store import Records, check_exists, load_all, supersede
     from bakeoff.report.pages import files
 
     def current(records: Records) -> dict[str, str]:
@@ -104,14 +112,13 @@ def supersede(
         ran = {entry.id: entry.machine.key for entry in records.ran}
         return {entry.id: entry.machine.key for entry in records.current} | compared | ran
 
-    short("--reason", reason)
-    folder = records_folder(runs)
     check_exists(folder)
     paths.ensure_writable(folder, "records")
     before = current(load_all(folder))
-    print_written([supersede_record(folder, record, reason, *records_folders(folder)[1:])])
+    written = supersede(folder, record, reason, *records_folders(folder)[1:])
     gone = before.keys() - current(load_all(folder)).keys()
     files.update(folder, {before[name] for name in gone} or None)
+    return [written]
 
 
 def update_pages(folder: Path, component: str = "") -> None:

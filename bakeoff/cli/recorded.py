@@ -2,20 +2,21 @@
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from bakeoff.cli.common import (
     error_line,
+    named,
     names,
     print_document,
     print_json,
     print_text,
-    records_folder,
     say,
     say_command,
 )
+from bakeoff.cli.options import SweepOptions
 from bakeoff.cli.pipeline import find_user_code
 from bakeoff.cli.suites import with_policy
 from bakeoff.models.errors import BakeoffError, ErrorCode
@@ -28,58 +29,35 @@ MOST_SETS = 4
 """Most input sets of a module that are swept: each has rows and a final of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedOptions:
-    """Options of a sweep of recorded modules, as typed."""
+def check(options: SweepOptions) -> None:
+    """Check the options that can be checked before anything was recorded. Raises BakeoffError for a wrong one."""
+    from bakeoff.machine import paths
+    from bakeoff.models.types import parse_dtype
+    from bakeoff.plan.request import parse_time_limit
+    from bakeoff.plan.suites import check_backends
 
-    backends: list[str] | None
-    dtype: list[str] | None
-    budget: str | None
-    final: bool
-    threads: int
-    runs: str | None
-    dry_run: bool
-    as_json: bool
-    suite: Mapping[str, Any] = field(default_factory=dict)
-    """The named suite that they come from, as it was resolved."""
-    resume: bool = False
-    """Go on with the newest sweeps of a pipeline's modules."""
+    for name in names("--dtype", options.dtype):
+        parse_dtype(name)
+    find_user_code(options.backends or [])
+    check_backends(names("--backends", options.backends))
+    if options.time_limit is not None:
+        parse_time_limit(options.time_limit)
+    if not options.dry_run:
+        paths.ensure_writable(options.folder, "records")
 
-    def check(self) -> None:
-        """Check the options that can be checked before anything was recorded. Raises BakeoffError for a wrong one."""
-        from bakeoff.machine import paths
-        from bakeoff.models.types import parse_dtype
-        from bakeoff.plan.request import parse_budget
-        from bakeoff.plan.suites import check_backends
 
-        for name in names("--dtype", self.dtype):
-            parse_dtype(name)
-        find_user_code(self.backends or [])
-        check_backends(names("--backends", self.backends))
-        if self.budget is not None:
-            parse_budget(self.budget)
-        if not self.dry_run:
-            paths.ensure_writable(records_folder(self.runs), "records")
-
-    @property
-    def budget_s(self) -> float:
-        """Budget of all sweeps together in seconds; 0 for none. Raises BakeoffError for text that is no time."""
-        from bakeoff.plan.request import parse_budget
-
-        return parse_budget(self.budget) if self.budget is not None else 0.0
-
-    def command(self, folder: str, workloads: Sequence[str] = (), resume: bool = False) -> str:
-        """Return the command that sweeps a recorded module by itself, or, with `resume`, goes on with its sweep."""
-        options = {
-            "--workload": workloads,
-            "--backends": names("--backends", self.backends),
-            "--dtype": names("--dtype", self.dtype),
-            "--threads": [str(self.threads)] if self.threads else [],
-            "--runs": [self.runs] if self.runs else [],
-        }
-        words = [word for option, given in options.items() if given for word in (option, ",".join(given))]
-        flags = [*([] if self.final else ["--no-final"]), *(["--resume"] if resume else [])]
-        return shlex.join(["bakeoff", "sweep", folder, *words, *flags])
+def _command(options: SweepOptions, folder: str, workloads: Sequence[str] = (), resume: bool = False) -> str:
+    """Return the command that sweeps a recorded module by itself, or, with `resume`, goes on with its sweep."""
+    given = {
+        "--workload": workloads,
+        "--backends": names("--backends", options.backends),
+        "--dtype": names("--dtype", options.dtype),
+        "--threads": [str(options.threads)] if options.threads else [],
+        "--runs": [options.runs] if options.runs else [],
+    }
+    words = [word for option, values in given.items() if values for word in (option, ",".join(values))]
+    flags = [*([] if options.final else ["--no-final"]), *(["--resume"] if resume else [])]
+    return shlex.join(["bakeoff", "sweep", folder, *words, *flags])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +72,14 @@ class _PlannedSweep:
     checked_s: float = 0.0
     """Seconds that making its references took."""
 
-    def within(self, budget_s: float) -> "_PlannedSweep":
-        return replace(self, plan=replace(self.plan, request=replace(self.plan.request, budget_s=budget_s)))
+    def within(self, seconds: float) -> "_PlannedSweep":
+        return replace(self, plan=replace(self.plan, request=replace(self.plan.request, time_limit_s=seconds)))
 
 
-def sweep_pipeline(
-    reference: str,
-    preset: str,
-    options: Sequence[str],
-    device: str,
-    seed: int,
-    asked: RecordedOptions,
-    others: Sequence[str],
-) -> int:
+def sweep_pipeline(reference: str, preset: str, options: SweepOptions, others: Sequence[str]) -> int:
     """Sweep every module of a user's pipeline, with all programs that its first units call; return the exit code.
 
-    `options` are the pipeline's, each as in `steps=10`. `others` are typed options that such a sweep does not take: if
-    there are any, this raises BakeoffError.
+    `others` are typed options that such a sweep does not take: if there are any, this raises BakeoffError.
     """
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import host
@@ -118,30 +87,31 @@ def sweep_pipeline(
     from bakeoff.pipeline.request import parse_options
     from bakeoff.process.inspected import Recorded
 
-    asked.check()
+    check(options)
     if others:
         text = f"{others[0]}: {reference} is a pipeline, whose modules are swept one after the other without it"
         raise BakeoffError(f"{text}; `bakeoff pipeline` names each by itself", "bad-option")
-    on = host.usable_device(device)
+    on = host.usable_device(named("--device", options.device))
     with TerminalProgress() as progress:
-        loop = described_loop(reference, preset, parse_options(options), on, asked.threads, seed, progress)
+        given = parse_options(options.option or [])
+        loop = described_loop(reference, preset, given, on, options.threads, options.seed, progress)
     recorded = [Recorded(slot.name, slot.component, 0, 0, ()) for slot in loop.slots if slot.users]
     for slot in loop.slots:
         if not slot.users:
             say(f"{slot.name} is {slot.component}, a component of this lab; sweep it by itself:")
             say_command(f"bakeoff sweep {slot.component} --preset {slot.preset}")
     told: dict[str, object] = {}
-    code = sweep_recorded(recorded, asked, told, together=True)
-    if asked.as_json:
+    code = sweep_recorded(recorded, options, told, together=True)
+    if options.as_json:
         print_json(told)
-    elif not asked.dry_run and not code:
+    elif not options.dry_run and not code:
         say("the pipeline with the best of them:")
         say_command(f"bakeoff pipeline {loop.typed}")
     return code
 
 
 def sweep_recorded(
-    recorded: Sequence["Recorded"], asked: RecordedOptions, told: dict[str, object], together: bool = False
+    recorded: Sequence["Recorded"], options: SweepOptions, told: dict[str, object], together: bool = False
 ) -> int:
     """Sweep the recorded modules and return the exit code; `told` is filled with the JSON output for each module.
 
@@ -152,35 +122,36 @@ def sweep_recorded(
     from bakeoff.cli.sweep import resume_command
     from bakeoff.plan.dry_run import Estimate, estimate
     from bakeoff.plan.history import known_history
-    from bakeoff.plan.request import budget_text
+    from bakeoff.plan.request import time_limit_text
     from bakeoff.report.pages import plan as plan_page
 
     shown: dict[str, Estimate] = {}
-    left = {one.name: asked.command(one.folder) for one in recorded if not one.problem and together <= asked.resume}
+    begun = [] if together and not options.resume else [one for one in recorded if not one.problem]
+    left = {one.name: _command(options, one.folder) for one in begun}
     try:
-        planned, code = _plan_all(recorded, asked, told)
-        if not asked.dry_run:
-            planned, worst = _with_references(planned, asked, told, together)
+        planned, code = _plan_all(recorded, options, told)
+        if not options.dry_run:
+            planned, worst = _with_references(planned, options, told, together)
             code = max(code, worst)
         if together:
-            planned = _begun(planned, asked)
-        left = {one.name: asked.command(one.folder, one.plan.request.workloads) for one in planned}
-        if planned and not asked.as_json:
+            planned = _begun(planned, options)
+        left = {one.name: _command(options, one.folder, one.plan.request.workloads) for one in planned}
+        if planned and not options.as_json:
             print_text(_overview(planned))
-        left_s = asked.budget_s - sum(one.checked_s for one in planned)
+        left_s = options.time_limit_s - sum(one.checked_s for one in planned)
         for index, one in enumerate(planned):
-            if asked.budget_s:  # the cheapest is first, and what it leaves of its part is the others'
+            if options.time_limit_s:  # the cheapest is first, and what it leaves of its part is the others'
                 one = one.within(max(1.0, round(left_s / (len(planned) - index))))
-            if asked.dry_run:
-                shown[one.name] = estimate(one.plan, known_history(records_folder(asked.runs)))
-                left_s -= min(shown[one.name].seconds, one.plan.request.budget_s)
+            if options.dry_run:
+                shown[one.name] = estimate(one.plan, known_history(options.folder))
+                left_s -= min(shown[one.name].seconds, one.plan.request.time_limit_s)
                 continue
-            part = f", within {budget_text(one.plan.request.budget_s)}" if asked.budget_s else ""
+            part = f", within {time_limit_text(one.plan.request.time_limit_s)}" if options.time_limit_s else ""
             say(f"sweep {index + 1} of {len(planned)}: {one.name}{part}")
-            used_s, worst = _run(one, asked, told, left, together)
+            used_s, worst = _run(one, options, told, left, together)
             left_s, code = left_s - used_s, max(code, worst)
         told |= shown
-        if shown and not asked.as_json:
+        if shown and not options.as_json:
             print_text("")
             print_document(plan_page.document(shown))
     except KeyboardInterrupt:
@@ -192,9 +163,9 @@ def sweep_recorded(
 
 
 def _plan_all(
-    recorded: Sequence["Recorded"], asked: RecordedOptions, told: dict[str, object]
+    recorded: Sequence["Recorded"], options: SweepOptions, told: dict[str, object]
 ) -> tuple[Sequence[_PlannedSweep], int]:
-    """Return the sweeps that can run, the cheapest first if there is a budget, and the exit code due to those that
+    """Return the sweeps that can run, the cheapest first if the time is limited, and the exit code due to those that
     cannot."""
     planned, code = [], 0
     for one in recorded:
@@ -202,10 +173,10 @@ def _plan_all(
             code = max(code, _tell_problem(one.name, f"was not recorded: {one.problem}", "", told, 1))
             continue
         try:
-            planned.append(_plan(one, asked))
+            planned.append(_plan(one, options))
         except BakeoffError as error:
             code = max(code, _tell_problem(one.name, f"cannot be swept: {error}", error.code, told, 2))
-    return sorted(planned, key=lambda one: one.seconds) if asked.budget_s else planned, code
+    return sorted(planned, key=lambda one: one.seconds) if options.time_limit_s else planned, code
 
 
 def _tell_problem(name: str, problem: str, code: ErrorCode, told: dict[str, object], exit_code: int) -> int:
@@ -214,7 +185,7 @@ def _tell_problem(name: str, problem: str, code: ErrorCode, told: dict[str, obje
     return exit_code
 
 
-def _plan(one: "Recorded", asked: RecordedOptions) -> _PlannedSweep:
+def _plan(one: "Recorded", options: SweepOptions) -> _PlannedSweep:
     from bakeoff.bring.bring import bring
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.plan.dry_run import estimate
@@ -223,14 +194,14 @@ def _plan(one: "Recorded", asked: RecordedOptions) -> _PlannedSweep:
     from bakeoff.plan.request import FINAL_S, Request
 
     with TerminalProgress() as progress:
-        component = bring(one.folder, 0, asked.threads, progress)
+        component = bring(one.folder, 0, options.threads, progress)
     request = Request(
         component=component,
-        backends=names("--backends", asked.backends),
-        dtypes=names("--dtype", asked.dtype),
-        threads=asked.threads,
-        final_s=FINAL_S if asked.final else 0.0,
-        asked=asked.suite,
+        backends=names("--backends", options.backends),
+        dtypes=names("--dtype", options.dtype),
+        threads=options.threads,
+        final_s=FINAL_S if options.final else 0.0,
+        asked=options.asked,
     )
     plan = make_plan(with_policy(request))
     sets = tuple(dict.fromkeys(row.subject.workload for row in plan.rows))
@@ -238,13 +209,13 @@ def _plan(one: "Recorded", asked: RecordedOptions) -> _PlannedSweep:
         chosen = ", ".join(sets[:MOST_SETS])
         say(f"{one.name}: {len(sets)} input sets, each with rows of its own; {chosen} are swept")
         say("all of them (as one engine of several sizes: add --sizes x.0=1,4,8):")
-        say_command(asked.command(one.folder))
+        say_command(_command(options, one.folder))
         plan = make_plan(replace(plan.request, workloads=sets[:MOST_SETS]))
-    return _PlannedSweep(one.name, one.folder, plan, estimate(plan, known_history(records_folder(asked.runs))).seconds)
+    return _PlannedSweep(one.name, one.folder, plan, estimate(plan, known_history(options.folder)).seconds)
 
 
 def _with_references(
-    planned: Sequence[_PlannedSweep], asked: RecordedOptions, told: dict[str, object], together: bool
+    planned: Sequence[_PlannedSweep], options: SweepOptions, told: dict[str, object], together: bool
 ) -> tuple[Sequence[_PlannedSweep], int]:
     """Return the sweeps whose references could be made, and the exit code due to the others.
 
@@ -256,7 +227,7 @@ def _with_references(
     found = []
     for one in planned:
         with TerminalProgress() as progress:
-            refusals, seconds = refused_subjects(one.plan, records_folder(asked.runs), progress)
+            refusals, seconds = refused_subjects(one.plan, options.folder, progress)
         if refusals and (together or len(refusals) == len({row.subject for row in one.plan.rows})):
             problem = f"cannot be swept: {'; '.join(map(str, refusals))}"
             _tell_problem(one.name, problem, refusals[0].code, told, 2)
@@ -269,7 +240,7 @@ def _with_references(
     return ([] if together else found), 2
 
 
-def _begun(planned: Sequence[_PlannedSweep], asked: RecordedOptions) -> Sequence[_PlannedSweep]:
+def _begun(planned: Sequence[_PlannedSweep], options: SweepOptions) -> Sequence[_PlannedSweep]:
     """Begin the sweeps of all modules before the first runs, so that `--resume` finds each; return those to run.
 
     With `--resume` these are those that are not finished, in a dry run with the rows that are left. Raises
@@ -278,16 +249,16 @@ def _begun(planned: Sequence[_PlannedSweep], asked: RecordedOptions) -> Sequence
     from bakeoff.machine import paths
     from bakeoff.sweeps.resume import begin, find_newest, left_of
 
-    runs, cache, left = records_folder(asked.runs), paths.cache_folder(), []
+    runs, cache, left = options.folder, paths.cache_folder(), []
     for one in planned:
-        newest = find_newest(one.plan.key, runs, cache) if asked.resume else None
+        newest = find_newest(one.plan.key, runs, cache) if options.resume else None
         if newest is not None and newest.finished:
             say(f"{one.name} is finished: sweep {newest.sweep}")
             continue
-        if asked.resume:
+        if options.resume:
             rest = left_of(one.plan, runs, cache)
-            one = replace(one, plan=rest) if asked.dry_run else one
-        elif not asked.dry_run:
+            one = replace(one, plan=rest) if options.dry_run else one
+        elif not options.dry_run:
             begin(one.plan.key, one.plan.component.name, runs, cache)
         left.append(one)
     return left
@@ -304,9 +275,9 @@ def _overview(planned: Sequence[_PlannedSweep]) -> str:
 
 
 def _run(
-    one: _PlannedSweep, asked: RecordedOptions, told: dict[str, object], left: dict[str, str], together: bool
+    one: _PlannedSweep, options: SweepOptions, told: dict[str, object], left: dict[str, str], together: bool
 ) -> tuple[float, int]:
-    """Sweep one module and print the result; return the seconds that count towards the budget, and the exit code.
+    """Sweep one module and print the result; return the seconds that count towards the time limit, and the exit code.
 
     The module is removed from `left` when its sweep has ended. Raises KeyboardInterrupt if the sweep was interrupted;
     `left` then has the command that goes on.
@@ -316,9 +287,9 @@ def _run(
     from bakeoff.cli.sweep import exit_code, print_done, resume_command, summary
     from bakeoff.sweeps.run import run_sweep
 
-    folder, resume = records_folder(asked.runs), resume_command(sys.argv[1:])
+    folder, resume = options.folder, resume_command(sys.argv[1:])
     if not together:
-        resume = asked.command(one.folder, one.plan.request.workloads, resume=True)
+        resume = _command(options, one.folder, one.plan.request.workloads, resume=True)
     try:
         with TerminalProgress(one.plan.rows) as progress:
             done = run_sweep(one.plan, folder, "", together, progress)
@@ -330,7 +301,7 @@ def _run(
     else:
         del left[one.name]
     told[one.name] = summary(done)
-    if not asked.as_json:
+    if not options.as_json:
         print_done(done, len(one.plan.rows), folder, resume)
     update_pages(folder, one.plan.component.name)
     if done.interrupted:

@@ -1,4 +1,4 @@
-"""Commands that read records and this host: show, table, report, list, doctor."""
+"""Commands that read records and this host: show, table, report, list."""
 
 import shlex
 import sys
@@ -13,6 +13,7 @@ from bakeoff.cli.common import (
     Machines,
     Named,
     Runs,
+    Wide,
     app,
     named,
     names,
@@ -68,7 +69,7 @@ def table(
     columns: Annotated[
         list[str] | None, typer.Option("--columns", help="Only these, as in name,latency,peak_mib.")
     ] = None,
-    wide: Annotated[bool, typer.Option("--wide", help="All columns, however narrow the terminal.")] = False,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """Print the tables of the newest sweeps and pipelines on this machine from their records."""
@@ -271,12 +272,3 @@ def list_everything(
     found = listing.read(component)
     page = listing.page_of_component if component else listing.page
     print_json(found) if as_json else print_document(page(found))
-
-
-@app.command()
-def doctor(as_json: Json = False) -> None:
-    """Print this host, its versions, known-bad combinations, and why a backend cannot run here."""
-    from bakeoff.report.pages import doctor
-
-    found = doctor.read()
-    print_json(found) if as_json else print_document(doctor.page(found))

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, app, fail, named, print_document, print_json, print_written
+from bakeoff.cli.common import Json, Wide, app, fail, named, print_document, print_json, print_written
 from bakeoff.models.words import counted
 
 sessions = typer.Typer(
@@ -65,7 +65,7 @@ def aggregate(
 def show(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A session's record, *.session.json.")],
     html: Annotated[bool, typer.Option("--html", help="Write its page beside the record.")] = False,
-    wide: Annotated[bool, typer.Option("--wide", help="All columns, however narrow the terminal.")] = False,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """Show a session: rates, where units spend their time, ranges, counters, energy, and what could be gained."""

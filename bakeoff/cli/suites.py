@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from bakeoff.cli.common import REPLACED
 from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.models.plain_file import read_plain
 
@@ -92,6 +93,7 @@ def check_keys(where: str, entries: Mapping[str, Any], known: list[str]) -> None
     for key in entries:
         if key not in known:
             near = meant(key, known) or f"; known: {', '.join(known)}"
+            near = f"; it is now '{REPLACED[f'--{key}'][2:]}'" if f"--{key}" in REPLACED else near
             raise BakeoffError(f"{where}: no key '{key}'{near}", "bad-config")
 
 

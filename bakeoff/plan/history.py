@@ -98,7 +98,7 @@ def by_priority(rows: Sequence[Row], history: History, goal: Goal) -> tuple[Row,
        records, in steps of 10 %; within a step, the row that is measured sooner comes first. A row without a related
        record is assumed to be 50 % slower; one whose newest record has no usable number comes last. A quantised row
        without real weights counts as 25 % slower than it is, since it cannot be recommended. Measuring time decides no
-       more than that: if rows were ordered by worth per second, cheap rows would fill a short budget, and the fastest
+       more than that: if rows were ordered by worth per second, cheap rows would fill a short limit, and the fastest
        row would no longer fit.
 
     `_expected` says which records predict a row's speed. If no record says anything about any row of a subject, its

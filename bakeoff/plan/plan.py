@@ -23,6 +23,7 @@ from bakeoff.plan.rows import Key, Row, Target, rows_of
 from bakeoff.plan.suites import compositions, default_preset, default_workloads
 from bakeoff.process.environment import user_code_path, worker_environment
 from bakeoff.process.jobs import Subject
+from bakeoff.record.source import component_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ def make_plan(request: Request) -> Plan:
             raise BakeoffError(text, "bad-option")
         request = replace(request, device="cpu", ceilings=False, final_s=0.0)
     settings = check_request(request)
+    component_hash(request.component)  # raises if its network's module is gone
     if settings.checkpoint and component.weights:
         text = f"--checkpoint {request.checkpoint}: {component.name} brings its own weights; load them in its function"
         raise BakeoffError(text, "bad-option")

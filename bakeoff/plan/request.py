@@ -55,9 +55,9 @@ class Request:
     """Measure ceilings of this machine that are not known yet."""
     monitor: bool = False
     """Watch each measuring worker and its GPU with a monitor."""
-    budget_s: float = 0.0
+    time_limit_s: float = 0.0
     """Seconds that the sweep may take; 0: no limit. Not in the plan's key, so a sweep whose time was up can be resumed
-    with another budget or none."""
+    with another limit or none."""
     objective: Objective = LATENCY
     """Objective by which finals decide, with the limits that a row must meet to be in a final."""
     python: str = ""
@@ -86,7 +86,7 @@ class Settings:
     """Requested dtypes; empty if none is requested."""
 
 
-MOST_BUDGET_S: Final = 7 * 86_400.0
+MOST_TIME_LIMIT_S: Final = 7 * 86_400.0
 GRACE_SHARE, MOST_GRACE_S = 0.05, 10.0
 EXAMPLES: Final = "give a time such as 90s, 3m or 1h30m; a number alone is seconds"
 _UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "": 1.0}
@@ -112,7 +112,7 @@ def with_deadline(policy: Policy, seconds: float) -> Policy:
     """Return the policy with one deadline for builds of any size. Raises BakeoffError for an impossible number of
     seconds."""
     if not LEAST_DEADLINE_S <= seconds <= MOST_DEADLINE_S:
-        text = f"--deadline {seconds:g}: give {LEAST_DEADLINE_S} to {MOST_DEADLINE_S} seconds"
+        text = f"--row-timeout {seconds:g}: give {LEAST_DEADLINE_S} to {MOST_DEADLINE_S} seconds"
         raise BakeoffError(text, "bad-option")
     return replace(policy, build_deadline_s=seconds, large_build_deadline_s=seconds)
 
@@ -163,7 +163,7 @@ def _checkpoint(asked: str) -> str:
     return str(Path(asked).absolute())
 
 
-def parse_budget(text: str) -> float:
+def parse_time_limit(text: str) -> float:
     """Return the seconds of `3m`, `90s`, `1h30m`, `1.5h` or `180` (seconds). Raises BakeoffError for other text and for
     0."""
     typed = text.strip(" ")
@@ -171,22 +171,22 @@ def parse_budget(text: str) -> float:
     parts = {unit: part for unit, part in match.groupdict().items() if part} if match else {}
     if not parts or not all(_NUMBER.fullmatch(part) for part in parts.values()):
         shown = typed if len(typed) <= _SHOWN else f"{typed[:_SHOWN]}..."
-        raise BakeoffError(f"--budget '{shown}': {EXAMPLES}", "bad-option")
+        raise BakeoffError(f"--time-limit '{shown}': {EXAMPLES}", "bad-option")
     seconds = fsum(float(part) * _UNITS[unit] for unit, part in parts.items())
-    if not 0 < seconds <= MOST_BUDGET_S:
-        text = f"--budget {typed}: give more than 0 and at most {MOST_BUDGET_S / 3600:.0f}h"
+    if not 0 < seconds <= MOST_TIME_LIMIT_S:
+        text = f"--time-limit {typed}: give more than 0 and at most {MOST_TIME_LIMIT_S / 3600:.0f}h"
         raise BakeoffError(text, "bad-option")
     return seconds
 
 
-def budget_text(seconds: float) -> str:
-    """Return a budget in the form in which it is typed: `90s`, `3m`, `1h30m`."""
+def time_limit_text(seconds: float) -> str:
+    """Return a time limit in the form in which it is typed: `90s`, `3m`, `1h30m`."""
     hours, rest = divmod(seconds, 3600)
     minutes, rest = divmod(rest, 60)
     parts = [f"{hours:.0f}h" if hours else "", f"{minutes:.0f}m" if minutes else "", f"{rest:g}s" if rest else ""]
     return "".join(parts)
 
 
-def grace_s(budget_s: float) -> float:
-    """Return the seconds that work may go on after the budget: 5 % of the budget, at most 10 s."""
-    return min(GRACE_SHARE * budget_s, MOST_GRACE_S)
+def grace_s(time_limit_s: float) -> float:
+    """Return the seconds that work may go on after the time limit: 5 % of it, at most 10 s."""
+    return min(GRACE_SHARE * time_limit_s, MOST_GRACE_S)

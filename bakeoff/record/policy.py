@@ -1,6 +1,6 @@
 """Durations and limits of measuring. They are constants of a sweep and are stored in each of its records.
 
-A suite of bakeoff.toml may set each of them, and a sweep's `--deadline` replaces both build deadlines.
+A suite of bakeoff.toml may set each of them, and a sweep's `--row-timeout` replaces both build deadlines.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Texts below tables: findings, reasons, the selftest, monitors, advice, and what a budget left out."""
+"""Texts below tables: findings, reasons, the selftest, monitors, advice, and what a time limit left out."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ import numpy as np
 
 from bakeoff.advice.evidence import Advice
 from bakeoff.models.words import counted
-from bakeoff.plan.request import budget_text
+from bakeoff.plan.request import time_limit_text
 from bakeoff.record.comparable import same_code, subject_key
 from bakeoff.record.finalists import shared_modes
 from bakeoff.record.floor import KnownCeilings
@@ -315,9 +315,9 @@ def out_of_time(what: OutOfTime, stored: Sequence[Stored], resume: str) -> tuple
 
 
 def nothing_measured(what: OutOfTime) -> str:
-    """Return a sentence for a time budget within which no row could be measured: what took the time, and how to go
+    """Return a sentence for a time limit within which no row could be measured: what took the time, and how to go
     on."""
-    said = f"nothing was measured within {budget_text(what.budget_s)}"
+    said = f"nothing was measured within {time_limit_text(what.time_limit_s)}"
     able = [row for row in what.left_out if row.expected_s]
     spent = [f"{name} took {seconds:.0f} s" for name, seconds in what.spent_s.items() if seconds >= _LEAST_S]
     if any(row.begun for row in what.left_out) and spent:
@@ -327,15 +327,15 @@ def nothing_measured(what: OutOfTime) -> str:
         why = f"{least.label} alone takes {_about(least.expected_s)}"
     else:
         return said
-    return f"{said}: {why}; give a larger --budget"
+    return f"{said}: {why}; give a larger --time-limit"
 
 
 def _progress(what: OutOfTime, measured: int, tried: int) -> str:
     counts = f"{measured} of {counted(tried + len(what.left_out), 'variant')} measured"
-    budget = budget_text(what.budget_s)
-    if what.used_s >= what.budget_s:
-        return f"{budget} are up: {counts}."
-    return f"{counts} in {what.used_s:.0f} s; nothing else is expected to fit into {budget}."
+    limit = time_limit_text(what.time_limit_s)
+    if what.used_s >= what.time_limit_s:
+        return f"{limit} are up: {counts}."
+    return f"{counts} in {what.used_s:.0f} s; nothing else is expected to fit into {limit}."
 
 
 def _phases(stored: Sequence[Stored]) -> Iterator[Text]:

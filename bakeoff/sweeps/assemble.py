@@ -182,7 +182,7 @@ def ending(outcome: Outcome) -> str:
     late = outcome.kind == "timeout" and any(
         phase == outcome.phase and info.deadline in ("build", "reference") for phase, info in PHASES.items()
     )
-    return f"{outcome.reason}; run with --deadline SECONDS to give it longer" if late else outcome.reason
+    return f"{outcome.reason}; run with --row-timeout SECONDS to give it longer" if late else outcome.reason
 
 
 def with_gpu_peaks(memory: Memory, peaks: GpuPeaks | None) -> Memory:

@@ -85,10 +85,10 @@ class SweepContext:
     plan: Plan
     sweep: str
     order: tuple[Row, ...]
-    """The rows in the order in which they run. A row may be built earlier, together with another one; with a budget, a
-    row that does not fit is skipped."""
+    """The rows in the order in which they run. A row may be built earlier, together with another one. One that does
+    not fit into the time limit is skipped."""
     order_seed: int | None
-    """Seed of the random order; None for a comparison, and with a budget, which orders rows by priority."""
+    """Seed of the random order; None for a comparison, and with a time limit, which orders rows by priority."""
     note: str
     load: Load
     """`present_load` before the sweep began; later the sweep itself is the load."""
@@ -157,8 +157,8 @@ def make_context(
 
 
 def _unmeasured(plan: Plan, runs: Path) -> tuple[str, ...]:
-    """Return the dtypes whose ceilings must be measured before the rows run; () if all are known, or with a budget."""
-    if not plan.request.ceilings or plan.request.budget_s or not plan.rows:
+    """Return the dtypes whose ceilings must be measured before the rows run; () if all are known or time is limited."""
+    if not plan.request.ceilings or plan.request.time_limit_s or not plan.rows:
         return ()
     running = (row for row in plan.rows if row.never_runs is None)
     wanted = {dtype for row in running for dtype in work_dtypes(row.variant.dtype, row.quantisation)}
@@ -180,13 +180,13 @@ def with_ceilings(context: SweepContext, runs: Path) -> SweepContext:
 
 def with_ceilings_again(context: SweepContext, runs: Path, record: Record) -> SweepContext:
     """Return the context after measuring again, once in a sweep, the ceilings of a row that exceeds 100 % of its floor;
-    unchanged with a budget.
+    unchanged with a time limit.
 
     Stored records are not changed: pages compute floors from the best ceilings that are known.
     """
     dtypes = set(work_dtypes(record.variant.dtype, record.quantisation)) - context.measured_again
     too_fast = record.status == "ok" and (share(record, context.ceilings) or 0.0) > 1
-    if not context.ceilings or not dtypes or not too_fast or context.plan.request.budget_s:
+    if not context.ceilings or not dtypes or not too_fast or context.plan.request.time_limit_s:
         return context
     context.measured_again.update(dtypes)
     name = f"{record.variant.backend} {record.variant.dtype}"

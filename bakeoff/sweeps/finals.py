@@ -6,7 +6,7 @@ from math import inf, isfinite
 from pathlib import Path
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.costs import sides_of
+from bakeoff.plan.costs import pair_of
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.rows import Key, Row
 from bakeoff.process.jobs import Subject
@@ -24,8 +24,8 @@ def run_finals(
 ) -> Iterator[StoredComparison]:
     """Run the final of each subject that has two rows to compare, and yield the comparisons.
 
-    A final that was stored before an interruption is yielded again, not repeated. With a budget, a final that does not
-    fit into the time left is skipped.
+    A final that was stored before an interruption is yielded again, not repeated. A final that does not fit into
+    the time limit is skipped.
     """
     known = _known_finals(context, runs)
     for subject, best in best_of(context.plan, stored).items():
@@ -35,7 +35,7 @@ def run_finals(
             time.finals_ended.append(subject)
             yield before
             continue
-        if len(best) < 2 or not time.final_fits(sides_of(measured, best), stored):
+        if len(best) < 2 or not time.final_fits:
             continue
         names = [f"{row.variant.backend} {row.variant.dtype}" for row in best]
         of_batch = f", batch {subject.batch}" if len(context.plan.request.batches) > 1 else ""
@@ -80,14 +80,14 @@ def _known_finals(context: SweepContext, runs: Path) -> dict[_Pair, StoredCompar
 def finals_ahead(
     context: SweepContext, stored: Mapping[Key, Stored], left: Sequence[Row], runs: Path
 ) -> list[list[Row]]:
-    """Return the sides of each final still to be run, as expected from the results so far; `left` are the rows not yet
-    timed."""
+    """Return the two rows of each final still to be run, as expected from the results so far; `left` are the rows not
+    yet timed."""
     best, known = best_of(context.plan, stored), _known_finals(context, runs)
     found = []
     for subject in dict.fromkeys(row.subject for row in context.plan.rows) if context.plan.request.final_s else ():
-        sides = sides_of([row for row in left if row.subject == subject], best.get(subject, []))
-        if sides and _pair(sides[:2]) not in known:
-            found.append(sides)
+        pair = pair_of([row for row in left if row.subject == subject], best.get(subject, []))
+        if pair and _pair(pair) not in known:
+            found.append(pair)
     return found
 
 

@@ -29,7 +29,7 @@ class Progress(Protocol):
         """
 
     def ranked(self, to_come: str) -> None:
-        """Report that all rows which fit into the budget are in the table; the sentence `to_come` says what follows."""
+        """Report that all rows which fit into the time are in the table; the sentence `to_come` says what follows."""
 
     def expect(self, seconds: float | None, limit_s: float = inf, /) -> None:
         """Show the estimated seconds until the end of the sweep, None if they are not known, and those until its time

@@ -1,6 +1,6 @@
 """Runs a plan: measures the rows in random order, shows the ranking, and runs the finals.
 
-With a budget, the rows that are likely to tell most come first, as many as fit.
+With a time limit, the rows that are likely to tell most come first, as many as fit.
 """
 
 import shutil
@@ -14,7 +14,7 @@ from pathlib import Path
 from bakeoff.machine import build_cache
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
-from bakeoff.plan.costs import Costs, TimeLeft
+from bakeoff.plan.costs import FINAL_S, Costs, finals_of
 from bakeoff.plan.history import by_priority, known_history
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Key, Row
@@ -51,7 +51,7 @@ class SweepResult:
     objective: Objective = LATENCY
     """Objective by which the rows are ranked."""
     out_of_time: OutOfTime | None = None
-    """Rows and finals left out because the budget was over; `--resume` runs them."""
+    """Rows and finals left out because the time was up; `--resume` runs them."""
     used_s: float = 0.0
     """Seconds that it took, without waiting for other sweeps or precompiling torch's headers."""
 
@@ -71,12 +71,12 @@ def run_sweep(
     newest sweep of the plan; a first one is begun.
 
     Ceilings that are not known are measured before the first row that is no baseline. If a variant was built several
-    times, the cache folder of its best build becomes its usual one; the other builds' folders stay until `bakeoff cache
-    --clear`.
+    times, the cache folder of its best build becomes its usual one; the other builds' folders stay until `bakeoff
+    doctor --cache --clear`.
 
     Ctrl-C ends the sweep cleanly: measured rows are stored, the running worker is killed, and the remaining rows are in
-    `interrupted`. A budget counts from `started` by time.monotonic() (None: from now), without the time spent waiting
-    for other sweeps or precompiling torch's headers. When the budget and its grace period are over, the sweep ends as
+    `interrupted`. A time limit counts from `started` by time.monotonic() (None: from now), without the time spent
+    waiting for other sweeps or precompiling torch's headers. When it and its grace period are over, the sweep ends as
     after Ctrl-C, and the remaining rows are in `out_of_time`. Raises BakeoffError before anything is measured if
     records cannot be written or the weights file is wrong.
     """
@@ -88,11 +88,11 @@ def run_sweep(
         closing(WeightsMemory()) as weights,
     ):
         state, cache = opening.state, opening.cache
-        limit = TimeLimit(Costs(plan, known_history(runs)), (started or asked) + opening.waited_s)
-        seed = None if plan.request.budget_s or rows is not None else state.order_seed
+        limit = TimeLimit(plan, Costs(known_history(runs)), (started or asked) + opening.waited_s)
+        seed = None if limit.seconds or rows is not None else state.order_seed
         context = make_context(plan, state.sweep, note, runs, cache, opening.load, progress, seed)
         context = context if rows is None else replace(context, order=tuple(rows))
-        if plan.request.budget_s:
+        if limit.seconds:
             context = replace(context, order=by_priority(plan.rows, limit.costs.history, plan.request.objective.goal))
         own = cache / "changed" / state.name
         context = replace(context, weights=weights, own=own, own_seed=state.order_seed)
@@ -142,14 +142,11 @@ class _Sweep:
     """Tells processes that wait for the device how many rows are left."""
     finals: list[StoredComparison] = field(default_factory=list)
     _before: frozenset[Key] = field(init=False)
-    _left: TimeLeft = field(init=False)
-    _began: float = field(default_factory=time.monotonic)
+    _expected_s: dict[Key, float] = field(init=False)
 
     def __post_init__(self) -> None:
-        costs, rows = self.limit.costs, self.context.order
-        finals_s = sum(map(costs.final_s, costs.finals(rows)))
         self._before = frozenset(self.measured.stored)
-        self._left = TimeLeft({row.key: costs.of(row) for row in rows}, finals_s)
+        self._expected_s = {row.key: self.limit.costs.of(row).seconds for row in self.context.order}
 
     def time_rows(self) -> None:
         """Measure the rows that have no record from before an interruption, wave by wave."""
@@ -180,15 +177,15 @@ class _Sweep:
         for row in self.context.order:
             before = self.measured.stored.get(row.key)
             unstable = row.baseline and before is not None and before.record.status == "unstable"
-            fits = self.limit.costs.of(row).first_s <= self.limit.left_s
+            fits = self._expected_s[row.key] <= self.limit.left_s
             if unstable and fits and row.key not in self._before:
                 self.context.progress.say(f"{row.label} was unstable and is timed again.")
                 time_wave(self.context, [Try(row, self._start(row))], self._keep, lambda: None)
 
     def _wait_for(self, headers: HeaderBuilds, rows: Sequence[Row]) -> None:
-        """Wait for the headers that these rows need, outside the budget's time.
+        """Wait for the headers that these rows need; the time limit does not include that.
 
-        It also starts headers that no earlier row needed: with a budget, the rows that fit change.
+        It also starts headers that no earlier row needed: with a time limit, the rows that fit change.
         """
         with self.limit.paused():
             headers.start(rows)
@@ -200,14 +197,14 @@ class _Sweep:
                 self._expect()
 
     def _fitting(self) -> Sequence[Row]:
-        """Return the rows still to be timed, in order; with a budget only those that fit into the time left."""
+        """Return the rows still to be timed, in order; with a time limit only those that fit."""
         known = self.measured.stored
         begun = known.keys() | set(self.context.begun)  # one whose build was stopped is not begun again
         left = [row for row in self.context.order if row.key not in begun]
-        if not left or not self.limit.budget_s:
+        if not left or not self.limit.seconds:
             return left
         finals = finals_ahead(self.context, known, left, self.measured.runs)
-        return self.limit.costs_with(known).fitting(left, self.limit.left_s, finals)
+        return self.limit.costs.fitting(left, self.limit.left_s, finals)
 
     def _start(self, row: Row) -> Running:
         return self.context.progress.start(self.context.position(row), len(self.context.plan.rows), row.label)
@@ -223,8 +220,8 @@ class _Sweep:
 
     def _expect(self) -> None:
         timed, rows = self.measured.stored.keys(), self.context.order
-        taken_s = time.monotonic() - self._began
-        left_s = self._left.seconds(timed, timed, timed - self._before, taken_s)
+        finals = finals_of(rows) if self.context.plan.request.final_s else ()
+        left_s = sum(self._expected_s[row.key] for row in rows if row.key not in timed) + FINAL_S * len(finals)
         self.context.progress.expect(max(0.0, min(left_s, self.limit.left_s)), self.limit.left_s)
         self.tell(f"{sum(row.key not in timed for row in rows)} of {counted(len(rows), 'row')} left")
 
@@ -253,7 +250,7 @@ class _Sweep:
         """Return the result of the sweep."""
         plan, stored, limit = self.context.plan, self.measured.stored, self.limit
         out_of_time = None
-        if limit.budget_s and not interrupted:
+        if limit.seconds and not interrupted:
             pairs = undecided(plan, stored, limit.finals_ended)
             out_of_time = limit.left_out(stored, self.context.begun, tuple(pairs), self.context.spent)
         left = tuple(row.label for row in plan.rows if row.key not in stored)

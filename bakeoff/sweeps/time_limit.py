@@ -1,4 +1,4 @@
-"""The time limit of a sweep with a budget: which finals still fit, what is left out, and a hard stop."""
+"""The time limit of a sweep: which finals still fit, what is left out, and a hard stop."""
 
 import signal
 import time
@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from math import inf
 from types import FrameType
 
-from bakeoff.plan.costs import Costs
-from bakeoff.plan.history import history_of
+from bakeoff.plan.costs import FINAL_S, Costs
+from bakeoff.plan.plan import Plan
 from bakeoff.plan.request import grace_s
-from bakeoff.plan.rows import Key, Row
+from bakeoff.plan.rows import Key
 from bakeoff.process.alarm import raised_again
 from bakeoff.process.jobs import Subject
 from bakeoff.record.store import Stored
 
 
 class TimeIsUpError(KeyboardInterrupt):
-    """The budget and its grace period are over.
+    """The time limit and its grace period are over.
 
     A KeyboardInterrupt, so that the handlers of Ctrl-C end all workers.
     """
@@ -36,9 +36,9 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class OutOfTime:
-    """Rows and finals that were left out because a sweep's budget was over."""
+    """Rows and finals that were left out because a sweep's time limit was over."""
 
-    budget_s: float
+    time_limit_s: float
     used_s: float
     left_out: tuple[LeftOut, ...]
     undecided: tuple[str, ...]
@@ -49,8 +49,9 @@ class OutOfTime:
 
 @dataclass(slots=True)
 class TimeLimit:
-    """Time limit of a sweep. Without a budget there is no limit."""
+    """Time limit of a sweep, if its plan has one."""
 
+    plan: Plan
     costs: Costs
     started: float
     """Start of the command by time.monotonic(), moved later by time that does not count: waiting for another sweep,
@@ -61,9 +62,9 @@ class TimeLimit:
     """Whether an alarm is set for the end of the time."""
 
     @property
-    def budget_s(self) -> float:
-        """Budget in seconds; 0 if there is none."""
-        return self.costs.plan.request.budget_s
+    def seconds(self) -> float:
+        """The limit; 0 if there is none."""
+        return self.plan.request.time_limit_s
 
     @property
     def used_s(self) -> float:
@@ -71,32 +72,29 @@ class TimeLimit:
 
     @property
     def left_s(self) -> float:
-        """Seconds until the end of the budget; infinite without a budget."""
-        return self.budget_s - self.used_s if self.budget_s else inf
+        """Seconds until the time is up; infinite without a limit."""
+        return self.seconds - self.used_s if self.seconds else inf
 
-    def final_fits(self, sides: Sequence[Row], stored: Mapping[Key, Stored]) -> bool:
-        """Return whether a final between these rows, whose records are in `stored`, fits into the time left."""
-        return not self.budget_s or self.costs_with(stored).final_s(sides) <= self.left_s
-
-    def costs_with(self, stored: Mapping[Key, Stored]) -> Costs:
-        """Return the cost estimates with the records of this sweep so far included."""
-        return Costs(self.costs.plan, history_of([*self.costs.history.records, *stored.values()]))
+    @property
+    def final_fits(self) -> bool:
+        """Whether a final may begin: half of the time that is kept for one is left, and the limit stops it."""
+        return self.left_s >= FINAL_S / 2
 
     def left_out(
         self, stored: Mapping[Key, Stored], begun: Sequence[Key], undecided: Sequence[str], spent_s: Mapping[str, float]
     ) -> OutOfTime | None:
         """Return the rows without a record in `stored` and the pairs in `undecided`; None if there are neither."""
-        left = [row for row in self.costs.plan.rows if row.key not in stored]
+        left = [row for row in self.plan.rows if row.key not in stored]
         if not left and not undecided:
             return None
         rows = tuple(LeftOut(row.label, self.costs.of(row).seconds, row.key in begun) for row in left)
-        return OutOfTime(self.budget_s, self.used_s, rows, tuple(undecided), dict(spent_s))
+        return OutOfTime(self.seconds, self.used_s, rows, tuple(undecided), dict(spent_s))
 
     @contextmanager
     def enforced(self) -> Iterator[None]:
-        """Raise TimeIsUpError within the block when the budget and its grace period are over. Works in the main thread
+        """Raise TimeIsUpError within the block when the limit and its grace period are over. Works in the main thread
         only."""
-        if not self.budget_s:
+        if not self.seconds:
             yield
             return
         began = time.monotonic()
@@ -115,7 +113,7 @@ class TimeLimit:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the time within the block out of the budget."""
+        """Leave the time within the block out of what counts."""
         began = time.monotonic()
         if self.rings:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -127,9 +125,9 @@ class TimeLimit:
                 self._set_alarm()
 
     def _set_alarm(self) -> tuple[float, float]:
-        """Set an alarm for the end of the budget and its grace period; return the previous alarm's delay and interval
+        """Set an alarm for the end of the limit and its grace period; return the previous alarm's delay and interval
         in seconds."""
-        left_s = self.left_s + grace_s(self.budget_s)
+        left_s = self.left_s + grace_s(self.seconds)
         return signal.setitimer(signal.ITIMER_REAL, max(left_s, 0.001))
 
 

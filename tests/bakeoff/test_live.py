@@ -131,7 +131,7 @@ class TestWhatIsSwept:
             final=False,
             resume=True,
             monitor=True,
-            deadline=9,
+            row_timeout=9,
         )
         from typer.main import get_command
 
@@ -143,7 +143,7 @@ class TestWhatIsSwept:
         assert parsed["backends"] == ["eager", "inductor[freezing]"]
         assert (parsed["dtype"], parsed["device"], parsed["runs"]) == (["fp32"], "cpu", str(tmp_path / "r"))
         assert (parsed["note"], parsed["final"], parsed["resume"], parsed["monitor"]) == ("n", False, True, True)
-        assert (parsed["deadline"], parsed["as_json"]) == (9.0, True)
+        assert (parsed["row_timeout"], parsed["as_json"]) == (9.0, True)
         assert swept.folder == tmp_path / "r"
 
 

@@ -126,7 +126,7 @@ def measure(component: str, asked: argparse.Namespace, mine: dict[str, Any], par
             if kind != "warm":
                 begin(folder)
             before = os.getloadavg()[0]
-            more = ("--budget", asked.budget) if kind == "budget" else ()
+            more = ("--time-limit", asked.budget) if kind == "budget" else ()
             made = sweep(asked.python, component, folder, asked.keep if kind == "cold" else None, *more)
             made["load_before"] = before
             mine.setdefault(component, {})[kind] = made

@@ -270,10 +270,10 @@ def _remarks(inspection: Inspection, found: Sequence[Candidate], runs: str) -> I
     if any(one.at_floor is not None for one in found):
         yield "floor: the counted FLOPs and the weights at this machine's peak rates, in the dtype of the weights"
         if any(one.at_floor is not None and one.at_floor.above for one in found):
-            again = f"bakeoff ceilings{_runs(runs)}"
+            again = f"bakeoff doctor --ceilings{_runs(runs)}"
             yield f"!: faster than its floor, the ceilings are too low there; measure them again: {again}"
     else:
-        yield f"no floors: this machine's ceilings are not known; measure them with: bakeoff ceilings{_runs(runs)}"
+        yield f"no floors: this machine's ceilings are not known; measure them: bakeoff doctor --ceilings{_runs(runs)}"
     varying = [node.name for node in inspection.nodes if len(set(node.calls)) > 1]
     if varying:
         yield f"not as many calls in each pass: {', '.join(varying[:3])}{' and others' if len(varying) > 3 else ''}"

@@ -5,7 +5,7 @@ from typing import Any
 
 from bakeoff.models.words import counted
 from bakeoff.plan.dry_run import Estimate, Line
-from bakeoff.plan.request import budget_text
+from bakeoff.plan.request import time_limit_text
 from bakeoff.record.objective import LATENCY
 from bakeoff.report.document import Block, Cell, Document, Heading, Section, Table, Text, blocks, listed, table
 from bakeoff.report.format import MIB, size_text
@@ -41,18 +41,18 @@ def _page(plan: Estimate) -> tuple[Block | Section, ...]:
     """Return a plan's blocks: how long it takes, and the rows in their order."""
     able = [line for line in plan.lines if not line.precheck]
     summary = size(plan)
-    if plan.budget_s:
+    if plan.time_limit_s:
         fitting = sum(line.fits for line in able)
-        summary += f"; within {budget_text(plan.budget_s)} about {fitting} of {len(able)}, in this order"
+        summary += f"; within {time_limit_text(plan.time_limit_s)} about {fitting} of {len(able)}, in this order"
     objective = Text(plan.objective, "objective") if plan.objective != str(LATENCY) else None
     return blocks(Text(summary), objective, _rows(plan, able))
 
 
 def size(plan: Estimate) -> str:
-    """Describe how many rows a plan has, and its estimated time and disk space."""
+    """Describe how many rows a plan has, and its estimated time."""
     builds = f" ({plan.builds} builds of each compiled variant)" if plan.builds > 1 else ""
     able = sum(not line.precheck for line in plan.lines)
-    total = f"about {plan.seconds / 60:.1f} minutes by estimate, {plan.disk_bytes // MIB} MiB of disk"
+    total = f"about {plan.seconds / 60:.1f} minutes by estimate"
     finals = f", {counted(plan.finals, 'final')} included" if plan.finals else ""
     return f"{rows_text(len(plan.lines), able)}{builds}, {total}{finals}"
 
@@ -67,8 +67,7 @@ def _rows(plan: Estimate, able: list[Line]) -> Table | None:
     return table(
         (
             "variant", *(Heading(name, numeric=True) for name in ("batch", "build", "process", "about s")), "in time",
-            Heading("memory MiB", _MEMORY, True, leaves=1), Heading("disk MiB", numeric=True, leaves=2),
-            Heading("estimated from", leaves=3),
+            Heading("memory MiB", _MEMORY, True, leaves=1), Heading("estimated from", leaves=2),
         ),
         [
             (
@@ -77,9 +76,8 @@ def _rows(plan: Estimate, able: list[Line]) -> Table | None:
                 str(line.build_number) if plan.builds > 1 else "",
                 str(line.process) if plan.processes > 1 else "",
                 f"{line.seconds:.0f}",
-                Cell("yes" if line.fits else "no", tone="good" if line.fits else "open") if plan.budget_s else "",
+                Cell("yes" if line.fits else "no", tone="good" if line.fits else "open") if plan.time_limit_s else "",
                 f"{line.memory_bytes // MIB}",
-                f"{line.disk_bytes // MIB}",
                 line.seconds_from,
             )
             for line in able

@@ -182,10 +182,10 @@ OPTIONS: list[tuple[str, list[str | bytes], ErrorCode, list[str]]] = [
     ("checkpoint-device", ["--checkpoint", "/dev/full"], "bad-checkpoint", ["--checkpoint /dev/full"]),
     ("note", ["--note", b"\xff"], "bad-option", ["'\\udcff'"]),
     ("long-note", ["--note", "x" * 501], "bad-option", ["--note", "501"]),
-    ("deadline", ["--deadline", "0"], "bad-option", ["--deadline 0", "1 to 86400"]),
-    ("budget", ["--budget", "0"], "bad-option", ["--budget 0", "more than 0"]),
-    ("budget-of-no-time", ["--budget", "-3m"], "bad-option", ["--budget '-3m'", "90s, 3m or 1h30m"]),
-    ("budget-empty", ["--budget", ""], "bad-option", ["--budget"]),
+    ("row-timeout", ["--row-timeout", "0"], "bad-option", ["--row-timeout 0", "1 to 86400"]),
+    ("time-limit", ["--time-limit", "0"], "bad-option", ["--time-limit 0", "more than 0"]),
+    ("time-limit-of-no-time", ["--time-limit", "-3m"], "bad-option", ["--time-limit '-3m'", "90s, 3m or 1h30m"]),
+    ("time-limit-empty", ["--time-limit", ""], "bad-option", ["--time-limit"]),
     ("never-runs", ["--backends", "eager+eager"], "not-composable", ["eager"]),
     ("resume-of-nothing", ["--resume", "--dry-run"], "nothing-to-resume", ["--resume"]),
     ("resume", ["--resume"], "nothing-to-resume", ["--resume"]),
@@ -195,6 +195,21 @@ OPTIONS: list[tuple[str, list[str | bytes], ErrorCode, list[str]]] = [
 @pytest.mark.parametrize(("options", "code", "says"), [pytest.param(*case[1:], id=case[0]) for case in OPTIONS])
 def test_sweep_option(lab: Lab, options: list[str | bytes], code: ErrorCode, says: list[str]) -> None:
     lab.refuses("sweep", "toy", *options, code=code, says=says)
+
+
+@pytest.mark.parametrize(
+    ("typed", "now"),
+    [
+        ("sweep toy --budget 3m", "--time-limit"),
+        ("sweep toy --deadline=60", "--row-timeout"),
+        ("gate toy --against runs --deadline 60", "--row-timeout"),
+        ("ceilings", "bakeoff doctor --ceilings"),
+        ("cache --clear", "bakeoff doctor --cache"),
+        ("supersede RECORD", "bakeoff publish --supersede RECORD --reason WHY"),
+    ],
+)
+def test_a_former_name_is_refused_with_the_one_of_today(lab: Lab, typed: str, now: str) -> None:
+    lab.refuses(*typed.split(), code="bad-option", says=[f"is now{':' * ('--' not in now[:2])} {now}"])
 
 
 @pytest.mark.skipif(bool(host.read_host().gpus), reason="this host has a GPU")
@@ -209,7 +224,6 @@ def test_cuda_without_a_gpu(lab: Lab) -> None:
         (["sweep"], "'components'"),
         (["sweep", "toy", "--frobnicate"], "--frobnicate"),
         (["sweep", "toy", "--seed", "many"], "'--seed'"),
-        (["supersede", "x"], "'--reason'"),
         (["doctor", "x"], "(x)"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
@@ -506,14 +520,14 @@ def test_supersede(lab: Lab, arguments: list[str], code: ErrorCode, says: str) -
     name = save(lab.folder / "other", record("inductor", [1.0] * 20))
     (elsewhere,) = (lab.folder / "other").glob(f"*/records/{name}.json")
     typed = [str(elsewhere) if text == "elsewhere.json" else text for text in arguments]
-    lab.refuses("supersede", *typed, code=code, says=[says])
+    lab.refuses("publish", "--supersede", *typed, code=code, says=[says])
 
 
 def test_a_record_is_superseded_once(lab: Lab) -> None:
     name = _only(lab).stem
     _keep(lab, "bad", b"{")
-    assert lab.run("supersede", name, "--reason", "busy").code == 0
-    lab.refuses("supersede", name, "--reason", "again", code="no-record", says=[name, "already (busy)"])
+    assert lab.run("publish", "--supersede", name, "--reason", "busy").code == 0
+    lab.refuses("publish", "--supersede", name, "--reason", "again", code="no-record", says=[name, "already (busy)"])
 
 
 @pytest.mark.parametrize(
@@ -537,7 +551,7 @@ def test_what_there_are_no_records_of(lab: Lab, command: list[str], code: ErrorC
     [
         ["table"], ["table", "unet"], ["table", "nosuch"], ["report", "--html", "x.html", "unet"], ["show", "abc"],
         ["show", "unet"], ["compare", "abc", "abd"], ["compare", "unet"], ["compare", "--undecided"],
-        ["history"], ["history", "--check"], ["publish"], ["supersede", "abc", "--reason", "bad"],
+        ["history"], ["history", "--check"], ["publish"], ["publish", "--supersede", "abc", "--reason", "bad"],
     ],
     ids=" ".join,
 )  # fmt: skip

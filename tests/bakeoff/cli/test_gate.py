@@ -21,7 +21,7 @@ SLOWER = replace(ROW, batch=2, change=Change("slower", 1.1, 1.08, 1.12, 4))
 CRASHED = replace(ROW, variant="toy:tiny.world/inductor[freezing]/fp32@cpu", candidate="crashed", change=None)
 CRASHED = replace(CRASHED, reason="SIGSEGV in phase build")
 SUITES = (
-    "[suites.ci]\ncomponents = 'toy'\nbackends = 'eager'\ndtype = 'fp32'\nthreads = 1\nnote = 'ci'\nbudget = '1m'\n"
+    "[suites.ci]\ncomponents = 'toy'\nbackends = 'eager'\ndtype = 'fp32'\nthreads = 1\nnote = 'ci'\ntime-limit = '1m'\n"
 )
 
 
@@ -55,7 +55,7 @@ def test_a_suite_is_swept_in_several_processes_and_compared_with_records(here: P
     assert {(str(row.variant), row.process) for row in plan.rows} == {
         ("toy:tiny.world/eager/bf16@cpu", process) for process in range(1, PROCESSES + 1)
     }
-    assert (plan.request.final_s, plan.request.budget_s, plan.request.asked["suite"]) == (0.0, 0.0, "ci")
+    assert (plan.request.final_s, plan.request.time_limit_s, plan.request.asked["suite"]) == (0.0, 0.0, "ci")
     assert isinstance(records, Records)
     assert "no regression of +10.0% or more: 1 row compared" in done.out
     assert "policy: contention 5 (usual 0.2)" in done.out

@@ -60,7 +60,7 @@ def folder(tmp_path: Path) -> Path:
         (("mine.py:endless", "--sweep", "linear", "--backends", "egaer"), "unknown-name", "did you mean eager"),
         (("mine.py:endless", "--sweep", "linear", "--backends", "inductor[no=1]"), "bad-option", "no option 'no'"),
         (("mine.py:endless", "--sweep", "linear", "--dtype", "fp31"), "unknown-name", "no dtype 'fp31'"),
-        (("mine.py:endless", "--sweep", "linear", "--budget", "soon"), "bad-option", "--budget 'soon'"),
+        (("mine.py:endless", "--sweep", "linear", "--time-limit", "soon"), "bad-option", "--time-limit 'soon'"),
         (("mine.py:endless", "--sweep", "linear", "--runs", "mine.py"), "not-writable", "written to mine.py"),
         (("mine.py:endless", "--runs", "mine.py"), "not-readable", "read from mine.py"),
         (("mine.py:endless", "--runs", ""), "bad-option", "--runs is empty"),

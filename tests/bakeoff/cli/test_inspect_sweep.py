@@ -51,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
 def test_all_modules_are_planned_and_told_as_one_document(folder: Path) -> None:
     sweep = ("--sweep", "strange,first,second", "--backends", "eager,torch.export", "--dtype", "fp32", "--no-final")
     arguments = ("mine.py:pipe", "--passes", "2", "--threads", "1", *sweep)
-    done = bakeoff("inspect", *arguments, "--dry-run", "--budget", "2m", "--runs", "my runs", "--json", cwd=folder)
+    done = bakeoff("inspect", *arguments, "--dry-run", "--time-limit", "2m", "--runs", "my runs", "--json", cwd=folder)
     assert done.code == 1, done.err
     document = json.loads(done.out)
     assert document["worth_sweeping"]
@@ -65,7 +65,7 @@ def test_all_modules_are_planned_and_told_as_one_document(folder: Path) -> None:
         "first": {"call"},
         "second": {"call", *(f"call-{index + 2}" for index in range(MOST_SETS - 1))},
     }
-    assert sum(told[name]["budget_s"] for name in workloads) <= 120
+    assert sum(told[name]["time_limit_s"] for name in workloads) <= 120
     said = next(line for line in done.said if line.startswith("bakeoff: second: 6 input sets"))
     assert said.endswith("call, call-2, call-3, call-4 are swept")
     lines = done.err.splitlines()
@@ -167,7 +167,7 @@ def test_one_command_resumes_the_sweeps_of_a_loop(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MAKELEVEL", raising=False)
     typed = ["sweep", "mine.py:Loop", "--backends", "eager,torch.export", "--dtype", "fp32", "--threads", "1"]
-    typed += ["--budget", "20m", "--runs", "my runs", "--no-final"]
+    typed += ["--time-limit", "20m", "--runs", "my runs", "--no-final"]
     refused = bakeoff(*typed, "--resume", cwd=tmp_path)
     assert refused.code == 2
     assert refused.said[-1].endswith("run without --resume [nothing-to-resume]")

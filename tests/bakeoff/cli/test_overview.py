@@ -32,7 +32,7 @@ def test_every_command_has_a_place_and_an_example_with_options_that_it_takes() -
     ("arguments", "whole"),
     [
         (["--help"], "Build, prove, check, time and record every variant of one or several components."),
-        (["cache", "--help"], "Example: bakeoff cache --clear"),
+        (["doctor", "--help"], "Example: bakeoff doctor"),
     ],
 )
 def test_sentences_are_whole_at_80_columns(tmp_path: Path, arguments: list[str], whole: str) -> None:

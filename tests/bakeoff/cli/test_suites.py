@@ -64,6 +64,7 @@ def test_the_record_has_the_suite_as_it_was_resolved(here: Path, monkeypatch: py
     ("entries", "typed", "said", "code"),
     [
         ("backend = 'eager'", "@nightly", "no key 'backend'; did you mean backends", "bad-config"),
+        ("budget = '3m'", "@nightly", "no key 'budget'; it is now 'time-limit'", "bad-config"),
         ("resume = true", "@nightly", "no key 'resume'", "bad-config"),
         ("threads = 'x'", "@nightly", "threads = x", "bad-config"),
         ("threads = [1]", "@nightly", "threads = [1]: give one text", "bad-config"),

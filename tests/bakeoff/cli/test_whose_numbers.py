@@ -189,7 +189,7 @@ class TestPublish:
     def test_a_superseded_record_leaves_the_pages(self, clone: Path) -> None:
         published = clone.parent / "runs" / "published"
         last = load_all(published).current[-1]
-        ran = bakeoff("supersede", last.id, "--reason", "busy", cwd=clone)
+        ran = bakeoff("publish", "--supersede", last.id, "--reason", "busy", cwd=clone)
         assert ran.code == 0, ran.err
         assert changed(clone) == [], "published pages change by publish alone"
         assert bakeoff("publish", cwd=clone).code == 0
@@ -210,6 +210,6 @@ class TestPublish:
         for path in own:
             path.write_text("mine")
         last = load_all(runs).current[-1]
-        assert bakeoff("supersede", last.id, "--reason", "busy", cwd=clone).code == 0
+        assert bakeoff("publish", "--supersede", last.id, "--reason", "busy", cwd=clone).code == 0
         written = {path.relative_to(runs).parts[0] for path in own if path.read_text() != "mine"}
         assert written == {history.NAME, last.machine.folder}

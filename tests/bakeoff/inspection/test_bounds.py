@@ -107,7 +107,10 @@ def test_a_module_faster_than_its_floor_is_marked_and_can_gain_nothing_to_it() -
     assert (unet.at_floor.above, unet.at_floor.saved_ms, unet.at_floor.speedup) == (True, 0.0, 1.0)
     text = render("pipe", TWO, candidates(TWO, HOST, low), 1)
     assert re.search(r"unet .* 120\.00? ! +0\.0+ +1\.00x", text)
-    assert "!: faster than its floor, the ceilings are too low there; measure them again: bakeoff ceilings" in text
+    assert (
+        "!: faster than its floor, the ceilings are too low there; measure them again: bakeoff doctor --ceilings"
+        in text
+    )
     assert " !" not in render("pipe", TWO, candidates(TWO, HOST, CEILINGS), 1)
 
 
@@ -177,7 +180,7 @@ def test_nothing_large_means_no_sweep() -> None:
 def test_the_commands_that_are_named_keep_the_folder_of_records() -> None:
     one = inspection((node("unet", -1, (90,)),), (10,))
     text = render("mine.py:pipe", one, candidates(one, HOST, ()), 1, "my runs")
-    assert "measure them with: bakeoff ceilings --runs 'my runs'" in text
+    assert "measure them: bakeoff doctor --ceilings --runs 'my runs'" in text
     assert text.endswith("\nbakeoff inspect mine.py:pipe --sweep unet --runs 'my runs'")
 
 

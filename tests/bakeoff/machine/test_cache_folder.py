@@ -150,7 +150,7 @@ class TestCommand:
     """Through the real command line."""
 
     def run(self, *arguments: str, **environment: str | None) -> Ran:
-        ran = bakeoff("cache", *arguments, cwd=paths.cache_folder().parent, **environment)
+        ran = bakeoff("doctor", "--cache", *arguments, cwd=paths.cache_folder().parent, **environment)
         assert "Traceback" not in ran.err
         return ran
 

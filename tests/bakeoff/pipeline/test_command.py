@@ -91,7 +91,7 @@ def test_an_interrupted_run_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -
     [
         (("--units", "0"), "--units 0: give 1 to 100000"),
         (("--mix", ""), "--mix is empty"),
-        (("--deadline", "0"), "--deadline"),
+        (("--row-timeout", "0"), "--row-timeout"),
         (("--resume",), "--resume: no unfinished run of pipeline small"),
         (("--note", "x" * 501), "--note has 501 characters"),
     ],

@@ -414,7 +414,7 @@ class TestPrecheck:
 
     @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 0.0, 0.5, 86_401.0])
     def test_an_impossible_deadline_is_refused(self, seconds: float) -> None:
-        with pytest.raises(BakeoffError, match=f"--deadline {seconds:g}: give 1 to 86400 seconds") as refused:
+        with pytest.raises(BakeoffError, match=f"--row-timeout {seconds:g}: give 1 to 86400 seconds") as refused:
             with_deadline(Policy(), seconds)
         assert refused.value.code == "bad-option"
 

@@ -8,24 +8,23 @@ from typing import Any
 import pytest
 from records import HOST, measurement, record
 
-from bakeoff.machine import build_cache, host, paths
+from bakeoff.machine import build_cache, paths
 from bakeoff.machine.identity import Machine, this_machine
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.costs import GUESS, Costs, RowEstimate, sides_of
+from bakeoff.plan import costs as plan_costs
+from bakeoff.plan.costs import GUESS, Costs, RowEstimate, finals_of, pair_of
 from bakeoff.plan.dry_run import estimate
 from bakeoff.plan.history import History, _expected, _tables, by_priority, history_of, known_history
 from bakeoff.plan.plan import Plan, make_plan
-from bakeoff.plan.request import Request, budget_text, grace_s, parse_budget
-from bakeoff.plan.rows import Row, reference_folder
+from bakeoff.plan.request import Request, grace_s, parse_time_limit, time_limit_text
+from bakeoff.plan.rows import Row
 from bakeoff.record.schema import BuildCost, Record
 from bakeoff.record.store import Stored, save
-from bakeoff.record.verdict import SET_ROUNDS
 from bakeoff.report.pages import plan as plan_page
 from bakeoff.report.render import terminal
 
 BACKENDS = ("eager", "inductor[]", "inductor[freezing]", "openvino[]", "onnxruntime[]")
 NONE = history_of(())
-PHASES = {"start": 0.5, "import": 1.5, "weights": 2.0, "build": 40.0, "check": 3.0, "latency": 8.0, "turn": 100.0}
 
 
 def plan_of(*backends: str, **asked: Any) -> Plan:
@@ -62,7 +61,7 @@ def history(*entries: Stored) -> History:
 
 
 def expected(row: Row, known: History) -> RowEstimate:
-    return Costs(plan_of("eager"), known).of(row)
+    return Costs(known).of(row)
 
 
 def speedups(plan: Plan, known: History) -> list[float | None]:
@@ -203,10 +202,9 @@ class TestOrder:
 
 
 def built(cache: str, build_s: float, warm_s: float | None = None, **changes: Any) -> Any:
-    """A record of toy's inductor row whose build took so long."""
-    phases = {**PHASES, "build": build_s}
+    """A record of toy's inductor row that took 15 s beside its build."""
     made = measurement([10.0] * 20, build=BuildCost(cache, build_s, warm_s))  # type: ignore[arg-type]
-    return stored("inductor", 10, made=made, phase_s=phases, **changes)
+    return stored("inductor", 10, made=made, phase_s={"build": build_s}, wall_s=15 + build_s, **changes)
 
 
 class TestSeconds:
@@ -230,37 +228,20 @@ class TestSeconds:
         for row in searching:
             assert expected(row, NONE).seconds > 2 * expected(plain, NONE).seconds
 
-    def test_of_a_cold_build_hold_a_second_worker_and_no_waiting(self) -> None:
-        found = expected(self.row(), history(built("cold", 40.0, 9.0)))
-        assert (found.first_s, found.second_s) == pytest.approx((4 + 40 + 11, 4 + 9 + 3))
-        assert found.source == "world-inductor-0-10"
-
-    def test_of_a_warm_build_are_fewer(self) -> None:
+    def test_are_those_of_the_newest_record_whose_cache_was_in_the_same_state(self) -> None:
         row = self.row()
-        cold = self.seconds(built("cold", 40.0, 9.0), row=row)
+        cold, warm = built("cold", 40.0), built("warm", 9.0, number=1)
+        assert expected(row, history(cold, warm)) == RowEstimate(15 + 40, cold.id)
         self.warm(row)
-        warm = self.seconds(built("cold", 40.0, 9.0), row=row)
-        assert cold - warm >= 40 - 9
-        assert self.seconds(built("cold", 40.0), built("warm", 9.0, number=1), row=row) == pytest.approx(warm)
-
-    def test_of_a_cold_build_are_found_behind_a_newer_warm_one(self) -> None:
-        once = self.seconds(built("cold", 40.0, 9.0))
-        assert self.seconds(built("cold", 40.0), built("warm", 9.0, number=1)) == pytest.approx(once)
-
-    def test_of_a_build_beside_others_are_its_cpu_seconds(self) -> None:
-        cost = BuildCost("cold", None, cpu_s=30.0, overlapped=True, warm_cpu_s=6.0)
-        beside = stored("inductor", 10, made=measurement([10.0] * 20, build=cost), phase_s=PHASES)
-        assert self.seconds(beside) == pytest.approx((4 + 30 + 11) + (4 + 6 + 3))
-        row = self.row()
-        self.warm(row)
-        assert self.seconds(beside, row=row) == pytest.approx(4 + 6 + 11), "what was timed is traced"
+        assert expected(row, history(warm, cold)) == RowEstimate(15 + 9, warm.id)
+        assert self.seconds(built("cold", 40.0, 8.0), row=row) == pytest.approx(15 + 8), "as its own warm build"
 
     def test_of_several_builds_are_cold_and_of_later_processes_warm(self) -> None:
         plan = plan_of("inductor[]", builds=2, processes=2)
         self.warm(self.row())
         known = history(built("cold", 40.0, 9.0))
         seconds = [expected(row, known).seconds for row in plan.rows]
-        assert seconds[0] == seconds[1] > seconds[2] + 30 == seconds[3] + 30
+        assert seconds == [55, 55, 24, 24]
 
     def test_are_of_this_machine_and_of_this_configuration_first(self) -> None:
         elsewhere = stored("inductor", 10, stranger(), wall_s=500.0)
@@ -281,47 +262,6 @@ class TestSeconds:
     def test_of_a_row_that_cannot_run_are_none(self) -> None:
         assert expected(self.row("canaries:BF16_ONLY"), NONE).seconds == 0
 
-    def test_of_references_count_until_they_are_cached(self) -> None:
-        plan = plan_of("eager")
-        (row,) = plan.rows
-        assert Costs(plan, NONE).references_s(row) > 0
-        assert Costs(plan, history(stored("eager", 1000))).references_s(row) == pytest.approx(40)
-        reference_folder(row.subject, plan.component).mkdir(parents=True)
-        assert Costs(plan, NONE).references_s(row) == 0
-
-    def test_of_a_final_hold_fresh_processes_with_warm_builds(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Built beside each other, as many at a time as there are cores."""
-        plan = plan_of("eager", "inductor[]", final_s=30.0)
-        unknown, known = Costs(plan, NONE), Costs(plan, history(built("cold", 400.0, 9.0)))
-        for cores in (1, 2):
-            monkeypatch.setattr(host, "usable_cores", lambda cores=cores: cores)
-            assert unknown.final_s(plan.rows) == pytest.approx(30 + 7 * 10 / cores)
-            assert known.final_s(plan.rows) == pytest.approx(30 + 7 * (5 + 16) / cores)
-        alone = [replace(row, overlaps=False) for row in plan.rows]
-        assert known.final_s(alone) == pytest.approx(30 + 7 * (5 + 16))
-
-    @pytest.mark.parametrize(
-        ("eager_ms", "inductor_ms", "openvino_ms", "sets"),
-        [(10, 2, 9, 3), (10, 2, 2.66, 4), (10, 2, 2.1, 7), (2.1, 2, 9, 7), (10, 0, 2, 7)],
-    )
-    def test_of_a_final_are_fewer_where_rows_are_far_apart(
-        self, monkeypatch: pytest.MonkeyPatch, eager_ms: float, inductor_ms: float, openvino_ms: float, sets: int
-    ) -> None:
-        """Inductor and OpenVINO are the two, and eager stands beside them."""
-        monkeypatch.setattr(host, "usable_cores", lambda: 4)
-        plan = plan_of("inductor[]", "openvino[]", "eager", final_s=30.0)
-        times = (("eager", eager_ms), ("inductor", inductor_ms), ("openvino", openvino_ms))
-        known = history(*(stored(backend, ms) for backend, ms in times))
-        assert Costs(plan, known).final_s(plan.rows) == pytest.approx(sets * (30 / 7 + 5))
-        elsewhere = history(*(stored(backend, ms) for backend, ms in times[:2]), stored("openvino", 9, twin()))
-        assert Costs(plan, elsewhere).final_s(plan.rows) == pytest.approx(7 * (30 / 7 + 5)), "of two machines"
-
-    def test_of_a_final_hold_at_least_the_calls_of_so_many_rounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(host, "usable_cores", lambda: 4)
-        plan = plan_of("eager", "inductor[]", final_s=30.0)
-        known = history(stored("eager", 2000), stored("inductor", 1000))
-        assert Costs(plan, known).final_s(plan.rows) == pytest.approx(3 * (SET_ROUNDS * 2 * (2 + 1) + 5))
-
 
 class TestFitting:
     def costs(self, *seconds: float) -> tuple[Plan, Costs]:
@@ -331,8 +271,7 @@ class TestFitting:
             stored(row.variant.backend, 10, workload="world" if wall_s > 0 else "audio", wall_s=abs(wall_s))
             for row, wall_s in zip(plan.rows, seconds, strict=True)
         ]
-        reference_folder(plan.rows[0].subject, plan.component).mkdir(parents=True)
-        return plan, Costs(plan, history(*entries))
+        return plan, Costs(history(*entries))
 
     @pytest.mark.parametrize(
         ("left_s", "seconds", "chosen"),
@@ -342,9 +281,9 @@ class TestFitting:
             (30, (20, 50, 40), [0]),
             (10, (20, 50, 40), []),
             (90, (20, -50, 40), [0, 1]),
-            (30, (40, -50, -40), [1]),
-            (24, (40, -50, -40), [2]),
-            (10, (40, -50, -40), []),
+            (45, (20, -50, -40), [0, 1]),  # half of the guess fits, and nothing is left for another
+            (44, (20, -50, -40), [0, 2]),
+            (19, (40, -50, -40), []),
             (30.0, (30,), [0]),
             (29.9, (30,), []),
         ],
@@ -368,58 +307,42 @@ class TestFitting:
     def test_keeps_time_for_a_final(
         self, monkeypatch: pytest.MonkeyPatch, left_s: float, sides: tuple[int, ...], chosen: list[int]
     ) -> None:
-        """It takes 50 s; the rows that are no sides are measured."""
+        """It takes 50 s; the rows that are not of the pair are measured."""
         plan, costs = self.costs(20, 30, 40)
-        monkeypatch.setattr(Costs, "final_s", lambda *_: 50.0)
+        monkeypatch.setattr(plan_costs, "FINAL_S", 50.0)
         measured = plan_of(*BACKENDS[3:]).rows[: 2 - len(sides)]
         found = costs.fitting(plan.rows, left_s, [[*(plan.rows[place] for place in sides), *measured]])
         assert [plan.rows.index(row) for row in found] == chosen
 
     def test_keeps_the_time_of_a_final_from_guesses(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(Costs, "final_s", lambda *_: 50.0)
+        monkeypatch.setattr(plan_costs, "FINAL_S", 50.0)
         plan, costs = self.costs(-40)
         measured = plan_of("openvino[]", "onnxruntime[]").rows
         assert costs.fitting(plan.rows, 50 + 20, [[plan.rows[0], measured[0]]]) == plan.rows
-        assert costs.fitting(plan.rows, 50 + 20, [measured]) == ()
+        assert costs.fitting(plan.rows, 50 + 19, [measured]) == ()
 
     def test_keeps_time_for_the_finals_of_as_many_subjects_as_can_have_one(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(Costs, "final_s", lambda *_: 50.0)
+        monkeypatch.setattr(plan_costs, "FINAL_S", 50.0)
         plan = plan_of("eager", "openvino[]", batches=(1, 4))
-        for row in plan.rows:
-            reference_folder(row.subject, plan.component).mkdir(parents=True, exist_ok=True)
-        costs = Costs(plan, history(*(stored(row.variant.backend, 10) for row in plan.rows[:2])))
+        costs = Costs(history(*(stored(row.variant.backend, 10) for row in plan.rows[:2])))
         rows = sorted(plan.rows, key=lambda row: row.subject.batch)
-        finals = costs.finals(rows)
+        finals = finals_of(rows)
         assert costs.fitting(rows, 180, finals) == tuple(rows), "80 s of rows and two finals"
         assert costs.fitting(rows, 120, finals) == tuple(rows[:3]), "70 s before the first final"
         assert costs.fitting(rows, 80, finals) == tuple(rows), "no final"
 
     def test_a_final_ahead_is_between_the_best_and_what_comes_next(self) -> None:
         never, first, second, third = plan_of("canaries:BF16_ONLY", "eager", "openvino[]", "inductor[]").rows
-        assert sides_of((never, first, second)) == [first, second]
-        assert sides_of((never, first), (second,)) == [second, first]
-        assert sides_of((first,), (second, third)) == [second, third, first], "eager fp32 beside them"
-        assert sides_of((never, second), (second,)) == [], "another build of the same variant"
-
-    def test_counts_the_references_once(self) -> None:
-        plan = plan_of("eager", "openvino[]")
-        costs = Costs(plan, history(stored("eager", 1000), stored("openvino", 10)))
-        assert len(costs.fitting(plan.rows, 80)) == 2, "40 s for the references, 20 s each"
-        assert len(costs.fitting(plan.rows, 79)) == 1
-        assert len(costs.fitting(plan.rows, 59)) == 0
+        assert pair_of((never, first, second)) == [first, second]
+        assert pair_of((never, first), (second,)) == [second, first]
+        assert pair_of((first,), (second, third)) == [second, third]
+        assert pair_of((never, second), (second,)) == [], "another build of the same variant"
 
     def test_a_row_that_cannot_run_always_fits(self) -> None:
         plan = plan_of("canaries:BF16_ONLY", "eager")
-        assert Costs(plan, NONE).fitting(plan.rows, 0.0) == plan.rows[:1]
-
-    def test_leaves_second_workers_to_the_clock(self) -> None:
-        plan = plan_of("inductor[]")
-        reference_folder(plan.rows[0].subject, plan.component).mkdir(parents=True)
-        costs = Costs(plan, history(built("cold", 40.0, 9.0)))
-        assert costs.fitting(plan.rows, 4 + 40 + 11) == plan.rows
-        assert costs.fitting(plan.rows, 4 + 40 + 10.9) == ()
+        assert Costs(NONE).fitting(plan.rows, 0.0) == plan.rows[:1]
 
 
 class TestDryRun:
@@ -428,7 +351,7 @@ class TestDryRun:
         asked = Request(
             "toy", backends=("inductor[]", "eager", "openvino[]"), dtypes=("fp32",), device="cpu", threads=1
         )
-        found = estimate(make_plan(replace(asked, budget_s=60)), known)
+        found = estimate(make_plan(replace(asked, time_limit_s=60)), known)
         lines = [(line.variant.split("/")[1], line.fits) for line in found.lines]
         assert lines == [("eager", True), ("openvino", True), ("inductor", False)]
         text = terminal.render(plan_page.document({"": found}))
@@ -442,7 +365,7 @@ class TestDryRun:
     def test_keeps_time_for_the_final(self) -> None:
         known = history(*(stored(backend, ms) for backend, ms in (("eager", 100), ("openvino", 20), ("inductor", 30))))
         asked = Request("toy", backends=BACKENDS[:2] + BACKENDS[3:4], dtypes=("fp32",), device="cpu", threads=1)
-        plans = [make_plan(replace(asked, budget_s=100, final_s=final_s)) for final_s in (60.0, 0.0)]
+        plans = [make_plan(replace(asked, time_limit_s=100, final_s=final_s)) for final_s in (60.0, 0.0)]
         assert [[line.fits for line in estimate(plan, known).lines] for plan in plans] == [
             [True, True, False], [True, True, True],
         ]  # fmt: skip
@@ -450,9 +373,9 @@ class TestDryRun:
     @pytest.mark.parametrize(
         ("backends", "final_s", "ending"),
         [
-            (("eager", "inductor[]"), 60.0, "MiB of disk, 1 final included"),
-            (("eager", "inductor[]"), 0.0, "MiB of disk"),
-            (("eager",), 60.0, "MiB of disk"),
+            (("eager", "inductor[]"), 60.0, "by estimate, 1 final included"),
+            (("eager", "inductor[]"), 0.0, "by estimate"),
+            (("eager",), 60.0, "by estimate"),
         ],
     )
     def test_says_finals_only_where_there_are_some(
@@ -461,12 +384,12 @@ class TestDryRun:
         asked = Request("toy", backends=backends, dtypes=("fp32",), device="cpu", final_s=final_s)
         assert plan_page.size(estimate(make_plan(asked), history())).endswith(ending)
 
-    def test_a_budget_is_no_part_of_the_plan(self) -> None:
+    def test_a_time_limit_is_no_part_of_the_plan(self) -> None:
         asked = Request("toy", backends=("eager",), device="cpu")
-        assert make_plan(replace(asked, budget_s=60)).key == make_plan(asked).key
+        assert make_plan(replace(asked, time_limit_s=60)).key == make_plan(asked).key
 
 
-class TestBudget:
+class TestTimeLimit:
     @pytest.mark.parametrize(
         ("text", "seconds"),
         [
@@ -475,16 +398,16 @@ class TestBudget:
         ],
     )  # fmt: skip
     def test_is_read_as_it_is_said(self, text: str, seconds: float) -> None:
-        assert parse_budget(text) == seconds
-        assert parse_budget(budget_text(seconds)) == seconds
+        assert parse_time_limit(text) == seconds
+        assert parse_time_limit(time_limit_text(seconds)) == seconds
 
     @pytest.mark.parametrize(
         "text", ["", "0", "0m", "-3m", "3 minutes", "three", "m", "3x", "1:30", "nan", "inf", "1e3", "3m2h", "5.",
                  "1..5m", "169h", "99999999", "3m" * 500],
     )  # fmt: skip
     def test_what_is_no_time_is_refused_in_a_sentence(self, text: str) -> None:
-        with pytest.raises(BakeoffError, match=r"--budget .*give") as refused:
-            parse_budget(text)
+        with pytest.raises(BakeoffError, match=r"--time-limit .*give") as refused:
+            parse_time_limit(text)
         assert refused.value.code == "bad-option"
         assert len(str(refused.value)) < 160
 

@@ -37,13 +37,15 @@ def work_through(number: int) -> None:
         time.sleep(0.005)
 
 
-def budgeted() -> TimeLimit:
-    plan = make_plan(Request("toy", backends=("eager",), dtypes=("fp32",), device="cpu", threads=1, budget_s=3600.0))
-    return TimeLimit(Costs(plan, history_of([])), time.monotonic())
+def limited() -> TimeLimit:
+    plan = make_plan(
+        Request("toy", backends=("eager",), dtypes=("fp32",), device="cpu", threads=1, time_limit_s=3600.0)
+    )
+    return TimeLimit(plan, Costs(history_of([])), time.monotonic())
 
 
-def test_a_budget_ends() -> None:
-    with pytest.raises(TimeIsUpError), budgeted().enforced():
+def test_a_time_limit_ends() -> None:
+    with pytest.raises(TimeIsUpError), limited().enforced():
         work_through(signal.SIGALRM)
     assert signal.getitimer(signal.ITIMER_REAL)[0] < 1800
 

@@ -197,7 +197,7 @@ for line in os.fdopen(int(sys.argv[2])):
 
 
 class Alarm(KeyboardInterrupt):
-    """The time of a budget is up, as TimeIsUpError says it."""
+    """The time of a sweep is up, as TimeIsUpError says it."""
 
 
 def ring(_number: int, _frame: object) -> None:

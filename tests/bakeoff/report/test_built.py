@@ -174,7 +174,7 @@ def test_progress_ranks_them_last_and_gives_them_no_place() -> None:
     assert "\x1b[32mbuilt" in file.getvalue()
 
 
-def test_a_budget_that_ran_out_does_not_count_them_among_the_variants_to_measure() -> None:
+def test_a_time_limit_that_ran_out_does_not_count_them_among_the_variants_to_measure() -> None:
     rows = stored(*THREE[:2], *BUILT)
     (made, *_) = notes.out_of_time(OutOfTime(60.0, 61.0, (), ()), rows, "bakeoff sweep toy --resume")
     assert "2 of 2 variants measured" in str(made)

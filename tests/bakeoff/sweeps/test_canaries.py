@@ -25,7 +25,7 @@ EXPECTED: dict[str, tuple[Status, str]] = {
     "canaries:SEGFAULT": ("crashed", r"SIGSEGV.*\bbuild"),
     "canaries:KILLED": ("crashed", r"SIGKILL.*\bbuild"),
     "canaries:KILLS_GUARD": ("crashed", r"\bguard\b"),
-    "canaries:HANG_C": ("timeout", r"\bbuild\b.*\b5 s; .*--deadline"),
+    "canaries:HANG_C": ("timeout", r"\bbuild\b.*\b5 s; .*--row-timeout"),
     "canaries:HOST_OOM": ("oom", r"^MemoryError"),
     "canaries:TORCH_OOM": ("oom", r"can't allocate memory"),
     "memory_at_import:BACKEND": ("oom", "MemoryError"),

@@ -151,11 +151,11 @@ class TestInASweep:
         monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
         monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
 
-    def told(self, folder: Path, *backends: str, budget_s: float = 0.0) -> list[str]:
+    def told(self, folder: Path, *backends: str, time_limit_s: float = 0.0) -> list[str]:
         """What was started and finished, once the model was described."""
         progress = Recorder()
         asked = Request("toy", backends=backends, dtypes=("fp32", "bf16"), device="cpu", threads=1, final_s=0)
-        plan = make_plan(replace(asked, presets=("tiny",), workloads=("world",), budget_s=budget_s))
+        plan = make_plan(replace(asked, presets=("tiny",), workloads=("world",), time_limit_s=time_limit_s))
         with marked_folder(folder):
             self.records = [entry.record for entry in run_sweep(plan, folder / "runs", "", False, progress).stored]
         self.said = [what for kind, what in progress.told if kind == "say" and "floor" in what]
@@ -196,10 +196,10 @@ class TestInASweep:
         assert worker.calls == 2
         assert [self.shown(tmp_path, record) for record in self.records] == [True] * 2
 
-    def test_a_budget_has_no_time_for_that(self, tmp_path: Path, worker: Worker) -> None:
+    def test_a_time_limit_has_no_time_for_that(self, tmp_path: Path, worker: Worker) -> None:
         worker.ceilings = LOW
         known(tmp_path, threads=1)
-        self.told(tmp_path, "eager", budget_s=600)
+        self.told(tmp_path, "eager", time_limit_s=600)
         assert (worker.calls, self.said) == (1, [])
 
     def shown(self, folder: Path, made: Record) -> bool:

@@ -1,11 +1,11 @@
-"""Faults of plans, sweeps and budgets."""
+"""Faults of plans, sweeps and time limits."""
 
 from source_faults.fault import Fault
 
 _PLAN = "tests/bakeoff/plan/test_plan.py"
 _PRIORITY = "tests/bakeoff/plan/test_priority.py"
 _RUN = "tests/bakeoff/sweeps/test_run.py"
-_BUDGET = "tests/bakeoff/sweeps/test_budget.py"
+_TIME_LIMIT = "tests/bakeoff/sweeps/test_time_limit.py"
 _TURNS = "tests/bakeoff/sweeps/test_turns.py"
 _WAVES = "tests/bakeoff/sweeps/test_waves.py"
 _COMPARE = "tests/bakeoff/sweeps/test_compare.py"
@@ -19,14 +19,6 @@ FAULTS = (
         "[subject.batch, subject.weight_seed, subject.input_seed, subject.checkpoint_hash, subject.threads]",
         "[subject.batch, subject.weight_seed, subject.checkpoint_hash, subject.threads]",
         (_PLAN,),
-    ),
-    Fault(
-        "sweep",
-        "the time of references is not taken from what is left of a budget",
-        "bakeoff/plan/costs.py",
-        "left_s -= seconds",
-        "left_s -= time.first_s",
-        (_PRIORITY,),
     ),
     Fault(
         "sweep",
@@ -93,7 +85,7 @@ FAULTS = (
         "bakeoff/sweeps/run.py",
         "return self.limit.left_s - built * max(turns, default=_TURN_S) if built else inf",
         "return inf",
-        (f"{_BUDGET}::test_rows_that_are_built_are_timed_before_the_time_is_up",),
+        (f"{_TIME_LIMIT}::test_rows_that_are_built_are_timed_before_the_time_is_up",),
     ),
     Fault(
         "sweep",
@@ -174,7 +166,7 @@ FAULTS = (
         "bakeoff/sweeps/run.py",
         "    if not done.interrupted and done.out_of_time is None:\n",
         "    if not done.interrupted:\n",
-        (f"{_BUDGET}::TestRows::test_that_do_not_fit_are_passed_over_and_run_when_the_sweep_goes_on",),
+        (f"{_TIME_LIMIT}::TestRows::test_that_do_not_fit_are_passed_over_and_run_when_the_sweep_goes_on",),
     ),
     Fault(
         "sweep",
@@ -188,7 +180,7 @@ FAULTS = (
         "sweep",
         "a budget keeps no time for the final",
         "bakeoff/plan/costs.py",
-        "before_s = left_s - self.final_s(sides)",
+        "before_s = left_s - FINAL_S",
         "before_s = left_s",
         (f"{_PRIORITY}::TestFitting",),
     ),
@@ -222,7 +214,7 @@ FAULTS = (
         "bakeoff/sweeps/finals.py",
         "before = known.get(_pair(best))",
         "before = known.get(_pair(measured))",
-        (f"{_BUDGET}::TestFinals::test_are_not_run_twice_where_the_best_stay_the_best",),
+        (f"{_TIME_LIMIT}::TestFinals::test_are_not_run_twice_where_the_best_stay_the_best",),
     ),
     Fault(
         "sweep",
@@ -271,14 +263,6 @@ FAULTS = (
         'if row.builds > 1 and stored[row.key].record.status == "ok":',
         "if row.builds > 1:",
         (f"{_RUN}::TestBuilds::test_one_that_is_not_ok_stands_for_all_and_none_is_kept",),
-    ),
-    Fault(
-        "sweep",
-        "the time that is left ignores how long the rows so far took",
-        "bakeoff/plan/costs.py",
-        "return left_s * (taken_s + average_s) / (here_s + average_s) + self.finals_s",
-        "return left_s + self.finals_s",
-        ("tests/bakeoff/sweeps/test_time_left.py",),
     ),
     Fault(
         "sweep",

@@ -6,7 +6,6 @@ folders.
 
 import signal
 import sys
-from contextlib import closing
 from math import inf
 
 from bakeoff.machine import paths
@@ -18,17 +17,10 @@ from bakeoff.record.schema import Record
 from bakeoff.selftest.expected import lanes
 from bakeoff.sweeps.progress import Running, Unheard
 from bakeoff.sweeps.run import run_sweep
-from bakeoff.sweeps.wave import lacks_trace
 
 
 class _Lines:
-    """Progress that prints a JSON line for each row, for the parent process to read.
-
-    A row that lacks its trace is printed once the trace was made, because that may change the row's status.
-    """
-
-    def __init__(self) -> None:
-        self._timed: dict[str, Record] = {}
+    """Progress that prints a JSON line for each row, for the parent process to read."""
 
     def start(self, _position: int, _total: int, _what: str) -> Running:
         return Unheard()
@@ -43,19 +35,6 @@ class _Lines:
         pass
 
     def result(self, record: Record) -> None:
-        name = str(record.variant)
-        if lacks_trace(record) and name not in self._timed:
-            self._timed[name] = record
-            return
-        self._timed.pop(name, None)
-        self._print(record)
-
-    def close(self) -> None:
-        """Print the rows that still wait for a trace; their status did not change."""
-        for record in self._timed.values():
-            self._print(record)
-
-    def _print(self, record: Record) -> None:
         sys.stdout.write(encode_json([record.variant.workload, record.variant.backend, record.status]).decode() + "\n")
         sys.stdout.flush()
 
@@ -78,8 +57,7 @@ def main() -> None:
             final_s=0,
             ceilings=False,
         )
-        with closing(_Lines()) as progress:
-            done = run_sweep(make_plan(request), paths.runs_folder(), "selftest", resume=False, progress=progress)
+        done = run_sweep(make_plan(request), paths.runs_folder(), "selftest", resume=False, progress=_Lines())
         if done.interrupted:
             sys.exit(128 + signal.SIGINT)
 

@@ -84,7 +84,7 @@ def publish(
     if supersede is not None or reason is not None:
         if supersede is None or reason is None or machine:
             raise BakeoffError("--supersede RECORD goes with --reason WHY, and without --machine", "bad-option")
-        print_written(_supersede(folder, supersede, short("--reason", reason)), as_json)
+        print_written([_supersede(folder, supersede, short("--reason", reason))], as_json)
         return
     if published is None:
         raise BakeoffError("records are published in a checkout, and this is none; run it in one", "bad-option")
@@ -101,8 +101,8 @@ def publish(
     print_written(pages, as_json, machines=found.machines)
 
 
-def _supersede(folder: Path, record: str, reason: str) -> list[Path]:
-    """Take a record out of tables and history and write its machine's pages anew; return the file that says so."""
+def _supersede(folder: Path, record: str, reason: str) -> str:
+    """Take a record out of tables and history, write its machine's pages anew, and return the id of the entry."""
     from bakeoff.machine import paths
     from bakeoff.record.store import Records, check_exists, load_all, supersede
     from bakeoff.report.pages import files
@@ -118,7 +118,7 @@ def _supersede(folder: Path, record: str, reason: str) -> list[Path]:
     written = supersede(folder, record, reason, *records_folders(folder)[1:])
     gone = before.keys() - current(load_all(folder)).keys()
     files.update(folder, {before[name] for name in gone} or None)
-    return [written]
+    return written
 
 
 def update_pages(folder: Path, component: str = "") -> None:

@@ -49,7 +49,7 @@ def resolve_backend(reference: str) -> Backend:
     """
     backend = look_up(reference, _TABLE, Backend, "mine.py:BACKEND")
     if reference not in _TABLE and reference not in _TABLE.values():
-        if backend.name in _TABLE:
+        if backend.name in _TABLE and resolve_backend(backend.name) is not backend:
             text = f"{reference} is called '{backend.name}', a backend of bakeoff; give it another name"
             raise BakeoffError(text, code="not-composable")
         if backend.baseline:

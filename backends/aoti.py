@@ -25,7 +25,7 @@ from bakeoff.backends.backend import (
     Unsupported,
 )
 from bakeoff.backends.channels_last import CONVOLUTIONS
-from bakeoff.backends.compilers import link_headers, missing_cpp_compiler, missing_cuda_toolkit, toolkit_environment
+from bakeoff.backends.compilers import missing_cpp_compiler, missing_cuda_toolkit, toolkit_environment
 from bakeoff.backends.format import (
     ArtifactFormat,
     HostRequirement,
@@ -47,7 +47,14 @@ from bakeoff.backends.graphs import (
 )
 from bakeoff.backends.inductor import compiler_environment, missing_compiler, tunes_by_environment
 from bakeoff.backends.torch_export import LoadedProgram
-from bakeoff.backends.torch_internals import INDUCTOR_KERNELS, Package, compile_package, load_package, package_calls
+from bakeoff.backends.torch_internals import (
+    INDUCTOR_KERNELS,
+    Package,
+    compile_package,
+    compiled_once,
+    load_package,
+    package_calls,
+)
 from bakeoff.backends.tracing import trace_operators
 from bakeoff.models.component import DynamicAxis
 
@@ -146,8 +153,8 @@ def _cached_package(
     path = context.cache_dir / f"{key}.pt2"
 
     def compile_to(target: Path) -> None:
-        link_headers(context.headers)
-        _compile(program, settings, target)
+        with compiled_once(context.share):
+            _compile(program, settings, target)
 
     stored = load_or_build(
         path,
@@ -293,7 +300,6 @@ BACKEND = Backend(
     environment=_environment,
     overlaps=_overlaps,
     searches=lambda options: options.max_autotune,
-    headers="aoti",  # packages are compiled with other flags than torch.compile's graphs
     artifact=ArtifactFormat(
         name="aoti",
         summary="AOTInductor package (.pt2); weights of 1 GB or more are files beside it",

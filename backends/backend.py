@@ -72,6 +72,11 @@ class DefaultOptions:
     """Run only for components that have one of these layers; empty: for all components."""
 
 
+def make_alone(_file: Path, make: Callable[[], None]) -> None:
+    """Make a file without sharing it with other builds."""
+    make()
+
+
 def _keep_nothing(_save: Callable[[], Mapping[str, Any]]) -> None:
     pass
 
@@ -101,9 +106,9 @@ class BuildContext:
     them. The build's inputs have a size of at least two along each axis, since torch specialises graphs on size one.
     (): all calls have the shapes of the build's inputs. Not empty only for backends whose
     `Backend.unsupported_sizes` allows it."""
-    headers: tuple[Path, ...] = ()
-    """Precompiled C++ headers of torch, made with this host's compiler, and their sources. A CPU build that compiles
-    with them need not precompile them itself."""
+    share: Callable[[Path, Callable[[], None]], None] = make_alone
+    """Makes a file that every build on this host compiles the same way, such as torch's precompiled C++ headers, given
+    the file and what makes it: from what another build made, else by making it. Untimed."""
     keep: Callable[[Callable[[], Mapping[str, Any]]], None] = _keep_nothing
     """Accepts a function that writes to `cache_dir` what `Backend.open` needs to open the engine, and returns the rest
     as JSON values. If engines are kept, the function is called at once, untimed."""
@@ -346,10 +351,6 @@ class Backend:
     searches: bool | Callable[[Any], bool] = False
     """Whether a build times many kernels for each operator, as TensorRT and max-autotune do. Such a build has the
     longer deadline, and a longer estimate if no record exists."""
-    headers: str | Callable[[Any], str] = ""
-    """Name of the set of torch's C++ headers that a CPU build precompiles; "": none. All builds with one name use the
-    same headers, whatever their other options. A sweep precompiles them before its first row, and passes them to each
-    build in `BuildContext.headers`."""
 
     def __post_init__(self) -> None:
         if not self.defaults:

@@ -1,20 +1,11 @@
-"""Finds the compilers and headers that inductor and Triton need, and shares what inductor compiles once per process.
-
-Before any graph, inductor precompiles torch's C++ headers, and libraries that show which vector instructions can be
-used. That takes most of the CPU time of a small graph's first build. Inductor finds the headers by name in a folder
-below TMPDIR, which is separate for each worker, and the libraries in its cache folder, which is separate for each
-variant; so without sharing, each would compile them again.
-"""
+"""Finds the compilers and headers that inductor and Triton need."""
 
 import os
 import shutil
 import sysconfig
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-
-from bakeoff.backends.torch_internals import compiled_library, header_folder
 
 _USUAL_TOOLKIT = "/usr/local/cuda"
 _TOOLKIT_OF_WHEELS = "cu13"
@@ -22,10 +13,6 @@ _TOOLKIT_OF_WHEELS = "cu13"
 _HEADERS_OF_WHEELS = ("cuda_runtime_api.h", "crt/host_defines.h", "nv/target")
 """One header that AOTInductor's wrapper includes from each wheel: nvidia-cuda-runtime, which torch requires, and
 nvidia-cuda-crt and nvidia-cuda-cccl, which the extra `gpu` adds."""
-_LIBRARY = ".so"
-_PRECOMPILED = ".gch"
-"""Suffix that g++ adds to a header's name. Inductor lets other compilers write `.pch`; these files are left out, since
-clang's contain the paths of their sources, and g++ reads no file with that suffix."""
 
 
 def missing_cpp_compiler() -> str | None:
@@ -109,25 +96,3 @@ def _toolkit_of_host() -> Path:
         return Path(named)
     nvcc = shutil.which("nvcc")
     return Path(nvcc).parents[1] if nvcc else Path(_USUAL_TOOLKIT)
-
-
-def link_headers(files: Sequence[Path]) -> None:
-    """Let inductor in this process use these headers and libraries; it compiles itself what cannot be linked.
-
-    The files are hard-linked, so that a file which is replaced meanwhile does not disappear from a build.
-    """
-    folder = header_folder() if files else None
-    for file in files:
-        is_library = file.suffix == _LIBRARY
-        if is_library or folder is not None:
-            with suppress(OSError):
-                target = compiled_library(file.name) if is_library else Path(str(folder)) / file.name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                os.link(file, target)
-
-
-def precompiled_headers() -> tuple[Path, ...]:
-    """Return the headers that inductor has precompiled in this process, and their sources."""
-    folder = header_folder()
-    found = sorted(folder.glob(f"*{_PRECOMPILED}")) if folder is not None else []
-    return tuple(file for made in found if made.with_suffix("").exists() for file in (made.with_suffix(""), made))

@@ -22,14 +22,16 @@ from bakeoff.backends.backend import (
     Engine,
     Outputs,
     Proof,
+    make_alone,
 )
-from bakeoff.backends.compilers import link_headers, missing_cpp_compiler, missing_for_triton
+from bakeoff.backends.compilers import missing_cpp_compiler, missing_for_triton
 from bakeoff.backends.graphs import TORCH, valued_hash
 from bakeoff.backends.torch_compile import CompiledEngine, CompileLog, compile_whole
 from bakeoff.backends.torch_internals import (
     INDUCTOR_KERNELS,
     TUNED,
     compile_with_inductor,
+    compiled_once,
     frozen_graphs_cached,
     inductor_mode,
     marked,
@@ -91,10 +93,13 @@ class _Compiler:
     """Context of `BuildContext.untimed`, for hashing the weights."""
     opens: bool = False
     """Value of `BuildContext.opens`."""
+    share: Callable[[Path, Callable[[], None]], None] = make_alone
+    """Function `BuildContext.share`."""
     compiler_name: str = "inductor"
 
     def __call__(self, graph: "fx.GraphModule", inputs: "list[Tensor]") -> Any:
-        with self.log.compiling(graph), without_trials() if self.opens else nullcontext():
+        trials = without_trials() if self.opens else compiled_once(self.share)
+        with self.log.compiling(graph), trials:
             if not self.freezes:
                 return compile_with_inductor(graph, inputs, self.settings)
             with self.untimed():
@@ -146,7 +151,6 @@ def _settings(options: Options, context: BuildContext) -> dict[str, Any]:
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
     import torch
 
-    link_headers(context.headers)
     settings = _settings(options, context)
     compiler = _Compiler(
         settings,
@@ -154,6 +158,7 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
         freezes=options.freezing and (context.device == "cuda" or options.mode == "default"),
         untimed=context.untimed,
         opens=context.opens,
+        share=context.share,
     )
     compiled = call = compile_whole(module, compiler)
 
@@ -232,5 +237,4 @@ BACKEND = Backend(
     environment=compiler_environment,
     overlaps=_overlaps,
     searches=_searches,
-    headers="inductor",
 )

@@ -267,52 +267,43 @@ TUNED: Mapping[str, bool] = {
 recommended_inductor_config_setter)."""
 
 
-def header_folder() -> Path | None:
-    """Return the folder of C++ headers that inductor precompiles in this process; None if this torch has none.
+@contextmanager
+def compiled_once(share: Callable[[Path, Callable[[], None]], None]) -> Iterator[None]:
+    """Have `share` make, within the block, what inductor compiles before any graph; it gets the file and what makes it.
 
-    A file's name is the hash of what is compiled and how, so inductor uses any file that it finds there, whoever made
-    it (torch/_inductor/codecache.py, _precompile_header and _HEADER_DIR; 2.13). The folder lies below TMPDIR.
+    That is torch's C++ headers, precompiled, and a library for each set of vector instructions that the CPU's flags
+    promise: most of the CPU time of a small graph's first build. A file's name is the hash of what is compiled and how,
+    so inductor uses any file of that name, whoever made it; but it looks below TMPDIR and in its cache folder, which
+    each worker has for itself (torch/_inductor/codecache.py, _precompile_header; cpu_vec_isa.py, VecISA.check_build;
+    cpp_builder.py, CppBuilder.build; 2.13). Headers of clang contain the paths of their sources and are not shared.
     """
-    from torch._inductor import codecache
+    from torch._inductor import cpp_builder, cpu_vec_isa
 
-    found = getattr(codecache, "_HEADER_DIR", None)
-    return Path(found) if isinstance(found, str) else None
+    builder: Any = cpp_builder.CppBuilder
+    vectors: Any = cpu_vec_isa.VecISA
+    build, check = builder.build, vectors.check_build
+    checking = False
 
+    def build_shared(self: Any) -> None:
+        file = Path(self.get_target_file_path())
+        if checking or file.suffix == ".gch":
+            share(file, lambda: build(self))
+        else:
+            build(self)
 
-def check_instruction_sets() -> tuple[Path, ...]:
-    """Let inductor detect the vector instructions that it can use; return the libraries that it keeps from that.
+    def check_shared(self: Any, code: str) -> bool:
+        nonlocal checking
+        checking = True
+        try:
+            return bool(check(self, code))
+        finally:
+            checking = False
 
-    It compiles a library for each set that the CPU's flags promise and loads it in another process
-    (torch/_inductor/cpu_vec_isa.py, VecISA.check_build). A process that finds the library in its cache folder only
-    loads it. The library's name is the hash of what is compiled and how. Empty for versions of torch that load it in
-    another way than 2.13.
-    """
-    from torch._inductor import cpu_vec_isa
-
-    checked: Any = cpu_vec_isa.VecISA
-    load = getattr(checked, "_probe_load", None)
-    if load is None:
-        return ()
-    found: list[Path] = []
-
-    def load_and_keep(self: Any, path: str) -> bool:
-        found.append(Path(path))
-        return bool(load(self, path))
-
-    checked._probe_load = load_and_keep
+    builder.build, vectors.check_build = build_shared, check_shared
     try:
-        cpu_vec_isa.valid_vec_isa_list()
+        yield
     finally:
-        checked._probe_load = load
-    return tuple(path for path in dict.fromkeys(found) if path.exists())
-
-
-def compiled_library(name: str) -> Path:
-    """Return the path at which inductor in this process looks for its own library of this name."""
-    from torch._inductor import codecache
-
-    stem, _, extension = name.partition(".")
-    return Path(codecache.get_path(stem, extension)[2])
+        builder.build, vectors.check_build = build, check
 
 
 def read_inductor_settings() -> dict[str, bool]:

@@ -1,24 +1,20 @@
 """Manages the cache folder: compiler caches of each variant or build, precompiled headers, its size, clearing it.
 
 Everything in it can be made again; records are stored elsewhere.
-
-g++ reads a precompiled header without checking it: with one that is cut off or changed, every build fails. So the size
-and the hash of each header file are stored in a stamp, which is written last.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from bakeoff.machine import host, paths
-from bakeoff.machine.files import digest, write_atomically
+from bakeoff.machine.files import digest
 from bakeoff.machine.identity import this_machine
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.plain_file import open_plain, read_plain
@@ -28,26 +24,6 @@ HOME = "home"
 _FINISHED = "finished"
 """Name of the file that marks a folder in which a build has succeeded."""
 _BUILD = "-build"
-_STAMP = "stamp.json"
-
-
-@dataclass(frozen=True, slots=True)
-class HeaderFile:
-    """A precompiled header or its source."""
-
-    name: str
-    bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """Contents of a folder of precompiled headers, as its stamp file states them."""
-
-    sets: tuple[str, ...]
-    """Names of the sets that are complete, as backends name them (`Backend.headers`)."""
-    files: tuple[HeaderFile, ...]
-    """Empty if the compiler, or this version of torch, precompiles no header that can be shared."""
 
 
 def usual_folder(key: object) -> Path:
@@ -205,43 +181,34 @@ def header_folder(cache: Path) -> Path:
     return cache / "headers" / digest(key)
 
 
-def read_stamp(folder: Path) -> Stamp:
-    """Return the folder's stamp; an empty one if it has none that can be read."""
-    with suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode(read_plain(folder / _STAMP), type=Stamp)
-    return Stamp((), ())
+def make_shared(folder: Path, file: Path, make: Callable[[], None]) -> None:
+    """Make `file` as a link to its copy in `folder`, or by `make`, and then keep a copy there.
 
-
-def write_stamp(folder: Path, stamp: Stamp) -> None:
-    """Write the folder's stamp; the files that it lists must be complete. Raises BakeoffError if it cannot be
-    written."""
-    write_atomically(folder / _STAMP, msgspec.json.encode(stamp))
-
-
-def is_undamaged(folder: Path, stamp: Stamp) -> bool:
-    """Return whether each file still has the size and hash that the stamp states.
-
-    This reads all files: about 0.5 s for those of inductor and AOTInductor. The first build then also finds them in the
-    page cache, as the others do.
+    One process makes it, others wait. A copy's name begins with its hash, and one that is damaged is made again: g++
+    reads a precompiled header without checking it, and with a damaged one every build fails. If the folder cannot be
+    used, as on a full disk, each process makes its own.
     """
-    try:
-        return all(describe_header(folder / file.name) == file for file in stamp.files)
-    except OSError:
-        return False
+    with ExitStack() as stack:
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context((folder / f"{file.name}.lock").open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for copy in folder.glob(f"*-{file.name}"):
+                if copy.name.partition("-")[0] == _sha256(copy):
+                    os.link(copy, file)
+                    return
+                copy.unlink()
+        make()
+        part = folder / f".{os.getpid()}.part"
+        try:
+            shutil.copyfile(file, part)
+            part.chmod(0o444)
+            part.rename(folder / f"{_sha256(part)}-{file.name}")
+        except OSError:
+            with suppress(OSError):
+                part.unlink()
 
 
-def describe_header(path: Path) -> HeaderFile:
-    """Return the size and hash of a file. Raises OSError if it cannot be read."""
+def _sha256(path: Path) -> str:
     with open_plain(path) as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        return HeaderFile(path.name, file.tell(), sha256)
-
-
-def usable_headers(folder: Path) -> tuple[Path, ...]:
-    """Return the header files that a build can use; empty if one of them has another size than its stamp states."""
-    files = read_stamp(folder).files
-    found = tuple(folder / file.name for file in files)
-    with suppress(OSError):
-        if all(path.stat().st_size == file.bytes for path, file in zip(found, files, strict=True)):
-            return found
-    return ()
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -290,23 +290,6 @@ class PipelineJob:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadersJob:
-    """Job to build a trivial module with a backend on the CPU, and keep what was compiled before its graph: C++
-    headers, and libraries that show which vector instructions can be used."""
-
-    DONE_BY: ClassVar[str] = "headers.make_headers"
-    step: BackendStep
-    folder: str
-    threads: int
-
-
-@dataclass(frozen=True, slots=True)
-class HeadersResult:
-    names: tuple[str, ...]
-    """Names of the files that are now in the job's folder; empty if nothing was compiled that can be shared."""
-
-
-@dataclass(frozen=True, slots=True)
 class CeilingsJob:
     """Job to measure a device's ceilings: copies, reads, and products and convolutions of each of the dtypes."""
 
@@ -487,7 +470,6 @@ Job = (
     | CompareJob
     | LoopReferenceJob
     | PipelineJob
-    | HeadersJob
     | CeilingsJob
     | ClockJob
     | SampleJob

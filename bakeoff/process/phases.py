@@ -52,7 +52,7 @@ PHASES: Mapping[str, PhaseInfo] = {
     "unit": PhaseInfo("running units"),
     "rounds": PhaseInfo("rounds"),
     "profile": PhaseInfo("tracing units; nothing is timed any more", "build"),
-    "headers": PhaseInfo("precompiling torch's C++ headers"),
+    "headers": PhaseInfo("precompiling torch's C++ headers, once for all builds", "build"),
     "ceilings": PhaseInfo("measuring the peak rates of this device"),
     "clock": PhaseInfo("checking the clock against a busy wait and torch's timer"),
     "open": PhaseInfo("checking the artifact's files and loading it"),

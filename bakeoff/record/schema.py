@@ -115,7 +115,7 @@ class SelftestStamp:
 class BuildCost:
     """Cost of building an engine. `build_s` runs from the start of the build until the first call returned.
 
-    A cold build on a CPU finds torch's own C++ headers precompiled, as every build but a user's first does.
+    Precompiling torch's own C++ headers, for which only a user's first build waits, is no part of it.
     """
 
     cache: Literal["none", "cold", "warm", "stored"]

@@ -31,7 +31,6 @@ from bakeoff.sweeps.context import (
     with_works,
 )
 from bakeoff.sweeps.finals import finals_ahead, representatives, run_finals, undecided
-from bakeoff.sweeps.headers import HeaderBuilds
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.resume import RowRecords, measured_of, open_run
 from bakeoff.sweeps.time_limit import OutOfTime, TimeIsUpError, TimeLimit
@@ -53,7 +52,7 @@ class SweepResult:
     out_of_time: OutOfTime | None = None
     """Rows and finals left out because the time was up; `--resume` runs them."""
     used_s: float = 0.0
-    """Seconds that it took, without waiting for other sweeps or precompiling torch's headers."""
+    """Seconds that it took, without waiting for other sweeps."""
 
 
 def run_sweep(
@@ -75,9 +74,9 @@ def run_sweep(
     doctor --cache --clear`.
 
     Ctrl-C ends the sweep cleanly: measured rows are stored, the running worker is killed, and the remaining rows are in
-    `interrupted`. A time limit counts from `started` by time.monotonic() (None: from now), without the time spent
-    waiting for other sweeps or precompiling torch's headers. When it and its grace period are over, the sweep ends as
-    after Ctrl-C, and the remaining rows are in `out_of_time`. Raises BakeoffError before anything is measured if
+    `interrupted`. A time limit counts from `started` by time.monotonic() (None: from now), without waiting for other
+    sweeps. When it and its grace period are over, the sweep ends as after Ctrl-C, and the remaining rows are in
+    `out_of_time`. Raises BakeoffError before anything is measured if
     records cannot be written or the weights file is wrong.
     """
     asked = time.monotonic()
@@ -155,16 +154,14 @@ class _Sweep:
             self.context.progress.result(entry.record)
         self._expect()
         self.context.begun.extend(sorted(known, key=lambda key: known[key].record.created))
-        with HeaderBuilds(self.context.cache, self.context.progress.say) as headers:
-            headers.start(self._fitting())
-            self.context = with_works(self.context)
-            while fitting := self._fitting():
-                wave = next_wave(fitting)
-                if not wave[0].baseline:
-                    self.context = with_ceilings(self.context, self.measured.runs)
-                self.context.begun.extend(row.key for row in wave)
-                tries = [Try(row, self._start(row)) for row in wave]
-                time_wave(self.context, tries, self._keep, lambda: self._wait_for(headers, fitting), self._patience_s)
+        self.context = with_works(self.context)
+        while fitting := self._fitting():
+            wave = next_wave(fitting)
+            if not wave[0].baseline:
+                self.context = with_ceilings(self.context, self.measured.runs)
+            self.context.begun.extend(row.key for row in wave)
+            tries = [Try(row, self._start(row)) for row in wave]
+            time_wave(self.context, tries, self._keep, self._patience_s)
         self.context = with_ceilings(self.context, self.measured.runs)
 
     def _patience_s(self, built: int) -> float:
@@ -180,21 +177,7 @@ class _Sweep:
             fits = self._expected_s[row.key] <= self.limit.left_s
             if unstable and fits and row.key not in self._before:
                 self.context.progress.say(f"{row.label} was unstable and is timed again.")
-                time_wave(self.context, [Try(row, self._start(row))], self._keep, lambda: None)
-
-    def _wait_for(self, headers: HeaderBuilds, rows: Sequence[Row]) -> None:
-        """Wait for the headers that these rows need; the time limit does not include that.
-
-        It also starts headers that no earlier row needed: with a time limit, the rows that fit change.
-        """
-        with self.limit.paused():
-            headers.start(rows)
-            if headers.running:
-                self.context.progress.expect(None)
-                running = self.context.progress.start(0, 0, "torch's C++ headers, once for all builds")
-                headers.finish()
-                running.finish()
-                self._expect()
+                time_wave(self.context, [Try(row, self._start(row))], self._keep)
 
     def _fitting(self) -> Sequence[Row]:
         """Return the rows still to be timed, in order; with a time limit only those that fit."""

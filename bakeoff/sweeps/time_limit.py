@@ -54,12 +54,9 @@ class TimeLimit:
     plan: Plan
     costs: Costs
     started: float
-    """Start of the command by time.monotonic(), moved later by time that does not count: waiting for another sweep,
-    precompiling headers."""
+    """Start of the command by time.monotonic(), moved later by the wait for another sweep."""
     finals_ended: list[Subject] = field(default_factory=list)
     """Subjects whose final has ended, or cannot be run."""
-    rings: bool = False
-    """Whether an alarm is set for the end of the time."""
 
     @property
     def seconds(self) -> float:
@@ -100,29 +97,14 @@ class TimeLimit:
         began = time.monotonic()
         handler = signal.signal(signal.SIGALRM, _stop)
         delay, interval = self._set_alarm()
-        self.rings = True
         try:
             with raised_again(TimeIsUpError):
                 yield
         finally:
-            self.rings = False
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, handler)
             if delay:
                 signal.setitimer(signal.ITIMER_REAL, max(delay - (time.monotonic() - began), 0.001), interval)
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Leave the time within the block out of what counts."""
-        began = time.monotonic()
-        if self.rings:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        try:
-            yield
-        finally:
-            self.started += time.monotonic() - began
-            if self.rings:
-                self._set_alarm()
 
     def _set_alarm(self) -> tuple[float, float]:
         """Set an alarm for the end of the limit and its grace period; return the previous alarm's delay and interval

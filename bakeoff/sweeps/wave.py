@@ -86,26 +86,23 @@ def time_wave(
     context: SweepContext,
     wave: Sequence[Try],
     keep: Keep,
-    ready: Callable[[], None],
     patience_s: Callable[[int], float] = lambda _: inf,
 ) -> None:
     """Time the rows of one wave, and pass a record of each to `keep` as soon as it was timed or has failed.
 
-    `ready` is called once the references are made, before any row is built; it waits for work that still runs.
     `patience_s` returns for how long builds may still go on, given how many rows are built and wait to be timed; what
     is not built then is stopped and has no record. A row that may have failed for an external reason is tried again by
     itself. Raises BakeoffError if the request itself is wrong (a bad checkpoint).
     """
     waves = [list(wave)]
     while waves:
-        waves += [[again] for again in _time(context, waves.pop(0), keep, ready, patience_s)]
+        waves += [[again] for again in _time(context, waves.pop(0), keep, patience_s)]
 
 
 def _time(
     context: SweepContext,
     tries: Sequence[Try],
     keep: Keep,
-    ready: Callable[[], None],
     patience_s: Callable[[int], float],
 ) -> list[Try]:
     """Build rows at the same time, then time them one after the other; return the rows that must be tried again."""
@@ -117,7 +114,6 @@ def _time(
         else:
             able.append((tried, found))
     context.spent["references"] += time.monotonic() - began
-    ready()
     began = time.monotonic()
     again = []
     with ExitStack() as stack:

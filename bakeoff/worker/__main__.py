@@ -27,7 +27,6 @@ from bakeoff.process.jobs import (
     Answer,
     CompareJob,
     CountJob,
-    HeadersJob,
     InspectJob,
     Job,
     LoopReferenceJob,
@@ -67,7 +66,7 @@ def _read_job() -> Job:
 
 def _device_of(job: Job) -> str:
     match job:
-        case CountJob() | HeadersJob():
+        case CountJob():
             return "cpu"
         case InspectJob():
             return host.default_device()

@@ -3,8 +3,9 @@
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from bakeoff.backends.backend import Backend, BuildContext, Call, Engine, Prepar
 from bakeoff.backends.graphs import input_layouts
 from bakeoff.backends.torch_internals import snapshot
 from bakeoff.machine import paths
-from bakeoff.machine.build_cache import header_folder, is_warm, mark_finished, usable_headers
+from bakeoff.machine.build_cache import header_folder, is_warm, make_shared, mark_finished
 from bakeoff.machine.files import digest, write_atomically
 from bakeoff.machine.processes import children_peak_bytes, helper_cpu_s, peak_bytes, reset_peaks, resident_bytes
 from bakeoff.models.errors import BakeoffError
@@ -27,6 +28,7 @@ from bakeoff.record.codec import encode_json
 from bakeoff.record.schema import BuildCost
 from bakeoff.worker.checks import memory
 from bakeoff.worker.failures import StageError, first_line, status_of
+from bakeoff.worker.reporter import Report, unheard
 from bakeoff.worker.subject import LoadedSubject, cast_inputs, drawn_inputs, synchronise
 
 _Cache = Literal["cold", "warm", "stored"]
@@ -54,7 +56,11 @@ class BuiltEngine:
 
 
 def build_engine(
-    job: MeasureJob, loaded: LoadedSubject, sets: Sequence[Mapping[str, Tensor]], trace: bool = False
+    job: MeasureJob,
+    loaded: LoadedSubject,
+    sets: Sequence[Mapping[str, Tensor]],
+    trace: bool = False,
+    report: Report = unheard,
 ) -> BuiltEngine:
     """Prepare the module, build the engine, bind every set of inputs and call the first; all this is the build's cost.
 
@@ -67,7 +73,7 @@ def build_engine(
     """
     steps = [(resolve_backend(step.backend), step.options) for step in job.steps]
     pauses = _Pauses()
-    context = replace(build_context(job, loaded, trace), untimed=pauses.pause)
+    context = build_context(job, loaded, trace, pauses.pause, report)
     cache: _Cache = "warm" if is_warm(context.cache_dir) else "cold"
     context = replace(context, opens=job.opens and cache == "warm")
     before_bytes = layer_bytes(loaded.module)
@@ -181,7 +187,13 @@ def _cost(
     )
 
 
-def build_context(job: MeasureJob, loaded: LoadedSubject, trace: bool = False) -> BuildContext:
+def build_context(
+    job: MeasureJob,
+    loaded: LoadedSubject,
+    trace: bool = False,
+    untimed: Callable[[], AbstractContextManager[None]] = nullcontext,
+    report: Report = unheard,
+) -> BuildContext:
     """Return the context to build in: variant, device, dtype and folders. The work folder is the current folder."""
     return BuildContext(
         variant=job.variant,
@@ -193,8 +205,19 @@ def build_context(job: MeasureJob, loaded: LoadedSubject, trace: bool = False) -
         draw=lambda seed: drawn_inputs(loaded, seed, job.dtype, job.subject.device),
         trace=trace,
         sizes=loaded.workload.axes,
-        headers=usable_headers(header_folder(paths.cache_folder())) if job.subject.device == "cpu" else (),
+        untimed=untimed,
+        share=partial(_share, untimed, report),
     )
+
+
+def _share(
+    untimed: Callable[[], AbstractContextManager[None]], report: Report, file: Path, make: Callable[[], None]
+) -> None:
+    """Make a file that all builds share, in a phase of its own."""
+    with untimed():
+        report("headers")
+        make_shared(header_folder(paths.cache_folder()), file, make)
+        report("build")
 
 
 def prepare(steps: _Steps, module: nn.Module, inputs: Mapping[str, Tensor], context: BuildContext) -> Prepared:

@@ -94,7 +94,7 @@ def build_and_check(job: MeasureJob, loaded: LoadedSubject, report: Report, turn
         reference, watch = _reference(job, loaded)
         sets = cast_subject(loaded, job.dtype, device)
     report("build")
-    built = build_engine(job, loaded, sets)
+    built = build_engine(job, loaded, sets, report=report)
     report("prove")
     proof = call_stage(built.engine.prove)
     turn()

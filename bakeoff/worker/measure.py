@@ -144,7 +144,7 @@ def _built(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measuremen
     loaded.cast(job.dtype, job.subject.device)
     inputs = cast_inputs(loaded.workload, loaded.sets[0], job.dtype, job.subject.device)
     report("build")
-    built = build_engine(job, loaded, [inputs])
+    built = build_engine(job, loaded, [inputs], report=report)
     report("prove")
     proof = proof_record(call_stage(built.engine.prove), built.prepared, built.fallback or "")
     call_stage(built.engine.close)

@@ -30,6 +30,10 @@ class Report(Protocol):
     def __call__(self, phase: str, detail: str = "", /) -> None: ...
 
 
+def unheard(_phase: str, _detail: str = "", /) -> None:
+    """Report to nobody."""
+
+
 class Reporter:
     """Report that writes to the parent's descriptor; errors of writing, as after the parent's end, are ignored."""
 

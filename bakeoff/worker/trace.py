@@ -79,7 +79,7 @@ def _build(job: MeasureJob, report: Report, trace: bool) -> BuiltEngine:
         loaded = load_subject(job.subject)
         sets = cast_subject(loaded, job.dtype, job.subject.device)[:1]
     report("traced build")
-    return build_engine(job, loaded, sets, trace)
+    return build_engine(job, loaded, sets, trace, report)
 
 
 def _trace_record(trace: Trace, graph_hash: str) -> TraceRecord:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from toys import LIBRARY_WARNINGS
 
 from bakeoff.backends import resolve_backend
-from bakeoff.backends.backend import BuildContext, Engine, ModuleEngine, Outputs, Proof
+from bakeoff.backends.backend import BuildContext, Engine, ModuleEngine, Outputs, Proof, make_alone
 from bakeoff.backends.port import Port, ReplacingPort, SwappingPort
 from bakeoff.backends.torch_compile import CompiledEngine, CompileLog
 from bakeoff.backends.torch_tensorrt import settings
@@ -76,8 +76,8 @@ def build(text: str, folder: Path) -> Engine:
     missing = backend.unavailable(backend.options(), "cpu")
     if missing:
         pytest.skip(missing)
-    headers = shared_headers() if name in ("inductor", "aoti") else ()
-    context = BuildContext("", "cpu", "fp32", 1, folder, folder / "cache", lambda _seed: {}, headers=headers)
+    share = shared_headers() if name in ("inductor", "aoti") else make_alone
+    context = BuildContext("", "cpu", "fp32", 1, folder, folder / "cache", lambda _seed: {}, share=share)
     assert backend.build is not None
     module = NewOutputs() if name == "onnxruntime" else Loop()
     return backend.build(module.eval(), drawn(0), options_of(backend, options or {}), context)

@@ -4,7 +4,6 @@ import inspect
 import re
 import subprocess
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -309,22 +308,6 @@ def test_a_package_is_loaded_single_threaded_as_torch_itself_does(
     torch_internals.load_package(path)
     one, other = given
     assert one == other
-
-
-def test_precompiled_headers_lie_below_the_temporary_folder() -> None:
-    folder = torch_internals.header_folder()
-    assert folder is not None
-    assert folder.name == "precompiled_headers"
-    assert folder.is_relative_to(tempfile.gettempdir())
-
-
-@pytest.mark.parametrize("value", [None, 5])
-def test_a_torch_without_a_folder_of_headers_has_none(value: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    if value is None:
-        monkeypatch.delattr("torch._inductor.codecache._HEADER_DIR")
-    else:
-        monkeypatch.setattr("torch._inductor.codecache._HEADER_DIR", value)
-    assert torch_internals.header_folder() is None
 
 
 def test_trials_of_the_host_are_left_out_within_the_context_alone(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def build(seed: int, size: int, folder: Path) -> dict[str, object]:
     module = Scaled().bfloat16()
     torch.manual_seed(0)
     x = torch.randn(4, 16, size, 32).bfloat16()
-    context = BuildContext("", "cpu", "bf16", 1, folder, folder, lambda _seed: {"x": x}, headers=shared_headers())
+    context = BuildContext("", "cpu", "bf16", 1, folder, folder, lambda _seed: {"x": x}, share=shared_headers())
     torch._dynamo.utils.counters.clear()
     assert BACKEND.build is not None
     with torch.no_grad():

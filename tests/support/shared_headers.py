@@ -1,20 +1,17 @@
 """torch's C++ headers, precompiled once for all tests of a run, since each has a cache folder of its own."""
 
-import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from bakeoff.machine import paths
-from bakeoff.machine.build_cache import header_folder, usable_headers
-from bakeoff.plan.plan import make_plan
-from bakeoff.plan.request import Request
+from bakeoff.machine.build_cache import header_folder, make_shared
 from bakeoff.process import supervisor
-from bakeoff.sweeps.headers import HeaderBuilds
 
 SHARED = "BAKEOFF_TEST_SHARED"
 """The folder that all processes of a run of the tests share."""
@@ -35,11 +32,10 @@ def counted_compiler(log: Path) -> Iterator[None]:
 
     Workers are not forked then, which would find the headers of whoever had forked ones make them.
     """
-    compiler = Path(os.environ[SHARED]) / "bin" / "g++"
-    if not compiler.exists():
-        compiler.parent.mkdir()
-        compiler.write_text(_COUNTING.format(compiler=shutil.which("g++")))
-        compiler.chmod(0o755)
+    compiler = log.parent / "bin" / "g++"
+    compiler.parent.mkdir()
+    compiler.write_text(_COUNTING.format(compiler=shutil.which("g++")))
+    compiler.chmod(0o755)
     log.touch()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(compiler.parent), prepend=os.pathsep)
@@ -47,36 +43,19 @@ def counted_compiler(log: Path) -> Iterator[None]:
         yield
 
 
-def compiled_for_all() -> Path:
-    """The log of the compiler that made the headers."""
-    return Path(os.environ[SHARED]) / "compiled"
-
-
 def share_headers(backends: Sequence[str]) -> None:
-    """Put the headers into this test's cache folder, if one of the backends (all, if none is named) compiles with them.
-
-    The first test that needs them has them made, as a sweep does.
-    """
+    """Let this test's cache folder have the headers of all, if one of the backends (all, if none is named) compiles
+    with them. The first build that needs them fills the folder."""
     compiles = not backends or any(compiler in backend for backend in backends for compiler in _COMPILERS)
     own = paths.cache_folder() / "headers"
-    if not compiles or supervisor.WORKER != _REAL_WORKER or SHARED not in os.environ or own.exists():
-        return
-    cache = Path(os.environ[SHARED])
-    cache.mkdir(exist_ok=True)
-    with (cache / "headers.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not header_folder(cache).exists():
-            request = Request("toy", backends=("inductor[]", "aoti[]"), dtypes=("fp32",), device="cpu", threads=1)
-            with counted_compiler(compiled_for_all()), HeaderBuilds(cache, print) as builds:
-                builds.start(make_plan(request).rows)
-                builds.finish()
-                made = header_folder(cache)
-            header_folder(cache).symlink_to(made)  # the usual compiler is another one by its path
-    own.parent.mkdir(parents=True, exist_ok=True)
-    own.symlink_to(cache / "headers")
+    if compiles and supervisor.WORKER == _REAL_WORKER and SHARED in os.environ and not own.exists():
+        shared = Path(os.environ[SHARED]) / "headers"
+        shared.mkdir(parents=True, exist_ok=True)
+        own.parent.mkdir(parents=True, exist_ok=True)
+        own.symlink_to(shared)
 
 
-def shared_headers() -> tuple[Path, ...]:
-    """The headers as a build's context has them, for engines that a test builds itself."""
+def shared_headers() -> Callable[[Path, Callable[[], None]], None]:
+    """What a build's context has, for engines that a test builds itself."""
     share_headers(_COMPILERS)
-    return usable_headers(header_folder(paths.cache_folder()))
+    return partial(make_shared, header_folder(paths.cache_folder()))

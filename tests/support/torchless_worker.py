@@ -320,19 +320,6 @@ def variant(program: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def headers(job: dict[str, Any]) -> dict[str, Any]:
-    """A small precompiled header for the backend; with BAKEOFF_TEST_NO_HEADERS it dies with half of one."""
-    work("import", "headers")
-    folder, backend = Path(job["folder"]), job["step"]["backend"]
-    folder.mkdir(parents=True, exist_ok=True)
-    source, made = folder / f"{backend}.h", folder / f"{backend}.h.gch"
-    source.write_bytes(b"#include <torch.h>")
-    made.write_bytes(random.randbytes(1000))
-    if os.environ.get("BAKEOFF_TEST_NO_HEADERS"):
-        os.kill(os.getpid(), signal.SIGSEGV)
-    return {"names": [source.name, made.name]}
-
-
 def ceilings(job: dict[str, Any]) -> dict[str, Any]:
     work("import", "ceilings")
     rates = {"size": 1 << 20, "best": 1e10, "median": 1e10}
@@ -356,7 +343,6 @@ def main() -> None:
         "DescribeLoopJob": describe_loop,
         "LoopReferenceJob": loop_reference,
         "PipelineJob": pipeline,
-        "HeadersJob": headers,
         "CeilingsJob": ceilings,
     }
     if asked["kind"] not in answers:

@@ -1,59 +1,97 @@
-"""Precompiled headers are used only as they were stored, and each compiler and version of torch has its own."""
+"""A shared file is made once, is used only as it was made, and each compiler and version of torch has its own."""
 
+import os
+import shutil
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from bakeoff.machine import build_cache, host
-from bakeoff.machine.build_cache import (
-    Stamp,
-    describe_header,
-    header_folder,
-    is_undamaged,
-    read_stamp,
-    usable_headers,
-    write_stamp,
-)
+from bakeoff.machine.build_cache import header_folder, make_shared
+
+
+class Builds:
+    """Builds that need one header, each in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.shared, self.made = folder, folder / "shared", 0
+
+    def build(self, number: int) -> bytes:
+        """Return the header that the build gets."""
+        file = self.folder / f"build{number}" / "a.h.gch"
+        file.parent.mkdir()
+
+        def make() -> None:
+            self.made += 1
+            time.sleep(0.1)
+            file.write_bytes(b"xy")
+
+        make_shared(self.shared, file, make)
+        return file.read_bytes()
+
+    @property
+    def copy(self) -> Path:
+        (found,) = self.shared.glob("*-a.h.gch")
+        return found
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Two headers of two bytes each, and their stamp."""
-    for name in ("a.h", "a.h.gch"):
-        (tmp_path / name).write_bytes(b"xy")
-    write_stamp(tmp_path, Stamp(("inductor",), tuple(describe_header(tmp_path / name) for name in ("a.h", "a.h.gch"))))
-    return tmp_path
+def builds(tmp_path: Path) -> Builds:
+    return Builds(tmp_path)
 
 
-def test_whole_headers_are_used(folder: Path) -> None:
-    assert read_stamp(folder).sets == ("inductor",)
-    assert is_undamaged(folder, read_stamp(folder))
-    assert usable_headers(folder) == (folder / "a.h", folder / "a.h.gch")
+def test_the_first_build_makes_it_and_the_others_link_it(builds: Builds) -> None:
+    assert [builds.build(number) for number in range(3)] == [b"xy"] * 3
+    assert builds.made == 1
+    assert builds.copy.stat().st_nlink == 3, "a copy that is replaced does not disappear from a build"
 
 
-@pytest.mark.parametrize("content", [b"", b"x", b"xyz", None])
-def test_headers_of_another_size_are_not_used(folder: Path, content: bytes | None) -> None:
-    (folder / "a.h.gch").unlink()
-    if content is not None:
-        (folder / "a.h.gch").write_bytes(content)
-    assert usable_headers(folder) == ()
-    assert not is_undamaged(folder, read_stamp(folder))
+def test_builds_at_once_make_it_once(builds: Builds) -> None:
+    threads = [threading.Thread(target=builds.build, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert builds.made == 1
 
 
-def test_changed_headers_of_the_same_size_are_found_by_their_hash(folder: Path) -> None:
-    (folder / "a.h.gch").write_bytes(b"xz")
-    assert not is_undamaged(folder, read_stamp(folder))
+@pytest.mark.parametrize("content", [b"", b"x", b"xz", b"xyz"])
+def test_a_damaged_copy_is_made_again(builds: Builds, content: bytes) -> None:
+    builds.build(1)
+    builds.copy.chmod(0o644)
+    builds.copy.write_bytes(content)
+    assert builds.build(2) == b"xy"
+    assert builds.build(3) == b"xy"
+    assert (builds.made, builds.copy.read_bytes()) == (2, b"xy")
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"sets": ["inductor"]}', None])
-def test_a_folder_without_a_readable_stamp_holds_nothing(folder: Path, content: bytes | None) -> None:
-    (folder / "stamp.json").unlink()
-    if content is not None:
-        (folder / "stamp.json").write_bytes(content)
-    assert read_stamp(folder) == Stamp((), ())
-    assert usable_headers(folder) == ()
-    assert read_stamp(folder / "missing") == Stamp((), ())
+@pytest.mark.parametrize("obstacle", ["no folder", "another disk", "full disk"])
+def test_a_folder_that_cannot_be_used_costs_each_build_its_own(
+    builds: Builds, obstacle: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    if obstacle == "no folder":
+        builds.shared.write_text("in the way")
+    else:
+        owner, name = (os, "link") if obstacle == "another disk" else (shutil, "copyfile")
+        monkeypatch.setattr(owner, name, refuse)
+    assert [builds.build(number) for number in range(2)] == [b"xy"] * 2
+    assert builds.made == 2
+    assert not list(builds.folder.rglob("*.part"))
+
+
+def test_an_error_of_the_compiler_is_that_of_the_build(builds: Builds) -> None:
+    def fail() -> None:
+        raise OSError("no compiler")
+
+    with pytest.raises(OSError, match="no compiler"):
+        make_shared(builds.shared, builds.folder / "a.h.gch", fail)
+    assert builds.build(1) == b"xy"
 
 
 @pytest.mark.parametrize("change", ["torch", "c++", "compiler", "prefix", "python", "machine"])

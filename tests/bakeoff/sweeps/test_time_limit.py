@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,10 +20,8 @@ from bakeoff.cli.sweep import resume_command
 from bakeoff.machine import build_cache, paths
 from bakeoff.machine.identity import this_machine
 from bakeoff.plan import request as requests
-from bakeoff.plan.costs import Costs
-from bakeoff.plan.history import history_of
 from bakeoff.plan.plan import Plan, make_plan
-from bakeoff.plan.request import Request, grace_s
+from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
 from bakeoff.process.supervisor import Event
 from bakeoff.record.schema import Record
@@ -35,10 +32,9 @@ from bakeoff.report.pages import record as record_page
 from bakeoff.report.render import terminal
 from bakeoff.sweeps import compare, describe, time_limit
 from bakeoff.sweeps import run as running
-from bakeoff.sweeps.headers import HeaderBuilds
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.run import SweepResult, run_sweep
-from bakeoff.sweeps.time_limit import LeftOut, OutOfTime, TimeLimit
+from bakeoff.sweeps.time_limit import LeftOut, OutOfTime
 
 HOUR = 3600.0
 BACKENDS = ("openvino[]", "inductor[]", "eager", "inductor[freezing]")
@@ -239,33 +235,6 @@ class TestTheEnd:
         assert done.out_of_time is not None
         assert done.out_of_time.used_s >= 5.0
         assert any(row.begun for row in done.out_of_time.left_out)
-
-    def test_does_not_come_while_headers_are_precompiled(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """It stops a build, whose time is named."""
-        know_all()
-        alarms: list[float] = []
-
-        def finish(_self: HeaderBuilds) -> None:
-            alarms.append(signal.getitimer(signal.ITIMER_REAL)[0])
-            time.sleep(0.01)
-
-        monkeypatch.setattr(HeaderBuilds, "finish", finish)
-        monkeypatch.setenv("BAKEOFF_TEST_HANGS", "openvino")
-        done = run(plan_of(HOUR), Alarm(lambda what, phase: "/openvino/" in what and phase == "build"))
-        assert set(alarms) == {0.0}
-        assert done.out_of_time is not None
-
-    def test_is_later_by_what_does_not_count(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        plan, now = plan_of(HOUR), 1000.0
-        monkeypatch.setattr(time_limit, "time", SimpleNamespace(monotonic=lambda: now))
-        limit = TimeLimit(plan, Costs(history_of(())), now)
-        with limit.enforced():
-            now += 60
-            with limit.paused():
-                now += 100
-            assert (limit.used_s, limit.left_s) == (60, HOUR - 60)
-            left_s, _ = signal.getitimer(signal.ITIMER_REAL)
-            assert HOUR - 60 - 10 < left_s <= HOUR - 60 + grace_s(HOUR)
 
     def test_does_not_come_while_a_worker_is_ended(self, monkeypatch: pytest.MonkeyPatch) -> None:
         know_all()

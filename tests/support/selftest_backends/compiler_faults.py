@@ -4,6 +4,7 @@ They use real compilers; if one is not installed, its backend is not run.
 """
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,12 +22,11 @@ from bakeoff.backends.backend import (
     Prepared,
     PrepareFunction,
 )
-from bakeoff.backends.compilers import link_headers
 from bakeoff.backends.graphs import TORCH, export
-from bakeoff.backends.inductor import BACKEND as INDUCTOR
 from bakeoff.backends.inductor import compiler_environment, missing_compiler
 from bakeoff.backends.onnxruntime.backend import BACKEND as ONNXRUNTIME
 from bakeoff.backends.onnxruntime.options import Options as OnnxruntimeOptions
+from bakeoff.backends.torch_internals import compiled_once
 from bakeoff.machine import host
 from bakeoff.selftest.faulty import Inputs
 from selftest_backends.unusual import delegate
@@ -180,6 +180,10 @@ def _shared_cache(cache_dir: Path) -> Mapping[str, str]:
     return compiler_environment(cache_dir.parent / "canaries")
 
 
+_UNTIL_THE_END = ExitStack()
+"""What these builds share, for as long as their worker lives: some compile only when they are called."""
+
+
 def _compiling(
     name: str,
     summary: str,
@@ -190,7 +194,7 @@ def _compiling(
     """Make a backend that compiles with inductor, and declares that if `uses_inductor`."""
 
     def build_with_headers(module: "nn.Module", inputs: Inputs, options: NoOptions, context: BuildContext) -> Engine:
-        link_headers(context.headers)
+        _UNTIL_THE_END.enter_context(compiled_once(context.share))
         return build(module, inputs, options, context)
 
     return Backend(
@@ -202,7 +206,6 @@ def _compiling(
         devices=devices,
         uses_inductor=uses_inductor,
         environment=_shared_cache,
-        headers=INDUCTOR.headers,
     )
 
 

@@ -250,6 +250,22 @@ FAULTS = (
     ),
     Fault(
         "sweep",
+        "a precompiled header that was damaged is used",
+        "bakeoff/machine/build_cache.py",
+        'if copy.name.partition("-")[0] == _sha256(copy):',
+        "if copy.exists():",
+        ("tests/bakeoff/machine/test_header_cache.py",),
+    ),
+    Fault(
+        "sweep",
+        "two builds at once precompile the same header",
+        "bakeoff/machine/build_cache.py",
+        "fcntl.flock(lock, fcntl.LOCK_EX)",
+        "fcntl.flock(lock, fcntl.LOCK_SH)",
+        ("tests/bakeoff/machine/test_header_cache.py",),
+    ),
+    Fault(
+        "sweep",
         "all builds of a variant share one cache",
         "bakeoff/machine/build_cache.py",
         'return usual.with_name(f"{usual.name}{_BUILD}{number}")',

@@ -166,15 +166,15 @@ def element_types(model: Any) -> Mapping[str, int]:
     return {value.name: value.type.tensor_type.elem_type for value in values} | stored
 
 
-def refusal(error: Exception, provider: str, dtype: str) -> Unsupported | None:
-    """Return an Unsupported that says why ONNX Runtime refused a model; None if the error has another cause.
+def refusal(error: Exception, provider: str, dtype: str, path: Path) -> Unsupported | None:
+    """Return an Unsupported that says why ONNX Runtime refused the model at `path`; None for any other error.
 
     Known causes are a kernel that the provider lacks, and a graph that cannot be captured.
     """
     for pattern in _NO_KERNEL:
         match = pattern.search(str(error))
         if match is not None:
-            return Unsupported(_text(provider, dtype, match["operator"]))
+            return Unsupported(_text(provider, dtype, _typed(match["operator"], path)))
     match = _BAD_TYPE.search(str(error))
     if match is not None and match["type"] == _TYPES.get(dtype):
         return Unsupported(_text(provider, dtype, match["operator"]))
@@ -182,6 +182,17 @@ def refusal(error: Exception, provider: str, dtype: str) -> Unsupported | None:
     if match is not None:
         return Unsupported(f"ONNX Runtime cannot capture this model: {match['cause'].strip()}; use cuda_graph=false")
     return None
+
+
+def _typed(operator: str, path: Path) -> str:
+    """Return an operator with the types that its first inputs have in a model, by which kernels are chosen."""
+    import onnx
+
+    model = onnx.load(str(path), load_external_data=False)
+    types = element_types(model)
+    found = {types.get(node.input[0], 0) for node in model.graph.node if node.op_type == operator and node.input}
+    names = ", ".join(sorted(onnx.TensorProto.DataType.Name(kind).lower() for kind in found if kind))
+    return f"{operator} of {names}" if names else operator
 
 
 def _text(provider: str, dtype: str, operators: str) -> str:

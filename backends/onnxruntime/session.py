@@ -171,7 +171,7 @@ def open_session(
         reason = _why_lost(requested)
         if reason is not None:
             raise Unavailable(f"{requested[0]} cannot be loaded: {reason}; {INSTALL}") from error
-        refused = refusal(error, requested[0], dtype)
+        refused = refusal(error, requested[0], dtype, path)
         if refused is not None:
             raise refused from error
         failed = _CUDA_FAILURE.search(str(error))

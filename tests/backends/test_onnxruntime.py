@@ -174,6 +174,22 @@ def test_an_operator_that_onnx_lacks_is_named(tmp_path: Path) -> None:
     assert "aten._int_mm" in refused.value.reason
 
 
+def test_an_operator_without_a_kernel_is_named_with_its_dtype(tmp_path: Path) -> None:
+    """The rows' dtype is fp32; a part of the model computes in bf16."""
+
+    def change(module: nn.Module) -> None:
+        def forward(x: torch.Tensor, *_others: object) -> tuple[torch.Tensor]:
+            half = x[0].bfloat16()
+            return (nn.functional.linear(half, half, half[:, 0]).float(),)
+
+        module._forward = forward
+
+    with pytest.raises(StageError) as refused:
+        build_toy("world/onnxruntime/fp32", tmp_path, change=change)
+    assert refused.value.status == "unsupported"
+    assert "no kernel for Gemm of bfloat16; use another backend" in refused.value.reason
+
+
 def test_a_graph_that_was_exported_wrongly_fails_with_onnxs_own_sentence(tmp_path: Path) -> None:
     """torch.onnx leaves the indices of `index_put` int32 (pytorch#113067); no kernel is missing for that."""
 

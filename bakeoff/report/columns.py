@@ -12,7 +12,7 @@ from bakeoff.machine.floors import Ceiling, Floor
 from bakeoff.machine.terminal import one_line
 from bakeoff.record.comparable import ON_ANOTHER_HOST
 from bakeoff.record.finalists import LimitCheck, check_limits
-from bakeoff.record.floor import KnownCeilings, best_ceilings, floor, is_above, share
+from bakeoff.record.floor import KnownCeilings, best_ceilings, floor, share
 from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.schema import BuildCost, Clock, InputCopy, Parity, Record
 from bakeoff.record.statistics import FEWEST_FOR_P99, Summary, modes
@@ -260,9 +260,10 @@ def _floor_text(bound: Floor) -> str:
 
 
 def _of_floor(row: TableRow) -> tuple[float, bool] | None:
-    """Return floor over median, and whether it is above 1 because the ceilings are too low; None without a floor."""
+    """Return floor over median, and whether it is above 1 in a row whose outputs are right, because the ceilings are
+    too low; None without a floor."""
     part = share(row.record, row.ceilings)
-    return None if part is None else (part, is_above(row.record, row.ceilings))
+    return None if part is None else (part, part > 1 and row.record.status in ("ok", "unstable"))
 
 
 def _copy_text(copy: InputCopy) -> str:

@@ -52,7 +52,14 @@ def test_without_them_the_table_says_nothing_and_no_page_calls_a_floor_the_least
         assert "least time" not in text, name
 
 
-def test_a_row_that_is_not_ok_has_no_mark() -> None:
+def test_an_unstable_row_is_marked_too() -> None:
+    unstable = replace(bounded("inductor", 8.0, 2), measurement=measurement([8.0] * 20, "unstable", "why"))
+    text = tables_text(stored(bounded("eager", 12.5), unstable).current)
+    assert "125% !" in text
+    assert MEANS in text
+
+
+def test_a_row_whose_outputs_are_wrong_has_no_mark() -> None:
     wrong = replace(bounded("inductor", 8.0, 2), measurement=measurement([8.0] * 20, "parity_failed", "why"))
     text = tables_text(stored(bounded("eager", 12.5), wrong).current)
     assert "125%" in text

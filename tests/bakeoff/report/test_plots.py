@@ -385,6 +385,14 @@ class TestUpdate:
         assert error.value.code == "missing-library"
         assert not (tmp_path / FOLDER).exists()
 
+    def test_without_the_address_space_that_it_reserves(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """V8 ends the process: "Fatal process out of memory: Oilpan: CagedHeap reservation"."""
+        save(tmp_path, record("eager", ms(10.0)))
+        monkeypatch.setattr("bakeoff.report.figures.vega.getrlimit", lambda _: (8 << 30, -1))
+        with pytest.raises(BakeoffError, match=r"address space .* raise ulimit -v") as error:
+            files.update(tmp_path)
+        assert error.value.code == "unsupported"
+
 
 class TestCommands:
     def test_history_draws_them_anew(self, tmp_path: Path) -> None:

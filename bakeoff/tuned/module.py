@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Never
 
 import msgspec
@@ -15,6 +15,8 @@ from bakeoff.models.errors import BakeoffError, a_type
 from bakeoff.models.weights import fingerprint
 from bakeoff.models.words import some_of
 from bakeoff.tuned.program import TunedProgram, Unfit
+
+_HOOKED = "hooks that were on the module are in the program, and run around it too; do in forward() what they do"
 
 
 class Tuned:
@@ -62,12 +64,14 @@ class Tuned:
                 result = program.run(tensors, first)
                 self.tuned += 1
                 return result
-            result, program.first_calls[kind] = program.compare(
+            result, first = program.compare(
                 tensors, self._epsilon(kind), lambda: self.original(*args, **kwargs), args, kwargs
             )
-            refusal = program.first_calls[kind].refusal
-            if refusal and self.strict:
-                raise BakeoffError(f"the program is not used: {refusal}", "wrong-output")
+            if first.refusal and (self._module._forward_hooks or self._module._forward_pre_hooks):
+                first = replace(first, refusal=f"{first.refusal}; {_HOOKED}")
+            program.first_calls[kind] = first
+            if first.refusal and self.strict:
+                raise BakeoffError(f"the program is not used: {first.refusal}", "wrong-output")
             self.original_calls += 1
             return result
         if self.strict:

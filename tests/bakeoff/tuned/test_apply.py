@@ -210,6 +210,10 @@ class TestCalls:
         assert "sample differs from the original's by" in place.first_calls[0].refusal
         assert place.first_calls[0].refusal in str(applied.report())
         applied.undo()
+        pipe.unet.register_forward_hook(lambda *_: None)
+        with bakeoff.apply(pipe, artifacts / "unet", any_weights=True) as applied:
+            pipe.unet(X, LABEL, 0.5)
+            assert "; hooks that were on the module are in the program" in str(applied.report())
         with bakeoff.apply(pipe, artifacts / "unet", any_weights=True, strict=True):
             for _ in range(2):
                 with pytest.raises(BakeoffError, match="differs from the original's"):

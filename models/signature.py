@@ -8,6 +8,7 @@ classes that they name. No torch is imported here.
 import dataclasses
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Literal
@@ -41,8 +42,8 @@ class Entries(msgspec.Struct, frozen=True, tag="entries"):
 
 
 class Fields(msgspec.Struct, frozen=True, tag="fields"):
-    """A dataclass or a named tuple, such as the outputs of diffusers and transformers, or another object with
-    attributes, such as a cache."""
+    """A dataclass or a named tuple, such as the outputs of diffusers and transformers, a member of an enum, or another
+    object with attributes, such as a cache."""
 
     cls: str
     """Name as package.module:Class."""
@@ -93,7 +94,7 @@ def describe(value: Any, name: str) -> Node:
     torch = sys.modules.get("torch")  # a tensor can exist only where torch was imported
     if torch is not None and isinstance(value, torch.Tensor):
         return TensorLeaf(name)
-    if value is None or isinstance(value, str | int | float | bool):
+    if isinstance(value, str | int | float | None) and not isinstance(value, Enum):
         return Constant(value)
     kind, parts = _opened(value, name)
     return _with_parts(kind, {key: describe(part, f"{name}.{key}") for key, part in parts.items()})
@@ -122,9 +123,13 @@ def _opened(value: Any, name: str) -> tuple[Node, Mapping[str, Any]]:
         if wrong:
             raise _cannot(name, f"has the key {wrong[0]!r}; keys must be text")
         return Entries({}), value
-    if kind in (list, tuple):
-        return Items("list" if kind is list else "tuple", ()), _numbered(value)
-    raise _cannot(name, f"is a {kind.__module__}.{kind.__qualname__}, neither a tensor, a plain value nor made of such")
+    if isinstance(value, list | tuple):  # torch.Size among them
+        return Items("list" if isinstance(value, list) else "tuple", ()), _numbered(value)
+    raise _cannot(
+        name,
+        f"is a {kind.__module__}.{kind.__qualname__}, neither a tensor, a plain value nor made of such; "
+        "give a module that calls yours with it",
+    )
 
 
 def _numbered(items: Sequence[Any]) -> dict[str, Any]:
@@ -191,7 +196,8 @@ def flatten(node: Node, value: Any, found: dict[str, Any]) -> None:
                 )
             return
         case Items(kind, items):
-            given, what = _numbered(value) if type(value).__name__ == kind else None, f"a {kind} of {len(items)}"
+            alike = isinstance(value, list if kind == "list" else tuple)
+            given, what = _numbered(value) if alike else None, f"a {kind} of {len(items)}"
         case Entries(entries):
             given, what = value if isinstance(value, Mapping) else None, f"a dict with {', '.join(entries)}"
         case Fields(path, entries):
@@ -228,8 +234,8 @@ def rebuild(node: Node, tensors: Mapping[str, Any]) -> Any:
 
 
 def made_of(cls: Any, fields: Mapping[str, Any]) -> Any:
-    """Return an object of a class with these fields; only dataclasses and tuples are made by their constructor."""
-    if dataclasses.is_dataclass(cls) or issubclass(cls, tuple):
+    """Return an object of a class with these fields; dataclasses, tuples and enums alone are made by a call of it."""
+    if dataclasses.is_dataclass(cls) or issubclass(cls, tuple | Enum):
         return cls(**fields)
     made = cls.__new__(cls)
     for name, value in fields.items():
@@ -262,6 +268,8 @@ def fields_of(value: Any) -> dict[str, Any] | None:
         if isinstance(mapping, Mapping):
             return {str(key): part for key, part in mapping.items()}
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+    if isinstance(value, Enum):
+        return {"value": value.value}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return dict(zip(value._fields, value, strict=True))
     return _attributes(value)
@@ -271,7 +279,8 @@ def _attributes(value: Any) -> dict[str, Any] | None:
     """Return the attributes of a plain Python object; None for modules, functions, and objects of C libraries."""
     made: Any = type(value).__new__
     plain = made is object.__new__ and hasattr(value, "__dict__") and not callable(value)
-    if not plain or isinstance(value, ModuleType) or hasattr(type(value), "__slots__"):
+    slots = any(getattr(each, "__slots__", ()) for each in type(value).__mro__)  # which abstract classes have empty
+    if not plain or isinstance(value, ModuleType) or slots:
         return None
     return dict(vars(value)) or None
 

@@ -1,9 +1,13 @@
 """Factories of models whose function depends on how they were given: dtypes, layouts, state, casts in their code."""
 
 import os
+from collections import UserDict
+from collections.abc import Sequence
+from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -231,6 +235,189 @@ class Cached(nn.Module):
 
 def own_class() -> Any:
     return Cached().eval(), {"x": torch.randn(4, 8), "cache": Cache(torch.randn(8, 8), 0.5)}
+
+
+class Mode(IntEnum):
+    LINEAR = 1
+    TANH = 2
+
+
+class Name(StrEnum):
+    ADD = "add"
+    SCALE = "scale"
+
+
+class Switched(nn.Module):
+    """Members of enums as arguments (pytorch#154674), and a torch.Size."""
+
+    def forward(self, x: Tensor, mode: Mode, name: Name, size: Sequence[int]) -> tuple[Tensor, Mode]:
+        made = torch.tanh(x) if mode is Mode.TANH else x
+        made = made * 2 if name is Name.SCALE else made + 1
+        return made.reshape(size), mode
+
+
+def switched() -> Any:
+    inputs = {"x": torch.randn(4, 8), "mode": Mode.TANH, "name": Name.SCALE, "size": torch.empty(2, 16).shape}
+    return Switched().eval(), inputs
+
+
+class Encoding(UserDict[str, Any]):
+    """As transformers' BatchEncoding: its items are attributes too."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.data[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class Encoded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(10, 8)
+
+    def forward(self, batch: Encoding) -> Tensor:
+        return self.embedding(batch.ids) * batch["mask"][..., None]
+
+
+def encoded() -> Any:
+    return Encoded().eval(), {"batch": Encoding(ids=torch.randint(0, 10, (2, 4)), mask=torch.rand(2, 4))}
+
+
+class Image(Tensor):
+    """As the tensors of torchvision.transforms.v2, which every operator passes on."""
+
+
+def pictured() -> Any:
+    return nn.Conv2d(3, 4, 3).eval(), torch.randn(1, 3, 8, 8).as_subclass(Image)
+
+
+class Measured(nn.Module):
+    """Returns a plain number too, which an export makes a constant."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, float]:
+        return x * 2, x.abs().mean().item()
+
+
+def measured() -> Any:
+    return Measured().eval(), torch.randn(4, 8)
+
+
+class Aliasing(nn.Module):
+    """Returns its input, a view of it, and one tensor twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        made = self.layer(x)
+        return {"x": x, "view": x[:, :4], "made": made, "again": made}
+
+
+def aliasing() -> Any:
+    return Aliasing().eval(), torch.randn(4, 8)
+
+
+def returning_a_weight() -> Any:
+    module = nn.Linear(8, 8).eval()
+    module.forward = lambda x: {"x": x, "weight": module.weight}  # type: ignore[method-assign]
+    return module, torch.randn(4, 8)
+
+
+class WithoutGradients(nn.Module):
+    @torch.inference_mode()
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x)
+
+
+def without_gradients() -> Any:
+    return WithoutGradients().eval(), torch.randn(4, 8)
+
+
+class Mapped(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.vmap(lambda row: torch.softmax(row, 0) * row.sum())(x)
+
+
+def mapped() -> Any:
+    return Mapped().eval(), torch.randn(4, 8)
+
+
+class ThroughNumpy(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.from_numpy(np.clip(x.numpy(), -1, 1))
+
+
+def through_numpy() -> Any:
+    return ThroughNumpy().eval(), torch.randn(4, 8)
+
+
+class Wrapper(nn.Module):
+    """Takes from the model inside what it lacks, as wrappers of fine-tuning do."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("inner"), name)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.inner(*args, **kwargs)
+
+
+def wrapped() -> Any:
+    return Wrapper(nn.Sequential(nn.Linear(8, 8), nn.ReLU())).eval(), torch.randn(4, 8)
+
+
+class Rounds(torch.autograd.Function):
+    @staticmethod
+    def forward(_context: Any, x: Tensor) -> Tensor:
+        return torch.round(x * 8) / 8
+
+    @staticmethod
+    def backward(_context: Any, gradient: Tensor) -> Tensor:
+        return gradient
+
+
+class StraightThrough(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = Rounds.apply(x)
+        return made
+
+
+def straight_through() -> Any:
+    return StraightThrough().eval(), torch.randn(4, 8)
+
+
+class AskedForADtype(nn.Module):
+    def forward(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        return x.to(dtype)
+
+
+def asked_for_a_dtype() -> Any:
+    return AskedForADtype().eval(), {"x": torch.randn(4, 8), "dtype": torch.float32}
+
+
+class Levels(nn.Module):
+    """A backbone that returns its levels by number."""
+
+    def forward(self, x: Tensor) -> dict[int, Tensor]:
+        return {0: x, 1: x[:, ::2]}
+
+
+def levels() -> Any:
+    return Levels().eval(), torch.randn(4, 8)
+
+
+def itself() -> Any:
+    """One tensor as three inputs."""
+    x = torch.randn(2, 4, 8)
+    return nn.MultiheadAttention(8, 2, batch_first=True).eval(), {"query": x, "key": x, "value": x}
 
 
 def compiled() -> Any:

@@ -75,7 +75,7 @@ def _run_given(name: str, model: ModelFacts) -> SetFacts:
             text = f"{name}: {different[0]} has other shapes in call {number}; put calls of other shapes in another set"
             raise bad_model(text)
     given_now = flatten_call(call, *calls[0])
-    notes = [f"{name}: {note}" for note in _contiguous_notes(given_now)]
+    notes = list(_input_notes(given_now))
     specs = _input_specs(given_now, model)
     inputs = {spec.name: cast_input(spec, recorded[0][spec.name], "given", device) for spec in specs}
     dtype, value = _first_call(name, model, call, inputs, specs, notes)
@@ -101,8 +101,7 @@ def _run_given(name: str, model: ModelFacts) -> SetFacts:
             advice = _IN_TRAINING if module.training else _DRAWS
             raise bad_model(f"{text}, so no compiler can be checked against it; {advice}")
     made = tuple(_spec(key, one) for key, one in outputs.items())
-    notes += [f"{name}: {note}" for note in counted.notes]
-    model.notes += notes
+    model.notes += [f"{name}: {note}" for note in (*notes, *counted.notes)]
     return SetFacts(name, call, recorded, result, specs, made, first, counted, flat, dtype, device, max(noise.values()))
 
 
@@ -119,24 +118,20 @@ def _first_call(
     before = {key: tensor.clone() for key, tensor in inputs.items()}
     dtype = "given"
     try:
-        value = _whole_call(name, module, call, inputs)
+        value = call_model(name, module, call, inputs)
     except BakeoffError as error:
         if all(one.itemsize >= torch.float32.itemsize for one in given.tensors.values()):
             raise
         place = "CPU" if device == "cpu" else "GPU"
-        notes.append(f"{name}: it does not run as it was given on this {place}, and is described in fp32 ({error})")
+        notes.append(f"it does not run as it was given on this {place}, and is described in fp32 ({error})")
         dtype, before = "fp32", {spec.name: cast_input(spec, before[spec.name], "fp32", device) for spec in specs}
         cast_module(module, given, dtype, device)
         inputs = {key: tensor.clone() for key, tensor in before.items()}
-        value = _whole_call(name, module, call, inputs)
-    changed = [key for key, tensor in inputs.items() if not _equal(tensor, before[key])]
+        value = call_model(name, module, call, inputs)
+    changed = [key for key, one in inputs.items() if not torch.equal(one.nan_to_num(), before[key].nan_to_num())]
     if changed:
         raise bad_model(f"{name}: the model writes into its input {changed[0]}; let it work on a copy (x.clone())")
     return dtype, value
-
-
-def _equal(one: Tensor, other: Tensor) -> bool:
-    return torch.equal(one.nan_to_num(), other.nan_to_num()) if one.is_floating_point() else torch.equal(one, other)
 
 
 def _input_specs(tensors: Tensors, model: ModelFacts) -> tuple[TensorSpec, ...]:
@@ -176,15 +171,17 @@ def _order(tensor: Tensor) -> tuple[int, ...] | None:
     return order if tensor.permute(*order).is_contiguous() else None
 
 
-def _contiguous_notes(tensors: Tensors) -> Iterator[str]:
-    """Yield a note on each tensor that is made contiguous."""
+def _input_notes(tensors: Tensors) -> Iterator[str]:
+    """Yield a note on each tensor that is made contiguous, or plain."""
     for key, tensor in tensors.items():
+        if type(tensor) not in (Tensor, nn.Parameter):
+            yield f"{key} was given as {a_type(type(tensor))}; it is taken as a plain tensor"
         if _order(tensor) is None:
             strides = f"strides {list(tensor.stride())}"
             yield f"{key} was given as a part of a larger tensor ({strides}); it is made contiguous"
 
 
-def _whole_call(name: str, module: nn.Module, call: Signature, inputs: Mapping[str, Tensor]) -> Any:
+def call_model(name: str, module: nn.Module, call: Signature, inputs: Mapping[str, Tensor]) -> Any:
     with users_code(f"{name}: the model"):
         args = [rebuild(node, inputs) for node in call.args]
         return module(*args, **{key: rebuild(node, inputs) for key, node in call.kwargs.items()})
@@ -198,6 +195,8 @@ def call_tensors(name: str, signature: Signature, call: Call) -> Tensors:
     found: Tensors = {}
     for key, tensor in given_tensors(name, signature, call).items():
         plain = tensor.detach().cpu()
+        if not hasattr(plain, "__tensor_flatten__"):
+            plain = plain.as_subclass(Tensor)
         if not plain.is_floating_point() and plain.dtype not in _KEPT:
             raise bad_model(
                 f"{name}: the input {key} is {dtype_name(plain)}; floats, integers and booleans can be swept"
@@ -213,8 +212,9 @@ def _check_outputs(name: str, outputs: Mapping[str, Tensor]) -> None:
             raise bad_model(
                 f"{name}: the output {key} is {dtype_name(tensor)}, which is not compared; return real numbers"
             )
-        if type(tensor) not in (Tensor, nn.Parameter):
-            raise bad_model(f"{name}: the output {key} is {a_type(type(tensor))}; return plain tensors")
+        if type(tensor) is not Tensor:
+            text = f"{name}: the output {key} is {a_type(type(tensor))}"
+            raise bad_model(f"{text}; return plain tensors, such as detach() of a parameter")
         if tensor.is_floating_point() and torch.isnan(tensor).any():
             raise bad_model(f"{name}: the output {key} is not finite for the given inputs; check weights and inputs")
     if not any(tensor.numel() for tensor in outputs.values()):

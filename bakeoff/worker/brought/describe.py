@@ -2,7 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,10 +19,10 @@ from bakeoff.models.brought.model import InputSets, Model
 from bakeoff.models.component import Layer
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.lookup import one_line
-from bakeoff.models.signature import describe_call
+from bakeoff.models.signature import describe_call, describe_output
 from bakeoff.models.weights import fingerprint, state_digest
 from bakeoff.process.jobs import DescribeJob
-from bakeoff.worker.brought.calls import parameter_names, run_sets
+from bakeoff.worker.brought.calls import call_model, parameter_names, run_sets
 from bakeoff.worker.brought.facts import ModelFacts, SetFacts, Tensors, bad_model
 from bakeoff.worker.brought.hidden_state import Untouched, check_stateless
 from bakeoff.worker.brought.load import check_repeats, load_module
@@ -31,7 +31,7 @@ from bakeoff.worker.brought.precision import find_fixed_outputs, find_mixed, fin
 from bakeoff.worker.brought.sizes import find_batches, find_sizes, sizes_of
 from bakeoff.worker.cast import cast_module, given_dtypes, is_part, named_tensors
 from bakeoff.worker.reporter import Report
-from bakeoff.worker.subject import CHANGES, altered, held_inputs, same_values
+from bakeoff.worker.subject import CHANGES, altered, cast_input, held_inputs, same_values
 from bakeoff.worker.torch_flags import flags
 
 _MORE = "give several calls: bakeoff.Model(module, inputs, more=[...])"
@@ -135,9 +135,9 @@ def _find_held(model: ModelFacts, found: SetFacts) -> None:
     model.report("reference", f"varying the inputs of {found.name}")
     masks = {key for key, tensor in found.calls[0].items() if tensor.is_floating_point() and _is_mask(tensor)}
     fixed = {key for key, tensor in found.calls[0].items() if not tensor.is_floating_point()}
-    asked = {spec.name for spec in found.specs if spec.held}
+    asked = frozenset(model.said.hold)
     problem = ""
-    for held in dict.fromkeys((frozenset(asked), frozenset(asked | fixed), frozenset(asked | fixed | masks))):
+    for held in dict.fromkeys((asked, asked | fixed, asked | fixed | masks)):
         found.specs = tuple(replace(spec, held=spec.name in held) for spec in found.specs)
         problem = _problem_with_others(found)
         if not problem:
@@ -181,9 +181,9 @@ def _problem_with_others(found: SetFacts) -> str:
         for spec, given, tensor in zip(found.outputs, found.given_outputs, outputs, strict=True):
             if tuple(tensor.shape) != spec.shape:
                 return f"{_BY_VALUES}: {spec.name} is {list(spec.shape)} with those given, then {list(tensor.shape)}"
-            if tensor.is_floating_point() and torch.isfinite(given).all() and not torch.isfinite(tensor).all():
+            if torch.isfinite(given).all() and not torch.isfinite(tensor).all():
                 return f"{spec.name} is not finite then"
-            if tensor.is_floating_point() and tensor.isnan().any():
+            if tensor.isnan().any():
                 return f"{spec.name} is not a number then"
             same[spec.name] &= torch.equal(given, tensor)
     found.outputs = tuple(replace(spec, held=same[spec.name]) for spec in found.outputs)
@@ -211,13 +211,23 @@ def _check_hidden_state(model: ModelFacts, found: SetFacts) -> None:
     check_stateless(found.name, model.before, call, model.module, values, found.noise)
 
 
-_SET_CHECKS: tuple[Callable[[ModelFacts, SetFacts], None], ...] = (
+def _check_constants(model: ModelFacts, found: SetFacts) -> None:
+    """Note if a part of the result that is no tensor changes with the inputs."""
+    other = zip(found.specs, _other_inputs(found)[0].values(), strict=True)
+    inputs = {spec.name: cast_input(spec, tensor, found.dtype, found.device) for spec, tensor in other}
+    if describe_output(call_model(found.name, model.module, found.call, inputs)) != found.result:
+        text = "a part of its result that is no tensor changes with the inputs, and is not compared; return a tensor"
+        model.notes.append(f"{found.name}: {text}")
+
+
+_SET_CHECKS = (
     _find_held,
+    _check_constants,
     _check_hidden_state,
     find_sizes,
     find_batches,
 )
-_CHECKS: tuple[Callable[[ModelFacts], None], ...] = (
+_CHECKS = (
     _run_as_given,
     _check_declared,
     _check_sets,
@@ -259,10 +269,10 @@ def _write(model: ModelFacts) -> None:
 
 
 def _layers(model: ModelFacts) -> tuple[Layer, ...]:
-    parts = list(model.module.modules())
-    found = {layer for kind, layer in _LAYERS.items() if any(isinstance(one, kind) for one in parts)}
-    attends = any(one.counted.attends for one in model.sets)
-    return tuple(sorted(found | ({"attention"} if attends else set())))
+    found = {layer for one in model.module.modules() for kind, layer in _LAYERS.items() if isinstance(one, kind)}
+    if any(one.counted.attends for one in model.sets):
+        found.add("attention")
+    return tuple(sorted(found))
 
 
 def _is_mask(tensor: Tensor) -> bool:

@@ -116,16 +116,10 @@ def _digest(state: Mapping[str, torch.Tensor], name: str) -> str:
 
 def _without_inference_mode(module: nn.Module) -> None:
     """Copy weights that were made under torch.inference_mode(): such tensors cannot be watched or changed here."""
-    copies: dict[int, torch.Tensor] = {}  # what is tied stays tied
-    for part in module.modules():
-        kinds: tuple[dict[str, Any], ...] = (part._parameters, part._buffers)
-        for kept in kinds:
-            for name, tensor in kept.items():
-                if tensor is not None and not is_lazy(tensor) and tensor.is_inference():
-                    if id(tensor) not in copies:
-                        copied = tensor.clone()
-                        copies[id(tensor)] = nn.Parameter(copied, False) if name in part._parameters else copied
-                    kept[name] = copies[id(tensor)]
+    tensors = (*module.parameters(), *module.buffers())
+    made = {id(one): one.clone() for one in tensors if not is_lazy(one) and one.is_inference()}  # tied stays tied
+    if made:
+        module._apply(lambda tensor: made.get(id(tensor), tensor))
 
 
 @contextlib.contextmanager

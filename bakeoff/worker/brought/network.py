@@ -7,6 +7,7 @@ compiler traces the module's own call and nothing else, and eager spends no time
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, is_dataclass
+from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,18 @@ from bakeoff.models.brought.method import WithBuffers
 from bakeoff.models.brought.spec import component_of
 from bakeoff.models.component import Component, TensorSpec, Workload
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.signature import Constant, Entries, Fields, Items, Node, Signature, TensorLeaf, class_at, made_of
+from bakeoff.models.signature import (
+    Constant,
+    Entries,
+    Fields,
+    Items,
+    Node,
+    Signature,
+    TensorLeaf,
+    class_at,
+    made_of,
+    rebuild,
+)
 from bakeoff.models.weights import fingerprint
 from bakeoff.record.source import check_unchanged
 from bakeoff.worker.brought.load import load_module
@@ -74,7 +86,11 @@ def _expression(node: Node, names: dict[str, str], classes: dict[str, Any]) -> s
             )
         case Fields(path, entries):
             made = f"c{len(classes)}"
-            classes[made] = _maker(class_at(path))
+            cls = class_at(path)
+            if issubclass(cls, Enum):
+                classes[made] = rebuild(node, {})
+                return made
+            classes[made] = _maker(cls)
             return f"{made}(**{_expression(Entries(entries), names, classes)})"
 
 

@@ -91,8 +91,9 @@ def find_mixed(model: ModelFacts) -> None:
         text = f"its floating dtypes are mixed ({', '.join(dtypes)}): a sweep takes it as it was given, --dtype given"
         model.notes.append(f"{text}; other dtypes are taken where asked for")
     elif weights - {"float32"}:
-        text = f"its weights were given in {dtypes[0]}; rows of other dtypes have their values cast to those"
-        model.notes.append(text)
+        model.notes.append(
+            f"its weights were given in {dtypes[0]}; rows of other dtypes have their values cast to those"
+        )
 
 
 def _run(model: ModelFacts, found: SetFacts, dtype: str) -> tuple[Tensor, ...]:

@@ -153,9 +153,8 @@ def find_batches(model: ModelFacts, found: SetFacts) -> None:
         try:
             found.batches += (_batched(found, batch),)
         except Exception as error:
-            text = f"{found.name} fails where axis 0 of its inputs is so many times as long"
-            said = f"{type(error).__name__}: {one_line(error)}"
-            raise BakeoffError(f"--batch {batch}: {text}: {said}", "bad-option") from error
+            text = f"--batch {batch}: {found.name} fails where axis 0 of its inputs is so many times as long"
+            raise BakeoffError(f"{text}: {type(error).__name__}: {one_line(error)}", "bad-option") from error
 
 
 def _batched(found: SetFacts, batch: int) -> Size:

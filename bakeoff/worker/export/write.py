@@ -109,7 +109,7 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
         for spec in loaded.workload.outputs
     }
     for name, tensor in wanted.items():
-        tensors[name] = tensor.to(getattr(torch, kept[name.partition("/")[2]])).contiguous()
+        tensors[name] = tensor.to(getattr(torch, kept[name.partition("/")[2]]), copy=True).contiguous()
     save_file(tensors, job.file)
     sample = Sample(
         file=SAMPLE,

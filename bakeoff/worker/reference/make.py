@@ -196,8 +196,7 @@ def _write_reference(
     check_given(loaded, dict(zip(names, sets[0], strict=True)), returned, subject)
     folder.mkdir(parents=True, exist_ok=True)
     for inputs, tensors in outputs.items():
-        kept = {name: tensor.contiguous() for name, tensor in zip(names, tensors, strict=True)}
-        save_file(kept, folder / f"{inputs}.safetensors")
+        save_file(_copies(loaded, tensors), folder / f"{inputs}.safetensors")
     made = About(
         folder.name,
         dtype,
@@ -210,6 +209,12 @@ def _write_reference(
         change,
     )
     write_atomically(folder / ABOUT, msgspec.json.encode(made))
+
+
+def _copies(loaded: LoadedSubject, outputs: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Return outputs by name that share no memory, which safetensors does not store."""
+    given = zip(loaded.workload.outputs, outputs, strict=True)
+    return {spec.name: tensor.clone(memory_format=torch.contiguous_format) for spec, tensor in given}
 
 
 def _write_own(folder: Path, loaded: LoadedSubject, files: ReferenceFiles, about: About, job: ReferenceJob) -> None:
@@ -230,8 +235,7 @@ def _write_own(folder: Path, loaded: LoadedSubject, files: ReferenceFiles, about
         check_outputs(loaded, outputs)
         names, former = [spec.name for spec in specs], files.outputs(set_name(0))
         if judges(loaded, least_difference(names, [(tuple(former[name] for name in names), outputs)])):
-            kept = {name: tensor.contiguous() for name, tensor in zip(names, outputs, strict=True)}
-            write_atomically(folder / f"{set_name(0, changed=True)}.safetensors", save(kept))
+            write_atomically(folder / f"{set_name(0, changed=True)}.safetensors", save(_copies(loaded, outputs)))
             about = replace(about, own_change=change)
     write_atomically(folder / ABOUT, msgspec.json.encode(about))
 

@@ -217,6 +217,48 @@ def test_an_object_of_the_users_own_class_is_an_input(tmp_path: Path) -> None:
     assert [spec.name for spec in loaded.workload.inputs] == ["x", "cache.keys"]
 
 
+@pytest.mark.parametrize(
+    ("name", "inputs", "outputs", "said"),
+    [
+        ("switched", ["x"], ["output.0"], ""),
+        ("encoded", ["batch.data.ids", "batch.data.mask"], ["output"], ""),
+        ("pictured", ["input"], ["output"], "input was given as an Image; it is taken as a plain tensor"),
+        ("measured", ["x"], ["output.0"], "no tensor changes with the inputs, and is not compared"),
+        ("aliasing", ["x"], ["x", "view", "made", "again"], ""),
+        ("without_gradients", ["x"], ["output"], ""),
+        ("mapped", ["x"], ["output"], ""),
+        ("through_numpy", ["x"], ["output"], "eager fails in bf16"),
+        ("wrapped", ["arg0"], ["output"], ""),
+        ("straight_through", ["x"], ["output"], ""),
+        ("itself", ["query", "key", "value"], ["output.0", "output.1"], ""),
+    ],
+)
+def test_what_users_of_compilers_report_is_taken_as_it_was_given(
+    name: str, inputs: list[str], outputs: list[str], said: str, tmp_path: Path
+) -> None:
+    about = described(name, tmp_path)
+    assert [spec.name for spec in about.sets[0].inputs] == inputs
+    assert [spec.name for spec in about.sets[0].outputs] == outputs
+    assert [said in note for note in about.notes] == [True] * bool(said)
+    loaded, files = referenced(name, tmp_path, "fp32")
+    reference = Reference(files, loaded, "fp32")
+    sets = cast_subject(loaded, "fp32", "cpu")
+    assert reference.parity([reference.differences(0, loaded.module(*sets[0].values()))]).passed
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("asked_for_a_dtype", "dtype is a torch.dtype, .*; give a module that calls yours with it"),
+        ("levels", "output has the key 0; keys must be text"),
+        ("returning_a_weight", r"weight is a Parameter; return plain tensors, such as detach\(\) of a parameter"),
+    ],
+)
+def test_arguments_and_results_of_other_kinds_are_refused_with_advice(name: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(BakeoffError, match=said):
+        described(name, tmp_path)
+
+
 @pytest.mark.parametrize(("name", "said"), [("compiled", "is taken off"), ("compiled_inside", "calls torch.compile")])
 def test_the_authors_own_compile_is_no_part_of_the_baseline(name: str, said: str, tmp_path: Path) -> None:
     assert any(said in note for note in described(name, tmp_path).notes)

@@ -196,8 +196,8 @@ def flatten(node: Node, value: Any, found: dict[str, Any]) -> None:
                 )
             return
         case Items(kind, items):
-            alike = isinstance(value, list if kind == "list" else tuple)
-            given, what = _numbered(value) if alike else None, f"a {kind} of {len(items)}"
+            given = _numbered(value) if isinstance(value, list if kind == "list" else tuple) else None
+            what = f"a {kind} of {len(items)}"
         case Entries(entries):
             given, what = value if isinstance(value, Mapping) else None, f"a dict with {', '.join(entries)}"
         case Fields(path, entries):

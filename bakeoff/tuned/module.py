@@ -16,8 +16,6 @@ from bakeoff.models.weights import fingerprint
 from bakeoff.models.words import some_of
 from bakeoff.tuned.program import TunedProgram, Unfit
 
-_HOOKED = "hooks that were on the module are in the program, and run around it too; do in forward() what they do"
-
 
 class Tuned:
     """Replacement for `forward` or another method of one module, set as an attribute of the module itself.
@@ -68,7 +66,11 @@ class Tuned:
                 tensors, self._epsilon(kind), lambda: self.original(*args, **kwargs), args, kwargs
             )
             if first.refusal and (self._module._forward_hooks or self._module._forward_pre_hooks):
-                first = replace(first, refusal=f"{first.refusal}; {_HOOKED}")
+                first = replace(
+                    first,
+                    refusal=f"{first.refusal}; hooks that were on the module are in the program, and run around it "
+                    "too; do in forward() what they do",
+                )
             program.first_calls[kind] = first
             if first.refusal and self.strict:
                 raise BakeoffError(f"the program is not used: {first.refusal}", "wrong-output")

@@ -319,6 +319,12 @@ def aliasing() -> Any:
     return Aliasing().eval(), torch.randn(4, 8)
 
 
+def returning_a_buffer() -> Any:
+    module = nn.BatchNorm1d(8).eval()
+    module.forward = lambda x: {"x": x, "mean": module.running_mean}  # type: ignore[method-assign]
+    return module, torch.randn(4, 8)
+
+
 def returning_a_weight() -> Any:
     module = nn.Linear(8, 8).eval()
     module.forward = lambda x: {"x": x, "weight": module.weight}  # type: ignore[method-assign]

@@ -32,7 +32,6 @@ _WIDE: Final = 700
 _PLACES: Final = re.compile(r'(?<= d=")[^"]*|(?<= transform=")[^"]*')
 _DIGITS: Final = re.compile(r"\d+\.\d{3,}(?:e-?\d+)?")
 _TITLE_LETTERS, _NAME_LETTERS = 120, 60
-_V8_BYTES = 72 << 30
 _CONFIG: Spec = {
     "background": "white",
     "padding": {"left": 30, "top": 10, "right": 60, "bottom": 10},  # room for wider fonts, as DejaVu Sans
@@ -112,7 +111,7 @@ class Style:
 
 def library() -> ModuleType:
     """Return the library that draws Vega-Lite. Raises BakeoffError if it is not installed, or would end the process."""
-    if 0 <= getrlimit(RLIMIT_AS)[0] < _V8_BYTES:
+    if 0 <= getrlimit(RLIMIT_AS)[0] < 72 << 30:  # its heap reserves 64 GiB
         text = "figures are drawn by V8, which needs 72 GiB of address space or ends the process; raise ulimit -v"
         raise BakeoffError(text, code="unsupported")
     try:

@@ -2,13 +2,14 @@
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from bakeoff.backends.torch_internals import storage_id
 from bakeoff.models.brought.method import MethodOf
 from bakeoff.models.brought.model import Call
 from bakeoff.models.component import TensorSpec
@@ -72,8 +73,9 @@ def _run_given(name: str, model: ModelFacts) -> SetFacts:
     for number, one in enumerate(recorded[1:], 1):
         different = [key for key, tensor in one.items() if tensor.shape != recorded[0][key].shape]
         if different:
-            text = f"{name}: {different[0]} has other shapes in call {number}; put calls of other shapes in another set"
-            raise bad_model(text)
+            raise bad_model(
+                f"{name}: {different[0]} has other shapes in call {number}; put calls of other shapes in another set"
+            )
     given_now = flatten_call(call, *calls[0])
     notes = list(_input_notes(given_now))
     specs = _input_specs(given_now, model)
@@ -84,7 +86,7 @@ def _run_given(name: str, model: ModelFacts) -> SetFacts:
     flatten(result, value, outputs)
     if not outputs:
         raise bad_model(f"{name}: the model returned no tensor, so there is nothing to check; return its result")
-    _check_outputs(name, outputs)
+    _check_outputs(name, outputs, {storage_id(one) for one in module.buffers()})
     outputs = dict(zip(outputs, on_cpu(tuple(outputs.values())), strict=True))
     flat = Flat(module, call, result)
     first = tuple(tensor.clone() for tensor in outputs.values())
@@ -177,8 +179,7 @@ def _input_notes(tensors: Tensors) -> Iterator[str]:
         if type(tensor) not in (Tensor, nn.Parameter):
             yield f"{key} was given as {a_type(type(tensor))}; it is taken as a plain tensor"
         if _order(tensor) is None:
-            strides = f"strides {list(tensor.stride())}"
-            yield f"{key} was given as a part of a larger tensor ({strides}); it is made contiguous"
+            yield f"{key} was given as a part of a larger tensor (strides {list(tensor.stride())}): made contiguous"
 
 
 def call_model(name: str, module: nn.Module, call: Signature, inputs: Mapping[str, Tensor]) -> Any:
@@ -206,15 +207,15 @@ def call_tensors(name: str, signature: Signature, call: Call) -> Tensors:
     return found
 
 
-def _check_outputs(name: str, outputs: Mapping[str, Tensor]) -> None:
+def _check_outputs(name: str, outputs: Mapping[str, Tensor], own: Collection[int]) -> None:
     for key, tensor in outputs.items():
         if not tensor.is_floating_point() and tensor.dtype not in _KEPT:
             raise bad_model(
                 f"{name}: the output {key} is {dtype_name(tensor)}, which is not compared; return real numbers"
             )
-        if type(tensor) is not Tensor:
-            text = f"{name}: the output {key} is {a_type(type(tensor))}"
-            raise bad_model(f"{text}; return plain tensors, such as detach() of a parameter")
+        if type(tensor) is not Tensor or storage_id(tensor) in own:
+            kind = "a buffer" if type(tensor) is Tensor else a_type(type(tensor))
+            raise bad_model(f"{name}: the output {key} is {kind}; return plain tensors of a call's own, as by clone()")
         if tensor.is_floating_point() and torch.isnan(tensor).any():
             raise bad_model(f"{name}: the output {key} is not finite for the given inputs; check weights and inputs")
     if not any(tensor.numel() for tensor in outputs.values()):

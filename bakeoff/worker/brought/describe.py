@@ -136,7 +136,6 @@ def _find_held(model: ModelFacts, found: SetFacts) -> None:
     masks = {key for key, tensor in found.calls[0].items() if tensor.is_floating_point() and _is_mask(tensor)}
     fixed = {key for key, tensor in found.calls[0].items() if not tensor.is_floating_point()}
     asked = frozenset(model.said.hold)
-    problem = ""
     for held in dict.fromkeys((asked, asked | fixed, asked | fixed | masks)):
         found.specs = tuple(replace(spec, held=spec.name in held) for spec in found.specs)
         problem = _problem_with_others(found)
@@ -144,8 +143,10 @@ def _find_held(model: ModelFacts, found: SetFacts) -> None:
             if all(spec.held for spec in found.outputs):
                 break
             if all(same_values(found.calls[0], one) for one in _other_inputs(found)[:-1]):
-                text = f"{found.name}: other inputs are drawn from the values of those given, and are the same again"
-                raise bad_model(f"{text}; {_MORE}")
+                raise bad_model(
+                    f"{found.name}: other inputs are drawn from the values of those given, and are the same again; "
+                    f"{_MORE}"
+                )
             model.notes += [
                 f"{found.name}: the output {spec.name} is the same for all inputs that were tried, and proves little"
                 for spec in found.outputs
@@ -158,15 +159,18 @@ def _find_held(model: ModelFacts, found: SetFacts) -> None:
                 )
             return
     if not problem:
-        text = (
-            f"{found.name}: the outputs are the same for all inputs that were tried, so an engine that computes nothing"
+        raise bad_model(
+            f"{found.name}: the outputs are the same for all inputs that were tried, so an engine that computes "
+            "nothing would pass; give inputs and weights that make a difference"
         )
-        raise bad_model(f"{text} would pass; give inputs and weights that make a difference")
     if problem.startswith(_BY_VALUES):
-        advice = "sweep the parts that compute: bakeoff inspect FILE.py:NAME --sweep PART"
-        raise bad_model(f"{found.name}: {problem}, and engines are compared at one shape; {advice}")
-    text = f"{found.name}: the model takes no other values of its inputs than those given ({problem})"
-    raise bad_model(f"{text}; {_MORE}")
+        raise bad_model(
+            f"{found.name}: {problem}, and engines are compared at one shape; sweep the parts that compute: bakeoff "
+            "inspect FILE.py:NAME --sweep PART"
+        )
+    raise bad_model(
+        f"{found.name}: the model takes no other values of its inputs than those given ({problem}); {_MORE}"
+    )
 
 
 def _problem_with_others(found: SetFacts) -> str:
@@ -216,8 +220,10 @@ def _check_constants(model: ModelFacts, found: SetFacts) -> None:
     other = zip(found.specs, _other_inputs(found)[0].values(), strict=True)
     inputs = {spec.name: cast_input(spec, tensor, found.dtype, found.device) for spec, tensor in other}
     if describe_output(call_model(found.name, model.module, found.call, inputs)) != found.result:
-        text = "a part of its result that is no tensor changes with the inputs, and is not compared; return a tensor"
-        model.notes.append(f"{found.name}: {text}")
+        model.notes.append(
+            f"{found.name}: a part of its result that is no tensor changes with the inputs, and is not compared; "
+            "return a tensor"
+        )
 
 
 _SET_CHECKS = (

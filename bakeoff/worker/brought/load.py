@@ -8,7 +8,7 @@ import random
 import sys
 import time
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -94,7 +94,11 @@ def check_repeats(source: Source, seed: int, first: LoadedModel) -> None:
         return
     finally:
         sys.modules.update(users)  # the classes of the first module
-    changed = [name for name in before if name not in again or _digest(before, name) != _digest(again, name)]
+    changed = [
+        name
+        for name, one in before.items()
+        if name not in again or state_digest({name: one}) != state_digest({name: again[name]})
+    ]
     if changed:
         what = f"{Path(source.path).name}:{source.function} gives other weights each time"
         raise BakeoffError(
@@ -108,10 +112,6 @@ def _is_below(folder: Path, name: str, module: ModuleType) -> bool:
     """Return whether `module`, imported as `name`, is the user's own and lies in `folder`."""
     file = Path(getattr(module, "__file__", None) or "/")
     return folder in file.parents and is_users(file) and name.partition(".")[0] not in ("bakeoff", "__main__")
-
-
-def _digest(state: Mapping[str, torch.Tensor], name: str) -> str:
-    return state_digest({name: state[name]})
 
 
 def _without_inference_mode(module: nn.Module) -> None:

@@ -88,8 +88,10 @@ def find_mixed(model: ModelFacts) -> None:
     dtypes = sorted(weights | {spec.given or "float32" for one in model.sets for spec in one.specs if not spec.dtype})
     model.mixed = len(dtypes) > 1
     if model.mixed:
-        text = f"its floating dtypes are mixed ({', '.join(dtypes)}): a sweep takes it as it was given, --dtype given"
-        model.notes.append(f"{text}; other dtypes are taken where asked for")
+        model.notes.append(
+            f"its floating dtypes are mixed ({', '.join(dtypes)}): a sweep takes it as it was given, --dtype given; "
+            "other dtypes are taken where asked for"
+        )
     elif weights - {"float32"}:
         model.notes.append(
             f"its weights were given in {dtypes[0]}; rows of other dtypes have their values cast to those"

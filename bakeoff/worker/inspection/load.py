@@ -96,8 +96,8 @@ def find_modules(root: Callable[..., Any]) -> list[tuple[str, nn.Module]]:
         value, name, depth = queue.popleft()
         if isinstance(value, nn.Module):
             for path, module in value.named_modules():
-                parts = [part for part in _joined(name, path).split(".") if part != "_orig_mod"]  # by torch.compile
-                full = ".".join(parts) or type(module).__name__
+                steps = _joined(name, path).split(".")
+                full = ".".join(step for step in steps if step != "_orig_mod") or type(module).__name__
                 if id(module) not in found or full.count(".") < found[id(module)][0].count("."):
                     found[id(module)] = full, module
         if depth >= _DEEPEST:

@@ -251,7 +251,8 @@ def test_what_users_of_compilers_report_is_taken_as_it_was_given(
     [
         ("asked_for_a_dtype", "dtype is a torch.dtype, .*; give a module that calls yours with it"),
         ("levels", "output has the key 0; keys must be text"),
-        ("returning_a_weight", r"weight is a Parameter; return plain tensors, such as detach\(\) of a parameter"),
+        ("returning_a_weight", "weight is a Parameter; return plain tensors .*clone"),
+        ("returning_a_buffer", "mean is a buffer; return plain tensors .*clone"),
     ],
 )
 def test_arguments_and_results_of_other_kinds_are_refused_with_advice(name: str, said: str, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -200,10 +200,17 @@ def run_item(name: str, work: Path, cache: Path) -> dict[str, Any]:
         (folder / f"{script}.py").write_text(text.replace("{root}", str(ROOT)), encoding="utf-8")
     own = {"BAKEOFF_CACHE": cache, "BAKEOFF_LOCKS": work / "locks", "BAKEOFF_RUNS": folder / "runs"}
     environment = {**os.environ, **{key: str(value) for key, value in own.items()}, "COLUMNS": "400"}
+    before = set((cache / "traces").rglob("*"))
     steps = [run_step(step, folder, environment) for step in ITEMS[name]]
-    files = {plain(path.relative_to(folder).as_posix()) for path in folder.rglob("*") if path.is_file()}
+    files = files_of(folder.rglob("*"), folder) | files_of(set((cache / "traces").rglob("*")) - before, cache)
     statuses = {row: status for row, status in sorted(set(recorded(folder))) if not LEFT_OUT.search(row)}
     return {"steps": steps, "rows": statuses, "files": sorted(file for file in files if not LEFT_OUT.search(file))}
+
+
+def files_of(paths: Iterable[Path], folder: Path) -> set[str]:
+    """Return the names of the files among these, within the folder."""
+    names = (plain(path.relative_to(folder).as_posix()) for path in paths if path.is_file())
+    return {re.sub(r"(torch_trace)_\w+", r"\1", name) for name in names}
 
 
 def run_step(step: str, folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:

@@ -85,15 +85,16 @@ if RANKS:
 TRACES = """
 import collections, gzip, json, pathlib
 found = collections.defaultdict(set)
-for path in pathlib.Path(".").rglob("*trace*.json*"):
+for path in pathlib.Path("traces").rglob("*.json*"):
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     trace = json.loads(data)
     if isinstance(trace, dict) and "traceEvents" in trace:
         found["keys"] |= set(trace)
         for event in trace["traceEvents"]:
             found["categories"].add(str(event.get("cat")))
-            found["arguments"] |= {key for key in event.get("args", {}) if event.get("cat") == "user_annotation"}
-print(json.dumps({key: sorted(values) for key, values in sorted(found.items())}))
+            if event.get("cat") == "bakeoff" and event["ph"] == "X":
+                found[f"tags of level {event['tid']}"].add(" ".join([event["name"], *event.get("args", {})]))
+print(json.dumps({key: dict.fromkeys(sorted(values)) for key, values in sorted(found.items())}))
 """
 
 SCRIPTS = {"checkpoint": CHECKPOINT, "load": LOAD, "live": SWEEP, "session": SESSION, "traces": TRACES}

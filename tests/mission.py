@@ -93,7 +93,7 @@ for path in pathlib.Path("traces").rglob("*.json*"):
         for event in trace["traceEvents"]:
             found["categories"].add(str(event.get("cat")))
             if event.get("cat") == "bakeoff" and event["ph"] == "X":
-                found[f"tags of level {event['tid']}"].add(" ".join([event["name"], *event.get("args", {})]))
+                found[f"level{event['tid']}"].add(" ".join([event["name"], *event.get("args", {})]))
 print(json.dumps({key: dict.fromkeys(sorted(values)) for key, values in sorted(found.items())}))
 """
 

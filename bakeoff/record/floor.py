@@ -75,8 +75,8 @@ def share(record: Record, ceilings: Sequence[Ceiling] | None = None) -> float | 
 
 
 def is_above(record: Record, ceilings: Sequence[Ceiling] | None = None) -> bool:
-    """Return whether an ok row is faster than its floor, which means that the ceilings are too low for it."""
-    return record.status == "ok" and (share(record, ceilings) or 0.0) > 1
+    """Return whether a row whose outputs are right is faster than its floor, so that the ceilings are too low for it."""
+    return record.status in ("ok", "unstable") and (share(record, ceilings) or 0.0) > 1
 
 
 def below_floor(record: Record, *also_ms: float) -> str | None:

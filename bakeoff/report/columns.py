@@ -260,10 +260,9 @@ def _floor_text(bound: Floor) -> str:
 
 
 def _of_floor(row: TableRow) -> tuple[float, bool] | None:
-    """Return floor over median, and whether it is above 1 in a row whose outputs are right, because the ceilings are
-    too low; None without a floor."""
+    """Return floor over median, and whether it is above 1 because the ceilings are too low; None without a floor."""
     part = share(row.record, row.ceilings)
-    return None if part is None else (part, part > 1 and row.record.status in ("ok", "unstable"))
+    return None if part is None else (part, is_above(row.record, row.ceilings))
 
 
 def _copy_text(copy: InputCopy) -> str:

@@ -75,7 +75,7 @@ def share(record: Record, ceilings: Sequence[Ceiling] | None = None) -> float | 
 
 
 def is_above(record: Record, ceilings: Sequence[Ceiling] | None = None) -> bool:
-    """Return whether a row whose outputs are right is faster than its floor, so that the ceilings are too low for it."""
+    """Return whether a row with right outputs is faster than its floor, so that the ceilings are too low for it."""
     return record.status in ("ok", "unstable") and (share(record, ceilings) or 0.0) > 1
 
 

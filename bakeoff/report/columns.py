@@ -12,7 +12,7 @@ from bakeoff.machine.floors import Ceiling, Floor
 from bakeoff.machine.terminal import one_line
 from bakeoff.record.comparable import ON_ANOTHER_HOST
 from bakeoff.record.finalists import LimitCheck, check_limits
-from bakeoff.record.floor import KnownCeilings, best_ceilings, floor, share
+from bakeoff.record.floor import KnownCeilings, best_ceilings, floor, is_above, share
 from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.schema import BuildCost, Clock, InputCopy, Parity, Record
 from bakeoff.record.statistics import FEWEST_FOR_P99, Summary, modes

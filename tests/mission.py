@@ -56,6 +56,7 @@ swept = bakeoff.sweep(network, inputs, name="small", backends=["eager", "torch.e
 print(swept.table())
 """
 SESSION = """
+import time
 import torch
 from bakeoff.profile import Profiler, Settings, phase
 import torch.distributed as dist
@@ -73,6 +74,8 @@ with profiler.session("toy", tags={"blocks": 40}) as session:
                 for step in range(2):
                     with session.step(index=step, timestep=1000 - step):
                         part = torch.randn(1024, 1024).square()
+                if RANKS and dist.get_rank() == 1:
+                    time.sleep(0.1)  # a straggler on any host
             with session.collective("all_reduce"):
                 if RANKS:
                     dist.all_reduce(part)

@@ -386,7 +386,7 @@ def test_every_plan_exists_in_a_copy_of_the_tree_without_an_installation(tmp_pat
     All plans, and the tests of one step: collecting takes seconds for each.
     """
     tree = tmp_path / "tree"
-    for name in ("bakeoff", "backends", "models", "export", "tools", "tests"):
+    for name in ("bakeoff", "backends", "models", "export", "examples", "tools", "tests"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tree)
     venv.create(tmp_path / "bare", symlinks=True, with_pip=False)

@@ -250,8 +250,8 @@ def test_a_row_whose_build_was_stopped_comes_after_the_others(driven: tuple[fast
     assert stand_in.ran[1] == f"wm {row.variant.backend} bf16"
 
 
-def test_an_archive_of_a_strange_card_is_merged_and_its_timed_rows_too(folder: Path) -> None:
-    """A row that waits for its second build lies in the cache; without it the archive lost it to SIGKILL."""
+def test_an_archive_of_a_strange_card_is_merged_with_what_the_cache_kept(folder: Path) -> None:
+    """A row whose record could not be written to the runs lies in the cache; without it the archive lost it."""
     runs, cache = folder / "runs", folder / "cache"
     strange = replace(GPU_HOST, gpus=({**GPU_HOST.gpus[0], "name": "NVIDIA Strange 1", "uuid": "GPU-strange"},))
     state = begin("key", "wm", runs, cache)
@@ -271,7 +271,6 @@ def test_an_archive_of_a_strange_card_is_merged_and_its_timed_rows_too(folder: P
     found = {entry.record.variant.backend: entry.record for entry in load_all(merged).current}
     assert set(found) == {"eager", "inductor"}
     assert found["inductor"].latency == timed.latency
-    assert "rebuild" in {finding.code for finding in found["inductor"].measurement.findings}
 
 
 def hostile(folder: Path, *members: tuple[str, bytes]) -> Path:

@@ -69,9 +69,8 @@ def run_sweep(
     With `rows`, only these rows of the plan are timed, in their order and even if they have records, as a part of the
     newest sweep of the plan; a first one is begun.
 
-    Ceilings that are not known are measured before the first row that is no baseline. If a variant was built several
-    times, the cache folder of its best build becomes its usual one; the other builds' folders stay until `bakeoff
-    doctor --cache --clear`.
+    Ceilings that are not known are measured first. If a variant was built several times, the cache folder of its best
+    build becomes its usual one; the other builds' folders stay until `bakeoff doctor --cache --clear`.
 
     Ctrl-C ends the sweep cleanly: measured rows are stored, the running worker is killed, and the remaining rows are in
     `interrupted`. A time limit counts from `started` by time.monotonic() (None: from now), without waiting for other
@@ -154,15 +153,12 @@ class _Sweep:
             self.context.progress.result(entry.record)
         self._expect()
         self.context.begun.extend(sorted(known, key=lambda key: known[key].record.created))
-        self.context = with_works(self.context)
+        self.context = with_ceilings(with_works(self.context), self.measured.runs)
         while fitting := self._fitting():
             wave = next_wave(fitting)
-            if not wave[0].baseline:
-                self.context = with_ceilings(self.context, self.measured.runs)
             self.context.begun.extend(row.key for row in wave)
             tries = [Try(row, self._start(row)) for row in wave]
             time_wave(self.context, tries, self._keep, self._patience_s)
-        self.context = with_ceilings(self.context, self.measured.runs)
 
     def _patience_s(self, built: int) -> float:
         """Return for how many seconds builds may go on while so many rows are built and wait to be timed."""

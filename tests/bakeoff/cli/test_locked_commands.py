@@ -18,7 +18,7 @@ COMMANDS = {
     "sweep": ("sweep", "toy", "--backends", "eager", "--device", "cpu"),
     "compare": ("compare", EAGER, INDUCTOR),
     "export": ("export", "toy", "--backend", "onnxruntime", "--device", "cpu"),
-    "ceilings": ("ceilings", "--device", "cpu"),
+    "ceilings": ("doctor", "--ceilings", "--device", "cpu"),
     "selftest": ("selftest", "--device", "cpu"),
 }
 

@@ -32,7 +32,6 @@ def to_pipe(path: Path) -> None:
     ("name", "read", "missing"),
     [
         (build_cache._FINISHED, lambda path: build_cache.was_built_beside(path.parent), False),
-        (build_cache._STAMP, lambda path: build_cache.read_stamp(path.parent), build_cache.Stamp((), ())),
         ("x.sha256.json", lambda path: read_seal(path.with_name("x")), None),
         ("loop.json", read_loop, None),
         ("mine.py", lambda path: is_pipeline(f"{path}:Loop"), False),

@@ -677,11 +677,7 @@ class TestBuilds:
         often = estimate(make_plan(replace(request, builds=3, processes=2)), history_of(()))
         assert len(often.lines) == 2 * (1 + 3)
         eager, inductor = (line.seconds for line in once.lines)
-        assert often.references_s == once.references_s > 0
-        assert often.seconds - often.references_s == pytest.approx(2 * (eager + 3 * inductor))
-        compiled_bytes = once.lines[1].disk_bytes
-        assert compiled_bytes > 0
-        assert often.disk_bytes == once.disk_bytes + 2 * compiled_bytes, "processes of a build share its folder"
+        assert often.seconds == pytest.approx(2 * (eager + 3 * inductor))
         text = terminal.render(plan.document({"": often}))
         assert "8 rows (3 builds of each compiled variant), about" in text
         assert re.search(r"inductor/fp32@cpu +3 +2 ", text)

@@ -295,10 +295,7 @@ def test_inductor_compiles_one_graph_and_finds_the_best_build_in_the_usual_place
         assert (proof.graphs, proof.graph_breaks, proof.recompiles, proof.fell_back) == (1, 0, (), "")
         assert int(str(proof.facts["kernels_generated"])) >= 1
         assert build is not None
-        assert build.warm_s is not None
-        assert build.warm_s > 0
         assert {finding.code for finding in measurement.findings} <= {"busy-host", "contention", "warm-up"}
-    assert ("event", "traced build") in progress.told
     compiled_before = {path.name for path in (tmp_path / "cache/compiled").rglob("*.so")}
     assert compiled_before
 

@@ -1,7 +1,7 @@
 """One variant measured in this process: what its figures are of, and what decides its status."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,8 @@ from selftest_backends.faulty import changing
 from bakeoff.backends.backend import Backend, BuildFunction, ModuleEngine, Outputs, Prepared, Proof
 from bakeoff.machine import build_cache
 from bakeoff.models.component import Quantisation
-from bakeoff.process.jobs import BackendStep, MeasureJob, ReferenceJob, Subject
+from bakeoff.process.jobs import BackendStep, MeasureJob, MeasureResult, ReferenceJob, Subject
+from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Measurement
 from bakeoff.selftest.faulty import canary, doing
 from bakeoff.worker.measure import _remarks, measure
@@ -37,6 +38,8 @@ class Bench:
     folder: Path
     phases: list[str] = field(default_factory=list)
     """Announced so far, without repetitions, and "its turn"."""
+    policy: Policy = FAST
+    result: MeasureResult = field(init=False)
 
     def __call__(self, build: BuildFunction, prepare: Any = None, quantisation: Quantisation = "") -> Measurement:
         self.phases.clear()
@@ -51,13 +54,14 @@ class Bench:
             "mine",
             tuple(BackendStep(name, {}) for name in names),
             "fp32",
-            FAST,
+            self.policy,
             str(self.references),
             str(self.folder),
             quantisation,
             hashes,
         )
-        return measure(job, self.report, lambda: self.phases.append("its turn")).measurement
+        self.result = measure(job, self.report, lambda: self.phases.append("its turn"))
+        return self.result.measurement
 
     def report(self, phase: str, _detail: str = "", /) -> None:
         if phase not in self.phases[-1:]:
@@ -94,6 +98,15 @@ def test_nothing_is_checked_or_timed_before_its_turn(measured: Bench) -> None:
     turn = measured.phases.index("its turn")
     assert measured.phases[turn - 1] == "prove", "built beside others"
     assert not {"check", "warm-up", *TIMED} & set(measured.phases[:turn])
+
+
+def test_an_engine_that_cannot_be_traced_as_it_was_timed_is_built_again_after_all_else(measured: Bench) -> None:
+    measured.policy = replace(FAST, trace=True)
+    made = measured(changing(unchanged))
+    assert made.status in ("ok", "unstable"), made.reason
+    assert measured.result.traced is not None
+    assert measured.result.traced.trace is not None
+    assert measured.phases[-2:] == ["traced build", "trace"]
 
 
 @pytest.mark.parametrize("phases", [TIMED, ("fresh inputs",)], ids=["timed", "fresh inputs"])

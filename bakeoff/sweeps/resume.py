@@ -139,7 +139,7 @@ def measured_of(state: SweepState, runs: Path, cache: Path) -> RowRecords:
     measured = RowRecords(runs, cache / FOLDER / state.name, stored)
     for file in sorted(measured.folder.glob("*.json")):
         record = decode(read_record(file), file.name)
-        if isinstance(record, Record) and key_of(record) not in stored:
+        if isinstance(record, Record):
             measured.keep(record)
         file.unlink()
     return measured

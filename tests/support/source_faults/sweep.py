@@ -316,14 +316,6 @@ FAULTS = (
     ),
     Fault(
         "sweep",
-        "a row whose record was written, but for the folder's fsync, gets a second one as the sweep is resumed",
-        "bakeoff/sweeps/resume.py",
-        "if isinstance(record, Record) and key_of(record) not in stored:",
-        "if isinstance(record, Record):",
-        ("tests/bakeoff/sweeps/test_run.py::test_a_record_whose_last_fsync_fails_is_stored_once",),
-    ),
-    Fault(
-        "sweep",
         "references are made for a row that is built for another GPU",
         "bakeoff/sweeps/wave.py",
         "    if row.target:\n        return NO_REFERENCES\n",

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import describing
+import given_models
 import msgspec
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 import bakeoff.worker.cast
 from bakeoff.models.brought.about import About
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.signature import describe, rebuild
 from bakeoff.process.jobs import ReferenceJob, Subject
 from bakeoff.worker.reference.error import MOST_NOISE
 from bakeoff.worker.reference.files import ReferenceFiles
@@ -215,6 +217,11 @@ def test_layouts_are_those_that_were_given(tmp_path: Path) -> None:
 def test_an_object_of_the_users_own_class_is_an_input(tmp_path: Path) -> None:
     loaded, _ = referenced("own_class", tmp_path, "fp32")
     assert [spec.name for spec in loaded.workload.inputs] == ["x", "cache.keys"]
+
+
+def test_a_member_of_an_enum_is_itself_when_it_is_made_again() -> None:
+    again = rebuild(describe(given_models.Mode(1), "mode"), {})
+    assert type(again) is given_models.Mode
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from bakeoff.record.schema import Record
 
 GUESS: Final = "guess"
 FINAL_S = 60.0
-"""Seconds that are kept for each final; recorded ones took 25 to 100 s."""
+"""Seconds that are kept for each final. Of small models it takes half a minute; of `wm` on two cores, minutes."""
 _GUESS_MEASURE_S = 25.0
 _GUESS_BUILD_S = 60.0
 _GUESS_SEARCH_S = 240.0

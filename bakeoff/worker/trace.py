@@ -38,8 +38,7 @@ def trace_measured(job: MeasureJob, built: BuiltEngine, report: Report) -> Trace
 def trace_build(job: TraceJob, report: Report) -> TraceResult:
     """Build the variant, and trace a call of it if the policy asks for a trace.
 
-    A failure of the variant's own code is the result's `problem`. Raises BakeoffError only if the request itself is
-    wrong (a bad checkpoint).
+    A failure, as for want of memory, is the result's `problem`: the variant may have been measured.
     """
     measured = job.measure
     with flags(measured.dtype, measured.subject.threads, search=measured.subject.device == "cuda"):
@@ -74,11 +73,10 @@ def _same_when_traced(job: MeasureJob) -> bool:
 
 
 def _build(job: MeasureJob, report: Report, trace: bool) -> BuiltEngine:
-    report("weights")
-    with one_thread(job.overlapped):
-        loaded = load_subject(job.subject)
-        sets = cast_subject(loaded, job.dtype, job.subject.device)[:1]
     report("traced build")
+    with one_thread(job.overlapped):
+        loaded = call_stage(lambda: load_subject(job.subject))
+        sets = call_stage(lambda: cast_subject(loaded, job.dtype, job.subject.device))[:1]
     return build_engine(job, loaded, sets, trace, report)
 
 

@@ -68,3 +68,21 @@ def test_the_engine_that_was_timed_is_traced_where_a_traced_one_is_the_same(
     steps = [SimpleNamespace(backend="fp8"), SimpleNamespace(backend=backend)]
     job: Any = SimpleNamespace(subject=SimpleNamespace(device=device), steps=steps)
     assert _same_when_traced(job) is as_timed
+
+
+def test_what_was_measured_is_kept_where_memory_runs_out_as_the_traced_engine_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def load(_subject: Any) -> Any:
+        raise MemoryError
+
+    phases: list[str] = []
+    monkeypatch.setattr(trace, "load_subject", load)
+    subject = SimpleNamespace(device="cpu", threads=1)
+    measured = SimpleNamespace(
+        dtype="fp32", subject=subject, policy=SimpleNamespace(trace=True), overlapped=False, steps=[]
+    )
+    job: Any = SimpleNamespace(measure=measured)
+    found = trace_build(job, lambda phase, _detail="": phases.append(phase))
+    assert (found.trace, found.problem.partition(":")[0]) == (None, "oom")
+    assert phases == ["traced build"], "a worker that is killed here is run again without a trace"

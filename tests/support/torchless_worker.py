@@ -2,8 +2,9 @@
 
 A build that finds nothing in its cache folder draws how slow its code is, and leaves that there, as compilers differ
 from build to build. BAKEOFF_TEST_SURE=1 keeps workers from dying by chance. Those of variants that contain
-BAKEOFF_TEST_DIES die for sure, those of BAKEOFF_TEST_DIES_BESIDE where they build beside others, and those of
-BAKEOFF_TEST_HANGS never end their build. One whose cache folder's name ends with BAKEOFF_TEST_UNSTABLE is unstable.
+BAKEOFF_TEST_DIES die for sure, those of BAKEOFF_TEST_DIES_BESIDE where they build beside others, those of
+BAKEOFF_TEST_DIES_TRACING where a trace is asked for, and those of BAKEOFF_TEST_HANGS never end their build. One whose
+cache folder's name ends with BAKEOFF_TEST_UNSTABLE is unstable.
 With BAKEOFF_TEST_HOLDS=N a worker whose turn comes after N records is never done, and none dies by chance.
 
 Standard library only. What it is asked is counted in the file that BAKEOFF_TEST_WINDOWS names, a line for each job:
@@ -94,6 +95,11 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
         "throughput": {"samples_ns": drawn(10)},
         "weights": "f00d",
     }
+    if os.environ.get("BAKEOFF_TEST_DIES_TRACING", "nobody") in job["variant"]:
+        measurement["proof"] = {"graphs": 1}
+        if job["policy"]["trace"]:
+            work("traced build")
+            os.kill(os.getpid(), signal.SIGKILL)
     return {"measurement": measurement}
 
 

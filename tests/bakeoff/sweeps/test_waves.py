@@ -131,6 +131,19 @@ def test_a_row_that_dies_beside_others_is_run_again_alone(monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("many_cores")
+def test_a_row_that_dies_while_it_is_traced_is_measured_without_a_trace(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BAKEOFF_TEST_DIES_TRACING", "aoti")
+    done, _ = torchless_sweep(monkeypatch, tmp_path / "runs")
+    (made,) = (entry.record.measurement for entry in done.stored if entry.record.variant.backend == "aoti")
+    assert made.status == "ok"
+    assert {finding.code for finding in made.findings} >= {"run-again", "proof.incomplete"}
+    assert made.proof is not None
+    assert "SIGKILL" in made.proof.incomplete
+
+
+@pytest.mark.usefixtures("many_cores")
 def test_a_row_that_dies_alone_too_is_crashed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BAKEOFF_TEST_DIES", "aoti")
     done, _ = torchless_sweep(monkeypatch, tmp_path / "runs")

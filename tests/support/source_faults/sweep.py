@@ -114,6 +114,14 @@ FAULTS = (
     ),
     Fault(
         "sweep",
+        "a row that died while an engine was built for its trace has crashed",
+        "bakeoff/sweeps/wave.py",
+        '_TRACING = ("traced build", "trace")',
+        '_TRACING = ("trace",)',
+        (f"{_WAVES}::test_a_row_that_dies_while_it_is_traced_is_measured_without_a_trace",),
+    ),
+    Fault(
+        "sweep",
         "a row that died for want of what others beside it took has crashed",
         "bakeoff/sweeps/wave.py",
         'return outcome.reason if tries > 1 or tracing else ""',

@@ -17,8 +17,6 @@ import numpy as np
 
 from bakeoff.record.schema import Status
 
-FIND = 0.1
-"""Slowdown that matters unless another one is asked for: 10 % of the time."""
 FALSE_ALARMS = 0.01
 """Probability that a gate of any number of unchanged rows calls one slower."""
 POWER = 0.97

@@ -181,14 +181,6 @@ def show_early(pairs: Nanoseconds, errors: float = EARLY_ERRORS, least_spread: f
     return Verdict("faster" if mean > 0 else "slower", ratio, low, high, len(pairs), CONFIDENCE, early=True)
 
 
-def expected_pairs(ratio: float) -> int:
-    """Return how many sets a verdict takes if each of them shows this ratio; with noise it may take more."""
-    for count in range(FEWEST_PAIRS, AGREEING_PAIRS):
-        if show_early(np.full(count, ratio)) is not None:
-            return count
-    return AGREEING_PAIRS
-
-
 def show_usual(pairs: Nanoseconds, ratios: Nanoseconds) -> Verdict:
     """Return the verdict by order statistics of the sets' ratios, which hold for any distribution."""
     from scipy.special import bdtr  # importing scipy takes long

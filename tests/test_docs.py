@@ -1,5 +1,6 @@
 """Every page of docs/: each fenced example runs in a short form or says why not, and what it lists is what there is."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-import format_tables
+import format_schemas
 import pytest
 from lab import shorten_clocks
 from page_examples import run_python
@@ -165,10 +166,25 @@ def test_every_folder_and_file_of_the_package_has_its_place() -> None:
 
 
 def test_formats_are_those_of_the_sources() -> None:
-    text = format_tables.PAGE.read_text(encoding="utf-8")
-    assert text == format_tables.with_tables(text), "run: python tests/support/format_tables.py"
-    for file, kind in format_tables.SCHEMAS.items():
-        assert (ROOT / file).read_bytes() == format_tables.json_schema(kind), file
+    text = format_schemas.PAGE.read_text(encoding="utf-8")
+    assert text == format_schemas.with_tables(text), "run: python tests/support/format_schemas.py"
+    for file, kind in format_schemas.SCHEMAS.items():
+        assert (ROOT / file).read_bytes() == format_schemas.json_schema(kind), file
+
+
+def test_the_schema_of_records_takes_each_kind_that_is_published_and_no_time_below_zero() -> None:
+    schema = json.loads((ROOT / "docs" / "schemas" / "record.schema.json").read_text(encoding="utf-8"))
+    jsonschema = pytest.importorskip("jsonschema", reason="it comes with the extra ray")
+    valid = jsonschema.Draft202012Validator(schema)
+    kinds = {}
+    for path in sorted((ROOT / "runs" / "published").glob("*/records/*.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        kinds.setdefault((record["kind"], record.get("measurement", {}).get("status")), record)
+    for record in kinds.values():
+        assert [error.message for error in valid.iter_errors(record)] == []
+    timed = next(record for record in kinds.values() if record.get("measurement", {}).get("latency"))
+    timed["measurement"]["latency"]["samples_ns"][0] = -1
+    assert not valid.is_valid(timed), timed["measurement"]["latency"]["samples_ns"][0]
 
 
 @pytest.mark.parametrize("page", [page for page in DOCS if page.name not in _GENERATED], ids=lambda page: page.name)

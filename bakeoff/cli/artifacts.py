@@ -117,7 +117,6 @@ def verify(
         bool, typer.Option("--allow-mismatch", help="Open it on a host that it was not made for; the report says so.")
     ] = False,
     seconds: Annotated[float, typer.Option(help="Time limit of the verification of an artifact.")] = 300.0,
-    memory: Annotated[float, typer.Option(metavar="GIB", help="Memory limit (default: what is free).")] = 0.0,
     as_json: Json = False,
 ) -> None:
     """Open an artifact in a fresh process, call it with its sample, compare and time it; of a mix, each of them.
@@ -131,13 +130,12 @@ def verify(
     from bakeoff.report.pages import artifact
 
     check_range("--seconds", seconds, 0.1, 86400)
-    check_range("--memory", memory, 0, 65536)
     verified, wrong = [], []
     for each in [folder / name for name in read_mix(folder).digests] if is_mix(folder) else [folder]:
         manifest = read_manifest(each)
         try:
             with TerminalProgress() as progress:
-                result = verify_artifact(each, manifest, allow_mismatch, seconds, round(memory * 2**30), progress)
+                result = verify_artifact(each, manifest, allow_mismatch, seconds, progress)
         except Mismatch as error:
             fail(str(error), 3, error.code)
         verified.append({"variant": manifest.variant, "digest": manifest.digest, "result": result})

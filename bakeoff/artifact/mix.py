@@ -21,7 +21,7 @@ from bakeoff.mix import SlotChoice
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import pipeline_names
 from bakeoff.models.words import counted
-from bakeoff.pipeline.plan import Programs, in_way
+from bakeoff.pipeline.plan import PipelinePlan, in_way
 from bakeoff.process.environment import user_code_path, worker_environment
 from bakeoff.process.jobs import LoopSubject, PlayJob, PlayResult
 from bakeoff.process.supervisor import Deadlines, Launch, run_job
@@ -36,7 +36,7 @@ _DEADLINE_S = 1800.0
 
 
 def export_mix(
-    made: Programs, entry: StoredPipeline, target: Path, force: bool, runs: Path, command: str, progress: Progress
+    made: PipelinePlan, entry: StoredPipeline, target: Path, force: bool, runs: Path, command: str, progress: Progress
 ) -> MixManifest:
     """Write the mix that a run confirmed to `target`, whole or not at all; with `force`, replace a mix that is there.
 
@@ -96,7 +96,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def _export_slot(
-    made: Programs, way: SlotChoice, part: Path, runs: Path, command: str, progress: Progress
+    made: PipelinePlan, way: SlotChoice, part: Path, runs: Path, command: str, progress: Progress
 ) -> dict[str, str]:
     """Export all programs of a slot; return the folder with each, as `slot.program`."""
     found: dict[str, str] = {}
@@ -111,7 +111,7 @@ def _export_slot(
     return found
 
 
-def _subject(made: Programs, record: PipelineRecord) -> LoopSubject:
+def _subject(made: PipelinePlan, record: PipelineRecord) -> LoopSubject:
     return LoopSubject(made.loop, record.weight_seed, record.input_seed, {}, record.mix.device, record.threads)
 
 

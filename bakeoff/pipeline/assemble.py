@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Literal
 
+from bakeoff.models.pipelines.pipeline import Key
 from bakeoff.models.words import counted
 from bakeoff.pipeline.plan import MixPlan
 from bakeoff.pipeline.session import PipelineSession
@@ -11,7 +12,6 @@ from bakeoff.process.phases import Block, UnitStamp
 from bakeoff.process.supervisor import Outcome
 from bakeoff.process.watch import GpuPeaks
 from bakeoff.record.finding import Finding, new_finding
-from bakeoff.record.kept import read_stamp
 from bakeoff.record.monitor import Monitored
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineMemory, PipelineRecord, SlotProgram, Units
 from bakeoff.record.policy import Policy
@@ -50,8 +50,8 @@ def make_record(
     request, loop, subject = plan.request, plan.loop, plan.subject
     configs = {slot: of.component.preset(loop.presets[slot]).config for slot, of in plan.slots.items()}
     return PipelineRecord(
-        **common_facts(outcome, session.load, session.cache, session.log_of(mix), mix.environment, subject.device),
-        run=session.run,
+        **common_facts(outcome, session.context, session.log_of(mix), mix.environment, subject.device),
+        run=session.context.sweep,
         how=how if request.horizon_db is None else "rollout",
         mix=mix.mix,
         config_id=mix.config_id,
@@ -73,8 +73,6 @@ def make_record(
         measurement=_measurement(session, mix, outcome, blocks, span_s, (*findings, *watched.findings), stamps),
         loop_hash=pipeline_hash(subject.loop.reference),
         instrument=instrument_hash(),
-        note=session.note,
-        selftest=read_stamp(),
         budget=request.budget,
         sustained=request.sustained and replace(request.sustained, idle=idle),
     )
@@ -99,11 +97,11 @@ def _measurement(
         made = with_stamps(PipelineMeasurement(status, ending(outcome)), stamps)
     else:
         made = with_status(outcome.value, blocks, span_s, policy, session.plan.loop.filling)
-    seen = host_findings(session.load, session.plan.subject.threads, "the run", outcome)
-    known = dict.fromkeys(issue for program in mix.programs for issue in program.row.known_issues)
+    seen = host_findings(session.context.load, session.plan.subject.threads, "the run", outcome)
+    known = dict.fromkeys(issue for row in mix.rows.values() for issue in row.known_issues)
     found = (*made.findings, *findings, *seen, *issue_findings(known, made.status))
     programs = tuple(_completed(program, mix) for program in made.programs)
-    memory = made.memory and _memory(made.memory, mix, outcome.gpu_peaks)
+    memory = made.memory and _memory(made.memory, outcome.gpu_peaks)
     return shareable(replace(made, findings=found, programs=programs, memory=memory))
 
 
@@ -126,22 +124,16 @@ def with_stamps(made: PipelineMeasurement, stamps: Sequence[UnitStamp]) -> Pipel
 
 def _completed(program: SlotProgram, mix: MixPlan) -> SlotProgram:
     """Return the worker's report of a program with the facts that only the parent process knows."""
-    planned = next((entry for entry in mix.programs if entry.name == program.name), None)
-    if planned is None:
-        return program
-    program = replace(shareable(program), source=source_of(planned.row))
-    part = planned.part
+    key = Key(program.slot, program.variant.workload)
+    program = replace(shareable(program), source=source_of(mix.rows[key]))
+    part = mix.parts.get(key)
     return program if part is None else replace(program, part=part.id, part_median_ns=part.median_ns)
 
 
-def _memory(memory: PipelineMemory, mix: MixPlan, peaks: GpuPeaks | None) -> PipelineMemory:
-    """Return the worker's memory figures with the GPU peak that its parent polled, and the recorded peaks of its
-    programs."""
-    known = {program.name: program.part for program in mix.programs if program.part is not None}
-    parts = {name: part.peak_bytes for name, part in known.items() if part.peak_bytes}
+def _memory(memory: PipelineMemory, peaks: GpuPeaks | None) -> PipelineMemory:
+    """Return the worker's memory figures with the GPU peak that its parent polled."""
     polled = peaks.bytes_of.get("loop check", 0) if peaks is not None else 0
-    device = max(memory.device_peak_bytes or 0, polled) or None
-    return replace(memory, device_peak_bytes=device, parts_bytes=parts)
+    return replace(memory, device_peak_bytes=max(memory.device_peak_bytes or 0, polled) or None)
 
 
 _CONTENTION = "other_cpu_share"

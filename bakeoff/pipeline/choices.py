@@ -13,7 +13,7 @@ from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError
 from bakeoff.pipeline.budget import Base, Choice, solve
 from bakeoff.pipeline.parts import Part, failed_choices
-from bakeoff.pipeline.plan import Programs, no_records, sweep_of
+from bakeoff.pipeline.plan import PipelinePlan, no_records, sweep_of
 from bakeoff.plan.memory import kept_copies
 from bakeoff.record.account import steady
 from bakeoff.record.budget import Solution, build_s, least, sqnr_db
@@ -27,7 +27,7 @@ _DRAWS: Final = 2_000
 
 
 def solution(
-    made: Programs,
+    made: PipelinePlan,
     objective: Objective,
     classes: tuple[Quantisation, ...] | None,
     runs: Sequence[StoredPipeline],
@@ -62,12 +62,12 @@ Parts = Mapping[str, Mapping[SlotChoice, Part]]
 """The newest record of each way of filling a slot, by program."""
 
 
-def _parts(made: Programs, slot: str) -> Parts:
+def _parts(made: PipelinePlan, slot: str) -> Parts:
     return {name: made.known(slot, plan.rows[0].subject) for name, plan in made.of(slot).items()}
 
 
 def _choices(
-    made: Programs,
+    made: PipelinePlan,
     slot: str,
     place: int,
     known: Parts,
@@ -171,7 +171,7 @@ def _memory_bytes(way: SlotChoice, parts: Mapping[str, Part], programs: int, pro
     return round(max(peaks) - process_bytes + kept * max(memory.weights_bytes for memory in memories))
 
 
-def _between(made: Programs, runs: Sequence[StoredPipeline]) -> tuple[float, str]:
+def _between(made: PipelinePlan, runs: Sequence[StoredPipeline]) -> tuple[float, str]:
     """Return the median milliseconds between programs in a steady unit of the newest run of this pipeline, and its id.
 
     Without one, 0 and "".
@@ -187,7 +187,7 @@ def _between(made: Programs, runs: Sequence[StoredPipeline]) -> tuple[float, str
     return 0.0, ""
 
 
-def _lacking(made: Programs, known: Mapping[str, Parts]) -> Iterator[str]:
+def _lacking(made: PipelinePlan, known: Mapping[str, Parts]) -> Iterator[str]:
     """Yield which programs that only open a session have no record, and the sweep that makes them."""
     for slot in made.loop.slots:
         names = [name for name, own in known[slot.name].items() if not own]

@@ -11,7 +11,7 @@ from bakeoff.record.finalists import LimitCheck, worst
 from bakeoff.record.frames import before_after, figures, nearest_rank
 from bakeoff.record.objective import Figure, Goal, Limit, Objective
 from bakeoff.record.pipeline import Budget, Forecast, PipelineRecord
-from bakeoff.record.prediction import BETWEEN, memory_sum, total
+from bakeoff.record.prediction import BETWEEN, total
 from bakeoff.record.schema import BuildCost, Parity
 from bakeoff.record.statistics import FEWEST_FOR_P99
 from bakeoff.record.store import StoredPipeline
@@ -101,7 +101,7 @@ def check_run(record: PipelineRecord, objective: Objective) -> tuple[LimitCheck,
 
 def _measured(record: PipelineRecord) -> Mapping[Figure, tuple[float | None, str]]:
     """Return each figure of a run, or None and the reason. A build counts if no program of it was found in a cache."""
-    units, memory, found = record.measurement.units, memory_sum(record), figures(record)
+    units, memory, found = record.measurement.units, record.measurement.memory, figures(record)
     walls = [units.wall_ns[unit] / 1e6 for unit in steady(units)] if units is not None else []
     programs = record.measurement.programs
     ratios = [sqnr_db(program.parity) for program in programs]

@@ -13,7 +13,6 @@ from bakeoff.models.words import counted
 from bakeoff.record.frames import nearest_rank
 from bakeoff.record.monitor import DeviceEnergy, Monitored
 from bakeoff.record.pipeline import PipelineRecord
-from bakeoff.record.prediction import memory_sum
 from bakeoff.record.statistics import interval_ranks, quantile_ranks, summarise_ns
 
 RATES = (16.0, 24.0, 30.0, 60.0)
@@ -311,7 +310,7 @@ def _watts(energy: DeviceEnergy, seen: Monitored | None) -> float | None:
 
 
 def _loops_in_memory(record: PipelineRecord) -> int | None:
-    memory = memory_sum(record)
+    memory = record.measurement.memory
     if memory is None or not memory.peak_bytes:
         return None
     on_device = memory.meter == "device"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from bakeoff.record.account import AccountLine, account_lines, place, steady
+from bakeoff.record.account import steady
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.statistics import FEWEST_FOR_P99, summarise_ns
 from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, Word, pair_ratio
@@ -33,15 +33,6 @@ class FrameFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class LineDifference:
-    """One line of the account in two mixes, in mean milliseconds per unit."""
-
-    name: str
-    before_ms: float
-    after_ms: float
-
-
-@dataclass(frozen=True, slots=True)
 class BeforeAfter:
     """Comparison of two mixes whose units ran in turns."""
 
@@ -52,8 +43,6 @@ class BeforeAfter:
     interval: tuple[float, float] | None
     """The 95 % interval of that median; None for fewer than six pairs."""
     pairs: int
-    lines: tuple[LineDifference, ...]
-    """Lines of the account; their differences add up to the difference of the mean unit times."""
 
 
 def figures(record: PipelineRecord) -> FrameFigures | None:
@@ -104,17 +93,4 @@ def before_after(before: PipelineRecord, after: PipelineRecord) -> BeforeAfter |
     if not pairs:
         return None
     found = pair_ratio([a.wall_ns[place] for place in pairs], [b.wall_ns[place] for place in pairs])
-    before_rows, after_rows = ({row.name: row for row in account_lines(record)} for record in (before, after))
-    rows = before_rows | after_rows
-    names = sorted(rows, key=lambda name: place(rows[name].kind))
-    return BeforeAfter(
-        word=found.word,
-        ratio=found.ratio,
-        interval=found.interval,
-        pairs=found.pairs,
-        lines=tuple(LineDifference(name, _ms(before_rows.get(name)), _ms(after_rows.get(name))) for name in names),
-    )
-
-
-def _ms(row: AccountLine | None) -> float:
-    return row.ms if row is not None else 0.0
+    return BeforeAfter(found.word, found.ratio, found.interval, found.pairs)

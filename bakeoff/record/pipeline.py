@@ -17,7 +17,6 @@ from bakeoff.record.schema import (
     OutputParity,
     Parity,
     ProofRecord,
-    Samples,
     Source,
     Status,
 )
@@ -245,8 +244,6 @@ class SlotProgram:
     """Size of the weights of the module that was built, in the variant's dtype."""
     shares_weights: bool = False
     """Whether the engine reads the tensors of the slot's first program, so that the weights are in memory only once."""
-    alone_ns: Samples = field(default_factory=Samples)
-    """Times of calls of this program alone, in the same process, before the first unit."""
     part: str = ""
     """Id of the record that predicts its time; "" if there is none of the same machine and code."""
     part_median_ns: int = 0
@@ -312,7 +309,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class PipelineMemory:
-    """Memory in bytes with all components loaded, and of each program alone."""
+    """Memory in bytes with all components loaded."""
 
     host_peak_bytes: int | None
     """Peak resident size of the worker over the units."""
@@ -322,8 +319,15 @@ class PipelineMemory:
     """Size of the weights of all slots, shared ones counted once."""
     state_bytes: int
     """Size of the buffers for the stream's state."""
-    parts_bytes: dict[str, int] = field(default_factory=dict)
-    """For `slot.program`, the peak that its own record states, if there is one. The sum predicts the loop's peak."""
+
+    @property
+    def meter(self) -> Literal["device", "resident"]:
+        return "resident" if self.device_peak_bytes is None else "device"
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """Peak by that meter."""
+        return self.host_peak_bytes if self.device_peak_bytes is None else self.device_peak_bytes
 
 
 @dataclass(frozen=True, slots=True)

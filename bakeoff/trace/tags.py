@@ -8,14 +8,14 @@ the operators and kernels that they contain. The stamps from which they are made
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 from bakeoff.models.types import Scalar
-from bakeoff.trace.busy import LineName
+from bakeoff.record.pipeline import PartTime
 from bakeoff.trace.chrome import ChromeTrace, TraceEvent, is_ours
-from bakeoff.trace.timeline import Timeline, Window
+from bakeoff.trace.timeline import Segment, Timeline, Window
 
 LEVELS: Mapping[int, str] = {
     1: "units",
@@ -166,32 +166,12 @@ def index_in(path: str) -> int | None:
 PROCESS = "bakeoff"
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentTag:
-    """The line, slot and program under which a segment of the account appears in a trace."""
-
-    line: LineName
-    slot: str
-    program: str
-    """The program that the segment calls; "" if it calls none."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartTag:
-    """The tag, slot and module path under which a part of a network appears in a trace."""
-
-    tag: str
-    level: int
-    slot: str
-    path: str
-
-
 def annotated(
     trace: ChromeTrace,
     timeline: Timeline,
-    segments: Sequence[SegmentTag],
+    segments: Sequence[Segment],
     calls: Mapping[tuple[str, str], Sequence[Mapping[str, Scalar]]],
-    parts: Sequence[PartTag],
+    parts: Sequence[PartTime],
     first_unit: int,
 ) -> ChromeTrace:
     """Return the trace with bakeoff's tracks added and its stamps removed.
@@ -235,18 +215,19 @@ def _units(windows: Sequence[Window], first_unit: int) -> Iterator[TraceEvent]:
         yield _range("unit", 1, pieces[0].start_ns, pieces[-1].end_ns, {"index": first_unit + unit})
 
 
-def _lines(windows: Sequence[Window], segments: Sequence[SegmentTag]) -> Iterator[TraceEvent]:
+def _lines(windows: Sequence[Window], segments: Sequence[Segment]) -> Iterator[TraceEvent]:
     """Yield one range for neighbouring pieces of the same line, whatever programs they call."""
-    for (_, line), held in groupby(windows, key=lambda window: (window.unit, segments[window.segment].line)):
+    lines = [replace(segment, program="") for segment in segments]
+    for (_, line), held in groupby(windows, key=lambda window: (window.unit, lines[window.segment])):
         pieces = list(held)
-        tag = tag_of_line(line.name)
-        args = {"phase": line.name} if tag == "phase" else None
+        tag = tag_of_line(line.line)
+        args = {"phase": line.line} if tag == "phase" else None
         yield _range(tag, 2, pieces[0].start_ns, pieces[-1].end_ns, args)
 
 
 def _calls(
     windows: Iterable[Window],
-    segments: Sequence[SegmentTag],
+    segments: Sequence[Segment],
     known: Mapping[tuple[str, str], Sequence[Mapping[str, Scalar]]],
 ) -> Iterator[TraceEvent]:
     """Yield a range for each call of a program, with the slot, the program, its index and what is known of the call."""
@@ -256,23 +237,23 @@ def _calls(
         if not segment.program:
             continue
         name = f"{segment.slot}.{segment.program}"
-        index = count.get((window.unit, segment.line.name, name), 0)
-        count[window.unit, segment.line.name, name] = index + 1
-        facts = known.get((segment.line.name, name), ())
+        index = count.get((window.unit, segment.line, name), 0)
+        count[window.unit, segment.line, name] = index + 1
+        facts = known.get((segment.line, name), ())
         about = dict(facts[index]) if index < len(facts) else {}
         args = {"slot": segment.slot, "program": segment.program, "index": index, **about}
         yield _range("call", 3, window.start_ns, window.end_ns, args)
 
 
-def _parts(timeline: Timeline, parts: Sequence[PartTag]) -> Iterator[TraceEvent]:
-    for one in timeline.parts:
-        part = parts[one.part]
+def _parts(timeline: Timeline, parts: Sequence[PartTime]) -> Iterator[TraceEvent]:
+    for number, start_ns, end_ns in timeline.parts:
+        part = parts[number]
         index = index_in(part.path)
         args = {"slot": part.slot, "path": part.path} | ({} if index is None else {"index": index})
-        yield _range(part.tag, part.level, one.start_ns, one.end_ns, args)
+        yield _range(part.tag, part.level, start_ns, end_ns, args)
 
 
 def _counters(timeline: Timeline) -> Iterator[TraceEvent]:
-    for one in timeline.allocations:
-        mebibytes = {"allocated MiB": round(one.bytes / 2**20, 3)}
-        yield TraceEvent("C", "allocated MiB", "bakeoff", one.t_ns / 1000, pid=PROCESS, args=mebibytes)
+    for t_ns, size in timeline.allocations:
+        mebibytes = {"allocated MiB": round(size / 2**20, 3)}
+        yield TraceEvent("C", "allocated MiB", "bakeoff", t_ns / 1000, pid=PROCESS, args=mebibytes)

@@ -22,7 +22,6 @@ from bakeoff.record.budget import (
 from bakeoff.record.finalists import LimitCheck
 from bakeoff.record.frames import before_after, figures
 from bakeoff.record.pipeline import Budget, Forecast, PipelineRecord
-from bakeoff.record.prediction import memory_sum
 from bakeoff.record.store import Records, StoredPipeline
 from bakeoff.report import links
 from bakeoff.report.document import Cell, Document, Figures, Heading, Section, Table, Text, blocks, listed, table
@@ -280,7 +279,7 @@ def _runs_table(rows: Sequence[MixRow], unit: str, cited: links.Cited | None = N
     made: list[list[Cell | str]] = []
     for row in rows:
         record, promised, measured = row.record, forecast_of(row.record), account(row.record)
-        frames, memory, error = figures(record), memory_sum(record), forecast_error(record)
+        frames, memory, error = figures(record), record.measurement.memory, forecast_error(record)
         checks = check_run(record, record.budget.objective) if record.budget is not None else ()
         made.append(
             [

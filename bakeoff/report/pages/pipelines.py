@@ -15,7 +15,7 @@ from bakeoff.record.budget import forecast_error, forecast_of
 from bakeoff.record.comparable import ON_ANOTHER_HOST, subject_key
 from bakeoff.record.frames import BeforeAfter, FrameFigures
 from bakeoff.record.pipeline import PipelineRecord
-from bakeoff.record.prediction import Prediction, memory_sum, sweep_command, weights_held
+from bakeoff.record.prediction import Prediction
 from bakeoff.record.statistics import FEWEST_FOR_P99
 from bakeoff.record.store import StoredPipeline
 from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, turned
@@ -249,7 +249,7 @@ _COLUMNS: Final = (
         "peak_mib",
         "peak MiB",
         "device memory on CUDA, else resident size of the worker, with all components in place",
-        lambda row: memory.peak_bytes if (memory := memory_sum(row.record)) is not None else None,
+        lambda row: memory.peak_bytes if (memory := row.record.measurement.memory) is not None else None,
         lambda size: f"{size / MIB:.0f}",
         leaves=2,
     ),
@@ -332,12 +332,15 @@ def notes(row: MixRow, cited: links.Cited | None = None) -> Iterator[Text]:
     record = row.record
     yield from problems(record)
     if row.predicted is not None:
-        yield from map(Text, _explanation(row.predicted, record))
+        yield from map(Text, _explanation(row.predicted))
     promised, error = forecast_of(record), forecast_error(record)
     if record.budget is not None and promised is not None and error is not None:
         text = f"budget {record.budget.objective}, round {record.budget.round}: {milliseconds(promised.ms)} ms a unit"
         yield Text(f"{text} were promised, measured differs by {error:+.1%}")
-    yield from map(Text, [*_memory(record), *_parity(record)])
+    memory = record.measurement.memory
+    if memory is not None and memory.peak_bytes is not None:
+        yield Text(f"{memory.meter} peak {size_text(memory.peak_bytes)} with all components in place")
+    yield from map(Text, _parity(record))
     yield from _profile(row, cited)
     yield from map(Text, [*sentences(record), selftest_text(record)])
 
@@ -360,39 +363,17 @@ def problems(record: PipelineRecord) -> Iterator[Text]:
         yield Text(f"unit {unit} compiled {', '.join(what)}")
 
 
-def _explanation(found: Prediction, record: PipelineRecord) -> Iterator[str]:
-    """Yield where the prediction's error comes from, and programs without a record, with the sweep that makes one."""
-    for program in found.missing:
+def _explanation(found: Prediction) -> Iterator[str]:
+    """Yield where the prediction's error comes from, or which programs have no record that predicts them."""
+    if found.missing:
+        yield f"no prediction: no ok record of {', '.join(found.missing)} on this machine by the code of this run"
+    if found.predicted_ms is not None and found.explained_by:
+        off_ms, own_ms = found.unit_ms - found.predicted_ms, found.differences_ms[found.explained_by]
         yield (
-            f"no prediction of {program.name}: no record of it on this machine by this "
-            f"code; run: {sweep_command(program, record)}"
+            f"a unit takes {milliseconds(found.unit_ms)} ms, its parts' records promise "
+            f"{milliseconds(found.predicted_ms)} ({off_ms:+.2f} ms); {found.explained_by} explains "
+            f"{own_ms / off_ms:.0%} of the difference ({own_ms:+.2f} ms)"
         )
-    largest = found.largest
-    if found.predicted_ms is None or largest is None or largest.difference_ms is None or largest.share is None:
-        return
-    yield (
-        f"a unit takes {milliseconds(found.unit_ms)} ms, its parts' records promise {milliseconds(found.predicted_ms)} "
-        f"({found.unit_ms - found.predicted_ms:+.2f} ms); {largest.slot} explains {largest.share:.0%} of the "
-        f"difference ({largest.difference_ms:+.2f} ms)"
-    )
-
-
-def _memory(record: PipelineRecord) -> Iterator[str]:
-    """Yield the peak memory beside the sum of the parts' peaks, and how many copies of weights there are."""
-    found = memory_sum(record)
-    if found is not None and found.peak_bytes is not None:
-        text = f"{found.meter} peak {size_text(found.peak_bytes)} with all components in place"
-        if found.parts_bytes is not None:
-            text += f"; the peaks of its parts alone add up to {size_text(found.parts_bytes)}"
-            text += f" without {', '.join(found.without)}" if found.without else ""
-        yield text
-    held = [
-        f"{each.slot} {counted(each.copies, 'copy', 'copies')} for {counted(each.programs, 'program')} "
-        f"({size_text(each.bytes)})"
-        for each in weights_held(record)
-    ]
-    if held:
-        yield f"weights held: {', '.join(held)}"
 
 
 def _parity(record: PipelineRecord) -> Iterator[str]:
@@ -439,7 +420,7 @@ def _stale(row: MixRow, cited: links.Cited | None) -> Text:
 def _data(row: MixRow) -> dict[str, Any]:
     """Return a row under stable keys, with figures as numbers."""
     record = row.record
-    found, predicted, memory = row.figures, row.predicted, memory_sum(record)
+    found, memory = row.figures, record.measurement.memory
     return {
         "record": row.entry.id,
         "name": row.name,
@@ -457,17 +438,7 @@ def _data(row: MixRow) -> dict[str, Any]:
         "phases": [_line(line) for line in account_lines(record)],
         "against": row.against if row.gain is not None else None,
         "gain": asdict(row.gain) if row.gain is not None else None,
-        "prediction": None
-        if predicted is None
-        else {
-            **asdict(predicted),
-            "explained_by": predicted.largest.slot if predicted.largest is not None else None,
-            "missing": [
-                {"slot": each.slot, "program": each.variant.workload, "command": sweep_command(each, record)}
-                for each in predicted.missing
-            ],
-        },
-        "memory": asdict(memory) if memory is not None else None,
-        "weights": [asdict(held) for held in weights_held(record)],
+        "prediction": asdict(row.predicted) if row.predicted is not None else None,
+        "memory": {"peak_bytes": memory.peak_bytes, "meter": memory.meter} if memory is not None else None,
         "stale": row.stale,
     }

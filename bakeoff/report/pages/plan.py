@@ -16,7 +16,7 @@ _PROGRAMS = (
     Heading("variant"),
     Heading("calls", "of the program in a steady unit", True),
     Heading("ms", "of a call, by the newest record of the program", True),
-    Heading("from", "the record, with its variant where that has another name", leaves=2),
+    Heading("from", "the record", leaves=2),
     Heading("memory MiB", f"of the program alone; {_MEMORY}", True, leaves=1),
 )
 
@@ -109,8 +109,7 @@ def _mix(mix: Mapping[str, Any]) -> tuple[Block | Section, ...]:
     rows = []
     for line in mix["programs"]:
         ms = "none" if line["median_ms"] is None else f"{line['median_ms']:.2f}"
-        part, variant = line["part"].rpartition("_")[2], line["part_variant"]
-        part += f" ({variant})" if variant not in ("", line["variant"]) else ""
+        part = line["part"].rpartition("_")[2]
         rows.append((line["program"], line["variant"], str(line["calls"]), ms, part, f"{line['memory_bytes'] // MIB}"))
     unit_ms = mix["predicted_unit_ms"]
     predicted = "unknown" if unit_ms is None else f"{unit_ms:.1f} ms"

@@ -43,7 +43,7 @@ def play_mix(job: PlayJob, report: Report) -> PlayResult:
     programs: dict[Key, ProgramEngine] = {}
     for text, name in job.artifacts.items():
         slot, _, program = text.rpartition(".")
-        programs[slot, program] = _engine(job, opened[name], program)
+        programs[Key(slot, program)] = _engine(job, opened[name], program)
     watch = _Watch(pipeline_of(job.subject))
     runner = LoopRunner(watch, job.subject, programs, job.dtypes)
     runner.on_call = watch.called

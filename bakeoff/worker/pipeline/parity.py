@@ -15,7 +15,7 @@ from bakeoff.models import resolve_component
 from bakeoff.models.component import LEAST_SQNR_DB, Component, Quantisation, TensorSpec
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import load_pipeline
-from bakeoff.models.pipelines.pipeline import OPENING, Key, Loop, Pipeline, Program
+from bakeoff.models.pipelines.pipeline import OPENING, Key, Loop, Pipeline
 from bakeoff.process.jobs import LoopSubject, Subject, floor_file
 from bakeoff.record.pipeline import Curve, LoopParity, UnitParity
 from bakeoff.record.schema import OutputParity
@@ -110,9 +110,7 @@ class LoopCheck:
         self._about = files.about()
         self._noise = files.floor(dtypes)
         self._components = {slot.name: resolve_component(slot.component) for slot in loop.slots}
-        self._signals = {output.name: output.signal for output in loop.outputs}
-        self._slots = {output.name: output.slots for output in loop.outputs}
-        self._slots |= {f"{STATE}{path}": slots for path, slots in loop.state.items()}
+        self._slots = loop.outputs | {f"{STATE}{path}": slots for path, slots in loop.state.items()}
 
     def check_weights(self, weights: Mapping[str, str]) -> None:
         """Raise BakeoffError if a program was made from other weights than the reference.
@@ -141,7 +139,7 @@ class LoopCheck:
             entries = []
             for name in sorted(reference, key=self._position):
                 wanted = reference[name]
-                spec = TensorSpec(name, tuple(wanted.shape), signal=self._signals.get(name, ""))
+                spec = TensorSpec(name, tuple(wanted.shape), signal=self._loop.signals.get(name, ""))
                 entry = compared(values.get(name), wanted)
                 where = "after opening" if unit == OPENING else f"unit {unit}"
                 slots = self._slots.get(name, ())
@@ -153,7 +151,7 @@ class LoopCheck:
 
     def _position(self, name: str) -> tuple[int, str]:
         """Sort key that puts outputs first, in the loop's order: a wrong output says more than the resulting state."""
-        names = list(self._signals)
+        names = list(self._loop.outputs)
         return (names.index(name), "") if name in names else (len(names), name)
 
     def limit(self, noise: float, slots: Collection[str]) -> float:
@@ -209,14 +207,14 @@ def pipeline_of(subject: LoopSubject) -> Pipeline:
     return cls(cls.preset_of(loop.preset, subject.device), cls.options_of(loop.options))
 
 
-def program_subject(subject: LoopSubject, program: Program) -> Subject:
+def program_subject(subject: LoopSubject, key: Key) -> Subject:
     """Return the subject to load for one of the loop's programs, with the weights of the loop."""
-    slot = subject.loop.slot(program.slot)
+    slot = subject.loop.slot(key.slot)
     return Subject(
         slot.component,
         slot.preset,
-        program.workload,
-        program.batch,
+        key.program,
+        slot.batch,
         subject.weight_seed,
         subject.input_seed,
         subject.checkpoints.get(slot.name, ""),

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from bakeoff.backends.backend import ModuleEngine
 from bakeoff.backends.port import Port
 from bakeoff.models.component import TensorSpec
-from bakeoff.models.pipelines.pipeline import OPENING, Key, Loop, Program
+from bakeoff.models.pipelines.pipeline import OPENING, Key, Loop
 from bakeoff.process.jobs import LoopSubject
 from bakeoff.record.pipeline import Curve, SlotProgram
 from bakeoff.worker.pipeline.parity import STATE, Begin, LoopFiles, StateBefore, compared, first_units, program_subject
@@ -78,7 +78,6 @@ def free_curves(
 
     `state_before` and `begin` are those of `first_units`. Raises whatever a program raises.
     """
-    signals = {output.name: output.signal for output in loop.outputs}
     found: dict[str, list[Difference]] = {}
     for unit, values in first_units(runner, files.about().units, state_before, begin):
         if unit == OPENING:
@@ -86,11 +85,11 @@ def free_curves(
         reference = files.unit(unit)
         entries = {name: compared(values.get(name), wanted) for name, wanted in reference.items()}
         state = [entry for name, entry in entries.items() if name.startswith(STATE)]
-        for name in signals:
+        for name in loop.outputs:
             found.setdefault(name, []).append(entries.get(name) or not_comparable("missing"))
         if state:
             found.setdefault("state", []).append(max(state, key=lambda entry: entry.rel_l2))
-    return tuple(_curve(run, TensorSpec(name, (), signal=signals.get(name, "")), found[name]) for name in found)
+    return tuple(_curve(run, TensorSpec(name, (), signal=loop.signals.get(name, "")), found[name]) for name in found)
 
 
 def _curve(run: str, spec: TensorSpec, differences: Sequence[Difference]) -> Curve:
@@ -112,9 +111,9 @@ def first_wrong_program(
     first: dict[int, str] = {}
     """Place of a call within the unit to what is wrong with it."""
     called = {call.key for call in loop.of(unit).calls}
-    for program in loop.programs:
-        if program.key in called:
-            judge = _Judge(subject, about.dtype, about.device, program, programs, first)
+    for key in loop.programs:
+        if key in called:
+            judge = _Judge(subject, about.dtype, about.device, key, programs, first)
             runner.session = OPENING
             runner.on_call = judge if unit == OPENING else None
             runner.open()
@@ -146,7 +145,7 @@ class NotANumber:
     def _look(self, key: Key, port: Port, _inputs: object) -> None:
         bad = next((name for name, value in port.outputs.items() if torch.isnan(value).any()), None)
         if bad is not None:
-            text = f"{'.'.join(key)} is the first wrong program: {bad} has values that are not numbers"
+            text = f"{key} is the first wrong program: {bad} has values that are not numbers"
             self.first.setdefault(self.runner.next_unit, text)
 
 
@@ -158,19 +157,19 @@ class _Judge:
         subject: LoopSubject,
         dtype: str,
         device: str,
-        program: Program,
+        program: Key,
         programs: Sequence[SlotProgram],
         first: dict[int, str],
     ) -> None:
         """`first` maps the place of a call within the unit to what is wrong with it; this judge adds to it."""
-        made = next(one for one in programs if (one.slot, one.variant.workload) == program.key)
+        made = next(one for one in programs if one.name == str(program))
         self._name, self._limits = (
             made.name,
             {one.name: one.limit for one in made.parity.outputs} if made.parity else {},
         )
         self._loaded = load_subject(program_subject(subject, program))
         self._module = Widened(self._loaded.cast(dtype, device), dtype)
-        self._dtype, self._device, self._threads, self._key = dtype, device, subject.threads, program.key
+        self._dtype, self._device, self._threads, self._key = dtype, device, subject.threads, program
         self._first, self._place = first, 0
 
     def __call__(self, key: Key, port: Port, _inputs: object) -> None:

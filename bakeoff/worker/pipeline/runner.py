@@ -303,8 +303,8 @@ class LoopRunner(Run):
         bound, inputs = self._feeder.choose(slot, program, args, kwargs)
         segment = account.segment_of(slot, bound.key)
         self._feeder.feed(bound, inputs)
-        if bound.flags is not None:
-            apply_flags(bound.flags)
+        if self._feeder.sets_flags and bound.built.flags is not None:
+            apply_flags(bound.built.flags)
         inside = current_session.set(None)  # ranges of a module's own are parts of its call
         account.clock.mark(account.copies)
         bound.port.call()

@@ -6,26 +6,22 @@ Between two commands it waits in read(2), as one side of a comparison does, so t
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median
 
 import torch
 
-from bakeoff.backends.torch_internals import copier
 from bakeoff.machine.processes import helper_peak_bytes, peak_bytes
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Loop
-from bakeoff.process.jobs import PipelineJob, ProfileRequest
+from bakeoff.process.jobs import PipelineJob, ProfileOptions
 from bakeoff.record.deadline import MINUTE_NS
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.pipeline import LoopParity, PipelineMeasurement, PipelineMemory, Profile, Rollout, SlotProgram
-from bakeoff.record.policy import Policy
 from bakeoff.record.rollout import MIX, broke
-from bakeoff.record.schema import Samples, Status
+from bakeoff.record.schema import Status
 from bakeoff.worker.checked_variant import final_proof
 from bakeoff.worker.checks import memory
 from bakeoff.worker.checks.dispatch import dispatched
 from bakeoff.worker.checks.growth import confirmed_leak
-from bakeoff.worker.clocks.clock import TimingConfig, time_often
 from bakeoff.worker.compare import OF_ALL_SIDES
 from bakeoff.worker.device import context_bytes, watching
 from bakeoff.worker.failures import StageError, call_stage, first_line, traceback_text
@@ -45,7 +41,7 @@ _MOST_NAMELESS = 0.02
 
 
 def serve_units(job: PipelineJob, report: Reporter, commands: int) -> PipelineMeasurement:
-    """Build and check everything, report `ready` with a unit's expected time, run units on command, and check again.
+    """Build and check everything, report `ready`, run units on command, and check again.
 
     `commands` is the descriptor that the parent writes to: `unit N` a line, or `stop`. Raises BakeoffError if the
     request itself is wrong (a bad checkpoint), and RuntimeError if the account of a unit does not add up, which is an
@@ -77,7 +73,7 @@ class _Mix:
     report: Reporter
     loop: Loop = field(init=False)
     check: LoopCheck = field(init=False)
-    built: tuple[LoopProgram, ...] = ()
+    built: list[LoopProgram] = field(default_factory=list)
     programs: list[SlotProgram] = field(default_factory=list)
     parity: LoopParity | None = None
     units: TimedUnits | None = None
@@ -92,12 +88,12 @@ class _Mix:
         """Read what the mix is checked against before any code of it is imported."""
         job, self.loop = self.job, self.job.subject.loop
         files = LoopFiles(ReferenceFiles(Path(job.reference_folder), job.reference_hashes))
-        quantised = {one.slot: one.measure.quantisation for one in job.programs if one.measure.quantisation}
+        quantised = {slot: one.quantisation for slot, one in job.programs if one.quantisation}
         self.check = LoopCheck(self.loop, files, self._dtypes, quantised)
 
     @property
     def _dtypes(self) -> dict[str, str]:
-        return {one.slot: one.measure.dtype for one in self.job.programs}
+        return {slot: one.dtype for slot, one in self.job.programs}
 
     def measurement(self, status: Status, reason: str = "", text: str = "") -> PipelineMeasurement:
         """Return a measurement with this status and all results so far; `text` is a traceback."""
@@ -121,19 +117,18 @@ class _Mix:
 
     def measure(self, commands: int) -> PipelineMeasurement:
         """Build, check and run the mix, and return its measurement. Raises StageError if a built program fails."""
-        made = build_programs(self.job, self.report)
-        self.built = made.programs
-        self.programs = [program.made for program in made.programs]
-        if made.failed is not None:
-            failed = made.failed
+        self.built, failed, text = build_programs(self.job, self.report)
+        self.programs = [program.made for program in self.built]
+        if failed is not None:
             self.programs.append(failed)
-            return self.measurement(failed.status, f"{failed.name}: {failed.reason}", made.traceback)
+            return self.measurement(failed.status, f"{failed.name}: {failed.reason}", text)
         self.check.check_weights({program.name: program.weights for program in self.programs})
         engines, subject = {program.key: program.engine(self.loop) for program in self.built}, self.job.subject
         runner = call_stage(lambda: LoopRunner(pipeline_of(subject), subject, engines, self._dtypes))
         if self.job.horizon_db is not None:
             return self._roll_out(runner, self.job.horizon_db)
-        self._time_alone(runner)
+        for program in self.built[:1]:
+            apply_flags(program.flags)  # a runner whose programs have the same flags sets none
         self.report("loop check")
         self.parity = self.check.compare(runner)
         if not self.parity.passed:
@@ -164,14 +159,6 @@ class _Mix:
         self.rollout = Rollout(horizon_db, (*curves, *files.free(self._dtypes)))
         return self._decide(self._prove(runner), problem or broke(self.rollout))
 
-    def _time_alone(self, runner: LoopRunner) -> None:
-        for index, program in enumerate(self.built):
-            self.report("alone", ".".join(program.key))
-            samples = time_alone(runner, program, self.job.subject.device, self.job.policy)
-            self.programs[index] = replace(self.programs[index], alone_ns=samples)
-        for program in self.built[:1]:
-            apply_flags(program.flags)  # a runner whose programs have the same flags sets none
-
     def _run(self, runner: LoopRunner, commands: int) -> list[Finding]:
         """Run the timed units and all checks after them; return the findings that make the mix unstable."""
         job, device = self.job, self.job.subject.device
@@ -182,7 +169,7 @@ class _Mix:
         with watching(device) as watch:
             units = self.units = TimedUnits(runner, log, watch, device, self.report)
             watch.begin()
-            self.report.ready(self._expected_ns())
+            self.report.ready()
             units.serve(commands) if job.sustained is None else units.sustain(commands, job.sustained)
             gpu = watch.end()
         self.memory = memory_peaks(device, weights_bytes(self.programs), runner.state_bytes())
@@ -217,12 +204,12 @@ class _Mix:
             self.findings.append(new_finding("unattributed", f"{nameless:.1%} of a steady unit has no name"))
         return alarms
 
-    def _trace(self, runner: LoopRunner, asked: ProfileRequest) -> None:
+    def _trace(self, runner: LoopRunner, asked: ProfileOptions) -> None:
         """Run the traced pass, after the timed units; if it fails, the mix keeps its numbers and gets a finding."""
         self.report("profile")
         traced = TracedPass(runner, self.loop, self.built, asked, self.job.subject.device)
         try:
-            if asked.options.capture:
+            if asked.capture:
                 call_stage(traced.capture)
             else:
                 self.profile, found = call_stage(traced.profile)
@@ -230,12 +217,6 @@ class _Mix:
         except StageError as stage:
             reason = first_line(stage.error)
             self.findings.append(new_finding("no-profile", f"the timed units could not be traced: {reason}"))
-
-    def _expected_ns(self) -> int:
-        """Return the expected time of a steady unit: the sum of its calls' median times when timed alone."""
-        calls = self.loop.calls()
-        alone = {(one.slot, one.variant.workload): median(one.alone_ns) for one in self.programs}
-        return round(sum(alone[key] * count for key, count in calls.items()))
 
     def _leaked(self, units: TimedUnits) -> int:
         opened_ns = list(units.opened_ns)
@@ -251,7 +232,7 @@ class _Mix:
 
     def _prove(self, runner: LoopRunner) -> list[Finding]:
         """Prove every program again after its last call, and close it; return findings on settings left changed."""
-        changed = [alarm for program in self.built for alarm in program.alarms]
+        changed = [alarm for program in self.built for alarm in program.made.findings]
         for index, program in enumerate(self.built):
             apply_flags(program.flags)
             before, port = settings(), runner.port(program.key)
@@ -284,28 +265,6 @@ class _Mix:
         if alarms:
             return self.measurement("unstable", alarms[0].text)
         return self.measurement("ok")
-
-
-_WARM_UP, _FEWEST, _MOST, _LONGEST_S = 2, 5, 200, 2.0
-
-
-def time_alone(runner: LoopRunner, program: LoopProgram, device: str, policy: Policy) -> Samples:
-    """Time calls of one program's port, with the values that the program was checked with.
-
-    This overwrites windows that the loop shares, and outputs that it holds: open a session afterwards. Raises
-    StageError if a call fails.
-    """
-    port = runner.port(program.key)
-    copier(port.inputs, program.checked.sets[0])()
-    config = TimingConfig(device, policy, lambda _index, _outputs: None)
-    apply_flags(program.flags)
-
-    def call() -> tuple[()]:
-        port.call()
-        return ()
-
-    call_stage(lambda: time_often([call], config, _WARM_UP, _WARM_UP, 0.0))
-    return Samples(call_stage(lambda: time_often([call], config, _FEWEST, _MOST, _LONGEST_S)))
 
 
 def memory_peaks(device: str, weights_bytes: int, state_bytes: int) -> PipelineMemory:

@@ -85,12 +85,10 @@ class MixWorker:
         )
         job = PipelineJob(
             subject=session.plan.subject,
-            mix=str(mix.mix),
             programs=programs,
             policy=request.policy,
             reference_folder=str(self.loop.folder),
             reference_hashes=self.loop.hashes,
-            cache_folder=str(mix.cache_folder),
             heap_offset_bytes=self.heap_offset,
             profile=session.profile_of(mix),
             horizon_db=request.horizon_db,

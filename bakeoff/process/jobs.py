@@ -258,14 +258,12 @@ class PipelineJob:
 
     DONE_BY: ClassVar[str] = "pipeline.serve.serve_units"
     subject: LoopSubject
-    mix: str
     programs: tuple[tuple[str, MeasureJob], ...]
     """Slot of each program, and how it is built and what it is checked against, as in a sweep."""
     policy: Policy
     reference_folder: str
     """Folder of the loop's references."""
     reference_hashes: dict[str, str]
-    cache_folder: str
     heap_offset_bytes: int = 0
     profile: ProfileOptions | None = None
     horizon_db: float | None = None

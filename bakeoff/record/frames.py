@@ -7,7 +7,7 @@ from math import ceil
 from bakeoff.record.account import steady
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.statistics import FEWEST_FOR_P99, summarise_ns
-from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, Word, pair_ratio
+from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, PairRatio, pair_ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +30,6 @@ class FrameFigures:
     """Time to open the first session and run its first unit; None if the run does not state the opening."""
     real_time: float | None
     """Frames a second divided by the rate that the model was made for; None if the unit is a call and not a frame."""
-
-
-@dataclass(frozen=True, slots=True)
-class BeforeAfter:
-    """Comparison of two mixes whose units ran in turns."""
-
-    word: Word
-    """Verdict on the second mix, compared with the first."""
-    ratio: float
-    """Median over pairs of units of the first mix's time over the second's: above 1 if the second is faster."""
-    interval: tuple[float, float] | None
-    """The 95 % interval of that median; None for fewer than six pairs."""
-    pairs: int
 
 
 def figures(record: PipelineRecord) -> FrameFigures | None:
@@ -79,7 +66,7 @@ def nearest_rank(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, ceil(round(share * len(values), 9)) - 1)]
 
 
-def before_after(before: PipelineRecord, after: PipelineRecord) -> BeforeAfter | None:
+def before_after(before: PipelineRecord, after: PipelineRecord) -> PairRatio | None:
     """Compare two mixes of one run; None if they did not take turns or have no steady unit in common.
 
     The ratio and its interval come from the same quantity, the ratio of each pair of units. Each mix ran in a single
@@ -92,5 +79,4 @@ def before_after(before: PipelineRecord, after: PipelineRecord) -> BeforeAfter |
     pairs = sorted(set(steady(a)) & set(steady(b)))
     if not pairs:
         return None
-    found = pair_ratio([a.wall_ns[place] for place in pairs], [b.wall_ns[place] for place in pairs])
-    return BeforeAfter(found.word, found.ratio, found.interval, found.pairs)
+    return pair_ratio([a.wall_ns[place] for place in pairs], [b.wall_ns[place] for place in pairs])

@@ -59,7 +59,7 @@ class Single(Pipeline):
             max_units=None,
             state={},
             outputs={f"out.{one.name}": (name,) for one in self.workload.outputs},
-            signals={f"out.{one.name}": one.signal for one in self.workload.outputs},
+            signals={f"out.{one.name}": one.signal for one in self.workload.outputs if one.signal},
             unit_elements=sum(prod(one.shape) for one in self.workload.outputs),
         )
 

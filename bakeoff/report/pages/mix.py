@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from statistics import median
 
-from bakeoff.record.frames import BeforeAfter, before_after
+from bakeoff.record.frames import before_after
 from bakeoff.record.pipeline import PipelineRecord, SlotProgram
 from bakeoff.record.store import StoredPipeline
+from bakeoff.record.verdict import PairRatio
 from bakeoff.report.document import Document, Lines, Section, Text, Tone, blocks, listed, stated
 from bakeoff.report.format import MIB, milliseconds
 from bakeoff.report.groups import title
@@ -47,7 +48,7 @@ def document_of(stored: StoredPipeline, others: Sequence[StoredPipeline] = ()) -
     )
 
 
-def _verdict_text(name: str, record: PipelineRecord, other: PipelineRecord, found: BeforeAfter) -> Text:
+def _verdict_text(name: str, record: PipelineRecord, other: PipelineRecord, found: PairRatio) -> Text:
     """Describe which of two mixes that took turns is faster, and how many times as fast it is as the other."""
     failed = [f"{who} is {each.status}" for who, each in (("this mix", record), (name, other)) if each.status != "ok"]
     if failed:

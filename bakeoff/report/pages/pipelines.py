@@ -13,12 +13,12 @@ from bakeoff.models.words import counted
 from bakeoff.record.account import AccountLine, account_lines
 from bakeoff.record.budget import forecast_error, forecast_of
 from bakeoff.record.comparable import ON_ANOTHER_HOST, subject_key
-from bakeoff.record.frames import BeforeAfter, FrameFigures
+from bakeoff.record.frames import FrameFigures
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.prediction import Prediction
 from bakeoff.record.statistics import FEWEST_FOR_P99
 from bakeoff.record.store import StoredPipeline
-from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, turned
+from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, PairRatio, turned
 from bakeoff.report import document, links
 from bakeoff.report.columns import COLUMNS, Column
 from bakeoff.report.document import Cell, Details, Document, Figures, Heading, Section, Table, Text, blocks, listed
@@ -165,7 +165,7 @@ def rate(per_s: float) -> str:
     return f"{per_s:.2f}" if per_s >= 1 else f"{per_s:.3g}"
 
 
-def _speedup(gain: BeforeAfter) -> str:
+def _speedup(gain: PairRatio) -> str:
     """Format the ratio to the baseline with its interval, marked if the mix lost or no difference was shown."""
     if gain.interval is None:
         return f"{gain.ratio:.2f}x (n/a, needs {FEWEST_FOR_INTERVAL} units)"

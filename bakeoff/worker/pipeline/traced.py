@@ -22,7 +22,7 @@ from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.pipeline import MemoryPoint, PartTime, Profile, ProgramSight, TraceFile
 from bakeoff.trace.busy import account
 from bakeoff.trace.chrome import part_name, read_trace, write_trace
-from bakeoff.trace.tags import annotated, tag_of_path
+from bakeoff.trace.tags import TAGS, annotated, tag_of_path
 from bakeoff.trace.timeline import Timeline, disturbed_units, read_timeline, without
 from bakeoff.worker.failures import call_stage
 from bakeoff.worker.pipeline.clocks import SynchronisedClock, ToldClock, marking, nvtx
@@ -236,11 +236,11 @@ def parts_marked(modules: Mapping[str, tuple[str, Sequence[nn.Module]]], level: 
         for network in networks:
             for path, part in network.named_modules():
                 tag = tag_of_path(component, path)
-                if tag is None or tag.level > level:
+                if tag is None or TAGS[tag] > level:
                     continue
                 if path not in known:
                     known[path] = len(parts)
-                    parts.append(PartTime(tag.name, tag.level, slot, path, 0, 0))
+                    parts.append(PartTime(tag, TAGS[tag], slot, path, 0, 0))
                 handles += _marked(part, part_name(known[path]))
     try:
         yield parts

@@ -17,7 +17,7 @@ from torch import Tensor
 from wrong_loops import LATE
 
 from bakeoff.backends.backend import ModuleEngine
-from bakeoff.models.pipelines.pipeline import Call, Loop, Output, Pipeline, Slot, Unit
+from bakeoff.models.pipelines.pipeline import Call, Key, Loop, Pipeline, Slot, Unit
 from bakeoff.process.jobs import LoopReferenceJob, LoopSubject, PipelineJob
 from bakeoff.record.finding import Finding
 from bakeoff.record.pipeline import Curve, PipelineMeasurement, Rollout
@@ -65,14 +65,14 @@ LOOP = Loop(
     filling=0,
     max_units=None,
     state={"x": ("world",)},
-    outputs=(Output("y", ("world",)),),
+    outputs={"y": ("world",)},
 )
 
 
 def runner(function: Any, dtype: str) -> LoopRunner:
     like = torch.zeros((1, SIZE), dtype=getattr(torch, {"fp64": "float64", "bf16": "bfloat16"}[dtype]))
     engine = ModuleEngine(lambda x: (function(x),), rebinding=True)
-    programs = {("world", "step"): ProgramEngine(engine, ["y"], {"x": like})}
+    programs = {Key("world", "step"): ProgramEngine(engine, ["y"], {"x": like})}
     return LoopRunner(Straight("default", None), LoopSubject(LOOP, 0, 0, {}, "cpu", 1), programs, {"world": dtype})
 
 

@@ -94,7 +94,6 @@ def test_a_right_mix_is_ok(ways: dict[str, str], folder: Path, tmp_path: Path) -
     for one in made.programs:
         assert one.status == "ok"
         assert f"{one.slot}={one.variant.backend}/{one.variant.dtype}" == f"{one.slot}={ways[one.slot]}"
-        assert len(one.alone_ns) >= 5
         assert one.parity is not None
         assert one.parity.passed
         assert one.proof is not None

@@ -177,7 +177,7 @@ def profile(
 ) -> None:
     """Show where the time goes: phases with busy and idle time, kernels, operators, and what could be gained.
 
-    PIPELINE may also be a component's program as in wm:200m.step, mine.py:model, or a variant.
+    PIPELINE may also be a component's program as in wm:200m.step, or mine.py:model.
     """
     from bakeoff.bring.bring import bring, is_brought, is_pipeline
     from bakeoff.cli.progress import TerminalProgress

@@ -14,8 +14,6 @@ from bakeoff.process.watch import GpuPeaks
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.monitor import Monitored
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineMemory, PipelineRecord, SlotProgram, Units
-from bakeoff.record.policy import Policy
-from bakeoff.record.schema import MEASURED, Status
 from bakeoff.record.source import instrument_hash, pipeline_hash
 from bakeoff.sweeps.assemble import (
     common_facts,
@@ -91,12 +89,11 @@ def _measurement(
 
     Folders of this machine are removed from all texts.
     """
-    policy = session.plan.request.policy
     status = ended_status(outcome)
     if status is not None:
         made = with_stamps(PipelineMeasurement(status, ending(outcome)), stamps)
     else:
-        made = with_status(outcome.value, blocks, span_s, policy, session.plan.loop.filling)
+        made = with_status(outcome.value, blocks, span_s, session.plan.loop.filling)
     seen = host_findings(session.context.load, session.plan.subject.threads, "the run", outcome)
     known = dict.fromkeys(issue for row in mix.rows.values() for issue in row.known_issues)
     found = (*made.findings, *findings, *seen, *issue_findings(known, made.status))
@@ -136,87 +133,41 @@ def _memory(memory: PipelineMemory, peaks: GpuPeaks | None) -> PipelineMemory:
     return replace(memory, device_peak_bytes=max(memory.device_peak_bytes or 0, polled) or None)
 
 
-_CONTENTION = "other_cpu_share"
-"""Entry of `device_state` with the share of all cores that other processes used while units ran."""
-
-
 def with_status(
-    measurement: PipelineMeasurement, blocks: Sequence[Block], span_s: float, policy: Policy, filling: int
+    measurement: PipelineMeasurement, blocks: Sequence[Block], span_s: float, filling: int
 ) -> PipelineMeasurement:
-    """Return the measurement with the worst status that its facts imply; a status other than `ok` is kept.
+    """Return the measurement, `unstable` if it was ok and its units are not a measurement of this mix.
 
     `blocks` are the units as the worker reported them turn by turn, within `span_s` seconds by the parent's clock;
     `filling` is the number of units of a session until its windows are full.
     """
-    if measurement.status != "ok":
+    if measurement.status != "ok" or measurement.rollout is not None:  # of a rollout nothing was timed
         return measurement
-    failed = next(_failures(measurement), None)
-    if failed is not None:
-        return replace(measurement, status=failed[0], reason=failed[1])
-    if measurement.rollout is not None:  # nothing was timed
-        return measurement
-    findings = tuple(_doubts(measurement, blocks, span_s, policy, filling))
+    findings = tuple(_doubts(measurement.units, blocks, span_s, filling))
     if not findings:
         return measurement
-    return replace(
-        measurement,
-        status="unstable",
-        reason=findings[0].text,
-        findings=(*measurement.findings, *findings),
-    )
+    found = (*measurement.findings, *findings)
+    return replace(measurement, status="unstable", reason=findings[0].text, findings=found)
 
 
-def _failures(measurement: PipelineMeasurement) -> Iterator[tuple[Status, str]]:
-    """Yield status and reason of each fact that makes the mix wrong, or different from what was requested."""
-    for program in measurement.programs:
-        if program.status not in MEASURED:
-            yield program.status, f"{program.name}: {program.reason}"
-    for program in measurement.programs:
-        if program.status == "fell_back" or (program.proof is not None and program.proof.fell_back):
-            because = program.reason or (program.proof.fell_back if program.proof is not None else "")
-            yield "fell_back", f"{program.slot}: {because}"
-    for program in measurement.programs:
-        if program.status == "parity_failed" or (program.parity is not None and not program.parity.passed):
-            yield "parity_failed", f"{program.name}: {program.reason}".removesuffix(": ")
-    for unit in measurement.parity.units if measurement.parity is not None else ():
-        for output in unit.outputs:
-            if not output.passed:
-                yield "parity_failed", f"unit {unit.unit} of the loop: {output.problem or output.name}"
-
-
-def _doubts(
-    measurement: PipelineMeasurement, blocks: Sequence[Block], span_s: float, policy: Policy, filling: int
-) -> Iterator[Finding]:
+def _doubts(units: Units | None, blocks: Sequence[Block], span_s: float, filling: int) -> Iterator[Finding]:
     """Yield a finding for each reason why the numbers are not a measurement of this mix."""
-    units = measurement.units
     if units is None or "steady" not in units.kinds:
         count = len(units.kinds) if units is not None else 0
+        ran = counted(count, "unit")
         if count < filling:
-            yield new_finding(
-                "window-not-full", f"{counted(count, 'unit')} ran, and the windows are full after {filling}"
-            )
-        yield new_finding("warm-up", f"no steady unit: times did not settle within {counted(count, 'unit')}")
+            yield new_finding("window-not-full", f"{ran} ran, and the windows are full after {filling}")
+        yield new_finding("warm-up", f"no steady unit: times did not settle within {ran}")
         return
-    recompiled = sorted({name for index in _steady(units) for name in units.moved.get(str(index), ())})
-    if recompiled:
-        yield new_finding("recompiles", f"recompiled: {', '.join(recompiled)}")
-    share = measurement.device_state.get(_CONTENTION)
-    if isinstance(share, int | float) and share > policy.contention:
-        yield new_finding("contention", f"other processes used {share:.0%} of the CPU while units ran")
     first = 0
     for index, count in enumerate(units.spans or (1,) * len(units.wall_ns)):
         total, taken = sum(line.ns[index] for line in units.lines), sum(units.wall_ns[first : first + count])
         if total != taken:
-            text = f"the lines of unit {first} add up to {total} ns, it took {taken} ns"
-            yield new_finding("clock-span", text)
+            yield new_finding("clock-span", f"the lines of unit {first} add up to {total} ns, it took {taken} ns")
             break
         first += count
+    units_s = sum(units.wall_ns) / 1e9
     if tuple(units.wall_ns) != tuple(ns for block in blocks for ns in block.samples_ns):
         yield new_finding("clock-span", "the units of the report are not those that were announced turn by turn")
-    elif sum(units.wall_ns) / 1e9 > span_s:
-        text = f"units add up to {sum(units.wall_ns) / 1e9:.3f} s, the parent saw {span_s:.3f} s pass"
-        yield new_finding("clock-span", text)
-
-
-def _steady(units: Units) -> Iterator[int]:
-    return (index for index, kind in enumerate(units.kinds) if kind == "steady")
+    elif units_s > span_s:
+        yield new_finding("clock-span", f"units add up to {units_s:.3f} s, the parent saw {span_s:.3f} s pass")

@@ -25,6 +25,7 @@ from bakeoff.pipeline.request import (
     checkpoint_files,
     chosen_options,
     filled,
+    named_slots,
     requested_mixes,
 )
 from bakeoff.plan.costs import GUESS, guess_build_s
@@ -296,18 +297,14 @@ def chosen_mixes(
     chosen: list[tuple[Role, tuple[SlotChoice, ...]]] = []
     notes: list[str] = []
     for mix in asked:
-        if isinstance(mix, Mix):
-            chosen.append(("", filled(mix.slots, plan.loop)))
-        elif isinstance(mix, tuple):
-            chosen.append(("", filled(mix, plan.loop)))
-        elif mix == "eager":
-            chosen.append((mix, filled((), plan.loop)))
+        if mix != "best" and mix != "best-full":
+            chosen.append((mix if isinstance(mix, str) else "", filled(named_slots(mix), plan.loop)))
+            continue
+        slots, missing = _best(plan, quantised=mix == "best")
+        if missing:
+            notes.append(f"{mix}: {no_records(plan, missing)}")
         else:
-            slots, missing = _best(plan, quantised=mix == "best")
-            if missing:
-                notes.append(f"{mix}: {no_records(plan, missing)}")
-            else:
-                chosen.append((mix, slots))
+            chosen.append((mix, slots))
     if not chosen:
         raise BakeoffError(notes[0], "no-record")
     return chosen, notes
@@ -366,7 +363,7 @@ _ROLLOUT_RUNS = 12
 
 
 def estimate(plan: PipelinePlan, runs: Path) -> dict[str, Any]:
-    """Return what `--dry-run --json` prints: each mix with its programs, memory and time."""
+    """Return what `--dry-run --json` prints: each mix with its calls, memory and time."""
     free = plan.request.horizon_db is not None
     known = () if free else load_all(*paths.with_published(runs)).pipelines
     earlier = {entry.record.config_id: entry for entry in known if entry.record.measurement.units}
@@ -403,22 +400,12 @@ def _cost(plan: PipelinePlan, mix: MixPlan, earlier: StoredPipeline | None) -> d
             units_s = request.minutes * 60
         seconds = sum(guess_build_s(row) or _GUESS_EAGER_S for row in mix.rows.values()) + units_s
         source = "parts" if calls.keys() <= call_s.keys() else GUESS
-    programs = [(key, row, mix.parts.get(key)) for key, row in mix.rows.items()]
     return {
         "mix": str(mix.mix),
         "role": mix.role,
         "precheck": str(mix.precheck or ""),
-        "programs": [
-            {
-                "program": str(key),
-                "variant": str(row.variant),
-                "calls": calls.get(key, 0),
-                "part": part.id if part is not None else "",
-                "median_ms": part.median_ns / 1e6 if part is not None else None,
-                "memory_bytes": (part.peak_bytes if part is not None else 0) or row.memory.device,
-            }
-            for key, row, part in programs
-        ],
+        "calls": {str(key): count for key, count in calls.items()},
+        "parts": {str(key): part.id for key, part in mix.parts.items()},
         "predicted_unit_ms": unit_s * 1000 if calls.keys() <= call_s.keys() else None,
         "memory_bytes": mix.memory.device,
         "seconds": seconds,

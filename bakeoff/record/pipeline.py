@@ -240,8 +240,6 @@ class SlotProgram:
     weights: str = ""
     """Fingerprint of the fp32 weights."""
     source: Source | None = None
-    weights_bytes: int = 0
-    """Size of the weights of the module that was built, in the variant's dtype."""
     shares_weights: bool = False
     """Whether the engine reads the tensors of the slot's first program, so that the weights are in memory only once."""
     part: str = ""
@@ -275,9 +273,7 @@ class LoopParity:
     """Id of the reference."""
     reference_dtype: str
     units: tuple[UnitParity, ...]
-    widened: dict[str, str] = field(default_factory=dict)
-    """Class of each quantised slot. Outputs that such a slot contributes to are limited by the least SQNR of its
-    class."""
+    """Outputs that a quantised slot contributes to are limited by the least SQNR of its class."""
 
     @property
     def passed(self) -> bool:
@@ -314,11 +310,6 @@ class PipelineMemory:
     host_peak_bytes: int | None
     """Peak resident size of the worker over the units."""
     device_peak_bytes: int | None
-    allocated_peak_bytes: int | None
-    weights_bytes: int
-    """Size of the weights of all slots, shared ones counted once."""
-    state_bytes: int
-    """Size of the buffers for the stream's state."""
 
     @property
     def meter(self) -> Literal["device", "resident"]:

@@ -146,8 +146,7 @@ class LoopCheck:
                 limit = self.limit(self._noise[str(unit)][name], slots)
                 entries.append(self._with_sensitivity(worst(spec, [replace(entry, where=where)], limit)))
             found.append(UnitParity(unit, tuple(entries)))
-        widened = {slot: str(quantisation) for slot, quantisation in self._quantised.items()}
-        return LoopParity(self._about.reference, self._about.dtype, tuple(found), widened)
+        return LoopParity(self._about.reference, self._about.dtype, tuple(found))
 
     def _position(self, name: str) -> tuple[int, str]:
         """Sort key that puts outputs first, in the loop's order: a wrong output says more than the resulting state."""

@@ -1,6 +1,6 @@
 """Builds and checks every program of a mix, one after the other in one process, in the same way as a sweep's rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import chdir
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -149,7 +149,6 @@ def _build(job: MeasureJob, loaded: LoadedSubject, planned: SlotProgram, report:
         build=checked.built.cost,
         proof=proof,
         parity=parity,
-        weights_bytes=checked.built.weights_bytes,
     )
     slim = replace(
         checked,
@@ -159,8 +158,3 @@ def _build(job: MeasureJob, loaded: LoadedSubject, planned: SlotProgram, report:
         differences=[],
     )
     return LoopProgram(job, slim, read_flags(), made)
-
-
-def weights_bytes(programs: Sequence[SlotProgram]) -> int:
-    """Return the bytes of all programs' weights, counting shared weights once."""
-    return sum(program.weights_bytes for program in programs if not program.shares_weights)

@@ -243,18 +243,10 @@ class LoopRunner(Run):
         seed_generators(self._seed, self.session, unit)
         return self._pipeline.given(unit, Given(self._seed, self._dtypes, self.device, self.session, unit))
 
-    def _passed_on(self) -> dict[str, Tensor]:
-        """Return the tensors that pass from unit to unit; those that no unit has made yet are left out."""
-        leaves = flat(self._state)
-        return {path: leaves[path] for path in self._loop.state if path in leaves}
-
     def state(self) -> dict[str, Tensor]:
         """Return copies of the tensors that pass from unit to unit; those that no unit has made yet are left out."""
-        return {path: tensor.clone() for path, tensor in self._passed_on().items()}
-
-    def state_bytes(self) -> int:
-        """Return the bytes of the tensors that pass from unit to unit."""
-        return sum(tensor.nbytes for tensor in self._passed_on().values())
+        leaves = flat(self._state)
+        return {path: leaves[path].clone() for path in self._loop.state if path in leaves}
 
     def set_state(self, state: Mapping[str, Tensor], unit: int) -> None:
         """Continue at `unit` of the present session from these tensors, which are cast to the dtypes of the loop."""

@@ -26,7 +26,7 @@ from bakeoff.worker.compare import OF_ALL_SIDES
 from bakeoff.worker.device import context_bytes, watching
 from bakeoff.worker.failures import StageError, call_stage, first_line, traceback_text
 from bakeoff.worker.pipeline.parity import LoopCheck, LoopFiles, first_problem, for_record, pipeline_of, worse_of
-from bakeoff.worker.pipeline.programs import LoopProgram, build_programs, weights_bytes
+from bakeoff.worker.pipeline.programs import LoopProgram, build_programs
 from bakeoff.worker.pipeline.rollout import NotANumber, first_wrong_program, free_curves
 from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.pipeline.traced import TracedPass
@@ -172,7 +172,7 @@ class _Mix:
             self.report.ready()
             units.serve(commands) if job.sustained is None else units.sustain(commands, job.sustained)
             gpu = watch.end()
-        self.memory = memory_peaks(device, weights_bytes(self.programs), runner.state_bytes())
+        self.memory = memory_peaks(device)
         usage = units.cpu.usage()
         known = {name: value for name, value in gpu.facts.items() if name not in OF_ALL_SIDES}
         self.device_state = {**usage.facts(), **known}
@@ -267,14 +267,11 @@ class _Mix:
         return self.measurement("ok")
 
 
-def memory_peaks(device: str, weights_bytes: int, state_bytes: int) -> PipelineMemory:
+def memory_peaks(device: str) -> PipelineMemory:
     """Return the peaks since metering began; those of the host include processes that backends started.
 
     The device's memory in use, as the driver reports it, is its level now and not a peak, as in a sweep's row.
     """
-    host_peak = peak_bytes() + helper_peak_bytes()
-    if device == "cpu":
-        return PipelineMemory(host_peak, None, None, weights_bytes, state_bytes)
-    torch.cuda.synchronize()
-    device_peak, allocated = memory.device_bytes()[0], torch.cuda.max_memory_allocated()
-    return PipelineMemory(host_peak, device_peak, allocated, weights_bytes, state_bytes)
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return PipelineMemory(peak_bytes() + helper_peak_bytes(), memory.device_bytes()[0] if device == "cuda" else None)

@@ -19,7 +19,7 @@ from bakeoff.process.jobs import (
     Subject,
 )
 from bakeoff.record.pipeline import SlotProgram
-from bakeoff.worker.pipeline.programs import LoopProgram, build_programs, weights_bytes
+from bakeoff.worker.pipeline.programs import LoopProgram, build_programs
 from bakeoff.worker.reference.make import make_reference
 
 WORKLOADS = ("world", "picture", "sound")
@@ -59,7 +59,6 @@ def test_programs_of_a_slot_read_one_set_of_weights(
     made = [program.made for program in programs]
     assert [one.status for one in made] == ["ok"] * 3
     assert [one.shares_weights for one in made] == [False, True, True]
-    assert weights_bytes(made) == made[0].weights_bytes == (97804 if dtype == "fp32" else 48902)
 
 
 def test_programs_that_a_backend_prepared_have_weights_of_their_own(
@@ -70,7 +69,6 @@ def test_programs_that_a_backend_prepared_have_weights_of_their_own(
     assert len(pointers) == 3
     made = [program.made for program in programs]
     assert [one.shares_weights for one in made] == [False] * 3
-    assert weights_bytes(made) == 3 * made[0].weights_bytes
 
 
 def test_programs_whose_engines_copy_weights_free_the_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,6 @@ def test_a_right_mix_is_ok(ways: dict[str, str], folder: Path, tmp_path: Path) -
         assert {"x", "video"} < {output.name for output in unit.outputs}
     assert made.memory is not None
     assert made.memory.host_peak_bytes
-    assert made.memory.weights_bytes == sum(one.weights_bytes for one in made.programs)
     assert made.stamp_ns > 0
     for one in made.programs:
         assert one.status == "ok"

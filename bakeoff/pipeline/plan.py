@@ -208,11 +208,11 @@ def make_pipeline_plan(request: PipelineRequest, runs: Path, progress: Progress)
             slots.setdefault(key.slot, []).append(own)
         mix = _mix(plan, role, plans)
         mixes.setdefault(str(mix.mix), mix)
-    unpredicted = {slot.name: list[str]() for slot in plan.loop.slots}
+    missing: dict[str, list[str]] = {}
     for key in plan.loop.calls():
-        unpredicted[key.slot] += [key.program] if any(key not in mix.parts for mix in mixes.values()) else []
-    if any(unpredicted.values()) and not notes:
-        missing = {slot: programs for slot, programs in unpredicted.items() if programs}
+        if any(key not in mix.parts for mix in mixes.values()):
+            missing.setdefault(key.slot, []).append(key.program)
+    if missing and not notes and request.horizon_db is None:
         notes = [f"no prediction of a unit's time: {no_records(plan, missing)}"]
     facts = [request.policy, request.units, request.profile, request.horizon_db]
     facts += [host.read_host(), host.read_versions(), *paths.commit()]

@@ -203,7 +203,7 @@ def profile(
         say(f"Level {level} looks into networks, which only eager shows: the eager mix runs as well.")
         mixes = ("eager", *mixes)
     copies = _new_folder(trace)
-    if nsight in _COMMANDS:
+    if nsight is not None and not capture:
         raise typer.Exit(_nsight(nsight))
 
     def profiles(stored: "Sequence[StoredPipeline]") -> "list[Profiled]":

@@ -297,7 +297,7 @@ def chosen_mixes(
     chosen: list[tuple[Role, tuple[SlotChoice, ...]]] = []
     notes: list[str] = []
     for mix in asked:
-        if mix != "best" and mix != "best-full":
+        if not isinstance(mix, str) or mix in ("", "eager"):
             chosen.append((mix if isinstance(mix, str) else "", filled(named_slots(mix), plan.loop)))
             continue
         slots, missing = _best(plan, quantised=mix == "best")

@@ -15,7 +15,7 @@ from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.process.jobs import PipelineJob, ProfileOptions
 from bakeoff.record.deadline import MINUTE_NS
 from bakeoff.record.finding import Finding, new_finding
-from bakeoff.record.pipeline import LoopParity, PipelineMeasurement, PipelineMemory, Profile, Rollout, SlotProgram
+from bakeoff.record.pipeline import LoopParity, PipelineMeasurement, PipelineMemory, Rollout, SlotProgram
 from bakeoff.record.rollout import MIX, broke
 from bakeoff.record.schema import Status
 from bakeoff.worker.checked_variant import final_proof
@@ -77,12 +77,9 @@ class _Mix:
     programs: list[SlotProgram] = field(default_factory=list)
     parity: LoopParity | None = None
     units: TimedUnits | None = None
-    memory: PipelineMemory | None = None
     findings: list[Finding] = field(default_factory=list)
-    device_state: dict[str, str | int | float | bool | None] = field(default_factory=dict)
-    stamp_ns: int = 0
-    profile: Profile | None = None
-    rollout: Rollout | None = None
+    made: PipelineMeasurement = PipelineMeasurement("ok")
+    """Has the other results so far."""
 
     def __post_init__(self) -> None:
         """Read what the mix is checked against before any code of it is imported."""
@@ -98,7 +95,8 @@ class _Mix:
     def measurement(self, status: Status, reason: str = "", text: str = "") -> PipelineMeasurement:
         """Return a measurement with this status and all results so far; `text` is a traceback."""
         chosen = {name: value for program in self.built for name, value in program.chosen.items()}
-        return PipelineMeasurement(
+        return replace(
+            self.made,
             status=status,
             reason=reason,
             findings=tuple(self.findings),
@@ -106,13 +104,8 @@ class _Mix:
             opened_ns=tuple(self.units.opened_ns) if self.units is not None else (),
             units=self.units.log.units() if self.units is not None else None,
             parity=for_record(self.parity) if self.parity is not None else None,
-            memory=self.memory,
-            stamp_ns=self.stamp_ns,
             settings={**settings(), **chosen},
-            device_state=dict(self.device_state),
             traceback=text,
-            profile=self.profile,
-            rollout=self.rollout,
         )
 
     def measure(self, commands: int) -> PipelineMeasurement:
@@ -156,13 +149,14 @@ class _Mix:
                 MIX, runner, loop, files, begin=lambda unit: self.report("loop check", f"free, unit {unit} of {units}")
             )
         )
-        self.rollout = Rollout(horizon_db, (*curves, *files.free(self._dtypes)))
-        return self._decide(self._prove(runner), problem or broke(self.rollout))
+        rollout = Rollout(horizon_db, (*curves, *files.free(self._dtypes)))
+        self.made = replace(self.made, rollout=rollout)
+        return self._decide(self._prove(runner), problem or broke(rollout))
 
     def _run(self, runner: LoopRunner, commands: int) -> list[Finding]:
         """Run the timed units and all checks after them; return the findings that make the mix unstable."""
         job, device = self.job, self.job.subject.device
-        self.stamp_ns = stamp_ns(device)
+        self.made = replace(self.made, stamp_ns=stamp_ns(device))
         span_ns = MINUTE_NS if job.sustained is not None else 0
         log = UnitLog(self.loop, counters(self.built), self.job.policy.settle_ratio, span_ns)
         memory.start_metering(device)
@@ -172,10 +166,9 @@ class _Mix:
             self.report.ready()
             units.serve(commands) if job.sustained is None else units.sustain(commands, job.sustained)
             gpu = watch.end()
-        self.memory = memory_peaks(device)
         usage = units.cpu.usage()
-        known = {name: value for name, value in gpu.facts.items() if name not in OF_ALL_SIDES}
-        self.device_state = {**usage.facts(), **known}
+        state = {name: value for name, value in gpu.facts.items() if name not in OF_ALL_SIDES}
+        self.made = replace(self.made, memory=memory_peaks(device), device_state={**usage.facts(), **state})
         leaked = self._leaked(units)
         self.report("loop check")
         assert self.parity is not None
@@ -212,7 +205,8 @@ class _Mix:
             if asked.capture:
                 call_stage(traced.capture)
             else:
-                self.profile, found = call_stage(traced.profile)
+                profile, found = call_stage(traced.profile)
+                self.made = replace(self.made, profile=profile)
                 self.findings += found
         except StageError as stage:
             reason = first_line(stage.error)

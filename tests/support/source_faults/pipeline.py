@@ -168,7 +168,7 @@ FAULTS = (
         "pipeline",
         "a free run that is no longer finite is ok",
         "bakeoff/worker/pipeline/serve.py",
-        "problem or broke(self.rollout)",
+        "problem or broke(rollout)",
         "problem",
         ("tests/bakeoff/worker/pipeline/test_rollout.py::test_a_nan_of_a_free_run_alone_is_found_in_its_unit",),
     ),

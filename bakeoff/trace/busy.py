@@ -8,9 +8,8 @@ followed at once; or anything else. Idle time belongs to the line of the kernel 
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from bakeoff.record.pipeline import LineTrace, NamedTime, Ranking
+from bakeoff.record.pipeline import LineTrace, NamedTime, Profile, Ranking
 from bakeoff.record.session import LineKind
 from bakeoff.trace.timeline import Activity, Segment, Timeline, Window, begin_ns
 
@@ -45,21 +44,8 @@ Line = tuple[str, LineKind, str]
 """Name, kind and slot of a line of the account."""
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """Busy and idle time of all lines in the traced units, and the kernels, operators and waits that took most."""
-
-    lines: tuple[LineTrace, ...]
-    busy_ns: int
-    """Length of the union of all kernels; on a CPU, of all operators."""
-    kernels: Ranking | None
-    """None on a CPU."""
-    operators: Ranking
-    synchronisations: tuple[NamedTime, ...]
-
-
-def account(timeline: Timeline, segments: Sequence[Segment], device: str, top: int) -> Account:
-    """Return the device's busy and idle time by line of the account.
+def account(timeline: Timeline, segments: Sequence[Segment], device: str, top: int) -> Profile:
+    """Return a profile with the device's busy and idle time by line of the account, and what took most; no more.
 
     On a CPU, operators count as busy time, and idle time is not split. `segments` are in the order of their numbers.
     Each ranking lists its `top` longest entries.
@@ -73,7 +59,12 @@ def account(timeline: Timeline, segments: Sequence[Segment], device: str, top: i
     for window in timeline.windows:
         spans[lines.of_segment[window.segment]] += window.end_ns - window.start_ns
     idle = _split_idle(timeline, lines) if on_gpu else Counter[tuple[Line, str]]()
-    return Account(
+    return Profile(
+        level=0,
+        units=0,
+        wall_ns=0,
+        cpu_ns=0,
+        busy_ns=covered_ns((one.start_ns, one.end_ns) for one in ran),
         lines=tuple(
             LineTrace(
                 *line,
@@ -87,9 +78,9 @@ def account(timeline: Timeline, segments: Sequence[Segment], device: str, top: i
             for line, held in busy.items()
             if spans[line] or held or line[1] != "phase"
         ),
-        busy_ns=covered_ns((one.start_ns, one.end_ns) for one in ran),
         kernels=_ranking(timeline.kernels, lines, top) if on_gpu else None,
         operators=_ranking(timeline.operators, lines, top),
+        programs=(),
         synchronisations=_ranking(timeline.waits, lines, top).top,
     )
 

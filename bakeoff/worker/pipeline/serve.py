@@ -78,7 +78,7 @@ class _Mix:
     parity: LoopParity | None = None
     units: TimedUnits | None = None
     findings: list[Finding] = field(default_factory=list)
-    made: PipelineMeasurement = PipelineMeasurement("ok")
+    made: PipelineMeasurement = field(default_factory=lambda: PipelineMeasurement("ok"))
     """Has the other results so far."""
 
     def __post_init__(self) -> None:

@@ -108,26 +108,23 @@ class TracedPass:
         counted = [unit for unit in range(asked.units) if unit not in disturbed]
         timeline = without(timeline, disturbed)
         found = account(timeline, segments, self.device, asked.top)
-        made = Profile(
+        made = replace(
+            found,
             level=asked.level,
             units=len(counted),
             wall_ns=sum(wall_ns[unit] for unit in counted),
             cpu_ns=sum(cpu_ns[unit] for unit in counted),
-            busy_ns=found.busy_ns,
             lines=tuple(
                 replace(line, programs=tuple(name for phase, name in calls if phase == line.name))
                 if line.kind == "phase"
                 else line
                 for line in found.lines
             ),
-            kernels=found.kernels,
-            operators=found.operators,
             programs=tuple(self._sight(program) for program in self.programs if program.key in self.loop.calls()),
             stamps=len(timeline.windows) // len(counted),
             stamps_ns=stamp_samples(self.device),
             parts=_part_times(timeline.parts, parts),
             compiled=timeline.compiled,
-            synchronisations=found.synchronisations,
             memory=_memory(timeline),
             trace=_file(asked.file, asked.folder),
         )

@@ -142,7 +142,7 @@ def test_one_module_that_lacks_records_is_swept_by_itself_and_all_together() -> 
 
 def test_that_unstable_records_do_not_count_is_said(tmp_path: Path) -> None:
     made = plan(tmp_path, [own(EAGER, 3.0), own(PICTURE, 2.0, "unstable")])
-    assert "for image (unstable ones do not count; a mix by name needs none); run: " in made.notes[0]
+    assert "for image (unstable ones do not count); run: " in made.notes[0]
 
 
 class TestBestWay:

@@ -11,6 +11,7 @@ from bakeoff.machine.identity import this_machine
 from bakeoff.mix import SlotChoice
 from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.pipelines.pipeline import Key
 from bakeoff.pipeline.budget import Base, Choice, solve
 from bakeoff.pipeline.parts import Part, failed_choices
 from bakeoff.pipeline.plan import PipelinePlan, no_records, sweep_of
@@ -75,7 +76,7 @@ def _choices(
     process_bytes: int,
 ) -> list[Choice]:
     """Return a choice for each way with a usable record of every program of a steady unit, and no failure of any."""
-    calls = {name: made.loop.calls().get((slot, name), 0) for name in known}
+    calls = {name: made.loop.calls().get(Key(slot, name), 0) for name in known}
     called = [name for name, count in calls.items() if count] or list(known)
     failed = failed_choices(known.values())
     numbers = {

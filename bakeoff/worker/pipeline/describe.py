@@ -375,7 +375,7 @@ def _windows(unit: UnitRun) -> dict[str, tuple[tuple[str, str, str], ...]]:
         if readers:
             slot = readers[0][0]
             found[path] = tuple(dict.fromkeys(each for each in readers if each[0] == slot))
-    return tuple(found)
+    return found
 
 
 def _carried(units: Sequence[UnitRun], windows: Collection[str]) -> dict[str, dict[str, str]]:

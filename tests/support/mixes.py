@@ -43,7 +43,6 @@ class Heard:
 
     phases: list[str] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
-    ready_ns: int = 0
     then: Mapping[int, Callable[[], object]] = field(default_factory=dict)
     """What to do after so many units."""
     stamps: list[UnitStamp] = field(default_factory=list)
@@ -51,8 +50,7 @@ class Heard:
     def __call__(self, phase: str, _detail: str = "", /) -> None:
         self.phases.append(phase)
 
-    def ready(self, call_ns: int) -> None:
-        self.ready_ns = call_ns
+    def ready(self) -> None:
         self("ready")
 
     def unit(self, block: Block) -> None:

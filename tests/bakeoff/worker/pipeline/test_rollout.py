@@ -184,7 +184,7 @@ def rollout_job(folder: Path, ways: dict[str, str]) -> PipelineJob:
     """A job of the toy loop over UNITS units, with their reference."""
     job = make_job(folder, ways)
     long = folder / "rollout"
-    dtypes = {one.slot: str(one.measure.dtype) for one in job.programs}
+    dtypes = {slot: str(measure.dtype) for slot, measure in job.programs}
     make_loop_reference(LoopReferenceJob(job.subject, (dtypes,), UNITS, str(long), free=True), Heard())
     return replace(job, reference_folder=str(long), reference_hashes=hashes(long), horizon_db=30.0)
 

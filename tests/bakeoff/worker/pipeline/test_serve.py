@@ -80,7 +80,6 @@ def test_a_right_mix_is_ok(ways: dict[str, str], folder: Path, tmp_path: Path) -
     assert [block.samples_ns for block in heard.blocks] == [(wall_ns,) for wall_ns in made.units.wall_ns]
     assert made.units.sessions == (0,) * 14
     assert len(made.opened_ns) == 1
-    assert heard.ready_ns > 0
     assert heard.phases.index("ready") > heard.phases.index("loop check")
     assert made.parity is not None
     assert made.parity.passed

@@ -168,7 +168,6 @@ class Loop:
     """A pipeline with its preset and options applied, as described by running its first units."""
 
     name: str
-    summary: str
     preset: str
     label: str
     """What tables print beside the preset; "" for the published size."""

@@ -45,7 +45,6 @@ class Single(Pipeline):
         call = Call("call", name, self.workload.name)
         return Loop(
             name=self.name,
-            summary=self.summary,
             preset=self.preset,
             label=self.presets[self.preset],
             options=asdict(self.options),

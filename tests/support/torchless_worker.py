@@ -161,7 +161,6 @@ def small_loop(job: dict[str, Any]) -> dict[str, Any]:
     calls = [*[denoise] * steps, decode] if job["preset"] in ("", "tiny") else []
     return {
         "name": "small",
-        "summary": "two toys in a row",
         "preset": job["preset"] or "tiny",
         "label": "toy",
         "options": {"steps": steps},

@@ -173,17 +173,6 @@ def _speedup(gain: PairRatio) -> str:
     return f"{gain.ratio:.2f}x [{gain.interval[0]:.2f}, {gain.interval[1]:.2f}]{end}"
 
 
-def _of_frames(figure: str) -> Callable[[MixRow], Any]:
-    """Return a reader of one of a row's `FrameFigures`."""
-    return lambda row: getattr(row.figures, figure, None)
-
-
-def _p99(row: MixRow) -> tuple[float, float] | None:
-    """Return the 99th percentile and the median that its decimals follow; None if there is no percentile."""
-    found = row.figures
-    return (found.p99_ms, found.ms_a_frame) if found is not None and found.p99_ms is not None else None
-
-
 _COLUMNS: Final = (
     Column("name", "mix", "", lambda row: row.name, numeric=False),
     COLUMNS["status"],
@@ -208,7 +197,7 @@ _COLUMNS: Final = (
         "frames_per_s",
         "video frames/s",
         "frames of all steady units over their wall time",
-        _of_frames("frames_per_s"),
+        lambda row: row.figures and row.figures.frames_per_s,
         rate,
         leaves=1,
     ),
@@ -216,7 +205,7 @@ _COLUMNS: Final = (
         "blocks_per_s",
         "blocks/s",
         "blocks over the same wall time",
-        lambda row: _of_frames("units_per_s")(row) if row.record.unit == "block" else None,
+        lambda row: row.figures.units_per_s if row.figures and row.record.unit == "block" else None,
         rate,
         leaves=7,
     ),
@@ -224,7 +213,7 @@ _COLUMNS: Final = (
         "real_time",
         "of real time",
         "frames a second over the rate that the model was made for",
-        _of_frames("real_time"),
+        lambda row: row.figures and row.figures.real_time,
         "{:.2f}x".format,
         leaves=3,
     ),
@@ -232,16 +221,16 @@ _COLUMNS: Final = (
         "p99_ms",
         "p99 ms",
         f"99 % of the steady units took less a frame (nearest rank, of {FEWEST_FOR_P99} units or more)",
-        _p99,
-        lambda pair: milliseconds(*pair),
-        lambda pair: pair[0],
+        lambda row: row.figures if row.figures and row.figures.p99_ms is not None else None,
+        lambda found: milliseconds(found.p99_ms, found.ms_a_frame),
+        lambda found: found.p99_ms,
         leaves=5,
     ),
     Column(
         "first_frame_ms",
         "first frame ms",
         "opening of the session and its first unit",
-        _of_frames("first_frame_ms"),
+        lambda row: row.figures and row.figures.first_frame_ms,
         milliseconds,
         leaves=6,
     ),

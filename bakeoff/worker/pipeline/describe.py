@@ -332,7 +332,6 @@ def loop_of(
     windows = _windows(steady)
     return Loop(
         name=cls.name,
-        summary=cls.summary,
         preset=pipeline.preset,
         label=cls.presets[pipeline.preset],
         options=asdict(pipeline.options),

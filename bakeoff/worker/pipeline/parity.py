@@ -135,23 +135,19 @@ class LoopCheck:
         steps = first_units(runner, self._about.units, self.files.state_before, begin)
         while (step := call_stage(lambda: next(steps, None))) is not None:
             unit, values = step
-            reference = self.files.unit(unit)
-            entries = []
-            for name in sorted(reference, key=self._position):
+            reference, entries = self.files.unit(unit), []
+            where = "after opening" if unit == OPENING else f"unit {unit}"
+            # outputs first, in the loop's order: a wrong one says more than the state that follows from it
+            outputs = [name for name in self._loop.outputs if name in reference]
+            for name in (*outputs, *sorted(reference.keys() - {*outputs})):
                 wanted = reference[name]
                 spec = TensorSpec(name, tuple(wanted.shape), signal=self._loop.signals.get(name, ""))
-                entry = compared(values.get(name), wanted)
-                where = "after opening" if unit == OPENING else f"unit {unit}"
-                slots = self._slots.get(name, ())
-                limit = self.limit(self._noise[str(unit)][name], slots)
-                entries.append(self._with_sensitivity(worst(spec, [replace(entry, where=where)], limit)))
+                entry = replace(compared(values.get(name), wanted), where=where)
+                limit = self.limit(self._noise[str(unit)][name], self._slots.get(name, ()))
+                output = replace(worst(spec, [entry], limit), sensitivity=self._about.sensitivity.get(name))
+                entries.append(told_apart(output))
             found.append(UnitParity(unit, tuple(entries)))
         return LoopParity(self._about.reference, self._about.dtype, tuple(found))
-
-    def _position(self, name: str) -> tuple[int, str]:
-        """Sort key that puts outputs first, in the loop's order: a wrong output says more than the resulting state."""
-        names = list(self._loop.outputs)
-        return (names.index(name), "") if name in names else (len(names), name)
 
     def limit(self, noise: float, slots: Collection[str]) -> float:
         """Return the limit of a value: the larger of twice eager's own error (`noise`) and what its slots allow.
@@ -161,9 +157,6 @@ class LoopCheck:
         """
         allowed = sum(10 ** (-LEAST_SQNR_DB[self._quantised[slot]] / 20) for slot in slots if slot in self._quantised)
         return max(2 * noise, largest_tolerance(self._components, slots), allowed)
-
-    def _with_sensitivity(self, output: OutputParity) -> OutputParity:
-        return told_apart(replace(output, sensitivity=self._about.sensitivity.get(output.name)))
 
 
 def compared(value: Tensor | None, wanted: Tensor) -> Difference:

@@ -68,11 +68,9 @@ class Given:
 
     def inputs(self, slot: str, reference: str, workload: Workload) -> dict[str, Tensor]:
         """Return a set of a workload's inputs: drawn ones, or for a brought model recorded ones or values like them."""
-        drawn = input_source(resolve_component(reference).network_module(), workload).keyed(self._key)
+        network = resolve_component(reference).network_module()
+        drawn = input_source(network, workload).keyed(lambda name: f"{self._seed}:{self._session}:{name}:{self._unit}")
         return {spec.name: self.like(spec, drawn[spec.name], slot) for spec in workload.inputs}
-
-    def _key(self, name: str) -> str:
-        return f"{self._seed}:{self._session}:{name}:{self._unit}"
 
 
 def widest(dtypes: Iterable[str]) -> str:

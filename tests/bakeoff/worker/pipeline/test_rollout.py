@@ -52,7 +52,6 @@ START: list[Tensor] = []
 SIZE = 16
 LOOP = Loop(
     name="straight",
-    summary="",
     preset="default",
     label="",
     options={},

@@ -335,8 +335,8 @@ def notes(row: MixRow, cited: links.Cited | None = None) -> Iterator[Text]:
         yield from map(Text, _explanation(row.predicted, record))
     promised, error = forecast_of(record), forecast_error(record)
     if record.budget is not None and promised is not None and error is not None:
-        text = f"budget {record.budget.objective}, round {record.budget.round}: {milliseconds(promised.ms)} ms a unit"
-        yield Text(f"{text} were promised, measured differs by {error:+.1%}")
+        text = f"budget {record.budget.objective}: {milliseconds(promised.ms)} ms a unit were promised with"
+        yield Text(f"{text} the time between programs, the mean measured one differs by {error:+.1%}")
     yield from map(Text, [*_memory(record), *_parity(record)])
     yield from _profile(row, cited)
     yield from map(Text, [*sentences(record), selftest_text(record)])

@@ -110,7 +110,8 @@ def _decisions(records: Records) -> Iterator[Text]:
     """Yield what the newest budget, sustained run and rollout of each pipeline say."""
     for entries in newest_budgets(records.pipelines):
         link = _cited(shipped(entries) or entries[0])
-        yield Text(f"{budget.answer(entries)}.", f"Budget of {_subject(entries)}", links=(link,))
+        if (asked := entries[0].record.budget) is not None:
+            yield Text(f"{budget.answer(asked, entries)}.", f"Budget of {_subject(entries)}", links=(link,))
     for entries in sustained_tables(records.sustained):
         told = [f"{entry.record.mix.variants} {deadline.verdict(entry)}." for entry in entries]
         yield Text(" ".join(told), f"{_subject(entries)}, sustained", links=tuple(map(_cited, entries)))

@@ -12,7 +12,6 @@ from bakeoff.process.supervisor import Outcome
 from bakeoff.process.watch import GpuPeaks
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.kept import read_stamp
-from bakeoff.record.monitor import Monitored
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineMemory, PipelineRecord, SlotProgram, Units
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import MEASURED, Status
@@ -39,12 +38,11 @@ def make_record(
     span_s: float = 0.0,
     findings: Sequence[Finding] = (),
     stamps: Sequence[UnitStamp] = (),
-    idle: Monitored | None = None,
 ) -> PipelineRecord:
     """Return the record of one mix, whatever its outcome.
 
     `blocks` are the units that its worker reported, within `span_s` seconds; `findings` are those of the rounds.
-    `stamps` are the units of a sustained run, and `idle` is what a monitor saw before them.
+    `stamps` are the units of a sustained run.
     """
     plan, watched = session.plan, outcome.watched
     request, loop, subject = plan.request, plan.loop, plan.subject
@@ -76,7 +74,7 @@ def make_record(
         note=session.note,
         selftest=read_stamp(),
         budget=request.budget,
-        sustained=request.sustained and replace(request.sustained, idle=idle),
+        sustained=request.sustained,
     )
 
 
@@ -96,7 +94,7 @@ def _measurement(
     policy = session.plan.request.policy
     status = ended_status(outcome)
     if status is not None:
-        made = with_stamps(PipelineMeasurement(status, ending(outcome)), stamps)
+        made = _with_stamps(PipelineMeasurement(status, ending(outcome)), stamps)
     else:
         made = with_status(outcome.value, blocks, span_s, policy, session.plan.loop.filling)
     seen = host_findings(session.load, session.plan.subject.threads, "the run", outcome)
@@ -107,7 +105,7 @@ def _measurement(
     return shareable(replace(made, findings=found, programs=programs, memory=memory))
 
 
-def with_stamps(made: PipelineMeasurement, stamps: Sequence[UnitStamp]) -> PipelineMeasurement:
+def _with_stamps(made: PipelineMeasurement, stamps: Sequence[UnitStamp]) -> PipelineMeasurement:
     """Return the measurement with units of these stamps, which have no account; unchanged without stamps."""
     if not stamps:
         return made

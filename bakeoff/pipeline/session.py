@@ -45,10 +45,6 @@ class PipelineSession:
     def log_of(self, mix: MixPlan) -> Path:
         return self.cache / "logs" / self.run / f"{mix.slug}.log"
 
-    def stamps_of(self, mix: MixPlan) -> Path:
-        """Return the file of the stamps of a sustained run's units."""
-        return self.log_of(mix).with_suffix(".stamps")
-
     def profile_of(self, mix: MixPlan) -> ProfileRequest | None:
         """Return what the mix's worker must trace, and into which files; None if no profile was requested."""
         asked = self.plan.request.profile

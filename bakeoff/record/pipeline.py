@@ -8,7 +8,6 @@ from bakeoff.mix import Mix
 from bakeoff.models.component import Quantisation
 from bakeoff.models.types import Scalar
 from bakeoff.record.finding import Finding
-from bakeoff.record.monitor import Monitored
 from bakeoff.record.objective import Objective
 from bakeoff.record.schema import (
     BuildCost,
@@ -337,8 +336,6 @@ class Sustained:
     buffer: int
     """Units that are ready when the playback starts. A paced run begins a unit once the unit so many before it is
     shown."""
-    idle: Monitored | None = None
-    """Energy while the worker was ready and waited for its first unit; None if the machine shows none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,7 +433,7 @@ class PipelineRecord(Header):
     budget: Budget | None = None
     """The budget whose candidate this mix is; None for other runs."""
     sustained: Sustained | None = None
-    """None for a run of a number of units. `monitored` is then of the time of the units alone."""
+    """None for a run of a number of units."""
 
     @property
     def status(self) -> Status:

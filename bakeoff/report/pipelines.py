@@ -74,11 +74,10 @@ def newest_rollouts(runs: Iterable[StoredPipeline]) -> tuple[StoredPipeline, ...
 
 
 def sustained_tables(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]:
-    """Return the newest sustained run of each mix, by subject, machine and pace: saturating runs, or one rate's."""
+    """Return the newest sustained run of each mix, by subject, machine, and rate, pace and buffer of the viewer."""
     found: dict[tuple[object, ...], dict[str, StoredPipeline]] = {}
     for entry in sorted(runs, key=lambda run: (run.record.created, run.id)):
-        how = entry.record.sustained
-        key = *subject_key(entry.record), how.fps if how is not None and how.paced else None
+        key = *subject_key(entry.record), entry.record.sustained
         found.setdefault(key, {})[str(entry.record.mix)] = entry
     return [[*entries.values()] for entries in found.values()]
 

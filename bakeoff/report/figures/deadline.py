@@ -1,27 +1,28 @@
-"""The figure of sustained runs: the time of each unit over minutes, beside the time that frame rates leave it."""
+"""The figure of sustained runs: the time of each unit over minutes, beside the time that its frame rate leaves it."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from bakeoff.record.deadline import MINUTE_NS, Stamp
+from bakeoff.record.deadline import MINUTE_NS, Stamp, viewer_of
+from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.report.figures.vega import FAINT, Figure, Spec, colours, envelope, lines, name_text, rounded, scaled
 
 _POINTS = 600
 """Largest number of units of a mix that are drawn."""
 
 
-def units_figure(runs: Mapping[str, Sequence[Stamp]], rates: Sequence[float], unit: str) -> Figure | None:
-    """Draw the units of each run by its name, and a line for each rate at the time of a unit's frames; None without
+def units_figure(runs: Mapping[str, PipelineRecord]) -> Figure | None:
+    """Draw the units of each run by its name, and a line for its rate at the time of a unit's frames; None without
     units."""
-    held = {name: units for name, units in runs.items() if units}
-    if not held:
+    viewers = {name: viewer for name, record in runs.items() if (viewer := viewer_of(record)) and viewer.units}
+    if not viewers:
         return None
-    data = [point for name, units in held.items() for point in _points(name, units)]
-    frames = median(stamp.frames for units in held.values() for stamp in units)
-    slowest = max(point["ms"] for point in data)
-    shown = [rate for rate in rates if 1e3 * frames / rate <= 1.5 * slowest] or [max(rates)]
-    limits = [{"due": rounded(1e3 * frames / rate), "fps": f"{rate:g} fps"} for rate in shown]
-    colour_of = colours(held)
+    unit = next(iter(runs.values())).unit
+    data = [point for name, viewer in viewers.items() for point in _points(name, viewer.units)]
+    frames = median(stamp.frames for viewer in viewers.values() for stamp in viewer.units)
+    rates = sorted({viewer.how.fps for viewer in viewers.values()})
+    limits = [{"due": rounded(1e3 * frames / rate), "fps": f"{rate:g} fps"} for rate in rates]
+    colour_of = colours(viewers)
     x: Spec = {"field": "minute", "type": "quantitative", "title": "minutes"}
     y: Spec = {"field": "ms", "type": "quantitative", "title": f"ms a {unit}", "scale": {"zero": True}}
     due: Spec = {**y, "field": "due"}

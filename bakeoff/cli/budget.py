@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bakeoff.report.document import Document
 
 
-@on_pipelines("mix", "strict")
+@on_pipelines("mix", "minutes", "input_seed", "monitor", "strict")
 def budget(
     options: PipelineOptions,
     objective: Annotated[

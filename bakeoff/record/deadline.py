@@ -6,13 +6,17 @@ unit makes one late unit unless the mix falls behind.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from bakeoff.record.frames import nearest_rank
 from bakeoff.record.pipeline import PipelineRecord, Sustained
 from bakeoff.record.statistics import interval_ranks, quantile_ranks, summarise_ns
 
-FEWEST_OF: dict[float, int] = {0.5: 1, 0.9: 10, 0.99: 100, 0.999: 1000}
-"""Fewest units for each percentile: with fewer, the nearest rank is the slowest unit."""
+PERCENTILES: Final = {"median": (0.5, 1), "p90": (0.9, 10), "p99": (0.99, 100), "p99.9": (0.999, 1000)}
+"""Share of units of each percentile, and the fewest units that it takes: with fewer, it is the slowest unit."""
+Percentile = tuple[int, int | None, int | None]
+"""A percentile of unit times in ns by nearest rank, which is one of the times that occurred, and the ends of its 95 %
+interval by order statistics; None for an end that lies beyond the units that ran."""
 MINUTE_NS = 60_000_000_000
 _FEWEST_IN_A_MINUTE = 6
 
@@ -67,18 +71,6 @@ class Viewer:
 
 
 @dataclass(frozen=True, slots=True)
-class Percentile:
-    """A percentile of unit times by nearest rank, which is one of the times that occurred."""
-
-    share: float
-    ns: int | None
-    """None for too few units."""
-    low_ns: int | None
-    """Lower end of its 95 % interval by order statistics; None if that lies beyond the units that ran."""
-    high_ns: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Figures:
     """Figures of a sustained run, for a viewer at its rate."""
 
@@ -97,7 +89,8 @@ class Figures:
     last_third_fps: float
     """The same of the last third of the units, without the slowest of them if there are several: one slow unit does not
     say that a mix became slower."""
-    percentiles: tuple[Percentile, ...]
+    percentiles: dict[str, Percentile | None]
+    """By their names in PERCENTILES; None for too few units."""
     slowest_ns: int
     droop: tuple[float, float, float] | None
     """The median unit of the last minute over that of the second one, above 1 if units became slower, and the ends of
@@ -144,7 +137,7 @@ def figures(record: PipelineRecord) -> Figures | None:
         least_buffer_ns=viewer.least_buffer_ns,
         made_fps=_made_fps(stamps),
         last_third_fps=_made_fps(third[:-1] or third),
-        percentiles=tuple(percentile(times, share) for share in FEWEST_OF),
+        percentiles={name: percentile(times, name) for name in PERCENTILES},
         slowest_ns=max(times),
         droop=droop(stamps),
     )
@@ -154,14 +147,14 @@ def _made_fps(stamps: Sequence[Stamp]) -> float:
     return sum(stamp.frames for stamp in stamps) * 1e9 / sum(stamp.ns + stamp.opened_ns for stamp in stamps)
 
 
-def percentile(times_ns: Sequence[int], share: float) -> Percentile:
-    """Return a percentile of FEWEST_OF by nearest rank, with its interval. Raises ValueError without times."""
-    ordered = sorted(times_ns)
-    if len(ordered) < FEWEST_OF[share]:
-        return Percentile(share, None, None, None)
-    ranks = interval_ranks(len(ordered)) if share == 0.5 else quantile_ranks(len(ordered), share)
-    low, high = (ordered[rank] if rank is not None else None for rank in ranks)
-    return Percentile(share, round(nearest_rank(ordered, share)), low, high)
+def percentile(times_ns: Sequence[int], name: str) -> Percentile | None:
+    """Return a percentile of PERCENTILES; None for too few units. Raises ValueError without times."""
+    ordered, (share, fewest) = sorted(times_ns), PERCENTILES[name]
+    if len(ordered) < fewest:
+        return None
+    low, high = interval_ranks(len(ordered)) if share == 0.5 else quantile_ranks(len(ordered), share)
+    ends = (ordered[rank] if rank is not None else None for rank in (low, high))
+    return round(nearest_rank(ordered, share)), *ends
 
 
 def droop(units: Sequence[Stamp]) -> tuple[float, float, float] | None:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from bakeoff.models.words import counted
-from bakeoff.record.deadline import FEWEST_OF, Figures, Percentile, figures, viewer_of
+from bakeoff.record.deadline import PERCENTILES, Figures, Percentile, figures, viewer_of
 from bakeoff.record.pipeline import Sustained
 from bakeoff.record.store import StoredPipeline
 from bakeoff.report import document, links
@@ -17,7 +17,6 @@ from bakeoff.report.notes import selftest_text, sentences
 from bakeoff.report.pages.pipelines import problems
 from bakeoff.report.pipelines import MixRow, by_run, named, sustained_tables
 
-_NAMES: Final = {0.5: "median", 0.9: "p90", 0.99: "p99", 0.999: "p99.9"}
 _LAID: Final = {
     True: "units lie where they ran; one begins once the unit {buffer} before it is shown",
     False: "units lie end to end, each session's opening before its first one; checks of outputs and the drawing of "
@@ -82,10 +81,10 @@ def _how(entry: StoredPipeline) -> Sustained:
 
 def _section(entries: Sequence[StoredPipeline], cited: links.Cited | None = None, full: bool = True) -> Section:
     rows, first, how = named(entries), entries[0].record, _how(entries[0])
-    pace = "paced" if how.paced else "saturating"
+    viewer = f"{how.fps:g} frames a second, {'paced' if how.paced else 'saturating'}"
     drawn = units_figure({row.name: row.record for row in rows}) if full else None
     return Section(
-        f"{title(first)}, sustained for {how.fps:g} frames a second, {pace}, {counted(how.buffer, first.unit)} of buffer",
+        f"{title(first)}, sustained for {viewer}, {counted(how.buffer, first.unit)} of buffer",
         blocks(
             *map(_verdict, rows),
             _table(rows, first.unit),
@@ -132,7 +131,7 @@ def _table(rows: Sequence[MixRow], unit: str) -> Table | None:
 
 def _lines(found: Figures, unit: str) -> dict[str, str]:
     """Return the figures of a run as text, by the first cell of their row."""
-    times = {f"{_NAMES[each.share]} ms [95 %]": _time(each, found.units) for each in found.percentiles}
+    times = {f"{name} ms [95 %]": _time(name, each, found.units) for name, each in found.percentiles.items()}
     droop = "n/a, needs three minutes and six units in the second and the last"
     if found.droop is not None:
         ratio, low, high = found.droop
@@ -151,11 +150,11 @@ def _lines(found: Figures, unit: str) -> dict[str, str]:
     }
 
 
-def _time(found: Percentile, units: int) -> str:
-    if found.ns is None:
-        return f"n/a, needs {FEWEST_OF[found.share]:,} units, has {units:,}"
-    low, high = (milliseconds(end / 1e6) if end is not None else "?" for end in (found.low_ns, found.high_ns))
-    return f"{milliseconds(found.ns / 1e6)} [{low}, {high}]"
+def _time(name: str, found: Percentile | None, units: int) -> str:
+    if found is None:
+        return f"n/a, needs {PERCENTILES[name][1]:,} units, has {units:,}"
+    ms, low, high = (milliseconds(ns / 1e6) if ns is not None else "?" for ns in found)
+    return f"{ms} [{low}, {high}]"
 
 
 def _remarks(row: MixRow, cited: links.Cited | None) -> Iterator[Text]:

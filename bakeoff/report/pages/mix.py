@@ -43,7 +43,6 @@ def document_of(stored: StoredPipeline, others: Sequence[StoredPipeline] = ()) -
             mixes_table([row]),
             listed(_units(record)),
             phases_table([row]),
-            *(_against(name, found) for name, (_, found) in turns.items()),
             listed((_program(record, program) for program in made.programs), "Programs"),
             _prediction(record),
             listed(notes(row), "Remarks"),
@@ -63,16 +62,6 @@ def _verdict_text(name: str, record: PipelineRecord, other: PipelineRecord, foun
     decided = found.word in ("faster", "slower")
     tone: Tone = "good" if decided else "open"
     return Text(f"{who} is {ratio:.2f}x as fast{'' if decided else f'; {found.word}'}", f"against {name}", tone)
-
-
-def _against(name: str, found: BeforeAfter) -> Table | None:
-    """Return a table of the lines of both mixes' accounts and their changes."""
-    headings = [Heading("line"), *(Heading(word, numeric=True) for word in ("other ms", "this ms", "change ms"))]
-    lines = [
-        [line.name, f"{line.before_ms:.3f}", f"{line.after_ms:.3f}", f"{line.after_ms - line.before_ms:+.3f}"]
-        for line in found.lines
-    ]
-    return document.table(headings, lines, f"Against {name}")
 
 
 def _units(record: PipelineRecord) -> list[Text]:

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from bakeoff.models.words import counted
 from bakeoff.record.account import AccountLine, account_lines
-from bakeoff.record.budget import forecast_error, forecast_of
 from bakeoff.record.comparable import ON_ANOTHER_HOST, subject_key
 from bakeoff.record.frames import BeforeAfter, FrameFigures
 from bakeoff.record.pipeline import PipelineRecord
@@ -333,10 +332,6 @@ def notes(row: MixRow, cited: links.Cited | None = None) -> Iterator[Text]:
     yield from problems(record)
     if row.predicted is not None:
         yield from map(Text, _explanation(row.predicted, record))
-    promised, error = forecast_of(record), forecast_error(record)
-    if record.budget is not None and promised is not None and error is not None:
-        text = f"budget {record.budget.objective}: {milliseconds(promised.ms)} ms a unit were promised with"
-        yield Text(f"{text} the time between programs, the mean measured one differs by {error:+.1%}")
     yield from map(Text, [*_memory(record), *_parity(record)])
     yield from _profile(row, cited)
     yield from map(Text, [*sentences(record), selftest_text(record)])

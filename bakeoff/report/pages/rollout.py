@@ -70,18 +70,6 @@ def verdict(record: PipelineRecord) -> str:
     return f"stays right: {rollout_text(made)}" if record.status == "ok" else f"{record.status}: {made.reason}"
 
 
-def share(record: PipelineRecord) -> str:
-    """Return how much of its limit the largest error is, or what became of a rollout that did not pass."""
-    found = [output.of_limit for _, output in nearest(record.measurement).values()]
-    return f"{max(found):.0%}" if record.status == "ok" and found else verdict(record)
-
-
-def length(record: PipelineRecord) -> str:
-    """Return the number of units that were compared, the opening not counted."""
-    parity = record.measurement.parity
-    return counted(max(len(parity.units) - 1, 0) if parity is not None else 0, "unit")
-
-
 def _verdict(entry: StoredPipeline, cited: Cited | None) -> Text:
     record = entry.record
     links = (cited(entry),) if cited is not None else ()

@@ -8,7 +8,7 @@ import pytest
 from pipeline_records import measured, pipeline_record, units
 
 from bakeoff.record.account import account
-from bakeoff.record.deadline import FEWEST_OF, Figures, Stamp, Viewer, droop, figures, percentile, viewer_of
+from bakeoff.record.deadline import PERCENTILES, Figures, Stamp, Viewer, droop, figures, percentile, viewer_of
 from bakeoff.record.pipeline import PipelineRecord, Sustained
 
 MS = 1_000_000
@@ -81,33 +81,36 @@ def test_percentiles_of_random_times_are_the_least_times_that_enough_units_do_no
     draw = random.Random(5)
     for _ in range(200):
         times = [draw.randrange(1, 10 ** draw.randrange(1, 10)) for _ in range(draw.randrange(1, 2500))]
-        for share, needs in FEWEST_OF.items():
-            found = percentile(times, share)
-            if len(times) < needs:
-                assert (found.ns, found.low_ns, found.high_ns) == (None, None, None)
-                continue
-            assert found.ns in times
-            assert sum(time < found.ns for time in times) < share * len(times) - 1e-9
-            assert sum(time <= found.ns for time in times) >= share * len(times) - 1e-9
-            assert found.low_ns is None or found.low_ns <= found.ns
-            assert found.high_ns is None or found.high_ns >= found.ns
+        for name, (share, needs) in PERCENTILES.items():
+            found = percentile(times, name)
+            assert (found is None) == (len(times) < needs)
+            if found is not None:
+                ns, low, high = found
+                assert ns in times
+                assert sum(time < ns for time in times) < share * len(times) - 1e-9
+                assert sum(time <= ns for time in times) >= share * len(times) - 1e-9
+                assert low is None or low <= ns
+                assert high is None or high >= ns
 
 
-@pytest.mark.parametrize(("share", "fewest"), [(0.5, 1), (0.9, 10), (0.99, 100), (0.999, 1000)])
-def test_a_percentile_takes_so_many_units_that_it_is_not_the_slowest_one(share: float, fewest: int) -> None:
+@pytest.mark.parametrize(("name", "fewest"), [("median", 1), ("p90", 10), ("p99", 100), ("p99.9", 1000)])
+def test_a_percentile_takes_so_many_units_that_it_is_not_the_slowest_one(name: str, fewest: int) -> None:
     times = [*range(1, fewest), 10**6]
-    assert percentile(times, share).ns == (fewest - 1 or 10**6)
+    found = percentile(times, name)
+    assert found is not None
+    assert found[0] == (fewest - 1 or 10**6)
     if fewest > 1:
-        assert percentile(times[1:], share).ns is None
+        assert percentile(times[1:], name) is None
 
 
-@pytest.mark.parametrize("share", [0.5, 0.9, 0.99, 0.999])
-def test_intervals_of_percentiles_hold_the_true_value_in_19_of_20_runs(share: float) -> None:
+@pytest.mark.parametrize("name", PERCENTILES)
+def test_intervals_of_percentiles_hold_the_true_value_in_19_of_20_runs(name: str) -> None:
     draw, held = random.Random(6), 0
     for _ in range(400):
-        found = percentile([draw.randrange(10**6) for _ in range(1500)], share)
-        low, high = found.low_ns or 0, 10**6 if found.high_ns is None else found.high_ns
-        held += low <= share * 10**6 <= high
+        found = percentile([draw.randrange(10**6) for _ in range(1500)], name)
+        assert found is not None
+        low, high = found[1] or 0, 10**6 if found[2] is None else found[2]
+        held += low <= PERCENTILES[name][0] * 10**6 <= high
     assert held >= 0.92 * 400
 
 

@@ -59,10 +59,6 @@ def _meets(mix: Forecast, budget: Budget) -> bool:
     return all(check.word == "met" or check.limit.figure == "p99" for check in check_forecast(mix, budget))
 
 
-Parts = Mapping[str, Mapping[SlotChoice, Part]]
-"""The newest record of each way of filling a slot, by program."""
-
-
 def by_records(
     made: Programs,
     objective: Objective,
@@ -75,81 +71,72 @@ def by_records(
     `runs` are earlier runs of pipelines, the oldest first. With `exportable`, choices without an artifact format do not
     count. Raises BakeoffError with the sweeps to run if a slot has no choice.
     """
-    parts = {
+    known = {
         slot.name: {name: made.known(slot.name, plan.rows[0].subject) for name, plan in made.of(slot.name).items()}
         for slot in made.loop.slots
     }
-    process_bytes = _process_bytes(
-        [part.record for own in parts.values() for known in own.values() for part in known.values()]
-    )
-    choices = {
-        slot: [choice for choice in _choices(made, slot, own, classes) if not exportable or _has_format(choice)]
-        for slot, own in parts.items()
-    }
-    missing: dict[str, tuple[str, ...]] = {slot: () for slot, own in choices.items() if not own}
+    slots = {slot: _choices(made, slot, programs, classes, exportable) for slot, programs in known.items()}
+    missing: dict[str, tuple[str, ...]] = {slot: () for slot, choices in slots.items() if not choices}
     if missing:
         of = " of a backend with an artifact format" if exportable else ""
         raise BakeoffError(no_records(made, missing, of), "no-record")
-    between_ms, between_from = _between(made, runs)
-    records = {
-        known[choice].id
-        for slot, own in choices.items()
-        for choice in own
-        for known in parts[slot].values()
-        if choice in known and known[choice].usable
-    }
-    budget = Budget(
-        objective, classes, made.loop.steady.frames, 0, (), between_ms, between_from, tuple(sorted(records))
-    )
+    records = [part.record for programs in known.values() for own in programs.values() for part in own.values()]
+    process_bytes = _process_bytes(records)
     forecasts = [
-        [_forecast(choice, made, slot, parts[slot], process_bytes) for choice in own] for slot, own in choices.items()
+        [_forecast(str(choice), parts, made, slot, process_bytes) for choice, parts in choices.items()]
+        for slot, choices in slots.items()
     ]
+    used = {part.id for choices in slots.values() for parts in choices.values() for part in parts.values()}
+    between = _between(made, runs)
+    budget = Budget(objective, classes, made.loop.steady.frames, 0, (), *between, tuple(sorted(used)))
     notes = ["only backends with an artifact format are allowed, for the export"] if exportable else []
     for slot in made.loop.slots:
-        names = [name for name, own in parts[slot.name].items() if not own]
+        names = [name for name, own in known[slot.name].items() if not own]
         if names:
             text = f"{slot.name}: no records of {', '.join(names)}, so its SQNR is unknown"
             notes.append(f"{text}; run: bakeoff {sweep_of(made, slot, names)}")
     return *solve(forecasts, budget, process_bytes), notes
 
 
-def _choices(made: Programs, slot: str, parts: Parts, classes: tuple[Quantisation, ...] | None) -> list[SlotChoice]:
-    """Return the ways with a usable record of every program of a steady unit, and no failure of any."""
-    called = [name for name in parts if made.loop.calls().get((slot, name), 0)] or list(parts)
-    failed = failed_choices(parts.values())
-    return sorted(
-        (
-            choice
-            for choice, part in parts[called[0]].items()
-            if choice not in failed
-            and (classes is None or not part.record.quantisation or part.record.quantisation in classes)
-            and all(choice in parts[name] and parts[name][choice].usable for name in called)
-        ),
-        key=str,
-    )
+def _choices(
+    made: Programs,
+    slot: str,
+    programs: Mapping[str, Mapping[SlotChoice, Part]],
+    classes: tuple[Quantisation, ...] | None,
+    exportable: bool,
+) -> dict[SlotChoice, dict[str, Part]]:
+    """Return the choices with a usable record of every program of a steady unit, and no failure of any; for each, its
+    usable records by program."""
+    called = {name for name in programs if made.loop.calls().get((slot, name), 0)} or {*programs}
+    every = {choice for own in programs.values() for choice in own} - failed_choices(programs.values())
+    found = {}
+    for choice in sorted(every, key=str):
+        parts = {name: own[choice] for name, own in programs.items() if choice in own and own[choice].usable}
+        kinds = {part.record.quantisation for part in parts.values()} - {""}
+        allowed = classes is None or kinds <= {*classes}
+        backend = choice.backends[-1].name
+        if exportable and (backend not in backend_names() or resolve_backend(backend).artifact is None):
+            continue
+        if allowed and parts.keys() >= called:
+            found[choice] = parts
+    return found
 
 
-def _has_format(choice: SlotChoice) -> bool:
-    name = choice.backends[-1].name
-    return name in backend_names() and resolve_backend(name).artifact is not None
-
-
-def _forecast(choice: SlotChoice, made: Programs, slot: str, parts: Parts, process_bytes: int) -> Forecast:
+def _forecast(choice: str, parts: Mapping[str, Part], made: Programs, slot: str, process_bytes: int) -> Forecast:
     """Return what the records of a slot's programs promise of one way of filling it, beyond the process."""
-    own = {name: known[choice] for name, known in parts.items() if choice in known and known[choice].usable}
-    calls, records = made.loop.calls(), [part.record for part in own.values()]
-    peaks = [part.peak_bytes for part in own.values() if part.peak_bytes]
-    memories = [memory for record in records if (memory := record.measurement.memory) is not None]
+    calls, records, programs = made.loop.calls(), [part.record for part in parts.values()], len(made.of(slot))
+    peaks = [part.peak_bytes for part in parts.values() if part.peak_bytes]
+    weights = [record.measurement.memory.weights_bytes for record in records if record.measurement.memory is not None]
     memory_bytes = None
-    if peaks and memories:
-        backends = [resolve_backend(use.name) for use in choice.backends]
-        copies = kept_copies(backends, records[0].variant.device) * (len(parts) - 1)
-        memory_bytes = max(peaks) - process_bytes + round(copies * max(memory.weights_bytes for memory in memories))
+    if peaks and weights:
+        variant = records[0].variant
+        copies = kept_copies([resolve_backend(use.name) for use in variant.backends], variant.device) * (programs - 1)
+        memory_bytes = max(peaks) - process_bytes + round(copies * max(weights))
     return Forecast(
-        slots=str(choice),
-        ms=sum(calls.get((slot, name), 0) * part.median_ns for name, part in own.items()) / 1e6,
+        slots=choice,
+        ms=sum(calls.get((slot, name), 0) * part.median_ns for name, part in parts.items()) / 1e6,
         memory_bytes=memory_bytes,
-        sqnr_db=least([sqnr_db(record.measurement.parity) for record in records]) if len(own) == len(parts) else None,
+        sqnr_db=least([sqnr_db(record.measurement.parity) for record in records]) if len(parts) == programs else None,
     )
 
 

@@ -9,9 +9,9 @@ from bakeoff.record.deadline import PERCENTILES, Figures, Percentile, figures, v
 from bakeoff.record.pipeline import Sustained
 from bakeoff.record.store import StoredPipeline
 from bakeoff.report import document, links
-from bakeoff.report.document import Details, Document, Heading, Section, Table, Text, blocks, listed
+from bakeoff.report.document import Document, Heading, Section, Table, Text, blocks, listed
 from bakeoff.report.figures.deadline import units_figure
-from bakeoff.report.format import duration, milliseconds, origin
+from bakeoff.report.format import duration, milliseconds, minute
 from bakeoff.report.groups import title
 from bakeoff.report.notes import selftest_text, sentences
 from bakeoff.report.pages.pipelines import problems
@@ -40,14 +40,13 @@ def sections(runs: Iterable[StoredPipeline], cited: links.Cited | None = None, f
     return [_section(entries, cited, full) for entries in sustained_tables(runs)]
 
 
-def every_run(runs: Iterable[StoredPipeline], cited: links.Cited) -> Section | None:
-    """Return the history's section on sustained runs, the newest first, folded; None without runs."""
-    folded = []
-    for entries in reversed(by_run(sorted(runs, key=lambda entry: (entry.record.created, entry.id)))):
-        first = entries[0].record
-        heading = origin(first.created, f"run {first.run}", first.commit, first.dirty)
-        folded.append(Details(heading, (_section(entries, cited, full=False),)))
-    return Section("Sustained runs", tuple(folded)) if folded else None
+def every_run(runs: Sequence[StoredPipeline], cited: links.Cited) -> Section | None:
+    """Return the history's section on sustained runs, the newest first; None without runs."""
+    made = listed(
+        Text(verdict(entry), f"{minute(entry.record.created)} {entry.record.mix}", links=(cited(entry),))
+        for entry in reversed(runs)
+    )
+    return Section("Sustained runs", (made,)) if made is not None else None
 
 
 def verdict(entry: StoredPipeline) -> str:

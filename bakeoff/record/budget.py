@@ -42,8 +42,8 @@ def forecast_error(record: PipelineRecord) -> float | None:
 
     None for a run of no budget, or without steady units.
     """
-    promised, measured = forecast_of(record), account(record)
-    return measured.unit_ms / promised.ms - 1 if promised is not None and measured is not None else None
+    promised, mean_ms = forecast_of(record), measured(record)["mean"]
+    return mean_ms / promised.ms - 1 if promised is not None and mean_ms is not None else None
 
 
 def check_forecast(forecast: Forecast, budget: Budget) -> tuple[LimitCheck, ...]:
@@ -54,39 +54,39 @@ def check_forecast(forecast: Forecast, budget: Budget) -> tuple[LimitCheck, ...]
         "memory": forecast.memory_bytes,
         "sqnr": forecast.sqnr_db,
     }
-    why = {"p99": "only a run tells"}
-    return _checks(budget.objective, values, {**dict.fromkeys(values, "no record states it"), **why})
+    return _checks(budget.objective, values, {"p99": "only a run tells"})
 
 
-def check_run(record: PipelineRecord, objective: Objective) -> tuple[LimitCheck, ...]:
-    """Check what was measured of a mix against each limit."""
-    units, memory, rates, measured = record.measurement.units, memory_sum(record), figures(record), account(record)
-    walls = [units.wall_ns[unit] / 1e6 for unit in steady(units)] if units is not None else []
-    values: Mapping[Figure, float | None] = {
-        "mean": measured.unit_ms if measured is not None else None,
+def measured(record: PipelineRecord) -> Mapping[Figure, float | None]:
+    """Return the figures of a run that a budget may limit; None for those that it does not tell."""
+    units, memory, rates, unit = record.measurement.units, memory_sum(record), figures(record), account(record)
+    walls = [units.wall_ns[place] / 1e6 for place in steady(units)] if units is not None else []
+    return {
+        "mean": unit.unit_ms if unit is not None else None,
         "fps": rates.frames_per_s if rates is not None else None,
         "p99": nearest_rank(walls, 0.99) if len(walls) >= FEWEST_FOR_P99 else None,
         "memory": memory.peak_bytes if memory is not None else None,
         "sqnr": least([sqnr_db(program.parity) for program in record.measurement.programs]),
     }
-    why = {
-        "fps": "no steady unit delivers frames",
-        "p99": f"{counted(len(walls), 'steady unit')} of the {FEWEST_FOR_P99} that it takes",
-        "memory": "it was not metered",
-        "sqnr": "not every program was checked",
-    }
-    return _checks(objective, values, why)
+
+
+def check_run(record: PipelineRecord, objective: Objective) -> tuple[LimitCheck, ...]:
+    """Check what was measured of a mix against each limit."""
+    units = record.measurement.units
+    count = counted(len(steady(units)) if units is not None else 0, "steady unit")
+    why = {"p99": f"{count} of the {FEWEST_FOR_P99} that it takes", "sqnr": "not every program was checked"}
+    return _checks(objective, measured(record), why)
 
 
 def _checks(
     objective: Objective, values: Mapping[Figure, float | None], why: Mapping[str, str]
 ) -> tuple[LimitCheck, ...]:
-    """Check the value of each limit's figure; `why` has the reason for those that are unknown."""
+    """Check the value of each limit's figure; `why` has reasons for those that are unknown."""
     checks = []
     for limit in objective.limits:
         value = values.get(limit.figure)
         if value is None:
-            checks.append(LimitCheck(limit, "unknown", why=why.get(limit.figure, "it was not measured")))
+            checks.append(LimitCheck(limit, "unknown", why=why.get(limit.figure, "no record states it")))
         else:
             checks.append(LimitCheck(limit, "met" if limit.allows(value) else "not met", float(value)))
     return tuple(checks)

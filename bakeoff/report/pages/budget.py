@@ -1,12 +1,10 @@
 """The page of a budget: which mix to ship, and in one table what records promise of each and what its run measured."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
 from bakeoff.models.words import counted
-from bakeoff.record.account import account
 from bakeoff.record.budget import (
     EXACT_DB,
     check_forecast,
@@ -14,19 +12,18 @@ from bakeoff.record.budget import (
     forecast_error,
     forecast_of,
     holds,
+    measured,
     shipped,
 )
 from bakeoff.record.finalists import LimitCheck, worst
-from bakeoff.record.frames import before_after, figures
+from bakeoff.record.frames import before_after
 from bakeoff.record.pipeline import Budget, Forecast
-from bakeoff.record.prediction import memory_sum
 from bakeoff.record.store import StoredPipeline
 from bakeoff.report.document import Cell, Document, Heading, Section, Table, Text, Tone, blocks, listed, table
 from bakeoff.report.format import MIB, milliseconds
 from bakeoff.report.groups import title
 from bakeoff.report.links import Cited
-from bakeoff.report.notes import selftest_text, sentences
-from bakeoff.report.pages.pipelines import problems, rate
+from bakeoff.report.pages.pipelines import rate
 from bakeoff.report.pages.sweep import tone_of
 from bakeoff.report.pipelines import letter, newest_budgets
 from bakeoff.report.wording import fit_text
@@ -88,12 +85,12 @@ def answer(budget: Budget, entries: Sequence[StoredPipeline]) -> str:
         ran = counted(len(entries), "mix", "mixes")
         return f"by {budget.objective}, ship none of {ran} that ran: none is ok and meets the limits"
     record, promised, error = chosen.record, forecast_of(chosen.record), forecast_error(chosen.record)
-    measured, frames, checks = account(record), figures(record), check_run(record, budget.objective)
+    values, checks = measured(record), check_run(record, budget.objective)
     text = f"by {budget.objective}, ship {record.mix.variants}"
-    if measured is not None:
-        text += f": mean {milliseconds(measured.unit_ms)} ms a {record.unit}"
-    if frames is not None:
-        text += f", {rate(frames.frames_per_s)} frames/s"
+    if (mean_ms := values["mean"]) is not None:
+        text += f": mean {milliseconds(mean_ms)} ms a {record.unit}"
+    if (fps := values["fps"]) is not None:
+        text += f", {rate(fps)} frames/s"
     if promised is not None and error is not None:
         text += f"; {milliseconds(promised.ms)} ms were promised ({error:+.1%})"
     return f"{text}; limits {fit_text(checks)}" if checks else text
@@ -117,7 +114,7 @@ def _blocks(
         _table(unit, budget, rows, cited),
         listed((Text(forecast.slots, name) for name, forecast, _ in rows), "Mixes"),
         listed([text for row in rows for text in _limits(budget, *row)] + _comparisons(rows)),
-        listed((*_assumptions(budget, unit), *map(Text, notes), *_remarks(rows)), "Remarks"),
+        listed((*_assumptions(budget, unit), *notes), "Remarks"),
     )
 
 
@@ -152,7 +149,7 @@ def _table(unit: str, budget: Budget, rows: Sequence[Row], cited: Cited | None) 
         Heading("frames/s", "of the same", True, 2),
         Heading("MiB", "peak of the run", True, 5),
         Heading("limits"),
-        *([Heading("record", leaves=6)] if cited is not None else []),
+        Heading("record", leaves=6),
     )
     made = []
     for name, forecast, entry in rows:
@@ -162,28 +159,32 @@ def _table(unit: str, budget: Budget, rows: Sequence[Row], cited: Cited | None) 
         if entry is None:
             cells += [Cell("")] * 5
         else:
-            measured, frames, memory = account(entry.record), figures(entry.record), memory_sum(entry.record)
+            values = measured(entry.record)
             cells += [
                 Cell(entry.record.status, entry.record.status, tone=tone_of(entry.record.status)),
-                _number(measured and measured.unit_ms, milliseconds),
+                _number(values["mean"], milliseconds),
                 _number(forecast_error(entry.record), "{:+.1%}".format),
-                _number(frames and frames.frames_per_s, rate),
-                _mib(memory and memory.peak_bytes),
+                _number(values["fps"], rate),
+                _mib(values["memory"]),
             ]
         word = worst(_checks(budget, forecast, entry))
         cells.append(Cell(word, tone=_TONES.get(word, "open")) if budget.objective.limits else Cell(""))
-        if cited is not None:
-            cells.append(Cell("", entry.id, cited(entry)) if entry is not None else Cell(""))
-        made.append(cells)
+        made.append([*cells, _record(entry, cited)])
     return table(headings, made, f"Mixes, {len(made)} of {budget.mixes:,}")
+
+
+def _record(entry: StoredPipeline | None, cited: Cited | None) -> Cell:
+    if entry is None:
+        return Cell("")
+    return Cell("", entry.id, cited(entry)) if cited is not None else Cell(entry.id.rpartition("_")[2], entry.id)
 
 
 def _number(value: float | None, write: Callable[[float], str]) -> Cell:
     return Cell(write(value), value) if value is not None else Cell("")
 
 
-def _mib(size: int | None) -> Cell:
-    return _number(size and size / MIB, "{:.0f}".format)
+def _mib(size: float | None) -> Cell:
+    return _number(size, lambda size: f"{size / MIB:.0f}")
 
 
 def _limits(budget: Budget, name: str, forecast: Forecast, entry: StoredPipeline | None) -> list[Text]:
@@ -198,35 +199,26 @@ def _limits(budget: Budget, name: str, forecast: Forecast, entry: StoredPipeline
 
 
 def _comparisons(rows: Sequence[Row]) -> list[Text]:
+    ran = [(name, entry.record) for name, _, entry in rows if entry is not None]
     texts = []
-    for (first, _, one), (second, _, other) in pairwise(row for row in rows if row[2] is not None):
-        assert one is not None
-        assert other is not None
-        failed = [name for name, entry in ((first, one), (second, other)) if entry.record.status != "ok"]
-        compared = before_after(one.record, other.record)
+    for (first, one), (second, other) in pairwise(ran):
+        failed = [name for name, record in ((first, one), (second, other)) if record.status != "ok"]
+        compared = before_after(one, other)
         if compared is not None and failed:
             texts.append(Text(f"no verdict on {first} against {second}: not ok: {', '.join(failed)}"))
         elif compared is not None:
             ends = f" [{compared.interval[0]:.2f}, {compared.interval[1]:.2f}]" if compared.interval else ""
-            word = "" if compared.word in ("faster", "slower") else f": {compared.word}"
             ratio = f"{compared.ratio:.2f}x as fast as {first}{ends}, the median of pairs of units"
-            texts.append(Text(f"{second} is {ratio}{word}"))
+            texts.append(Text(f"{second} is {ratio}: {compared.word}"))
     return texts
 
 
-def _assumptions(budget: Budget, unit: str) -> Iterator[Text]:
-    yield Text(f"{counted(budget.mixes, 'mix', 'mixes')} by {counted(len(budget.records), 'record')}")
+def _assumptions(budget: Budget, unit: str) -> Iterator[str]:
+    yield f"{counted(budget.mixes, 'mix', 'mixes')} by {counted(len(budget.records), 'record')}"
     if budget.classes is not None:
-        yield Text(f"quantised classes allowed: {', '.join(budget.classes) or 'none'}")
-    source = "0 ms, because no earlier run of this pipeline on this machine is ok; one of any mix would tell"
+        yield f"quantised classes allowed: {', '.join(budget.classes) or 'none'}"
+    between = "0 ms, because no earlier run of this pipeline on this machine is ok; one of any mix would tell"
     if budget.between_from:
         run = budget.between_from.rpartition("_")[2]
-        source = f"{milliseconds(budget.between_ms)} ms, the median of run {run}"
-    yield Text(f"between programs a {unit} takes {source}")
-
-
-def _remarks(rows: Sequence[Row]) -> Iterator[Text]:
-    for name, _, entry in rows:
-        if entry is not None:
-            texts = *problems(entry.record), *map(Text, [*sentences(entry.record), selftest_text(entry.record)])
-            yield from (replace(text, label=name) for text in texts)
+        between = f"{milliseconds(budget.between_ms)} ms, the median of run {run}"
+    yield f"between programs a {unit} takes {between}"

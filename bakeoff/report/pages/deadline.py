@@ -10,7 +10,7 @@ from bakeoff.record.pipeline import Sustained
 from bakeoff.record.store import StoredPipeline
 from bakeoff.report import document, links
 from bakeoff.report.document import Document, Heading, Section, Table, Text, blocks, listed
-from bakeoff.report.figures.deadline import units_figure
+from bakeoff.report.figures.pipeline import units_figure
 from bakeoff.report.format import duration, milliseconds, minute
 from bakeoff.report.groups import title
 from bakeoff.report.notes import selftest_text, sentences
@@ -36,7 +36,8 @@ def document_of(stored: StoredPipeline) -> Document:
 
 
 def sections(runs: Iterable[StoredPipeline], cited: links.Cited | None = None, full: bool = False) -> list[Section]:
-    """Return a section for each subject, rate and pace, with the newest run of each mix and, with `full`, figures."""
+    """Return a section for each subject, rate and pace, with the newest run of each mix and, with `full`, its units
+    drawn."""
     return [_section(entries, cited, full) for entries in sustained_tables(runs)]
 
 
@@ -81,13 +82,12 @@ def _how(entry: StoredPipeline) -> Sustained:
 def _section(entries: Sequence[StoredPipeline], cited: links.Cited | None = None, full: bool = True) -> Section:
     rows, first, how = named(entries), entries[0].record, _how(entries[0])
     viewer = f"{how.fps:g} frames a second, {'paced' if how.paced else 'saturating'}"
-    drawn = units_figure({row.name: row.record for row in rows}) if full else None
     return Section(
         f"{title(first)}, sustained for {viewer}, {counted(how.buffer, first.unit)} of buffer",
         blocks(
             *map(_verdict, rows),
             _table(rows, first.unit),
-            document.Figures((drawn,)) if drawn is not None else None,
+            document.Figures((drawn,)) if full and (drawn := units_figure(rows)) is not None else None,
             listed((Text(str(row.record.mix), row.name) for row in rows), "Mixes"),
             listed([_LAID[how.paced].format(buffer=how.buffer)], "Time axis"),
             *(listed(_remarks(row, cited), f"Remarks on {row.name}") for row in rows),

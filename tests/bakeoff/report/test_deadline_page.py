@@ -12,7 +12,6 @@ from records import bakeoff
 from bakeoff.record.finding import Finding
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord, Sustained
 from bakeoff.record.store import Records, StoredPipeline, load_all, save
-from bakeoff.report.figures import vega
 from bakeoff.report.pages import deadline, history, results
 from bakeoff.report.pipelines import sustained_tables
 from bakeoff.report.render import html, markdown, terminal
@@ -155,16 +154,11 @@ def test_texts_of_a_record_are_only_texts() -> None:
     assert "\n# no heading" not in markdown.render(page)
 
 
-def test_the_figure_draws_units_over_minutes_and_few_points() -> None:
+def test_the_report_draws_the_units() -> None:
     (section,) = deadline.sections(stored(run(slow=2)), full=True)
     (figures,) = [block for block in section.blocks if type(block).__name__ == "Figures"]
-    (figure,) = figures.figures  # type: ignore[union-attr]
-    data = figure.spec["layer"][0]["data"]["values"]
-    assert len(data) <= 600
-    assert max(point["ms"] for point in data) > 84, "spikes are kept"
-    assert 9.5 < max(point["minute"] for point in data) < 10.5
-    assert [each["fps"] for each in figure.spec["layer"][1]["data"]["values"]] == ["24 fps"]
-    assert b"24 fps" in vega.drawn(figure)
+    assert figures.figures[0].name == "units"  # type: ignore[union-attr]
+    assert "Figures" not in {type(block).__name__ for block in deadline.sections(stored(run()))[0].blocks}
 
 
 def test_results_and_history_have_sustained_runs_and_tables_of_mixes_do_not(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_the_folder_holds_artifacts_and_lists_the_calls(exported: Path) -> None:
     assert set(os.listdir(exported)) == {MANIFEST, *manifest.artifacts.values()}
     assert set(manifest.artifacts) == {"wm.world", "image.picture"}
     assert manifest.calls == ((), ("wm.world", "wm.world", "image.picture"))
-    assert (manifest.loop, len(manifest.loop_hash)) == ("loops:Small", 16)
+    assert (manifest.loop, len(manifest.loop_hash)) == ("loops:Small", 12)
     assert not list(exported.rglob("*.py")), "no code lies in the folder"
     assert not list(exported.parent.glob(".made*")), "no unfinished folder is left"
 

@@ -129,7 +129,7 @@ def _verdict(unit: str, budget: Budget, stored: Sequence[StoredPipeline]) -> Tex
     best = budget.candidates[0]
     fps = f", {rate(budget.frames * 1000 / best.ms)} frames/s" if budget.frames else ""
     place = f"the fastest of {mixes}{' that meets the limits' * bool(budget.objective.limits)}"
-    promise = f"{milliseconds(best.ms)} ms a {unit}{fps} are promised"
+    promise = f"{milliseconds(best.ms)} ms a {unit}{fps} are promised; limits {fit_text(check_forecast(best, budget))}"
     return Text(f"By the records, {best.slots} is {place}: {promise}. It was not run.", tone="open")
 
 
@@ -191,7 +191,7 @@ def _limits(budget: Budget, name: str, forecast: Forecast, entry: StoredPipeline
     """Return why a mix that ran cannot be shipped, or which limits another one does not meet by the records."""
     fit = fit_text(_checks(budget, forecast, entry))
     if entry is None:
-        return [Text(fit, name)] if fit != "met" else []
+        return [Text(fit, name)] if not budget.candidates else []
     if holds(entry.record, budget.objective):
         return []
     failed = entry.record.status != "ok" and (entry.record.measurement.reason or entry.record.status)

@@ -18,11 +18,14 @@ from bakeoff.report.pages.pipelines import problems
 from bakeoff.report.pipelines import MixRow, by_run, named, sustained_tables
 
 _LAID: Final = {
-    True: "units lie where they ran; one begins once the unit {buffer} before it is shown",
-    False: "units lie end to end, each session's opening before its first one; checks of outputs and the drawing of "
-    "inputs between them are the lab's time and left out",
+    True: "time axis: units lie where they ran; one begins once the unit {buffer} before it is shown",
+    False: "time axis: units lie end to end, each session's opening before its first one; checks of outputs and the "
+    "drawing of inputs between them are the lab's time and left out",
 }  # fmt: skip
 """How units lie on the time axis of a run, by whether it was paced."""
+_DROOP: Final = (
+    "droop: the median of the last minute over that of the second; it takes three minutes and six units in each"
+)
 
 
 def of_runs(runs: Iterable[StoredPipeline]) -> Document:
@@ -89,7 +92,7 @@ def _section(entries: Sequence[StoredPipeline], cited: links.Cited | None = None
             _table(rows, first.unit),
             document.Figures((drawn,)) if full and (drawn := units_figure(rows)) is not None else None,
             listed((Text(str(row.record.mix), row.name) for row in rows), "Mixes"),
-            listed([_LAID[how.paced].format(buffer=how.buffer)], "Time axis"),
+            listed([_LAID[how.paced].format(buffer=how.buffer), _DROOP]),
             *(listed(_remarks(row, cited), f"Remarks on {row.name}") for row in rows),
         ),
     )
@@ -130,28 +133,27 @@ def _table(rows: Sequence[MixRow], unit: str) -> Table | None:
 
 def _lines(found: Figures, unit: str) -> dict[str, str]:
     """Return the figures of a run as text, by the first cell of their row."""
-    times = {f"{name} ms [95 %]": _time(name, each, found.units) for name, each in found.percentiles.items()}
-    droop = "n/a, needs three minutes and six units in the second and the last"
+    times = {f"{name} ms [95 %]": _time(name, each) for name, each in found.percentiles.items()}
+    droop = "n/a"
     if found.droop is not None:
         ratio, low, high = found.droop
-        shown = "" if low > 1 or high < 1 else ", no change shown"
-        droop = f"{ratio:.3f}x [{low:.3f}, {high:.3f}]{shown}"
+        droop = f"{ratio:.3f}x [{low:.3f}, {high:.3f}]"
     return {
         f"{unit}s": f"{found.units:,}",
-        "left out, warm-up": f"{found.left_out:,}",
-        "frames/s made": f"{found.made_fps:.2f}",
-        "frames/s made in the last third": f"{found.last_third_fps:.2f}",
+        "warm-up, left out": f"{found.left_out:,}",
+        "frames/s": f"{found.made_fps:.2f}",
+        "frames/s, last third": f"{found.last_third_fps:.2f}",
         f"late at {found.fps:g} fps": f"{found.misses:,} ({found.misses / found.units:.2%})",
         "least buffer": duration(found.least_buffer_ns / 1e6) if found.keeps_up else "endless",
         **times,
         "slowest ms": milliseconds(found.slowest_ns / 1e6),
-        "median of the last minute over the second": droop,
+        "droop": droop,
     }
 
 
-def _time(name: str, found: Percentile | None, units: int) -> str:
+def _time(name: str, found: Percentile | None) -> str:
     if found is None:
-        return f"n/a, needs {PERCENTILES[name][1]:,} units, has {units:,}"
+        return f"n/a, needs {PERCENTILES[name][1]:,}"
     ms, low, high = (milliseconds(ns / 1e6) if ns is not None else "?" for ns in found)
     return f"{ms} [{low}, {high}]"
 

@@ -165,7 +165,7 @@ def test_a_saturating_run_lies_end_to_end_from_the_first_steady_unit_with_openin
     made = figures(sustained())
     assert made is not None
     assert (made.units, made.left_out, made.ns, made.slowest_ns) == (5, 2, 265 * MS, 90 * MS)
-    assert made.made_fps == 5 / 0.265, "with the opening of the second session"
+    assert made.made_fps == pytest.approx(5 / 0.265), "with the opening of the second session"
     assert made.last_third_fps == 25.0, "of the two last units: the opening is in neither, the slower one is left out"
 
 

@@ -152,9 +152,9 @@ def percentile(times_ns: Sequence[int], name: str) -> Percentile | None:
     ordered, (share, fewest) = sorted(times_ns), PERCENTILES[name]
     if len(ordered) < fewest:
         return None
-    low, high = interval_ranks(len(ordered)) if share == 0.5 else quantile_ranks(len(ordered), share)
-    ends = (ordered[rank] if rank is not None else None for rank in (low, high))
-    return round(nearest_rank(ordered, share)), *ends
+    ranks = interval_ranks(len(ordered)) if share == 0.5 else quantile_ranks(len(ordered), share)
+    low, high = (ordered[rank] if rank is not None else None for rank in ranks)
+    return round(nearest_rank(ordered, share)), low, high
 
 
 def droop(units: Sequence[Stamp]) -> tuple[float, float, float] | None:

@@ -111,7 +111,7 @@ def _blocks(
 ) -> tuple[Any, ...]:
     return blocks(
         _verdict(unit, budget, stored),
-        _table(unit, budget, rows, cited),
+        _table(budget, rows, cited),
         listed((Text(forecast.slots, name) for name, forecast, _ in rows), "Mixes"),
         listed([text for row in rows for text in _limits(budget, *row)] + _comparisons(rows)),
         listed((*_assumptions(budget, unit), *notes), "Remarks"),
@@ -137,14 +137,14 @@ def _checks(budget: Budget, forecast: Forecast, entry: StoredPipeline | None) ->
     return check_forecast(forecast, budget) if entry is None else check_run(entry.record, budget.objective)
 
 
-def _table(unit: str, budget: Budget, rows: Sequence[Row], cited: Cited | None) -> Table | None:
+def _table(budget: Budget, rows: Sequence[Row], cited: Cited | None) -> Table | None:
     headings = (
         Heading("mix"),
         Heading("promised ms", "calls of each program times the median of its record, and the time between", True),
         Heading("promised MiB", "peak with all slots in place", True, 4),
         Heading("SQNR dB", "the least of any program's output", True, 3),
         Heading("status"),
-        Heading("mean ms", f"of the steady {unit}s that ran", True),
+        Heading("mean ms", "of the steady units that ran", True),
         Heading("error", "mean over promised time, less 1", True, 1),
         Heading("frames/s", "of the same", True, 2),
         Heading("MiB", "peak of the run", True, 5),

@@ -1,54 +1,18 @@
-"""A deployable mix: a folder with an artifact for each slot of a pipeline, recorded outputs, and manifest.json."""
+"""A deployable mix: a folder with artifacts of all programs of a pipeline, and manifest.json, which lists the calls."""
 
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
 from bakeoff.backends.format import BadArtifact
-from bakeoff.export.folder import hash_file, is_plain_name, read_manifest
-from bakeoff.export.manifest import (
-    LARGEST_MANIFEST,
-    MANIFEST,
-    MIX,
-    Count,
-    File,
-    Head,
-    Limit,
-    Shape,
-    digest_of,
-    formatted,
-)
-from bakeoff.models.pipelines.pipeline import Loop
+from bakeoff.export.folder import is_plain_name, read_manifest
+from bakeoff.export.manifest import LARGEST_MANIFEST, MANIFEST, MIX, Head, digest_of, formatted
 from bakeoff.models.plain_file import read_plain
-from bakeoff.models.types import Device, Dtype
 
-MIX_SCHEMA = 1
-OUTPUTS = "outputs.safetensors"
-
-
-@dataclass(frozen=True, slots=True)
-class Fed:
-    """One tensor that a call reads or makes."""
-
-    name: str
-    dtype: str
-    shape: Shape
-    source: str = ""
-    """For an input, the value that it is or shares memory with: `call 0 NAME`, `state NAME` or `given NAME`; "" if the
-    loop computed it."""
-
-
-@dataclass(frozen=True, slots=True)
-class MixCall:
-    """One call of a program, as documentation."""
-
-    slot: str
-    program: str
-    inputs: tuple[Fed, ...]
-    outputs: tuple[Fed, ...]
+MIX_SCHEMA = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,32 +22,20 @@ class MixManifest:
     schema: int
     kind: Literal["mix"]
     mix: str
-    loop: Loop
-    """Its `reference` is the pipeline's name, or FILE.py:CLASS without folders."""
+    loop: str
+    """The pipeline's name, or FILE.py:CLASS without folders."""
     loop_hash: str
-    dtypes: dict[str, Dtype]
-    """Dtype of each slot."""
-    device: Device
-    threads: int
-    input_seed: int
     artifacts: dict[str, str]
     """Folder of the artifact with each `slot.program`."""
     digests: dict[str, str]
     """Digest of the manifest of each folder, which has the hashes of its files."""
-    opening: tuple[MixCall, ...]
-    """Calls of the opening of a session and its first unit, in order."""
-    steady: tuple[MixCall, ...]
-    """Calls of a steady unit, in order."""
-    outputs: File
-    """outputs.safetensors: tensors `UNIT/NAME` of the first units, as the folder's own programs made them."""
-    units: Annotated[int, msgspec.Meta(ge=1, le=1000)]
-    limit: Limit
-    """Largest relative L2 error of an output when the units are played again: the widest parity limit of a program."""
-    weight_bytes: Count
+    calls: tuple[tuple[str, ...], ...]
+    """Calls in order, each as `slot.program`: of the opening of a session, of each unit that differs, and last of every
+    later unit."""
     created: str
     command: str
     record: str
-    """Id of the run that confirmed the mix; "" if it was not run."""
+    """Id of the run that confirmed the mix."""
     digest: str = ""
     """Hash of this manifest with an empty `digest`."""
 
@@ -106,7 +58,7 @@ def is_mix(folder: Path) -> bool:
 
 
 def read_mix(folder: Path) -> MixManifest:
-    """Read a mix's manifest and compare it with the folder: its artifacts' manifests and the recorded outputs.
+    """Read a mix's manifest and compare it with the manifests of the artifacts in the folder.
 
     Raises BadArtifact if it cannot be read, was edited, has another schema, names a path outside of the folder, or if
     something differs.
@@ -130,12 +82,10 @@ def read_mix(folder: Path) -> MixManifest:
     wrong = next((name for name in sorted(folders) if not is_plain_name(name) or name not in manifest.digests), None)
     if wrong is not None:
         raise BadArtifact(f"{MANIFEST} lists the artifact '{wrong}', which is not a folder of the mix; {again}")
-    missing = {*manifest.digests, OUTPUTS} - set(os.listdir(folder))
+    missing = manifest.digests.keys() - set(os.listdir(folder))
     if missing:
         raise BadArtifact(f"{min(missing)} is missing; copy the whole folder again")
     for name, digest in manifest.digests.items():
         if read_manifest(folder / name).digest != digest:
             raise BadArtifact(f"{name} is not the artifact that was exported; copy the whole folder again")
-    if hash_file(folder, OUTPUTS) != manifest.outputs:
-        raise BadArtifact(f"{OUTPUTS} differs from the exported file; copy the whole folder again")
     return manifest

@@ -23,8 +23,6 @@ from bakeoff.cli.common import (
 )
 from bakeoff.models.errors import BakeoffError
 
-Folder = Annotated[Path, typer.Argument(help="An artifact's folder.")]
-
 
 @app.command()
 def export(
@@ -114,63 +112,39 @@ def export(
 
 @app.command()
 def verify(
-    folder: Folder,
+    folder: Annotated[Path, typer.Argument(help="An artifact's folder, or that of an exported mix.")],
     allow_mismatch: Annotated[
         bool, typer.Option("--allow-mismatch", help="Open it on a host that it was not made for; the report says so.")
     ] = False,
-    seconds: Annotated[float, typer.Option(help="Time limit of the whole verification.")] = 300.0,
+    seconds: Annotated[float, typer.Option(help="Time limit of the verification of an artifact.")] = 300.0,
     memory: Annotated[float, typer.Option(metavar="GIB", help="Memory limit (default: what is free).")] = 0.0,
-    loop: Annotated[str | None, typer.Option(help="Of an exported mix of your own loop: mine.py:Loop.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Open an artifact in a fresh process, call it with its sample, compare and time it.
+    """Open an artifact in a fresh process, call it with its sample, compare and time it; of a mix, each of them.
 
     Exits with 1 if it is wrong, and with 3 if it is for another host: then only its files were checked.
-
-    Of a mix that `budget --export` wrote, play ten units of its loop and compare their outputs with the recorded ones.
     """
     from bakeoff.artifact.export import verify as verify_artifact
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.export import Mismatch, read_manifest
-    from bakeoff.export.mix import is_mix
+    from bakeoff.export.mix import is_mix, read_mix
     from bakeoff.report.pages import artifact
 
     check_range("--seconds", seconds, 0.1, 86400)
     check_range("--memory", memory, 0, 65536)
-    if is_mix(folder):
-        _verify_mix(folder, named("--loop", loop), allow_mismatch, seconds, as_json)
-        return
-    if loop is not None:
-        raise BakeoffError(f"--loop: {folder} is no exported mix of a pipeline; omit it", "bad-option")
-    manifest = read_manifest(folder)
-    try:
-        with TerminalProgress() as progress:
-            result = verify_artifact(folder, manifest, allow_mismatch, seconds, round(memory * 2**30), progress)
-    except Mismatch as error:
-        fail(str(error), 3, error.code)
+    verified, wrong = [], []
+    for each in [folder / name for name in read_mix(folder).digests] if is_mix(folder) else [folder]:
+        manifest = read_manifest(each)
+        try:
+            with TerminalProgress() as progress:
+                result = verify_artifact(each, manifest, allow_mismatch, seconds, round(memory * 2**30), progress)
+        except Mismatch as error:
+            fail(str(error), 3, error.code)
+        verified.append({"variant": manifest.variant, "digest": manifest.digest, "result": result})
+        wrong += [f"{one.program}/{one.output}" for one in result.checked if not one.passed]
+        if not as_json:
+            print_document(artifact.verified(manifest, result))
     if as_json:
-        print_json({"variant": manifest.variant, "digest": manifest.digest, "result": result})
-    else:
-        print_document(artifact.verified(manifest, result))
-    wrong = [f"{one.program}/{one.output}" for one in result.checked if not one.passed]
+        print_json({"artifacts": verified} if is_mix(folder) else verified[0])
     if wrong:
         fail(f"{folder} does not compute what was exported: {', '.join(wrong)}", 1, "wrong-output")
-
-
-def _verify_mix(folder: Path, loop: str, allow_mismatch: bool, seconds: float, as_json: bool) -> None:
-    """Play an exported mix, print what was compared, and exit with 1 if an output differs."""
-    from bakeoff.artifact.mix import verify_mix
-    from bakeoff.cli.pipeline import find_user_code
-    from bakeoff.cli.progress import TerminalProgress
-    from bakeoff.report.pages import artifact
-
-    find_user_code([loop])
-    with TerminalProgress() as progress:
-        manifest, result = verify_mix(folder, loop, allow_mismatch, seconds, progress)
-    if as_json:
-        print_json({"mix": manifest.mix, "digest": manifest.digest, "result": result})
-    else:
-        print_document(artifact.played(manifest, result))
-    wrong = [one.output for one in result.checked if not one.passed]
-    if wrong:
-        fail(f"{folder} does not play what was exported: {', '.join(wrong)}", 1, "wrong-output")

@@ -12,7 +12,6 @@ from bakeoff.process.phases import Block, UnitStamp
 from bakeoff.process.supervisor import Outcome
 from bakeoff.process.watch import GpuPeaks
 from bakeoff.record.finding import Finding, new_finding
-from bakeoff.record.monitor import Monitored
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineMemory, PipelineRecord, SlotProgram, Units
 from bakeoff.record.source import instrument_hash, pipeline_hash
 from bakeoff.sweeps.assemble import (
@@ -37,12 +36,11 @@ def make_record(
     span_s: float = 0.0,
     findings: Sequence[Finding] = (),
     stamps: Sequence[UnitStamp] = (),
-    idle: Monitored | None = None,
 ) -> PipelineRecord:
     """Return the record of one mix, whatever its outcome.
 
     `blocks` are the units that its worker reported, within `span_s` seconds; `findings` are those of the rounds.
-    `stamps` are the units of a sustained run, and `idle` is what a monitor saw before them.
+    `stamps` are the units of a sustained run.
     """
     plan, watched = session.plan, outcome.watched
     request, loop, subject = plan.request, plan.loop, plan.subject
@@ -72,7 +70,7 @@ def make_record(
         loop_hash=pipeline_hash(subject.loop.reference),
         instrument=instrument_hash(),
         budget=request.budget,
-        sustained=request.sustained and replace(request.sustained, idle=idle),
+        sustained=request.sustained,
     )
 
 
@@ -91,7 +89,7 @@ def _measurement(
     """
     status = ended_status(outcome)
     if status is not None:
-        made = with_stamps(PipelineMeasurement(status, ending(outcome)), stamps)
+        made = _with_stamps(PipelineMeasurement(status, ending(outcome)), stamps)
     else:
         made = with_status(outcome.value, blocks, span_s, session.plan.loop.filling)
     seen = host_findings(session.context.load, session.plan.subject.threads, "the run", outcome)
@@ -102,7 +100,7 @@ def _measurement(
     return shareable(replace(made, findings=found, programs=programs, memory=memory))
 
 
-def with_stamps(made: PipelineMeasurement, stamps: Sequence[UnitStamp]) -> PipelineMeasurement:
+def _with_stamps(made: PipelineMeasurement, stamps: Sequence[UnitStamp]) -> PipelineMeasurement:
     """Return the measurement with units of these stamps, which have no account; unchanged without stamps."""
     if not stamps:
         return made

@@ -14,8 +14,9 @@ from bakeoff.process.jobs import PipelineJob
 from bakeoff.process.phases import Block, UnitStamp
 from bakeoff.process.supervisor import Event, LiveWorker, Outcome
 from bakeoff.race import not_idle, take_turns
-from bakeoff.record.finding import Finding
-from bakeoff.record.pipeline import PipelineMeasurement
+from bakeoff.record.deadline import Viewer
+from bakeoff.record.finding import Finding, new_finding
+from bakeoff.record.pipeline import PipelineMeasurement, Sustained
 from bakeoff.record.schema import MEASURED
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.row import References, measure_job
@@ -25,6 +26,8 @@ UNIT = "unit"
 _TURN_NS = 25_000_000
 """Approximate length of a turn of short units in the slowest mix, in ns. The first unit after a pause finds threads
 asleep and caches cold, and may take several times as long as the next ones."""
+_MOST_UNITS = 1_000_000
+"""Largest number of units of a sustained run, which bounds the size of its record: 35 bytes a unit."""
 _LEAST_TURNS = 8
 """Smallest number of turns with steady units of each mix, if so many units are requested: the turns spread over
 different states of the machine."""
@@ -63,8 +66,6 @@ class MixWorker:
     units_a_turn: int = 1
     stamps: list[UnitStamp] = field(default_factory=list)
     """Units of a sustained run so far."""
-    keep: Callable[[UnitStamp], None] | None = None
-    """Called with each of these units as soon as it is ready."""
     span_s: float = 0.0
     """Seconds between the commands and their answers, summed over all turns, by this process's clock."""
     beside: int = 0
@@ -107,22 +108,10 @@ class MixWorker:
     def label(self) -> str:
         return self.mix.label
 
-    @property
-    def guard(self) -> int:
-        """Id of the process above those of the worker."""
-        return self._worker.guard
-
-    @property
-    def gpu(self) -> str:
-        """UUID of the worker's GPU; "" on a CPU."""
-        return self.session.launch_of(self.mix, self.running).gpu
-
     def _on_event(self, event: Event) -> None:
         if event.stamp is not None:
             self.stamps.append(event.stamp)
             self.span_s = time.monotonic() - self._began
-            if self.keep is not None:
-                self.keep(event.stamp)
         if event.phase not in (UNIT, "opening"):  # the rounds are what is said of them
             self.running.event(Event(event.phase, f"{self.label} {event.detail}".strip()))
 
@@ -223,6 +212,36 @@ def run_rounds(workers: Sequence[MixWorker], limits: Limits, order: random.Rando
         return in_time and not all(worker.enough for worker in racing)
 
     return not_idle(sides, take_turns(sides, order, goes_on))
+
+
+def run_sustained(
+    worker: MixWorker, limits: Limits, how: Sustained, stop: Callable[[], bool], running: Running
+) -> Sequence[Finding]:
+    """Run units until `limits.seconds` after the first steady one, until the mix fails, or until `stop`.
+
+    Returns a finding if the time was not over.
+    """
+    viewer, since = Viewer(how), 0.0
+    for count, stamp in enumerate(worker.sustained(), 1):
+        if since or stamp.kind == "steady":
+            viewer.add(stamp.started_ns, stamp.wall_ns, stamp.frames, stamp.opened_ns if since else 0)
+            since = since or time.monotonic()
+        running.event(Event("rounds", _seen_by(viewer)))
+        passed_s = time.monotonic() - since if since else 0.0
+        if stop() or count >= _MOST_UNITS:
+            asked = f"{limits.seconds / 60:g} minutes"
+            why = "the command was told to end" if stop() else f"a run has at most {_MOST_UNITS:,} units"
+            return (new_finding("few-units", f"{passed_s / 60:.2g} of {asked}: {why}"),)
+        if passed_s >= limits.seconds or (not since and count >= limits.unsettled):
+            break
+    return ()
+
+
+def _seen_by(viewer: Viewer) -> str:
+    if not viewer.units:
+        return "warming up"
+    passed_ns = viewer.units[-1].ready_ns - viewer.units[0].submit_ns
+    return f"{viewer.frames * 1e9 / passed_ns:.2f} fps, {viewer.misses:,} late at {viewer.how.fps:g}"
 
 
 def _units_a_turn(racing: Sequence[MixWorker]) -> int:

@@ -28,7 +28,6 @@ MOST_UNITS = 100_000
 MINUTES = 10.0
 """Approximate time limit for the rounds of a run, all mixes together."""
 MOST_MINUTES = 24 * 60.0
-MOST_DB = 300
 LEAST_FPS, MOST_FPS, MOST_BUFFER = 0.1, 1000.0, 1000
 MOST_TRACED = 200
 """Largest number of traced units: the trace of more takes gigabytes."""
@@ -74,10 +73,6 @@ def check_counts(request: PipelineRequest) -> None:
     if not 0 < request.minutes <= MOST_MINUTES:
         text = f"--minutes {request.minutes:g}: give more than 0 and at most {MOST_MINUTES:.0f}"
         raise BakeoffError(text, "bad-option")
-    if request.horizon_db is not None and not 0 < request.horizon_db <= MOST_DB:
-        raise BakeoffError(
-            f"--threshold {request.horizon_db:g}: give more than 0 and at most {MOST_DB} dB", "bad-option"
-        )
     if (how := request.sustained) is not None:
         if how.fps and not LEAST_FPS <= how.fps <= MOST_FPS:
             raise BakeoffError(f"{how.fps:g} frames a second: give {LEAST_FPS:g} to {MOST_FPS:g}", "bad-option")

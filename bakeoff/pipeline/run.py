@@ -12,18 +12,16 @@ from statistics import median
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
-from bakeoff.pipeline.assemble import How, make_record, with_stamps
+from bakeoff.pipeline.assemble import How, make_record
 from bakeoff.pipeline.compiler_log import seen_apart
-from bakeoff.pipeline.mix_worker import Limits, MixWorker, run_rounds, wait_until_ready
+from bakeoff.pipeline.mix_worker import Limits, MixWorker, run_rounds, run_sustained, wait_until_ready
 from bakeoff.pipeline.plan import MixPlan, PipelinePlan
 from bakeoff.pipeline.session import PipelineSession, loop_reference_folder, make_loop_reference
-from bakeoff.pipeline.sustained import StampFile, read_stamps, run_sustained, watch_idle, watched
 from bakeoff.plan.memory import total
 from bakeoff.plan.rows import short_of_memory
 from bakeoff.process.phases import Block
 from bakeoff.process.signals import first_signal_waits
 from bakeoff.process.supervisor import Outcome
-from bakeoff.process.watch import NOT_WATCHED
 from bakeoff.race import LARGEST_OFFSET, open_sides
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord
@@ -84,8 +82,6 @@ def _run_mixes(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
     """Store records of the mixes that cannot run, then measure the others."""
     waiting: list[MixPlan] = []
     for mix in mixes:
-        if _recover(session, mix):
-            continue
         obstacle = mix.obstacle()
         if obstacle is None:
             waiting.append(mix)
@@ -217,42 +213,22 @@ def _sustain(session: PipelineSession, mix: MixPlan, references: Mapping[str, Re
     running = session.context.progress.start(0, 0, f"{mix.mix.subject}: {mix.label}")
     limits = _limits(session, 1)
     worker = MixWorker(session, mix, references, loop, session.order.randrange(0, LARGEST_OFFSET, 16), limits, running)
-    findings, idle, seen = list[Finding](), None, NOT_WATCHED
+    findings = list[Finding]()
     with ExitStack() as until_stored:
         with ExitStack() as stack:
             open_sides(stack, [worker], session.order, wait_until_ready)
             if worker.live and request.sustained is not None:
-                idle = watch_idle(worker)
-                worker.keep = stack.enter_context(StampFile(session.stamps_of(mix))).add
                 stop = until_stored.enter_context(first_signal_waits())
-                watch = stack.enter_context(watched(worker))
                 findings += run_sustained(worker, limits, request.sustained, stop, running)
-                seen = watch()
             outcome = worker.finish()
         if outcome.kind == "refused":
             raise BakeoffError(outcome.reason, outcome.code)
-        outcome = replace(outcome, watched=seen)
         findings += _changed([(mix, references)], loop)
         blocks = [Block(tuple(stamp.wall_ns for stamp in worker.stamps), 0.0)]
-        made = make_record(session, mix, outcome, _alone(session), blocks, worker.span_s, findings, worker.stamps, idle)
+        how: How = "in turn" if len(session.plan.mixes) > 1 else "alone"
+        made = make_record(session, mix, outcome, how, blocks, worker.span_s, findings, worker.stamps)
         running.finish("done", counted(len(worker.stamps), "unit", form=","))
         _keep(session, mix, made, _start(session, mix))
-
-
-def _alone(session: PipelineSession) -> How:
-    return "in turn" if len(session.plan.mixes) > 1 else "alone"
-
-
-def _recover(session: PipelineSession, mix: MixPlan) -> bool:
-    """Store a record of the stamps that a killed command left of a sustained run; False if it had no steady unit."""
-    stamps = read_stamps(session.stamps_of(mix)) if session.plan.request.sustained is not None else []
-    if not any(stamp.kind == "steady" for stamp in stamps):
-        return False
-    text = f"the command was killed after {counted(len(stamps), 'unit', form=',')}: no check after them ran"
-    made = with_stamps(PipelineMeasurement("unstable", text, (new_finding("killed", text),)), stamps)
-    outcome = Outcome("result", value=made)
-    _keep(session, mix, make_record(session, mix, outcome, _alone(session)), _start(session, mix))
-    return True
 
 
 def _few(worker: MixWorker, outcome: Outcome, limits: Limits) -> Sequence[Finding]:

@@ -48,10 +48,6 @@ class PipelineSession:
     def log_of(self, mix: MixPlan) -> Path:
         return self.file_of(mix, "logs", ".log")
 
-    def stamps_of(self, mix: MixPlan) -> Path:
-        """Return the file of the stamps of a sustained run's units."""
-        return self.log_of(mix).with_suffix(".stamps")
-
     def profile_of(self, mix: MixPlan) -> ProfileOptions | None:
         """Return what the mix's worker must trace, and into which files; None if no profile was requested."""
         asked, trace = self.plan.request.profile, str(self.file_of(mix, "traces", ".json.gz"))

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from bakeoff.backends.format import WrittenProgram
 from bakeoff.export.manifest import OutputCheck, Program, Sample
-from bakeoff.export.mix import MixCall
 from bakeoff.machine.floors import Ceiling
 from bakeoff.models.brought.about import Source
 from bakeoff.models.component import Quantisation, Stream, Work
@@ -415,35 +414,6 @@ class Answer:
     value: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class PlayJob:
-    """Job to play the first units of a loop on the artifacts of an exported mix, and to record or compare its
-    outputs."""
-
-    DONE_BY: ClassVar[str] = "export.play.play_mix"
-    folder: str
-    subject: LoopSubject
-    dtypes: dict[str, str]
-    """Dtype of each slot."""
-    artifacts: dict[str, str]
-    """Folder of the artifact with each `slot.program`, within `folder`."""
-    units: int
-    limit: float
-    """Largest relative L2 error of an output; 0 to record the outputs."""
-    allow_mismatch: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class PlayResult:
-    opening: tuple[MixCall, ...]
-    steady: tuple[MixCall, ...]
-    checked: tuple[OutputCheck, ...]
-    """The worst unit of each output; `frame` is its number. Empty when outputs are recorded."""
-    mismatches: tuple[str, ...]
-    """Requirements of the artifacts that this host does not meet."""
-    peak_bytes: int
-
-
 Job = (
     DescribeJob
     | DescribeLoopJob
@@ -459,6 +429,5 @@ Job = (
     | SampleJob
     | WriteJob
     | VerifyJob
-    | PlayJob
     | InspectJob
 )

@@ -13,7 +13,7 @@ from math import inf
 from bakeoff.machine.gpus import Gpu, open_gpu
 from bakeoff.machine.processes import descendants
 from bakeoff.monitor.client import Monitor
-from bakeoff.monitor.request import CpuQuantity, MonitorRequest
+from bakeoff.monitor.request import MonitorRequest
 from bakeoff.process.environment import without_folders
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.monitor import Monitored
@@ -89,7 +89,7 @@ class GpuMeter:
         return GpuPeaks(dict(self._of_device), OF_DEVICE) if self._of_device else None
 
 
-def start_monitor(guard: int, gpu: str, cpu: tuple[CpuQuantity, ...] = ("process", "memory", "load")) -> Monitor:
+def start_monitor(guard: int, gpu: str) -> Monitor:
     """Start a monitor of the processes below a guard, and of the GPU with this UUID; "" for no GPU.
 
     This does not wait for the monitor: phases that the worker announces meanwhile would be noted late.
@@ -99,7 +99,7 @@ def start_monitor(guard: int, gpu: str, cpu: tuple[CpuQuantity, ...] = ("process
             pid=guard,
             devices=(gpu,) if gpu else (),
             gpu=("memory", "busy", "temperature", "power", "clocks", "throttle") if gpu else (),
-            cpu=cpu,
+            cpu=("process", "memory", "load"),
             gpu_interval_s=GPU_INTERVAL_S,
             cpu_interval_s=CPU_INTERVAL_S,
             points=POINTS,

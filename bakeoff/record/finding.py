@@ -20,7 +20,6 @@ FindingCode = Literal[
     "few-units",  # the time of a pipeline's run was over before all its units
     "gpu-shared",  # other processes used the GPU
     "insensitive",  # outputs differ too little between inputs for the limit of their error to tell inputs apart
-    "killed",  # the command was killed in a sustained run, whose record has the units up to then
     "leak",  # memory grew from call to call
     "left-to-aten",  # operators that a compiler left to PyTorch's own kernels by design take a notable share of a call
     "leftovers",  # processes that outlived the worker

@@ -8,7 +8,6 @@ from bakeoff.mix import Mix
 from bakeoff.models.component import Quantisation
 from bakeoff.models.types import Scalar
 from bakeoff.record.finding import Finding
-from bakeoff.record.monitor import Monitored
 from bakeoff.record.objective import Objective
 from bakeoff.record.schema import (
     BuildCost,
@@ -332,8 +331,6 @@ class Sustained:
     buffer: int
     """Units that are ready when the playback starts. A paced run begins a unit once the unit so many before it is
     shown."""
-    idle: Monitored | None = None
-    """Energy while the worker was ready and waited for its first unit; None if the machine shows none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,25 +359,16 @@ class PipelineMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What the records of its programs promise of one mix, in a steady unit. None: a record lacks the figure."""
+    """What records promise of a mix in a steady unit, or of its part in one slot. None: a record lacks the figure."""
 
     slots: str
-    """The mix's slots with their backends and dtypes, as in `wm=inductor/bf16,image=eager/fp32`."""
+    """Slots with their backends and dtypes, as in `wm=inductor/bf16,image=eager/fp32`."""
     ms: float
-    """Calls of each program times its median, and the time between programs."""
-    low_ms: float
-    """Lower end of its interval: the ends of the medians' 95 % intervals, added up."""
-    high_ms: float
-    p99_ms: float
-    """99th percentile of units whose calls are drawn from the records' samples, each independent of the others."""
+    """Calls of each program times its median, and of a mix the time between programs."""
     memory_bytes: int | None
-    """Peak memory with all slots in place."""
-    build_s: float | None
-    """Seconds to build all programs, or CPU seconds of builds that ran beside others."""
+    """Peak memory with all slots in place; of a part, what it takes beyond the process."""
     sqnr_db: float | None
     """The least SQNR of any program's output; 999 if all are exact."""
-    joules: float | None
-    """Energy of the GPU in the programs' calls, by the mean power that a monitor saw."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,19 +383,13 @@ class Budget:
     mixes: int
     """Number of mixes that the records could answer for."""
     candidates: tuple[Forecast, ...]
-    """Mixes that meet the limits by their records, the one to ship first; at most twenty."""
-    tied: int
-    """Number of mixes whose interval overlaps that of the best, the best included: the first `tied` candidates."""
-    front: tuple[Forecast, ...]
-    """Mixes that no other surpasses in time, memory and SQNR together, the fastest first, whatever the limits are."""
+    """Mixes that meet the limits by their records, the fastest first; at most eight."""
     between_ms: float
     """Time between programs in a unit, contained in every time; 0 if it is unknown."""
     between_from: str
     """Id of the run of the same pipeline on this machine that it was taken from; "" if it is unknown."""
     records: tuple[str, ...] = ()
     """Ids of the records of programs that all of this follows from."""
-    round: int = 0
-    """Number of the round of runs that tries candidates, from 1; 0 before the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -446,7 +428,7 @@ class PipelineRecord(Header):
     budget: Budget | None = None
     """The budget whose candidate this mix is; None for other runs."""
     sustained: Sustained | None = None
-    """None for a run of a number of units. `monitored` is then of the time of the units alone."""
+    """None for a run of a number of units."""
 
     @property
     def status(self) -> Status:

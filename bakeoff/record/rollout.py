@@ -10,6 +10,8 @@ from bakeoff.record.schema import OutputParity
 
 MIX = "mix"
 """Run of the curves of the mix itself."""
+HORIZON_DB = 30.0
+"""A curve's horizon is its first unit below."""
 STATE = "state"
 """Output of the curves of the state."""
 _FEWEST = 8

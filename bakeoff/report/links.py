@@ -10,8 +10,6 @@ from bakeoff.report import document
 
 PROFILES = "profiles"
 """Name of a machine's folder of profile pages, beside its folder of records; a page has the name of its record."""
-BUDGETS = "budgets"
-"""Name of a machine's folder of pages of budgets; a page has the name of the first record that confirms it."""
 AGAIN = "Run: make history; for published pages: make publish"
 _ANCHOR = 7
 """Number of characters."""

@@ -4,10 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
-from operator import itemgetter
 from string import ascii_uppercase
 
-from bakeoff.machine.files import digest
 from bakeoff.machine.identity import Machine
 from bakeoff.record.comparable import differences, subject_key
 from bakeoff.record.frames import FrameFigures, before_after, figures
@@ -77,11 +75,10 @@ def newest_rollouts(runs: Iterable[StoredPipeline]) -> tuple[StoredPipeline, ...
 
 
 def sustained_tables(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]:
-    """Return the newest sustained run of each mix, by subject, machine and pace: saturating runs, or one rate's."""
+    """Return the newest sustained run of each mix, by subject, machine, and rate, pace and buffer of the viewer."""
     found: dict[tuple[object, ...], dict[str, StoredPipeline]] = {}
     for entry in sorted(runs, key=lambda run: (run.record.created, run.id)):
-        how = entry.record.sustained
-        key = *subject_key(entry.record), how.fps if how is not None and how.paced else None
+        key = *subject_key(entry.record), entry.record.sustained
         found.setdefault(key, {})[str(entry.record.mix)] = entry
     return [[*entries.values()] for entries in found.values()]
 
@@ -112,30 +109,22 @@ def _deciding(known: Sequence[StoredPipeline]) -> PipelineRecord:
     return max(newest, key=lambda record: (record.measurement.units is not None, record.created))
 
 
-def budgets(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]:
-    """Return the runs of each budget in their order; of runs of the same round again, the newest."""
-    found: dict[object, dict[tuple[int, str], StoredPipeline]] = {}
-    for entry in runs:
-        if entry.record.budget is not None:
-            key = subject_key(entry.record), digest(replace(entry.record.budget, round=0))
-            found.setdefault(key, {})[entry.record.budget.round, str(entry.record.mix)] = entry
-    return [[own[key] for key in sorted(own, key=itemgetter(0))] for own in found.values()]
-
-
 def newest_budgets(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]:
     """Return the runs of the newest budget of each subject on each host, unless code or libraries differ since.
 
-    `runs` are the oldest first.
+    `runs` are the oldest first; the mix that the records made the first candidate comes first.
     """
     known: dict[object, list[StoredPipeline]] = {}
     for entry in runs:
         known.setdefault((subject_key(entry.record), entry.machine.host), []).append(entry)
-    last = [(max(found, key=_ran), _deciding(own)) for own in known.values() if (found := budgets(own))]
-    return [entries for entries, here in last if not differences(entries[0].record, here)]
-
-
-def _ran(entries: Sequence[StoredPipeline]) -> str:
-    return max(entry.record.created for entry in entries)
+    newest = []
+    for own in known.values():
+        last = next((entry.record for entry in reversed(own) if entry.record.budget is not None), None)
+        if last is not None and last.budget is not None and not differences(last, _deciding(own)):
+            order = {each.slots: place for place, each in enumerate(last.budget.candidates)}
+            mixes = [entry for entry in own if entry.record.run == last.run]
+            newest.append(sorted(mixes, key=lambda entry: order.get(entry.record.mix.variants, len(order))))
+    return newest
 
 
 def named(entries: Sequence[StoredPipeline], known: Sequence[StoredPipeline] = ()) -> list[MixRow]:

@@ -119,11 +119,8 @@ def _figure(check: LimitCheck) -> str:
     match check.limit.figure:
         case "memory":
             return f"{value / MIB:,.0f} MiB"
-        case "build":
-            return f"{value:.1f} s"
         case "fps":
-            ends = f" [{_rate(check.low)}, {_rate(check.high)}]" if check.low and check.high else ""
-            return f"{_rate(value)}{ends}"
+            return _rate(value)
         case "sqnr":
             return f"{value:.1f} dB"
     if check.low is None and check.high is None and not check.why:

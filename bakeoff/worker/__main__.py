@@ -32,7 +32,6 @@ from bakeoff.process.jobs import (
     LoopReferenceJob,
     MeasureJob,
     PipelineJob,
-    PlayJob,
     ReferenceJob,
     SampleJob,
     TraceJob,
@@ -74,7 +73,7 @@ def _device_of(job: Job) -> str:
             return job.subjects[0].device
         case TraceJob() | CompareJob() | WriteJob():
             return job.measure.subject.device
-        case ReferenceJob() | MeasureJob() | LoopReferenceJob() | PipelineJob() | PlayJob():
+        case ReferenceJob() | MeasureJob() | LoopReferenceJob() | PipelineJob():
             return job.subject.device
     return job.device
 

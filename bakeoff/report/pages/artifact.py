@@ -8,12 +8,12 @@ from pathlib import Path
 
 from bakeoff.export.folder import port_bytes
 from bakeoff.export.manifest import Manifest, OutputCheck, Port, Program
-from bakeoff.export.mix import MixCall, MixManifest
+from bakeoff.export.mix import MixManifest
 from bakeoff.export.sample import BLOCK, MOST
 from bakeoff.models.brought.about import OWN_WEIGHTS
 from bakeoff.models.component import Stream
-from bakeoff.models.words import counted, some_of
-from bakeoff.process.jobs import PlayResult, VerifyResult
+from bakeoff.models.words import counted
+from bakeoff.process.jobs import VerifyResult
 from bakeoff.report.document import (
     Command,
     Document,
@@ -71,43 +71,29 @@ def _here(unmet: Sequence[str]) -> Text:
 
 
 def inspected_mix(folder: Path, mix: MixManifest, held: Mapping[str, Manifest], unmet: Sequence[str]) -> Document:
-    """Return the page of a mix: its artifacts, the calls of its units and what each call reads.
+    """Return the page of a mix: its artifacts, and the calls of its units in order.
 
     `held` are the manifests of its artifacts by folder; `unmet` is as in `inspected`.
     """
     facts = {
         "mix": mix.mix,
-        "loop": f"{mix.loop.reference}, source {mix.loop_hash}",
+        "loop": f"{mix.loop}, source {mix.loop_hash}",
         "made": f"{mix.created} by: {mix.command}",
         "measured": mix.record,
-        "recorded": f"the outputs of {counted(mix.units, 'unit')}, each held to {mix.limit:.2e} relative L2",
     }
     rows = [(name, held[own].variant, own, _size(held[own])) for name, own in mix.artifacts.items()]
     headings = ("program", "variant", "folder", Heading("size", numeric=True))
-    opening, steady = _calls(mix.opening), _calls(mix.steady)
-    units = {"Calls of the first unit and its opening": opening, "Calls of each later unit": steady}
-    if opening == steady:
-        units = {"Calls of a unit": steady}
+    units = ("opening a session", *(f"unit {number}" for number in range(len(mix.calls) - 2)), "each later unit")
+    calls = dict(zip(units, map(", ".join, mix.calls), strict=True))
     where = shlex.quote(str(folder / next(iter(held))))
     return Document(
         mix.mix,
         blocks(
             listed([*stated(facts), _here(unmet)]),
             Section("Artifacts", blocks(table(headings, rows), Command(f"bakeoff inspect {where}"))),
-            *(Section(title, blocks(calls)) for title, calls in units.items()),
+            listed(stated(calls), "Calls, in order"),
         ),
     )
-
-
-def _calls(calls: Sequence[MixCall]) -> Listed | None:
-    """List calls in order: their inputs, each with what it is unless the loop computed it, and their outputs."""
-    lines = []
-    for number, call in enumerate(calls):
-        inputs = [f"{one.name} ({one.source})" if one.source else one.name for one in call.inputs]
-        outputs = [one.name for one in call.outputs]
-        text = f"{some_of(inputs, _SHOWN)} -> {some_of(outputs, _SHOWN)}"
-        lines.append(Text(text, f"call {number}, {call.slot}.{call.program}"))
-    return listed(lines)
 
 
 def _named(manifest: Manifest) -> str:
@@ -226,24 +212,6 @@ def verified(manifest: Manifest, result: VerifyResult) -> Document:
     }
     allowed = (Text(f"allowed: {one}", "mismatch", "open") for one in result.mismatches)
     return Document(manifest.variant, blocks(verdict, listed([*stated(facts), *allowed]), *_outputs(result.checked)))
-
-
-def played(manifest: MixManifest, result: PlayResult) -> Document:
-    """Return the page of a mix that was played in a fresh process: whether its outputs are the recorded ones."""
-    wrong = sum(not one.passed for one in result.checked)
-    verdict = Text(f"verified: {counted(manifest.units, 'unit')} give the recorded outputs", tone="good")
-    if wrong:
-        verdict = Text(f"not verified: {counted(wrong, 'output differs', 'outputs differ')}", tone="bad")
-    folders = dict.fromkeys(manifest.artifacts.values())
-    facts = {
-        "mix": manifest.mix,
-        "loop": f"{manifest.loop.reference}, source {manifest.loop_hash}",
-        "parity": _parity(result.checked),
-        "programs": f"{', '.join(manifest.artifacts)}, in {counted(len(folders), 'artifact')}",
-        "a unit": f"{counted(len(result.steady), 'call')}; peak {size_text(result.peak_bytes)}",
-    }
-    allowed = (Text(f"allowed: {one}", "mismatch", "open") for one in result.mismatches)
-    return Document(manifest.mix, blocks(verdict, listed([*stated(facts), *allowed]), *_outputs(result.checked)))
 
 
 def _outputs(checked: Sequence[OutputCheck]) -> Iterator[Table | Listed | None]:

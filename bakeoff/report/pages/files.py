@@ -1,5 +1,4 @@
-"""Writes and checks a folder's generated pages: results, history, profiles and budgets by machine, and the common
-history."""
+"""Writes and checks a folder's generated pages: results, history and profiles by machine, and the common history."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -8,8 +7,8 @@ from pathlib import Path
 from bakeoff.machine.files import write_atomically
 from bakeoff.models.words import counted
 from bakeoff.record.store import Records, load_all, record_files
-from bakeoff.report.links import AGAIN, BUDGETS, PROFILES, folders_of
-from bakeoff.report.pages import budget, history, profile, results
+from bakeoff.report.links import AGAIN, PROFILES, folders_of
+from bakeoff.report.pages import history, profile, results
 from bakeoff.report.render import markdown
 
 
@@ -25,16 +24,14 @@ def render(records: Records, machines: Collection[str] | None = None) -> Iterato
             folder = folders_of(records)[machine.key]
             yield f"{folder}/{results.NAME}", markdown.render(results.of_machine(records, machine))
             yield f"{folder}/{history.NAME}", markdown.render(history.of_machine(records, machine))
-            own = records.of_machines([machine.key])
-            yield from profile.pages(own)
-            yield from budget.pages(own)
+            yield from profile.pages(records.of_machines([machine.key]))
 
 
 def update(runs: Path, machines: Collection[str] | None = None) -> list[Path]:
     """Write the page of all machines and the pages of `machines`, by default all; return the paths written.
 
-    Pages of other machines are written if they are missing, and pages of profiles and budgets that are gone are
-    deleted. Raises BakeoffError if a page cannot be written.
+    Pages of other machines are written if they are missing, and pages of profiles that are gone, and of budgets,
+    which have none any more, are deleted. Raises BakeoffError if a page cannot be written.
     """
     records = load_all(runs)
     if machines is not None:
@@ -48,8 +45,7 @@ def update(runs: Path, machines: Collection[str] | None = None) -> list[Path]:
     for path in _of_machines(runs):
         if path.parent.name in moved:  # a folder that was named by the id
             path.unlink()
-    kept = {*profile.paths_of(runs, records.pipelines), *budget.paths_of(runs, records.pipelines)}
-    for path in {*_of_records(runs)} - kept:
+    for path in {*_of_records(runs)} - {*profile.paths_of(runs, records.pipelines)}:
         path.unlink(missing_ok=True)
     return written
 
@@ -79,8 +75,8 @@ def _of_machines(runs: Path) -> list[Path]:
 
 
 def _of_records(runs: Path) -> list[Path]:
-    """Return the existing pages of profiles and budgets, and the JSON files that were once written beside them."""
-    folders = (*runs.glob(f"*/{PROFILES}"), *runs.glob(f"*/{BUDGETS}"))
+    """Return the existing pages of profiles, and those of budgets and the JSON files that were once written."""
+    folders = (*runs.glob(f"*/{PROFILES}"), *runs.glob("*/budgets"))
     return sorted(path for folder in folders for ending in ("html", "json") for path in folder.glob(f"*.{ending}"))
 
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from bakeoff.models.words import counted
 from bakeoff.record.account import AccountLine, account_lines
-from bakeoff.record.budget import forecast_error, forecast_of
 from bakeoff.record.comparable import ON_ANOTHER_HOST, subject_key
 from bakeoff.record.frames import FrameFigures
 from bakeoff.record.pipeline import PipelineRecord
@@ -322,10 +321,6 @@ def notes(row: MixRow, cited: links.Cited | None = None) -> Iterator[Text]:
     yield from problems(record)
     if row.predicted is not None:
         yield from map(Text, _explanation(row.predicted))
-    promised, error = forecast_of(record), forecast_error(record)
-    if record.budget is not None and promised is not None and error is not None:
-        text = f"budget {record.budget.objective}, round {record.budget.round}: {milliseconds(promised.ms)} ms a unit"
-        yield Text(f"{text} were promised, measured differs by {error:+.1%}")
     memory = record.measurement.memory
     if memory is not None and memory.peak_bytes is not None:
         yield Text(f"{memory.meter} peak {size_text(memory.peak_bytes)} with all components in place")

@@ -101,7 +101,7 @@ def _frame(found: PipelineTable) -> Text:
     best, verdict = found.rows[0], pipelines.verdicts(found.rows)[0]
     shown = [row for row in found.rows if row.name in (best.name, best.against)]
     costs = [f"{row.name} {pipelines.cost(made)}" for row in shown if (made := figures(row.record)) is not None]
-    told = pipelines.in_words_of(best.record, f" Milliseconds a frame: {', '.join(costs)}.") if costs else ""
+    told = pipelines.in_words_of(best.record, f" Median milliseconds a frame: {', '.join(costs)}.") if costs else ""
     label = f"A whole {best.record.unit} of {found.title}"
     return Text(verdict.text + told, label, links=tuple(_cited(row.entry) for row in shown))
 
@@ -110,14 +110,14 @@ def _decisions(records: Records) -> Iterator[Text]:
     """Yield what the newest budget, sustained run and rollout of each pipeline say."""
     for entries in newest_budgets(records.pipelines):
         link = _cited(shipped(entries) or entries[0])
-        yield Text(f"{budget.answer(entries)}.", f"Budget of {_subject(entries)}", links=(link,))
+        if (asked := entries[0].record.budget) is not None:
+            yield Text(f"{budget.answer(asked, entries)}.", f"Budget of {_subject(entries)}", links=(link,))
     for entries in sustained_tables(records.sustained):
         told = [f"{entry.record.mix.variants} {deadline.verdict(entry)}." for entry in entries]
         yield Text(" ".join(told), f"{_subject(entries)}, sustained", links=tuple(map(_cited, entries)))
     for entries in by_run(newest_rollouts(records.rollouts)):
-        told = [f"{entry.record.mix.variants} {rollout.share(entry.record)}" for entry in entries]
-        label = f"Rollout of {_subject(entries)}, {rollout.length(entries[0].record)}"
-        yield Text(f"largest error over its limit: {', '.join(told)}.", label, links=(_cited(entries[0]),))
+        told = [f"{entry.record.mix.variants} {rollout.verdict(entry.record)}." for entry in entries]
+        yield Text(" ".join(told), f"Rollout of {_subject(entries)}", links=tuple(map(_cited, entries)))
 
 
 def _subject(entries: Sequence[StoredPipeline]) -> str:

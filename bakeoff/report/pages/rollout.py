@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from bakeoff.models.words import counted
-from bakeoff.record.pipeline import PipelineRecord, Rollout
+from bakeoff.record.pipeline import Curve, PipelineRecord, Rollout
 from bakeoff.record.rollout import MIX, growth, horizon, nearest, of_output, rollout_text, standing
 from bakeoff.record.schema import OutputParity
 from bakeoff.record.store import StoredPipeline
@@ -18,21 +18,18 @@ from bakeoff.report.links import Cited
 from bakeoff.report.pages.sweep import tone_of
 from bakeoff.report.pipelines import by_run, newest_rollouts
 
-_CHECKED: Final = (
+_HEADINGS: Final = (
     Heading("output"),
-    Heading("worst unit", "the one whose error is the largest share of its limit", True),
+    Heading("worst unit", "the one whose error is the largest share of its limit", True, 1),
     Heading("error", "relative L2 against the reference loop, of a unit that starts from the reference's state", True),
     Heading("limit", "twice the error of eager in the same dtypes, at least the fp32 tolerance; quantised slots by "
             "their least signal to noise", True),
     Heading("of it", "error over limit", True),
+    Heading("free below {:g} dB", "the first unit below the threshold when the loop runs free", True),
+    Heading("against eager", "against equivalents: other threads, plain attention, starts that differ by a rounding"),
+    Heading("last dB", "PSNR of pictures, else signal to error, of the last unit that ran free", True, 3),
+    Heading("growth a unit [95 %]", "factor of that error, by least squares of its logarithm", True, 2),
 )  # fmt: skip
-_FREE: Final = (
-    Heading("output"),
-    Heading("below {:g} dB", "the first unit below the threshold when the loop runs free", True),
-    Heading("against equivalents of eager", "other threads, plain attention and starts that differ by a rounding"),
-    Heading("last dB", "PSNR of pictures, else signal to error, of the last unit", True, 2),
-    Heading("growth a unit [95 %]", "factor of the error, by least squares of its logarithm", True, 1),
-)
 _UNTRAINED: Final = (
     "The weights are random: the curves show that the loop is computed alike, and say nothing about the picture."
 )
@@ -69,19 +66,8 @@ def every_run(runs: Sequence[StoredPipeline], cited: Cited) -> Section | None:
 
 def verdict(record: PipelineRecord) -> str:
     """Say whether a mix stayed right, and how near it came to its limits, or why not."""
-    return f"{record.status}: {record.measurement.reason or rollout_text(record.measurement)}"
-
-
-def share(record: PipelineRecord) -> str:
-    """Return how much of its limit the largest error is, or what became of a rollout that did not pass."""
-    found = [output.of_limit for _, output in nearest(record.measurement).values()]
-    return f"{max(found):.0%}" if record.status == "ok" and found else verdict(record)
-
-
-def length(record: PipelineRecord) -> str:
-    """Return the number of units that were compared, the opening not counted."""
-    parity = record.measurement.parity
-    return counted(max(len(parity.units) - 1, 0) if parity is not None else 0, "unit")
+    made = record.measurement
+    return f"stays right: {rollout_text(made)}" if record.status == "ok" else f"{record.status}: {made.reason}"
 
 
 def _verdict(entry: StoredPipeline, cited: Cited | None) -> Text:
@@ -92,11 +78,21 @@ def _verdict(entry: StoredPipeline, cited: Cited | None) -> Text:
 
 def _mix(entry: StoredPipeline, cited: Cited | None, full: bool) -> tuple[Any, ...]:
     record, made = entry.record, entry.record.measurement
-    drawn = figure(made.rollout, record.unit) if made.rollout is not None and full else None
+    rollout = made.rollout
+    drawn = figure(rollout, record.unit) if rollout is not None and full else None
+    checked = nearest(made)
+    curves = {curve.output: curve for curve in rollout.curves if curve.run == MIX} if rollout is not None else {}
+    blank: list[Cell | str] = [""] * 4
+    rows = [
+        [*(_checked(name, *checked[name]) if name in checked else [name, *blank]), *_free(record, curves.get(name))]
+        for name in dict.fromkeys((*checked, *curves))
+    ]
+    threshold = rollout.horizon_db if rollout is not None else 0.0
+    headings = [replace(one, text=one.text.format(threshold)) for one in _HEADINGS]
+    ran = f", and running free for {counted(len(rollout.curves[0].errors), record.unit)}" if rollout is not None else ""
     return blocks(
         _verdict(entry, cited),
-        document.table(_CHECKED, [_checked(name, *found) for name, found in nearest(made).items()]),
-        _free(record, made.rollout) if made.rollout is not None else None,
+        document.table(headings, rows, f"Each unit from the reference's state{ran}"),
         Figures((drawn,)) if drawn is not None else None,
         listed(Text(finding.text, finding.code) for finding in made.findings),
     )
@@ -121,25 +117,17 @@ def _checked(name: str, unit: int, output: OutputParity) -> list[Cell | str]:
     return [label, "opening" if unit < 0 else str(unit), error, f"{output.limit:.2e}", of_limit]
 
 
-def _free(record: PipelineRecord, rollout: Rollout) -> Any:
-    rows = []
-    for curve in rollout.curves:
-        if curve.run != MIX:
-            continue
-        unit, slope = horizon(curve, rollout.horizon_db), growth(curve)
-        last = curve.decibels[-1]
-        rows.append(
-            [
-                curve.output,
-                "never" if unit is None else f"{record.unit} {unit}",
-                standing(rollout, curve.output),
-                "" if last is None else f"{last:.1f}",
-                "" if slope is None else f"{slope[0]:.3f} [{slope[1][0]:.3f}, {slope[1][1]:.3f}]",
-            ]
-        )
-    headings = [Heading(one.text.format(rollout.horizon_db), one.explanation, one.numeric, one.leaves) for one in _FREE]
-    units = len(rollout.curves[0].errors)
-    return document.table(headings, rows, f"Running free for {counted(units, record.unit)}")
+def _free(record: PipelineRecord, curve: Curve | None) -> list[Cell | str]:
+    rollout = record.measurement.rollout
+    if rollout is None or curve is None:
+        return [""] * 4
+    unit, slope, last = horizon(curve, rollout.horizon_db), growth(curve), curve.decibels[-1]
+    return [
+        "never" if unit is None else f"{record.unit} {unit}",
+        standing(rollout, curve.output),
+        "" if last is None else f"{last:.1f}",
+        "" if slope is None else f"{slope[0]:.3f} [{slope[1][0]:.3f}, {slope[1][1]:.3f}]",
+    ]
 
 
 def as_rows(runs: Iterable[StoredPipeline]) -> list[dict[str, Any]]:

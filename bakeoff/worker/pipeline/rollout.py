@@ -1,9 +1,10 @@
 """Runs a loop free, without setting it back to the reference's state, and finds the program behind a wrong unit."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import count
 
 import torch
 from torch import Tensor
@@ -13,9 +14,19 @@ from bakeoff.backends.backend import ModuleEngine
 from bakeoff.backends.port import Port
 from bakeoff.models.component import TensorSpec
 from bakeoff.models.pipelines.pipeline import OPENING, Key, Loop
+from bakeoff.models.words import counted
 from bakeoff.process.jobs import LoopSubject
 from bakeoff.record.pipeline import Curve, SlotProgram
-from bakeoff.worker.pipeline.parity import STATE, Begin, LoopFiles, StateBefore, compared, first_units, program_subject
+from bakeoff.worker.pipeline.parity import (
+    STATE,
+    Begin,
+    LoopAbout,
+    LoopFiles,
+    StateBefore,
+    compared,
+    first_units,
+    program_subject,
+)
 from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.reference.error import Difference, not_comparable, worst
 from bakeoff.worker.reference.precision import Widened
@@ -42,11 +53,11 @@ class Equivalent:
 def equivalents(device: str, threads: int) -> Iterator[Equivalent]:
     """Yield eager, and with other threads on a CPU, torch's plain attention, and states that rounding changed."""
     yield Equivalent("eager", threads, nullcontext())
-    counts = [count for count in (1, threads + 1) if count != threads] if device == "cpu" else []
-    for count in counts:
-        yield Equivalent(f"{count} thread{'' if count == 1 else 's'}", count, nullcontext())
+    numbers = [number for number in (1, threads + 1) if number != threads] if device == "cpu" else []
+    for number in numbers:
+        yield Equivalent(counted(number, "thread"), number, nullcontext())
     yield Equivalent("math attention", threads, sdpa_kernel(SDPBackend.MATH))
-    for seed in range(1, EQUIVALENTS - len(counts)):
+    for seed in range(1, EQUIVALENTS - len(numbers)):
         yield Equivalent(f"start nudged {seed}", threads, nullcontext(), seed)
 
 
@@ -113,7 +124,8 @@ def first_wrong_program(
     called = {call.key for call in loop.of(unit).calls}
     for key in loop.programs:
         if key in called:
-            judge = _Judge(subject, about.dtype, about.device, key, programs, first)
+            made = next(one for one in programs if one.name == str(key))
+            judge = _judge(subject, about, key, made, first)
             runner.session = OPENING
             runner.on_call = judge if unit == OPENING else None
             runner.open()
@@ -125,65 +137,47 @@ def first_wrong_program(
     return first[min(first)] if first else ""
 
 
-@dataclass(slots=True)
-class NotANumber:
-    """Notes the programs whose outputs are not numbers, which a second run of their unit may not show again."""
+@contextmanager
+def noting_nan(runner: LoopRunner) -> Iterator[dict[int, str]]:
+    """Look at the outputs of each call; the yielded mapping has, by unit, the first program whose outputs are not
+    numbers, which a second run of the unit may not show again. The opening counts as unit 0."""
+    first: dict[int, str] = {}
 
-    runner: LoopRunner
-    first: dict[int, str] = field(default_factory=dict)
-    """The first such program by unit; the opening counts as unit 0."""
-
-    @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Within this context, look at the outputs of each call."""
-        self.runner.on_call = self._look
-        try:
-            yield
-        finally:
-            self.runner.on_call = None
-
-    def _look(self, key: Key, port: Port, _inputs: object) -> None:
+    def look(key: Key, port: Port, _inputs: object) -> None:
         bad = next((name for name, value in port.outputs.items() if torch.isnan(value).any()), None)
         if bad is not None:
             text = f"{key} is the first wrong program: {bad} has values that are not numbers"
-            self.first.setdefault(self.runner.next_unit, text)
+            first.setdefault(runner.next_unit, text)
+
+    runner.on_call = look
+    try:
+        yield first
+    finally:
+        runner.on_call = None
 
 
-class _Judge:
-    """Compares the calls of one program with eager in high precision."""
+def _judge(
+    subject: LoopSubject, about: LoopAbout, program: Key, made: SlotProgram, first: dict[int, str]
+) -> Callable[[Key, Port, object], None]:
+    """Return a function that compares the calls of a program, with which the runner calls it, with eager in high
+    precision; it adds to `first` what is wrong with the earliest wrong call."""
+    limits = {one.name: one.limit for one in made.parity.outputs} if made.parity else {}
+    loaded, places = load_subject(program_subject(subject, program)), count()
+    module = Widened(loaded.cast(about.dtype, about.device), about.dtype)
 
-    def __init__(
-        self,
-        subject: LoopSubject,
-        dtype: str,
-        device: str,
-        program: Key,
-        programs: Sequence[SlotProgram],
-        first: dict[int, str],
-    ) -> None:
-        """`first` maps the place of a call within the unit to what is wrong with it; this judge adds to it."""
-        made = next(one for one in programs if one.name == str(program))
-        self._name, self._limits = (
-            made.name,
-            {one.name: one.limit for one in made.parity.outputs} if made.parity else {},
-        )
-        self._loaded = load_subject(program_subject(subject, program))
-        self._module = Widened(self._loaded.cast(dtype, device), dtype)
-        self._dtype, self._device, self._threads, self._key = dtype, device, subject.threads, program
-        self._first, self._place = first, 0
-
-    def __call__(self, key: Key, port: Port, _inputs: object) -> None:
-        place, self._place = self._place, self._place + 1
-        if key != self._key or place >= min(self._first, default=math.inf):
+    def judge(key: Key, port: Port, _inputs: object) -> None:
+        place = next(places)
+        if key != program or place >= min(first, default=math.inf):
             return
-        workload = self._loaded.workload
-        inputs = cast_inputs(workload, dict(port.inputs), self._dtype, self._device)
-        with flags(self._dtype, self._threads):
-            eager = ModuleEngine(self._module).port(inputs, [one.name for one in workload.outputs])
+        inputs = cast_inputs(loaded.workload, dict(port.inputs), about.dtype, about.device)
+        with flags(about.dtype, subject.threads):
+            eager = ModuleEngine(module).port(inputs, [one.name for one in loaded.workload.outputs])
             eager.call()
         for name, wanted in eager.outputs.items():
-            entry, limit = compared(port.outputs.get(name), wanted), self._limits.get(name, math.inf)
+            entry, limit = compared(port.outputs.get(name), wanted), limits.get(name, math.inf)
             if entry.problem is not None or entry.rel_l2 > limit:
                 error = entry.problem or f"{entry.rel_l2:.2e}, limit {limit:.2e}"
-                self._first[place] = f"{self._name} is the first wrong program: {name} {error}"
+                first[place] = f"{made.name} is the first wrong program: {name} {error}"
                 return
+
+    return judge

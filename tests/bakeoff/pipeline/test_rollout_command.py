@@ -53,11 +53,13 @@ def test_each_mix_has_a_record_without_times_that_no_table_of_mixes_shows() -> N
     assert "each of 9 units is within its limits; frame came nearest to its limit, 10% of it after opening" in results
     assert "say nothing about the picture" in results
     history = next(paths.runs_folder().glob("*/OPTIMIZATION_HISTORY.md")).read_text()
-    assert history.count("ok: each of 9 units is within its limits") == 2
+    assert history.count("stays right: each of 9 units is within its limits") == 2
     tables = json.loads(typed("table", "--json").stdout)
     assert ({one["record"] for one in tables["rollouts"]}, tables["pipelines"]) == (set(found["records"]), [])
     shown = typed("show", found["records"][0])
-    assert "Running free for 9 frames" in shown.output
+    assert "stays right: each of 9 units is within its limits" in shown.output
+    assert "Each unit from the reference's state, and running free for 9 frames" in shown.output
+    assert shown.output.count("free below 30 dB") == 2, "one table, and its column explained"
 
 
 def interrupted_at(number: int, function: Any) -> Any:
@@ -121,7 +123,6 @@ def test_a_loop_without_a_reference_or_units_for_it_is_refused(monkeypatch: pyte
     ("arguments", "text"),
     [
         (("--units", "0"), "--units 0: give 1 to 100000"),
-        (("--threshold", "0"), "--threshold 0: give more than 0 and at most 300 dB"),
         ((), "best: no ok records of this machine and code"),
     ],
 )

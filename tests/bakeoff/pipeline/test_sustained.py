@@ -1,11 +1,6 @@
-"""Sustained runs: what is kept when they end, are interrupted, crash or are killed. Workers measure nothing here."""
+"""Sustained runs: what is kept when they end, are interrupted or crash. Workers measure nothing here."""
 
-import os
-import random
 import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,9 +13,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.pipeline.plan import estimate, make_pipeline_plan
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.pipeline.run import PipelineResult, run_pipeline
-from bakeoff.pipeline.sustained import read_stamps
 from bakeoff.process import supervisor
-from bakeoff.process.phases import UnitStamp
 from bakeoff.record.deadline import figures
 from bakeoff.record.pipeline import PipelineRecord, Sustained
 from bakeoff.record.store import load_all
@@ -67,7 +60,7 @@ def codes(record: PipelineRecord) -> list[str]:
 
 
 def test_mixes_run_one_after_the_other_for_the_time_and_stand_apart_from_other_runs(tmp_path: Path) -> None:
-    done, records = run(tmp_path, TWO)
+    done, records = run(tmp_path, replace(TWO, monitor=True))
     assert [(record.status, record.how) for record in records.values()] == [("ok", "in turn")] * 2
     for record in records.values():
         assert codes(record) == []
@@ -85,18 +78,6 @@ def test_mixes_run_one_after_the_other_for_the_time_and_stand_apart_from_other_r
     assert {entry.id for entry in every.sustained} == {entry.id for entry in done.stored}
 
 
-def test_each_unit_is_on_disk_when_it_is_ready(tmp_path: Path) -> None:
-    _, records = run(tmp_path)
-    (file,) = (tmp_path / "cache/logs").glob("*/*.stamps")
-    units, found = records["eager"].measurement.units, read_stamps(file)
-    assert units is not None
-    assert tuple(stamp.wall_ns for stamp in found) == units.wall_ns
-    assert found[0] == UnitStamp(10**9 + 6_000_000, 5_000_000, 1, "filling", 0, 1000)
-    file.write_bytes(file.read_bytes() + b'{"started_ns": 1')
-    assert read_stamps(file) == found, "without the line that was not written to its end"
-    assert read_stamps(tmp_path / "none") == []
-
-
 class Reading(Recorder):
     """Keeps what the live line says."""
 
@@ -109,15 +90,14 @@ class Reading(Recorder):
         self.lines += [event.detail] if event.phase == "rounds" else []
 
 
-def test_a_live_line_says_rate_misses_and_the_worst_stall(tmp_path: Path) -> None:
+def test_a_live_line_says_rate_and_misses(tmp_path: Path) -> None:
     progress = Reading()
     run(tmp_path, replace(REQUEST, minutes=0.005), progress=progress)
     assert progress.lines[:2] == ["warming up"] * 2
-    assert progress.lines[-1] == "200.00 fps, 0 late at 24, no stall"
+    assert progress.lines[-1] == "200.00 fps, 0 late at 24"
     run(tmp_path, replace(REQUEST, minutes=0.005, sustained=Sustained(400.0, False, 1)), progress=progress)
-    *_, rate, late, stall = progress.lines[-1].split(", ")
-    assert (rate, late.endswith(" late at 400")) == ("200.00 fps", True)
-    assert stall == "worst stall 3 ms", "2.5 ms and nanoseconds"
+    rate, _, late = progress.lines[-1].partition(", ")
+    assert (rate, late[0] != "0", late.endswith(" late at 400")) == ("200.00 fps", True, True)
 
 
 class Interrupting(Recorder):
@@ -154,12 +134,12 @@ def test_resume_runs_the_mixes_that_were_left(tmp_path: Path) -> None:
     assert [codes(record) for record in records.values()].count(["few-units"]) == 1
 
 
-def test_a_second_ctrl_c_ends_at_once_and_resume_makes_the_record_of_what_is_on_disk(tmp_path: Path) -> None:
-    request = replace(REQUEST, minutes=5.0)
+def test_a_second_ctrl_c_ends_at_once_and_leaves_the_mix_to_resume(tmp_path: Path) -> None:
+    request = replace(REQUEST, minutes=0.02)
     done, records = run(tmp_path, request, faults="hang@eager", progress=Hanging(10))
     assert (records, len(done.interrupted)) == ({}, 1)
     _, records = run(tmp_path, request, resume=True)
-    check_recovered(records["eager"], 10)
+    assert (records["eager"].status, codes(records["eager"])) == ("ok", [])
 
 
 class Hanging(Recorder):
@@ -174,17 +154,6 @@ class Hanging(Recorder):
         if self.told.count(("event", "rounds")) == self.units:
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
-
-
-def check_recovered(record: PipelineRecord, units: int) -> None:
-    assert (record.status, codes(record)) == ("unstable", ["killed"])
-    assert record.measurement.reason == f"the command was killed after {units} units: no check after them ran"
-    made, found = record.measurement.units, figures(record)
-    assert made is not None
-    assert found is not None
-    assert len(made.wall_ns) == units
-    assert made.wall_ns == tuple(range(5_000_000, 5_000_000 + units))
-    assert record.measurement.opened_ns == (1000,)
 
 
 def test_a_worker_that_dies_leaves_its_units(tmp_path: Path) -> None:
@@ -208,34 +177,6 @@ def test_a_report_of_other_units_than_those_announced_is_not_ranked(tmp_path: Pa
     _, records = run(tmp_path, faults="claims@eager")
     assert records["eager"].status == "unstable"
     assert "announced turn by turn" in records["eager"].measurement.reason
-
-
-COMMAND = """
-import sys
-from pathlib import Path
-import test_sustained as test
-from bakeoff.process import supervisor
-supervisor.WORKER = test.TORCHLESS
-test.run(Path(sys.argv[1]), test.replace(test.REQUEST, minutes=5.0))
-"""
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_killed_command_loses_the_running_unit_at_most(tmp_path: Path, seed: int) -> None:
-    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    process = subprocess.Popen([sys.executable, "-c", COMMAND, str(tmp_path)], env={**os.environ, "PYTHONPATH": path})
-    until = time.monotonic() + 60
-    while not (files := [*(tmp_path / "cache/logs").glob("*/*.stamps")]) or len(read_stamps(files[0])) < 3:
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    time.sleep(random.Random(seed).uniform(0.0, 0.5))
-    before = len(read_stamps(files[0]))
-    process.kill()
-    process.wait()
-    kept = read_stamps(files[0])
-    assert len(kept) >= before
-    _, records = run(tmp_path, replace(REQUEST, minutes=5.0), resume=True)
-    check_recovered(records["eager"], len(kept))
 
 
 @pytest.mark.parametrize(
@@ -262,10 +203,6 @@ def test_the_estimate_is_the_time_of_each_mix_and_not_a_number_of_units(tmp_path
     assert "1 mix, 1 minute after 2 units that fill windows, about" in text
 
 
-def test_the_commands_rates_exclude_each_other_and_are_above_zero(tmp_path: Path) -> None:
-    for arguments, said in (
-        (("--paced", "24", "--fps", "30"), "--paced says the rate to judge by; leave --fps out"),
-        (("--fps", "0"), "0 frames a second: give a rate above 0"),
-    ):
-        done = bakeoff("deadline", "owl", *arguments, cwd=tmp_path)
-        assert (done.code, said in done.err) == (2, True)
+def test_a_rate_of_zero_is_refused(tmp_path: Path) -> None:
+    done = bakeoff("deadline", "owl", "--fps", "0", cwd=tmp_path)
+    assert (done.code, "0 frames a second: give a rate above 0" in done.err) == (2, True)

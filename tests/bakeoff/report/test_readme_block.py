@@ -93,7 +93,7 @@ class TestReadmeBlock:
         text = " ".join(block(Records((), (), (), pipelines=made)).split())
         assert (
             "Deploy best, owl:200m/wm=inductor[freezing]/bf16,image=openvino/bf16@cpu: it is 2.00x as fast as eager "
-            "[2.00, 2.00] (20 pairs of interleaved units, one process each). Milliseconds a frame: "
+            "[2.00, 2.00] (20 pairs of interleaved units, one process each). Median milliseconds a frame: "
             "best 50.52 [50.30, 50.75], eager 101.05 [100.60, 101.50]. "
             "[0000001](runs/published/RESULTS.md#0000001) [0000000](runs/published/RESULTS.md#0000000)"
         ) in text

@@ -129,4 +129,4 @@ def parse_use(text: str) -> tuple[str, dict[str, OptionValue] | None]:
 
 def use_of(backend: Optioned, options: Any) -> BackendUse:
     """Return the backend with the `options` (an instance of its dataclass) that differ from the defaults."""
-    return BackendUse(backend.name, changed_options(backend, options))
+    return BackendUse(backend.name, changed_options(options))

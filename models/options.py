@@ -12,7 +12,7 @@ OptionValue = str | int | float | bool
 
 
 class Optioned(Protocol):
-    """Owner of options, each with a default: a backend or a pipeline."""
+    """Owner of options, each with a default: a backend."""
 
     @property
     def name(self) -> str: ...
@@ -29,9 +29,9 @@ def written_option(option: str, value: OptionValue) -> str:
     return f"{option}={'false' if value is False else text}"
 
 
-def changed_options(owner: Optioned, options: Any) -> tuple[tuple[str, OptionValue], ...]:
+def changed_options(options: Any) -> tuple[tuple[str, OptionValue], ...]:
     """Return the options that differ from the defaults, in the order of their declaration."""
-    defaults = owner.options()
+    defaults = type(options)()
     return tuple(
         (field.name, getattr(options, field.name))
         for field in fields(options)
@@ -40,22 +40,27 @@ def changed_options(owner: Optioned, options: Any) -> tuple[tuple[str, OptionVal
 
 
 def options_of(owner: Optioned, pairs: Mapping[str, OptionValue]) -> Any:
-    """Return the owner's options dataclass from names and values; text is converted to the field's type.
+    """Return the owner's options, as `read_options` does."""
+    return read_options(owner.name, owner.options, pairs)
+
+
+def read_options(owner: str, options: type, pairs: Mapping[str, OptionValue]) -> Any:
+    """Return a dataclass of options from names and values; text is converted to the field's type.
 
     Raises BakeoffError for an unknown option, or for a value that is not of the field's type.
     """
-    hints = get_type_hints(owner.options)
+    hints = get_type_hints(options)
     values = {}
     for name, value in pairs.items():
         if name not in hints:
-            text = f"{owner.name} has no option '{name}'{meant(name, hints)}; known: {', '.join(hints) or 'none'}"
+            text = f"{owner} has no option '{name}'{meant(name, hints)}; known: {', '.join(hints) or 'none'}"
             raise BakeoffError(text, "bad-option")
         try:
             values[name] = msgspec.convert(value, type=hints[name], strict=False)
         except msgspec.ValidationError as error:
-            asked = f"{owner.name}[{written_option(name, value)}]"
+            asked = f"{owner}[{written_option(name, value)}]"
             raise BakeoffError(f"{asked}: {name} must be {_accepted(hints[name])}", code="bad-option") from error
-    return owner.options(**values)
+    return options(**values)
 
 
 def _accepted(kind: Any) -> str:

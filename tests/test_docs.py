@@ -144,16 +144,25 @@ def test_every_column_of_the_terminals_table_is_explained() -> None:
 def test_every_tag_of_a_trace_is_explained() -> None:
     text = (ROOT / "docs" / "pipelines.md").read_text(encoding="utf-8")
     part = text.partition("\n## Tags\n")[2].partition("\n## ")[0]
-    rows = [
-        tuple(cell.strip() for cell in row.strip("|").split("|")) for row in part.splitlines() if row.startswith("| `")
-    ]
-    assert rows == [(f"`{tag.name}`", str(tag.level), tag.meaning, ", ".join(tag.arguments)) for tag in TAGS]
+    rows = [tuple(cell.strip() for cell in row.split("|")[1:4]) for row in part.splitlines() if row.startswith("| `")]
+    assert [row[:2] for row in rows] == [(f"`{tag}`", str(level)) for tag, level in TAGS.items()]
+    assert all(meaning for *_, meaning in rows)
 
 
 def test_every_name_of_other_scripts_has_its_tag() -> None:
     text = (ROOT / "docs" / "trials" / "other-scripts.md").read_text(encoding="utf-8")
-    rows = [f"| {', '.join(f'`{name}`' for name in tag.seeds)} | `{tag.name}` |" for tag in TAGS if tag.seeds]
-    assert [row for row in rows if row not in text] == []
+    named = set(re.findall(r"\| `([^`]+)` \|$", text, re.MULTILINE))
+    assert {
+        "unit",
+        "denoise",
+        "context",
+        "decode",
+        "present",
+        "glue",
+        "call",
+        "head",
+        "upsample",
+    } <= named & TAGS.keys()
 
 
 def test_every_folder_and_file_of_the_package_has_its_place() -> None:

@@ -8,14 +8,14 @@ from bakeoff.export.manifest import MANIFEST, MIX
 from bakeoff.export.mix import MIX_SCHEMA, MixManifest, encode_mix, is_mix, read_mix, seal_mix
 from bakeoff.mix import SlotChoice
 from bakeoff.models.errors import BakeoffError
-from bakeoff.pipeline.plan import Programs, in_way
+from bakeoff.pipeline.plan import PipelinePlan, in_way
 from bakeoff.record.source import pipeline_hash
 from bakeoff.record.store import StoredPipeline, now
 from bakeoff.sweeps.progress import Progress
 
 
 def export_mix(
-    made: Programs, entry: StoredPipeline, target: Path, force: bool, runs: Path, command: str, progress: Progress
+    made: PipelinePlan, entry: StoredPipeline, target: Path, force: bool, runs: Path, command: str, progress: Progress
 ) -> MixManifest:
     """Write the mix that a run confirmed to `target`, whole or not at all; with `force`, replace a mix that is there.
 
@@ -54,7 +54,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def _export_slot(
-    made: Programs, choice: SlotChoice, part: Path, runs: Path, command: str, progress: Progress
+    made: PipelinePlan, choice: SlotChoice, part: Path, runs: Path, command: str, progress: Progress
 ) -> dict[str, str]:
     """Export all programs of a slot; return the folder with each, as `slot.program`."""
     folders: dict[str, str] = {}

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Literal
 
+from bakeoff.models.pipelines.pipeline import Key
 from bakeoff.models.words import counted
 from bakeoff.pipeline.plan import MixPlan
 from bakeoff.pipeline.session import PipelineSession
@@ -11,10 +12,7 @@ from bakeoff.process.phases import Block, UnitStamp
 from bakeoff.process.supervisor import Outcome
 from bakeoff.process.watch import GpuPeaks
 from bakeoff.record.finding import Finding, new_finding
-from bakeoff.record.kept import read_stamp
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineMemory, PipelineRecord, SlotProgram, Units
-from bakeoff.record.policy import Policy
-from bakeoff.record.schema import MEASURED, Status
 from bakeoff.record.source import instrument_hash, pipeline_hash
 from bakeoff.sweeps.assemble import (
     common_facts,
@@ -48,8 +46,8 @@ def make_record(
     request, loop, subject = plan.request, plan.loop, plan.subject
     configs = {slot: of.component.preset(loop.presets[slot]).config for slot, of in plan.slots.items()}
     return PipelineRecord(
-        **common_facts(outcome, session.load, session.cache, session.log_of(mix), mix.environment, subject.device),
-        run=session.run,
+        **common_facts(outcome, session.context, session.log_of(mix), mix.environment, subject.device),
+        run=session.context.sweep,
         how=how if request.horizon_db is None else "rollout",
         mix=mix.mix,
         config_id=mix.config_id,
@@ -71,8 +69,6 @@ def make_record(
         measurement=_measurement(session, mix, outcome, blocks, span_s, (*findings, *watched.findings), stamps),
         loop_hash=pipeline_hash(subject.loop.reference),
         instrument=instrument_hash(),
-        note=session.note,
-        selftest=read_stamp(),
         budget=request.budget,
         sustained=request.sustained,
     )
@@ -91,17 +87,16 @@ def _measurement(
 
     Folders of this machine are removed from all texts.
     """
-    policy = session.plan.request.policy
     status = ended_status(outcome)
     if status is not None:
         made = _with_stamps(PipelineMeasurement(status, ending(outcome)), stamps)
     else:
-        made = with_status(outcome.value, blocks, span_s, policy, session.plan.loop.filling)
-    seen = host_findings(session.load, session.plan.subject.threads, "the run", outcome)
-    known = dict.fromkeys(issue for program in mix.programs for issue in program.row.known_issues)
+        made = with_status(outcome.value, blocks, span_s, session.plan.loop.filling)
+    seen = host_findings(session.context.load, session.plan.subject.threads, "the run", outcome)
+    known = dict.fromkeys(issue for row in mix.rows.values() for issue in row.known_issues)
     found = (*made.findings, *findings, *seen, *issue_findings(known, made.status))
     programs = tuple(_completed(program, mix) for program in made.programs)
-    memory = made.memory and _memory(made.memory, mix, outcome.gpu_peaks)
+    memory = made.memory and _memory(made.memory, outcome.gpu_peaks)
     return shareable(replace(made, findings=found, programs=programs, memory=memory))
 
 
@@ -124,105 +119,53 @@ def _with_stamps(made: PipelineMeasurement, stamps: Sequence[UnitStamp]) -> Pipe
 
 def _completed(program: SlotProgram, mix: MixPlan) -> SlotProgram:
     """Return the worker's report of a program with the facts that only the parent process knows."""
-    planned = next((entry for entry in mix.programs if entry.name == program.name), None)
-    if planned is None:
-        return program
-    program = replace(shareable(program), source=source_of(planned.row))
-    part = planned.part
+    key = Key(program.slot, program.variant.workload)
+    program = replace(shareable(program), source=source_of(mix.rows[key]))
+    part = mix.parts.get(key)
     return program if part is None else replace(program, part=part.id, part_median_ns=part.median_ns)
 
 
-def _memory(memory: PipelineMemory, mix: MixPlan, peaks: GpuPeaks | None) -> PipelineMemory:
-    """Return the worker's memory figures with the GPU peak that its parent polled, and the recorded peaks of its
-    programs."""
-    known = {program.name: program.part for program in mix.programs if program.part is not None}
-    parts = {name: part.peak_bytes for name, part in known.items() if part.peak_bytes}
+def _memory(memory: PipelineMemory, peaks: GpuPeaks | None) -> PipelineMemory:
+    """Return the worker's memory figures with the GPU peak that its parent polled."""
     polled = peaks.bytes_of.get("loop check", 0) if peaks is not None else 0
-    device = max(memory.device_peak_bytes or 0, polled) or None
-    return replace(memory, device_peak_bytes=device, parts_bytes=parts)
-
-
-_CONTENTION = "other_cpu_share"
-"""Entry of `device_state` with the share of all cores that other processes used while units ran."""
+    return replace(memory, device_peak_bytes=max(memory.device_peak_bytes or 0, polled) or None)
 
 
 def with_status(
-    measurement: PipelineMeasurement, blocks: Sequence[Block], span_s: float, policy: Policy, filling: int
+    measurement: PipelineMeasurement, blocks: Sequence[Block], span_s: float, filling: int
 ) -> PipelineMeasurement:
-    """Return the measurement with the worst status that its facts imply; a status other than `ok` is kept.
+    """Return the measurement, `unstable` if it was ok and its units are not a measurement of this mix.
 
     `blocks` are the units as the worker reported them turn by turn, within `span_s` seconds by the parent's clock;
     `filling` is the number of units of a session until its windows are full.
     """
-    if measurement.status != "ok":
+    if measurement.status != "ok" or measurement.rollout is not None:  # of a rollout nothing was timed
         return measurement
-    failed = next(_failures(measurement), None)
-    if failed is not None:
-        return replace(measurement, status=failed[0], reason=failed[1])
-    if measurement.rollout is not None:  # nothing was timed
-        return measurement
-    findings = tuple(_doubts(measurement, blocks, span_s, policy, filling))
+    findings = tuple(_doubts(measurement.units, blocks, span_s, filling))
     if not findings:
         return measurement
-    return replace(
-        measurement,
-        status="unstable",
-        reason=findings[0].text,
-        findings=(*measurement.findings, *findings),
-    )
+    found = (*measurement.findings, *findings)
+    return replace(measurement, status="unstable", reason=findings[0].text, findings=found)
 
 
-def _failures(measurement: PipelineMeasurement) -> Iterator[tuple[Status, str]]:
-    """Yield status and reason of each fact that makes the mix wrong, or different from what was requested."""
-    for program in measurement.programs:
-        if program.status not in MEASURED:
-            yield program.status, f"{program.name}: {program.reason}"
-    for program in measurement.programs:
-        if program.status == "fell_back" or (program.proof is not None and program.proof.fell_back):
-            because = program.reason or (program.proof.fell_back if program.proof is not None else "")
-            yield "fell_back", f"{program.slot}: {because}"
-    for program in measurement.programs:
-        if program.status == "parity_failed" or (program.parity is not None and not program.parity.passed):
-            yield "parity_failed", f"{program.name}: {program.reason}".removesuffix(": ")
-    for unit in measurement.parity.units if measurement.parity is not None else ():
-        for output in unit.outputs:
-            if not output.passed:
-                yield "parity_failed", f"unit {unit.unit} of the loop: {output.problem or output.name}"
-
-
-def _doubts(
-    measurement: PipelineMeasurement, blocks: Sequence[Block], span_s: float, policy: Policy, filling: int
-) -> Iterator[Finding]:
+def _doubts(units: Units | None, blocks: Sequence[Block], span_s: float, filling: int) -> Iterator[Finding]:
     """Yield a finding for each reason why the numbers are not a measurement of this mix."""
-    units = measurement.units
     if units is None or "steady" not in units.kinds:
         count = len(units.kinds) if units is not None else 0
+        ran = counted(count, "unit")
         if count < filling:
-            yield new_finding(
-                "window-not-full", f"{counted(count, 'unit')} ran, and the windows are full after {filling}"
-            )
-        yield new_finding("warm-up", f"no steady unit: times did not settle within {counted(count, 'unit')}")
+            yield new_finding("window-not-full", f"{ran} ran, and the windows are full after {filling}")
+        yield new_finding("warm-up", f"no steady unit: times did not settle within {ran}")
         return
-    recompiled = sorted({name for index in _steady(units) for name in units.moved.get(str(index), ())})
-    if recompiled:
-        yield new_finding("recompiles", f"recompiled: {', '.join(recompiled)}")
-    share = measurement.device_state.get(_CONTENTION)
-    if isinstance(share, int | float) and share > policy.contention:
-        yield new_finding("contention", f"other processes used {share:.0%} of the CPU while units ran")
     first = 0
     for index, count in enumerate(units.spans or (1,) * len(units.wall_ns)):
         total, taken = sum(line.ns[index] for line in units.lines), sum(units.wall_ns[first : first + count])
         if total != taken:
-            text = f"the lines of unit {first} add up to {total} ns, it took {taken} ns"
-            yield new_finding("clock-span", text)
+            yield new_finding("clock-span", f"the lines of unit {first} add up to {total} ns, it took {taken} ns")
             break
         first += count
+    units_s = sum(units.wall_ns) / 1e9
     if tuple(units.wall_ns) != tuple(ns for block in blocks for ns in block.samples_ns):
         yield new_finding("clock-span", "the units of the report are not those that were announced turn by turn")
-    elif sum(units.wall_ns) / 1e9 > span_s:
-        text = f"units add up to {sum(units.wall_ns) / 1e9:.3f} s, the parent saw {span_s:.3f} s pass"
-        yield new_finding("clock-span", text)
-
-
-def _steady(units: Units) -> Iterator[int]:
-    return (index for index, kind in enumerate(units.kinds) if kind == "steady")
+    elif units_s > span_s:
+        yield new_finding("clock-span", f"units add up to {units_s:.3f} s, the parent saw {span_s:.3f} s pass")

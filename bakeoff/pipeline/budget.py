@@ -12,8 +12,9 @@ from bakeoff.machine.identity import this_machine
 from bakeoff.mix import SlotChoice
 from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.pipelines.pipeline import Key
 from bakeoff.pipeline.parts import Part, failed_choices
-from bakeoff.pipeline.plan import Programs, no_records, sweep_of
+from bakeoff.pipeline.plan import PipelinePlan, no_records, sweep_of
 from bakeoff.plan.memory import kept_copies
 from bakeoff.record.account import steady
 from bakeoff.record.budget import check_forecast, least, sqnr_db
@@ -60,7 +61,7 @@ def _meets(mix: Forecast, budget: Budget) -> bool:
 
 
 def by_records(
-    made: Programs,
+    made: PipelinePlan,
     objective: Objective,
     classes: tuple[Quantisation, ...] | None,
     runs: Sequence[StoredPipeline],
@@ -99,7 +100,7 @@ def by_records(
 
 
 def _choices(
-    made: Programs,
+    made: PipelinePlan,
     slot: str,
     programs: Mapping[str, Mapping[SlotChoice, Part]],
     classes: tuple[Quantisation, ...] | None,
@@ -107,7 +108,7 @@ def _choices(
 ) -> dict[SlotChoice, dict[str, Part]]:
     """Return the choices with a usable record of every program of a steady unit, and no failure of any; for each, its
     usable records by program."""
-    called = {name for name in programs if made.loop.calls().get((slot, name), 0)} or {*programs}
+    called = {name for name in programs if made.loop.calls().get(Key(slot, name), 0)} or {*programs}
     every = {choice for own in programs.values() for choice in own} - failed_choices(programs.values())
     found = {}
     for choice in sorted(every, key=str):
@@ -122,7 +123,7 @@ def _choices(
     return found
 
 
-def _forecast(choice: str, parts: Mapping[str, Part], made: Programs, slot: str, process_bytes: int) -> Forecast:
+def _forecast(choice: str, parts: Mapping[str, Part], made: PipelinePlan, slot: str, process_bytes: int) -> Forecast:
     """Return what the records of a slot's programs promise of one way of filling it, beyond the process."""
     calls, records, programs = made.loop.calls(), [part.record for part in parts.values()], len(made.of(slot))
     peaks = [part.peak_bytes for part in parts.values() if part.peak_bytes]
@@ -134,7 +135,7 @@ def _forecast(choice: str, parts: Mapping[str, Part], made: Programs, slot: str,
         memory_bytes = max(peaks) - process_bytes + round(copies * max(weights))
     return Forecast(
         slots=choice,
-        ms=sum(calls.get((slot, name), 0) * part.median_ns for name, part in parts.items()) / 1e6,
+        ms=sum(calls.get(Key(slot, name), 0) * part.median_ns for name, part in parts.items()) / 1e6,
         memory_bytes=memory_bytes,
         sqnr_db=least([sqnr_db(record.measurement.parity) for record in records]) if len(parts) == programs else None,
     )
@@ -155,7 +156,7 @@ def _process_bytes(records: Sequence[Record]) -> int:
     return max(0, min(known, default=0))
 
 
-def _between(made: Programs, runs: Sequence[StoredPipeline]) -> tuple[float, str]:
+def _between(made: PipelinePlan, runs: Sequence[StoredPipeline]) -> tuple[float, str]:
     """Return the median milliseconds between programs in a steady unit of the newest run of this pipeline, and its id.
 
     Without one, 0 and "".

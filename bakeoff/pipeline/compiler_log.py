@@ -13,7 +13,8 @@ from pathlib import Path
 
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import Backend
-from bakeoff.pipeline.plan import MixPlan, MixProgram
+from bakeoff.models.pipelines.pipeline import Key
+from bakeoff.pipeline.plan import MixPlan
 from bakeoff.pipeline.session import PipelineSession
 from bakeoff.process.jobs import TraceJob, TraceResult
 from bakeoff.process.supervisor import Event, run_job
@@ -36,50 +37,45 @@ def seen_apart(
     profile = measurement.profile
     if profile is None:
         return measurement
-    planned = {program.name: program for program in mix.programs}
     profile = replace(
         profile,
         programs=tuple(
-            _seen(session, mix, planned[f"{sight.slot}.{sight.program}"], sight, running)
-            if sight.sight == "hidden"
-            else sight
-            for sight in profile.programs
+            _seen(session, mix, sight, running) if sight.sight == "hidden" else sight for sight in profile.programs
         ),
     )
     asked = session.plan.request.profile
     if asked is not None and asked.compiler:
-        folder = session.cache / "traces" / session.run / f"{mix.slug}.compiler"
-        compiled = [one for one in mix.programs if _backend(one).uses_inductor]
+        folder = session.file_of(mix, "traces", ".compiler")
+        compiled = [key for key in mix.rows if _backend(mix, key).uses_inductor]
         notes = [profile.note] if profile.note else []
-        for program in compiled:
-            notes += _log(session, mix, program, folder / program.name, running)
+        for key in compiled:
+            notes += _log(session, mix, key, folder / str(key), running)
         if not compiled:
             notes.append("no program of this mix is compiled by torch, so there is no compiler's log")
-        path = folder.relative_to(session.cache).as_posix() if compiled else ""
+        path = folder.relative_to(session.context.cache).as_posix() if compiled else ""
         profile = replace(profile, compiler=path, note="; ".join(dict.fromkeys(notes)))
     return replace(measurement, profile=profile)
 
 
-def _backend(program: MixProgram) -> Backend:
+def _backend(mix: MixPlan, key: Key) -> Backend:
     """Return the backend that builds the program."""
-    return resolve_backend(program.row.steps[-1].backend)
+    return resolve_backend(mix.rows[key].steps[-1].backend)
 
 
-def _seen(
-    session: PipelineSession, mix: MixPlan, program: MixProgram, sight: ProgramSight, running: Running
-) -> ProgramSight:
+def _seen(session: PipelineSession, mix: MixPlan, sight: ProgramSight, running: Running) -> ProgramSight:
     """Return the program's entry with its kernels.
 
     They come from the record that predicts the program's time, which is of the same machine and code, or else from a
     traced build.
     """
-    tracer = _backend(program).tracer or _TRACER
-    proof = program.part.record.measurement.proof if program.part is not None else None
-    if program.part is not None and proof is not None and proof.trace is not None:
-        trace, tracer = proof.trace, f"{tracer}, record {program.part.id}"
+    key = Key(sight.slot, sight.program)
+    tracer, part = _backend(mix, key).tracer or _TRACER, mix.parts.get(key)
+    proof = part.record.measurement.proof if part is not None else None
+    if part is not None and proof is not None and proof.trace is not None:
+        trace, tracer = proof.trace, f"{tracer}, record {part.id}"
     else:
-        running.event(Event("traced build", program.name))
-        traced, problem = _traced(session, mix, program, running, "trace", {})
+        running.event(Event("traced build", str(key)))
+        traced, problem = _traced(session, mix, key, running, "trace", {})
         if traced is None or traced.trace is None:
             return replace(sight, problem=problem or "no trace was made")
         trace = traced.trace
@@ -97,7 +93,7 @@ def _seen(
 def _traced(
     session: PipelineSession,
     mix: MixPlan,
-    program: MixProgram,
+    key: Key,
     running: Running,
     ending: str,
     compiler: Mapping[str, str],
@@ -108,26 +104,26 @@ def _traced(
     log's file name.
     """
     launch = session.launch_of(mix, running)
-    log = launch.log.with_suffix(f".{program.name}.{ending}.log")
+    log = launch.log.with_suffix(f".{key}.{ending}.log")
     policy = replace(session.plan.request.policy, trace=not compiler)
-    job = TraceJob(measure_job(program.row, policy, None))
+    job = TraceJob(measure_job(mix.rows[key], policy, None))
     outcome = run_job(job, TraceResult, replace(launch, environment={**launch.environment, **compiler}, log=log))
     if outcome.kind != "result":
         return None, outcome.reason
     return outcome.value, outcome.value.problem
 
 
-def _log(session: PipelineSession, mix: MixPlan, program: MixProgram, folder: Path, running: Running) -> list[str]:
+def _log(session: PipelineSession, mix: MixPlan, key: Key, folder: Path, running: Running) -> list[str]:
     """Build the program with a compiler log in `folder` and let tlparse read the log; return messages about what went
     wrong."""
     folder.mkdir(parents=True, exist_ok=True)
-    running.event(Event("traced build", f"{program.name} with the compiler's log"))
-    _, problem = _traced(session, mix, program, running, "compiler", _environment(folder))
+    running.event(Event("traced build", f"{key} with the compiler's log"))
+    _, problem = _traced(session, mix, key, running, "compiler", _environment(folder))
     if problem:
-        return [f"{program.name}: no compiler's log: {problem}"]
+        return [f"{key}: no compiler's log: {problem}"]
     logs = sorted(folder.glob("*.log"), key=lambda path: path.stat().st_size)
     if not logs:
-        return [f"{program.name}: the compiler wrote no log"]
+        return [f"{key}: the compiler wrote no log"]
     return _parsed(logs[-1], folder)
 
 

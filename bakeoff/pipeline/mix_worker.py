@@ -10,7 +10,7 @@ from statistics import median
 from bakeoff.machine import build_cache
 from bakeoff.pipeline.plan import MixPlan
 from bakeoff.pipeline.session import PipelineSession
-from bakeoff.process.jobs import PipelineJob, SlotProgramJob
+from bakeoff.process.jobs import PipelineJob
 from bakeoff.process.phases import Block, UnitStamp
 from bakeoff.process.supervisor import Event, LiveWorker, Outcome
 from bakeoff.race import not_idle, take_turns
@@ -69,7 +69,7 @@ class MixWorker:
     span_s: float = 0.0
     """Seconds between the commands and their answers, summed over all turns, by this process's clock."""
     beside: int = 0
-    """0: mixes open one after the other, since each times its programs alone while it is built."""
+    """0: mixes open one after the other, since what one builds is in the others' way as they check their loops."""
     _worker: LiveWorker = field(init=False)
     _outcome: Outcome | None = None
     _began: float = 0.0
@@ -78,21 +78,18 @@ class MixWorker:
     def __enter__(self) -> "MixWorker":
         session, mix = self.session, self.mix
         build_cache.open_folder(mix.cache_folder)
-        for program in mix.programs:
-            program.row.cache_folder.mkdir(parents=True, exist_ok=True)
+        for row in mix.rows.values():
+            row.cache_folder.mkdir(parents=True, exist_ok=True)
         request = session.plan.request
         programs = tuple(
-            SlotProgramJob(program.slot, measure_job(program.row, request.policy, self.references[program.name]))
-            for program in mix.programs
+            (key.slot, measure_job(row, request.policy, self.references[str(key)])) for key, row in mix.rows.items()
         )
         job = PipelineJob(
             subject=session.plan.subject,
-            mix=str(mix.mix),
             programs=programs,
             policy=request.policy,
             reference_folder=str(self.loop.folder),
             reference_hashes=self.loop.hashes,
-            cache_folder=str(mix.cache_folder),
             heap_offset_bytes=self.heap_offset,
             profile=session.profile_of(mix),
             horizon_db=request.horizon_db,

@@ -1,7 +1,7 @@
 """Makes the plan of a pipeline's run: the loop, its mixes with all programs, and their estimated costs."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,9 @@ from bakeoff.machine import build_cache, host, paths
 from bakeoff.machine.files import digest
 from bakeoff.machine.identity import this_machine
 from bakeoff.mix import Mix, SlotChoice
-from bakeoff.models import resolve_component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import pipeline_names
-from bakeoff.models.pipelines.pipeline import Loop, Program, Slot
+from bakeoff.models.pipelines.pipeline import Key, Loop, Slot
 from bakeoff.pipeline.describe import described_loop, with_models
 from bakeoff.pipeline.parts import KnownParts, Part, best_choice, known_parts
 from bakeoff.pipeline.request import (
@@ -26,6 +25,7 @@ from bakeoff.pipeline.request import (
     checkpoint_files,
     chosen_options,
     filled,
+    named_slots,
     requested_mixes,
 )
 from bakeoff.plan.costs import GUESS, guess_build_s
@@ -39,26 +39,15 @@ from bakeoff.sweeps.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)
-class MixProgram:
-    """One program of a mix, planned like a row of a sweep, with its caches in the mix's folder."""
-
-    slot: str
-    row: Row
-    part: Part | None
-    """The record that predicts the program's time; None if there is none of the same machine and code."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.slot}.{self.row.variant.workload}"
-
-
-@dataclass(frozen=True, slots=True)
 class MixPlan:
     """One mix, of which a run makes one record. Its programs are built in one environment."""
 
     mix: Mix
     role: Role
-    programs: tuple[MixProgram, ...]
+    rows: Mapping[Key, Row]
+    """Each program, planned like a row of a sweep, with its caches in the mix's folder."""
+    parts: Mapping[Key, Part]
+    """The record that predicts a program's time; programs without one of the same machine and code are left out."""
     config_id: str
     precheck: Precheck | None
     """Why the mix cannot run; None if it can. `oom` is judged by the memory that was free when the plan was made."""
@@ -88,18 +77,22 @@ class MixPlan:
 
 @dataclass(frozen=True, slots=True)
 class PipelinePlan:
-    """Everything that a run of a pipeline needs."""
+    """A pipeline's loop with all programs, the records that can fill its slots, and the mixes that a run needs."""
 
     request: PipelineRequest
     subject: LoopSubject
     subject_id: str
-    slots: Mapping[str, Plan]
-    """For each slot, the plan of a sweep with the rows of all mixes, by which the slot's references are made."""
-    mixes: tuple[MixPlan, ...]
-    key: str
-    """Hash of what must be the same for `--resume`: mixes, policy, units, profile, host, versions and commit."""
-    notes: tuple[str, ...]
+    """Hash of everything that decides what is computed."""
+    eager: Mapping[Key, Plan]
+    """For each program, the plan of a sweep of eager fp32 alone."""
+    known: KnownParts
+    notes: tuple[str, ...] = ()
     """Notes to print before the run, such as mixes that were left out, and why."""
+    slots: Mapping[str, Plan] = field(default_factory=dict)
+    """For each slot, the plan of a sweep with the rows of all mixes, by which the slot's references are made."""
+    mixes: tuple[MixPlan, ...] = ()
+    key: str = ""
+    """Hash of what must be the same for `--resume`: mixes, policy, units, profile, host, versions and commit."""
 
     @property
     def loop(self) -> Loop:
@@ -120,32 +113,22 @@ class PipelinePlan:
         """Name of the pipeline in the state of the run, for `--resume`."""
         return f"pipeline {self.loop.name}"
 
-
-@dataclass(frozen=True, slots=True)
-class Programs:
-    """A pipeline's loop with all programs, and the records that can fill its slots."""
-
-    loop: Loop
-    eager: Mapping[Program, Plan]
-    """For each program, the plan of a sweep of eager fp32 alone."""
-    known: KnownParts
-    computed: list[Any]
-    """Everything that decides what is computed."""
-
-    @property
-    def subject_id(self) -> str:
-        return digest(self.computed)
-
     def of(self, slot: str) -> Mapping[str, Plan]:
         """Return the plans of a slot's programs, by program."""
-        return {program.workload: plan for program, plan in self.eager.items() if program.slot == slot}
+        return {key.program: plan for key, plan in self.eager.items() if key.slot == slot}
+
+    def parts_of(self, slot: str) -> Mapping[str, Mapping[SlotChoice, Part]]:
+        """Return the newest record of each way of filling a slot, by program."""
+        return {name: self.known(slot, plan.rows[0].subject) for name, plan in self.of(slot).items()}
 
 
-def make_programs(request: PipelineRequest, asked: Sequence[RequestedMix], runs: Path, progress: Progress) -> Programs:
-    """Return the programs of the requested pipeline. Raises BakeoffError for a name, number or combination that does
+def make_programs(
+    request: PipelineRequest, asked: Sequence[RequestedMix], runs: Path, progress: Progress
+) -> PipelinePlan:
+    """Return the plan of a request without its mixes. Raises BakeoffError for a name, number or combination that does
     not exist."""
     check_counts(request)
-    whole = next((mix.whole for mix in asked if mix.whole is not None), None)
+    whole = next((mix for mix in asked if isinstance(mix, Mix)), None)
     device = host.usable_device(agreed("--device", request.device, whole.device if whole else ""))
     preset = agreed("--preset", request.preset, whole.preset if whole else "")
     options = chosen_options(request, whole)
@@ -156,35 +139,35 @@ def make_programs(request: PipelineRequest, asked: Sequence[RequestedMix], runs:
         text = f"--units {request.units}: a session of {loop.name} has {loop.max_units}; give at most that"
         raise BakeoffError(text, "bad-option")
     if request.horizon_db is not None and loop.draws:
-        text = (
-            f"{loop.name}: its units draw random numbers by themselves, which are others in the reference's fp64, so "
-        )
-        raise BakeoffError(f"{text}there is nothing to compare with; draw them in given()", "not-comparable")
+        text = f"{loop.name}: its units draw random numbers by themselves, which are others in the reference's fp64"
+        raise BakeoffError(f"{text}, so there is nothing to compare with; draw them in given()", "not-comparable")
     if not loop.programs:
         raise BakeoffError(f"{loop.name}:{loop.preset} calls no program, so there is nothing to compare", "bad-option")
-    files, eager = checkpoint_files(request, loop), dict[Program, Plan]()
-    for program in loop.programs:
-        of = loop.slot(program.slot)
-        eager[program] = make_plan(
+    files, eager = checkpoint_files(request, loop), dict[Key, Plan]()
+    for key in loop.programs:
+        slot = loop.slot(key.slot)
+        eager[key] = make_plan(
             Request(
-                component=of.component,
-                presets=(of.preset,),
-                workloads=(program.workload,),
+                component=slot.component,
+                presets=(slot.preset,),
+                workloads=(key.program,),
                 backends=("eager[]",),
                 dtypes=("fp32",),
                 device=device,
-                batches=(program.batch,),
+                batches=(slot.batch,),
                 weight_seed=request.weight_seed,
                 input_seed=request.input_seed,
                 threads=request.threads,
-                checkpoint=files.get(program.slot, ""),
+                checkpoint=files.get(slot.name, ""),
                 policy=request.policy,
                 final_s=0.0,
                 ceilings=False,
             )
         )
-    of_slot = {program.slot: plan for program, plan in eager.items()}
+    of_slot = {key.slot: plan for key, plan in eager.items()}
     subjects = {slot: plan.rows[0].subject for slot, plan in of_slot.items()}
+    with_files = {slot: subject for slot, subject in subjects.items() if subject.checkpoint}
+    first = next(iter(subjects.values()))
     computed = [
         loop.name,
         loop.preset,
@@ -192,76 +175,66 @@ def make_programs(request: PipelineRequest, asked: Sequence[RequestedMix], runs:
         {slot.name: of_slot[slot.name].component.preset(slot.preset).config for slot in loop.slots},
         request.weight_seed,
         request.input_seed,
-        {slot: one.checkpoint_hash for slot, one in subjects.items() if one.checkpoint},
+        {slot: subject.checkpoint_hash for slot, subject in with_files.items()},
     ]
-    return Programs(loop, eager, known_parts(load_all(runs).current), computed)
+    return PipelinePlan(
+        request=request,
+        subject=LoopSubject(
+            loop=loop,
+            weight_seed=request.weight_seed,
+            input_seed=request.input_seed,
+            checkpoints={slot: subject.checkpoint for slot, subject in with_files.items()},
+            device=first.device,
+            threads=first.threads,
+        ),
+        subject_id=digest(computed),
+        eager=eager,
+        known=known_parts(load_all(runs).current),
+        notes=loop.notes,
+    )
 
 
 def make_pipeline_plan(request: PipelineRequest, runs: Path, progress: Progress) -> PipelinePlan:
     """Return the plan of a request. Raises BakeoffError for a name, number or combination that does not exist."""
     asked = requested_mixes(request)
-    programs = make_programs(request, asked, runs, progress)
-    chosen, notes = chosen_mixes(programs, asked)
-    return _plan(request, programs, chosen, (*programs.loop.notes, *notes))
-
-
-def _plan(
-    request: PipelineRequest,
-    made: Programs,
-    chosen: Sequence[tuple[Role, tuple[SlotChoice, ...]]],
-    notes: tuple[str, ...],
-) -> PipelinePlan:
-    loop, eager = made.loop, made.eager
-    subjects = {program.slot: plan.rows[0].subject for program, plan in eager.items()}
-    first = next(iter(subjects.values()))
-    subject = LoopSubject(
-        loop=loop,
-        weight_seed=request.weight_seed,
-        input_seed=request.input_seed,
-        checkpoints={slot: one.checkpoint for slot, one in subjects.items() if one.checkpoint},
-        device=first.device,
-        threads=first.threads,
-    )
+    plan = make_programs(request, asked, runs, progress)
+    chosen, notes = chosen_mixes(plan, asked)
     slots: dict[str, list[Plan]] = {}
     mixes: dict[str, MixPlan] = {}
-    for role, ways in chosen:
-        plans = {program: _in_way(plan, ways, program.slot) for program, plan in eager.items()}
-        for program, plan in plans.items():
-            slots.setdefault(program.slot, []).append(plan)
-        user_code = request.pipeline not in pipeline_names() or any(plan.request.user_code for plan in plans.values())
-        mix = _mix(loop, role, plans, made.known, [made.computed, subject.threads], user_code)
+    for role, choices in chosen:
+        by_slot = {choice.slot: choice for choice in choices}
+        plans = {key: _filled_by(own, by_slot[key.slot]) for key, own in plan.eager.items()}
+        for key, own in plans.items():
+            slots.setdefault(key.slot, []).append(own)
+        mix = _mix(plan, role, plans)
         mixes.setdefault(str(mix.mix), mix)
-    commit, dirty = paths.commit()
-    facts = [
-        request.policy,
-        request.units,
-        request.profile,
-        request.horizon_db,
-        host.read_host(),
-        host.read_versions(),
-        commit,
-        dirty,
-    ]
+    missing: dict[str, list[str]] = {}
+    for key in plan.loop.calls():
+        if any(key not in mix.parts for mix in mixes.values()):
+            missing.setdefault(key.slot, []).append(key.program)
+    if missing and not notes and request.horizon_db is None:
+        notes = [f"no prediction of a unit's time: {no_records(plan, missing)}"]
+    facts = [request.policy, request.units, request.profile, request.horizon_db]
+    facts += [host.read_host(), host.read_versions(), *paths.commit()]
     if (sustained := request.sustained) is not None:
-        request = replace(request, sustained=replace(sustained, fps=sustained.fps or loop.rate or USUAL_FPS))
+        request = replace(request, sustained=replace(sustained, fps=sustained.fps or plan.loop.rate or USUAL_FPS))
         facts += [request.sustained, request.minutes]
-    return PipelinePlan(
+    return replace(
+        plan,
         request=request,
-        subject=subject,
-        subject_id=made.subject_id,
+        notes=(*plan.notes, *notes),
         slots={
-            slot: replace(plans[0], rows=tuple(row for plan in plans for row in plan.rows))
+            slot: replace(plans[0], rows=tuple(row for own in plans for row in own.rows))
             for slot, plans in slots.items()
         },
         mixes=tuple(mixes.values()),
         key=digest([[mix.config_id for mix in mixes.values()], *facts]),
-        notes=notes,
     )
 
 
-def _in_way(plan: Plan, ways: Iterable[SlotChoice], slot: str) -> Plan:
+def _filled_by(plan: Plan, choice: SlotChoice) -> Plan:
     """Return the plan with its one row built by the backends and dtype that fill the slot."""
-    request = in_way(plan, next(way for way in ways if way.slot == slot))
+    request = in_way(plan, choice)
     return plan if request == plan.request else make_plan(request)
 
 
@@ -271,42 +244,41 @@ def in_way(plan: Plan, way: SlotChoice) -> Request:
     return replace(plan.request, backends=(backends,), dtypes=(way.dtype,))
 
 
-def _mix(
-    loop: Loop, role: Role, plans: Mapping[Program, Plan], known: KnownParts, decided_by: object, user_code: bool
-) -> MixPlan:
-    rows = {program: plan.rows[0] for program, plan in plans.items()}
-    slots = {
-        program.slot: SlotChoice(program.slot, row.variant.backends, row.variant.dtype) for program, row in rows.items()
-    }
-    subject = next(iter(rows.values())).subject
-    device = subject.device
-    options = tuple(loop.changed.items())
-    mix = Mix(loop.name, loop.preset, options, tuple(slots[slot.name] for slot in loop.slots), device)
-    batches = [(program.slot, program.workload, program.batch) for program in rows]
-    config_id = digest([str(mix), batches, decided_by])
+def _mix(plan: PipelinePlan, role: Role, plans: Mapping[Key, Plan]) -> MixPlan:
+    loop, device, threads = plan.loop, plan.subject.device, plan.subject.threads
+    rows = {key: own.rows[0] for key, own in plans.items()}
+    slots = {key.slot: SlotChoice(key.slot, row.variant.backends, row.variant.dtype) for key, row in rows.items()}
+    mix = Mix(loop.name, loop.preset, tuple(loop.changed.items()), tuple(slots[one.name] for one in loop.slots), device)
+    batches = [(*key, row.subject.batch) for key, row in rows.items()]
+    config_id = digest([str(mix), batches, plan.subject_id, threads])
     machine = this_machine(device).machine_class
     folder = build_cache.usual_folder([str(mix), config_id, host.read_versions(), machine])
     backends = [resolve_backend(step.backend) for row in rows.values() for step in row.steps]
-    environment = build_environment(backends, folder, subject.threads, user_code)
-    programs = []
-    for program, row in rows.items():
-        part = known(program.slot, row.subject).get(slots[program.slot])
-        own = replace(row, cache_folder=folder / f"{program.slot}.{program.workload}", environment=environment)
-        usable = part if part is not None and part.usable else None
-        programs.append(MixProgram(program.slot, own, usable))
+    user_code = plan.request.pipeline not in pipeline_names() or any(own.request.user_code for own in plans.values())
+    environment = build_environment(backends, folder, threads, user_code)
+    parts = {key: plan.known(key.slot, row.subject).get(slots[key.slot]) for key, row in rows.items()}
     memory = with_process([_memory(plans, slot) for slot in slots])
     obstacles = (
-        Precheck(row.never_runs.status, f"{program.slot}: {row.never_runs}")
-        for program, row in rows.items()
+        Precheck(row.never_runs.status, f"{key.slot}: {row.never_runs}")
+        for key, row in rows.items()
         if row.never_runs is not None
     )
-    precheck = next(obstacles, None) or short_of_memory(memory, device)  # memory is counted for the whole mix
-    return MixPlan(mix, role, tuple(programs), config_id, precheck, memory, folder, environment)
+    return MixPlan(
+        mix=mix,
+        role=role,
+        rows={key: replace(row, cache_folder=folder / str(key), environment=environment) for key, row in rows.items()},
+        parts={key: part for key, part in parts.items() if part is not None and part.usable},
+        config_id=config_id,
+        precheck=next(obstacles, None) or short_of_memory(memory, device),  # memory is counted for the whole mix
+        memory=memory,
+        cache_folder=folder,
+        environment=environment,
+    )
 
 
-def _memory(plans: Mapping[Program, Plan], slot: str) -> Need:
+def _memory(plans: Mapping[Key, Plan], slot: str) -> Need:
     """Return the memory of one slot in a worker; all programs of the slot are loaded and share its weights."""
-    own = [plan for program, plan in plans.items() if program.slot == slot]
+    own = [plan for key, plan in plans.items() if key.slot == slot]
     component, row = own[0].component, own[0].rows[0]
     preset = component.preset(row.subject.preset)
     subjects = [plan.rows[0].subject for plan in own]
@@ -316,7 +288,7 @@ def _memory(plans: Mapping[Program, Plan], slot: str) -> Need:
 
 
 def chosen_mixes(
-    made: Programs, asked: Sequence[RequestedMix]
+    plan: PipelinePlan, asked: Sequence[RequestedMix]
 ) -> tuple[list[tuple[Role, tuple[SlotChoice, ...]]], list[str]]:
     """Return the role and slots of each requested mix, and notes about mixes that are left out.
 
@@ -325,59 +297,52 @@ def chosen_mixes(
     chosen: list[tuple[Role, tuple[SlotChoice, ...]]] = []
     notes: list[str] = []
     for mix in asked:
-        if mix.role not in ("best", "best-full"):
-            chosen.append((mix.role, filled(mix.slots, made.loop)))
+        if not isinstance(mix, str) or mix in ("", "eager"):
+            chosen.append((mix if isinstance(mix, str) else "", filled(named_slots(mix), plan.loop)))
             continue
-        slots, missing = _best(made, quantised=mix.role == "best")
+        slots, missing = _best(plan, quantised=mix == "best")
         if missing:
-            notes.append(f"{mix.role}: {no_records(made, missing)}")
+            notes.append(f"{mix}: {no_records(plan, missing)}")
         else:
-            chosen.append((mix.role, tuple(slots)))
+            chosen.append((mix, slots))
     if not chosen:
         raise BakeoffError(notes[0], "no-record")
     return chosen, notes
 
 
-def no_records(made: Programs, missing: Mapping[str, Sequence[str]], of: str = "") -> str:
+def no_records(plan: PipelinePlan, missing: Mapping[str, Sequence[str]], of: str = "") -> str:
     """Return that slots lack records (`of` some kind), and the sweeps that would make them, of these programs each."""
     text = f"no ok records of this machine and code{of} for {', '.join(missing)}"
-    parts = [
-        part
-        for program, plan in made.eager.items()
-        if program.slot in missing
-        for part in made.known(program.slot, plan.rows[0].subject).values()
-    ]
+    parts = [part for slot in missing for found in plan.parts_of(slot).values() for part in found.values()]
     if any(part.record.status == "unstable" for part in parts):
-        text += " (unstable ones do not count; a mix by name needs none)"
-    whole = all(slot.name in missing for slot in made.loop.slots if slot.users)
+        text += " (unstable ones do not count)"
+    whole = all(slot.name in missing for slot in plan.loop.slots if slot.users)
     sweeps = dict.fromkeys(
-        f"sweep {made.loop.typed}" if slot.users and whole else sweep_of(made, slot, missing[slot.name])
-        for slot in made.loop.slots
+        f"sweep {plan.loop.typed}" if slot.users and whole else sweep_of(plan, slot, missing[slot.name])
+        for slot in plan.loop.slots
         if slot.name in missing
     )
     return f"{text}; run: {'; '.join(f'bakeoff {sweep}' for sweep in sweeps)}"
 
 
-def _best(made: Programs, quantised: bool) -> tuple[list[SlotChoice], dict[str, list[str]]]:
+def _best(plan: PipelinePlan, quantised: bool) -> tuple[tuple[SlotChoice, ...], dict[str, list[str]]]:
     """Return the best variant of each slot by the records, and the programs of slots that lack records."""
     slots, missing = [], {}
-    for slot in made.loop.slots:
-        own = made.of(slot.name)
-        calls = {program: count for (of, program), count in made.loop.calls().items() if of == slot.name}
-        programs = {name: made.known(slot.name, plan.rows[0].subject) for name, plan in own.items()}
-        found = best_choice(programs, calls, quantised)
+    for slot in plan.loop.slots:
+        calls = {key.program: count for key, count in plan.loop.calls().items() if key.slot == slot.name}
+        found = best_choice(plan.parts_of(slot.name), calls, quantised)
         if found is None:
-            missing[slot.name] = [name for name in own if calls.get(name)]
+            missing[slot.name] = [name for name in plan.of(slot.name) if calls.get(name)]
         else:
             slots.append(found[0])
-    return slots, missing
+    return tuple(slots), missing
 
 
-def sweep_of(made: Programs, slot: Slot, programs: Sequence[str] = ()) -> str:
+def sweep_of(plan: PipelinePlan, slot: Slot, programs: Sequence[str] = ()) -> str:
     """Return the command of the sweep whose records would tell how to fill a slot: of these programs, or of all."""
-    own = made.of(slot.name)
-    plan = next(iter(own.values()))
-    request, named = plan.request, plan.component.name if slot.users else plan.request.component
+    own = plan.of(slot.name)
+    first = next(iter(own.values()))
+    request, named = first.request, first.component.name if slot.users else first.request.component
     given = {
         "--batch": str(request.batches[0]) if request.batches[0] > 1 else "",
         "--device": request.device,
@@ -391,17 +356,14 @@ def sweep_of(made: Programs, slot: Slot, programs: Sequence[str] = ()) -> str:
 
 USUAL_FPS = 24.0
 """Frames a second by which a sustained run is judged if neither the request nor the pipeline states a rate."""
-_GUESS_EAGER_S = 5.0
-_GUESS_UNKNOWN_S = 1.0
-_GUESS_CALL_S = 0.02
-_GUESS_FLOPS_PER_S: Mapping[str, float] = {"cpu": 3e10, "cuda": 1e13}
-"""Of a call in eager, by the device; never measured, and of small or busy machines rather than of large ones."""
+_GUESS_EAGER_S, _GUESS_CALL_S = 5.0, 1.0
+"""Seconds of a build by eager, and of a call of a program without a record."""
 _ROLLOUT_RUNS = 12
 """Runs of all units that a rollout takes: two of the mix, and of eager seven in its dtypes and one in fp64 (three)."""
 
 
 def estimate(plan: PipelinePlan, runs: Path) -> dict[str, Any]:
-    """Return what `--dry-run --json` prints: each mix with its programs, memory and time."""
+    """Return what `--dry-run --json` prints: each mix with its calls, memory and time."""
     free = plan.request.horizon_db is not None
     known = () if free else load_all(*paths.with_published(runs)).pipelines
     earlier = {entry.record.config_id: entry for entry in known if entry.record.measurement.units}
@@ -423,53 +385,29 @@ def _cost(plan: PipelinePlan, mix: MixPlan, earlier: StoredPipeline | None) -> d
     `predicted_unit_ms` is the sum of calls times medians over a steady unit, None if a program lacks a record.
     `seconds_from` is the id of the record that the time is taken from, `parts` or `guess`.
     """
-    calls = plan.loop.calls()
-    medians = [(one.part, calls.get((one.slot, one.row.variant.workload), 0)) for one in mix.programs]
-    predicted = None
-    if all(part is not None for part, count in medians if count):
-        predicted = sum(count * part.median_ns / 1e6 for part, count in medians if part is not None)
+    request, calls = plan.request, plan.loop.calls()
+    call_s = {key: part.median_ns / 1e9 for key, part in mix.parts.items()}
+    unit_s = sum(count * call_s.get(key, _GUESS_CALL_S) for key, count in calls.items())
     if mix.precheck is not None:
         seconds, source = 0.0, ""
-    elif earlier is not None and plan.request.sustained is None:
+    elif earlier is not None and request.sustained is None:
         seconds, source = earlier.record.wall_s, earlier.id
     else:
-        unit_s = sum(count * _call_s(one) for one, (_, count) in zip(mix.programs, medians, strict=True))
-        units_s = min(plan.request.minutes * 60, (plan.loop.filling + plan.request.units) * unit_s)
-        if plan.request.horizon_db is not None:
-            units_s = _ROLLOUT_RUNS * plan.request.units * unit_s
-        if plan.request.sustained is not None:
-            units_s = plan.request.minutes * 60
-        seconds = sum(guess_build_s(one.row) or _GUESS_EAGER_S for one in mix.programs) + units_s
-        source = "parts" if predicted is not None else GUESS
+        units_s = min(request.minutes * 60, (plan.loop.filling + request.units) * unit_s)
+        if request.horizon_db is not None:
+            units_s = _ROLLOUT_RUNS * request.units * unit_s
+        if request.sustained is not None:
+            units_s = request.minutes * 60
+        seconds = sum(guess_build_s(row) or _GUESS_EAGER_S for row in mix.rows.values()) + units_s
+        source = "parts" if calls.keys() <= call_s.keys() else GUESS
     return {
         "mix": str(mix.mix),
         "role": mix.role,
         "precheck": str(mix.precheck or ""),
-        "programs": [
-            {
-                "program": one.name,
-                "variant": str(one.row.variant),
-                "calls": count,
-                "part": part.id if part is not None else "",
-                "part_variant": str(part.record.variant) if part is not None else "",
-                "median_ms": part.median_ns / 1e6 if part is not None else None,
-                "memory_bytes": (part.peak_bytes if part is not None else 0) or one.row.memory.device,
-            }
-            for one, (part, count) in zip(mix.programs, medians, strict=True)
-        ],
-        "predicted_unit_ms": predicted,
+        "calls": {str(key): count for key, count in calls.items()},
+        "parts": {str(key): part.id for key, part in mix.parts.items()},
+        "predicted_unit_ms": unit_s * 1000 if calls.keys() <= call_s.keys() else None,
         "memory_bytes": mix.memory.device,
         "seconds": seconds,
         "seconds_from": source,
     }
-
-
-def _call_s(one: MixProgram) -> float:
-    """Return the seconds of a program's call: the median of its record, else a guess from its work."""
-    if one.part is not None:
-        return one.part.median_ns / 1e9
-    subject = one.row.subject
-    component = resolve_component(subject.component)
-    config = component.preset(subject.preset).config
-    work = component.workload(config, subject.workload, subject.batch).work
-    return _GUESS_CALL_S + work.flops / _GUESS_FLOPS_PER_S[subject.device] if work is not None else _GUESS_UNKNOWN_S

@@ -17,10 +17,12 @@ from bakeoff.plan.brought import brought_reference
 from bakeoff.process.jobs import ProfileOptions
 from bakeoff.record.pipeline import Budget, Sustained
 from bakeoff.record.policy import Policy
-from bakeoff.variant import BackendUse, parse_variant
+from bakeoff.variant import BackendUse
 
 Role = Literal["", "eager", "best", "best-full"]
 WORDS: tuple[Role, ...] = ("eager", "best", "best-full")
+RequestedMix = Role | Mix | tuple[SlotChoice, ...]
+"""A mix as a word, with pipeline and device, or as its named slots; its other slots are eager fp32."""
 UNITS = 20
 MOST_UNITS = 100_000
 MINUTES = 10.0
@@ -64,17 +66,6 @@ class PipelineRequest:
     """Run each mix by itself for `minutes`, however many units that takes; `fps` 0 is the rate of the pipeline."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedMix:
-    """One requested mix."""
-
-    role: Role
-    slots: tuple[SlotChoice, ...] = ()
-    """The named slots; other slots are eager fp32. Empty for `best` and `best-full`, whose slots the records decide."""
-    whole: Mix | None = None
-    """The complete mix, if it was typed with pipeline and device."""
-
-
 def check_counts(request: PipelineRequest) -> None:
     """Raise BakeoffError for an impossible number of units, minutes or traced units."""
     if not 1 <= request.units <= MOST_UNITS:
@@ -100,7 +91,7 @@ def requested_mixes(request: PipelineRequest) -> tuple[RequestedMix, ...]:
     """Return the requested mixes. Raises BakeoffError for text that is not a mix, or mixes of different subjects or
     devices."""
     asked = tuple(_asked(text) for text in request.mixes or ("eager", "best"))
-    whole = [mix.whole for mix in asked if mix.whole is not None]
+    whole = [mix for mix in asked if isinstance(mix, Mix)]
     for other in whole[1:]:
         if (other.subject, other.device) != (whole[0].subject, whole[0].device):
             text = f"{whole[0]} and {other} do not compute the same on the same device; run them one after the other"
@@ -110,22 +101,26 @@ def requested_mixes(request: PipelineRequest) -> tuple[RequestedMix, ...]:
 
 def check_mixes(asked: Sequence[RequestedMix], loop: Loop) -> None:
     """Raise BakeoffError for a mix of another pipeline or an unknown slot."""
-    for one in asked:
-        if one.whole is not None and one.whole.pipeline != loop.name:
-            raise BakeoffError(f"{one.whole} is a mix of {one.whole.pipeline}, not of {loop.name}", "bad-variant")
-        for slot in one.slots:
-            loop.slot(slot.slot)
+    for mix in asked:
+        if isinstance(mix, Mix) and mix.pipeline != loop.name:
+            raise BakeoffError(f"{mix} is a mix of {mix.pipeline}, not of {loop.name}", "bad-variant")
+        for choice in named_slots(mix):
+            loop.slot(choice.slot)
+
+
+def named_slots(mix: RequestedMix) -> tuple[SlotChoice, ...]:
+    """Return the slots that a requested mix names; none for a word."""
+    return mix.slots if isinstance(mix, Mix) else () if isinstance(mix, str) else mix
 
 
 def _asked(text: str) -> RequestedMix:
     for word in WORDS:
         if text == word:
-            return RequestedMix(word)
+            return word
     if "@" in text:
-        mix = parse_mix(text)
-        return RequestedMix("", mix.slots, mix)
+        return parse_mix(text)
     if "=" in text:
-        return RequestedMix("", parse_slots(text))
+        return parse_slots(text)
     text = f"--mix '{text}': give {', '.join(WORDS)}, or slots as in wm=inductor/bf16"
     raise BakeoffError(text, "bad-variant")
 
@@ -156,18 +151,15 @@ def parse_options(texts: Sequence[str]) -> dict[str, OptionValue]:
 def chosen_options(request: PipelineRequest, whole: Mix | None) -> dict[str, OptionValue]:
     """Return the pipeline's options, from a complete mix or from those given separately.
 
-    Raises BakeoffError for an option that is given twice, or if the request and the mix disagree.
+    Raises BakeoffError for an option that is given twice, or beside a mix.
     """
     given = parse_options(request.options)
     if whole is None:
         return given
-    stated = dict(whole.options)
-    if {name: str(value) for name, value in {**stated, **given}.items()} != {
-        name: str(value) for name, value in stated.items()
-    }:
-        text = f"--option {' '.join(request.options)}: the mix {whole} says otherwise; leave one out"
+    if given:
+        text = f"--option {' '.join(request.options)}: the mix {whole} has its own; leave one out"
         raise BakeoffError(text, "bad-option")
-    return stated
+    return dict(whole.options)
 
 
 def checkpoint_files(request: PipelineRequest, loop: Loop) -> Mapping[str, str]:
@@ -194,8 +186,7 @@ def agreed(option: str, given: str, in_mix: str) -> str:
 
 
 def subject_of(request: PipelineRequest) -> PipelineRequest:
-    """Return the request with its `pipeline` resolved: a pipeline's name, `component:preset.workload`, or a variant's
-    string.
+    """Return the request with its `pipeline` resolved: a pipeline's name, or `component:preset.workload`.
 
     Raises BakeoffError for any other text, or if it contradicts the rest of the request.
     """
@@ -203,8 +194,10 @@ def subject_of(request: PipelineRequest) -> PipelineRequest:
     component, _, rest = text.partition(":")
     if text in pipeline_names() or (rest and component not in component_names() and not set("./") & set(rest)):
         return request
-    if "/" in text:
-        return _variant(request)
+    program, _, variant = text.partition("/")
+    if variant:
+        typed = f"{program} --mix {component}={variant.partition('@')[0]}"
+        raise BakeoffError(f"{text} is a variant; give the program and how it is built: {typed}", "bad-variant")
     name, _, workload = rest.partition(".")
     if not name or not workload:
         known = ", ".join(pipeline_names())
@@ -227,13 +220,3 @@ def _call(request: PipelineRequest, component: str, preset: str, workload: str) 
         raise BakeoffError(f"--preset {request.preset}: the subject says {preset}; leave one out", "bad-option")
     options = (*request.options, f"workload={workload}")
     return replace(request, pipeline=f"{PREFIX}{component}", preset=preset, options=options)
-
-
-def _variant(request: PipelineRequest) -> PipelineRequest:
-    text = request.pipeline
-    variant = parse_variant(text if "@" in text else f"{text}@cpu")
-    if request.mixes:
-        raise BakeoffError(f"--mix {request.mixes[0]}: {text} names the variant already; leave one out", "bad-option")
-    made = _call(request, brought_reference(variant.component, variant.preset), variant.preset, variant.workload)
-    mix = SlotChoice(variant.component, variant.backends, variant.dtype)
-    return replace(made, mixes=(str(mix),), device=request.device or (variant.device if "@" in text else ""))

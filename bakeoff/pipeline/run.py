@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from bakeoff.machine.locks import entry_lock
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.pipeline.assemble import How, make_record
@@ -61,7 +60,7 @@ def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progre
             slot: make_context(of, state.sweep, note, runs, cache, load, progress) for slot, of in plan.slots.items()
         }
         order = random.Random(state.order_seed)
-        session = PipelineSession(plan, state.sweep, note, load, cache, progress, runs, order, slots, stored)
+        session = PipelineSession(plan, slots, runs, order, stored)
         interrupted = False
         try:
             _run_mixes(session, [mix for mix in plan.mixes if str(mix.mix) not in stored])
@@ -93,13 +92,13 @@ def _run_mixes(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
     folders = {loop_reference_folder(session.plan), *(mix.cache_folder for mix in waiting)}
     with ExitStack() as stack:
         for folder in sorted(folders):
-            stack.enter_context(entry_lock(session.cache, folder, session.progress.say))
+            stack.enter_context(session.context.entry_lock(folder))
         _measure_all(session, waiting)
 
 
 def _start(session: PipelineSession, mix: MixPlan) -> Running:
     mixes = session.plan.mixes
-    return session.progress.start(1 + mixes.index(mix), len(mixes), str(mix.mix))
+    return session.context.progress.start(1 + mixes.index(mix), len(mixes), str(mix.mix))
 
 
 def _keep(session: PipelineSession, mix: MixPlan, record: PipelineRecord, running: Running) -> None:
@@ -114,7 +113,8 @@ def _settle(session: PipelineSession, mix: MixPlan, outcome: Outcome) -> None:
 
 
 def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
-    running = session.progress.start(0, 0, f"{mixes[0].mix.subject}: references")
+    progress = session.context.progress
+    running = progress.start(0, 0, f"{mixes[0].mix.subject}: references")
     ended, loop = make_loop_reference(session.plan, mixes, session.launch_of(mixes[0], running))
     made = [
         (mix, *(_program_references(session, mix, running) if ended.kind == "result" else (ended, {}))) for mix in mixes
@@ -131,7 +131,7 @@ def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
         for mix, references in session.order.sample(ready, len(ready)):
             _sustain(session, mix, references, loop)
     elif len(ready) > 1 and short_of_memory(total([mix.memory for mix, _ in ready]), session.plan.subject.device):
-        session.progress.say("The mixes do not fit in memory at once; they run in turn.")
+        progress.say("The mixes do not fit in memory at once; they run in turn.")
         for each in session.order.sample(ready, len(ready)):
             _measure(session, [each], loop, "in turn", len(ready))
     elif ready:
@@ -144,12 +144,12 @@ def _program_references(
     """Make the references of every program; return the outcome of the first that fails, and the references by
     `slot.program`."""
     found: dict[str, References] = {}
-    for program in mix.programs:
-        of_slot = session.slots[program.slot]
-        outcome, references = make_reference(of_slot, program.row, launch_of(of_slot, program.row, running))
+    for key, row in mix.rows.items():
+        of_slot = session.slots[key.slot]
+        outcome, references = make_reference(of_slot, row, launch_of(of_slot, row, running))
         if outcome.kind != "result":
             return outcome, found
-        found[program.name] = references
+        found[str(key)] = references
     return Outcome("result"), found
 
 
@@ -175,7 +175,7 @@ def _measure(
     order = session.order
     limits = _limits(session, turns)
     names = " and ".join(mix.label for mix, _ in mixes)
-    running = session.progress.start(0, 0, f"{mixes[0][0].mix.subject}: {names}")
+    running = session.context.progress.start(0, 0, f"{mixes[0][0].mix.subject}: {names}")
     workers = [
         MixWorker(session, mix, references, loop, order.randrange(0, LARGEST_OFFSET, 16), limits, running)
         for mix, references in mixes
@@ -210,7 +210,7 @@ def _sustain(session: PipelineSession, mix: MixPlan, references: Mapping[str, Re
     Raises BakeoffError if the request itself was wrong.
     """
     request = session.plan.request
-    running = session.progress.start(0, 0, f"{mix.mix.subject}: {mix.label}")
+    running = session.context.progress.start(0, 0, f"{mix.mix.subject}: {mix.label}")
     limits = _limits(session, 1)
     worker = MixWorker(session, mix, references, loop, session.order.randrange(0, LARGEST_OFFSET, 16), limits, running)
     findings = list[Finding]()

@@ -14,12 +14,12 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.pipeline.plan import MixPlan, PipelinePlan
 from bakeoff.process.environment import user_code_path, worker_environment
-from bakeoff.process.jobs import LoopReferenceJob, ProfileRequest, floor_file
+from bakeoff.process.jobs import LoopReferenceJob, ProfileOptions, floor_file
 from bakeoff.process.supervisor import Launch, Outcome, run_job
 from bakeoff.record.source import component_hash, pipeline_hash
 from bakeoff.record.store import StoredPipeline
 from bakeoff.sweeps.context import SweepContext, changed_files, discard, read_seal, seal_folder
-from bakeoff.sweeps.progress import Progress, Running
+from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.row import References, made_launch
 
 
@@ -28,36 +28,38 @@ class PipelineSession:
     """State of a run, created once when the device is locked."""
 
     plan: PipelinePlan
-    run: str
-    note: str
-    load: host.Load
-    """`present_load` before the run began."""
-    cache: Path
-    progress: Progress
+    slots: Mapping[str, SweepContext]
+    """For each slot, the context of a sweep in which the references of its programs are made."""
     runs: Path
     order: random.Random
     """Random generator for the order of the mixes in each round."""
-    slots: Mapping[str, SweepContext]
-    """For each slot, the context of a sweep in which the references of its programs are made."""
     stored: dict[str, StoredPipeline]
     """Records so far, including those before an interruption, by the string of the mix."""
 
-    def log_of(self, mix: MixPlan) -> Path:
-        return self.cache / "logs" / self.run / f"{mix.slug}.log"
+    @property
+    def context(self) -> SweepContext:
+        """One of these contexts, for what they share: id and note of the run, load, cache, progress, selftest."""
+        return next(iter(self.slots.values()))
 
-    def profile_of(self, mix: MixPlan) -> ProfileRequest | None:
+    def file_of(self, mix: MixPlan, folder: str, ending: str) -> Path:
+        """Return the mix's file in a folder of the cache, as in `logs/RUN/MIX.log`."""
+        return self.context.cache / folder / self.context.sweep / f"{mix.slug}{ending}"
+
+    def log_of(self, mix: MixPlan) -> Path:
+        return self.file_of(mix, "logs", ".log")
+
+    def profile_of(self, mix: MixPlan) -> ProfileOptions | None:
         """Return what the mix's worker must trace, and into which files; None if no profile was requested."""
-        asked = self.plan.request.profile
+        asked, trace = self.plan.request.profile, str(self.file_of(mix, "traces", ".json.gz"))
         if asked is None:
             return None
-        folder = self.cache / "traces" / self.run
         snapshot = asked.memory and mix.mix.device == "cuda"
-        memory = str(folder / f"{mix.slug}.memory.pickle") if snapshot else ""
-        return ProfileRequest(asked, str(self.cache), str(folder / f"{mix.slug}.json.gz"), memory)
+        memory = str(self.file_of(mix, "traces", ".memory.pickle")) if snapshot else ""
+        return replace(asked, folder=str(self.context.cache), file=trace, snapshot=memory)
 
     def launch_of(self, mix: MixPlan, running: Running) -> Launch:
         """Return how to start a mix's worker: environment, log, deadlines by phase, and receiver of its events."""
-        build_s = max(program.row.build_deadline_s for program in mix.programs)
+        build_s = max(row.build_deadline_s for row in mix.rows.values())
         policy, log = self.plan.request.policy, self.log_of(mix)
         return made_launch(policy, build_s, mix.environment, log, mix.mix.device, running)
 

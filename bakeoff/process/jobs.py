@@ -172,14 +172,6 @@ class CompareJob:
 
 
 @dataclass(frozen=True, slots=True)
-class SlotProgramJob:
-    """One program of a pipeline's slot: how it is built and what it is checked against, as in a sweep."""
-
-    slot: str
-    measure: MeasureJob
-
-
-@dataclass(frozen=True, slots=True)
 class DescribeLoopJob:
     """Job to run the first units of a pipeline and describe what they do."""
 
@@ -251,16 +243,9 @@ class ProfileOptions:
     """Whether to build all programs once more with the compiler's log."""
     capture: bool = False
     """Whether to leave the tracing to Nsight: NVTX ranges within a capture window, and no trace of our own."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileRequest:
-    """A traced pass after the last timed unit of a mix."""
-
-    options: ProfileOptions
-    folder: str
-    """The cache folder; files are recorded by their paths within it."""
-    file: str
+    folder: str = ""
+    """The cache folder, set with the following when the mix is run; files are recorded by their paths within it."""
+    file: str = ""
     """File of the trace."""
     snapshot: str = ""
     """File of CUDA's memory snapshot; empty for none."""
@@ -272,15 +257,14 @@ class PipelineJob:
 
     DONE_BY: ClassVar[str] = "pipeline.serve.serve_units"
     subject: LoopSubject
-    mix: str
-    programs: tuple[SlotProgramJob, ...]
+    programs: tuple[tuple[str, MeasureJob], ...]
+    """Slot of each program, and how it is built and what it is checked against, as in a sweep."""
     policy: Policy
     reference_folder: str
     """Folder of the loop's references."""
     reference_hashes: dict[str, str]
-    cache_folder: str
     heap_offset_bytes: int = 0
-    profile: ProfileRequest | None = None
+    profile: ProfileOptions | None = None
     horizon_db: float | None = None
     """Threshold of a rollout's horizon: all units of the reference are compared, and none is timed. None: no rollout.
     """

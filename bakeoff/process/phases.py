@@ -47,7 +47,6 @@ PHASES: Mapping[str, PhaseInfo] = {
     "block": PhaseInfo("running a block of calls"),
     "loop reference": PhaseInfo("running the loop in eager and high precision", "reference", by_step=True),
     "loop check": PhaseInfo("comparing units of the loop with the reference", by_step=True),
-    "alone": PhaseInfo("timing each program alone"),
     "opening": PhaseInfo("opening a session"),
     "unit": PhaseInfo("running units"),
     "rounds": PhaseInfo("rounds"),

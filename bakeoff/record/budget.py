@@ -9,7 +9,6 @@ from bakeoff.record.finalists import LimitCheck, worst
 from bakeoff.record.frames import before_after, figures, nearest_rank
 from bakeoff.record.objective import Figure, Objective
 from bakeoff.record.pipeline import Budget, Forecast, PipelineRecord
-from bakeoff.record.prediction import memory_sum
 from bakeoff.record.schema import Parity
 from bakeoff.record.statistics import FEWEST_FOR_P99
 from bakeoff.record.store import StoredPipeline
@@ -59,7 +58,7 @@ def check_forecast(forecast: Forecast, budget: Budget) -> tuple[LimitCheck, ...]
 
 def measured(record: PipelineRecord) -> Mapping[Figure, float | None]:
     """Return the figures of a run that a budget may limit; None for those that it does not tell."""
-    units, memory, rates, unit = record.measurement.units, memory_sum(record), figures(record), account(record)
+    units, memory, rates, unit = record.measurement.units, record.measurement.memory, figures(record), account(record)
     walls = [units.wall_ns[place] / 1e6 for place in steady(units)] if units is not None else []
     return {
         "mean": unit.unit_ms if unit is not None else None,

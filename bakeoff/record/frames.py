@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from bakeoff.record.account import AccountLine, account_lines, place, steady
+from bakeoff.record.account import steady
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.statistics import FEWEST_FOR_P99, summarise_ns
-from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, Word, pair_ratio
+from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, PairRatio, pair_ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,30 +30,6 @@ class FrameFigures:
     """Time to open the first session and run its first unit; None if the run does not state the opening."""
     real_time: float | None
     """Frames a second divided by the rate that the model was made for; None if the unit is a call and not a frame."""
-
-
-@dataclass(frozen=True, slots=True)
-class LineDifference:
-    """One line of the account in two mixes, in mean milliseconds per unit."""
-
-    name: str
-    before_ms: float
-    after_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class BeforeAfter:
-    """Comparison of two mixes whose units ran in turns."""
-
-    word: Word
-    """Verdict on the second mix, compared with the first."""
-    ratio: float
-    """Median over pairs of units of the first mix's time over the second's: above 1 if the second is faster."""
-    interval: tuple[float, float] | None
-    """The 95 % interval of that median; None for fewer than six pairs."""
-    pairs: int
-    lines: tuple[LineDifference, ...]
-    """Lines of the account; their differences add up to the difference of the mean unit times."""
 
 
 def figures(record: PipelineRecord) -> FrameFigures | None:
@@ -90,7 +66,7 @@ def nearest_rank(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(0, ceil(round(share * len(values), 9)) - 1)]
 
 
-def before_after(before: PipelineRecord, after: PipelineRecord) -> BeforeAfter | None:
+def before_after(before: PipelineRecord, after: PipelineRecord) -> PairRatio | None:
     """Compare two mixes of one run; None if they did not take turns or have no steady unit in common.
 
     The ratio and its interval come from the same quantity, the ratio of each pair of units. Each mix ran in a single
@@ -103,18 +79,4 @@ def before_after(before: PipelineRecord, after: PipelineRecord) -> BeforeAfter |
     pairs = sorted(set(steady(a)) & set(steady(b)))
     if not pairs:
         return None
-    found = pair_ratio([a.wall_ns[place] for place in pairs], [b.wall_ns[place] for place in pairs])
-    before_rows, after_rows = ({row.name: row for row in account_lines(record)} for record in (before, after))
-    rows = before_rows | after_rows
-    names = sorted(rows, key=lambda name: place(rows[name].kind))
-    return BeforeAfter(
-        word=found.word,
-        ratio=found.ratio,
-        interval=found.interval,
-        pairs=found.pairs,
-        lines=tuple(LineDifference(name, _ms(before_rows.get(name)), _ms(after_rows.get(name))) for name in names),
-    )
-
-
-def _ms(row: AccountLine | None) -> float:
-    return row.ms if row is not None else 0.0
+    return pair_ratio([a.wall_ns[place] for place in pairs], [b.wall_ns[place] for place in pairs])

@@ -16,7 +16,6 @@ from bakeoff.record.schema import (
     OutputParity,
     Parity,
     ProofRecord,
-    Samples,
     Source,
     Status,
 )
@@ -240,12 +239,8 @@ class SlotProgram:
     weights: str = ""
     """Fingerprint of the fp32 weights."""
     source: Source | None = None
-    weights_bytes: int = 0
-    """Size of the weights of the module that was built, in the variant's dtype."""
     shares_weights: bool = False
     """Whether the engine reads the tensors of the slot's first program, so that the weights are in memory only once."""
-    alone_ns: Samples = field(default_factory=Samples)
-    """Times of calls of this program alone, in the same process, before the first unit."""
     part: str = ""
     """Id of the record that predicts its time; "" if there is none of the same machine and code."""
     part_median_ns: int = 0
@@ -277,9 +272,7 @@ class LoopParity:
     """Id of the reference."""
     reference_dtype: str
     units: tuple[UnitParity, ...]
-    widened: dict[str, str] = field(default_factory=dict)
-    """Class of each quantised slot. Outputs that such a slot contributes to are limited by the least SQNR of its
-    class."""
+    """Outputs that a quantised slot contributes to are limited by the least SQNR of its class."""
 
     @property
     def passed(self) -> bool:
@@ -311,18 +304,20 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class PipelineMemory:
-    """Memory in bytes with all components loaded, and of each program alone."""
+    """Memory in bytes with all components loaded."""
 
     host_peak_bytes: int | None
     """Peak resident size of the worker over the units."""
     device_peak_bytes: int | None
-    allocated_peak_bytes: int | None
-    weights_bytes: int
-    """Size of the weights of all slots, shared ones counted once."""
-    state_bytes: int
-    """Size of the buffers for the stream's state."""
-    parts_bytes: dict[str, int] = field(default_factory=dict)
-    """For `slot.program`, the peak that its own record states, if there is one. The sum predicts the loop's peak."""
+
+    @property
+    def meter(self) -> Literal["device", "resident"]:
+        return "resident" if self.device_peak_bytes is None else "device"
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """Peak by that meter."""
+        return self.host_peak_bytes if self.device_peak_bytes is None else self.device_peak_bytes
 
 
 @dataclass(frozen=True, slots=True)

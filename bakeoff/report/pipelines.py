@@ -8,10 +8,11 @@ from string import ascii_uppercase
 
 from bakeoff.machine.identity import Machine
 from bakeoff.record.comparable import differences, subject_key
-from bakeoff.record.frames import BeforeAfter, FrameFigures, before_after, figures
+from bakeoff.record.frames import FrameFigures, before_after, figures
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.prediction import Prediction, prediction
 from bakeoff.record.store import StoredPipeline
+from bakeoff.record.verdict import PairRatio
 from bakeoff.report.groups import title
 
 
@@ -22,7 +23,7 @@ class MixRow:
     entry: StoredPipeline
     name: str
     """Name within the table: `eager`, `best`, `best-full`, or `mix A` for one that the user typed."""
-    gain: BeforeAfter | None = None
+    gain: PairRatio | None = None
     """Comparison with the baseline of its run, with which it took turns; None for the baseline or if one is not ok."""
     against: str = ""
     """Name of that baseline: the eager mix, or the first mix of a run without it."""
@@ -167,7 +168,7 @@ def letter(place: int) -> str:
     return ascii_uppercase[place] if place < len(ascii_uppercase) else str(place + 1)
 
 
-def _gain(baseline: PipelineRecord, record: PipelineRecord) -> BeforeAfter | None:
+def _gain(baseline: PipelineRecord, record: PipelineRecord) -> PairRatio | None:
     """Return the comparison with the baseline; None for the baseline itself, or if one of the two is not ok."""
     if record is baseline or not (baseline.status == record.status == "ok"):
         return None

@@ -45,9 +45,7 @@ def make_record(
     preset = component.preset(subject.preset)
     workload, work = component.workload(preset.config, subject.workload, subject.batch), context.works[subject]
     io_bytes = element_bytes(row.variant.dtype)
-    header = common_facts(
-        outcome, context.load, context.cache, context.log_of(row), row.environment, subject.device, subject.python
-    )
+    header = common_facts(outcome, context, context.log_of(row), row.environment, subject.device, subject.python)
     record = Record(
         **header,
         sweep=context.sweep,
@@ -67,12 +65,10 @@ def make_record(
         convolution_flops=work.convolution_flops,
         policy=plan.request.policy,
         measurement=_measurement(context, row, outcome, (*findings, *watched.findings)),
-        note=context.note,
         baseline=row.baseline,
         quantisation=row.quantisation,
         minimum_bytes=workload.minimum_bytes(work, LEAST_WEIGHT_BYTES.get(row.quantisation, io_bytes), io_bytes),
         ceilings=context.ceilings,
-        selftest=context.selftest,
         process=row.process,
         build_number=row.build_number,
         source=source_of(row),
@@ -90,8 +86,7 @@ def make_record(
 
 def common_facts(
     outcome: Outcome,
-    load: host.Load,
-    cache: Path,
+    context: SweepContext,
     log: Path,
     environment: Mapping[str, str],
     device: Device,
@@ -103,15 +98,17 @@ def common_facts(
         "schema": SCHEMA,
         "created": now(),
         "host": host.read_host(),
-        "load_before": round(load.others, 2),
+        "load_before": round(context.load.others, 2),
         "environment": recorded_environment(environment),
         "versions": host.read_versions(python),
         "commit": commit,
         "dirty": dirty,
         "wall_s": round(outcome.wall_s - outcome.phase_s.get("turn", 0.0), 3),
-        "log": str(log.relative_to(cache)),
+        "log": str(log.relative_to(context.cache)),
         "machine": this_machine(device),
         "code": code_hash(),
+        "note": context.note,
+        "selftest": context.selftest,
         "phase_s": {phase: round(seconds, 3) for phase, seconds in outcome.phase_s.items()},
         "monitored": outcome.watched.monitored,
         "monitored_window_ns": outcome.watched.window_ns,

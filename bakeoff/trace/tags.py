@@ -8,14 +8,14 @@ the operators and kernels that they contain. The stamps from which they are made
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 from bakeoff.models.types import Scalar
-from bakeoff.trace.busy import LineName
+from bakeoff.record.pipeline import PartTime
 from bakeoff.trace.chrome import ChromeTrace, TraceEvent, is_ours
-from bakeoff.trace.timeline import Timeline, Window
+from bakeoff.trace.timeline import Segment, Timeline, Window
 
 LEVELS: Mapping[int, str] = {
     1: "units",
@@ -26,70 +26,16 @@ LEVELS: Mapping[int, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
-    """The name of a range, its level and meaning, and the names of its arguments."""
-
-    name: str
-    level: int
-    meaning: str
-    arguments: tuple[str, ...] = ()
-    seeds: tuple[str, ...] = ()
-    """Names of the same range in other profiling scripts for these models; docs/trials/other-scripts.md lists them."""
-
-
-TAGS: Sequence[Tag] = (
-    Tag(
-        "unit",
-        1,
-        "one frame or block, from its first stamp to the device's last kernel",
-        ("index",),
-        ("2.3_Block_{i}", "BLOCK_%03d"),
-    ),
-    Tag("denoise", 2, "passes of the world model from noise to latents", (), ("denoise",)),
-    Tag(
-        "context", 2, "the pass that writes the new frame into the cache", (), ("2.3.{i}_Update_KV_Cache", "ctx_update")
-    ),
-    Tag("decode", 2, "latents to video frames", (), ("2.3.{i}_VAE_Decode", "vae_decode")),
-    Tag("image", 2, "latents to a picture"),
-    Tag("audio", 2, "latents to sound"),
-    Tag("present", 2, "pictures and samples as bytes on the host", (), ("3_Video_Postprocessing",)),
-    Tag("phase", 2, "a phase of a pipeline that is not in this list", ("phase",)),
-    Tag("glue", 2, "arithmetic between calls", (), ("Scheduler_AddNoise", "Flow_to_X0_Conversion")),
-    Tag("copies", 2, "inputs and state moved between buffers"),
-    Tag("unattributed", 2, "anything else within a unit"),
-    Tag(
-        "call",
-        3,
-        "one call of a built program",
-        ("slot", "program", "index", "step", "timestep"),
-        (
-            "2.3.{i}_Denoising_Step_{j}_t{timestep}",
-            "Generator_Forward",
-            "Generator_Forward_Final",
-            "DiffusionModel_Forward",
-        ),
-    ),
-    Tag("embedding", 4, "patches, timestep, controls and conditions to tokens", ("path",)),
-    Tag("block", 4, "one block of a transformer", ("path", "index")),
-    Tag("head", 4, "tokens or features to the output", ("path",), ("VAE_Dec_Head",)),
-    Tag("first-layer", 4, "a decoder's first convolution", ("path",), ("VAE_Dec_Conv1", "VAE_Conv2_Input")),
-    Tag("middle", 4, "a decoder's part before it upsamples", ("path", "index"), ("VAE_Dec_Middle_Blocks",)),
-    Tag("upsample", 4, "one stage that upsamples", ("path", "index"), ("VAE_Dec_Upsample_Blocks",)),
-    Tag("resize", 4, "the picture's last change of size", ("path",)),
-    Tag("module", 4, "a part of a network that is not in this list", ("path",)),
-    Tag("self-attention", 5, "attention within the window", ("path",)),
-    Tag("cross-attention", 5, "attention to the image's tokens", ("path",)),
-    Tag("action", 5, "attention to mouse and keyboard", ("path",)),
-    Tag("feed-forward", 5, "the two linear layers of a block", ("path",)),
-    Tag("modulation", 5, "scales and shifts by the timestep", ("path",)),
-    Tag("residual", 5, "convolutions with a shortcut", ("path",)),
-    Tag("resampling", 5, "the change of size in a stage", ("path",)),
-    Tag("time-convolution", 5, "the convolution that doubles frames", ("path",)),
-    Tag("submodule", 5, "a part of a part that is not in this list", ("path",)),
-)
-"""Every range name that bakeoff writes into a trace, the outermost first."""
-_BY_NAME: Mapping[str, Tag] = {tag.name: tag for tag in TAGS}
+_NAMES = {
+    1: "unit",
+    2: "denoise context decode image audio present phase glue copies unattributed",
+    3: "call",
+    4: "embedding block head first-layer middle upsample resize module",
+    5: "self-attention cross-attention action feed-forward modulation residual resampling time-convolution submodule",
+}
+TAGS: Mapping[str, int] = {name: level for level, names in _NAMES.items() for name in names.split()}
+"""Level of every range name that bakeoff writes into a trace; docs/pipelines.md says what each is. `phase`, `module`
+and `submodule` stand for what is not in this list."""
 
 _PATHS: Mapping[str, Sequence[tuple[str, str]]] = {
     "wm": (
@@ -141,11 +87,10 @@ _PATHS: Mapping[str, Sequence[tuple[str, str]]] = {
 
 def tag_of_line(name: str) -> str:
     """Return the tag of a line of the account: its own name, or `phase` if the list has no such tag of level 2."""
-    known = _BY_NAME.get(name)
-    return name if known is not None and known.level == 2 else "phase"
+    return name if TAGS.get(name) == 2 else "phase"
 
 
-def tag_of_path(component: str, path: str) -> Tag | None:
+def tag_of_path(component: str, path: str) -> str | None:
     """Return the tag of a module by its path; None if no pattern of its component matches.
 
     In a component without patterns, direct parts get `module`, parts of these `submodule`, and deeper modules no tag.
@@ -153,8 +98,8 @@ def tag_of_path(component: str, path: str) -> Tag | None:
     patterns = _PATHS.get(component)
     if patterns is None:
         depth = path.count(".") + 1
-        return {1: _BY_NAME["module"], 2: _BY_NAME["submodule"]}.get(depth) if path else None
-    return next((_BY_NAME[name] for pattern, name in patterns if re.fullmatch(pattern, path)), None)
+        return {1: "module", 2: "submodule"}.get(depth) if path else None
+    return next((name for pattern, name in patterns if re.fullmatch(pattern, path)), None)
 
 
 def index_in(path: str) -> int | None:
@@ -166,32 +111,12 @@ def index_in(path: str) -> int | None:
 PROCESS = "bakeoff"
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentTag:
-    """The line, slot and program under which a segment of the account appears in a trace."""
-
-    line: LineName
-    slot: str
-    program: str
-    """The program that the segment calls; "" if it calls none."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartTag:
-    """The tag, slot and module path under which a part of a network appears in a trace."""
-
-    tag: str
-    level: int
-    slot: str
-    path: str
-
-
 def annotated(
     trace: ChromeTrace,
     timeline: Timeline,
-    segments: Sequence[SegmentTag],
+    segments: Sequence[Segment],
     calls: Mapping[tuple[str, str], Sequence[Mapping[str, Scalar]]],
-    parts: Sequence[PartTag],
+    parts: Sequence[PartTime],
     first_unit: int,
 ) -> ChromeTrace:
     """Return the trace with bakeoff's tracks added and its stamps removed.
@@ -235,18 +160,19 @@ def _units(windows: Sequence[Window], first_unit: int) -> Iterator[TraceEvent]:
         yield _range("unit", 1, pieces[0].start_ns, pieces[-1].end_ns, {"index": first_unit + unit})
 
 
-def _lines(windows: Sequence[Window], segments: Sequence[SegmentTag]) -> Iterator[TraceEvent]:
+def _lines(windows: Sequence[Window], segments: Sequence[Segment]) -> Iterator[TraceEvent]:
     """Yield one range for neighbouring pieces of the same line, whatever programs they call."""
-    for (_, line), held in groupby(windows, key=lambda window: (window.unit, segments[window.segment].line)):
+    lines = [replace(segment, program="") for segment in segments]
+    for (_, line), held in groupby(windows, key=lambda window: (window.unit, lines[window.segment])):
         pieces = list(held)
-        tag = tag_of_line(line.name)
-        args = {"phase": line.name} if tag == "phase" else None
+        tag = tag_of_line(line.line)
+        args = {"phase": line.line} if tag == "phase" else None
         yield _range(tag, 2, pieces[0].start_ns, pieces[-1].end_ns, args)
 
 
 def _calls(
     windows: Iterable[Window],
-    segments: Sequence[SegmentTag],
+    segments: Sequence[Segment],
     known: Mapping[tuple[str, str], Sequence[Mapping[str, Scalar]]],
 ) -> Iterator[TraceEvent]:
     """Yield a range for each call of a program, with the slot, the program, its index and what is known of the call."""
@@ -256,23 +182,23 @@ def _calls(
         if not segment.program:
             continue
         name = f"{segment.slot}.{segment.program}"
-        index = count.get((window.unit, segment.line.name, name), 0)
-        count[window.unit, segment.line.name, name] = index + 1
-        facts = known.get((segment.line.name, name), ())
+        index = count.get((window.unit, segment.line, name), 0)
+        count[window.unit, segment.line, name] = index + 1
+        facts = known.get((segment.line, name), ())
         about = dict(facts[index]) if index < len(facts) else {}
         args = {"slot": segment.slot, "program": segment.program, "index": index, **about}
         yield _range("call", 3, window.start_ns, window.end_ns, args)
 
 
-def _parts(timeline: Timeline, parts: Sequence[PartTag]) -> Iterator[TraceEvent]:
-    for one in timeline.parts:
-        part = parts[one.part]
+def _parts(timeline: Timeline, parts: Sequence[PartTime]) -> Iterator[TraceEvent]:
+    for number, start_ns, end_ns in timeline.parts:
+        part = parts[number]
         index = index_in(part.path)
         args = {"slot": part.slot, "path": part.path} | ({} if index is None else {"index": index})
-        yield _range(part.tag, part.level, one.start_ns, one.end_ns, args)
+        yield _range(part.tag, part.level, start_ns, end_ns, args)
 
 
 def _counters(timeline: Timeline) -> Iterator[TraceEvent]:
-    for one in timeline.allocations:
-        mebibytes = {"allocated MiB": round(one.bytes / 2**20, 3)}
-        yield TraceEvent("C", "allocated MiB", "bakeoff", one.t_ns / 1000, pid=PROCESS, args=mebibytes)
+    for t_ns, size in timeline.allocations:
+        mebibytes = {"allocated MiB": round(size / 2**20, 3)}
+        yield TraceEvent("C", "allocated MiB", "bakeoff", t_ns / 1000, pid=PROCESS, args=mebibytes)

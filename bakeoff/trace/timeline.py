@@ -12,6 +12,7 @@ from itertools import groupby, pairwise
 from statistics import median_low
 from typing import Any
 
+from bakeoff.record.session import LineKind
 from bakeoff.trace.chrome import BEGIN, END, TraceEvent, marked_segment, named_part
 
 _DEVICE = {"kernel", "gpu_memcpy", "gpu_memset"}
@@ -30,6 +31,17 @@ _WRAPPERS = ("Torch-Compiled Region", "## Call", "TorchDynamo Cache Lookup", "Co
 
 
 @dataclass(frozen=True, slots=True)
+class Segment:
+    """Part of a unit's time: the line of the account that it belongs to, and its slot and program."""
+
+    line: str
+    kind: LineKind
+    slot: str = ""
+    program: str = ""
+    """The program that the segment calls; "" if it calls none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """A piece of a traced unit between two stamps."""
 
@@ -41,42 +53,16 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
-    """One run of an operator on the host."""
+class Activity:
+    """One run of an operator on the host, or one kernel, copy or fill on a device."""
 
     name: str
     start_ns: int
     end_ns: int
     own_ns: int
     """Duration without the operators that it calls."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """One kernel, copy or fill on a device."""
-
-    name: str
-    start_ns: int
-    end_ns: int
-    launched_ns: int | None
-    """Time at which its launch on the host began; None if the trace lacks the launch."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartRange:
-    """One run of a part of a network, by the part's number."""
-
-    part: int
-    start_ns: int
-    end_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """Total of allocated bytes after an allocation or a release."""
-
-    t_ns: int
-    bytes: int
+    host_ns: int | None
+    """Time at which it began on the host: of a kernel, its launch; None if the trace lacks the launch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +70,14 @@ class Timeline:
     """The events of a trace that lie in traced units, ordered by time."""
 
     windows: tuple[Window, ...]
-    operators: tuple[Operator, ...]
-    kernels: tuple[Kernel, ...]
-    waits: tuple[Operator, ...]
+    operators: tuple[Activity, ...]
+    kernels: tuple[Activity, ...]
+    waits: tuple[Activity, ...]
     """Calls that make the host wait for the device."""
-    parts: tuple[PartRange, ...]
-    allocations: tuple[Allocation, ...]
+    parts: tuple[tuple[int, int, int], ...]
+    """Number, start and end of each run of a part of a network."""
+    allocations: tuple[tuple[int, int], ...]
+    """Time of each allocation or release, and the total of allocated bytes after it."""
     compiled: tuple[str, ...]
     """Distinct names of a compiler's events."""
 
@@ -105,19 +93,25 @@ def without(timeline: Timeline, units: Collection[int]) -> Timeline:
     """Return the timeline without these units; allocations and the compiler's events are kept."""
     spans = _spans(timeline.windows)
 
-    def kept(start_ns: int) -> bool:
-        return bisect_right(spans, (start_ns, float("inf"))) - 1 not in units
+    def kept(ns: int) -> bool:
+        return bisect_right(spans, (ns, float("inf"))) - 1 not in units
+
+    def kept_of(activities: Iterable[Activity]) -> tuple[Activity, ...]:
+        return tuple(one for one in activities if kept(begin_ns(one)))
 
     return replace(
         timeline,
         windows=tuple(one for one in timeline.windows if one.unit not in units),
-        operators=tuple(one for one in timeline.operators if kept(one.start_ns)),
-        kernels=tuple(
-            one for one in timeline.kernels if kept(one.start_ns if one.launched_ns is None else one.launched_ns)
-        ),
-        waits=tuple(one for one in timeline.waits if kept(one.start_ns)),
-        parts=tuple(one for one in timeline.parts if kept(one.start_ns)),
+        operators=kept_of(timeline.operators),
+        kernels=kept_of(timeline.kernels),
+        waits=kept_of(timeline.waits),
+        parts=tuple(part for part in timeline.parts if kept(part[1])),
     )
+
+
+def begin_ns(one: Activity) -> int:
+    """Return when an activity began on the host, or if that is unknown, on its device."""
+    return one.start_ns if one.host_ns is None else one.host_ns
 
 
 def read_timeline(events: Iterable[TraceEvent], device: str) -> Timeline:
@@ -137,15 +131,11 @@ def read_timeline(events: Iterable[TraceEvent], device: str) -> Timeline:
     launched = {
         _correlation(event): event.start_ns for event in ranges if event.cat in _LAUNCHES and _correlation(event)
     }
-    kernels = [
-        Kernel(event.name, event.start_ns, event.end_ns, launched.get(_correlation(event)))
-        for event in ranges
-        if event.cat in _DEVICE
-    ]
+    kernels = [_activity(event, launched.get(_correlation(event))) for event in ranges if event.cat in _DEVICE]
     host = [event for event in ranges if inside(event.start_ns) and event.cat not in _DEVICE]
     operators = _operators(event for event in host if event.cat == "cpu_op")
     waits = [
-        Operator(event.name, event.start_ns, event.end_ns, event.end_ns - event.start_ns)
+        _activity(event, event.start_ns)
         for event in host
         if event.cat in _LAUNCHES and _SYNCHRONISES.search(event.name)
     ]
@@ -154,13 +144,13 @@ def read_timeline(events: Iterable[TraceEvent], device: str) -> Timeline:
         operators=tuple(one for one in operators if not one.name.startswith(_WRAPPERS)),
         kernels=tuple(
             sorted(
-                (one for one in kernels if inside(one.start_ns if one.launched_ns is None else one.launched_ns)),
+                (one for one in kernels if inside(begin_ns(one))),
                 key=lambda one: (one.start_ns, one.end_ns),
             )
         ),
         waits=tuple(sorted(waits, key=lambda one: one.start_ns)),
         parts=tuple(
-            PartRange(part, event.start_ns, event.end_ns)
+            (part, event.start_ns, event.end_ns)
             for event in host
             if event.cat == "user_annotation" and (part := named_part(event.name)) is not None
         ),
@@ -205,13 +195,17 @@ def _spans(windows: Sequence[Window]) -> list[tuple[int, int]]:
     return [(pieces[0].start_ns, pieces[-1].end_ns) for pieces in units]
 
 
+def _activity(event: TraceEvent, host_ns: int | None) -> Activity:
+    return Activity(event.name, event.start_ns, event.end_ns, event.end_ns - event.start_ns, host_ns)
+
+
 def _correlation(event: TraceEvent) -> Any:
     return (event.args or {}).get("correlation")
 
 
-def _operators(events: Iterable[TraceEvent]) -> list[Operator]:
+def _operators(events: Iterable[TraceEvent]) -> list[Activity]:
     """Return the operators with their own times. One that begins within another on the same thread is called by it."""
-    found: list[Operator] = []
+    found: list[Activity] = []
     by_thread: dict[tuple[str, str], list[TraceEvent]] = {}
     for event in events:
         by_thread.setdefault((str(event.pid), str(event.tid)), []).append(event)
@@ -227,16 +221,16 @@ def _operators(events: Iterable[TraceEvent]) -> list[Operator]:
                 own[stack[-1]] -= max(0, min(event.end_ns, order[stack[-1]].end_ns) - event.start_ns)
             stack.append(place)
         found += [
-            Operator(event.name, event.start_ns, event.end_ns, max(0, ns)) for event, ns in zip(order, own, strict=True)
+            replace(_activity(event, event.start_ns), own_ns=max(0, ns)) for event, ns in zip(order, own, strict=True)
         ]
     return sorted(found, key=lambda one: (one.start_ns, -one.end_ns))
 
 
-def _allocations(events: Iterable[TraceEvent], device: str, inside: Any) -> Iterable[Allocation]:
+def _allocations(events: Iterable[TraceEvent], device: str, inside: Any) -> Iterable[tuple[int, int]]:
     """Yield allocations by kineto's `[memory]` instants; device type 0 is the CPU, 1 CUDA (c10/core/DeviceType.h)."""
     wanted = 1 if device == "cuda" else 0
     for event in sorted((one for one in events if one.name == "[memory]"), key=lambda one: one.ts):
         held = event.args or {}
         total = held.get("Total Allocated")
         if held.get("Device Type") == wanted and isinstance(total, int) and inside(event.start_ns):
-            yield Allocation(event.start_ns, total)
+            yield event.start_ns, total

@@ -43,8 +43,8 @@ class Reporter:
     def __call__(self, phase: str, detail: str = "", /) -> None:
         self._send(phase, detail=detail)
 
-    def ready(self, call_ns: int) -> None:
-        """Announce that the variant is warm and that a call takes `call_ns`: the parent may now request blocks."""
+    def ready(self, call_ns: int = 0) -> None:
+        """Announce that the parent may now request blocks, of calls that take `call_ns` if that is known."""
         self._send("ready", call_ns=call_ns)
 
     def block(self, block: Block) -> None:

@@ -8,18 +8,26 @@ and reports from it alone.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from bakeoff.models.component import Signal
 from bakeoff.models.errors import BakeoffError, meant
-from bakeoff.models.options import OptionValue, options_of, written_option
+from bakeoff.models.options import OptionValue, read_options, written_option
 from bakeoff.models.types import Scalar
 
 UnitName = Literal["frame", "block", "call"]
-Key = tuple[str, str]
-"""Names of a slot and of a program."""
 OPENING = -1
 """Stands for the opening of a session in place of a unit's number."""
+
+
+class Key(NamedTuple):
+    """Names of a slot and of one of its programs, a workload that the loop calls."""
+
+    slot: str
+    program: str
+
+    def __str__(self) -> str:
+        return f"{self.slot}.{self.program}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +121,7 @@ class Pipeline:
     @classmethod
     def options_of(cls, given: Mapping[str, OptionValue]) -> Any:
         """Return the options from names and values. Raises BakeoffError for an unknown name or a wrong type."""
-        return options_of(Owner(cls.name, cls.Options), given)
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Name and options dataclass of a pipeline, as `options_of` takes them."""
-
-    name: str
-    options: type
+        return read_options(cls.name, cls.Options, given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,19 +138,6 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """A workload that the loop calls; every one is built before the first unit."""
-
-    slot: str
-    workload: str
-    batch: int = 1
-
-    @property
-    def key(self) -> Key:
-        return self.slot, self.workload
-
-
-@dataclass(frozen=True, slots=True)
 class Call:
     """One call of a program in a unit."""
 
@@ -162,7 +149,7 @@ class Call:
 
     @property
     def key(self) -> Key:
-        return self.slot, self.program
+        return Key(self.slot, self.program)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,40 +164,10 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
-    """A value of a unit that is judged against the reference loop."""
-
-    name: str
-    slots: tuple[str, ...]
-    """Slots that contributed to the value: their fp32 tolerances and kinds of quantisation set its error limit."""
-    signal: Signal = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A sliding window of the state, in one buffer that all programs with this input read."""
-
-    state: str
-    readers: tuple[tuple[str, str, str], ...]
-    """(slot, program, input) of each reader."""
-
-
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """A program that is called once a unit, with its outputs that become its own inputs in the next unit."""
-
-    slot: str
-    program: str
-    inputs: dict[str, str]
-    """The input that each output becomes, by output."""
-
-
-@dataclass(frozen=True, slots=True)
 class Loop:
     """A pipeline with its preset and options applied, as described by running its first units."""
 
     name: str
-    summary: str
     preset: str
     label: str
     """What tables print beside the preset; "" for the published size."""
@@ -229,10 +186,17 @@ class Loop:
     filling: int
     max_units: int | None
     state: dict[str, tuple[str, ...]]
-    """Slots that contributed to each tensor of the state that units change, by the tensor's path."""
-    outputs: tuple[Output, ...]
-    windows: tuple[Window, ...] = ()
-    carried: tuple[Carried, ...] = ()
+    """Slots that contributed to each tensor of the state that units change, by the tensor's path: their fp32 tolerances
+    and kinds of quantisation set the limit of its error."""
+    outputs: dict[str, tuple[str, ...]]
+    """Slots that contributed to each output, likewise."""
+    signals: dict[str, Signal] = field(default_factory=dict)
+    """Outputs that are pictures or audio."""
+    windows: dict[str, tuple[tuple[str, str, str], ...]] = field(default_factory=dict)
+    """(slot, program, input) of each reader of a sliding window, by its path in the state. All read one buffer."""
+    carried: dict[str, dict[str, str]] = field(default_factory=dict)
+    """For each `slot.program` that a unit calls once, its outputs that become its own inputs in the next unit: the
+    input by output."""
     kept: tuple[Key, ...] = ()
     """Key of each program whose outputs are still read after its next call."""
     rate: float = 0.0
@@ -259,12 +223,10 @@ class Loop:
         return {slot.name: slot.preset for slot in self.slots}
 
     @property
-    def programs(self) -> tuple[Program, ...]:
-        """Programs of each slot, in the order of their first calls."""
-        called = {call.key: None for unit in self.units for call in unit.calls}
-        return tuple(
-            Program(slot.name, program, slot.batch) for slot in self.slots for of, program in called if of == slot.name
-        )
+    def programs(self) -> tuple[Key, ...]:
+        """Programs of each slot, in the order of their first calls; all are built before the first unit."""
+        called = dict.fromkeys(call.key for unit in self.units for call in unit.calls)
+        return tuple(key for slot in self.slots for key in called if key.slot == slot.name)
 
     @property
     def checked_units(self) -> int:

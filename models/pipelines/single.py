@@ -10,7 +10,7 @@ from typing import Any
 from bakeoff.models import resolve_component
 from bakeoff.models.component import Component, Workload
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.pipelines.pipeline import OPENING, BuiltIn, Call, Loop, Output, Pipeline, Slot, Unit
+from bakeoff.models.pipelines.pipeline import OPENING, BuiltIn, Call, Loop, Pipeline, Slot, Unit
 
 PREFIX = "call-"
 """`call-wm` names the loop of component wm; `call-package.module:SPEC` that of a user's own."""
@@ -45,7 +45,6 @@ class Single(Pipeline):
         call = Call("call", name, self.workload.name)
         return Loop(
             name=self.name,
-            summary=self.summary,
             preset=self.preset,
             label=self.presets[self.preset],
             options=asdict(self.options),
@@ -58,7 +57,8 @@ class Single(Pipeline):
             filling=0,
             max_units=None,
             state={},
-            outputs=tuple(Output(f"out.{one.name}", (name,), one.signal) for one in self.workload.outputs),
+            outputs={f"out.{one.name}": (name,) for one in self.workload.outputs},
+            signals={f"out.{one.name}": one.signal for one in self.workload.outputs if one.signal},
             unit_elements=sum(prod(one.shape) for one in self.workload.outputs),
         )
 

@@ -24,7 +24,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.toy.network import Toy
 from bakeoff.models.toy.spec import Config
 from bakeoff.models.weights import randomize
-from bakeoff.pipeline.plan import Programs, make_pipeline_plan, make_programs
+from bakeoff.pipeline.plan import PipelinePlan, make_pipeline_plan, make_programs
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.record.store import StoredPipeline
 from bakeoff.tuned.apply import apply
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.timeout(300)
 MIX = "wm=onnxruntime/fp32,image=onnxruntime/fp32"
 
 
-def planned(runs: Path, mix: str = MIX) -> tuple[Programs, StoredPipeline]:
+def planned(runs: Path, mix: str = MIX) -> tuple[PipelinePlan, StoredPipeline]:
     """The programs of `loops:Small`, and a run of the mix."""
     request = PipelineRequest("loops:Small", mixes=(mix,), device="cpu", threads=1)
     made = make_programs(request, (), runs, Recorder())

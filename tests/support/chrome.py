@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
-from bakeoff.trace.busy import LineName
 from bakeoff.trace.chrome import BEGIN, END, TraceEvent, mark_name
+from bakeoff.trace.timeline import Segment
 
-LINES: Sequence[LineName] = (
-    LineName("unattributed", "unattributed", ""),
-    LineName("copies", "copies", ""),
-    LineName("glue", "glue", ""),
-    LineName("denoise", "phase", "wm"),
-    LineName("decode", "phase", "image"),
+LINES: Sequence[Segment] = (
+    Segment("unattributed", "unattributed"),
+    Segment("copies", "copies"),
+    Segment("glue", "glue"),
+    Segment("denoise", "phase", "wm"),
+    Segment("decode", "phase", "image"),
 )
 DENOISE, DECODE, GLUE = 3, 4, 2
 

@@ -48,14 +48,14 @@ class Reusing(nn.Module):
 def eager_runner(pipeline: str, loop: Loop) -> LoopRunner:
     """A runner of the pipeline with eager engines in fp32, whose outputs their next call overwrites."""
     engines = {}
-    for program in loop.programs:
-        slot = loop.slot(program.slot)
+    for key in loop.programs:
+        slot = loop.slot(key.slot)
         spec = resolve_component(slot.component)
-        workload = spec.workload(spec.preset(slot.preset).config, program.workload, program.batch)
-        built = module(slot.component, slot.preset, program.workload, program.batch)
+        workload = spec.workload(spec.preset(slot.preset).config, key.program, slot.batch)
+        built = module(slot.component, slot.preset, key.program, slot.batch)
         inputs = cast_inputs(workload, {one.name: draw(one, one.name) for one in workload.inputs}, "fp32", "cpu")
         outputs = [one.name for one in workload.outputs]
-        engines[program.key] = ProgramEngine(ModuleEngine(Reusing(built)), outputs, inputs)
+        engines[key] = ProgramEngine(ModuleEngine(Reusing(built)), outputs, inputs)
     subject = LoopSubject(replace(loop, reference=pipeline), WEIGHT_SEED, INPUT_SEED, {}, "cpu", 1)
     return LoopRunner(pipeline_of(subject), subject, engines, dict.fromkeys(loop.presets, "fp32"))
 

@@ -23,7 +23,6 @@ from bakeoff.process.jobs import (
     MeasureJob,
     PipelineJob,
     ReferenceJob,
-    SlotProgramJob,
 )
 from bakeoff.process.phases import Block, UnitStamp
 from bakeoff.record.pipeline import PipelineMeasurement
@@ -44,7 +43,6 @@ class Heard:
 
     phases: list[str] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
-    ready_ns: int = 0
     then: Mapping[int, Callable[[], object]] = field(default_factory=dict)
     """What to do after so many units."""
     stamps: list[UnitStamp] = field(default_factory=list)
@@ -52,8 +50,7 @@ class Heard:
     def __call__(self, phase: str, _detail: str = "", /) -> None:
         self.phases.append(phase)
 
-    def ready(self, call_ns: int) -> None:
-        self.ready_ns = call_ns
+    def ready(self) -> None:
         self("ready")
 
     def unit(self, block: Block) -> None:
@@ -82,12 +79,12 @@ def make_job(
     """A job for `backends/dtype` by slot, with its references, which later jobs in the same folder use again."""
     subject = LoopSubject(loop_of("toy_loops:Toy", preset), weight_seed, 0, {}, device, 1)
     programs = []
-    for program in subject.loop.programs:
-        text, _, dtype = ways[program.slot].rpartition("/")
+    for key in subject.loop.programs:
+        text, _, dtype = ways[key.slot].rpartition("/")
         uses = [parse_use(part) for part in split_outside_brackets(text, "+")]
         steps = tuple(BackendStep(name, dict(pairs or {})) for name, pairs in uses)
-        one = program_subject(subject, program)
-        reference = folder / f"reference-{program.slot}-{program.workload}"
+        one = program_subject(subject, key)
+        reference = folder / f"reference-{key.slot}-{key.program}"
         make_reference(ReferenceJob(one, (dtype,), str(reference)), Heard())
         backends = [(resolve_backend(step.backend), step.options) for step in steps]
         quantised = [by_options(backend.quantises, options_of(backend, chosen)) for backend, chosen in backends]
@@ -103,18 +100,16 @@ def make_job(
             next(filter(None, quantised), ""),
             hashes(reference),
         )
-        programs.append(SlotProgramJob(program.slot, measure))
-    dtypes = {one.slot: str(one.measure.dtype) for one in programs}
+        programs.append((key.slot, measure))
+    dtypes = {slot: str(measure.dtype) for slot, measure in programs}
     loop_folder = folder / "reference-loop"
     make_loop_reference(LoopReferenceJob(subject, (dtypes,), UNITS, str(loop_folder)), Heard())
     return PipelineJob(
         subject,
-        f"toy:{preset}",
         tuple(programs),
         replace(FAST, settle_ratio=1e9),  # the machine is shared
         str(loop_folder),
         hashes(loop_folder),
-        str(folder / "cache"),
     )
 
 

@@ -21,7 +21,7 @@ from bakeoff.record.pipeline import (
     UnitParity,
     Units,
 )
-from bakeoff.record.schema import SCHEMA, OutputParity, Samples
+from bakeoff.record.schema import SCHEMA, OutputParity
 from bakeoff.variant import Variant
 
 MACHINE = Machine("0123456789abcdef", "class-1", "Test CPU, 4 cores")
@@ -94,8 +94,6 @@ def programs(text: str, scale: float = 1.0, part: str = "part") -> tuple[SlotPro
                 variant=Variant(slot.slot, mix.preset, program, slot.backends, slot.dtype, mix.device),
                 batch=1,
                 status="ok",
-                weights_bytes=400 << 20,
-                alone_ns=Samples([call_ns * 95 // 100] * 5),
                 part=f"{part}-{slot.slot}" if part else "",
                 part_median_ns=call_ns * 9 // 10 if part else 0,
             )
@@ -115,9 +113,7 @@ def measured(text: str = EAGER, factor: float = 1.0, **changes: Any) -> Pipeline
         parity=LoopParity(
             "loop-1", "fp64", (UnitParity(0, (OutputParity("video", 1e-6, 2e-6, True, signal_db=92.0),)),)
         ),
-        memory=PipelineMemory(
-            900 << 20, None, None, 800 << 20, 12 << 20, {"wm.step": 500 << 20, "image.decode": 480 << 20}
-        ),
+        memory=PipelineMemory(900 << 20, None),
         stamp_ns=900,
         settings={"threads": 4},
     )

@@ -161,7 +161,6 @@ def small_loop(job: dict[str, Any]) -> dict[str, Any]:
     calls = [*[denoise] * steps, decode] if job["preset"] in ("", "tiny") else []
     return {
         "name": "small",
-        "summary": "two toys in a row",
         "preset": job["preset"] or "tiny",
         "label": "toy",
         "options": {"steps": steps},
@@ -174,7 +173,8 @@ def small_loop(job: dict[str, Any]) -> dict[str, Any]:
         "filling": 2,
         "max_units": None,
         "state": {"x": ["wm"]},
-        "outputs": [{"name": "frame", "slots": ["image"], "signal": "picture"}],
+        "outputs": {"frame": ["image"]},
+        "signals": {"frame": "picture"},
         "rate": 24.0,
         "sizes": {"steps": steps},
         "unit_elements": 1 << 20,
@@ -198,21 +198,21 @@ def pipeline(job: dict[str, Any]) -> dict[str, Any]:
     BAKEOFF_TEST_FAULTS holds `FAULT@TEXT` of mixes whose string contains TEXT, separated by spaces.
     """
     asked = [fault.partition("@") for fault in os.environ.get("BAKEOFF_TEST_FAULTS", "").split()]
-    faults = {fault for fault, _, text in asked if text in job["mix"]}
+    mix = ",".join(f"{slot}={measure['variant'].partition('/')[2]}" for slot, measure in job["programs"])
+    faults = {fault for fault, _, text in asked if text in mix}
     programs = [
         {
-            "slot": program["slot"],
-            "variant": variant(program),
-            "batch": program["measure"]["subject"]["batch"],
-            "status": "fell_back" if "fell_back" in faults else "ok",
-            "reason": "ran something else" if "fell_back" in faults else "",
+            "slot": slot,
+            "variant": variant({"measure": measure}),
+            "batch": measure["subject"]["batch"],
+            "status": "ok",
         }
-        for program in job["programs"]
+        for slot, measure in job["programs"]
     ]
-    for program in job["programs"]:
-        path = Path(program["measure"]["cache_folder"]) / "built"
+    for _, measure in job["programs"]:
+        path = Path(measure["cache_folder"]) / "built"
         path.write_text(path.read_text() + "again" if path.exists() else "once")
-    work("import", "weights", "build", "check", "loop check", "alone")
+    work("import", "weights", "build", "check", "loop check")
     if "build" in faults:
         return {"status": "build_failed", "reason": "wm.world: no such operator", "programs": programs}
     if job["horizon_db"] is not None:
@@ -245,7 +245,7 @@ def pipeline(job: dict[str, Any]) -> dict[str, Any]:
         walls[-1] -= 1_000_000
     count = len(walls)
     lost = 7 if "sum" in faults else 0
-    error = {"name": "frame", "rel_l2": 1.0, "limit": 0.1, "passed": "stale" not in faults, "problem": "frame: stale"}
+    error = {"name": "frame", "rel_l2": 1.0, "limit": 0.1, "passed": True}
     return {
         "status": "ok",
         "programs": programs,
@@ -267,7 +267,6 @@ def pipeline(job: dict[str, Any]) -> dict[str, Any]:
             ],
             "programs": [],
             "copied_bytes": [0] * count,
-            "moved": {str(count - 1): ["wm.world"]} if "recompiles" in faults else {},
         },
         "parity": {"reference": "r", "reference_dtype": "fp64", "units": [{"unit": 1, "outputs": [error]}]},
         "device_state": {"other_cpu_share": 0.0},

@@ -1,4 +1,4 @@
-"""Figures of pipelines: where a unit's time goes, units over time, and mixes beside their baseline line by line."""
+"""Figures of pipelines: where a unit's time goes, and units over time."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -37,7 +37,7 @@ _LOOKS: Final[Mapping[str, tuple[str, int]]] = {
 
 def drawings(rows: Sequence[MixRow]) -> list[Figure]:
     """Return the figures of these mixes that have something to show."""
-    made = (waterfall_figure(rows), units_figure(rows), lines_figure(rows))
+    made = (waterfall_figure(rows), units_figure(rows))
     return [figure for figure in made if figure is not None]
 
 
@@ -170,45 +170,3 @@ def _points(row: MixRow, colour: str) -> Iterator[Spec]:
                 "compiled": name_text(", ".join(moved)),
                 "fill": "transparent" if kind == "filling" else colour,
             }
-
-
-def lines_figure(rows: Sequence[MixRow]) -> Figure | None:
-    """Draw the lines of the account of each mix of the newest run beside those of its baseline.
-
-    None if no mix took turns with a baseline.
-    """
-    newest = max((row.record for row in rows if row.gain is not None), key=lambda each: each.created, default=None)
-    found = [row for row in rows if row.gain is not None and newest is not None and row.record.run == newest.run]
-    if not found:
-        return None
-    times: dict[str, dict[str, float]] = {found[0].against: {}}
-    for row in found:
-        for line in row.gain.lines if row.gain is not None else ():
-            times[row.against][line.name] = line.before_ms
-            times.setdefault(row.name, {})[line.name] = line.after_ms
-    before = times[found[0].against]
-    data = [
-        {
-            "mix": name_text(mix),
-            "line": name_text(name),
-            "ms": rounded(own.get(name, 0.0)),
-            "change": rounded(own.get(name, 0.0) - ms),
-        }
-        for mix, own in times.items()
-        for name, ms in before.items()
-    ]
-    colour_of = colours(times)
-    spec = {
-        "height": max(160, (14 * len(times) + 10) * len(before)),
-        "data": {"values": data},
-        "mark": {"type": "bar"},
-        "encoding": {
-            "x": {"field": "ms", "type": "quantitative", "title": f"ms a {rows[0].record.unit}"},
-            "y": {"field": "line", "type": "nominal", "title": None, "sort": [name_text(name) for name in before]},
-            "yOffset": {"field": "mix", "type": "nominal", "sort": [name_text(mix) for mix in times]},
-            "fill": scaled("mix", {name_text(mix): colour_of[mix] for mix in times}),
-            "tooltip": _tooltip("mix", "line", "ms", "change"),
-        },
-    }
-    caption = "mean steady unit of the baseline and of each mix that took turns with it"
-    return Figure("lines", "Before and after, line by line", caption, spec)

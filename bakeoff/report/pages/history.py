@@ -198,7 +198,8 @@ def _of_run(entries: Sequence[StoredPipeline]) -> _Outcome:
         return _Outcome(*about)
     best, found = min(timed, key=lambda pair: pair[1].ms_a_frame)
     figure = f"{milliseconds(found.ms_a_frame)} {pipelines.in_words_of(first, 'ms a frame (median)')}"
-    said = [f"{best.gain.ratio:.2f}x {best.against}"] if best.gain is not None else []
+    typed = {row.name: row.record.mix.variants for row, _ in timed if not row.record.role}
+    said = [f"{best.gain.ratio:.2f}x {typed.get(best.against, best.against)}"] if best.gain is not None else []
     return _Outcome(*about, best.entry, best.record.mix.variants, figure, said)
 
 

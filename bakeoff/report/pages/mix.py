@@ -3,21 +3,17 @@
 from collections.abc import Sequence
 from statistics import median
 
-from bakeoff.record.frames import BeforeAfter, before_after
+from bakeoff.record.frames import before_after
 from bakeoff.record.pipeline import PipelineRecord, SlotProgram
-from bakeoff.record.prediction import prediction
-from bakeoff.record.statistics import summarise_ns
 from bakeoff.record.store import StoredPipeline
-from bakeoff.report import document
-from bakeoff.report.document import Document, Heading, Lines, Section, Table, Text, Tone, blocks, listed, stated
+from bakeoff.record.verdict import PairRatio
+from bakeoff.report.document import Document, Lines, Section, Text, Tone, blocks, listed, stated
 from bakeoff.report.format import MIB, milliseconds
 from bakeoff.report.groups import title
 from bakeoff.report.pages.pipelines import mixes_table, notes, phases_table
 from bakeoff.report.pages.record import origin, settings
 from bakeoff.report.pages.sweep import tone_of
 from bakeoff.report.pipelines import MixRow
-
-_SLOT = ("predicted ms", "alone ms", "inside ms", "difference ms", "of it")
 
 
 def document_of(stored: StoredPipeline, others: Sequence[StoredPipeline] = ()) -> Document:
@@ -44,7 +40,6 @@ def document_of(stored: StoredPipeline, others: Sequence[StoredPipeline] = ()) -
             listed(_units(record)),
             phases_table([row]),
             listed((_program(record, program) for program in made.programs), "Programs"),
-            _prediction(record),
             listed(notes(row), "Remarks"),
             Section("Settings", blocks(listed(stated({"options": options})), settings(record))),
             Section("Origin", blocks(origin(stored, run, source))),
@@ -53,7 +48,7 @@ def document_of(stored: StoredPipeline, others: Sequence[StoredPipeline] = ()) -
     )
 
 
-def _verdict_text(name: str, record: PipelineRecord, other: PipelineRecord, found: BeforeAfter) -> Text:
+def _verdict_text(name: str, record: PipelineRecord, other: PipelineRecord, found: PairRatio) -> Text:
     """Describe which of two mixes that took turns is faster, and how many times as fast it is as the other."""
     failed = [f"{who} is {each.status}" for who, each in (("this mix", record), (name, other)) if each.status != "ok"]
     if failed:
@@ -86,21 +81,7 @@ def _program(record: PipelineRecord, program: SlotProgram) -> Text:
         said.append(f"built in {cost.build_s:.1f} s")
     elif cost is not None and cost.cpu_s is not None:
         said.append(f"built with {cost.cpu_s:.1f} s of CPU")
-    if program.alone_ns:
-        said.append(f"alone {milliseconds(summarise_ns(program.alone_ns).median_ms)} ms a call")
     if program.part:
         said.append(f"its record {program.part.rpartition('_')[2]}: {milliseconds(program.part_median_ns / 1e6)} ms")
     said += ["shares its slot's weights"] if program.shares_weights else []
     return Text(", ".join(said), name)
-
-
-def _prediction(record: PipelineRecord) -> Table | None:
-    """Return a table of each slot's predicted and measured time per unit; None if there is no unit to compare with."""
-    found = prediction(record)
-    rows = []
-    for slot in found.slots if found is not None else ():
-        times = (slot.predicted_ms, slot.alone_ms, slot.inside_ms, slot.difference_ms)
-        share = "" if slot.share is None else f"{slot.share:.0%}"
-        rows.append([slot.slot, *("n/a" if ms is None else f"{ms:.3f}" for ms in times), share])
-    headings = [Heading("slot"), *(Heading(text, numeric=True) for text in _SLOT)]
-    return document.table(headings, rows, "Slots beside the records of their programs, a unit")

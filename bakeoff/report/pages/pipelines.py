@@ -12,12 +12,12 @@ from typing import Any, Final
 from bakeoff.models.words import counted
 from bakeoff.record.account import AccountLine, account_lines
 from bakeoff.record.comparable import ON_ANOTHER_HOST, subject_key
-from bakeoff.record.frames import BeforeAfter, FrameFigures
+from bakeoff.record.frames import FrameFigures
 from bakeoff.record.pipeline import PipelineRecord
-from bakeoff.record.prediction import Prediction, memory_sum, sweep_command, weights_held
+from bakeoff.record.prediction import Prediction
 from bakeoff.record.statistics import FEWEST_FOR_P99
 from bakeoff.record.store import StoredPipeline
-from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, turned
+from bakeoff.record.verdict import FEWEST_FOR_INTERVAL, PairRatio, turned
 from bakeoff.report import document, links
 from bakeoff.report.columns import COLUMNS, Column
 from bakeoff.report.document import Cell, Details, Document, Figures, Heading, Section, Table, Text, blocks, listed
@@ -164,23 +164,12 @@ def rate(per_s: float) -> str:
     return f"{per_s:.2f}" if per_s >= 1 else f"{per_s:.3g}"
 
 
-def _speedup(gain: BeforeAfter) -> str:
+def _speedup(gain: PairRatio) -> str:
     """Format the ratio to the baseline with its interval, marked if the mix lost or no difference was shown."""
     if gain.interval is None:
         return f"{gain.ratio:.2f}x (n/a, needs {FEWEST_FOR_INTERVAL} units)"
     end = {"slower": " slower", "no difference shown": " ~"}.get(gain.word, "")
     return f"{gain.ratio:.2f}x [{gain.interval[0]:.2f}, {gain.interval[1]:.2f}]{end}"
-
-
-def _of_frames(figure: str) -> Callable[[MixRow], Any]:
-    """Return a reader of one of a row's `FrameFigures`."""
-    return lambda row: getattr(row.figures, figure, None)
-
-
-def _p99(row: MixRow) -> tuple[float, float] | None:
-    """Return the 99th percentile and the median that its decimals follow; None if there is no percentile."""
-    found = row.figures
-    return (found.p99_ms, found.ms_a_frame) if found is not None and found.p99_ms is not None else None
 
 
 _COLUMNS: Final = (
@@ -207,7 +196,7 @@ _COLUMNS: Final = (
         "frames_per_s",
         "video frames/s",
         "frames of all steady units over their wall time",
-        _of_frames("frames_per_s"),
+        lambda row: row.figures and row.figures.frames_per_s,
         rate,
         leaves=1,
     ),
@@ -215,7 +204,7 @@ _COLUMNS: Final = (
         "blocks_per_s",
         "blocks/s",
         "blocks over the same wall time",
-        lambda row: _of_frames("units_per_s")(row) if row.record.unit == "block" else None,
+        lambda row: row.figures.units_per_s if row.figures and row.record.unit == "block" else None,
         rate,
         leaves=7,
     ),
@@ -223,7 +212,7 @@ _COLUMNS: Final = (
         "real_time",
         "of real time",
         "frames a second over the rate that the model was made for",
-        _of_frames("real_time"),
+        lambda row: row.figures and row.figures.real_time,
         "{:.2f}x".format,
         leaves=3,
     ),
@@ -231,16 +220,16 @@ _COLUMNS: Final = (
         "p99_ms",
         "p99 ms",
         f"99 % of the steady units took less a frame (nearest rank, of {FEWEST_FOR_P99} units or more)",
-        _p99,
-        lambda pair: milliseconds(*pair),
-        lambda pair: pair[0],
+        lambda row: row.figures if row.figures and row.figures.p99_ms is not None else None,
+        lambda found: milliseconds(found.p99_ms, found.ms_a_frame),
+        lambda found: found.p99_ms,
         leaves=5,
     ),
     Column(
         "first_frame_ms",
         "first frame ms",
         "opening of the session and its first unit",
-        _of_frames("first_frame_ms"),
+        lambda row: row.figures and row.figures.first_frame_ms,
         milliseconds,
         leaves=6,
     ),
@@ -248,7 +237,7 @@ _COLUMNS: Final = (
         "peak_mib",
         "peak MiB",
         "device memory on CUDA, else resident size of the worker, with all components in place",
-        lambda row: memory.peak_bytes if (memory := memory_sum(row.record)) is not None else None,
+        lambda row: memory.peak_bytes if (memory := row.record.measurement.memory) is not None else None,
         lambda size: f"{size / MIB:.0f}",
         leaves=2,
     ),
@@ -331,8 +320,11 @@ def notes(row: MixRow, cited: links.Cited | None = None) -> Iterator[Text]:
     record = row.record
     yield from problems(record)
     if row.predicted is not None:
-        yield from map(Text, _explanation(row.predicted, record))
-    yield from map(Text, [*_memory(record), *_parity(record)])
+        yield from map(Text, _explanation(row.predicted))
+    memory = record.measurement.memory
+    if memory is not None and memory.peak_bytes is not None:
+        yield Text(f"{memory.meter} peak {size_text(memory.peak_bytes)} with all components in place")
+    yield from map(Text, _parity(record))
     yield from _profile(row, cited)
     yield from map(Text, [*sentences(record), selftest_text(record)])
 
@@ -355,39 +347,17 @@ def problems(record: PipelineRecord) -> Iterator[Text]:
         yield Text(f"unit {unit} compiled {', '.join(what)}")
 
 
-def _explanation(found: Prediction, record: PipelineRecord) -> Iterator[str]:
-    """Yield where the prediction's error comes from, and programs without a record, with the sweep that makes one."""
-    for program in found.missing:
+def _explanation(found: Prediction) -> Iterator[str]:
+    """Yield where the prediction's error comes from, or which programs have no record that predicts them."""
+    if found.missing:
+        yield f"no prediction: no ok record of {', '.join(found.missing)} on this machine by the code of this run"
+    if found.predicted_ms is not None and found.explained_by:
+        off_ms, own_ms = found.unit_ms - found.predicted_ms, found.differences_ms[found.explained_by]
         yield (
-            f"no prediction of {program.name}: no record of it on this machine by this "
-            f"code; run: {sweep_command(program, record)}"
+            f"a unit takes {milliseconds(found.unit_ms)} ms, its parts' records promise "
+            f"{milliseconds(found.predicted_ms)} ({off_ms:+.2f} ms); {found.explained_by} explains "
+            f"{own_ms / off_ms:.0%} of the difference ({own_ms:+.2f} ms)"
         )
-    largest = found.largest
-    if found.predicted_ms is None or largest is None or largest.difference_ms is None or largest.share is None:
-        return
-    yield (
-        f"a unit takes {milliseconds(found.unit_ms)} ms, its parts' records promise {milliseconds(found.predicted_ms)} "
-        f"({found.unit_ms - found.predicted_ms:+.2f} ms); {largest.slot} explains {largest.share:.0%} of the "
-        f"difference ({largest.difference_ms:+.2f} ms)"
-    )
-
-
-def _memory(record: PipelineRecord) -> Iterator[str]:
-    """Yield the peak memory beside the sum of the parts' peaks, and how many copies of weights there are."""
-    found = memory_sum(record)
-    if found is not None and found.peak_bytes is not None:
-        text = f"{found.meter} peak {size_text(found.peak_bytes)} with all components in place"
-        if found.parts_bytes is not None:
-            text += f"; the peaks of its parts alone add up to {size_text(found.parts_bytes)}"
-            text += f" without {', '.join(found.without)}" if found.without else ""
-        yield text
-    held = [
-        f"{each.slot} {counted(each.copies, 'copy', 'copies')} for {counted(each.programs, 'program')} "
-        f"({size_text(each.bytes)})"
-        for each in weights_held(record)
-    ]
-    if held:
-        yield f"weights held: {', '.join(held)}"
 
 
 def _parity(record: PipelineRecord) -> Iterator[str]:
@@ -434,7 +404,7 @@ def _stale(row: MixRow, cited: links.Cited | None) -> Text:
 def _data(row: MixRow) -> dict[str, Any]:
     """Return a row under stable keys, with figures as numbers."""
     record = row.record
-    found, predicted, memory = row.figures, row.predicted, memory_sum(record)
+    found, memory = row.figures, record.measurement.memory
     return {
         "record": row.entry.id,
         "name": row.name,
@@ -452,17 +422,7 @@ def _data(row: MixRow) -> dict[str, Any]:
         "phases": [_line(line) for line in account_lines(record)],
         "against": row.against if row.gain is not None else None,
         "gain": asdict(row.gain) if row.gain is not None else None,
-        "prediction": None
-        if predicted is None
-        else {
-            **asdict(predicted),
-            "explained_by": predicted.largest.slot if predicted.largest is not None else None,
-            "missing": [
-                {"slot": each.slot, "program": each.variant.workload, "command": sweep_command(each, record)}
-                for each in predicted.missing
-            ],
-        },
-        "memory": asdict(memory) if memory is not None else None,
-        "weights": [asdict(held) for held in weights_held(record)],
+        "prediction": asdict(row.predicted) if row.predicted is not None else None,
+        "memory": {"peak_bytes": memory.peak_bytes, "meter": memory.meter} if memory is not None else None,
         "stale": row.stale,
     }

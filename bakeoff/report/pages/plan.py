@@ -1,4 +1,4 @@
-"""The page of `--dry-run`: rows of a sweep, or programs of a pipeline's mixes, with estimated time and memory."""
+"""The page of `--dry-run`: rows of a sweep, or mixes of a pipeline, with estimated time and memory."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,14 +11,6 @@ from bakeoff.report.document import Block, Cell, Document, Heading, Section, Tab
 from bakeoff.report.format import MIB, size_text
 
 _MEMORY = "the peak of a record of it, else an upper estimate, with 1 GiB for torch and a compiler"
-_PROGRAMS = (
-    Heading("program"),
-    Heading("variant"),
-    Heading("calls", "of the program in a steady unit", True),
-    Heading("ms", "of a call, by the newest record of the program", True),
-    Heading("from", "the record, with its variant where that has another name", leaves=2),
-    Heading("memory MiB", f"of the program alone; {_MEMORY}", True, leaves=1),
-)
 
 
 def document(plans: Mapping[str, Estimate]) -> Document:
@@ -106,19 +98,10 @@ def of_pipeline(plan: Mapping[str, Any]) -> Document:
 
 
 def _mix(mix: Mapping[str, Any]) -> tuple[Block | Section, ...]:
-    rows = []
-    for line in mix["programs"]:
-        ms = "none" if line["median_ms"] is None else f"{line['median_ms']:.2f}"
-        part, variant = line["part"].rpartition("_")[2], line["part_variant"]
-        part += f" ({variant})" if variant not in ("", line["variant"]) else ""
-        rows.append((line["program"], line["variant"], str(line["calls"]), ms, part, f"{line['memory_bytes'] // MIB}"))
     unit_ms = mix["predicted_unit_ms"]
     predicted = "unknown" if unit_ms is None else f"{unit_ms:.1f} ms"
+    calls = ", ".join(f"{program} {count}x" for program, count in mix["calls"].items())
+    cost = f"about {mix['seconds']:.0f} s (from {mix['seconds_from']})"
     memory = f"{size_text(mix['memory_bytes'])} with all programs in place"
-    cost = f"about {mix['seconds']:.0f} s (from {mix['seconds_from']}), {memory}"
-    told = Text(f"a steady unit by its parts: {predicted}; {cost}")
-    return blocks(
-        Text(mix["mix"], mix["role"]),
-        table(_PROGRAMS, rows),
-        Text(mix["precheck"], tone="bad") if mix["precheck"] else told,
-    )
+    told = Text(f"a steady unit calls {calls}, by its parts {predicted}; {cost}, {memory}")
+    return blocks(Text(mix["mix"], mix["role"]), Text(mix["precheck"], tone="bad") if mix["precheck"] else told)

@@ -26,7 +26,7 @@ _HEADINGS: Final = (
             "their least signal to noise", True),
     Heading("of it", "error over limit", True),
     Heading("free below {:g} dB", "the first unit below the threshold when the loop runs free", True),
-    Heading("against eager", "against equivalents of it: other threads, plain attention, starts that differ by a rounding"),
+    Heading("against eager", "against equivalents: other threads, plain attention, starts that differ by a rounding"),
     Heading("last dB", "PSNR of pictures, else signal to error, of the last unit that ran free", True, 3),
     Heading("growth a unit [95 %]", "factor of that error, by least squares of its logarithm", True, 2),
 )  # fmt: skip

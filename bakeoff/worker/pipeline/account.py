@@ -7,18 +7,8 @@ from dataclasses import dataclass
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Key, Loop
-from bakeoff.record.session import LineKind
+from bakeoff.trace.timeline import Segment
 from bakeoff.worker.pipeline.clocks import UNATTRIBUTED, UnitClock, make_clock
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Part of a unit's time: the line of the account that it belongs to, and its slot and program."""
-
-    line: str
-    kind: LineKind
-    slot: str = ""
-    program: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +102,6 @@ class Account:
         phase = self._phase or slot
         segment = self.segments.get(Segment(phase, "phase", *key))
         if segment is None:
-            text = f"{'.'.join(key)} is called in phase '{phase}', which the first units did not do"
+            text = f"{key} is called in phase '{phase}', which the first units did not do"
             raise BakeoffError(f"{text}; let every unit make the same calls in the same phases", "bad-user-code")
         return segment

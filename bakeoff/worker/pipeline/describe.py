@@ -27,15 +27,11 @@ from bakeoff.models.pipelines.pipeline import (
     OPENING,
     BuiltIn,
     Call,
-    Carried,
     Key,
     Loop,
-    Output,
-    Owner,
     Pipeline,
     Slot,
     Unit,
-    Window,
 )
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import DescribeLoopJob
@@ -71,7 +67,7 @@ class Called:
 
     @property
     def key(self) -> Key:
-        return self.slot, self.program
+        return Key(self.slot, self.program)
 
     @property
     def call(self) -> Call:
@@ -336,11 +332,10 @@ def loop_of(
     windows = _windows(steady)
     return Loop(
         name=cls.name,
-        summary=cls.summary,
         preset=pipeline.preset,
         label=cls.presets[pipeline.preset],
         options=asdict(pipeline.options),
-        changed=dict(changed_options(Owner(cls.name, cls.Options), pipeline.options)),
+        changed=dict(changed_options(pipeline.options)),
         unit=pipeline.unit_name,
         slots=slots,
         opened=does[0],
@@ -349,12 +344,10 @@ def loop_of(
         filling=pipeline.filling,
         max_units=pipeline.max_units,
         state={path: tuple(sorted(found)) for path, found in behind.items()},
-        outputs=tuple(
-            Output(name, tuple(sorted(taints.of(value))), pipeline.signals.get(name, ""))
-            for name, value in steady.outputs.items()
-        ),
+        outputs={name: tuple(sorted(taints.of(value))) for name, value in steady.outputs.items()},
+        signals={name: pipeline.signals[name] for name in steady.outputs if name in pipeline.signals},
         windows=windows,
-        carried=_carried(units, {window.state for window in windows}),
+        carried=_carried(units, windows),
         rate=pipeline.rate,
         sizes=sizes,
         unit_elements=sum(
@@ -365,9 +358,9 @@ def loop_of(
     )
 
 
-def _windows(unit: UnitRun) -> tuple[Window, ...]:
+def _windows(unit: UnitRun) -> dict[str, tuple[tuple[str, str, str], ...]]:
     """Return the windows that slid in a unit, each with the inputs of one slot that read it as it is."""
-    found = []
+    found = {}
     for path, after in unit.after.items():
         if id(after) not in unit.slid:
             continue
@@ -380,16 +373,16 @@ def _windows(unit: UnitRun) -> tuple[Window, ...]:
         ]
         if readers:
             slot = readers[0][0]
-            found.append(Window(path, tuple(dict.fromkeys(each for each in readers if each[0] == slot))))
-    return tuple(found)
+            found[path] = tuple(dict.fromkeys(each for each in readers if each[0] == slot))
+    return found
 
 
-def _carried(units: Sequence[UnitRun], windows: Collection[str]) -> tuple[Carried, ...]:
+def _carried(units: Sequence[UnitRun], windows: Collection[str]) -> dict[str, dict[str, str]]:
     """Return the outputs that become state and that the same program takes as inputs, as they are, in the next unit.
 
     Only for programs that a unit calls once. Windows are left out.
     """
-    unit, found = units[-1], []
+    unit, found = units[-1], {}
     calls = [one.key for one in unit.calls]
     for one in unit.calls:
         if calls.count(one.key) > 1:
@@ -401,5 +394,5 @@ def _carried(units: Sequence[UnitRun], windows: Collection[str]) -> tuple[Carrie
             if output is not None and taker is not None and path not in windows:
                 inputs[output] = taker
         if inputs:
-            found.append(Carried(*one.key, inputs))
-    return tuple(found)
+            found[str(one.key)] = inputs
+    return found

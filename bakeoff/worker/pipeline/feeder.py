@@ -47,10 +47,8 @@ class BoundProgram:
     """A program in the loop: its port, and the tensors that were fed to it."""
 
     key: Key
+    built: ProgramEngine
     port: Port
-    flags: Flags | None
-    """torch's flags to set before each call; None if they need not be set."""
-    call: tuple[Signature, Node] | None
     shapes: tuple[torch.Size, ...]
     carried: Mapping[str, str]
     """Output to the input that it becomes in the program's next call, by name."""
@@ -70,46 +68,48 @@ class Feeder:
 
     def __init__(self, loop: Loop, engines: Mapping[Key, ProgramEngine], account: Account) -> None:
         """Bind every program. Raises BakeoffError if one is missing, or if values do not fit its inputs."""
-        missing = [".".join(program.key) for program in loop.programs if program.key not in engines]
+        missing = [key for key in loop.programs if key not in engines]
         if missing:
             raise BakeoffError(f"the loop calls {missing[0]}, which was not built", code="bad-config")
         self._loop, self._account = loop, account
         self.windows = {
-            window.state: torch.zeros_like(engines[reader[:2]].inputs[reader[2]])
-            for window in loop.windows
-            for reader in window.readers[:1]
+            path: torch.zeros_like(engines[Key(slot, program)].inputs[name])
+            for path, [(slot, program, name), *_] in loop.windows.items()
         }
         """Buffer of each window, by its path in the state."""
-        sets_flags = len({built.flags for built in engines.values()}) > 1
-        self.programs = {key: self._bind(key, built, sets_flags) for key, built in engines.items()}
+        self.sets_flags = len({built.flags for built in engines.values()}) > 1
+        """Whether the programs have different flags of torch, to be set before each call."""
+        self.programs = {key: self._bind(key, built) for key, built in engines.items()}
         self._makers = WeakTensorKeyDictionary()
         """Output tensor to the program that made it, whose next call may overwrite it."""
 
-    def _bind(self, key: Key, built: ProgramEngine, sets_flags: bool) -> BoundProgram:
+    def _bind(self, key: Key, built: ProgramEngine) -> BoundProgram:
         windows = {
-            name: self.windows[window.state]
-            for window in self._loop.windows
-            for *of, name in window.readers
-            if tuple(of) == key
+            name: self.windows[path]
+            for path, readers in self._loop.windows.items()
+            for slot, program, name in readers
+            if (slot, program) == key
         }
         buffers = {name: windows.get(name, torch.zeros_like(like)) for name, like in built.inputs.items()}
-        carried = next((one.inputs for one in self._loop.carried if (one.slot, one.program) == key), {})
+        carried = self._loop.carried.get(str(key), {})
         port = built.engine.port(buffers, built.outputs, carried=carried, shared=bool(windows))
-        shapes = tuple(one.shape for one in built.inputs.values())
-        keeps = key in self._loop.kept and port.reuses_outputs
-        return BoundProgram(key, port, built.flags if sets_flags else None, built.call, shapes, carried, keeps, windows)
+        shapes, keeps = (
+            tuple(one.shape for one in built.inputs.values()),
+            key in self._loop.kept and port.reuses_outputs,
+        )
+        return BoundProgram(key, built, port, shapes, carried, keeps, windows)
 
     def choose(
         self, slot: str, program: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[BoundProgram, Mapping[str, Tensor]]:
         """Return the program that a call is for, and the call's inputs by name. Raises BakeoffError if none fits."""
-        bound = self.programs.get((slot, program))
-        if bound is not None and bound.call is None:
+        bound = self.programs.get(Key(slot, program))
+        if bound is not None and bound.built.call is None:
             return bound, {**dict(zip(bound.port.inputs, args, strict=False)), **kwargs}
         method = f"{slot}.{program}" if program else slot
         for key, bound in self.programs.items():
-            if key[0] == method and bound.call is not None:
-                inputs = called_as(bound.call[0], bound.shapes, args, kwargs)
+            if key.slot == method and bound.built.call is not None:
+                inputs = called_as(bound.built.call[0], bound.shapes, args, kwargs)
                 if inputs is not None:
                     return bound, inputs
         tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
@@ -168,7 +168,8 @@ class Feeder:
         else:
             self._makers.update(dict.fromkeys(outputs.values(), program))
         program.last = outputs
-        return dict(outputs) if program.call is None else rebuild(program.call[1], outputs)
+        call = program.built.call
+        return dict(outputs) if call is None else rebuild(call[1], outputs)
 
 
 def _check_memory(program: BoundProgram) -> None:
@@ -177,7 +178,7 @@ def _check_memory(program: BoundProgram) -> None:
     for output, value in program.port.outputs.items():
         name = buffers.get(value.untyped_storage().data_ptr())
         if name is not None and value.numel():
-            text = f"{'.'.join(program.key)}: the output {output} is memory of the input {name}, which the next call"
+            text = f"{program.key}: the output {output} is memory of the input {name}, which the next call"
             raise BakeoffError(f"{text} overwrites; a loop cannot hold it", "wrong-output")
 
 
@@ -195,7 +196,7 @@ def called_as(
 
 def call_of(loop: Loop, key: Key, loaded: LoadedSubject) -> tuple[Signature, Node] | None:
     """Return the signature and the result structure of a program of the author's own module; None for a component's."""
-    if not loop.slot(key[0]).users:
+    if not loop.slot(key.slot).users:
         return None
-    one = read_about(Path(loaded.component.folder)).input_set(key[1])
+    one = read_about(Path(loaded.component.folder)).input_set(key.program)
     return one.call, one.result

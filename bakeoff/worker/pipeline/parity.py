@@ -15,7 +15,7 @@ from bakeoff.models import resolve_component
 from bakeoff.models.component import LEAST_SQNR_DB, Component, Quantisation, TensorSpec
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import load_pipeline
-from bakeoff.models.pipelines.pipeline import OPENING, Key, Loop, Pipeline, Program
+from bakeoff.models.pipelines.pipeline import OPENING, Key, Loop, Pipeline
 from bakeoff.process.jobs import LoopSubject, Subject, floor_file
 from bakeoff.record.pipeline import Curve, LoopParity, UnitParity
 from bakeoff.record.schema import OutputParity
@@ -110,9 +110,7 @@ class LoopCheck:
         self._about = files.about()
         self._noise = files.floor(dtypes)
         self._components = {slot.name: resolve_component(slot.component) for slot in loop.slots}
-        self._signals = {output.name: output.signal for output in loop.outputs}
-        self._slots = {output.name: output.slots for output in loop.outputs}
-        self._slots |= {f"{STATE}{path}": slots for path, slots in loop.state.items()}
+        self._slots = loop.outputs | {f"{STATE}{path}": slots for path, slots in loop.state.items()}
 
     def check_weights(self, weights: Mapping[str, str]) -> None:
         """Raise BakeoffError if a program was made from other weights than the reference.
@@ -137,24 +135,19 @@ class LoopCheck:
         steps = first_units(runner, self._about.units, self.files.state_before, begin)
         while (step := call_stage(lambda: next(steps, None))) is not None:
             unit, values = step
-            reference = self.files.unit(unit)
-            entries = []
-            for name in sorted(reference, key=self._position):
+            reference, entries = self.files.unit(unit), []
+            where = "after opening" if unit == OPENING else f"unit {unit}"
+            # outputs first, in the loop's order: a wrong one says more than the state that follows from it
+            outputs = [name for name in self._loop.outputs if name in reference]
+            for name in (*outputs, *sorted(reference.keys() - {*outputs})):
                 wanted = reference[name]
-                spec = TensorSpec(name, tuple(wanted.shape), signal=self._signals.get(name, ""))
-                entry = compared(values.get(name), wanted)
-                where = "after opening" if unit == OPENING else f"unit {unit}"
-                slots = self._slots.get(name, ())
-                limit = self.limit(self._noise[str(unit)][name], slots)
-                entries.append(self._with_sensitivity(worst(spec, [replace(entry, where=where)], limit)))
+                spec = TensorSpec(name, tuple(wanted.shape), signal=self._loop.signals.get(name, ""))
+                entry = replace(compared(values.get(name), wanted), where=where)
+                limit = self.limit(self._noise[str(unit)][name], self._slots.get(name, ()))
+                output = replace(worst(spec, [entry], limit), sensitivity=self._about.sensitivity.get(name))
+                entries.append(told_apart(output))
             found.append(UnitParity(unit, tuple(entries)))
-        widened = {slot: str(quantisation) for slot, quantisation in self._quantised.items()}
-        return LoopParity(self._about.reference, self._about.dtype, tuple(found), widened)
-
-    def _position(self, name: str) -> tuple[int, str]:
-        """Sort key that puts outputs first, in the loop's order: a wrong output says more than the resulting state."""
-        names = list(self._signals)
-        return (names.index(name), "") if name in names else (len(names), name)
+        return LoopParity(self._about.reference, self._about.dtype, tuple(found))
 
     def limit(self, noise: float, slots: Collection[str]) -> float:
         """Return the limit of a value: the larger of twice eager's own error (`noise`) and what its slots allow.
@@ -164,9 +157,6 @@ class LoopCheck:
         """
         allowed = sum(10 ** (-LEAST_SQNR_DB[self._quantised[slot]] / 20) for slot in slots if slot in self._quantised)
         return max(2 * noise, largest_tolerance(self._components, slots), allowed)
-
-    def _with_sensitivity(self, output: OutputParity) -> OutputParity:
-        return told_apart(replace(output, sensitivity=self._about.sensitivity.get(output.name)))
 
 
 def compared(value: Tensor | None, wanted: Tensor) -> Difference:
@@ -209,14 +199,14 @@ def pipeline_of(subject: LoopSubject) -> Pipeline:
     return cls(cls.preset_of(loop.preset, subject.device), cls.options_of(loop.options))
 
 
-def program_subject(subject: LoopSubject, program: Program) -> Subject:
+def program_subject(subject: LoopSubject, key: Key) -> Subject:
     """Return the subject to load for one of the loop's programs, with the weights of the loop."""
-    slot = subject.loop.slot(program.slot)
+    slot = subject.loop.slot(key.slot)
     return Subject(
         slot.component,
         slot.preset,
-        program.workload,
-        program.batch,
+        key.program,
+        slot.batch,
         subject.weight_seed,
         subject.input_seed,
         subject.checkpoints.get(slot.name, ""),

@@ -1,6 +1,6 @@
 """Builds and checks every program of a mix, one after the other in one process, in the same way as a sweep's rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import chdir
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -11,8 +11,7 @@ from torch import nn
 from bakeoff.backends import resolve_backend
 from bakeoff.models.pipelines.pipeline import Key, Loop
 from bakeoff.models.types import Scalar
-from bakeoff.process.jobs import MeasureJob, PipelineJob, SlotProgramJob
-from bakeoff.record.finding import Finding
+from bakeoff.process.jobs import MeasureJob, PipelineJob
 from bakeoff.record.pipeline import SlotProgram
 from bakeoff.variant import parse_variant
 from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, first_proof, with_precision
@@ -35,13 +34,15 @@ class LoopProgram:
     flags: Flags
     """torch's flags after the program's build, to be set for its calls."""
     made: SlotProgram
-    alarms: tuple[Finding, ...]
-    chosen: Mapping[str, Scalar]
-    """Global settings of torch that the program's preparation changed on purpose."""
 
     @property
     def key(self) -> Key:
-        return self.made.slot, self.made.variant.workload
+        return Key(self.made.slot, self.made.variant.workload)
+
+    @property
+    def chosen(self) -> Mapping[str, Scalar]:
+        """Global settings of torch that the program's preparation changed on purpose."""
+        return self.checked.built.prepared.settings
 
     @property
     def runs_eagerly(self) -> bool:
@@ -55,66 +56,63 @@ class LoopProgram:
         return ProgramEngine(checked.built.engine, outputs, checked.sets[0], self.flags, call)
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltPrograms:
-    """The programs of a mix that were built before the first failure, and the program that failed."""
-
-    programs: tuple[LoopProgram, ...]
-    failed: SlotProgram | None = None
-    traceback: str = ""
-
-
-def build_programs(job: PipelineJob, report: Report) -> BuiltPrograms:
+def build_programs(job: PipelineJob, report: Report) -> tuple[list[LoopProgram], SlotProgram | None, str]:
     """Load, build and check each program of a mix, up to the first that fails.
 
-    Programs of a slot that are built from the module as loaded share one set of weights: each backend that reads the
-    module's own weights then reads the same tensors. Raises BakeoffError if the request itself is wrong (a bad
-    checkpoint).
+    Returns the programs that were built, the one that failed (None if none did), and its traceback. Programs of a slot
+    that are built from the module as loaded share one set of weights: each backend that reads the module's own weights
+    then reads the same tensors. Raises BakeoffError if the request itself is wrong (a bad checkpoint).
     """
-    if any(len(one.measure.steps) > 1 for one in job.programs):
+    if any(len(one.steps) > 1 for _, one in job.programs):
         import_module("torch._inductor.config")  # `usual` then has inductor's settings, which a preparation may change
     usual = read_flags()
     built: list[LoopProgram] = []
     donors: dict[str, nn.Module] = {}
-    last = {one.slot: index for index, one in enumerate(job.programs)}
-    for index, one in enumerate(job.programs):
+    last = {slot: index for index, (slot, _) in enumerate(job.programs)}
+    for index, (slot, one) in enumerate(job.programs):
         folder = Path.cwd() / f"program{index}"
         folder.mkdir()
         apply_flags(usual)  # an earlier program's preparation may have changed some for itself
-        subject = one.measure.subject
+        subject = one.subject
         # Backends write files of fixed names into the working folder, and may read them as long as the engine lives.
-        with chdir(folder), flags(one.measure.dtype, subject.threads, search=subject.device == "cuda"):
-            report("weights", f"{one.slot}.{subject.workload}")
+        with chdir(folder), flags(one.dtype, subject.threads, search=subject.device == "cuda"):
+            report("weights", f"{slot}.{subject.workload}")
             loaded = load_subject(subject)
-            shares = _share(one, loaded, donors)
-            if last[one.slot] == index:
-                donors.pop(one.slot, None)
+            planned = SlotProgram(
+                slot=slot,
+                variant=parse_variant(one.variant),
+                batch=subject.batch,
+                status="ok",
+                quantisation=one.quantisation,
+                weights=loaded.weights,
+                shares_weights=_share(slot, one, loaded, donors),
+            )
+            if last[slot] == index:
+                donors.pop(slot, None)
             try:
-                program = _build(one, loaded, shares, report)
+                program = _build(one, loaded, planned, report)
             except StageError as stage:
-                failed = replace(_unbuilt(one, loaded), status=stage.status, reason=stage.reason)
-                text = traceback_text(stage.error)
-                return BuiltPrograms(tuple(built), failed, text)
+                failed = replace(planned, status=stage.status, reason=stage.reason, shares_weights=False)
+                return built, failed, traceback_text(stage.error)
         if program.made.status != "ok":
-            return BuiltPrograms(tuple(built), program.made)
+            return built, program.made, ""
         built.append(program)
-    return BuiltPrograms(tuple(built))
+    return built, None, ""
 
 
-def _share(one: SlotProgramJob, loaded: LoadedSubject, donors: dict[str, nn.Module]) -> bool:
+def _share(slot: str, job: MeasureJob, loaded: LoadedSubject, donors: dict[str, nn.Module]) -> bool:
     """Cast the module, and make it share the weights of the slot's first program; return whether the engine reads them.
 
     `donors` has a module with the first program's weights for each slot, because a build may free its module's own. A
     module that a backend prepares is neither cast nor shared, since the preparation may change its weights.
     """
-    job = one.measure
     if len(job.steps) > 1:
         return False  # a preparation may change the weights in place
     loaded.cast(job.dtype, job.subject.device)
-    if one.slot not in donors:
-        donors[one.slot] = _holder(loaded.module)
+    if slot not in donors:
+        donors[slot] = _holder(loaded.module)
         return False
-    shared = share_where_equal(donors[one.slot], loaded.module)
+    shared = share_where_equal(donors[slot], loaded.module)
     return shared and resolve_backend(job.steps[-1].backend).keeps_module_weights
 
 
@@ -132,29 +130,25 @@ def _holder(module: nn.Module) -> nn.Module:
     return holder
 
 
-def _build(one: SlotProgramJob, loaded: LoadedSubject, shares: bool, report: Report) -> LoopProgram:
-    job = one.measure
+def _build(job: MeasureJob, loaded: LoadedSubject, planned: SlotProgram, report: Report) -> LoopProgram:
     before = settings()
 
     def say(phase: object, detail: str = "") -> None:
-        report(phase, detail or f"{one.slot}.{job.subject.workload}")  # type: ignore[arg-type]
+        report(phase, detail or planned.name)  # type: ignore[arg-type]
 
     checked = build_and_check(job, loaded, say)
-    chosen = checked.built.prepared.settings
-    alarms = tuple(settings_alarms({**before, **chosen}, settings()))
+    alarms = tuple(settings_alarms({**before, **checked.built.prepared.settings}, settings()))
     parity = checked.reference.parity(checked.differences)
     proof = with_precision(job, first_proof(checked), parity, checked)
     status, reason = decide_status(proof.fell_back, parity, checked.watch.problem, ())
     made = replace(
-        _unbuilt(one, loaded),
+        planned,
         status=status,
         reason=reason,
         findings=alarms,
         build=checked.built.cost,
         proof=proof,
         parity=parity,
-        weights_bytes=checked.built.weights_bytes,
-        shares_weights=shares,
     )
     slim = replace(
         checked,
@@ -163,22 +157,4 @@ def _build(one: SlotProgramJob, loaded: LoadedSubject, shares: bool, report: Rep
         built=replace(checked.built, calls=()),
         differences=[],
     )
-    return LoopProgram(job, slim, read_flags(), made, alarms, chosen)
-
-
-def _unbuilt(one: SlotProgramJob, loaded: LoadedSubject) -> SlotProgram:
-    """Return the record of a program with the facts known before its build."""
-    job = one.measure
-    return SlotProgram(
-        slot=one.slot,
-        variant=parse_variant(job.variant),
-        batch=job.subject.batch,
-        status="ok",
-        quantisation=job.quantisation,
-        weights=loaded.weights,
-    )
-
-
-def weights_bytes(programs: Sequence[SlotProgram]) -> int:
-    """Return the bytes of all programs' weights, counting shared weights once."""
-    return sum(program.weights_bytes for program in programs if not program.shares_weights)
+    return LoopProgram(job, slim, read_flags(), made)

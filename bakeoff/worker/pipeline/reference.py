@@ -104,7 +104,7 @@ class _Eager:
     @property
     def weights(self) -> dict[str, str]:
         """Fingerprint of the weights of each `slot.program`."""
-        return {".".join(key): one.weights for key, one in self.programs.items()}
+        return {str(key): one.weights for key, one in self.programs.items()}
 
     def precisions(self, units: int) -> tuple[Precision, ...]:
         """Return the ways in which the first `units` units can be computed, best first."""
@@ -128,7 +128,7 @@ class _Eager:
         """
         subject, engines = self.subject, {}
         for key, one in self.programs.items():
-            dtype = dtypes[key[0]]
+            dtype = dtypes[key.slot]
             module = one.cast(dtype, device)
             module = Widened(module, dtype) if wide else module
             inputs = cast_inputs(one.workload, one.sets[0], dtype, device)
@@ -143,12 +143,12 @@ class _Eager:
 def _load(subject: LoopSubject) -> _Eager:
     """Load every program's module with one set of inputs; the programs of a slot share their weights if they can."""
     found: dict[Key, LoadedSubject] = {}
-    for program in subject.loop.programs:
-        one = load_subject(program_subject(subject, program))
-        first = next((other.module for (slot, _), other in found.items() if slot == program.slot), None)
+    for key in subject.loop.programs:
+        one = load_subject(program_subject(subject, key))
+        first = next((other.module for other_key, other in found.items() if other_key.slot == key.slot), None)
         if first is not None:
             share_where_equal(first, one.module)
-        found[program.key] = replace(one, sets=one.sets[:1])
+        found[key] = replace(one, sets=one.sets[:1])
     return _Eager(pipeline_of(subject), subject, found)
 
 
@@ -179,7 +179,7 @@ def _write_units(folder: Path, eager: _Eager, units: int, chosen: Precision, beg
                 )
             save_file(kept, folder / f"{unit_file(unit)}.safetensors")
             if unit < loop.checked_units:  # a scene may stand still later, which is no fault of a mix
-                outputs.append({output.name: kept[output.name] for output in loop.outputs if output.name in kept})
+                outputs.append({name: kept[name] for name in loop.outputs if name in kept})
     about = LoopAbout(folder.name, chosen.dtype, chosen.device, units, eager.weights, _sensitivity(outputs[1:]))
     write_atomically(folder / ABOUT, msgspec.json.encode(about))
 

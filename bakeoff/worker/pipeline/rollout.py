@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from bakeoff.backends.backend import ModuleEngine
 from bakeoff.backends.port import Port
 from bakeoff.models.component import TensorSpec
-from bakeoff.models.pipelines.pipeline import OPENING, Key, Loop, Program
+from bakeoff.models.pipelines.pipeline import OPENING, Key, Loop
 from bakeoff.models.words import counted
 from bakeoff.process.jobs import LoopSubject
 from bakeoff.record.pipeline import Curve, SlotProgram
@@ -89,7 +89,6 @@ def free_curves(
 
     `state_before` and `begin` are those of `first_units`. Raises whatever a program raises.
     """
-    signals = {output.name: output.signal for output in loop.outputs}
     found: dict[str, list[Difference]] = {}
     for unit, values in first_units(runner, files.about().units, state_before, begin):
         if unit == OPENING:
@@ -97,11 +96,11 @@ def free_curves(
         reference = files.unit(unit)
         entries = {name: compared(values.get(name), wanted) for name, wanted in reference.items()}
         state = [entry for name, entry in entries.items() if name.startswith(STATE)]
-        for name in signals:
+        for name in loop.outputs:
             found.setdefault(name, []).append(entries.get(name) or not_comparable("missing"))
         if state:
             found.setdefault("state", []).append(max(state, key=lambda entry: entry.rel_l2))
-    return tuple(_curve(run, TensorSpec(name, (), signal=signals.get(name, "")), found[name]) for name in found)
+    return tuple(_curve(run, TensorSpec(name, (), signal=loop.signals.get(name, "")), found[name]) for name in found)
 
 
 def _curve(run: str, spec: TensorSpec, differences: Sequence[Difference]) -> Curve:
@@ -123,10 +122,10 @@ def first_wrong_program(
     first: dict[int, str] = {}
     """Place of a call within the unit to what is wrong with it."""
     called = {call.key for call in loop.of(unit).calls}
-    for program in loop.programs:
-        if program.key in called:
-            made = next(one for one in programs if (one.slot, one.variant.workload) == program.key)
-            judge = _judge(subject, about, program, made, first)
+    for key in loop.programs:
+        if key in called:
+            made = next(one for one in programs if one.name == str(key))
+            judge = _judge(subject, about, key, made, first)
             runner.session = OPENING
             runner.on_call = judge if unit == OPENING else None
             runner.open()
@@ -147,7 +146,7 @@ def noting_nan(runner: LoopRunner) -> Iterator[dict[int, str]]:
     def look(key: Key, port: Port, _inputs: object) -> None:
         bad = next((name for name, value in port.outputs.items() if torch.isnan(value).any()), None)
         if bad is not None:
-            text = f"{'.'.join(key)} is the first wrong program: {bad} has values that are not numbers"
+            text = f"{key} is the first wrong program: {bad} has values that are not numbers"
             first.setdefault(runner.next_unit, text)
 
     runner.on_call = look
@@ -158,7 +157,7 @@ def noting_nan(runner: LoopRunner) -> Iterator[dict[int, str]]:
 
 
 def _judge(
-    subject: LoopSubject, about: LoopAbout, program: Program, made: SlotProgram, first: dict[int, str]
+    subject: LoopSubject, about: LoopAbout, program: Key, made: SlotProgram, first: dict[int, str]
 ) -> Callable[[Key, Port, object], None]:
     """Return a function that compares the calls of a program, with which the runner calls it, with eager in high
     precision; it adds to `first` what is wrong with the earliest wrong call."""
@@ -168,7 +167,7 @@ def _judge(
 
     def judge(key: Key, port: Port, _inputs: object) -> None:
         place = next(places)
-        if key != program.key or place >= min(first, default=math.inf):
+        if key != program or place >= min(first, default=math.inf):
             return
         inputs = cast_inputs(loaded.workload, dict(port.inputs), about.dtype, about.device)
         with flags(about.dtype, subject.threads):

@@ -68,11 +68,9 @@ class Given:
 
     def inputs(self, slot: str, reference: str, workload: Workload) -> dict[str, Tensor]:
         """Return a set of a workload's inputs: drawn ones, or for a brought model recorded ones or values like them."""
-        drawn = input_source(resolve_component(reference).network_module(), workload).keyed(self._key)
+        network = resolve_component(reference).network_module()
+        drawn = input_source(network, workload).keyed(lambda name: f"{self._seed}:{self._session}:{name}:{self._unit}")
         return {spec.name: self.like(spec, drawn[spec.name], slot) for spec in workload.inputs}
-
-    def _key(self, name: str) -> str:
-        return f"{self._seed}:{self._session}:{name}:{self._unit}"
 
 
 def widest(dtypes: Iterable[str]) -> str:
@@ -243,18 +241,10 @@ class LoopRunner(Run):
         seed_generators(self._seed, self.session, unit)
         return self._pipeline.given(unit, Given(self._seed, self._dtypes, self.device, self.session, unit))
 
-    def _passed_on(self) -> dict[str, Tensor]:
-        """Return the tensors that pass from unit to unit; those that no unit has made yet are left out."""
-        leaves = flat(self._state)
-        return {path: leaves[path] for path in self._loop.state if path in leaves}
-
     def state(self) -> dict[str, Tensor]:
         """Return copies of the tensors that pass from unit to unit; those that no unit has made yet are left out."""
-        return {path: tensor.clone() for path, tensor in self._passed_on().items()}
-
-    def state_bytes(self) -> int:
-        """Return the bytes of the tensors that pass from unit to unit."""
-        return sum(tensor.nbytes for tensor in self._passed_on().values())
+        leaves = flat(self._state)
+        return {path: leaves[path].clone() for path in self._loop.state if path in leaves}
 
     def set_state(self, state: Mapping[str, Tensor], unit: int) -> None:
         """Continue at `unit` of the present session from these tensors, which are cast to the dtypes of the loop."""
@@ -303,8 +293,8 @@ class LoopRunner(Run):
         bound, inputs = self._feeder.choose(slot, program, args, kwargs)
         segment = account.segment_of(slot, bound.key)
         self._feeder.feed(bound, inputs)
-        if bound.flags is not None:
-            apply_flags(bound.flags)
+        if self._feeder.sets_flags and bound.built.flags is not None:
+            apply_flags(bound.built.flags)
         inside = current_session.set(None)  # ranges of a module's own are parts of its call
         account.clock.mark(account.copies)
         bound.port.call()

@@ -6,31 +6,27 @@ Between two commands it waits in read(2), as one side of a comparison does, so t
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median
 
 import torch
 
-from bakeoff.backends.torch_internals import copier
 from bakeoff.machine.processes import helper_peak_bytes, peak_bytes
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Loop
-from bakeoff.process.jobs import PipelineJob, ProfileRequest
+from bakeoff.process.jobs import PipelineJob, ProfileOptions
 from bakeoff.record.deadline import MINUTE_NS
 from bakeoff.record.finding import Finding, new_finding
-from bakeoff.record.pipeline import LoopParity, PipelineMeasurement, PipelineMemory, Profile, Rollout, SlotProgram
-from bakeoff.record.policy import Policy
+from bakeoff.record.pipeline import LoopParity, PipelineMeasurement, PipelineMemory, Rollout, SlotProgram
 from bakeoff.record.rollout import MIX, broke
-from bakeoff.record.schema import Samples, Status
+from bakeoff.record.schema import Status
 from bakeoff.worker.checked_variant import final_proof
 from bakeoff.worker.checks import memory
 from bakeoff.worker.checks.dispatch import dispatched
 from bakeoff.worker.checks.growth import confirmed_leak
-from bakeoff.worker.clocks.clock import TimingConfig, time_often
 from bakeoff.worker.compare import OF_ALL_SIDES
 from bakeoff.worker.device import context_bytes, watching
 from bakeoff.worker.failures import StageError, call_stage, first_line, traceback_text
 from bakeoff.worker.pipeline.parity import LoopCheck, LoopFiles, first_problem, for_record, pipeline_of, worse_of
-from bakeoff.worker.pipeline.programs import LoopProgram, build_programs, weights_bytes
+from bakeoff.worker.pipeline.programs import LoopProgram, build_programs
 from bakeoff.worker.pipeline.rollout import first_wrong_program, free_curves, noting_nan
 from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.pipeline.traced import TracedPass
@@ -45,7 +41,7 @@ _MOST_NAMELESS = 0.02
 
 
 def serve_units(job: PipelineJob, report: Reporter, commands: int) -> PipelineMeasurement:
-    """Build and check everything, report `ready` with a unit's expected time, run units on command, and check again.
+    """Build and check everything, report `ready`, run units on command, and check again.
 
     `commands` is the descriptor that the parent writes to: `unit N` a line, or `stop`. Raises BakeoffError if the
     request itself is wrong (a bad checkpoint), and RuntimeError if the account of a unit does not add up, which is an
@@ -77,32 +73,30 @@ class _Mix:
     report: Reporter
     loop: Loop = field(init=False)
     check: LoopCheck = field(init=False)
-    built: tuple[LoopProgram, ...] = ()
+    built: list[LoopProgram] = field(default_factory=list)
     programs: list[SlotProgram] = field(default_factory=list)
     parity: LoopParity | None = None
     units: TimedUnits | None = None
-    memory: PipelineMemory | None = None
     findings: list[Finding] = field(default_factory=list)
-    device_state: dict[str, str | int | float | bool | None] = field(default_factory=dict)
-    stamp_ns: int = 0
-    profile: Profile | None = None
-    rollout: Rollout | None = None
+    made: PipelineMeasurement = field(default_factory=lambda: PipelineMeasurement("ok"))
+    """Has the other results so far."""
 
     def __post_init__(self) -> None:
         """Read what the mix is checked against before any code of it is imported."""
         job, self.loop = self.job, self.job.subject.loop
         files = LoopFiles(ReferenceFiles(Path(job.reference_folder), job.reference_hashes))
-        quantised = {one.slot: one.measure.quantisation for one in job.programs if one.measure.quantisation}
+        quantised = {slot: one.quantisation for slot, one in job.programs if one.quantisation}
         self.check = LoopCheck(self.loop, files, self._dtypes, quantised)
 
     @property
     def _dtypes(self) -> dict[str, str]:
-        return {one.slot: one.measure.dtype for one in self.job.programs}
+        return {slot: one.dtype for slot, one in self.job.programs}
 
     def measurement(self, status: Status, reason: str = "", text: str = "") -> PipelineMeasurement:
         """Return a measurement with this status and all results so far; `text` is a traceback."""
         chosen = {name: value for program in self.built for name, value in program.chosen.items()}
-        return PipelineMeasurement(
+        return replace(
+            self.made,
             status=status,
             reason=reason,
             findings=tuple(self.findings),
@@ -110,30 +104,24 @@ class _Mix:
             opened_ns=tuple(self.units.opened_ns) if self.units is not None else (),
             units=self.units.log.units() if self.units is not None else None,
             parity=for_record(self.parity) if self.parity is not None else None,
-            memory=self.memory,
-            stamp_ns=self.stamp_ns,
             settings={**settings(), **chosen},
-            device_state=dict(self.device_state),
             traceback=text,
-            profile=self.profile,
-            rollout=self.rollout,
         )
 
     def measure(self, commands: int) -> PipelineMeasurement:
         """Build, check and run the mix, and return its measurement. Raises StageError if a built program fails."""
-        made = build_programs(self.job, self.report)
-        self.built = made.programs
-        self.programs = [program.made for program in made.programs]
-        if made.failed is not None:
-            failed = made.failed
+        self.built, failed, text = build_programs(self.job, self.report)
+        self.programs = [program.made for program in self.built]
+        if failed is not None:
             self.programs.append(failed)
-            return self.measurement(failed.status, f"{failed.name}: {failed.reason}", made.traceback)
+            return self.measurement(failed.status, f"{failed.name}: {failed.reason}", text)
         self.check.check_weights({program.name: program.weights for program in self.programs})
         engines, subject = {program.key: program.engine(self.loop) for program in self.built}, self.job.subject
         runner = call_stage(lambda: LoopRunner(pipeline_of(subject), subject, engines, self._dtypes))
         if self.job.horizon_db is not None:
             return self._roll_out(runner, self.job.horizon_db)
-        self._time_alone(runner)
+        for program in self.built[:1]:
+            apply_flags(program.flags)  # a runner whose programs have the same flags sets none
         self.report("loop check")
         self.parity = self.check.compare(runner)
         if not self.parity.passed:
@@ -161,34 +149,26 @@ class _Mix:
                 MIX, runner, loop, files, begin=lambda unit: self.report("loop check", f"free, unit {unit} of {units}")
             )
         )
-        self.rollout = Rollout(horizon_db, (*curves, *files.free(self._dtypes)))
-        return self._decide(self._prove(runner), problem or broke(self.rollout))
-
-    def _time_alone(self, runner: LoopRunner) -> None:
-        for index, program in enumerate(self.built):
-            self.report("alone", ".".join(program.key))
-            samples = time_alone(runner, program, self.job.subject.device, self.job.policy)
-            self.programs[index] = replace(self.programs[index], alone_ns=samples)
-        for program in self.built[:1]:
-            apply_flags(program.flags)  # a runner whose programs have the same flags sets none
+        rollout = Rollout(horizon_db, (*curves, *files.free(self._dtypes)))
+        self.made = replace(self.made, rollout=rollout)
+        return self._decide(self._prove(runner), problem or broke(rollout))
 
     def _run(self, runner: LoopRunner, commands: int) -> list[Finding]:
         """Run the timed units and all checks after them; return the findings that make the mix unstable."""
         job, device = self.job, self.job.subject.device
-        self.stamp_ns = stamp_ns(device)
+        self.made = replace(self.made, stamp_ns=stamp_ns(device))
         span_ns = MINUTE_NS if job.sustained is not None else 0
         log = UnitLog(self.loop, counters(self.built), self.job.policy.settle_ratio, span_ns)
         memory.start_metering(device)
         with watching(device) as watch:
             units = self.units = TimedUnits(runner, log, watch, device, self.report)
             watch.begin()
-            self.report.ready(self._expected_ns())
+            self.report.ready()
             units.serve(commands) if job.sustained is None else units.sustain(commands, job.sustained)
             gpu = watch.end()
-        self.memory = memory_peaks(device, weights_bytes(self.programs), runner.state_bytes())
         usage = units.cpu.usage()
-        known = {name: value for name, value in gpu.facts.items() if name not in OF_ALL_SIDES}
-        self.device_state = {**usage.facts(), **known}
+        state = {name: value for name, value in gpu.facts.items() if name not in OF_ALL_SIDES}
+        self.made = replace(self.made, memory=memory_peaks(device), device_state={**usage.facts(), **state})
         leaked = self._leaked(units)
         self.report("loop check")
         assert self.parity is not None
@@ -217,25 +197,20 @@ class _Mix:
             self.findings.append(new_finding("unattributed", f"{nameless:.1%} of a steady unit has no name"))
         return alarms
 
-    def _trace(self, runner: LoopRunner, asked: ProfileRequest) -> None:
+    def _trace(self, runner: LoopRunner, asked: ProfileOptions) -> None:
         """Run the traced pass, after the timed units; if it fails, the mix keeps its numbers and gets a finding."""
         self.report("profile")
         traced = TracedPass(runner, self.loop, self.built, asked, self.job.subject.device)
         try:
-            if asked.options.capture:
+            if asked.capture:
                 call_stage(traced.capture)
             else:
-                self.profile, found = call_stage(traced.profile)
+                profile, found = call_stage(traced.profile)
+                self.made = replace(self.made, profile=profile)
                 self.findings += found
         except StageError as stage:
             reason = first_line(stage.error)
             self.findings.append(new_finding("no-profile", f"the timed units could not be traced: {reason}"))
-
-    def _expected_ns(self) -> int:
-        """Return the expected time of a steady unit: the sum of its calls' median times when timed alone."""
-        calls = self.loop.calls()
-        alone = {(one.slot, one.variant.workload): median(one.alone_ns) for one in self.programs}
-        return round(sum(alone[key] * count for key, count in calls.items()))
 
     def _leaked(self, units: TimedUnits) -> int:
         opened_ns = list(units.opened_ns)
@@ -251,7 +226,7 @@ class _Mix:
 
     def _prove(self, runner: LoopRunner) -> list[Finding]:
         """Prove every program again after its last call, and close it; return findings on settings left changed."""
-        changed = [alarm for program in self.built for alarm in program.alarms]
+        changed = [alarm for program in self.built for alarm in program.made.findings]
         for index, program in enumerate(self.built):
             apply_flags(program.flags)
             before, port = settings(), runner.port(program.key)
@@ -286,36 +261,11 @@ class _Mix:
         return self.measurement("ok")
 
 
-_WARM_UP, _FEWEST, _MOST, _LONGEST_S = 2, 5, 200, 2.0
-
-
-def time_alone(runner: LoopRunner, program: LoopProgram, device: str, policy: Policy) -> Samples:
-    """Time calls of one program's port, with the values that the program was checked with.
-
-    This overwrites windows that the loop shares, and outputs that it holds: open a session afterwards. Raises
-    StageError if a call fails.
-    """
-    port = runner.port(program.key)
-    copier(port.inputs, program.checked.sets[0])()
-    config = TimingConfig(device, policy, lambda _index, _outputs: None)
-    apply_flags(program.flags)
-
-    def call() -> tuple[()]:
-        port.call()
-        return ()
-
-    call_stage(lambda: time_often([call], config, _WARM_UP, _WARM_UP, 0.0))
-    return Samples(call_stage(lambda: time_often([call], config, _FEWEST, _MOST, _LONGEST_S)))
-
-
-def memory_peaks(device: str, weights_bytes: int, state_bytes: int) -> PipelineMemory:
+def memory_peaks(device: str) -> PipelineMemory:
     """Return the peaks since metering began; those of the host include processes that backends started.
 
     The device's memory in use, as the driver reports it, is its level now and not a peak, as in a sweep's row.
     """
-    host_peak = peak_bytes() + helper_peak_bytes()
-    if device == "cpu":
-        return PipelineMemory(host_peak, None, None, weights_bytes, state_bytes)
-    torch.cuda.synchronize()
-    device_peak, allocated = memory.device_bytes()[0], torch.cuda.max_memory_allocated()
-    return PipelineMemory(host_peak, device_peak, allocated, weights_bytes, state_bytes)
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return PipelineMemory(peak_bytes() + helper_peak_bytes(), memory.device_bytes()[0] if device == "cuda" else None)

@@ -1,10 +1,12 @@
 """The traced pass of a mix: runs a few untimed units under torch's profiler after the last timed unit."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from operator import itemgetter
 from pathlib import Path
 from statistics import median_low
 from typing import Any
@@ -15,13 +17,13 @@ from torch.autograd.profiler import record_function
 
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.models.types import Scalar
-from bakeoff.process.jobs import ProfileRequest
+from bakeoff.process.jobs import ProfileOptions
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.pipeline import MemoryPoint, PartTime, Profile, ProgramSight, TraceFile
-from bakeoff.trace.busy import LineName, account
+from bakeoff.trace.busy import account
 from bakeoff.trace.chrome import part_name, read_trace, write_trace
-from bakeoff.trace.tags import PartTag, SegmentTag, annotated, tag_of_path
-from bakeoff.trace.timeline import Allocation, PartRange, Timeline, disturbed_units, read_timeline, without
+from bakeoff.trace.tags import TAGS, annotated, tag_of_path
+from bakeoff.trace.timeline import Timeline, disturbed_units, read_timeline, without
 from bakeoff.worker.failures import call_stage
 from bakeoff.worker.pipeline.clocks import SynchronisedClock, ToldClock, marking, nvtx
 from bakeoff.worker.pipeline.programs import LoopProgram
@@ -43,7 +45,7 @@ class TracedPass:
     runner: LoopRunner
     loop: Loop
     programs: Sequence[LoopProgram]
-    request: ProfileRequest
+    options: ProfileOptions
     device: str
 
     def profile(self) -> tuple[Profile, tuple[Finding, ...]]:
@@ -67,14 +69,14 @@ class TracedPass:
     def _stepped(self) -> tuple[int, ...]:
         if self.device == "cpu":
             return ()
-        self._steady(self.request.options.units)
+        self._steady(self.options.units)
         with self.runner.account.timed_by(lambda _clock, segments: SynchronisedClock(segments)):
-            return tuple(call_stage(self.runner.unit).wall_ns for _ in range(self.request.options.units))
+            return tuple(call_stage(self.runner.unit).wall_ns for _ in range(self.options.units))
 
     def _traced(self) -> tuple[Profile, tuple[Finding, ...]]:
         from torch.profiler import ProfilerActivity, profile, schedule
 
-        raw, request, asked = Path.cwd() / "trace.json", self.request, self.request.options
+        raw, asked = Path.cwd() / "trace.json", self.options
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.device == "cuda" else [])]
         self._steady(_WARM_UP + asked.units)
         with (
@@ -99,61 +101,54 @@ class TracedPass:
                 recorded.step()
         trace = read_trace(raw)
         timeline = read_timeline(trace.traceEvents, self.device)
-        calls = self._calls()
-        segments = [
-            SegmentTag(LineName(one.line, one.kind, one.slot), one.slot, one.program)
-            for one in self.runner.account.segments
-        ]
+        calls, segments = self._calls(), list(self.runner.account.segments)
         shown = annotated(trace, timeline, segments, calls, parts, first)
-        write_trace(Path(request.file), shown)
+        write_trace(Path(asked.file), shown)
         disturbed = disturbed_units(timeline)
         counted = [unit for unit in range(asked.units) if unit not in disturbed]
         timeline = without(timeline, disturbed)
-        found = account(timeline, [one.line for one in segments], self.device, asked.top)
-        made = Profile(
+        found = account(timeline, segments, self.device, asked.top)
+        made = replace(
+            found,
             level=asked.level,
             units=len(counted),
             wall_ns=sum(wall_ns[unit] for unit in counted),
             cpu_ns=sum(cpu_ns[unit] for unit in counted),
-            busy_ns=found.busy_ns,
             lines=tuple(
                 replace(line, programs=tuple(name for phase, name in calls if phase == line.name))
                 if line.kind == "phase"
                 else line
                 for line in found.lines
             ),
-            kernels=found.kernels,
-            operators=found.operators,
             programs=tuple(self._sight(program) for program in self.programs if program.key in self.loop.calls()),
             stamps=len(timeline.windows) // len(counted),
             stamps_ns=stamp_samples(self.device),
             parts=_part_times(timeline.parts, parts),
             compiled=timeline.compiled,
-            synchronisations=found.synchronisations,
             memory=_memory(timeline),
-            trace=_file(request.file, request.folder),
+            trace=_file(asked.file, asked.folder),
         )
         return made, _disturbed(disturbed, first, wall_ns)
 
     def _snapshot(self) -> TraceFile | None:
         """Record CUDA's history of allocations over one unit into a file; None on a CPU, or if it is not requested."""
-        if not self.request.snapshot or self.device == "cpu":
+        if not self.options.snapshot or self.device == "cpu":
             return None
         self._steady(1)
         torch.cuda.memory._record_memory_history(max_entries=_SNAPSHOT_ENTRIES)
         try:
             call_stage(self.runner.unit)
-            torch.cuda.memory._dump_snapshot(self.request.snapshot)
+            torch.cuda.memory._dump_snapshot(self.options.snapshot)
         finally:
             torch.cuda.memory._record_memory_history(enabled=None)
-        return _file(self.request.snapshot, self.request.folder)
+        return _file(self.options.snapshot, self.options.folder)
 
     def capture(self) -> None:
         """Run the traced units as NVTX ranges within a window that Nsight Systems and Nsight Compute capture.
 
         Raises StageError if a call fails.
         """
-        self._steady(1 + self.request.options.units)
+        self._steady(1 + self.options.units)
         order: list[int] = []
         with self.runner.account.timed_by(lambda clock, _segments: ToldClock(clock, order.clear, order.append, tuple)):
             call_stage(self.runner.unit)
@@ -162,7 +157,7 @@ class TracedPass:
         torch.cuda.profiler.start()
         try:
             with self.runner.account.timed_by(lambda clock, _segments: nvtx(clock, names)):
-                for _ in range(self.request.options.units):
+                for _ in range(self.options.units):
                     call_stage(self.runner.unit)
         finally:
             torch.cuda.profiler.stop()
@@ -172,7 +167,7 @@ class TracedPass:
         found: dict[str, tuple[str, list[torch.nn.Module]]] = {}
         for program in self.programs:
             if program.runs_eagerly:
-                _, modules = found.setdefault(program.key[0], (program.job.subject.component, []))
+                _, modules = found.setdefault(program.key.slot, (program.job.subject.component, []))
                 modules.append(program.checked.loaded.module)
         return found
 
@@ -187,7 +182,7 @@ class TracedPass:
         """Return the loop's facts on each call of a unit, in order, by phase and `slot.program`."""
         found: dict[tuple[str, str], list[Mapping[str, Scalar]]] = {}
         for call in self.loop.steady.calls:
-            found.setdefault((call.phase, f"{call.slot}.{call.program}"), []).append(call.about)
+            found.setdefault((call.phase, str(call.key)), []).append(call.about)
         return found
 
 
@@ -199,28 +194,23 @@ def _disturbed(units: Mapping[int, int], first: int, wall_ns: Sequence[int]) -> 
     return (new_finding("traced-unit", f"{text}: left out of what ran in the phases; the trace has all"),)
 
 
-def _part_times(ranges: Sequence[PartRange], parts: Sequence[PartTag]) -> tuple[PartTime, ...]:
-    calls = [0] * len(parts)
-    total = [0] * len(parts)
-    for one in ranges:
-        calls[one.part] += 1
-        total[one.part] += one.end_ns - one.start_ns
-    return tuple(
-        PartTime(part.tag, part.level, part.slot, part.path, count, ns)
-        for part, count, ns in zip(parts, calls, total, strict=True)
-        if count
-    )
+def _part_times(ranges: Sequence[tuple[int, int, int]], parts: Sequence[PartTime]) -> tuple[PartTime, ...]:
+    calls, total = Counter[int](), Counter[int]()
+    for number, start_ns, end_ns in ranges:
+        calls[number] += 1
+        total[number] += end_ns - start_ns
+    return tuple(replace(parts[number], calls=calls[number], ns=total[number]) for number in sorted(calls))
 
 
 def _memory(timeline: Timeline) -> tuple[MemoryPoint, ...]:
     """Return the allocated bytes over time: the highest point of each of at most `_MEMORY_POINTS` pieces."""
-    points: Sequence[Allocation] = timeline.allocations
+    points = timeline.allocations
     if not points:
         return ()
     start_ns = timeline.windows[0].start_ns
     piece = -(-len(points) // _MEMORY_POINTS)
-    kept = [max(points[place : place + piece], key=lambda one: one.bytes) for place in range(0, len(points), piece)]
-    return tuple(MemoryPoint(one.t_ns - start_ns, one.bytes) for one in kept)
+    kept = [max(points[place : place + piece], key=itemgetter(1)) for place in range(0, len(points), piece)]
+    return tuple(MemoryPoint(t_ns - start_ns, size) for t_ns, size in kept)
 
 
 def _file(path: str, folder: str) -> TraceFile:
@@ -229,28 +219,28 @@ def _file(path: str, folder: str) -> TraceFile:
 
 
 @contextmanager
-def parts_marked(modules: Mapping[str, tuple[str, Sequence[nn.Module]]], level: int) -> Iterator[Sequence[PartTag]]:
-    """Within this context, calls of tagged parts up to `level` leave ranges in torch's profile; yields the parts' tags.
+def parts_marked(modules: Mapping[str, tuple[str, Sequence[nn.Module]]], level: int) -> Iterator[Sequence[PartTime]]:
+    """Within this context, calls of tagged parts up to `level` leave ranges in torch's profile; yields the parts.
 
-    The name of a range has the index of its tag. `modules` maps each slot to its component's name and the modules of
+    The name of a range has the index of its part. `modules` maps each slot to its component's name and the modules of
     its programs. A compiler sees through hooks or removes them (pytorch#105362), so only networks that run in eager
     have such ranges.
     """
-    tags: list[PartTag] = []
+    parts: list[PartTime] = []
     handles = []
     for slot, (component, networks) in modules.items():
         known: dict[str, int] = {}
         for network in networks:
             for path, part in network.named_modules():
                 tag = tag_of_path(component, path)
-                if tag is None or tag.level > level:
+                if tag is None or TAGS[tag] > level:
                     continue
                 if path not in known:
-                    known[path] = len(tags)
-                    tags.append(PartTag(tag.name, tag.level, slot, path))
+                    known[path] = len(parts)
+                    parts.append(PartTime(tag, TAGS[tag], slot, path, 0, 0))
                 handles += _marked(part, part_name(known[path]))
     try:
-        yield tags
+        yield parts
     finally:
         for handle in handles:
             handle.remove()

@@ -16,12 +16,13 @@ from bakeoff.models.words import counted
 from bakeoff.process.phases import Block, UnitStamp
 from bakeoff.record.pipeline import Line, ProgramTime, Sustained, Units
 from bakeoff.record.session import UnitKind
+from bakeoff.trace.timeline import Segment
 from bakeoff.worker.clocks.clock import now_ns
 from bakeoff.worker.clocks.cpu_usage import CpuMeter
 from bakeoff.worker.clocks.timing import agree, moved_counters, window_of
 from bakeoff.worker.device import GpuWatch, held_bytes
 from bakeoff.worker.failures import call_stage
-from bakeoff.worker.pipeline.account import Segment, UnitSample
+from bakeoff.worker.pipeline.account import UnitSample
 from bakeoff.worker.pipeline.clocks import UNATTRIBUTED, make_clock
 from bakeoff.worker.pipeline.programs import LoopProgram
 from bakeoff.worker.pipeline.runner import LoopRunner
@@ -195,7 +196,7 @@ def _programs(spans: Sequence[_Span]) -> tuple[ProgramTime, ...]:
     programs: dict[Key, list[Segment]] = {}
     for segment in spans[0].segments:
         if segment.program:
-            programs.setdefault((segment.slot, segment.program), []).append(segment)
+            programs.setdefault(Key(segment.slot, segment.program), []).append(segment)
     return tuple(
         ProgramTime(*key, tuple(span.calls[key] for span in spans), _sums(spans, parts))
         for key, parts in programs.items()
@@ -332,7 +333,7 @@ def counters(programs: Sequence[LoopProgram]) -> Counters:
     """
 
     def each(read: Callable[[LoopProgram], object]) -> Mapping[str, int]:
-        return {".".join(program.key): hash(read(program)) for program in programs}
+        return {str(program.key): hash(read(program)) for program in programs}
 
     def read() -> Sequence[Mapping[str, int]]:
         return (

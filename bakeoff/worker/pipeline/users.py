@@ -68,14 +68,14 @@ class RealRecorder(Recorder):
         outputs: dict[str, Tensor] = {}
         flatten(describe_output(result), result, outputs)
         _check_memory(name, inputs, outputs, versions)
-        self._keep((name, ""), list(outputs.values()))
+        self._keep(Key(name, ""), list(outputs.values()))
         return name, inputs, outputs, result
 
     def _of_component(
         self, slot: str, filled: BuiltIn, program: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[str, Mapping[str, Tensor], Mapping[str, Tensor], Any]:
         _, inputs, shapes, _ = super().computed(slot, filled, program, args, kwargs)
-        key, job = (slot, program), self._job
+        key, job = Key(slot, program), self._job
         if key not in self._components:
             of = Subject(
                 filled.component, filled.preset, program, filled.batch, job.seed, 0, "", job.device, job.threads
@@ -157,7 +157,7 @@ def describe_users(pipeline: Pipeline, filled: Mapping[str, Any], job: DescribeL
     notes = [*uncalled(filled, slots)]
     if first.drew:
         notes.append("its units draw random numbers by themselves, from generators that are seeded alike in every mix")
-    kept = tuple(one.key for one in loop.programs if {(one.slot, ""), one.key} & late)
+    kept = tuple(key for key in loop.programs if {Key(key.slot, ""), key} & late)
     return replace(loop, kept=kept, notes=tuple(notes), draws=first.drew)
 
 

@@ -20,7 +20,7 @@ from bakeoff.pipeline.parts import Part, best_choice, same_program
 from bakeoff.pipeline.plan import PipelinePlan, estimate, make_pipeline_plan, no_records
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.plan.request import Request
-from bakeoff.record.schema import Memory, Record, Source
+from bakeoff.record.schema import Record, Source
 from bakeoff.record.store import save
 from bakeoff.report.pages.plan import of_pipeline
 from bakeoff.report.render import terminal
@@ -52,8 +52,8 @@ def test_the_fastest_ok_records_of_this_machine_and_code_are_the_best(tmp_path: 
     eager, best = estimate(made, tmp_path / "runs")["mixes"]
     assert (eager["predicted_unit_ms"], best["predicted_unit_ms"]) == (8.0, 4.0)
     assert best["seconds_from"] == "parts"
-    assert all(line["part"] for line in best["programs"])
-    assert "a steady unit by its parts: 4.0 ms" in terminal.render(of_pipeline(estimate(made, tmp_path / "runs")))
+    assert list(best["parts"]) == ["wm.world", "image.picture"]
+    assert "by its parts 4.0 ms" in terminal.render(of_pipeline(estimate(made, tmp_path / "runs")))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_the_fastest_ok_records_of_this_machine_and_code_are_the_best(tmp_path: 
 def test_a_record_of_something_else_does_not_count(other: dict[str, Any], tmp_path: Path) -> None:
     made = plan(tmp_path, [own(EAGER, 3.0), own(COMPILED, 1.0, **other), own(PICTURE, 2.0)], "best", COMPILED_SLOT)
     assert wm_of(made, "best") == "wm=eager/fp32"
-    assert made.mixes[1].programs[0].part is None
+    assert ("wm", "world") not in made.mixes[1].parts
 
 
 COMPILED_SLOT = "wm=inductor[freezing]/bf16"
@@ -89,7 +89,7 @@ def test_records_of_one_other_host_of_the_class_count_where_this_one_has_none(tm
     records = [own(EAGER, 3.0, machine=last), own(COMPILED, 1.0, machine=first), own(PICTURE, 2.0, machine=last)]
     made = plan(tmp_path, records, "best", COMPILED_SLOT)
     assert wm_of(made, "best") == "wm=eager/fp32"
-    assert made.mixes[1].programs[0].part is None
+    assert ("wm", "world") not in made.mixes[1].parts
 
 
 def test_the_version_of_this_project_alone_does_not_matter(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_one_module_that_lacks_records_is_swept_by_itself_and_all_together() -> 
 
     slots = [Slot(name, f"/cache/mine.{name}", "live", users=True) for name in ("denoiser", "decoder")]
     loop = SimpleNamespace(typed="mine.py:Loop", slots=slots)
-    made: Any = SimpleNamespace(loop=loop, eager={}, of=of)
+    made: Any = SimpleNamespace(loop=loop, of=of, parts_of=lambda _slot: {})
     one = "for decoder; run: bakeoff sweep mine.decoder --preset live --workload call --device cpu"
     assert no_records(made, {"decoder": ()}).endswith(one)
     every = no_records(made, {"denoiser": (), "decoder": ()})
@@ -142,7 +142,7 @@ def test_one_module_that_lacks_records_is_swept_by_itself_and_all_together() -> 
 
 def test_that_unstable_records_do_not_count_is_said(tmp_path: Path) -> None:
     made = plan(tmp_path, [own(EAGER, 3.0), own(PICTURE, 2.0, "unstable")])
-    assert "for image (unstable ones do not count; a mix by name needs none); run: " in made.notes[0]
+    assert "for image (unstable ones do not count); run: " in made.notes[0]
 
 
 class TestBestWay:
@@ -192,17 +192,12 @@ def test_a_workload_with_another_name_is_the_same_program_where_its_spec_is() ->
     assert not same_program(wm, config, "step0", "step29", 1), "a name that it does not have"
 
 
-def test_parts_of_a_record_under_another_name_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_under_another_name_is_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import bakeoff.pipeline.parts as parts
 
     monkeypatch.setattr(parts, "same_program", lambda _component, _config, one, other, _batch: {one, other} <= SAME)
-    sound = own("toy:tiny.sound/eager/fp32@cpu", 3.0)
-    sound = replace(sound, measurement=replace(sound.measurement, memory=Memory(0, 0, host_peak_bytes=300 << 20)))
-    made = plan(tmp_path, [sound, own(PICTURE, 2.0)], "eager")
-    line, other = estimate(made, tmp_path / "runs")["mixes"][0]["programs"]
-    assert line["memory_bytes"] == 300 << 20 < other["memory_bytes"], "measured, and estimated"
-    assert (line["variant"], line["part_variant"]) == (EAGER, "toy:tiny.sound/eager/fp32@cpu")
-    assert "(toy:tiny.sound/eager/fp32@cpu)" in terminal.render(of_pipeline(estimate(made, tmp_path / "runs")))
+    made = plan(tmp_path, [own("toy:tiny.sound/eager/fp32@cpu", 3.0), own(PICTURE, 2.0)], "eager")
+    assert made.mixes[0].parts["wm", "world"].median_ns == 3_000_000
 
 
 SAME = {"world", "sound"}

@@ -76,9 +76,6 @@ def test_mixes_take_turns_until_each_has_its_units(tmp_path: Path) -> None:
 FAULTS = {
     "crash": ("image=inductor/fp32", "crashed", "SIGSEGV in phase unit"),
     "build": ("image=inductor[freezing]/fp32", "build_failed", "wm.world: no such operator"),
-    "fell_back": ("image=eager/bf16", "fell_back", "wm: ran something else"),
-    "stale": ("image=inductor/bf16", "parity_failed", "unit 1 of the loop: frame: stale"),
-    "recompiles": ("wm=inductor/fp32", "unstable", "recompiled: wm.world"),
     "sum": ("wm=inductor/bf16", "unstable", "the lines of unit 0 add up to 4999993 ns, it took 5000000 ns"),
     "claims": ("wm=eager/bf16", "unstable", "the units of the report are not those that were announced turn by turn"),
     "unsettled": ("wm=inductor[freezing]/fp32", "unstable", "no steady unit: times did not settle within 44 units"),

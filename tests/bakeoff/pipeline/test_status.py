@@ -1,14 +1,10 @@
 """The status of a mix by what its worker reported and what the parent saw."""
 
-from dataclasses import replace
-
-import pytest
 from pipeline_records import measured
 
 from bakeoff.pipeline.assemble import with_status
 from bakeoff.process.phases import Block
 from bakeoff.record.pipeline import PipelineMeasurement
-from bakeoff.record.policy import Policy
 
 MADE = measured()
 UNITS = MADE.units
@@ -22,22 +18,16 @@ def codes(made: PipelineMeasurement) -> list[str]:
 
 
 def test_units_may_fill_the_time_that_the_parent_saw() -> None:
-    assert with_status(MADE, BLOCKS, SPAN_S, Policy(), 2) == MADE
+    assert with_status(MADE, BLOCKS, SPAN_S, 2) == MADE
 
 
 def test_units_that_took_longer_than_the_parent_saw_are_not_ranked() -> None:
-    made = with_status(MADE, BLOCKS, 0.99 * SPAN_S, Policy(), 2)
+    made = with_status(MADE, BLOCKS, 0.99 * SPAN_S, 2)
     assert (made.status, codes(made)) == ("unstable", ["clock-span"])
 
 
 def test_units_other_than_those_that_were_announced_are_not_ranked() -> None:
     assert UNITS is not None
     other = [*BLOCKS[:-1], Block((UNITS.wall_ns[-1] - 1,), 0.0)]
-    made = with_status(MADE, other, 2 * SPAN_S, Policy(), 2)
+    made = with_status(MADE, other, 2 * SPAN_S, 2)
     assert (made.status, codes(made)) == ("unstable", ["clock-span"])
-
-
-@pytest.mark.parametrize(("share", "status"), [(0.0, "ok"), (1.0, "ok"), (1.01, "unstable")])
-def test_contention_is_a_doubt_above_the_policys_limit(share: float, status: str) -> None:
-    made = replace(MADE, device_state={"other_cpu_share": share * Policy().contention})
-    assert with_status(made, BLOCKS, SPAN_S, Policy(), 2).status == status

@@ -1,6 +1,4 @@
-"""What a profile is asked of: a pipeline, a component's program, or a variant."""
-
-from dataclasses import replace
+"""What a profile is asked of: a pipeline, or a component's program."""
 
 import pytest
 
@@ -21,14 +19,6 @@ STEP = PipelineRequest("call-wm", "200m", options=("workload=step",))
         ("loops:Small", PipelineRequest("loops:Small")),
         ("folder/mine.py:Loop", PipelineRequest("folder/mine.py:Loop")),
         ("wm:200m.step", STEP),
-        (
-            "wm:200m.step/inductor[freezing]/bf16@cpu",
-            replace(STEP, mixes=("wm=inductor[freezing]/bf16",), device="cpu"),
-        ),
-        (
-            "image:cpu.decode/eager/fp32",
-            PipelineRequest("call-image", "cpu", ("image=eager/fp32",), ("workload=decode",)),
-        ),
     ],
 )
 def test_subjects(text: str, found: PipelineRequest) -> None:
@@ -43,11 +33,11 @@ def test_what_is_none_is_refused(text: str) -> None:
 
 
 def test_what_the_subject_says_is_not_said_otherwise() -> None:
-    with pytest.raises(BakeoffError, match="--mix"):
-        subject_of(PipelineRequest("wm:tiny.step/eager/fp32", mixes=("eager",)))
-    for text in ("wm:tiny.step", "wm:tiny.step/eager/fp32"):
-        with pytest.raises(BakeoffError, match="--preset"):
-            subject_of(PipelineRequest(text, "200m"))
+    with pytest.raises(BakeoffError, match=r"wm:tiny\.step --mix wm=int8.+inductor/fp32") as refused:
+        subject_of(PipelineRequest("wm:tiny.step/int8[mode=dynamic]+inductor/fp32@cpu"))
+    assert refused.value.code == "bad-variant"
+    with pytest.raises(BakeoffError, match="--preset"):
+        subject_of(PipelineRequest("wm:tiny.step", "200m"))
 
 
 def tiny_call(component: str, **options: str) -> Loop:

@@ -86,9 +86,9 @@ def test_a_row_of_a_table_shows_it() -> None:
 @pytest.mark.parametrize(
     ("cost", "says"),
     [
-        (ALONE, ", built in 12.2 s, alone"),
-        (BESIDE, ", built with 71.0 s of CPU, alone"),
-        (replace(BESIDE, cpu_s=None), "called 4x a unit, alone"),
+        (ALONE, ", built in 12.2 s, its record"),
+        (BESIDE, ", built with 71.0 s of CPU, its record"),
+        (replace(BESIDE, cpu_s=None), "called 4x a unit, its record"),
     ],
 )
 def test_a_program_of_a_mix_states_what_is_known(cost: BuildCost, says: str) -> None:

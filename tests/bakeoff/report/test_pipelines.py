@@ -31,7 +31,7 @@ from bakeoff.record.schema import OutputParity
 from bakeoff.record.store import Records, StoredPipeline, load_all, save, supersede
 from bakeoff.report.document import Document, Text
 from bakeoff.report.figures import files as svg_files
-from bakeoff.report.figures.pipeline import lines_figure, units_figure, waterfall_figure
+from bakeoff.report.figures.pipeline import units_figure, waterfall_figure
 from bakeoff.report.pages import files, mix, readme, results
 from bakeoff.report.pages import pipelines as pages
 from bakeoff.report.pipelines import MixRow, named, newest_budgets, pipeline_tables
@@ -113,7 +113,6 @@ class TestSections:
         assert "mix A: oom: needs 13 GiB, 4 are free" in shown
         assert "eager: a unit takes 101.05 ms" in shown
         assert "between programs explains 50% of the difference (+10.11 ms)" in shown
-        assert "weights held: wm 1 copy for 1 program (400 MiB)" in shown
 
     def test_the_fastest_is_first_and_those_that_are_not_ranked_last(self) -> None:
         rows = named(stored(pipeline_record(AOTI, "", failed(AOTI)), *run_of_two(0.5)))
@@ -190,10 +189,10 @@ class TestSections:
             *shares, whole = (float(row[-1].text) for row in table.rows)
             assert round(sum(shares), 1) == whole == 100.0
 
-    def test_a_slot_without_a_part_says_how_to_make_it(self) -> None:
+    def test_programs_without_a_part_are_named_once(self) -> None:
         made = replace(measured(), programs=(*programs(EAGER)[:1], *programs(EAGER, part="")[1:]))
         shown = of_runs(pipeline_record(made=made))
-        assert "run: bakeoff sweep image --preset 200m --workload decode --backends eager" in shown
+        assert shown.count("no prediction: no ok record of image.decode on this machine") == 1
         assert re.search(r"900 +n/a ", shown)
 
     def test_one_record_in_full(self) -> None:
@@ -359,13 +358,6 @@ class TestPictures:
         points = drawn.spec["data"]["values"]
         assert [point["kind"] for point in points[:3]] == ["opening", "filling", "steady"]
         assert [(point["unit"], point["compiled"]) for point in points if point["kind"] == "moved"] == [(5, "wm.step")]
-
-    def test_lines_of_each_mix_are_beside_those_of_the_baseline(self) -> None:
-        drawn = lines_figure(named(stored(*run_of_two(0.5))))
-        assert drawn is not None
-        bars = {(bar["mix"], bar["line"]): bar for bar in drawn.spec["data"]["values"]}
-        assert bars["best", "denoise"]["change"] == pytest.approx(-30.315)
-        assert bars["eager", "denoise"]["ms"] == pytest.approx(60.63)
 
     def test_svg_of_each_pipeline(self) -> None:
         found = records(*run_of_two(), pipeline_record(AOTI, "", failed(AOTI)))

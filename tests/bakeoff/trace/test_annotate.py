@@ -1,13 +1,16 @@
 """The lab's own tracks in a trace."""
 
+from dataclasses import replace
+
 from chrome import DECODE, DENOISE, GLUE, LINES, kernel, launch, operator, stamp, unit
 
+from bakeoff.record.pipeline import PartTime
 from bakeoff.trace.chrome import ChromeTrace, TraceEvent, is_ours, part_name
-from bakeoff.trace.tags import PROCESS, PartTag, SegmentTag, annotated
+from bakeoff.trace.tags import PROCESS, annotated
 from bakeoff.trace.timeline import read_timeline
 
-SEGMENTS = [SegmentTag(line, line.slot, {"denoise": "step", "decode": "decode"}.get(line.name, "")) for line in LINES]
-PARTS = [PartTag("block", 4, "wm", "blocks.3")]
+SEGMENTS = [replace(line, program={"denoise": "step", "decode": "decode"}.get(line.line, "")) for line in LINES]
+PARTS = [PartTime("block", 4, "wm", "blocks.3", 0, 0)]
 EVENTS = [
     *unit(0, [(DENOISE, 40), (GLUE, 45), (DENOISE, 90), (DECODE, 150)], 160),
     *unit(200, [(DENOISE, 240), (GLUE, 245), (DENOISE, 290), (DECODE, 350)], 360),

@@ -3,17 +3,17 @@
 import pytest
 from chrome import DECODE, DENOISE, GLUE, LINES, kernel, launch, operator, stamp, unit
 
-from bakeoff.record.pipeline import LineTrace
-from bakeoff.trace.busy import Account, account, covered_ns, union
+from bakeoff.record.pipeline import LineTrace, Profile
+from bakeoff.trace.busy import account, covered_ns, union
 from bakeoff.trace.chrome import TraceEvent
 from bakeoff.trace.timeline import disturbed_units, read_timeline, without
 
 
-def on_gpu(events: list[TraceEvent]) -> Account:
+def on_gpu(events: list[TraceEvent]) -> Profile:
     return account(read_timeline(events, "cuda"), LINES, "cuda", 10)
 
 
-def lines(found: Account) -> dict[str, LineTrace]:
+def lines(found: Profile) -> dict[str, LineTrace]:
     return {line.name: line for line in found.lines}
 
 

@@ -14,7 +14,7 @@ from mixes import loop_of
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import pipeline_names, resolve_pipeline
-from bakeoff.models.pipelines.pipeline import BuiltIn, Carried, Loop, Slot, Unit
+from bakeoff.models.pipelines.pipeline import BuiltIn, Loop, Slot, Unit
 from bakeoff.models.pipelines.single import single
 from bakeoff.process.jobs import DescribeLoopJob
 from bakeoff.worker.pipeline.describe import describe_loop
@@ -29,7 +29,7 @@ def programs(loop: Loop) -> dict[str, list[str]]:
     """Of each slot."""
     found: dict[str, list[str]] = {slot.name: [] for slot in loop.slots}
     for one in loop.programs:
-        found[one.slot].append(one.workload)
+        found[one.slot].append(one.program)
     return found
 
 
@@ -64,19 +64,15 @@ def test_an_owl_frame(preset: str, components: tuple[str, ...], frames: int, lay
     assert loop.sizes == {"steps": steps, "window": frames + 1, "audio window": frames + 1}
     caches = [f"cache_{kind}.{layer}" for layer in range(layers) for kind in "kv"]
     assert loop.state == dict.fromkeys([*caches, "audio_window"], ("wm",))
-    readers = {window.state: window.readers for window in loop.windows}
+    readers = dict(loop.windows)
     assert readers.pop("audio_window") == (("audio", audio, "z"),)
     last = f".{layers - 1}"  # the append stops at its keys and values
     assert readers == {
         name: tuple(("wm", one, name) for one in wm[1:] if one == wm[1] or not name.endswith(last)) for name in caches
     }
-    assert loop.carried == ()
-    assert {one.name: (one.slots, one.signal) for one in loop.outputs} == {
-        "x": (("wm",), ""),
-        "a": (("wm",), ""),
-        "image": (("image", "wm"), "picture"),
-        "samples": (("audio", "wm"), "audio"),
-    }
+    assert loop.carried == {}
+    assert loop.outputs == {"x": ("wm",), "a": ("wm",), "image": ("image", "wm"), "samples": ("audio", "wm")}
+    assert loop.signals == {"image": "picture", "samples": "audio"}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +86,7 @@ def test_an_owl_frame(preset: str, components: tuple[str, ...], frames: int, lay
 )
 def test_options_of_owl(options: dict[str, Any], batch: int, steps: int, audio: str, sizes: tuple[int, ...]) -> None:
     loop = loop_of("owl", **options)
-    assert {one.slot: one.batch for one in loop.programs} == {"wm": batch, "image": 1, "audio": 1}
+    assert {one.slot: loop.slot(one.slot).batch for one in loop.programs} == {"wm": batch, "image": 1, "audio": 1}
     assert loop.calls() == {("wm", "step4"): steps, ("wm", "append4"): 1, ("image", "decode"): 1, ("audio", audio): 1}
     assert tuple(loop.sizes.values()) == sizes
     assert loop.changed == options
@@ -143,18 +139,15 @@ def test_a_matrix_block(preset: str, decoder: str, timesteps: list[float], windo
     caches = [f"cache.{index:02d}" for index in range(32)]
     assert len(history) == state
     assert loop.state == dict.fromkeys(history, ("wm",)) | dict.fromkeys(caches, ("decoder", "wm"))
-    context, decoded = loop.carried
-    assert (context.slot, context.program) == ("wm", "context")
+    assert list(loop.carried) == ["wm.context", "decoder.steady3"]
     # the last layer's keys and values are made for the denoising passes alone
     last = max(int(path.rpartition(".")[2]) for path in history)
     own = [path.removeprefix("history/") for path in history if not path.endswith(f".{last}")]
-    assert context.inputs == {name: name for name in own}
-    assert decoded == Carried("decoder", "steady3", {name: name for name in caches})
-    assert loop.windows == ()
-    assert {one.name: (one.slots, one.signal) for one in loop.outputs} == {
-        "x0": (("wm",), ""),
-        "video": (("decoder", "wm"), "picture"),
-    }
+    assert loop.carried["wm.context"] == {name: name for name in own}
+    assert loop.carried["decoder.steady3"] == {name: name for name in caches}
+    assert loop.windows == {}
+    assert loop.outputs == {"x0": ("wm",), "video": ("decoder", "wm")}
+    assert loop.signals == {"video": "picture"}
 
 
 def test_a_toy_frame() -> None:
@@ -166,11 +159,9 @@ def test_a_toy_frame() -> None:
     assert (loop.filling, loop.max_units, loop.rate, loop.sizes) == (6, None, 60.0, {"steps": 3})
     assert (loop.options, loop.changed) == ({"steps": 3}, {"steps": 3})
     assert loop.state == {"cache_k": ("world",), "cache_v": ("world",), "cache": ("stream", "world")}
-    assert [(one.state, one.readers) for one in loop.windows] == [
-        (name, (("world", "world", name),)) for name in ("cache_k", "cache_v")
-    ]
-    assert loop.carried == (Carried("stream", "stream", {"cache.00": "cache.00"}),)
-    assert {one.name: one.slots for one in loop.outputs} == {"x": ("world",), "video": ("stream", "world")}
+    assert loop.windows == {name: (("world", "world", name),) for name in ("cache_k", "cache_v")}
+    assert loop.carried == {"stream.stream": {"cache.00": "cache.00"}}
+    assert loop.outputs == {"x": ("world",), "video": ("stream", "world")}
     assert calls_of_first(loop, 2) == {("world", "world"): 6, ("stream", "stream"): 2}
 
 
@@ -183,8 +174,7 @@ def test_one_call_of_a_component_is_described_without_running() -> None:
     one = single("toy")
     stated = one(one.preset_of("", "cpu"), one.options_of({"workload": "stream"})).loop()
     found = loop_of("call-toy", workload="stream")
-    unsigned = tuple(replace(one, signal="") for one in stated.outputs)
-    assert replace(stated, reference="call-toy", outputs=unsigned) == found
+    assert replace(stated, reference="call-toy", signals={}) == found
 
 
 def test_every_preset_has_its_facts_without_torch() -> None:

@@ -1,7 +1,6 @@
 """Programs of one slot in one process: shared weights, and folders of their own."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,17 +16,19 @@ from bakeoff.process.jobs import (
     MeasureJob,
     PipelineJob,
     ReferenceJob,
-    SlotProgramJob,
     Subject,
 )
-from bakeoff.worker.pipeline.programs import BuiltPrograms, build_programs, weights_bytes
+from bakeoff.record.pipeline import SlotProgram
+from bakeoff.worker.pipeline.programs import LoopProgram, build_programs
 from bakeoff.worker.reference.make import make_reference
 
 WORKLOADS = ("world", "picture", "sound")
 
 
-def built(folder: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, *backends: str) -> BuiltPrograms:
-    """Three programs of one slot."""
+def built(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, *backends: str
+) -> tuple[list[LoopProgram], SlotProgram | None, str]:
+    """Three programs of one slot: those that were built, the one that failed, and its traceback."""
     programs = []
     for workload in WORKLOADS:
         subject = Subject("toy", "tiny", workload, 1, 0, 0, "", "cpu", 1)
@@ -36,12 +37,12 @@ def built(folder: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, *backends: 
         variant = f"toy:tiny.{workload}/eager/{dtype}@cpu"
         steps = tuple(BackendStep(name, {}) for name in backends)
         job = MeasureJob(subject, variant, steps, dtype, FAST, str(reference), "", "", hashes(reference))  # type: ignore[arg-type]
-        programs.append(SlotProgramJob("world", job))
+        programs.append(("world", job))
     loop = LoopSubject(loop_of("toy_loops:Toy"), 0, 0, {}, "cpu", 1)
     work = folder / "work"
     work.mkdir()
     monkeypatch.chdir(work)
-    made = build_programs(PipelineJob(loop, "", tuple(programs), FAST, "", {}, ""), Heard())
+    made = build_programs(PipelineJob(loop, tuple(programs), FAST, "", {}), Heard())
     assert Path.cwd() == work
     return made
 
@@ -50,7 +51,7 @@ def built(folder: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, *backends: 
 def test_programs_of_a_slot_read_one_set_of_weights(
     dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    programs = built(tmp_path, monkeypatch, dtype, "eager").programs
+    programs, *_ = built(tmp_path, monkeypatch, dtype, "eager")
     modules = [program.checked.loaded.module for program in programs]
     for name, parameter in modules[0].named_parameters():
         for other in modules[1:]:
@@ -58,30 +59,28 @@ def test_programs_of_a_slot_read_one_set_of_weights(
     made = [program.made for program in programs]
     assert [one.status for one in made] == ["ok"] * 3
     assert [one.shares_weights for one in made] == [False, True, True]
-    assert weights_bytes(made) == made[0].weights_bytes == (97804 if dtype == "fp32" else 48902)
 
 
 def test_programs_that_a_backend_prepared_have_weights_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    programs = built(tmp_path, monkeypatch, "fp32", "loop_backends:PREPARES", "eager").programs
+    programs, *_ = built(tmp_path, monkeypatch, "fp32", "loop_backends:PREPARES", "eager")
     pointers = {program.checked.loaded.module.get_parameter("world.weight").data_ptr() for program in programs}
     assert len(pointers) == 3
     made = [program.made for program in programs]
     assert [one.shares_weights for one in made] == [False] * 3
-    assert weights_bytes(made) == 3 * made[0].weights_bytes
 
 
 def test_programs_whose_engines_copy_weights_free_the_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = built(tmp_path, monkeypatch, "fp32", "loop_backends:COPIES")
-    assert made.failed is None
-    for program in made.programs:
+    programs, failed, _ = built(tmp_path, monkeypatch, "fp32", "loop_backends:COPIES")
+    assert failed is None
+    for program in programs:
         assert list(program.checked.loaded.module.parameters()) == []
         assert not program.made.shares_weights
 
 
 def test_only_one_set_of_inputs_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for program in built(tmp_path, monkeypatch, "fp32", "eager").programs:
+    for program in built(tmp_path, monkeypatch, "fp32", "eager")[0]:
         assert len(program.checked.sets) == 1
         assert program.checked.loaded.sets == ()
         assert program.checked.built.calls == ()
@@ -92,16 +91,16 @@ def test_only_one_set_of_inputs_is_kept(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_each_build_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Backends write files of fixed names there, and may read them as long as the engine lives."""
-    made = built(tmp_path, monkeypatch, "fp32", "loop_backends:WRITES")
-    assert [program.made.status for program in made.programs] == ["ok"] * 3
+    programs, *_ = built(tmp_path, monkeypatch, "fp32", "loop_backends:WRITES")
+    assert [program.made.status for program in programs] == ["ok"] * 3
     assert sorted(os.listdir(tmp_path / "work")) == ["program0", "program1", "program2"]
 
 
 def test_a_program_that_fails_keeps_what_was_built_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = built(tmp_path, monkeypatch, "fp32", "loop_backends:FAILS_FOR_PICTURES")
-    assert [program.made.variant.workload for program in made.programs] == ["world"]
-    assert made.failed is not None
-    assert (made.failed.variant.workload, made.failed.status) == ("picture", "build_failed")
-    assert "no pictures" in made.failed.reason
-    assert "no pictures" in made.traceback
-    assert replace(made.failed, status="ok", reason="").weights, "its weights are known"
+    programs, failed, traceback = built(tmp_path, monkeypatch, "fp32", "loop_backends:FAILS_FOR_PICTURES")
+    assert [program.made.variant.workload for program in programs] == ["world"]
+    assert failed is not None
+    assert (failed.variant.workload, failed.status) == ("picture", "build_failed")
+    assert "no pictures" in failed.reason
+    assert "no pictures" in traceback
+    assert failed.weights, "its weights are known"

@@ -17,7 +17,7 @@ from torch import Tensor
 from wrong_loops import LATE
 
 from bakeoff.backends.backend import ModuleEngine
-from bakeoff.models.pipelines.pipeline import Call, Loop, Output, Pipeline, Slot, Unit
+from bakeoff.models.pipelines.pipeline import Call, Key, Loop, Pipeline, Slot, Unit
 from bakeoff.process.jobs import LoopReferenceJob, LoopSubject, PipelineJob
 from bakeoff.record.finding import Finding
 from bakeoff.record.pipeline import Curve, PipelineMeasurement, Rollout
@@ -52,7 +52,6 @@ START: list[Tensor] = []
 SIZE = 16
 LOOP = Loop(
     name="straight",
-    summary="",
     preset="default",
     label="",
     options={},
@@ -65,14 +64,14 @@ LOOP = Loop(
     filling=0,
     max_units=None,
     state={"x": ("world",)},
-    outputs=(Output("y", ("world",)),),
+    outputs={"y": ("world",)},
 )
 
 
 def runner(function: Any, dtype: str) -> LoopRunner:
     like = torch.zeros((1, SIZE), dtype=getattr(torch, {"fp64": "float64", "bf16": "bfloat16"}[dtype]))
     engine = ModuleEngine(lambda x: (function(x),), rebinding=True)
-    programs = {("world", "step"): ProgramEngine(engine, ["y"], {"x": like})}
+    programs = {Key("world", "step"): ProgramEngine(engine, ["y"], {"x": like})}
     return LoopRunner(Straight("default", None), LoopSubject(LOOP, 0, 0, {}, "cpu", 1), programs, {"world": dtype})
 
 
@@ -184,7 +183,7 @@ def rollout_job(folder: Path, ways: dict[str, str]) -> PipelineJob:
     """A job of the toy loop over UNITS units, with their reference."""
     job = make_job(folder, ways)
     long = folder / "rollout"
-    dtypes = {one.slot: str(one.measure.dtype) for one in job.programs}
+    dtypes = {slot: str(measure.dtype) for slot, measure in job.programs}
     make_loop_reference(LoopReferenceJob(job.subject, (dtypes,), UNITS, str(long), free=True), Heard())
     return replace(job, reference_folder=str(long), reference_hashes=hashes(long), horizon_db=30.0)
 

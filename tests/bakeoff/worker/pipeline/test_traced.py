@@ -17,7 +17,7 @@ import torch
 from mixes import make_job, run_mix
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER
 
-from bakeoff.process.jobs import PipelineJob, ProfileOptions, ProfileRequest
+from bakeoff.process.jobs import PipelineJob, ProfileOptions
 from bakeoff.record.pipeline import PipelineMeasurement, Profile
 from bakeoff.trace import timeline
 from bakeoff.trace.chrome import is_ours
@@ -47,8 +47,8 @@ def told() -> Iterator[None]:
 
 
 def asking(job: PipelineJob, folder: Path, snapshot: str = "", **changes: Any) -> PipelineJob:
-    options = ProfileOptions(**{"units": UNITS, **changes})
-    return replace(job, profile=ProfileRequest(options, str(folder), str(folder / "traces" / "mix.json.gz"), snapshot))
+    files = {"folder": str(folder), "file": str(folder / "traces" / "mix.json.gz"), "snapshot": snapshot}
+    return replace(job, profile=ProfileOptions(**{"units": UNITS, **files, **changes}))
 
 
 def profile_of(made: PipelineMeasurement) -> Profile:

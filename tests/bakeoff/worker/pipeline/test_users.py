@@ -213,7 +213,7 @@ def test_what_the_first_units_say(tmp_path: Path) -> None:
     loop = described(Base, tmp_path)
     assert loop.calls() == {("small", "call"): 2}
     assert (loop.opening, loop.steady.phases, loop.kept, loop.notes) == ((), ("twice",), (), ())
-    assert {output.name: output.slots for output in loop.outputs} == {"x": ("small",), "mean": ("small",)}
+    assert loop.outputs == {"x": ("small",), "mean": ("small",)}
     assert loop.state == {"window": ("small",)}
     (slot,) = loop.slots
     assert (slot.users, Path(slot.component).name) == (True, "small.small")
@@ -231,7 +231,7 @@ def test_modules_are_called_in_place_beside_components_of_the_lab(tmp_path: Path
     loop = described(BesideBuiltIn, tmp_path)
     assert loop.calls() == {("small", "call"): 1, ("lab", "stream"): 1}
     assert [(slot.name, slot.users) for slot in loop.slots] == [("small", True), ("lab", False)]
-    assert {output.name: output.slots for output in loop.outputs} == {"x": ("small",), "video": ("lab",)}
+    assert loop.outputs == {"x": ("small",), "video": ("lab",)}
 
 
 def test_outputs_that_are_read_after_the_next_call_are_kept(tmp_path: Path) -> None:

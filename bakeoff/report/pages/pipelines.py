@@ -99,23 +99,22 @@ def _section(
 
 def verdicts(rows: Sequence[MixRow]) -> list[Text]:
     """Return what to deploy, then how each other mix compares with the baseline of its run."""
-    held = {row.name: (row.gain.word, row.against) for row in rows if row.gain is not None}
-    told = {row.name: _held_against(row) for row in rows if row.gain is not None}
-    best = next((row.name for row in rows if row.record.status == "ok"), None)
+    compared = {row.name: _held_against(row) for row in rows if row.gain is not None}
+    best = next((row for row in rows if row.record.status == "ok"), None)
     if best is None:
         first = Text("Deploy none of these mixes: none is ok.", tone="bad")
-    elif not held:
-        first = Text(f"Nothing to compare with: no mix that is ok took turns with {best}.", tone="open")
-    elif best in held and held[best][0] == "faster":
-        mix = next(row.record.mix for row in rows if row.name == best)
-        first = Text(f"Deploy {best}, {mix}: it {told.pop(best)}.", tone="good")
-    elif set(held.values()) == {("slower", best)}:
-        first = Text(f"Deploy {best}: it is faster than each mix that took turns with it.", tone="good")
-    elif any(word == "faster" for word, _ in held.values()):
-        first = Text(f"Not decided: {best} is the fastest, but the others did not take turns with it.", tone="open")
+    elif not compared:
+        first = Text(f"Nothing to compare with: no mix that is ok took turns with {best.name}.", tone="open")
+    elif best.gain is not None and best.gain.word == "faster":
+        first = Text(f"Deploy {best.name}, {best.record.mix}: it {compared.pop(best.name)}.", tone="good")
+    elif {(row.gain.word, row.against) for row in rows if row.gain is not None} == {("slower", best.name)}:
+        first = Text(f"Deploy {best.name}: it is faster than each mix that took turns with it.", tone="good")
     else:
-        first = Text("Not decided: no mix is shown to be faster than the one that it took turns with.", tone="open")
-    return [first, *(Text(f"{name} {text}") for name, text in told.items())]
+        text = (
+            f"Not decided: {best.name} is the fastest, but not shown to be faster than a mix that took turns with it."
+        )
+        first = Text(text, tone="open")
+    return [first, *(Text(f"{name} {text}") for name, text in compared.items())]
 
 
 def _held_against(row: MixRow) -> str:

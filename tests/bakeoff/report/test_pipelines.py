@@ -146,7 +146,7 @@ class TestSections:
         (section,) = pages.sections(stored(*run_of_two(1.0)))
         verdict = section.blocks[0]
         assert isinstance(verdict, Text)
-        assert verdict.text.startswith("Not decided: no mix is shown to be faster")
+        assert verdict.text.startswith("Not decided: ")
         assert verdict.tone == "open"
         assert "best against eager: no difference shown, 1.00x" in of_runs(*run_of_two(1.0))
 
@@ -155,7 +155,7 @@ class TestSections:
         (section,) = pages.sections(stored(*run_of_two(0.5), again))
         verdict = section.blocks[0]
         assert isinstance(verdict, Text)
-        assert verdict.text == "Not decided: eager is the fastest, but the others did not take turns with it."
+        assert verdict.text.startswith("Not decided: eager is the fastest, but not shown to be faster")
         assert verdict.tone == "open"
 
     def test_a_finding_that_is_the_reason_is_said_once(self) -> None:

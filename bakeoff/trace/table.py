@@ -152,6 +152,10 @@ def ranked(ranking: Ranking, units: int, scale: Mapping[str, float]) -> tuple[Ra
         ns = ranking.total_ns - sum(row.ns for row in ranking.top)
         others.append(NamedTime(f"{left} {OTHERS}" if left > 1 else "1 other", "", 0, ns))
     rows = [*sorted(scaled(ranking.top, scale), key=lambda row: -row.ns), *scaled(others, scale)]
+    return _ranked_rows(rows, units)
+
+
+def _ranked_rows(rows: Sequence[NamedTime], units: int) -> tuple[RankedRow, ...]:
     return tuple(
         RankedRow(row.name, row.line, row.calls / units, row.ns / units / 1e6, share)
         for row, share in zip(rows, shares([row.ns for row in rows]), strict=True)
@@ -178,7 +182,4 @@ def own_kernels(sights: Sequence[ProgramSight], calls: Mapping[str, int]) -> tup
     found.sort(key=lambda row: -row.ns)
     listed = sum(row.ns for row in found)
     rows = [*found, *([NamedTime(OTHERS, "", 0, total - listed)] if total > listed else [])]
-    return tuple(
-        RankedRow(row.name, row.line, float(row.calls), row.ns / 1e6, share)
-        for row, share in zip(rows, shares([row.ns for row in rows]), strict=True)
-    )
+    return _ranked_rows(rows, 1)

@@ -100,7 +100,7 @@ def _section(
 
 def verdicts(rows: Sequence[MixRow]) -> list[Text]:
     """Return what to deploy, then how each other mix compares with the baseline of its run."""
-    compared = {row.name: _held_against(row) for row in rows if row.gain is not None}
+    compared = {row.name: held_against(row) for row in rows if row.gain is not None}
     best = next((row for row in rows if row.record.status == "ok"), None)
     if best is None:
         first = Text("Deploy none of these mixes: none is ok.", tone="bad")
@@ -118,7 +118,7 @@ def verdicts(rows: Sequence[MixRow]) -> list[Text]:
     return [first, *(Text(f"{name} {text}") for name, text in compared.items())]
 
 
-def _held_against(row: MixRow) -> str:
+def held_against(row: MixRow) -> str:
     """Describe how a mix compares with its baseline, by interleaved units."""
     assert row.gain is not None
     gain, lost = row.gain, row.gain.ratio < 1

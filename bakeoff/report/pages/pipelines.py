@@ -244,19 +244,11 @@ _COLUMNS: Final = (
     Column(
         "predicted",
         "predicted frames/s",
-        "from the records of the components: calls a unit times the median of each",
+        "from the records of the components: calls a unit times the median of each; beside it how far it is off",
         lambda row: row.predicted,
-        lambda found: "n/a" if found.frames_per_s is None else rate(found.frames_per_s),
+        lambda found: "n/a" if found.frames_per_s is None else f"{rate(found.frames_per_s)} {found.error:+.1%}",
         lambda found: "" if found.frames_per_s is None else found.frames_per_s,
         leaves=8,
-    ),
-    Column(
-        "error",
-        "error",
-        "predicted over measured frames/s, less 1",
-        lambda row: row.predicted and row.predicted.error,
-        "{:+.1%}".format,
-        leaves=9,
     ),
     Column(
         "record", "record", "", lambda row: row.entry.id, lambda name: name.rpartition("_")[2], numeric=False, leaves=4

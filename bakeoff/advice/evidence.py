@@ -192,7 +192,7 @@ def evidence_of(entry: StoredPipeline, records: Records) -> Evidence | None:
 
 
 def _phase(row: ProfileRow, launches: float | None) -> PhaseFact:
-    waited = row.idle.host_wait_ms if row.idle is not None else None
+    waited = row.host_wait_ms
     return PhaseFact(row.phase.name, row.phase.slot, row.phase.unit_calls, row.phase.ms, row.busy_ms, waited, launches)
 
 

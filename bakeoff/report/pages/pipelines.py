@@ -99,7 +99,7 @@ def _section(
 
 def verdicts(rows: Sequence[MixRow]) -> list[Text]:
     """Return what to deploy, then how each other mix compares with the baseline of its run."""
-    compared = {row.name: _held_against(row) for row in rows if row.gain is not None}
+    compared = {row.name: held_against(row) for row in rows if row.gain is not None}
     best = next((row for row in rows if row.record.status == "ok"), None)
     if best is None:
         first = Text("Deploy none of these mixes: none is ok.", tone="bad")
@@ -117,7 +117,7 @@ def verdicts(rows: Sequence[MixRow]) -> list[Text]:
     return [first, *(Text(f"{name} {text}") for name, text in compared.items())]
 
 
-def _held_against(row: MixRow) -> str:
+def held_against(row: MixRow) -> str:
     """Describe how a mix compares with its baseline, by interleaved units."""
     assert row.gain is not None
     gain, lost = row.gain, row.gain.ratio < 1
@@ -243,19 +243,11 @@ _COLUMNS: Final = (
     Column(
         "predicted",
         "predicted frames/s",
-        "from the records of the components: calls a unit times the median of each",
+        "from the records of the components: calls a unit times the median of each; beside it how far it is off",
         lambda row: row.predicted,
-        lambda found: "n/a" if found.frames_per_s is None else rate(found.frames_per_s),
+        lambda found: "n/a" if found.frames_per_s is None else f"{rate(found.frames_per_s)} {found.error:+.1%}",
         lambda found: "" if found.frames_per_s is None else found.frames_per_s,
         leaves=8,
-    ),
-    Column(
-        "error",
-        "error",
-        "predicted over measured frames/s, less 1",
-        lambda row: row.predicted and row.predicted.error,
-        "{:+.1%}".format,
-        leaves=9,
     ),
     Column(
         "record", "record", "", lambda row: row.entry.id, lambda name: name.rpartition("_")[2], numeric=False, leaves=4

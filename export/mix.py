@@ -45,10 +45,6 @@ def seal_mix(manifest: MixManifest) -> MixManifest:
     return replace(manifest, digest=digest_of(msgspec.json.decode(msgspec.json.encode(manifest))))
 
 
-def encode_mix(manifest: MixManifest) -> bytes:
-    return formatted(manifest)
-
-
 def is_mix(folder: Path) -> bool:
     """Return whether a folder's manifest is that of a mix, of any schema."""
     try:
@@ -76,7 +72,7 @@ def read_mix(folder: Path) -> MixManifest:
         raise BadArtifact(f"{folder}: {error.strerror}; give the folder of an exported mix") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadArtifact(f"{MANIFEST} cannot be read: {error}; copy or export the mix again") from error
-    if (encode_mix(manifest), digest_of(content)) != (data, manifest.digest):
+    if (formatted(manifest), digest_of(content)) != (data, manifest.digest):
         raise BadArtifact(f"{MANIFEST} was edited: its digest does not match; copy or export the mix again")
     folders = {*manifest.digests, *manifest.artifacts.values()}
     wrong = next((name for name in sorted(folders) if not is_plain_name(name) or name not in manifest.digests), None)

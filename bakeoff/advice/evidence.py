@@ -183,8 +183,7 @@ def _own_gains(record: PipelineRecord, table: ProfileTable) -> list[tuple[str, s
 
 
 def _phase(row: ProfileRow, launches: float | None) -> PhaseFact:
-    waited = row.idle.host_wait_ms if row.idle is not None else None
-    return PhaseFact(row.phase.name, row.phase.ms, row.busy_ms, waited, launches)
+    return PhaseFact(row.phase.name, row.phase.ms, row.busy_ms, row.host_wait_ms, launches)
 
 
 def _busy(table: ProfileTable, profile: Profile) -> float | None:

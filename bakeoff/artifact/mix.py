@@ -4,8 +4,8 @@ from pathlib import Path
 
 from bakeoff.artifact.export import export, plan_export, staged
 from bakeoff.export.folder import read_manifest
-from bakeoff.export.manifest import MANIFEST, MIX
-from bakeoff.export.mix import MIX_SCHEMA, MixManifest, encode_mix, is_mix, read_mix, seal_mix
+from bakeoff.export.manifest import MANIFEST, MIX, formatted
+from bakeoff.export.mix import MIX_SCHEMA, MixManifest, is_mix, read_mix, seal_mix
 from bakeoff.mix import SlotChoice
 from bakeoff.models.errors import BakeoffError
 from bakeoff.pipeline.plan import PipelinePlan, in_way
@@ -16,7 +16,7 @@ from bakeoff.sweeps.progress import Progress
 
 def export_mix(
     made: PipelinePlan, entry: StoredPipeline, target: Path, force: bool, runs: Path, command: str, progress: Progress
-) -> MixManifest:
+) -> None:
     """Write the mix that a run confirmed to `target`, whole or not at all; with `force`, replace a mix that is there.
 
     Each slot is an artifact of its own, or several where no stream holds all of its programs together. Each is verified
@@ -41,8 +41,7 @@ def export_mix(
             command=command,
             record=entry.id,
         )
-        (part / MANIFEST).write_bytes(encode_mix(seal_mix(manifest)))
-    return seal_mix(manifest)
+        (part / MANIFEST).write_bytes(formatted(seal_mix(manifest)))
 
 
 def is_whole(folder: Path) -> bool:

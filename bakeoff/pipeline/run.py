@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
@@ -24,6 +23,7 @@ from bakeoff.process.signals import first_signal_waits
 from bakeoff.process.supervisor import Outcome
 from bakeoff.race import LARGEST_OFFSET, open_sides
 from bakeoff.record.finding import Finding, new_finding
+from bakeoff.record.frames import figures
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord
 from bakeoff.record.rollout import rollout_text
 from bakeoff.record.store import StoredPipeline, load_all, save
@@ -250,11 +250,9 @@ def _changed(mixes: Sequence[tuple[MixPlan, Mapping[str, References]]], loop: Re
 
 
 def _line(record: PipelineRecord) -> str:
-    units, reason = record.measurement.units, record.measurement.reason
+    found, reason = figures(record), record.measurement.reason
     if record.measurement.rollout is not None:
         return reason or rollout_text(record.measurement)
-    walls = [ns for ns, kind in zip(units.wall_ns, units.kinds, strict=True) if kind == "steady"] if units else []
-    if not walls:
+    if found is None:
         return reason
-    text = f"{median(walls) / 1e6:.2f} ms a {record.unit} (median of {counted(len(walls), 'steady unit')})"
-    return f"{text}  {reason}".rstrip()
+    return f"{found.ms_a_frame:.2f} ms a frame (median of {counted(found.units, 'steady unit')})  {reason}".rstrip()

@@ -268,11 +268,6 @@ class LiveWorker:
         """Read events until the worker announces phase `until`; None if it ended or a deadline passed before."""
         return wait_for({self: until})[self]
 
-    @property
-    def guard(self) -> int:
-        """Id of the guard's process, above all processes of the worker."""
-        return self._process.pid
-
     def _descriptors(self) -> tuple[int, int]:
         return self._events, self._status
 

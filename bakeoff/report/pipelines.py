@@ -150,7 +150,7 @@ def named(entries: Sequence[StoredPipeline], known: Sequence[StoredPipeline] = (
     rows = []
     for entry in entries:
         against, baseline = baselines[entry.record.run]
-        rows.append(MixRow(entry, name_of[entry.id], _gain(baseline, entry.record), against))
+        rows.append(MixRow(entry, name_of[entry.id], gain(baseline, entry.record), against))
     return sorted(rows, key=_rank)
 
 
@@ -168,7 +168,7 @@ def letter(place: int) -> str:
     return ascii_uppercase[place] if place < len(ascii_uppercase) else str(place + 1)
 
 
-def _gain(baseline: PipelineRecord, record: PipelineRecord) -> PairRatio | None:
+def gain(baseline: PipelineRecord, record: PipelineRecord) -> PairRatio | None:
     """Return the comparison with the baseline; None for the baseline itself, or if one of the two is not ok."""
     if record is baseline or not (baseline.status == record.status == "ok"):
         return None

@@ -15,30 +15,23 @@ OTHERS = "others"
 
 
 @dataclass(frozen=True, slots=True)
-class IdleTime:
-    """A line's idle time of the device by cause, in milliseconds per unit."""
-
-    host_wait_ms: float
-    """The host had not launched the next kernel yet."""
-    gap_ms: float
-    """Short pauses between queued kernels."""
-    other_ms: float
-
-
-@dataclass(frozen=True, slots=True)
 class ProfileRow:
     """One line of the account of a steady unit; times are means in milliseconds per unit."""
 
     phase: AccountLine
-    busy_ms: float | None
+    busy_ms: float | None = None
     """None if nothing shows what runs inside the line."""
-    idle_ms: float | None
+    idle_ms: float | None = None
     """Span minus busy time; None if the busy time is unknown or the trace contradicts the span."""
-    idle: IdleTime | None
-    """Idle time by cause; None if the causes are unknown, as on a CPU, where operators run on the calling thread."""
-    inconsistent: bool
+    host_wait_ms: float | None = None
+    """Part of the idle time in which the host had not launched the next kernel yet. The parts are None if causes are
+    unknown, as on a CPU, where operators run on the calling thread."""
+    gap_ms: float | None = None
+    """Short pauses between queued kernels."""
+    other_ms: float | None = None
+    inconsistent: bool = False
     """Whether the traced units were busy in this line for longer than a timed unit spends in it."""
-    told_by: str
+    told_by: str = ""
     """Tracers that saw what runs inside: `torch.profiler`, or the tracer of a traced build; "" if none did."""
 
 
@@ -84,32 +77,32 @@ def profile_table(record: PipelineRecord) -> ProfileTable | None:
 def _row(row: AccountLine, line: LineTrace | None, profile: Profile, sights: Mapping[str, ProgramSight]) -> ProfileRow:
     """Return a line's row: busy time from the traced build or traced units, idle time as the rest of its span."""
     if line is None:
-        return ProfileRow(row, 0.0, row.ms, None, inconsistent=False, told_by="")
+        return ProfileRow(row, 0.0, row.ms)
     called = [sights[name] for name in line.programs if name in sights]
     if any(sight.sight == "hidden" for sight in called):
-        return ProfileRow(row, None, None, None, inconsistent=False, told_by="")
+        return ProfileRow(row)
     own = [sight for sight in called if sight.sight == "in its own build"]
     tellers = ", ".join(dict.fromkeys(sight.tracer for sight in called)) or "torch.profiler"
     if own:
         total = sum(sight.total_ns for sight in own)
         busy_ms = row.ms * sum(min(sight.named_ns, sight.total_ns) for sight in own) / total if total else 0.0
-        return ProfileRow(row, busy_ms, row.ms - busy_ms, None, inconsistent=False, told_by=tellers)
+        return ProfileRow(row, busy_ms, row.ms - busy_ms, told_by=tellers)
     if profile.kernels is None:  # on a CPU profiling lengthens the operators themselves, so that only a share holds
         share = min(1.0, line.busy_ns / line.span_ns) if line.span_ns else 0.0
-        return ProfileRow(row, row.ms * share, row.ms * (1 - share), None, inconsistent=False, told_by=tellers)
+        return ProfileRow(row, row.ms * share, row.ms * (1 - share), told_by=tellers)
     busy_ms = line.busy_ns / profile.units / 1e6
     if busy_ms > row.ms * (1 + TOLERANCE):
-        return ProfileRow(row, busy_ms, None, None, inconsistent=True, told_by=tellers)
+        return ProfileRow(row, busy_ms, inconsistent=True, told_by=tellers)
     idle_ms = max(0.0, row.ms - busy_ms)
-    return ProfileRow(row, busy_ms, idle_ms, _split(idle_ms, line), inconsistent=False, told_by=tellers)
+    return ProfileRow(row, busy_ms, idle_ms, *_split(idle_ms, line), told_by=tellers)
 
 
-def _split(idle_ms: float, line: LineTrace) -> IdleTime:
+def _split(idle_ms: float, line: LineTrace) -> tuple[float, float, float]:
     """Split the idle time of a timed unit in the proportions of the traced units, which are idle for longer."""
     total = line.host_wait_ns + line.gap_ns + line.other_ns
     if not total:
-        return IdleTime(0.0, 0.0, idle_ms)
-    return IdleTime(*(idle_ms * part / total for part in (line.host_wait_ns, line.gap_ns, line.other_ns)))
+        return 0.0, 0.0, idle_ms
+    return idle_ms * line.host_wait_ns / total, idle_ms * line.gap_ns / total, idle_ms * line.other_ns / total
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +145,10 @@ def ranked(ranking: Ranking, units: int, scale: Mapping[str, float]) -> tuple[Ra
         ns = ranking.total_ns - sum(row.ns for row in ranking.top)
         others.append(NamedTime(f"{left} {OTHERS}" if left > 1 else "1 other", "", 0, ns))
     rows = [*sorted(scaled(ranking.top, scale), key=lambda row: -row.ns), *scaled(others, scale)]
+    return _ranked_rows(rows, units)
+
+
+def _ranked_rows(rows: Sequence[NamedTime], units: int) -> tuple[RankedRow, ...]:
     return tuple(
         RankedRow(row.name, row.line, row.calls / units, row.ns / units / 1e6, share)
         for row, share in zip(rows, shares([row.ns for row in rows]), strict=True)
@@ -178,7 +175,4 @@ def own_kernels(sights: Sequence[ProgramSight], calls: Mapping[str, int]) -> tup
     found.sort(key=lambda row: -row.ns)
     listed = sum(row.ns for row in found)
     rows = [*found, *([NamedTime(OTHERS, "", 0, total - listed)] if total > listed else [])]
-    return tuple(
-        RankedRow(row.name, row.line, float(row.calls), row.ns / 1e6, share)
-        for row, share in zip(rows, shares([row.ns for row in rows]), strict=True)
-    )
+    return _ranked_rows(rows, 1)

@@ -18,8 +18,8 @@ from bakeoff.backends.format import BadArtifact
 from bakeoff.cli import app
 from bakeoff.export import load
 from bakeoff.export.folder import is_artifact, read_manifest
-from bakeoff.export.manifest import MANIFEST
-from bakeoff.export.mix import encode_mix, is_mix, read_mix, seal_mix
+from bakeoff.export.manifest import MANIFEST, formatted
+from bakeoff.export.mix import is_mix, read_mix, seal_mix
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.toy.network import Toy
 from bakeoff.models.toy.spec import Config
@@ -57,7 +57,7 @@ def mix(exported: Path, tmp_path: Path) -> Path:
 
 def rewrite(folder: Path, **changes: Any) -> None:
     """A changed manifest with a correct hash."""
-    (folder / MANIFEST).write_bytes(encode_mix(seal_mix(replace(read_mix(folder), **changes))))
+    (folder / MANIFEST).write_bytes(formatted(seal_mix(replace(read_mix(folder), **changes))))
 
 
 def verified(folder: Path, *arguments: str) -> Any:

@@ -59,7 +59,7 @@ def _kill_worker(phase: str) -> None:
     def take(self: supervisor.LiveWorker, data: bytes, until: str) -> supervisor.Event | None:
         found = real(self, data, until)
         if self.phase == phase and not killed:
-            killed.extend(process.pid for process in psutil.Process(self.guard).children())
+            killed.extend(process.pid for process in psutil.Process(self._process.pid).children())
             for pid in killed:
                 os.kill(pid, signal.SIGKILL)
             print("worker killed", file=sys.stderr)

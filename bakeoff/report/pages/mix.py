@@ -3,31 +3,29 @@
 from collections.abc import Sequence
 from statistics import median
 
-from bakeoff.record.frames import before_after
 from bakeoff.record.pipeline import PipelineRecord, SlotProgram
 from bakeoff.record.store import StoredPipeline
-from bakeoff.record.verdict import PairRatio
-from bakeoff.report.document import Document, Lines, Section, Text, Tone, blocks, listed, stated
+from bakeoff.report.document import Document, Lines, Section, Text, blocks, listed, stated
 from bakeoff.report.format import MIB, milliseconds
 from bakeoff.report.groups import title
-from bakeoff.report.pages.pipelines import mixes_table, notes, phases_table
+from bakeoff.report.pages.pipelines import held_against, mixes_table, notes, phases_table
 from bakeoff.report.pages.record import origin, settings
 from bakeoff.report.pages.sweep import tone_of
-from bakeoff.report.pipelines import MixRow
+from bakeoff.report.pipelines import MixRow, gain
 
 
 def document_of(stored: StoredPipeline, others: Sequence[StoredPipeline] = ()) -> Document:
     """Return a mix's page: status, figures, where time goes, and a comparison with `others`, records of its run."""
     record, made, row = stored.record, stored.record.measurement, MixRow(stored, "")
-    turns = {
-        other.record.role or str(other.record.mix): (other.record, found)
+    turns = [
+        MixRow(stored, "", found, other.record.role or str(other.record.mix))
         for other in others
-        if other.record.mix != record.mix and (found := before_after(other.record, record)) is not None
-    }
+        if other.record.mix != record.mix and (found := gain(other.record, record)) is not None
+    ]
     facts = [
         *stated({"mix": str(record.mix), "subject": title(record), "record": stored.id}),
         Text(f"{made.status}{': ' + made.reason if made.reason else ''}", "status", tone_of(record.status)),
-        *(_verdict_text(name, record, other, found) for name, (other, found) in turns.items()),
+        *(Text(f"this mix {held_against(turn)}") for turn in turns),
     ]
     options = ", ".join(f"{name} {value}" for name, value in record.options.items() if value != "")
     run = f"run {record.run}, {record.role or 'typed'}, {record.how}"
@@ -46,17 +44,6 @@ def document_of(stored: StoredPipeline, others: Sequence[StoredPipeline] = ()) -
             Lines(tuple(made.traceback.rstrip().splitlines())) if made.traceback else None,
         ),
     )
-
-
-def _verdict_text(name: str, record: PipelineRecord, other: PipelineRecord, found: PairRatio) -> Text:
-    """Describe which of two mixes that took turns is faster, and how many times as fast it is as the other."""
-    failed = [f"{who} is {each.status}" for who, each in (("this mix", record), (name, other)) if each.status != "ok"]
-    if failed:
-        return Text(f"no verdict, {' and '.join(failed)}", f"against {name}", "open")
-    who, ratio = ("this mix", found.ratio) if found.ratio >= 1 else ("it", 1 / found.ratio)
-    decided = found.word in ("faster", "slower")
-    tone: Tone = "good" if decided else "open"
-    return Text(f"{who} is {ratio:.2f}x as fast{'' if decided else f'; {found.word}'}", f"against {name}", tone)
 
 
 def _units(record: PipelineRecord) -> list[Text]:

@@ -99,26 +99,25 @@ def _section(
 
 def verdicts(rows: Sequence[MixRow]) -> list[Text]:
     """Return what to deploy, then how each other mix compares with the baseline of its run."""
-    held = {row.name: (row.gain.word, row.against) for row in rows if row.gain is not None}
-    told = {row.name: _held_against(row) for row in rows if row.gain is not None}
-    best = next((row.name for row in rows if row.record.status == "ok"), None)
+    compared = {row.name: held_against(row) for row in rows if row.gain is not None}
+    best = next((row for row in rows if row.record.status == "ok"), None)
     if best is None:
         first = Text("Deploy none of these mixes: none is ok.", tone="bad")
-    elif not held:
-        first = Text(f"Nothing to compare with: no mix that is ok took turns with {best}.", tone="open")
-    elif best in held and held[best][0] == "faster":
-        mix = next(row.record.mix for row in rows if row.name == best)
-        first = Text(f"Deploy {best}, {mix}: it {told.pop(best)}.", tone="good")
-    elif set(held.values()) == {("slower", best)}:
-        first = Text(f"Deploy {best}: it is faster than each mix that took turns with it.", tone="good")
-    elif any(word == "faster" for word, _ in held.values()):
-        first = Text(f"Not decided: {best} is the fastest, but the others did not take turns with it.", tone="open")
+    elif not compared:
+        first = Text(f"Nothing to compare with: no mix that is ok took turns with {best.name}.", tone="open")
+    elif best.gain is not None and best.gain.word == "faster":
+        first = Text(f"Deploy {best.name}, {best.record.mix}: it {compared.pop(best.name)}.", tone="good")
+    elif {(row.gain.word, row.against) for row in rows if row.gain is not None} == {("slower", best.name)}:
+        first = Text(f"Deploy {best.name}: it is faster than each mix that took turns with it.", tone="good")
     else:
-        first = Text("Not decided: no mix is shown to be faster than the one that it took turns with.", tone="open")
-    return [first, *(Text(f"{name} {text}") for name, text in told.items())]
+        text = (
+            f"Not decided: {best.name} is the fastest, but not shown to be faster than a mix that took turns with it."
+        )
+        first = Text(text, tone="open")
+    return [first, *(Text(f"{name} {text}") for name, text in compared.items())]
 
 
-def _held_against(row: MixRow) -> str:
+def held_against(row: MixRow) -> str:
     """Describe how a mix compares with its baseline, by interleaved units."""
     assert row.gain is not None
     gain, lost = row.gain, row.gain.ratio < 1
@@ -244,19 +243,11 @@ _COLUMNS: Final = (
     Column(
         "predicted",
         "predicted frames/s",
-        "from the records of the components: calls a unit times the median of each",
+        "from the records of the components: calls a unit times the median of each; beside it how far it is off",
         lambda row: row.predicted,
-        lambda found: "n/a" if found.frames_per_s is None else rate(found.frames_per_s),
+        lambda found: "n/a" if found.frames_per_s is None else f"{rate(found.frames_per_s)} {found.error:+.1%}",
         lambda found: "" if found.frames_per_s is None else found.frames_per_s,
         leaves=8,
-    ),
-    Column(
-        "error",
-        "error",
-        "predicted over measured frames/s, less 1",
-        lambda row: row.predicted and row.predicted.error,
-        "{:+.1%}".format,
-        leaves=9,
     ),
     Column(
         "record", "record", "", lambda row: row.entry.id, lambda name: name.rpartition("_")[2], numeric=False, leaves=4

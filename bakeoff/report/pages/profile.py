@@ -5,7 +5,7 @@ Spans come from the timed units, and busy time from the traced ones; both are me
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from bakeoff.advice.evidence import Advice, evidence_of
@@ -93,7 +93,7 @@ def derived(found: Profiled) -> dict[str, object]:
 def _line(row: ProfileRow) -> dict[str, object]:
     phase = row.phase
     named = {"name": phase.name, "kind": phase.kind, "slot": phase.slot, "calls": phase.unit_calls}
-    idle = asdict(row.idle) if row.idle is not None else {"host_wait_ms": None, "gap_ms": None, "other_ms": None}
+    idle = {"host_wait_ms": row.host_wait_ms, "gap_ms": row.gap_ms, "other_ms": row.other_ms}
     times = {"ms": phase.ms, "share": phase.thousandths, "busy_ms": row.busy_ms, "idle_ms": row.idle_ms, **idle}
     return {**named, **times, "inconsistent": row.inconsistent, "told_by": row.told_by}
 
@@ -193,8 +193,7 @@ def _account(found: Profiled) -> Iterator[Table | Text | None]:
 
 
 def _cells(row: ProfileRow, told: bool) -> list[Cell | str]:
-    phase, idle = row.phase, row.idle
-    split = (idle.host_wait_ms, idle.gap_ms, idle.other_ms) if idle is not None else (None,) * 3
+    phase, split = row.phase, (row.host_wait_ms, row.gap_ms, row.other_ms)
     return [
         phase.name,
         str(phase.unit_calls) if phase.unit_calls is not None else "",

@@ -145,6 +145,13 @@ def test_that_unstable_records_do_not_count_is_said(tmp_path: Path) -> None:
     assert "for image (unstable ones do not count); run: " in made.notes[0]
 
 
+def test_a_mix_that_no_record_predicts_says_once_what_is_there_and_what_to_sweep(tmp_path: Path) -> None:
+    made = plan(tmp_path, [own(EAGER, 3.0, "unstable"), own(PICTURE, 2.0)], "eager", "image=eager/bf16")
+    (note,) = made.notes
+    assert note.startswith("no prediction of a unit's time: no ok records of this machine and code for wm, image")
+    assert "(unstable ones do not count); run: bakeoff sweep toy --preset tiny --workload world" in note
+
+
 class TestBestWay:
     def parts(self, **medians_ms: Mapping[str, float]) -> dict[str, dict[SlotChoice, Part]]:
         """Of each program, the medians of ways by the names of their backends."""

@@ -1,7 +1,7 @@
 """Load published or training checkpoints into a component's module.
 
 Nothing in a file is executed: `.safetensors`, or `.pt` and `.pth` by torch's weights-only unpickler. Wrappers of
-training are removed first (`checkpoint_names`): entries `ema`, `model` or `state_dict`, and the name prefixes of EMA,
+training are removed first: entries such as `ema` or `state_dict` that contain the weights, and the prefixes of EMA,
 data-parallel, compiled and training wrappers (`ema_model.`, `module.`, `_orig_mod.`, `core.`), as in owl-wms and
 owl-vaes of Wayfarer Labs. After that keys and shapes must be exactly the module's. An error message is one line.
 """
@@ -12,7 +12,7 @@ import re
 import stat
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -22,14 +22,17 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from bakeoff.models.checkpoint_names import MOST_OPCODES, own_names, pickle_bytes, unwrapped
 from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError, a_type
+from bakeoff.models.plain_file import open_plain
 from bakeoff.models.words import some_of
 
 _TORCH_SUFFIXES = (".pt", ".pth")
 _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _KEYS_SHOWN = 3
+_MOST_PICKLE_BYTES, _MOST_OPCODES = 16 << 20, 1_000_000
+_ENTRIES = ("ema", "model", "state_dict", "model_state_dict")
+_COMPILED = "_orig_mod."
 _ZIP_MAGIC = b"PK\x03\x04"
 _HARMLESS = ("torch.", "collections.OrderedDict")
 """Beginnings of the names that pickles of tensors import."""
@@ -77,9 +80,9 @@ def _read(path: Path, component: Component) -> dict[str, Tensor]:
     content = _load(path)
     if not isinstance(content, Mapping):
         raise _refusal(path, f"it contains {a_type(type(content))}; save a dict of tensors")
-    content = {str(key): value for key, value in unwrapped(content).items()}
+    content = {str(key): value for key, value in _unwrapped(content).items()}
     try:
-        names = own_names(content, component)
+        names = _own_names(content, component)
     except BakeoffError as error:
         raise _refusal(path, str(error)) from error
     content = {own: content[name] for name, own in names.items()}
@@ -88,6 +91,37 @@ def _read(path: Path, component: Component) -> dict[str, Tensor]:
             what = "a tensor without plain values" if isinstance(value, Tensor) else a_type(type(value))
             raise _refusal(path, f"its entry '{_one_line(key)}' is {what}; save a dict of plain tensors")
     return {key: tensor.detach() for key, tensor in content.items()}
+
+
+def _unwrapped(content: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """Return the innermost entry that contains the weights, such as `ema`; the content itself if it has none."""
+    for _ in _ENTRIES:
+        inner = next((content[name] for name in _ENTRIES if isinstance(content.get(name), Mapping)), None)
+        if inner is None:
+            break
+        content = inner
+    return content
+
+
+def _own_names(names: Iterable[str], component: Component) -> dict[str, str]:
+    """Map the names of a file's weights that belong to the component to the component's own names.
+
+    Raises BakeoffError if no name belongs to the component; the message lists beginnings of the file's names.
+    """
+    every = {name: name.replace(_COMPILED, "") for name in names}
+    found = every
+    for prefix in component.checkpoint_strip:
+        if any(own.startswith(prefix) for own in found.values()):
+            found = {name: own[len(prefix) :] for name, own in found.items() if own.startswith(prefix)}
+    if component.checkpoint_prefixes:
+        found = {name: own for name, own in found.items() if own.startswith(component.checkpoint_prefixes)}
+    if not found:
+        kind = f" that begin with {' or '.join(component.checkpoint_prefixes)}" if component.checkpoint_prefixes else ""
+        first = list(dict.fromkeys(own.partition(".")[0] for own in every.values() if "." in own))[:_KEYS_SHOWN]
+        begin = f"; its keys begin with {', '.join(f'{one[:40]!r}' for one in first)}" if first else ""
+        text = f"it has no keys{kind}{begin}; give a checkpoint of {component.name}"
+        raise BakeoffError(text, code="bad-checkpoint")
+    return found
 
 
 def _load(path: Path) -> Any:
@@ -127,7 +161,7 @@ def _foreign_name(path: Path, error: str) -> str | None:
         return stated[1]
     strings: list[str] = []
     with suppress(ValueError, LookupError, zipfile.BadZipFile, OSError):
-        for opcode, argument, _ in islice(pickletools.genops(pickle_bytes(path)), MOST_OPCODES):
+        for opcode, argument, _ in islice(pickletools.genops(_pickle_bytes(path)), _MOST_OPCODES):
             name = None
             if opcode.name == "GLOBAL":
                 name = str(argument).replace(" ", ".")
@@ -138,6 +172,17 @@ def _foreign_name(path: Path, error: str) -> str | None:
             if name is not None and not name.startswith(_HARMLESS):
                 return _one_line(name)
     return None
+
+
+def _pickle_bytes(path: Path) -> bytes:
+    """Return the first _MOST_PICKLE_BYTES of a file's pickle, which is one record of a torch.save archive."""
+    if not zipfile.is_zipfile(path):
+        with open_plain(path) as file:
+            return file.read(_MOST_PICKLE_BYTES)
+    with zipfile.ZipFile(path) as archive:
+        inner = next((name for name in archive.namelist() if name.endswith("data.pkl")), "")
+        with archive.open(inner) as file:
+            return file.read(_MOST_PICKLE_BYTES)
 
 
 def _load_torch(path: Path) -> Any:

@@ -13,7 +13,6 @@ import psutil
 from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest, write_atomically
 from bakeoff.models import resolve_component
-from bakeoff.models.checkpoint_names import check_names
 from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import DTYPES
@@ -69,8 +68,6 @@ def make_plan(request: Request) -> Plan:
 
 
 def _targets(request: Request, component: Component, settings: Settings) -> Iterable[Target]:
-    if settings.checkpoint:
-        check_checkpoint(settings.checkpoint, component)
     for preset in request.presets or (default_preset(component, settings.device),):
         config = component.preset(preset).config
         for name in request.workloads or default_workloads(component, config, settings.device, request.suite):
@@ -144,14 +141,6 @@ def checkpoint_hash(path: str) -> str:
     except OSError as error:
         raise BakeoffError(f"--checkpoint {path}: {error.strerror}", "bad-checkpoint") from error
     return known[key]
-
-
-def check_checkpoint(path: str, component: Component) -> None:
-    """Raise BakeoffError if the names in a weights file show that it does not belong to the component."""
-    try:
-        check_names(Path(path), component)
-    except BakeoffError as error:
-        raise BakeoffError(f"--checkpoint {path}: {error}", error.code) from error
 
 
 def _known() -> dict[str, str]:

@@ -11,11 +11,9 @@ from pathlib import Path
 
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.backends.format import ArtifactFormat, BadArtifact
-from bakeoff.export.manifest import LARGEST_MANIFEST, MANIFEST, File, Manifest, Port, Program, unseal
-from bakeoff.models.component import Stream
+from bakeoff.export.manifest import LARGEST_MANIFEST, MANIFEST, File, Manifest, Port, unseal
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.plain_file import open_plain, read_plain
-from bakeoff.models.signature import leaves
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,120}")
 """A valid file name: a single path component, so that no path leads out of the folder."""
@@ -42,8 +40,8 @@ def is_plain_name(name: str) -> bool:
 def read_manifest(folder: Path) -> Manifest:
     """Read a folder's manifest, and compare it with the names and sizes of the other files without reading those.
 
-    Raises BadArtifact if the manifest is missing or unreadable, lists a path outside the folder, or does not match the
-    folder: a file is missing, not listed, of another size, or not a plain file.
+    Raises BadArtifact if the manifest is missing or unreadable, names a path outside the folder or a file that it does
+    not list, or does not match the folder: a file is missing, not listed, of another size, or not a plain file.
     """
     try:
         found = sorted(os.listdir(folder))
@@ -73,7 +71,13 @@ def read_manifest(folder: Path) -> Manifest:
         size = _plain_file_size(folder, name)
         if size != listed.bytes:
             raise BadArtifact(f"{name} has {size} bytes instead of {listed.bytes}; copy the folder again")
-    _check_consistency(manifest)
+    for program in manifest.programs:
+        for name in (manifest.sample.file, program.file, *program.constants):
+            if name not in manifest.files:
+                raise BadArtifact(
+                    f"{MANIFEST} has a sample or program in '{name}', which is not a file of the artifact; "
+                    f"{_EXPORT_AGAIN}"
+                )
     return manifest
 
 
@@ -87,91 +91,12 @@ def is_artifact(folder: Path) -> bool:
         return False
 
 
-def _check_consistency(manifest: Manifest) -> None:
-    """Raise BadArtifact if parts of a manifest contradict each other, or its tensors exceed this host's memory."""
-    programs = {program.name: program for program in manifest.programs}
-    if len(programs) != len(manifest.programs) or manifest.main not in programs:
-        raise _inconsistent(f"has the main program '{manifest.main}' and the programs {', '.join(programs) or 'none'}")
-    for program in manifest.programs:
-        for name in (program.file, *program.constants):
-            if name not in manifest.files:
-                raise _inconsistent(f"places {program.name} in '{name}', which is not a file of the artifact")
-        for ports in (program.inputs, program.outputs):
-            if not ports or len({port.name for port in ports}) != len(ports):
-                raise _inconsistent(f"lists no inputs or outputs of {program.name}, or one of them twice")
-        _check_call(program)
-        needed, free = sum(map(port_bytes, program.inputs + program.outputs)), _memory_bytes()
-        if needed > free:
-            raise _inconsistent(f"lists {needed} bytes of inputs and outputs of {program.name}; this host has {free}")
-    if manifest.sample.file not in manifest.files:
-        raise _inconsistent(f"places the sample in '{manifest.sample.file}', which is not a file of the artifact")
-    outputs = {f"{program.name}/{port.name}" for program in manifest.programs for port in program.outputs}
-    lacking, unknown = outputs - manifest.sample.limits.keys(), manifest.sample.every.keys() - outputs
-    if lacking or unknown:
-        problem = f"no limit for {min(lacking)}" if lacking else f"sampled outputs of {min(unknown)}, which is none"
-        raise _inconsistent(f"has {problem}")
-    if manifest.stream is not None:
-        _check_stream(manifest.stream, programs)
-
-
-def _check_call(program: Program) -> None:
-    """Raise BadArtifact unless a program's call contains each input exactly once, and its result each output."""
-    for what, names, ports in (
-        ("call", program.call.names if program.call else None, program.inputs),
-        ("result", tuple(leaves(program.result)) if program.result else None, program.outputs),
-    ):
-        if names is not None and sorted(names) != sorted(port.name for port in ports):
-            raise _inconsistent(f"has a {what} of {program.name} with other tensors than its programs")
-
-
-def _check_stream(stream: Stream, programs: Mapping[str, Program]) -> None:
-    """Raise BadArtifact if a stream's programs are missing, unknown or repeated, or its state does not fit an input."""
-    unknown = set(stream.workloads) - programs.keys()
-    if not stream.each or unknown:
-        raise _inconsistent(f"has a stream of {', '.join(sorted(unknown)) or 'nothing'} instead of its programs")
-    if len(set(stream.workloads)) != len(stream.workloads):
-        raise _inconsistent(f"has a stream of {', '.join(stream.workloads)}, with one of them twice")
-    first = programs[stream.workloads[0]]
-    if not set(stream.zeros) <= {port.name for port in first.inputs}:
-        raise _inconsistent(f"begins its stream with zeros for {', '.join(stream.zeros)}, not inputs of {first.name}")
-    for carry in stream.carries:
-        ends = ((carry.workload, carry.output, False), (carry.to, carry.input, True))
-        for name, port, is_input in ends:
-            ports = (programs[name].inputs if is_input else programs[name].outputs) if name in programs else ()
-            if port not in {entry.name for entry in ports}:
-                raise _inconsistent(f"carries '{port}', which is not an {'in' if is_input else 'out'}put of {name}")
-        source = next(port for port in programs[carry.workload].outputs if port.name == carry.output)
-        target = next(port for port in programs[carry.to].inputs if port.name == carry.input)
-        if not _fits(source, target, carry.axis):
-            raise _inconsistent(f"carries {source.name} of {source.shape} to {target.name} of {target.shape}")
-
-
-def _inconsistent(problem: str) -> BadArtifact:
-    return BadArtifact(f"{MANIFEST} {problem}; {_EXPORT_AGAIN}")
-
-
-def _fits(source: Port, target: Port, axis: int | None) -> bool:
-    """Return whether an output can replace an input (`axis` is None), or be appended to an input along `axis`."""
-    if source.dtype != target.dtype or len(source.shape) != len(target.shape):
-        return False
-    if axis is None:
-        return source.shape == target.shape
-    return 0 <= axis < len(target.shape) and all(
-        one <= other if index == axis else one == other
-        for index, (one, other) in enumerate(zip(source.shape, target.shape, strict=True))
-    )
-
-
 def port_bytes(port: Port) -> int:
     """Return the size in bytes of a tensor for this input or output."""
     count = _BYTES[port.dtype]
     for length in port.shape:
         count *= length
     return count
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def artifact_format_of(manifest: Manifest) -> ArtifactFormat:

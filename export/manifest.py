@@ -1,7 +1,7 @@
 """The manifest of an artifact, manifest.json: fields, reading, writing. Its JSON Schema is manifest.schema.json."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal
 
@@ -210,25 +210,11 @@ def unseal(data: bytes) -> Manifest:
         content = msgspec.json.decode(data)
         manifest = msgspec.json.decode(data, type=Manifest)
         edited = (encode(manifest), digest_of(content)) != (data, manifest.digest)
-        printable = all(text.isprintable() for text in _texts(msgspec.to_builtins(manifest)))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise BadArtifact(f"{MANIFEST} cannot be read: {error}; copy or export the artifact again") from error
     if edited:
         raise BadArtifact(f"{MANIFEST} was edited: its digest does not match; copy or export the artifact again")
-    if not printable:
-        raise BadArtifact(
-            f"{MANIFEST} has characters that cannot be printed, which export never writes; export the artifact again"
-        )
     return manifest
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    for part in (
-        [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    ):
-        yield from _texts(part)
 
 
 class Head(msgspec.Struct):

@@ -381,10 +381,6 @@ class SizeResult:
     """Whether all outputs equal eager's bit for bit, as in `OutputParity`; None for the usual size."""
     eager_ns: int = 0
     """Median of eager's calls in the same dtype at this size, made with the references."""
-    recorded_sets: int = 0
-    """Number of input sets that were given, or recorded, at this size."""
-    drawn_sets: int = 0
-    """Number of input sets with random values. Both numbers are 0 in records that do not state them."""
 
     @cached_property
     def figures(self) -> Summary | None:

@@ -45,8 +45,6 @@ def measure_sizes(
         inputs={spec.name: spec.shape for spec in workload.inputs},
         status="ok",
         eager_ns=eager_ns[0],
-        recorded_sets=checked.loaded.recorded_sets[0],
-        drawn_sets=len(checked.loaded.sets) - checked.loaded.recorded_sets[0],
     )
     results = [usual]
     for index, size in enumerate(workload.sizes):
@@ -67,8 +65,6 @@ def _measure_size(job: MeasureJob, checked: CheckedVariant, index: int, size: Si
         which="seen" if size.seen else "unseen",
         inputs={spec.name: spec.shape for spec in size.inputs},
         status="ok",
-        recorded_sets=checked.loaded.recorded_sets[index + 1],
-        drawn_sets=len(checked.loaded.sized[index]) - checked.loaded.recorded_sets[index + 1],
     )
     compilations = _compilations(engine)
     try:

@@ -48,8 +48,6 @@ class LoadedSubject:
     """Makes further inputs."""
     sized: tuple[tuple[dict[str, Tensor], ...], ...] = ()
     """Sets of inputs for each of the workload's other sizes."""
-    recorded_sets: tuple[int, ...] = ()
-    """Number of sets that are recorded calls, at the usual and then at each other size; () if there is one size."""
 
     @property
     def work(self) -> Work:
@@ -186,12 +184,8 @@ def load_subject(subject: Subject) -> LoadedSubject:
     sets = tuple(source.checked(subject.input_seed, index) for index in range(workload.set_count))
     sources = [input_source(network, workload.at(size)) for size in workload.sizes]
     sized = tuple(tuple(one.checked(subject.input_seed, index) for index in range(SIZED_SETS)) for one in sources)
-    recorded: tuple[int, ...] = ()
-    if sources:
-        counts: list[tuple[int, Any]] = [(len(sets), source), *((SIZED_SETS, one) for one in sources)]
-        recorded = tuple(min(count, len(one.recorded)) for count, one in counts)
     given = given_dtypes(module, component.keep_fp32)
-    return LoadedSubject(subject, component, config, workload, module, given, weights, sets, source, sized, recorded)
+    return LoadedSubject(subject, component, config, workload, module, given, weights, sets, source, sized)
 
 
 def _identity(subject: Subject) -> str:

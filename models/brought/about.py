@@ -1,8 +1,7 @@
 """The description (about.json) of a model that a user brings: what a worker found out by running it.
 
 A described folder contains `about.json` and `given.safetensors`, the tensors of every recorded call as `SET/CALL/NAME`.
-If the model was described with sizes, calls of other sizes are `SET/other/CALL/NAME`. A live module's folder contains
-the module too.
+A live module's folder contains the module too.
 """
 
 import hashlib
@@ -23,7 +22,7 @@ LIVE = "live.json"
 """File by which the folder of a live module is recognised."""
 LOOPS, LOOP = "loops", "loop.json"
 """Folder in the cache for descriptions of pipelines, each with its modules' folders beside it."""
-SCHEMA = 4
+SCHEMA = 5
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -92,8 +91,6 @@ class InputSet(msgspec.Struct, frozen=True):
     sizes: tuple[Size, ...] = ()
     batches: tuple[Size, ...] = ()
     """Sizes at the requested multiples of the given batch, named by `batch_name`."""
-    others: int = 0
-    """Number of recorded calls of other sizes; their tensors are `SET/other/CALL/NAME`."""
 
 
 class About(msgspec.Struct, frozen=True):
@@ -140,7 +137,7 @@ class About(msgspec.Struct, frozen=True):
             self.source.hash,
             self.weights,
             self.given,
-            tuple(_facts(one) for one in self.sets),
+            tuple(msgspec.structs.replace(one, batches=()) for one in self.sets),
             self.state,
             *filter(None, [self.keep_fp32, self.buffers]),
         ]
@@ -159,14 +156,6 @@ class About(msgspec.Struct, frozen=True):
 def batch_name(batch: int) -> str:
     """Return the name of the size at which axis 0 of the inputs is `batch` times as long as given."""
     return f"batch={batch}"
-
-
-def _facts(one: InputSet) -> dict[str, object]:
-    """Return the facts of a set that decide the outputs: all but `batches`, and `others` only if it is not 0."""
-    facts: dict[str, object] = msgspec.to_builtins(msgspec.structs.replace(one, batches=()))
-    if not one.others:
-        del facts["others"]
-    return facts
 
 
 def read_about(folder: Path) -> About:

@@ -299,7 +299,6 @@ def _sizes(record: Record) -> Section | None:
     headings = (
         "size", "status", Heading("ms a call [95 %]", numeric=True), Heading("first call", numeric=True, leaves=1),
         Heading("compiled again", numeric=True), Heading("L2 error", numeric=True), Heading("limit", numeric=True),
-        Heading("inputs", leaves=2),
     )  # fmt: skip
     reasons = (Text(one.reason, one.name) for one in sizes if one.reason)
     return section(
@@ -317,15 +316,7 @@ def _size(record: Record, result: SizeResult) -> list[str]:
         f"{result.compilations}x" if result.compilations else "",
         _number(result.rel_l2, ".1e"),
         _number(result.limit, ".1e"),
-        inputs_text(result),
     ]
-
-
-def inputs_text(result: SizeResult) -> str:
-    """Return where a size's inputs are from: `recorded`, `drawn`, or `1 recorded, 1 drawn`; "" if it is not stated."""
-    counts = {"recorded": result.recorded_sets, "drawn": result.drawn_sets}
-    kinds = [kind for kind, count in counts.items() if count]
-    return kinds[0] if len(kinds) == 1 else ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
 
 
 def settings(record: Record | PipelineRecord) -> Listed | None:

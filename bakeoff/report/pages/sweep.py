@@ -412,8 +412,6 @@ def sizes_as_data(record: Record) -> list[dict[str, object]]:
                 "compilations": one.compilations,
                 "rel_l2": one.rel_l2,
                 "limit": one.limit,
-                "recorded_sets": one.recorded_sets,
-                "drawn_sets": one.drawn_sets,
             }
         )
     return found

@@ -65,7 +65,7 @@ def _run_given(name: str, model: ModelFacts) -> SetFacts:
     """
     if not _NAME.fullmatch(name):
         raise bad_model(f"the input set '{name}' needs a name of letters, digits, - and _")
-    module, device, calls = model.module, model.job.device, model.asked[name].calls
+    module, device, calls = model.module, model.job.device, model.asked[name]
     call = describe_call(*calls[0], parameter_names(module))
     if not call.names:
         raise bad_model(f"{name}: no input is a tensor; give tensors")

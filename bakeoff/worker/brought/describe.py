@@ -71,8 +71,8 @@ def _load(job: DescribeJob, report: Report) -> ModelFacts:
     module, calls, state = with_buffers(module, said.buffers, loaded.sets, said.state)
     said, parts = replace(said, state=state), _parts_of(module, calls, said)
     given, before = given_dtypes(module, parts), Untouched(module)
-    asked = sizes_of(calls, parameter_names(module), job.sizes)
-    return ModelFacts(job, report, said, kind, weights, module, parts, given, before, asked, notes)
+    asked, dimensions = sizes_of(calls, parameter_names(module), job.sizes)
+    return ModelFacts(job, report, said, kind, weights, module, parts, given, before, asked, dimensions, notes)
 
 
 def _run_as_given(model: ModelFacts) -> None:

@@ -1,20 +1,20 @@
 """Facts about a brought model and its input sets while it is described, and helpers that descriptions share."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from bakeoff.models.brought.about import InputSet
-from bakeoff.models.brought.model import Call, Model
+from bakeoff.models.brought.model import InputSets, Model
 from bakeoff.models.component import DynamicAxis, Size, TensorSpec, Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import Node, Signature
 from bakeoff.models.sizes import Dimension
 from bakeoff.process.jobs import DescribeJob
 from bakeoff.worker.brought.hidden_state import Untouched
-from bakeoff.worker.brought.network import Flat, GivenInputs, other_key, returned_key
+from bakeoff.worker.brought.network import Flat, GivenInputs, returned_key
 from bakeoff.worker.cast import GivenDtypes
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import cast_input
@@ -39,16 +39,6 @@ class CastModel(nn.Module):
         return on_cpu(outputs)
 
 
-@dataclass(frozen=True, slots=True)
-class AskedSet:
-    """An input set to describe, and the sizes that are requested for it."""
-
-    calls: Sequence[Call]
-    dimensions: tuple[Dimension, ...] = ()
-    others: Sequence[Call] = ()
-    """Recorded or given calls of other sizes."""
-
-
 @dataclass(slots=True)
 class SetFacts:
     """Facts about one input set, as far as they have been found out."""
@@ -70,8 +60,6 @@ class SetFacts:
     """Device on which the model is called."""
     noise: float
     """Largest relative L2 of an output between two calls in a row on the same inputs."""
-    others: list[Tensors] = field(default_factory=list)
-    """Tensors of recorded calls of other sizes."""
     axes: tuple[DynamicAxis, ...] = ()
     usual: str = ""
     sizes: tuple[Size, ...] = ()
@@ -98,7 +86,6 @@ class SetFacts:
             self.usual,
             self._as_now(self.sizes),
             self._as_now(self.batches),
-            len(self.others),
         )
 
     def _as_now(self, sizes: Sequence[Size]) -> tuple[Size, ...]:
@@ -112,15 +99,12 @@ class SetFacts:
     def given(self) -> Tensors:
         """Tensors to write, by key: inputs of all calls, and outputs that the user's own call returned."""
         given = {f"{self.name}/{n}/{name}": one for n, call in enumerate(self.calls) for name, one in call.items()}
-        others = {
-            other_key(self.name, n, name): one for n, call in enumerate(self.others) for name, one in call.items()
-        }
         returned = {
             returned_key(self.name, spec.name): one.detach().contiguous().clone()
             for spec, one in zip(self.outputs, self.given_outputs, strict=True)
             if self.dtype == "given"
         }
-        return given | others | returned
+        return given | returned
 
     @property
     def held(self) -> CastModel:
@@ -148,7 +132,10 @@ class ModelFacts:
     """Those names in `said.keep_fp32` that are parts of the module, which half precision leaves in fp32."""
     given: GivenDtypes
     before: Untouched
-    asked: Mapping[str, AskedSet]
+    asked: InputSets
+    """The calls of each input set to describe."""
+    dimensions: Mapping[str, tuple[Dimension, ...]]
+    """The sizes that are requested for each set."""
     notes: list[str]
     sets: tuple[SetFacts, ...] = ()
     compiles: bool = False

@@ -167,61 +167,27 @@ class GivenInputs:
 
     Of several calls the first half, at least two, is for checks and the rest for calibration. If more inputs are
     needed, the values of each are drawn with replacement from those of a checked call, so that integers stay within the
-    given range and the distribution is the same. Another size first uses the calls that were recorded with it. If more
-    are needed, values are drawn from these calls, or from those of the usual size if there are none; held values are
-    then cut from the smallest call that is long enough.
+    given range and the distribution is the same. So are those of another size or batch, for which held values are cut,
+    or repeated from the first one on.
     """
 
     described: InputSet
     workload: Workload
     given: dict[str, Tensor]
-    """Tensors by key: `SET/CALL/NAME`, `other_key` for calls of other sizes, and `returned_key` for outputs."""
+    """Tensors by key: `SET/CALL/NAME`, and `returned_key` for outputs."""
 
     @property
     def checked_calls(self) -> int:
         return max(min(2, self.described.calls), -(-self.described.calls // 2))
 
     def checked(self, seed: int, index: int) -> dict[str, Tensor]:
-        own = self.recorded
-        if index < len(own):
-            return own[index]
+        if index < self.checked_calls and not self._other_shapes:
+            return {spec.name: self._given(index, spec) for spec in self.workload.inputs}
         shapes = f":{[list(spec.shape) for spec in self.workload.inputs]}" if self._other_shapes else ""
-        found = {}
-        for spec in self.workload.inputs:
-            if own:
-                base = own[index % len(own)][spec.name]
-            else:
-                base = self._longer(spec, self._given(index % self.checked_calls, spec))
-            found[spec.name] = _like(base, spec, f"{seed}:{index}{shapes}:{spec.name}")
-        return found
-
-    @property
-    def recorded(self) -> list[dict[str, Tensor]]:
-        """Given or recorded calls of the workload's size; the first input sets are these calls."""
-        if not self._other_shapes:
-            return [
-                {spec.name: self._given(call, spec) for spec in self.workload.inputs}
-                for call in range(self.checked_calls)
-            ]
-        shapes = {spec.name: spec.shape for spec in self.workload.inputs}
-        return [one for one in self._others if all(one[name].shape == shape for name, shape in shapes.items())]
-
-    @property
-    def _others(self) -> list[dict[str, Tensor]]:
-        """Inputs of recorded calls of other sizes."""
-        return [
-            {spec.name: self.given[other_key(self.described.name, call, spec.name)] for spec in self.workload.inputs}
-            for call in range(self.described.others)
-        ]
-
-    def _longer(self, spec: TensorSpec, usual: Tensor) -> Tensor:
-        """Return the smallest recorded tensor that is at least as long as `spec` along every axis, or else `usual`.
-
-        Calls of other sizes are considered only if the input's values are held.
-        """
-        tensors = [usual, *(one[spec.name] for one in self._others if spec.held)]
-        long = [one for one in tensors if all(have >= want for have, want in zip(one.shape, spec.shape, strict=True))]
-        return min(long, key=Tensor.numel, default=usual)
+        return {
+            spec.name: _like(self._given(index % self.checked_calls, spec), spec, f"{seed}:{index}{shapes}:{spec.name}")
+            for spec in self.workload.inputs
+        }
 
     def calibration(self, seed: str) -> dict[str, Tensor]:
         number, spare = _number(seed), self.described.calls - self.checked_calls
@@ -252,11 +218,6 @@ class GivenInputs:
 
     def _given(self, call: int, spec: TensorSpec) -> Tensor:
         return self.given[f"{self.described.name}/{call}/{spec.name}"]
-
-
-def other_key(workload: str, call: int, name: str) -> str:
-    """Return the key of input `name` in a recorded call of another size."""
-    return f"{workload}/other/{call}/{name}"
 
 
 def returned_key(workload: str, name: str) -> str:

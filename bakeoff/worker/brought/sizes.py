@@ -1,12 +1,12 @@
 """Finds the other input sizes at which a brought model is swept, and runs plain eager at each of them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from bakeoff.models.brought.about import batch_name
-from bakeoff.models.brought.model import Call, InputSets
+from bakeoff.models.brought.model import InputSets
 from bakeoff.models.component import Size
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.lookup import one_line
@@ -22,8 +22,7 @@ from bakeoff.models.sizes import (
     with_usual,
     workload_name,
 )
-from bakeoff.worker.brought.calls import call_tensors
-from bakeoff.worker.brought.facts import AskedSet, ModelFacts, SetFacts
+from bakeoff.worker.brought.facts import ModelFacts, SetFacts
 from bakeoff.worker.brought.load import given_tensors
 from bakeoff.worker.subject import SIZED_SETS
 from bakeoff.worker.work import count
@@ -31,53 +30,38 @@ from bakeoff.worker.work import count
 Shapes = dict[str, tuple[int, ...]]
 
 
-def sizes_of(sets: InputSets, parameters: Sequence[str], asked: Sequence[Dimension]) -> Mapping[str, AskedSet]:
-    """Return the input sets to describe by name, with their other sizes if `asked` requests any.
+def sizes_of(
+    sets: InputSets, parameters: Sequence[str], asked: Sequence[Dimension]
+) -> tuple[InputSets, dict[str, tuple[Dimension, ...]]]:
+    """Return the input sets to describe, and the sizes that are requested for each.
 
-    Sets without any of the named inputs are left out, and sets that differ only along the named axes are merged into
-    the first that has a size in the range. `parameters` are the names of the positional parameters. Raises
-    BakeoffError if no set has a named input.
+    Sets without any of the named inputs are left out; so are those outside of the range, if others are within it, and
+    those that differ from an earlier one along the named axes alone. `parameters` are the names of the positional
+    parameters. Raises BakeoffError if no set has a named input.
     """
     if not asked:
-        return {name: AskedSet(calls) for name, calls in sets.items()}
-    known = [_set(name, calls, parameters) for name, calls in sets.items()]
-    own = {
-        one.name: tuple(each for each in asked if any(axis[0] in one.shapes[0] for axis in each.axes)) for one in known
-    }
+        return sets, dict.fromkeys(sets, ())
+    names: dict[str, None] = {}
+    found: dict[str, tuple[Dimension, ...]] = {}
+    shapes: dict[str, Shapes] = {}
+    forms: dict[str, object] = {}
+    for name, calls in sets.items():
+        signature = describe_call(*calls[0], parameters)
+        tensors = given_tensors(name, signature, calls[0])
+        names |= dict.fromkeys(tensors)
+        own = tuple(each for each in asked if any(tensor in tensors for tensor, _ in each.axes))
+        if own:
+            found[name], shapes[name] = own, {key: tuple(one.shape) for key, one in tensors.items()}
+            forms[name] = signature, {key: one.dtype for key, one in tensors.items()}, _others(shapes[name], own)
     for each in asked:
-        if not any(each in found for found in own.values()):
-            names = ", ".join(dict.fromkeys(tensor for one in known for tensor in one.shapes[0]))
-            raise BakeoffError(f"--sizes: there is no input '{each.axes[0][0]}'; there are {names}", "bad-option")
-    known = [one for one in known if own[one.name]]
-    inside = [one for one in known if _in_range(one.shapes[0], own[one.name])]
-    kept: dict[str, _Set] = {}
-    others: dict[str, list[Call]] = {}
-    for one in [*inside, *(each for each in known if each not in inside)]:
-        main = next((each for each in kept.values() if _differ_along(each, one, own[one.name])), None)
-        if main is None:
-            kept[one.name], others[one.name] = one, []
-        else:
-            others[main.name] += one.calls
-    return {one.name: AskedSet(one.calls, own[one.name], others[one.name]) for one in known if one.name in kept}
-
-
-@dataclass(frozen=True, slots=True)
-class _Set:
-    """Calls of one form: the same structure, constants and dtypes."""
-
-    name: str
-    form: object
-    calls: tuple[Call, ...]
-    shapes: tuple[Shapes, ...]
-    """Shapes of each call."""
-
-
-def _set(name: str, calls: Sequence[Call], parameters: Sequence[str]) -> _Set:
-    signature = describe_call(*calls[0], parameters)
-    tensors = [given_tensors(name, signature, call) for call in calls]
-    dtypes = {key: one.dtype for key, one in tensors[0].items()}
-    shapes = tuple({key: tuple(one.shape) for key, one in call.items()} for call in tensors)
-    return _Set(name, (signature, dtypes), tuple(calls), shapes)
+        if not any(each in own for own in found.values()):
+            text = f"--sizes: there is no input '{each.axes[0][0]}'; there are {', '.join(names)}"
+            raise BakeoffError(text, "bad-option")
+    kept: list[str] = []
+    for name in [name for name, own in found.items() if _in_range(shapes[name], own)] or found:
+        if not any(forms[name] == forms[other] and shapes[name] != shapes[other] for other in kept):
+            kept.append(name)
+    return {name: sets[name] for name in kept}, {name: found[name] for name in kept}
 
 
 def _in_range(shapes: Shapes, dimensions: Sequence[Dimension]) -> bool:
@@ -89,18 +73,13 @@ def _in_range(shapes: Shapes, dimensions: Sequence[Dimension]) -> bool:
     )
 
 
-def _differ_along(one: _Set, other: _Set, dimensions: Sequence[Dimension]) -> bool:
-    """Return whether two sets have the same form, and shapes that differ only along these axes."""
+def _others(shapes: Shapes, dimensions: Sequence[Dimension]) -> dict[str, list[int | None]]:
+    """Return the shapes without the sizes along these axes."""
     axes = {axis for dimension in dimensions for axis in dimension.axes}
-
-    def rest(shapes: Shapes) -> object:
-        return {
-            name: [None if (name, axis) in axes else size for axis, size in enumerate(shape)]
-            for name, shape in shapes.items()
-        }
-
-    first, second = one.shapes[0], other.shapes[0]
-    return one.form == other.form and first != second and rest(first) == rest(second)
+    return {
+        name: [None if (name, axis) in axes else size for axis, size in enumerate(shape)]
+        for name, shape in shapes.items()
+    }
 
 
 def find_sizes(model: ModelFacts, found: SetFacts) -> None:
@@ -108,13 +87,12 @@ def find_sizes(model: ModelFacts, found: SetFacts) -> None:
 
     Raises BakeoffError if the model fails at a requested size.
     """
-    asked = model.asked[found.name]
-    if not asked.dimensions:
+    asked = model.dimensions[found.name]
+    if not asked:
         return
     model.report("reference", f"running the model at other sizes of {found.name}")
-    found.others = [call_tensors(found.name, found.call, other) for other in asked.others]
     shapes = {spec.name: spec.shape for spec in found.specs}
-    pairs = [with_usual(one, shapes) for one in asked.dimensions]
+    pairs = [with_usual(one, shapes) for one in asked]
     dimensions, usual = tuple(one for one, _ in pairs), tuple(size for _, size in pairs)
 
     def run(point: Point, seen: bool) -> Size:

@@ -77,18 +77,18 @@ def test_the_data_have_every_size_and_static_rows_have_none() -> None:
 def test_the_record_says_of_each_size_what_happened_and_whose_inputs_it_had() -> None:
     entry = made(
         "inductor",
-        size(4, recorded_sets=1, drawn_sets=3),
-        size(2, 5.0, "recompiled", compilations=1, first_call_ns=3_200_000_000, recorded_sets=2),
-        size(6, status="refused", reason="no kernel", drawn_sets=2),
+        size(4),
+        size(2, 5.0, "recompiled", compilations=1, first_call_ns=3_200_000_000),
+        size(6, status="refused", reason="no kernel"),
         size(8, 20.0, rel_l2=1.5e-6, limit=1e-4),
     )
     text = terminal.render(page_of_record.document(Stored("id", entry)))
     lines = text[text.index("\nSizes") :].splitlines()
     rows = [line.split() for line in lines if line.startswith("x.0")]
     assert [" ".join(cells) for cells in rows] == [
-        "x.0=4 (usual) ok 10.00 [10.00, 10.00] 1 recorded, 3 drawn",
-        "x.0=2 recompiled 5.000 [5.000, 5.000] 3.2 s 1x recorded",
-        "x.0=6 (not listed) refused drawn",
+        "x.0=4 (usual) ok 10.00 [10.00, 10.00]",
+        "x.0=2 recompiled 5.000 [5.000, 5.000] 3.2 s 1x",
+        "x.0=6 (not listed) refused",
         "x.0=8 ok 20.00 [20.00, 20.00] 1.5e-06 1.0e-04",
         "x.0=6: no kernel",
     ]

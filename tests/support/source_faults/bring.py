@@ -87,14 +87,6 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "bring",
-        "a size that was recorded is measured with drawn values",
-        "bakeoff/worker/brought/network.py",
-        "        if index < len(own):\n            return own[index]\n",
-        "",
-        ("tests/bakeoff/worker/test_brought_sizes.py",),
-    ),
-    Fault(
-        "bring",
         "inputs without a batch become longer with it",
         "bakeoff/worker/brought/sizes.py",
         "*spec.shape[1:]) if spec.shape[:1] == first.shape[:1] else spec.shape\n",

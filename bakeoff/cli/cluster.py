@@ -25,7 +25,7 @@ def sweep_on_ray(requests: "Sequence[Request]", options: "SweepOptions") -> tupl
     code."""
     from bakeoff.cluster.driver import carry_out, connected
 
-    with connected(options.address, options.ship) as nodes:
+    with connected() as nodes:
         device = requests[0].device or nodes.default_device()
         requests = [replace(request, device=device) for request in requests]
         ended = _carry_out(requests, options, nodes.places(device), partial(carry_out, nodes))
@@ -69,7 +69,7 @@ def _carry_out(
     try:
         with TerminalProgress() as progress:
             if options.spread:
-                carry_out_spread(asked, places, options.calibrate, runs, lambda some: carry_out(some, runs, progress))
+                carry_out_spread(asked, places, runs, lambda some: carry_out(some, runs, progress))
             else:
                 carry_out(asked, runs, progress)
     except KeyboardInterrupt:

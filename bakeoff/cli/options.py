@@ -84,16 +84,10 @@ class SweepOptions:
     monitor: Monitor = False
     final: Final = True
     option: Annotated[list[str] | None, typer.Option(help="Of a pipeline of yours, as in steps=10.")] = None
-    on: Annotated[str, typer.Option(help="ray: on the nodes of a cluster; see docs/cluster.md.")] = ""
-    address: Annotated[
-        str, typer.Option(help="Of the cluster (default: $RAY_ADDRESS, else one of this machine alone).")
-    ] = ""
-    ship: Annotated[bool, typer.Option("--ship", help="Have the nodes run this code instead of theirs.")] = False
+    on: Annotated[str, typer.Option(help="ray: on the nodes of the cluster at $RAY_ADDRESS; see docs/cluster.md.")] = ""
     spread: Annotated[
-        bool, typer.Option("--spread", help="Over all the nodes or GPUs, also the rows of one component.")
-    ] = False
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="With --spread: each measures eager fp32 first; one table has all rows.")
+        bool,
+        typer.Option("--spread", help="Also the rows of one component over all the nodes or GPUs."),
     ] = False
     config: Annotated[str | None, typer.Option(help="File of suites (default: bakeoff.toml in this folder).")] = None
     runs: Runs = None

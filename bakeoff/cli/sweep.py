@@ -54,14 +54,12 @@ app.command()(sweep)
 def _check(options: SweepOptions) -> None:
     """Raise BakeoffError for options that exclude one another."""
     text = ""
-    if options.on not in ("", "ray") or ((options.address or options.ship) and not options.on):
-        text = f"--on '{options.on}': give --on ray, or leave it out with --address and --ship"
+    if options.on not in ("", "ray"):
+        text = f"--on '{options.on}': give --on ray; RAY_ADDRESS names the cluster"
     elif options.gpus and options.on:
         text = f"--device {options.gpus}: Ray chooses among its GPUs; with --on give cuda or cpu"
-    elif (options.spread and (not (options.on or options.gpus) or options.time_limit is not None)) or (
-        options.calibrate and not options.spread
-    ):
-        text = "--spread goes with --on ray or --device cuda:0,cuda:1, without --time-limit; --calibrate with --spread"
+    elif options.spread and (not (options.on or options.gpus) or options.time_limit is not None):
+        text = "--spread goes with --on ray or --device cuda:0,cuda:1, without --time-limit"
     elif options.on and options.dry_run:
         text = "--dry-run shows what one machine would run; leave out --on"
     if text:

@@ -10,7 +10,6 @@ import logging
 import os
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -25,7 +24,6 @@ from bakeoff.machine import host
 from bakeoff.machine.processes import DRIVER, global_name
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.guard import CALLER
-from bakeoff.record.source import copy_packages
 from bakeoff.record.store import load_all
 from bakeoff.sweeps.progress import Progress
 
@@ -41,13 +39,11 @@ _CANCEL_S = 75.0
 
 
 @contextmanager
-def connected(address: str, ship: bool) -> Iterator["Nodes"]:
-    """Connect to the cluster at `address`, $RAY_ADDRESS or one of this machine alone, which ends with the block.
+def connected() -> Iterator["Nodes"]:
+    """Connect to the cluster at $RAY_ADDRESS, or one of this machine alone, which ends with the block.
 
-    Nothing is printed on stdout in the block.
-
-    With `ship`, the nodes run this process's code of the lab instead of their own. Raises BakeoffError where Ray is not
-    installed, or the cluster cannot be joined.
+    Nothing is printed on stdout in the block. Raises BakeoffError where Ray is not installed, or the cluster cannot be
+    joined.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
@@ -55,16 +51,12 @@ def connected(address: str, ship: bool) -> Iterator["Nodes"]:
     except ModuleNotFoundError as error:
         text = f"--on ray: the library ray is not installed; run {extra_command('ray')}"
         raise BakeoffError(text, "missing-library") from error
-    asked = address or os.environ.get(_ADDRESS, "") or _LOCAL
+    asked = os.environ.get(_ADDRESS, "") or _LOCAL
     of_local: dict[str, Any] = {"include_dashboard": False} if asked == _LOCAL else {}
     _check_reachable(asked)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            if ship:
-                copy_packages(Path(folder))
-            shipped = {"working_dir": folder} if ship else None  # sent to the cluster before `init` returns
-            ray.init(asked, runtime_env=shipped, log_to_driver=False, logging_level=logging.ERROR, **of_local)
+        ray.init(asked, log_to_driver=False, logging_level=logging.ERROR, **of_local)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         text = f"--on ray: the cluster at {asked} cannot be joined: {str(error).splitlines()[0]}"
         raise BakeoffError(text, "missing-device") from error

@@ -1,7 +1,6 @@
 """Spreads the rows of sweeps over several machines: an order for each variant, then one for each final.
 
-Rows of machines of one class may stand in one table if each of these has measured the same row first (`calibrate`);
-otherwise each machine's stand in a table of their own.
+Rows of machines of one class may stand in one table because each of these measures the same row first, eager fp32.
 """
 
 from collections import Counter
@@ -25,18 +24,15 @@ Subject = tuple[str, int]
 def carry_out_spread(
     sweeps: Sequence[Assignment],
     places: Sequence[str],
-    calibrate: bool,
     runs: Path,
     carry_out: Callable[[Sequence[Assignment]], None],
 ) -> None:
     """Have `carry_out` carry out the variants of these sweeps one by one, and note how each sweep ended.
 
-    `places` has the name of each device; of a node with several, as often. With `calibrate`, each of them measures
-    eager fp32 of every subject first. Raises what `carry_out` raises.
+    `places` has the name of each device; of a node with several, as often. Raises what `carry_out` raises.
     """
     spread = [_Spread(whole, runs) for whole in sweeps]
-    stages = [_Spread.plan, lambda each: each.calibrating(places), _Spread.variants, _Spread.finals]
-    for stage in stages if calibrate else (stages[0], *stages[2:]):
+    for stage in (_Spread.plan, lambda each: each.calibrating(places), _Spread.variants, _Spread.finals):
         parts = [(each, [*stage(each)]) for each in spread if not each.whole.problem]
         if any(made for _, made in parts):
             carry_out([part for _, made in parts for part in made])
@@ -54,7 +50,6 @@ class _Spread:
     whole: Assignment
     runs: Path
     planned: tuple[PlannedRow, ...] = ()
-    calibrated: bool = False
 
     def plan(self) -> Iterator[Assignment]:
         """Yield the part that says which rows there are."""
@@ -62,11 +57,10 @@ class _Spread:
 
     def calibrating(self, places: Sequence[str]) -> Iterator[Assignment]:
         """Yield a part for each place that has not measured the calibrating rows yet."""
-        self.calibrated = True
         rows = {row.key for row in self.planned if row.calibrates}
         before = {(record.node, record.machine.id) for record in self._records() if key_of(record) in rows}
         left = Counter(places) - Counter(node for node, _ in before)
-        for number, place in enumerate(left.elements()):
+        for number, place in enumerate(left.elements() if rows else ()):
             mine = (Calibration(self.whole.order.sweep),)
             yield self._part(f"calibration-{number}", tuple(rows), pinned=place, calibrations=mine)
 
@@ -114,7 +108,7 @@ class _Spread:
     def _calibrations(self, records: Iterable[Record], subject: Subject) -> tuple[Calibration, ...]:
         """Return what was calibrated with a subject, for each class of machines."""
         found: dict[str, dict[str, int]] = {}
-        for record in records if self.calibrated else ():
+        for record in records:
             if record.calibration == Calibration(record.sweep) and record.latency and _subject(record) == subject:
                 median_ns = round(record.latency.median_ms * 1e6)
                 found.setdefault(record.machine.machine_class, {})[record.machine.id] = median_ns

@@ -8,7 +8,6 @@ file is still the one that was described.
 
 import ast
 import hashlib
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -46,15 +45,6 @@ def code_hash() -> str:
     for package in _LAB:
         named |= {name: path for name, path in _files_of(package) if name.split("/")[1] not in _ONLY_SHOW}
     return _hash(named.items())
-
-
-def copy_packages(folder: Path) -> None:
-    """Copy all code of the lab that this process runs into `folder`, in the layout of a wheel."""
-    for package in _LAB:
-        spec = find_spec(package)
-        for source in (spec.submodule_search_locations or []) if spec else []:
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(source, folder / package.replace(".", "/"), ignore=ignored, dirs_exist_ok=True)
 
 
 def instrument_hash() -> str:

@@ -171,13 +171,13 @@ def print_makespans(gpus: int, history: History) -> None:
     rows = [(each, row) for each in costs.values() for row in each.plan.rows if row.never_runs is None]
     guessed = sum(each.of(row).source == GUESS for each, row in rows)
     print(f"{len(rows)} rows can run; the times of {len(rows) - guessed} are of records, of {guessed} guesses")
-    for manner in ("one component a GPU", "--spread", "--spread --calibrate"):
+    for manner in ("one component a GPU", "--spread"):
         with tempfile.TemporaryDirectory() as folder:
             pool = Gpus(gpus, Path(folder), costs)
             orders = [Assignment(Order(Request(name, device="cpu"), name, 0, {})) for name in names]
             places = [f"gpu{number}" for number in range(gpus)]
             if manner.startswith("--"):
-                carry_out_spread(orders, places, "--calibrate" in manner, pool.runs, pool.carry_out)
+                carry_out_spread(orders, places, pool.runs, pool.carry_out)
             else:
                 pool.carry_out(orders)
             told = "; ".join(f"{number} {kind} until {end_s / 60:.1f} min" for kind, number, end_s in pool.stages)

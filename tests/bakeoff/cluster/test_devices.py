@@ -22,7 +22,7 @@ from bakeoff.cluster.spread import carry_out_spread
 from bakeoff.machine import gpus, host
 from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
-from bakeoff.record.comparable import ON_ANOTHER_HOST, subject_key
+from bakeoff.record.comparable import subject_key
 from bakeoff.record.schema import Calibration, Record
 from bakeoff.record.store import load_all
 from bakeoff.report.groups import newest, shown_faster, tables
@@ -117,7 +117,7 @@ def test_rows_of_one_subject_are_spread_and_compared_on_one_machine(
     asked = Request("toy", ("tiny",), ("world",), ("eager",), ("fp32", "bf16"), "cpu", policy=FAST, ceilings=False)
     whole = Assignment(Order(replace(asked, final_s=0.2), "spread", 0, own_code()))
     names = [half.name for half in halves]
-    carry_out_spread([whole], names, True, tmp_path, lambda some: carry_out(halves, some, tmp_path, Recorder()))
+    carry_out_spread([whole], names, tmp_path, lambda some: carry_out(halves, some, tmp_path, Recorder()))
     assert (whole.problem, whole.rows, whole.done is not None) == ("", 2, True)
     held = load_all(tmp_path)
     one, other, spread = (entry.record for entry in held.current)
@@ -141,20 +141,8 @@ def test_rows_of_one_subject_are_spread_and_compared_on_one_machine(
 TWO_ROWS = ("toy:tiny", "--device", "cuda:0,cuda:1", "--note", "rows 5", "--spread")
 
 
-def test_without_a_calibration_rows_of_the_other_machine_stand_below() -> None:
-    code, out, err = run(*TWO_ROWS, COLUMNS="200")
-    assert code == 0, err
-    assert {record.node for record in records()} == {"cuda:0", "cuda:1"}
-    assert len(records()) == 5
-    assert [record.calibration for record in records()] == [None] * 5
-    (found,) = tables(load_all(Path(os.environ["BAKEOFF_RUNS"])).current)
-    assert len({entry.machine.id for entry in found.rows}) == 1
-    assert {row.reason for row in found.stale} == {f"measured {ON_ANOTHER_HOST}"}
-    assert "2 x " not in out
-
-
 def test_a_ratio_within_what_the_machines_differ_by_shows_nothing() -> None:
-    code, out, err = run(*TWO_ROWS, "--calibrate", COLUMNS="200")
+    code, out, err = run(*TWO_ROWS, COLUMNS="200")
     assert code == 0, err
     assert "2 x NVIDIA H100" in out
     spread = "eager fp32 in 2 processes on the machines of this table: medians 18.09 to 19.09 ms, 5.4% apart"
@@ -168,9 +156,7 @@ def test_a_ratio_within_what_the_machines_differ_by_shows_nothing() -> None:
         assert shown_faster(*alone) is None, "of two hosts of no common sweep, nothing is divided"
 
 
-@pytest.mark.parametrize(
-    "asked", [("--spread",), (*TWO_ROWS[1:3], "--calibrate"), (*TWO_ROWS[1:3], "--spread", "--time-limit", "9s")]
-)
+@pytest.mark.parametrize("asked", [("--spread",), (*TWO_ROWS[1:3], "--spread", "--time-limit", "9s")])
 def test_what_spreading_needs_is_said(asked: tuple[str, ...]) -> None:
     code, _, err = run("toy", *asked)
     assert (code, "--spread goes with --on ray or --device cuda:0,cuda:1, without --time-limit" in err) == (2, True), (

@@ -10,7 +10,7 @@ from bakeoff.machine.identity import this_machine
 from bakeoff.machine.locks import device_lock
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.environment import user_code_path, worker_environment
-from bakeoff.process.inspected import InspectResult
+from bakeoff.process.inspected import Inspection
 from bakeoff.process.jobs import InspectJob
 from bakeoff.process.supervisor import Deadlines, Launch, run_job
 from bakeoff.record.floor import best_ceilings
@@ -59,7 +59,7 @@ def _bound_names(table: symtable.SymbolTable) -> Iterator[str]:
 
 def inspect_file(
     file: Path, name: str, passes: int, threads: int, seconds: float, progress: Progress, record: tuple[str, ...] = ()
-) -> InspectResult:
+) -> Inspection:
     """Inspect the function `name` of a file for at most `seconds`, and record calls of the modules named in `record`.
 
     Raises BakeoffError if the function cannot be inspected; the worker's log has the traceback of user code.
@@ -72,14 +72,12 @@ def inspect_file(
     environment = worker_environment(threads, user_code_path())
     with device_lock(device, progress.say, cache):
         running = progress.start(0, 0, f"{file.name}:{name}")
-        outcome = run_job(
-            job, InspectResult, Launch(environment, Deadlines(seconds, total=seconds), log, running.event)
-        )
+        outcome = run_job(job, Inspection, Launch(environment, Deadlines(seconds, total=seconds), log, running.event))
         running.finish("ok" if outcome.kind == "result" else outcome.kind, f"{outcome.wall_s:.0f} s")
     if outcome.kind == "refused" and " raised " in outcome.reason:
         raise BakeoffError(f"{outcome.reason}; the traceback is in {log}", outcome.code)
-    result: InspectResult = outcome.result_of(f"{file.name}:{name}", log)
-    return result
+    inspection: Inspection = outcome.result_of(f"{file.name}:{name}", log)
+    return inspection
 
 
 def machine_ceilings(device: str, threads: int, records: Records) -> tuple[Ceiling, ...]:

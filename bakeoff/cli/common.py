@@ -53,6 +53,7 @@ REPLACED = {
     "supersede": "publish --supersede RECORD --reason WHY",
     "--budget": "--time-limit",
     "--deadline": "--row-timeout",
+    "--sweep": "--record; then bakeoff sweep FOLDER",
 }
 """What is typed instead of a former command or option."""
 app = typer.Typer(
@@ -109,7 +110,7 @@ EXAMPLES = {
         "profile": "profile matrix",
         "budget": "budget owl --objective 'fps>=24'",
         "rollout": "rollout matrix --units 40",
-        "inspect": "inspect mine.py:run --sweep",
+        "inspect": "inspect mine.py:run --record unet",
     },
     "Look": {
         "table": "table wm",

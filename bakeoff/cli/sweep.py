@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,22 +11,33 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bakeoff.cli.common import app, fail, print_document, print_json, print_text, runs_option, say, warn
+from bakeoff.cli.common import (
+    app,
+    fail,
+    named,
+    print_document,
+    print_json,
+    print_text,
+    runs_option,
+    say,
+    say_command,
+    warn,
+)
 from bakeoff.cli.options import Subject, SweepOptions, options_of, parameters, requests_of, subjects_of
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 
 if TYPE_CHECKING:
+    from bakeoff.models.pipelines.pipeline import Loop
     from bakeoff.plan.plan import Plan
     from bakeoff.plan.request import Request
     from bakeoff.sweeps.run import SweepResult
 
 
-_OF_PIPELINES = (
-    "--preset", "--backends", "--dtype", "--device", "--seed", "--threads", "--time-limit", "--final", "--option",
-    "--runs", "--dry-run", "--json", "--resume",
-)  # fmt: skip
-"""Options that a sweep of a pipeline's modules takes."""
+_NOT_OF_PIPELINES = ("--workload", "--batch", "--sizes", "--checkpoint", "--build-for", "--on")
+"""Options that a sweep of a pipeline's modules does not take."""
+Titled = tuple[str, "Request"]
+"""A request under the name by which JSON and a dry run list it."""
 
 
 def sweep(context: typer.Context, **_values: Any) -> None:
@@ -35,14 +47,23 @@ def sweep(context: typer.Context, **_values: Any) -> None:
     options = options_of(context)
     subjects = subjects_of(options)
     _check(options)
+    loop = None
     if any(is_pipeline(name) for name, _, _ in subjects):
-        raise typer.Exit(_sweep_pipeline(options, subjects))
-    if options.option:
-        text = f"--option: {subjects[0][0]} is no pipeline; give mine.py:Loop, or leave it out"
-        raise BakeoffError(text, "bad-option")
-    results, code = _sweep_components(options, requests_of(options, subjects))
+        loop = _described_loop(options, subjects)
+        modules = {slot.name: slot.component for slot in loop.slots if slot.users}
+        requests = requests_of(options, [(component, (), ()) for component in modules.values()])
+        titled = list(zip(modules, requests, strict=True))
+    else:
+        if options.option:
+            text = f"--option: {subjects[0][0]} is no pipeline; give mine.py:Loop, or leave it out"
+            raise BakeoffError(text, "bad-option")
+        titled = [(request.component, request) for request in requests_of(options, subjects)]
+    results, code = _sweep_components(options, titled)
     if options.as_json:
-        print_json(next(iter(results.values())) if len(subjects) == 1 else results)
+        print_json(next(iter(results.values())) if loop is None and len(titled) == 1 else results)
+    elif loop is not None and not options.dry_run and not code:
+        say("the pipeline with the best of them:")
+        say_command(f"bakeoff pipeline {loop.typed}")
     if code:
         raise typer.Exit(code)
 
@@ -66,34 +87,64 @@ def _check(options: SweepOptions) -> None:
         raise BakeoffError(text, "bad-option")
 
 
-def _sweep_pipeline(options: SweepOptions, subjects: Sequence[Subject]) -> int:
-    """Sweep the modules of a user's pipeline; return the exit code."""
-    from bakeoff.cli.recorded import sweep_pipeline
+def _described_loop(options: SweepOptions, subjects: Sequence[Subject]) -> "Loop":
+    """Describe a user's pipeline, whose modules are swept one after the other.
+
+    Raises BakeoffError for options that such a sweep does not take.
+    """
+    from bakeoff.cli.progress import TerminalProgress
+    from bakeoff.machine import host
+    from bakeoff.pipeline.describe import described_loop
+    from bakeoff.pipeline.request import parse_options
 
     name, presets, _ = subjects[0]
-    if len(subjects) > 1 or options.on or options.gpus:
-        text = f"{name}: sweep a pipeline by itself, on one device, without --on"
+    wrong = [option for option in options.typed if option in _NOT_OF_PIPELINES]
+    if wrong or len(subjects) > 1 or options.gpus:
+        what = wrong[0] if wrong else "other components or several GPUs"
+        text = f"{name} is a pipeline, whose modules are swept without {what}; `bakeoff pipeline` names each by itself"
         raise BakeoffError(text, "bad-option")
-    others = [option for option in options.typed if option not in _OF_PIPELINES]
-    return sweep_pipeline(name, ",".join(presets), options, others)
+    device, given = host.usable_device(named("--device", options.device)), parse_options(options.option or [])
+    with TerminalProgress() as progress:
+        loop = described_loop(name, ",".join(presets), given, device, options.threads, options.seed, progress)
+    for slot in loop.slots:
+        if not slot.users:
+            say(f"{slot.name} is {slot.component}, a component of this lab; sweep it by itself:")
+            say_command(f"bakeoff sweep {slot.component} --preset {slot.preset}")
+    return loop
 
 
-def _sweep_components(options: SweepOptions, requests: "Sequence[Request]") -> tuple[dict[str, object], int]:
+def _sweep_components(options: SweepOptions, titled: "Sequence[Titled]") -> tuple[dict[str, object], int]:
     """Sweep components where the options say; return each one's JSON output, and the exit code."""
     from bakeoff.cli.cluster import sweep_on_devices, sweep_on_ray
 
+    requests = [request for _, request in titled]
     if options.dry_run:
-        return _dry_run(requests, options), 0
+        return _dry_run(titled, options), 0
     if options.on:
         return sweep_on_ray(requests, options)
     if options.gpus:
         return sweep_on_devices(requests, options)
     plans = _plans(requests, options)
-    ended = [
-        _sweep(request, plan, options, requests[number:])
-        for number, (request, plan) in enumerate(zip(requests, plans, strict=True), 1)
-    ]
-    return {name: result for name, result, _ in ended if result}, max(code for *_, code in ended)
+    results, codes = dict[str, object](), [0]
+    for number, (title, _) in enumerate(titled):
+        if len(titled) > 1:
+            say(f"sweep {number + 1} of {len(titled)}: {title}")
+        result, code = _sweep(title, _within_time(plans[number:], options), options, titled[number + 1 :], len(titled))
+        results |= {title: result} if result else {}
+        codes.append(code)
+    return results, max(codes)
+
+
+def _within_time(plans: "Sequence[Plan]", options: SweepOptions) -> "Plan":
+    """Return the first of the plans that are left, with an equal part of the time that is left.
+
+    Limits count from the begin of the command.
+    """
+    if not options.time_limit_s:
+        return plans[0]
+    passed_s = time.monotonic() - options.started
+    limit_s = max(1.0, passed_s + (options.time_limit_s - passed_s) / len(plans))
+    return replace(plans[0], request=replace(plans[0].request, time_limit_s=limit_s))
 
 
 def described(request: "Request", sizes: Sequence[str] = ()) -> "Request":
@@ -110,8 +161,8 @@ def described(request: "Request", sizes: Sequence[str] = ()) -> "Request":
     return replace(request, component=found)
 
 
-def _dry_run(requests: "Sequence[Request]", options: SweepOptions) -> dict[str, object]:
-    """Estimate what would run and return the estimates by component; print them unless the output is JSON."""
+def _dry_run(titled: "Sequence[Titled]", options: SweepOptions) -> dict[str, object]:
+    """Estimate what would run and return the estimates by title; print them unless the output is JSON."""
     from bakeoff.machine import paths
     from bakeoff.plan.dry_run import estimate
     from bakeoff.plan.history import known_history
@@ -122,14 +173,29 @@ def _dry_run(requests: "Sequence[Request]", options: SweepOptions) -> dict[str, 
 
     estimates, folder, cache = {}, options.folder, paths.cache_folder()
     warn(load_all(folder).problems)
-    for request in requests:
+    for title, request in titled:
         plan = make_plan(described(request, options.sizes or ()))
-        if options.resume:
-            plan = left_of(plan, folder, cache)
-        estimates[request.component] = estimate(plan, known_history(folder))
+        resume = _resumed(title, plan, options, len(titled))
+        if resume is not None:
+            plan = left_of(plan, folder, cache) if resume else plan
+            estimates[title] = estimate(plan, known_history(folder))
     if not options.as_json:
         print_document(plan_page.document(estimates))
     return dict(estimates)
+
+
+def _resumed(title: str, plan: "Plan", options: SweepOptions, several: int) -> bool | None:
+    """Return whether the newest run of a plan goes on; None, after saying so, if it is one of several and finished."""
+    from bakeoff.machine import paths
+    from bakeoff.sweeps.resume import find_newest
+
+    if not options.resume or several == 1:
+        return options.resume
+    newest = find_newest(plan.key, options.folder, paths.cache_folder())
+    if newest is not None and newest.finished:
+        say(f"{title} is finished: sweep {newest.sweep}")
+        return None
+    return newest is not None
 
 
 def _plans(requests: "Sequence[Request]", options: SweepOptions) -> "list[Plan]":
@@ -151,32 +217,26 @@ def _plans(requests: "Sequence[Request]", options: SweepOptions) -> "list[Plan]"
 
 
 def _sweep(
-    request: "Request", plan: "Plan", options: SweepOptions, later: "Sequence[Request]"
-) -> tuple[str, dict[str, object], int]:
-    """Sweep one component and print its tables; return its name, its JSON output and the exit code.
+    title: str, plan: "Plan", options: SweepOptions, later: "Sequence[Titled]", several: int
+) -> tuple[dict[str, object], int]:
+    """Sweep one of `several` components and print its tables; return its JSON output and the exit code.
 
     If several components are resumed, a finished one is left out, and one that was not begun is begun.
     """
     from bakeoff.cli.pages import update_pages
     from bakeoff.cli.progress import TerminalProgress
-    from bakeoff.machine import paths
     from bakeoff.plan.dry_run import estimate
     from bakeoff.plan.history import known_history
     from bakeoff.record.store import load_all
     from bakeoff.report.pages import plan as plan_page
-    from bakeoff.sweeps.resume import find_newest
     from bakeoff.sweeps.run import run_sweep
 
-    folder, resume = options.folder, options.resume
+    folder, resume = options.folder, _resumed(title, plan, options, several)
+    if resume is None:
+        return {}, 0
     warn(load_all(folder).problems)
-    if resume and len(set(options.components)) > 1:
-        newest = find_newest(plan.key, folder, paths.cache_folder())
-        if newest is not None and newest.finished:
-            say(f"{request.component} is finished: sweep {newest.sweep}")
-            return request.component, {}, 0
-        resume = newest is not None
     with TerminalProgress(plan.rows) as progress:
-        if request.suite == "full":
+        if plan.request.suite == "full":
             progress.say(f"full suite: {plan_page.size(estimate(plan, known_history(folder)))}")
         done = run_sweep(plan, folder, options.note, resume, progress, options.started)
     if not options.as_json:
@@ -185,9 +245,9 @@ def _sweep(
     if done.interrupted:
         if options.as_json:
             print_json(summary(done))
-        left = [*done.interrupted, *(other.component for other in later)]
+        left = [*done.interrupted, *(name for name, _ in later)]
         fail(f"interrupted; not run: {', '.join(left)}; the same command with --resume runs them", 130)
-    return request.component, summary(done), exit_code(done, options.strict)
+    return summary(done), exit_code(done, options.strict)
 
 
 def print_done(done: "SweepResult", rows: int, folder: Path, resume: str) -> None:

@@ -36,6 +36,20 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Recorded:
+    """The recorded calls of one module or method, written as the folder of a live module."""
+
+    name: str
+    folder: str
+    calls: int
+    """Number of different calls; equal calls are counted once."""
+    seen: int
+    sets: tuple[str, ...]
+    problem: str = ""
+    """Reason why there is no folder."""
+
+
+@dataclass(frozen=True, slots=True)
 class Inspection:
     """Timed passes of one callable. Raises ValueError if the times do not sum to the passes."""
 
@@ -61,6 +75,8 @@ class Inspection:
     other_threads: dict[str, int]
     """Number of calls on other threads in the last pass, by name; they are not timed."""
     notes: tuple[str, ...] = ()
+    recorded: tuple[Recorded, ...] = ()
+    """Modules and methods whose calls were to be recorded."""
 
     def __post_init__(self) -> None:
         for index, whole_ns in enumerate(self.whole_ns):
@@ -86,23 +102,3 @@ class Inspection:
         return tuple(
             sum(self.nodes[index].own_ns[position] for index in indices) for position in range(len(self.pass_ns))
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """The recorded calls of one module or method, written as the folder of a live module."""
-
-    name: str
-    folder: str
-    calls: int
-    """Number of different calls; equal calls are counted once."""
-    seen: int
-    sets: tuple[str, ...]
-    problem: str = ""
-    """Reason why there is no folder."""
-
-
-@dataclass(frozen=True, slots=True)
-class InspectResult:
-    inspection: Inspection
-    recorded: tuple[Recorded, ...]

@@ -15,7 +15,7 @@ from bakeoff.machine.host import Host
 from bakeoff.models.words import counted
 from bakeoff.process.inspected import Inspection, Node, Recorded
 from bakeoff.record.statistics import Summary, half_width, summarise_ns
-from bakeoff.report.document import Command, Document, Heading, Listed, Table, Text, blocks, listed, table
+from bakeoff.report.document import Command, Document, Heading, Table, Text, blocks, listed, table
 from bakeoff.report.format import median_and_interval, milliseconds, shorten
 
 WORTH = 0.1
@@ -134,13 +134,15 @@ def document(what: str, inspection: Inspection, found: Sequence[Candidate], dept
     """Return the page of an inspection of `what`.
 
     The tree shows modules down to `depth` levels below those that the pass calls directly. `runs`, the folder of
-    records if one was given, is added to the commands that the page shows.
+    records if one was given, is added to the commands that the page shows: to record what is worth a sweep, or to sweep
+    what was recorded.
     """
     names = worth_sweeping(found)
     verdict = Text(f"no module takes {WORTH:.0%} of a pass: look outside modules first", tone="open")
     if names:
         verdict = Text(f"worth a sweep: {', '.join(names)} (each at least {WORTH:.0%} of a pass)", tone="good")
-    sweep = Command(shlex.join(["bakeoff", "inspect", what, "--sweep", ",".join(names)]) + _runs(runs))
+    folders = [one.folder for one in inspection.recorded if one.folder]
+    words = ["sweep", *folders] if folders else ["inspect", what, "--record", ",".join(names)]
     return Document(
         what,
         blocks(
@@ -149,7 +151,8 @@ def document(what: str, inspection: Inspection, found: Sequence[Candidate], dept
             *_tree(inspection, depth),
             _gains(found),
             listed(_remarks(inspection, found, runs)),
-            sweep if names else None,
+            listed(map(_recorded, inspection.recorded)),
+            Command(shlex.join(["bakeoff", *words]) + _runs(runs)) if folders or names else None,
         ),
     )
 
@@ -159,16 +162,12 @@ def _runs(runs: str) -> str:
     return f" --runs {shlex.quote(runs)}" if runs else ""
 
 
-def recorded(found: Sequence[Recorded]) -> Listed | None:
-    """Return a line about each module whose calls were to be recorded."""
-    texts = []
-    for one in found:
-        if one.problem:
-            texts.append(Text(f"{one.name} was not recorded: {one.problem}", tone="bad"))
-            continue
-        calls = counted(one.calls, "different call")
-        texts.append(Text(f"{calls} of {one.seen} as {', '.join(one.sets)}, in {one.folder}", one.name))
-    return listed(texts)
+def _recorded(one: Recorded) -> Text:
+    if one.problem:
+        return Text(f"{one.name} was not recorded: {one.problem}", tone="bad")
+    return Text(
+        f"{counted(one.calls, 'different call')} of {one.seen} as {', '.join(one.sets)}, in {one.folder}", one.name
+    )
 
 
 def overhead(inspection: Inspection) -> float:

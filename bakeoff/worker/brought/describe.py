@@ -165,8 +165,8 @@ def _find_held(model: ModelFacts, found: SetFacts) -> None:
         )
     if problem.startswith(_BY_VALUES):
         raise bad_model(
-            f"{found.name}: {problem}, and engines are compared at one shape; sweep the parts that compute: bakeoff "
-            "inspect FILE.py:NAME --sweep PART"
+            f"{found.name}: {problem}, and engines are compared at one shape; sweep the parts that compute, which "
+            "bakeoff inspect FILE.py:NAME --record PART makes"
         )
     raise bad_model(
         f"{found.name}: the model takes no other values of its inputs than those given ({problem}); {_MORE}"

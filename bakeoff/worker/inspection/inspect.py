@@ -7,7 +7,7 @@ import types
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from torch import nn
 from bakeoff.backends.torch_internals import flop_counter
 from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.models.words import some_of
-from bakeoff.process.inspected import Inspection, InspectResult, Node, Recorded
+from bakeoff.process.inspected import Inspection, Node, Recorded
 from bakeoff.process.jobs import InspectJob
 from bakeoff.worker.clocks.clock import now_ns
 from bakeoff.worker.inspection.load import find_modules, load_pass
@@ -60,7 +60,7 @@ class Subject:
         return list(dict.fromkeys(type(module) for _, module in self.modules))
 
 
-def inspect_callable(job: InspectJob, report: Report) -> InspectResult:
+def inspect_callable(job: InspectJob, report: Report) -> Inspection:
     """Time the modules of the job's callable, and record those in `job.record`.
 
     Raises BakeoffError if user code fails, and as `measure` does.
@@ -75,9 +75,9 @@ def inspect_callable(job: InspectJob, report: Report) -> InspectResult:
     subject = Subject(what, run, tuple(find_modules(callable_)), lambda: synchronise(device), device)
     inspection = measure(subject, job.passes, report, warm_ns, steady, job.record)
     if not job.record:
-        return InspectResult(inspection, ())
+        return inspection
     report("recording")
-    return InspectResult(inspection, record(subject, job.record, Path(job.folder)))
+    return replace(inspection, recorded=record(subject, job.record, Path(job.folder)))
 
 
 def device_in_use() -> Literal["cpu", "cuda"]:
@@ -204,7 +204,7 @@ def _check_called(tree: Tree, wanted: Sequence[str]) -> None:
     for name in wanted:
         if name not in called:
             listed = f"called are {some_of(called, _LISTED)}"
-            text = f"--sweep {name}: nothing of that name is called{meant(name, called)}; {listed}"
+            text = f"--record {name}: nothing of that name is called{meant(name, called)}; {listed}"
             raise BakeoffError(text, "unknown-name")
 
 

@@ -1,8 +1,7 @@
-"""`inspect --sweep`: all modules are planned first, told as one document, and swept on by commands that exist."""
+"""Modules of a user's pipeline: recorded by `inspect`, or found in a loop, and swept one after the other."""
 
 import json
 import re
-import shlex
 import signal
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 from lab import command_line, shorten_clocks
 from records import bakeoff
 
-from bakeoff.cli.recorded import MOST_SETS
 from bakeoff.record.store import load_all
 
 SOURCE = """\
@@ -48,61 +46,20 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_all_modules_are_planned_and_told_as_one_document(folder: Path) -> None:
-    sweep = ("--sweep", "strange,first,second", "--backends", "eager,torch.export", "--dtype", "fp32", "--no-final")
-    arguments = ("mine.py:pipe", "--passes", "2", "--threads", "1", *sweep)
-    done = bakeoff("inspect", *arguments, "--dry-run", "--time-limit", "2m", "--runs", "my runs", "--json", cwd=folder)
+def test_recorded_modules_are_folders_that_a_sweep_takes(folder: Path) -> None:
+    record = ("--record", "strange,first,second", "--passes", "2", "--threads", "1", "--json")
+    done = bakeoff("inspect", "mine.py:pipe", *record, cwd=folder)
     assert done.code == 1, done.err
     document = json.loads(done.out)
     assert document["worth_sweeping"]
-    told = document["sweeps"]
-    assert told["strange"]["problem"].startswith("was not recorded: what is a builtins.object")
-    workloads = {
-        name: {line["variant"].split(":live.")[1].split("/")[0] for line in told[name]["lines"]}
-        for name in ("first", "second")
-    }
-    assert workloads == {
-        "first": {"call"},
-        "second": {"call", *(f"call-{index + 2}" for index in range(MOST_SETS - 1))},
-    }
-    cheaper, dearer = sorted((told[name] for name in workloads), key=lambda sweep: sweep["seconds"])
-    assert min(cheaper["seconds"], cheaper["time_limit_s"]) + dearer["time_limit_s"] <= 121, "each to the second"
-    said = next(line for line in done.said if line.startswith("bakeoff: second: 6 input sets"))
-    assert said.endswith("call, call-2, call-3, call-4 are swept")
-    lines = done.err.splitlines()
-    (more,) = [at for at, line in enumerate(lines) if "add --sizes x.0=1,4,8" in line]
-    options = "--backends eager,torch.export --dtype fp32 --threads 1 --runs 'my runs' --no-final"
-    assert re.fullmatch(f"bakeoff sweep \\S+/mine.second {options}", lines[more + 1])
-    assert not (folder / "my runs").exists()
-
-
-def test_an_interrupt_names_commands_that_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    sweep = ["--sweep", "second,first", "--backends", "eager", "--dtype", "fp32", "--runs", "my runs"]
-    with command_line(["inspect", "mine.py:pipe", "--passes", "2", "--threads", "1", *sweep, "--no-final"]) as process:
-        said = []
-        assert process.stderr is not None
-        for line in process.stderr:
-            said.append(line)
-            if line.startswith("[1/4] ") and "started" not in line:
-                break
-        process.send_signal(signal.SIGTERM)
-        _, rest = process.communicate(timeout=120)
-    assert "bakeoff: sweep 1 of 2: second\n" in said
-    lines = rest.splitlines()
-    assert process.returncode == 128 + signal.SIGTERM, rest
-    at = lines.index("bakeoff: interrupted; to go on:")
-    commands = [shlex.split(line) for line in lines[at + 1 :]]
-    assert [words[:2] for words in commands] == [["bakeoff", "sweep"]] * 2
-    assert [Path(words[2]).name for words in commands] == ["mine.second", "mine.first"]
-    assert ["--resume" in words for words in commands] == [True, False]
-    shorten_clocks(monkeypatch)
-    for _, *words in commands:
-        assert bakeoff(*words, cwd=folder).code == 0
-    records = [stored.record for stored in load_all(Path("my runs")).current]
-    found = sorted((one.variant.component, one.variant.workload) for one in records)
-    assert found == [("mine.first", "call"), *(("mine.second", f"call{end}") for end in ("", "-2", "-3", "-4"))]
-    assert len({one.sweep for one in records if one.variant.component == "mine.second"}) == 1
+    strange, *others = document["inspection"]["recorded"]
+    assert (strange["name"], strange["folder"]) == ("strange", "")
+    assert strange["problem"].startswith("what is a builtins.object")
+    assert [(one["name"], len(one["sets"])) for one in others] == [("first", 1), ("second", 6)]
+    plan = ("--backends", "eager", "--dtype", "fp32", "--dry-run", "--json")
+    swept = bakeoff("sweep", *(one["folder"] for one in others), *plan, cwd=folder)
+    assert swept.code == 0, swept.err
+    assert [len(told["lines"]) for told in json.loads(swept.out).values()] == [1, 6]
 
 
 LOOP = """\
@@ -134,10 +91,8 @@ def test_a_module_without_references_is_told_before_anything_is_measured(tmp_pat
     swept = bakeoff("sweep", "mine.py:Loop", *short, cwd=tmp_path)
     assert swept.code == 2
     assert not (tmp_path / "runs").exists() or not load_all(tmp_path / "runs").current
-    told, nothing = swept.said
-    assert told.startswith("bakeoff: last cannot be swept: mine.last.call: output differs by")
-    assert told.endswith("[insensitive]")
-    assert nothing == "bakeoff: nothing was measured: what mends it makes records of the other modules stale"
+    assert swept.said[-1].startswith("bakeoff: mine.last.call: output differs by")
+    assert swept.said[-1].endswith("[insensitive]")
 
 
 def test_what_is_wrong_with_one_of_several_components_is_said_before_the_first_is_measured(tmp_path: Path) -> None:
@@ -169,9 +124,6 @@ def test_one_command_resumes_the_sweeps_of_a_loop(tmp_path: Path, monkeypatch: p
     monkeypatch.delenv("MAKELEVEL", raising=False)
     typed = ["sweep", "mine.py:Loop", "--backends", "eager,torch.export", "--dtype", "fp32", "--threads", "1"]
     typed += ["--time-limit", "20m", "--runs", "my runs", "--no-final"]
-    refused = bakeoff(*typed, "--resume", cwd=tmp_path)
-    assert refused.code == 2
-    assert refused.said[-1].endswith("run without --resume [nothing-to-resume]")
     with command_line(typed) as process:
         assert process.stderr is not None
         names = []
@@ -182,9 +134,8 @@ def test_one_command_resumes_the_sweeps_of_a_loop(tmp_path: Path, monkeypatch: p
         process.send_signal(signal.SIGTERM)
         _, rest = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGTERM, rest
-    lines = rest.splitlines()
-    commands = lines[lines.index("bakeoff: interrupted; to go on:") + 1 :]
-    assert [shlex.split(line) for line in commands] == [["bakeoff", *typed, "--resume"]]
+    (said,) = [line for line in rest.splitlines() if "interrupted; not run: " in line]
+    assert said.endswith("last; the same command with --resume runs them")
     before = {stored.id for stored in load_all(Path("my runs")).current}
     shorten_clocks(monkeypatch)
     done, words = bakeoff(*typed, "--resume", "--dry-run", "--json", cwd=tmp_path), [*typed, "--resume"]

@@ -10,8 +10,7 @@ from records import HOST
 
 from bakeoff.machine.floors import Ceiling
 from bakeoff.process.inspected import Inspection, Node, Recorded
-from bakeoff.report.document import Document, blocks
-from bakeoff.report.pages.inspection import candidates, document, recorded, worth_sweeping
+from bakeoff.report.pages.inspection import candidates, document, worth_sweeping
 from bakeoff.report.render import terminal
 
 MS = 1_000_000
@@ -168,7 +167,7 @@ def test_the_page_lists_by_time_and_suggests_what_is_large() -> None:
     text = render("mine.py:pipe", TWO, candidates(TWO, HOST, ()), 1)
     names = [line.split()[0] for line in text.splitlines() if line.startswith(("unet ", "vae.decode ", "outside"))]
     assert names == ["unet", "vae.decode", "outside", "unet", "vae.decode"]
-    assert text.endswith("\nbakeoff inspect mine.py:pipe --sweep unet,vae.decode")
+    assert text.endswith("\nbakeoff inspect mine.py:pipe --record unet,vae.decode")
     assert "60.0%" in text
 
 
@@ -181,13 +180,16 @@ def test_the_commands_that_are_named_keep_the_folder_of_records() -> None:
     one = inspection((node("unet", -1, (90,)),), (10,))
     text = render("mine.py:pipe", one, candidates(one, HOST, ()), 1, "my runs")
     assert "measure them: bakeoff doctor --ceilings --runs 'my runs'" in text
-    assert text.endswith("\nbakeoff inspect mine.py:pipe --sweep unet --runs 'my runs'")
+    assert text.endswith("\nbakeoff inspect mine.py:pipe --record unet --runs 'my runs'")
 
 
-def test_a_recorded_module_is_one_line() -> None:
+def test_a_recorded_module_is_one_line_and_the_command_sweeps_it() -> None:
     plain = Recorded("vae.decode", "/f", 3, 9, ("call", "call-2"))
     failed = Recorded("net", "", 0, 2, (), "t is a lambda")
-    assert terminal.render(Document("", blocks(recorded([plain, failed])))).splitlines() == [
+    text = render("mine.py:pipe", replace(TWO, recorded=(plain, failed)), candidates(TWO, HOST, ()), 1, "mine")
+    assert text.splitlines()[-4:] == [
         "vae.decode: 3 different calls of 9 as call, call-2, in /f",
         "net was not recorded: t is a lambda",
+        "",
+        "bakeoff sweep /f --runs mine",
     ]

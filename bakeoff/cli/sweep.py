@@ -210,7 +210,7 @@ def _plans(requests: "Sequence[Request]", options: SweepOptions) -> "list[Plan]"
     plans = [make_plan(described(request, options.sizes or ())) for request in requests]
     for plan in plans if len(plans) > 1 else ():
         with TerminalProgress() as progress:
-            refusals, _ = refused_subjects(plan, options.folder, progress)
+            refusals = refused_subjects(plan, options.folder, progress)
         if refusals and len(refusals) == len({row.subject for row in plan.rows}):
             raise refusals[0]
     return plans

@@ -7,7 +7,6 @@ of the sweep holds the outputs for these, and hard links to the cached files.
 
 import os
 import shutil
-import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -101,16 +100,15 @@ def make_reference(context: SweepContext, row: Row, launch: Launch) -> tuple[Out
     return outcome, References(used, seal)
 
 
-def refused_subjects(plan: Plan, runs: Path, progress: Progress) -> tuple[list[BakeoffError], float]:
+def refused_subjects(plan: Plan, runs: Path, progress: Progress) -> list[BakeoffError]:
     """Make the references of all of a plan's subjects that are not cached, before anything is measured.
 
-    Returns why a subject has none, for each whose model or inputs are at fault, and the seconds that it took. A worker
-    that fails in another way is left to the subject's rows.
+    Returns why a subject has none, for each whose model or inputs are at fault. A worker that fails in another way is
+    left to the subject's rows.
     """
     rows = {row.subject: row for row in reversed(plan.rows) if row.never_runs is None}
     found, cache = [], paths.ensure_writable(paths.cache_folder(), "caches")
     with device_lock(next(iter(rows)).device if rows else "cpu", progress.say, cache, bool(rows)):
-        began = time.monotonic()
         context = make_context(plan, "references", "", runs, cache, host.Load(0.0, 0.0, 0), progress)
         for row in rows.values():
             running = progress.start(0, 0, f"references of {row.variant.component}.{row.variant.workload}")
@@ -121,7 +119,7 @@ def refused_subjects(plan: Plan, runs: Path, progress: Progress) -> tuple[list[B
                 refusal = error
             running.finish("ok" if refusal is None else "refused", "")
             found += [refusal] if refusal is not None else []
-        return found, time.monotonic() - began
+        return found
 
 
 def _discard_changed(context: SweepContext, folder: Path) -> None:

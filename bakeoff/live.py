@@ -5,7 +5,6 @@ is measured in the process that has loaded the user's libraries and data.
 """
 
 import html
-import inspect
 import json
 import os
 import re
@@ -16,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -104,44 +103,25 @@ def read_swept(summary: Mapping[str, Any], runs: Path) -> Swept:
 
 
 def sweep(
-    module_or_factory: Any,
+    module: Any,
     inputs: Any = None,
     *,
-    sets: Mapping[str, Any] | None = None,
-    more: Sequence[Any] = (),
-    state: Mapping[str, str] | None = None,
-    keep_fp32: Sequence[str] = (),
-    hold: Sequence[str] = (),
-    place: str = "",
-    tolerance_fp32: float | None = None,
     name: str | None = None,
     backends: Names = (),
     dtype: Names = (),
     device: str | None = None,
-    workload: Names = (),
-    suite: str = "default",
-    objective: str | None = None,
-    batch: int | Sequence[int] = 1,
-    sizes: Names = (),
-    threads: int = 0,
-    seed: int = 0,
-    input_seed: int = 0,
-    processes: int = 1,
-    builds: int = 1,
-    row_timeout: float | None = None,
-    monitor: bool = False,
+    options: Sequence[str] = (),
     final: bool = True,
     runs: str | Path | None = None,
-    note: str = "",
     resume: bool = False,
 ) -> Swept:
     """Build, check, time and record every variant of a module; return the records and their table.
 
-    `module_or_factory` is a torch.nn.Module as it is to be measured (weights loaded, `eval()` called) with its `inputs`
-    (a dict of keyword arguments, a tuple or list of positional ones, or one tensor); or a `bakeoff.Model`, which
-    contains both; or a function that returns either; or a reference as `bakeoff sweep` takes it, such as
-    "mine.py:model" or "model.pt2". The options up to `tolerance_fp32` are the fields of `bakeoff.Model`, the others
-    those of `bakeoff sweep`; `name` is the component's name in variants, by default the class's in lower case.
+    `module` is a torch.nn.Module as it is to be measured (weights loaded, `eval()` called) with its `inputs` (a dict of
+    keyword arguments, a tuple or list of positional ones, or one tensor); or a `bakeoff.Model`, which contains both and
+    states more; or a reference as `bakeoff sweep` takes it, such as "mine.py:model" or "model.pt2". `name` is the
+    component's name in variants, by default the class's in lower case. `options` are any others of `bakeoff sweep`, as
+    they are typed: `["--suite", "quick", "--sizes", "x.0=1,4"]`.
 
     Progress is written to stderr. Ctrl-C stops the sweep, keeps what it has measured and raises KeyboardInterrupt. A
     sweep that measured nothing returns too: `best` is None and the table gives the reasons. Raises BakeoffError with
@@ -149,41 +129,17 @@ def sweep(
     process.
     """
     refuse_in_workers()
-    said = {
-        "inputs": inputs,
-        "sets": dict(sets or {}),
-        "more": tuple(more),
-        "state": dict(state or {}),
-        "keep_fp32": tuple(keep_fp32),
-        "hold": tuple(hold),
-        "place": place,
-        "tolerance_fp32": tolerance_fp32,
-    }
-    given = {key: value for key, value in said.items() if value is not None and not _is_empty(value)}
-    reference = _reference(module_or_factory, given, name)
     arguments = [
         *_option("--backends", backends),
         *_option("--dtype", dtype),
-        *_option("--workload", workload),
         *_option("--device", device),
-        *_option("--objective", objective),
-        *_option("--batch", batch),
-        *_option("--sizes", sizes),
-        *("--suite", suite, "--threads", str(threads), "--seed", str(seed), "--input-seed", str(input_seed)),
-        *("--processes", str(processes), "--builds", str(builds)),
-        *_option("--row-timeout", row_timeout),
         *_option("--runs", runs),
-        *_option("--note", note or None),
-        *(["--monitor"] if monitor else []),
         *([] if final else ["--no-final"]),
         *(["--resume"] if resume else []),
+        *options,
     ]
-    summary = run_command(["sweep", reference, "--json", *arguments])
+    summary = run_command(["sweep", _reference(module, inputs, name), "--json", *arguments])
     return read_swept(summary, paths.runs_folder(Path(runs) if runs else None))
-
-
-def _is_empty(value: Any) -> bool:
-    return isinstance(value, tuple | dict | str) and not value
 
 
 def _option(option: str, value: object) -> list[str]:
@@ -194,68 +150,23 @@ def _option(option: str, value: object) -> list[str]:
     return [text for one in values for text in (option, str(one))]
 
 
-def _reference(given: Any, said: dict[str, Any], name: str | None) -> str:
-    """Return the reference that `bakeoff sweep` takes for a module, Model, function or reference.
-
-    A live module is written to a folder of the cache first. `said` contains the given fields of `bakeoff.Model`.
-    """
+def _reference(given: Any, inputs: Any, name: str | None) -> str:
+    """Return the reference that `bakeoff sweep` takes; a live module is written to a folder of the cache first."""
+    if isinstance(given, str | Path | Model) and (inputs is not None or (name and not isinstance(given, Model))):
+        what = "the Model" if isinstance(given, Model) else given
+        text = f"{what} has inputs and a name of its own; leave them out, or give a module"
+        raise BakeoffError(text, code="bad-option")
     if isinstance(given, str | Path):
-        _refuse_facts(str(given), said, name)
         return str(given)
-    if not _is_module(given) and not isinstance(given, Model):
-        function = _importable(given)
-        if function:
-            _refuse_facts(function, said, name)
-            return function
-        given = _called(given, said)
-    model = given if isinstance(given, Model) else Model(given)
-    model = replace(model, **said)
-    if not _is_module(model.module):
+    model = given if isinstance(given, Model) else Model(given, inputs)
+    torch = sys.modules.get("torch")  # a module can exist only where torch was imported
+    if torch is None or not isinstance(model.module, torch.nn.Module):
         raise BakeoffError(
-            f"sweep was given {a_type(type(model.module))}; give a torch.nn.Module with its inputs, a function that "
-            "returns both, or a reference such as 'mine.py:model'",
+            f"sweep was given {a_type(type(model.module))}; give a torch.nn.Module with its inputs, a bakeoff.Model or "
+            "a reference such as 'mine.py:model'",
             code="bad-user-code",
         )
     return str(_write_model(model, name))
-
-
-def _is_module(value: Any) -> bool:
-    torch = sys.modules.get("torch")  # a module can exist only where torch was imported
-    return torch is not None and isinstance(value, torch.nn.Module)
-
-
-def _refuse_facts(what: str, said: Mapping[str, Any], name: str | None) -> None:
-    """Raise BakeoffError if options that describe a module are given with a reference, which describes its own."""
-    names = [*said, *(["name"] if name else [])]
-    if names:
-        text = f"{what} says its {', '.join(names)} itself; return bakeoff.Model(module, inputs, ...) from the function"
-        raise BakeoffError(text, code="bad-option")
-
-
-def _importable(function: Any) -> str:
-    """Return `FILE.py:NAME` of a top-level function in an imported file; "" for any other value.
-
-    A function of the running script or notebook gives "" and is called in this process instead, because importing the
-    script would run it again.
-    """
-    if not inspect.isfunction(function) or function.__module__ == "__main__":
-        return ""
-    name, code = function.__name__, inspect.unwrap(function).__code__
-    module: Any = sys.modules.get(function.__module__)
-    file = getattr(module, "__file__", None)
-    if file is None or file != code.co_filename or getattr(module, name, None) is not function:
-        return ""
-    return f"{Path(file).absolute()}:{name}" if file.endswith(".py") else ""
-
-
-def _called(function: Any, said: Mapping[str, Any]) -> Any:
-    if not callable(function):
-        return function
-    if "inputs" in said or "sets" in said:
-        text = f"{getattr(function, '__name__', function)!s} was given with inputs; return (module, inputs) from it"
-        raise BakeoffError(text, code="bad-option")
-    made = function()
-    return Model(*made) if isinstance(made, tuple) and len(made) == 2 else made
 
 
 def _write_model(model: Model, name: str | None) -> Path:

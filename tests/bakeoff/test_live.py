@@ -51,14 +51,10 @@ def fake(monkeypatch: pytest.MonkeyPatch, folder: Path, body: str) -> None:
     monkeypatch.setattr(live, "COMMAND", (sys.executable, str(path)))
 
 
-def net() -> tuple[nn.Module, Any]:
-    return nn.Linear(3, 2), {"input": X}
-
-
 class TestWhatIsSwept:
     def test_a_live_module(self, commands: list[list[str]], tmp_path: Path) -> None:
         module = nn.Linear(3, 2)
-        bakeoff.sweep(module, {"input": X}, state={"y": "x"}, keep_fp32=["t"], tolerance_fp32=0.1)
+        bakeoff.sweep(Model(module, {"input": X}, state={"y": "x"}, keep_fp32=("t",), tolerance_fp32=0.1))
         assert commands[0][:3] == ["sweep", commands[0][1], "--json"]
         folder = Path(commands[0][1])
         assert folder.name == "linear"
@@ -69,12 +65,6 @@ class TestWhatIsSwept:
         assert (args, list(kwargs)) == ((), ["input"])
         assert (model.state, model.keep_fp32, model.tolerance_fp32) == ({"y": "x"}, ("t",), 0.1)
         assert [path.name[0] for path in (tmp_path / "cache" / "live").iterdir()] != ["."]
-
-    def test_objective_batches_and_sizes_are_passed_on(self, commands: list[list[str]]) -> None:
-        bakeoff.sweep("mine.py:model", objective="throughput", batch=[1, 4], sizes="x.0=1,4", backends=["eager"])
-        text = " ".join(commands[0])
-        for option in ("--objective throughput", "--batch 1 --batch 4", "--sizes x.0=1,4", "--backends eager"):
-            assert option in text
 
     def test_the_same_content_has_the_same_place(self, commands: list[list[str]]) -> None:
         module = nn.Linear(3, 2)
@@ -92,28 +82,12 @@ class TestWhatIsSwept:
         assert torch.equal(found, X)
         assert kwargs == {}
 
-    def test_sets_and_further_calls(self, commands: list[list[str]]) -> None:
-        bakeoff.sweep(nn.Linear(3, 2), sets={"one": X[:1], "two": X})
-        bakeoff.sweep(nn.Linear(3, 2), X, more=[X + 1, X + 2])
+    def test_a_model_says_more_than_its_inputs(self, commands: list[list[str]]) -> None:
+        bakeoff.sweep(Model(nn.Linear(3, 2), sets={"one": X[:1], "two": X}))
+        bakeoff.sweep(Model(nn.Linear(3, 2), X, more=[X + 1, X + 2], hold=("input",)), name="mine")
         assert list(read_live(Path(commands[0][1]))[1]) == ["one", "two"]
-        assert len(read_live(Path(commands[1][1]))[1]["call"]) == 3
-
-    def test_a_model_and_a_function_of_the_program(self, commands: list[list[str]]) -> None:
-        bakeoff.sweep(Model(nn.Linear(3, 2), X, hold=("input",)))
-        bakeoff.sweep(lambda: (nn.Linear(3, 2), X))
-        bakeoff.sweep(lambda: Model(nn.Linear(3, 2), X))
-        assert [Path(arguments[1]).name for arguments in commands] == ["linear"] * 3
-        assert read_live(Path(commands[0][1]))[0].hold == ("input",)
-
-    def test_a_function_of_a_file_is_named(
-        self, commands: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        (tmp_path / "factory_of_a_test.py").write_text("def model():\n    raise RuntimeError('not called here')\n")
-        monkeypatch.syspath_prepend(str(tmp_path))
-        import factory_of_a_test  # type: ignore[import-not-found]  # written above
-
-        bakeoff.sweep(factory_of_a_test.model)
-        assert commands[0][1] == f"{tmp_path / 'factory_of_a_test.py'}:model"
+        model, calls = read_live(Path(commands[1][1]))
+        assert (Path(commands[1][1]).name, model.hold, len(calls["call"])) == ("mine", ("input",), 3)
 
     def test_a_reference_is_handed_on(self, commands: list[list[str]]) -> None:
         bakeoff.sweep("mine.py:model")
@@ -127,11 +101,9 @@ class TestWhatIsSwept:
             dtype="fp32",
             device="cpu",
             runs=tmp_path / "r",
-            note="n",
+            options=["--note", "n", "--monitor", "--row-timeout", "9"],
             final=False,
             resume=True,
-            monitor=True,
-            row_timeout=9,
         )
         from typer.main import get_command
 
@@ -152,13 +124,10 @@ class TestRefusals:
         ("arguments", "options", "text"),
         [
             ((nn.Linear(3, 2),), {}, "no inputs are given"),
-            ((nn.Linear(3, 2), X), {"sets": {"a": X}}, "both inputs and sets"),
-            ((nn.Linear(3, 2),), {"sets": {"a": X}, "more": [X]}, "both sets and more"),
             ((3, X), {}, "sweep was given an int"),
-            ((lambda: 3,), {}, "sweep was given an int"),
-            ((lambda: net(), X), {}, "return (module, inputs) from it"),
-            (("mine.py:model", X), {}, "says its inputs itself"),
-            (("mine.py:model",), {"name": "other"}, "says its name itself"),
+            ((Model(nn.Linear(3, 2), X), X), {}, "the Model has inputs and a name of its own"),
+            (("mine.py:model", X), {}, "mine.py:model has inputs"),
+            (("mine.py:model",), {"name": "other"}, "leave them out"),
             ((nn.Linear(3, 2), X), {"name": "../up"}, "cannot be part of a variant's name"),
         ],
     )

@@ -25,7 +25,7 @@ from bakeoff.process.jobs import DescribeJob
 from bakeoff.worker.brought.calls import call_model, parameter_names, run_sets
 from bakeoff.worker.brought.facts import ModelFacts, SetFacts, Tensors, bad_model
 from bakeoff.worker.brought.hidden_state import Untouched, check_stateless
-from bakeoff.worker.brought.load import check_repeats, load_module
+from bakeoff.worker.brought.load import load_module
 from bakeoff.worker.brought.network import Flat, as_eager
 from bakeoff.worker.brought.precision import find_fixed_outputs, find_mixed, find_precision
 from bakeoff.worker.brought.sizes import find_batches, find_sizes, sizes_of
@@ -64,11 +64,10 @@ def describe_model(job: DescribeJob, report: Report) -> None:
 
 
 def _load(job: DescribeJob, report: Report) -> ModelFacts:
-    loaded = load_module(job.source, job.seed)
-    check_repeats(job.source, job.seed, loaded)
-    module, notes = as_eager(loaded.module)
-    said, kind, weights = loaded.said, type(module), fingerprint(module)
-    module, calls, state = with_buffers(module, said.buffers, loaded.sets, said.state)
+    said, sets = load_module(job.source, job.seed)
+    module, notes = as_eager(said.module)
+    kind, weights = type(module), fingerprint(module)
+    module, calls, state = with_buffers(module, said.buffers, sets, said.state)
     said, parts = replace(said, state=state), _parts_of(module, calls, said)
     given, before = given_dtypes(module, parts), Untouched(module)
     asked, dimensions = sizes_of(calls, parameter_names(module), job.sizes)

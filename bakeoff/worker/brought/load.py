@@ -5,13 +5,9 @@ import copy
 import inspect
 import io
 import random
-import sys
-import time
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,40 +19,21 @@ from bakeoff.backends.pt2_files import check_program
 from bakeoff.models.brought.about import Source
 from bakeoff.models.brought.model import Call, InputSets, Model
 from bakeoff.models.errors import BakeoffError, a_type
-from bakeoff.models.lookup import as_script, is_users, one_line, take_from_file
+from bakeoff.models.lookup import as_script, one_line, take_from_file
 from bakeoff.models.signature import Signature, flatten_call
-from bakeoff.models.weights import refuse_unusable, state_digest, state_of
-from bakeoff.models.words import some_of
+from bakeoff.models.weights import refuse_unusable
 from bakeoff.worker.failures import users_code
 
-_SOON_S, _SMALL_BYTES = 5.0, 2 << 30
-"""Largest time, and size of weights, of a factory that is run a second time."""
 
-
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """Model and inputs loaded from a source."""
-
-    said: Model
-    """The module, and what the user declared about it."""
-    sets: InputSets
-    took_s: float
-
-    @property
-    def module(self) -> nn.Module:
-        made: nn.Module = self.said.module
-        return made
-
-
-def load_module(source: Source, seed: int) -> LoadedModel:
-    """Load a model by running its factory, or by reading its archive or folder.
+def load_module(source: Source, seed: int) -> tuple[Model, InputSets]:
+    """Load a model and its inputs by running its factory, or by reading its archive or folder.
 
     The global generators of torch, numpy and Python are seeded for a factory, and restored afterwards. The module is in
     the mode that the user left it in (training or evaluation), on the CPU, without gradients; parameters that the first
     call creates (`nn.LazyLinear`) exist. Raises BakeoffError (`bad-user-code`, `bad-artifact` or `cannot-travel`)
     saying what is wrong with the source.
     """
-    path, started = Path(source.path), time.monotonic()
+    path = Path(source.path)
     with _own_generators():
         match source.kind:
             case "function":
@@ -72,46 +49,7 @@ def load_module(source: Source, seed: int) -> LoadedModel:
             _check_weights(what, model.module)
             _without_inference_mode(model.module)
             _prepare(model.module, sets)
-    return LoadedModel(model, sets, time.monotonic() - started)
-
-
-def check_repeats(source: Source, seed: int, first: LoadedModel) -> None:
-    """Run a quick factory again, as the next worker will, from a fresh import of the user's files; compare the weights.
-
-    `first` is what the first run loaded. Slow factories, large models and other sources are not checked. Raises
-    BakeoffError with the names of weights that differ; any other failure is left to the next worker.
-    """
-    before, folder = state_of(first.module), Path(source.path).parent
-    size = sum(one.nbytes for one in before.values())
-    if source.kind != "function" or first.took_s > _SOON_S or size > _SMALL_BYTES:
-        return
-    users = {name: one for name, one in list(sys.modules.items()) if _is_below(folder, name, one)}
-    for name in users:
-        del sys.modules[name]
-    try:
-        again = state_of(load_module(source, seed).module)
-    except Exception:  # noqa: BLE001  # such as a registration that is possible once in a process
-        return
-    finally:
-        sys.modules.update(users)  # the classes of the first module
-    changed = [
-        name
-        for name, one in before.items()
-        if name not in again or state_digest({name: one}) != state_digest({name: again[name]})
-    ]
-    if changed:
-        what = f"{Path(source.path).name}:{source.function} gives other weights each time"
-        raise BakeoffError(
-            f"{what} ({some_of(changed, 3)}), although the global generators of torch, numpy and Python are "
-            "seeded; seed the generator that it draws them from, or save them and load them",
-            "bad-user-code",
-        )
-
-
-def _is_below(folder: Path, name: str, module: ModuleType) -> bool:
-    """Return whether `module`, imported as `name`, is the user's own and lies in `folder`."""
-    file = Path(getattr(module, "__file__", None) or "/")
-    return folder in file.parents and is_users(file) and name.partition(".")[0] not in ("bakeoff", "__main__")
+    return model, sets
 
 
 def _without_inference_mode(module: nn.Module) -> None:

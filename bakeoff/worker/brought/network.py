@@ -134,7 +134,8 @@ class Network:
         """
         described = self.about.input_set(workload)
         check_unchanged(self.about.name, self.about.source)
-        module, _ = as_eager(load_module(self.about.source, self.about.seed).module)
+        model, _ = load_module(self.about.source, self.about.seed)
+        module, _ = as_eager(model.module)
         found = fingerprint(module)
         if found != self.about.weights:
             raise BakeoffError(

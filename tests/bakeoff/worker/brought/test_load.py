@@ -13,8 +13,7 @@ from bakeoff.models.brought.about import Source
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.weights import fingerprint
 from bakeoff.record.source import file_hash
-from bakeoff.worker.brought import load
-from bakeoff.worker.brought.load import check_repeats, load_module
+from bakeoff.worker.brought.load import load_module
 
 _IMPORTS = "import argparse, json, random\nimport numpy as np\nimport torch\nfrom torch import nn\n"
 
@@ -30,7 +29,7 @@ def test_lazy_parameters_are_made_by_a_first_call(tmp_path: Path, request: pytes
     """pytorch#151525."""
     text = "def model():\n    return nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d()).eval(), torch.ones(2, 4)\n"
     source = source_of(tmp_path, text, request)
-    first, second = (load_module(source, 0).module for _ in range(2))
+    first, second = (load_module(source, 0)[0].module for _ in range(2))
     assert [tuple(one.shape) for one in first.parameters()] == [(8, 4), (8,), (8,), (8,)]
     assert not any(one.requires_grad for one in first.parameters())
     assert fingerprint(first) == fingerprint(second)
@@ -41,7 +40,7 @@ def test_weights_made_under_inference_mode_are_plain_ones(tmp_path: Path, reques
         "def model():\n    with torch.inference_mode():\n        net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4),"
         " nn.BatchNorm1d(4))\n        net[1].weight = net[0].weight\n    return net.eval(), torch.ones(2, 4)\n"
     )
-    module = load_module(source_of(tmp_path, text, request), 0).module
+    module = load_module(source_of(tmp_path, text, request), 0)[0].module
     assert not any(one.is_inference() for one in [*module.parameters(), *module.buffers()])
     assert module.get_submodule("1").weight is module.get_submodule("0").weight
     assert [name for name, _ in module.named_parameters() if name.endswith("weight")] == ["0.weight", "2.weight"]
@@ -52,11 +51,11 @@ def test_weights_made_under_inference_mode_are_plain_ones(tmp_path: Path, reques
 def test_torchscript_is_loaded(made: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """pytorch#121214; a frozen module has no attribute `training`."""
     text = f"def model():\n    net, x = nn.Linear(4, 4).eval(), torch.ones(2, 4)\n    return torch.jit.{made}, x\n"
-    loaded = load_module(source_of(tmp_path, text, request), 0)
-    assert isinstance(loaded.module, torch.jit.ScriptModule)
-    assert not loaded.module.training
-    ((args, _),) = loaded.sets["call"]
-    assert loaded.module(*args).shape == (2, 4)
+    model, sets = load_module(source_of(tmp_path, text, request), 0)
+    assert isinstance(model.module, torch.jit.ScriptModule)
+    assert not model.module.training
+    ((args, _),) = sets["call"]
+    assert model.module(*args).shape == (2, 4)
 
 
 @pytest.mark.parametrize("method", ["cpu", "parameters", "modules"])
@@ -81,43 +80,10 @@ def test_a_factory_draws_the_same_from_every_global_generator(tmp_path: Path, re
     )
     source = source_of(tmp_path, text, request)
     before = random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state().tolist()
-    first = load_module(source, 3)
+    first, _ = load_module(source, 3)
     assert before == (random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state().tolist())
-    assert fingerprint(load_module(source, 3).module) == fingerprint(first.module), "drawn at import and not again"
-    assert fingerprint(load_module(source, 4).module) != fingerprint(first.module)
-    check_repeats(source, 3, first)
-
-
-def test_weights_that_a_factory_draws_anew_are_named(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    text = (
-        "def model():\n"
-        "    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).eval()\n"
-        "    net[1].weight.data.copy_(torch.from_numpy(np.random.default_rng().random((4, 4))))\n"
-        "    return net, torch.ones(2, 4)\n"
-    )
-    source = source_of(tmp_path, text, request)
-    with pytest.raises(BakeoffError, match=r"gives other weights each time \(1\.weight\)") as raised:
-        check_repeats(source, 0, load_module(source, 0))
-    assert raised.value.code == "bad-user-code"
-
-
-def test_a_generator_of_the_file_is_as_fresh_in_the_second_run(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Each worker imports the file anew: what its own generator has drawn before is no difference."""
-    text = (
-        "drawn = np.random.default_rng(0)\n"
-        "def model():\n"
-        "    net = nn.Linear(4, 4).eval()\n"
-        "    net.weight.data.copy_(torch.from_numpy(drawn.random((4, 4))))\n"
-        "    return net, torch.ones(2, 4)\n"
-    )
-    source = source_of(tmp_path, text, request)
-    first, name = load_module(source, 0), Path(source.path).stem
-    imported = sys.modules[name]
-    check_repeats(source, 0, first)
-    assert sys.modules[name] is imported
-    checkout = Path(load.__file__).parents[3]
-    assert load._is_below(checkout, name, load)
-    assert not load._is_below(checkout, load.__name__, load), "of a file in the lab's checkout"
+    assert fingerprint(load_module(source, 3)[0].module) == fingerprint(first.module), "drawn at import and not again"
+    assert fingerprint(load_module(source, 4)[0].module) != fingerprint(first.module)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +113,7 @@ def test_a_file_that_reads_the_command_line_gets_defaults(
         "def model():\n"
         "    return nn.Linear(size, parser.parse_args().size).eval(), torch.ones(2, size)\n"
     )
-    module = load_module(source_of(tmp_path, text, request), 0).module
+    module = load_module(source_of(tmp_path, text, request), 0)[0].module
     assert isinstance(module, nn.Linear)
     assert module.weight.shape == (4, 4)
     assert sys.argv == ["bakeoff.worker", "3", "4"]
@@ -182,12 +148,13 @@ def test_a_decorator_may_take_inputs_that_its_function_lacks(tmp_path: Path, req
         "def model():\n"
         "    return Net(4, 4), {'x': torch.ones(2, 4), 'return_dict': False}\n"
     )
-    loaded = load_module(source_of(tmp_path, text, request), 0)
-    assert loaded.module(**loaded.sets["call"][0][1]).shape == (2, 4)
+    model, sets = load_module(source_of(tmp_path, text, request), 0)
+    assert model.module(**sets["call"][0][1]).shape == (2, 4)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_packed_weights_are_the_same_in_the_second_run() -> None:
     path = Path(__file__).parents[3] / "support" / "reported" / "quantised.py"
     source = Source("function", str(path), "model", file_hash(path), str(path.parent))
-    check_repeats(source, 0, load_module(source, 0))
+    first, second = (fingerprint(load_module(source, 0)[0].module) for _ in range(2))
+    assert first == second

@@ -3,38 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from bakeoff.export import Artifact, load, read_manifest
+from bakeoff.export import load, read_manifest
 from bakeoff.export.manifest import MANIFEST, Manifest
 from bakeoff.export.mix import is_mix, read_mix
 from bakeoff.models.errors import BakeoffError
-
-if TYPE_CHECKING:
-    from bakeoff.tuned.module import Place, Tuned
-    from bakeoff.tuned.program import TunedProgram
-from typing import TYPE_CHECKING
-
-import msgspec
-
 from bakeoff.models.words import counted
 
 if TYPE_CHECKING:
-    from bakeoff.tuned.module import Tuned
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Comparison of a program's outputs with the original's, in the first call with given dtypes."""
-
-    artifact: str
-    program: str
-    errors: Mapping[str, float]
-    """Relative L2 error of each output; empty if the outputs could not be compared."""
-    limits: Mapping[str, float]
-    """Largest allowed errors."""
-    refusal: str
-    """Reason why the program is not used; "" if it is used."""
+    from bakeoff.tuned.module import Place, Tuned
+    from bakeoff.tuned.program import FirstCall, TunedProgram
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,44 +26,19 @@ class PlaceReport:
     """Calls that a program computed."""
     original: int
     """Calls that the original computed."""
-    first_calls: tuple[Comparison, ...]
-
-    @classmethod
-    def of(cls, place: str, artifacts: tuple[str, ...], tuned: "Tuned") -> "PlaceReport":
-        compared = tuple(
-            Comparison(program.folder, program.program.about.name, one.errors, one.limits, one.refusal)
-            for program in tuned.programs
-            for one in program.first_calls.values()
-        )
-        return cls(place, artifacts, tuned.tuned, tuned.original_calls, compared)
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    places: tuple[PlaceReport, ...]
+    first_calls: "tuple[FirstCall, ...]"
 
     def __str__(self) -> str:
-        return "\n".join(line for place in self.places for line in _lines(place))
-
-    def as_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found
-
-
-def _lines(place: PlaceReport) -> list[str]:
-    calls = f"{place.tuned} of {counted(place.tuned + place.original, 'call')} tuned"
-    lines = [f"{place.place}: {calls} ({', '.join(place.artifacts)})"]
-    for one in place.first_calls:
-        if one.refusal:
-            lines.append(f"  {one.program} is not used: {one.refusal}")
-        elif one.errors:
-            worst = max(one.errors, key=lambda name: one.errors[name] / one.limits[name])
-            figure = f"{worst} {one.errors[worst]:.2e} relative L2, limit {one.limits[worst]:.2e}"
-            lines.append(f"  {one.program} against the original in its first call: {figure}")
-    return lines
-
-
-_ABSENT = object()
+        calls = f"{self.tuned} of {counted(self.tuned + self.original, 'call')} tuned"
+        lines = [f"{self.place}: {calls} ({', '.join(self.artifacts)})"]
+        for one in self.first_calls:
+            if one.refusal:
+                lines.append(f"  {one.program} is not used: {one.refusal}")
+            elif one.errors:
+                worst = max(one.errors, key=lambda name: one.errors[name] / one.limits[name])
+                figure = f"{worst} {one.errors[worst]:.2e} relative L2, limit {one.limits[worst]:.2e}"
+                lines.append(f"  {one.program} against the original in its first call: {figure}")
+        return "\n".join(lines)
 
 
 def apply(
@@ -99,10 +53,9 @@ def apply(
 
     `folder` is an artifact, a mix, or contains several artifacts. `where` maps the name of an artifact's folder to the
     path of its module or method in `pipe` (`{"unet-aoti-bf16": "unet"}`), or to None to leave the artifact out.
-    Without it, an artifact goes to the place that it names, or else to the only module with its weights. The module
-    must have the weights that were exported, unless `any_weights` is set, which is meant for weights that differ by
-    rounding. Calls that do not fit what was exported run the original and are counted; with `strict` they raise
-    BakeoffError.
+    Without it, an artifact goes to the place that it names, or else to `pipe` itself. The module must have the weights
+    that were exported, unless `any_weights` is set, which is meant for weights that differ by rounding. Calls that do
+    not fit what was exported run the original and are counted; with `strict` they raise BakeoffError.
 
     Raises BakeoffError if the folder contains no artifact, or if an artifact is damaged, was made for another host, or
     has no place in `pipe`.
@@ -125,43 +78,20 @@ def apply(
         wanted.setdefault((id(place.owner), place.name), (place, {}))[1][name] = manifest
     for place, manifests in wanted.values():
         _refuse_doubles(place, manifests)
-    placed = []
-    for place, manifests in wanted.values():
-        programs = [one for name in manifests for one in _programs(place, load(found[name][0], threads=_threads()))]
-        original = getattr(place.owner, place.name)
-        tuned = Tuned(original, place.module, programs, strict)
-        placed.append(_Placed(place, tuple(manifests), tuned, vars(place.owner).get(place.name, _ABSENT)))
-    applied = Applied(placed)
-    applied.install()
-    return applied
-
-
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    place: "Place"
-    artifacts: tuple[str, ...]
-    tuned: "Tuned"
-    before: object
-    """The module's own attribute of that name before; `_ABSENT` if the function came from the class."""
-
-    @property
-    def current(self) -> object:
-        return vars(self.place.owner).get(self.place.name, _ABSENT)
-
-    def put(self, value: object) -> None:
-        """Set or remove the attribute, bypassing the module's `__setattr__`, which may do more than set it."""
-        if value is _ABSENT:
-            vars(self.place.owner).pop(self.place.name, None)
-        else:
-            vars(self.place.owner)[self.place.name] = value
+    tuned = [
+        Tuned(place, (*manifests,), [one for name in manifests for one in _programs(place, found[name][0])], strict)
+        for place, manifests in wanted.values()
+    ]
+    for one in tuned:
+        one.install()
+    return Applied(tuned)
 
 
 class Applied:
     """Programs that compute calls of a live object until `undo`, or until the end of a `with` block."""
 
-    def __init__(self, placed: list[_Placed]) -> None:
-        self._placed = placed
-        self._undone = False
+    def __init__(self, tuned: "list[Tuned]") -> None:
+        self._tuned = tuned
 
     def __enter__(self) -> "Applied":
         return self
@@ -169,43 +99,37 @@ class Applied:
     def __exit__(self, *_: object) -> None:
         self.undo()
 
-    def install(self) -> None:
-        """Send calls to the programs, as after `apply`. Raises BakeoffError after `undo`."""
-        if self._undone:
-            raise BakeoffError("install() after undo(): nothing is applied; call bakeoff.apply again", "bad-option")
-        for one in self._placed:
-            one.put(one.tuned)
-
-    def suspend(self) -> None:
-        """Send calls to the originals until `install`."""
-        for one in self._placed:
-            if one.current is one.tuned:
-                one.put(one.before)
-
     def undo(self) -> None:
         """Restore every function and release the programs. A second call does nothing.
 
         Raises BakeoffError if other code has replaced a function meanwhile. That function is left as it is and all
         others are restored; remaining references to the tuned function call the original.
         """
-        if self._undone:
-            return
-        self._undone = True
-        lost = [one for one in self._placed if one.current is not one.tuned and one.current is not one.before]
-        self.suspend()
-        for one in self._placed:
-            one.tuned.programs = ()
+        lost = [one.place for one in self._tuned if one.programs and not one.remove()]
         if lost:
-            place = lost[0].place
-            function = f"{place}.forward" if place.name == "forward" else str(place)
+            function = f"{lost[0]}.forward" if lost[0].name == "forward" else str(lost[0])
             raise BakeoffError(
                 f"{function} was replaced after apply(), so it is left as it is; it calls the original from now on",
                 "unsupported",
             )
 
-    def report(self) -> Report:
-        """Return how many calls programs computed, how many ran the original, and what first calls showed."""
-        return Report(tuple(PlaceReport.of(str(one.place), one.artifacts, one.tuned) for one in self._placed))
+    @property
+    def places(self) -> tuple[PlaceReport, ...]:
+        """How many calls programs computed at each place, how many ran the original, and what first calls showed."""
+        return tuple(
+            PlaceReport(
+                str(one.place),
+                one.artifacts,
+                one.tuned,
+                one.original_calls,
+                tuple(first for program in one.programs for first in program.first_calls.values()),
+            )
+            for one in self._tuned
+        )
+
+    def report(self) -> str:
+        """Return `places` as text."""
+        return "\n".join(map(str, self.places))
 
 
 def _artifacts(folder: Path) -> list[Path]:
@@ -242,16 +166,18 @@ def _refuse_doubles(place: "Place", manifests: Mapping[str, Manifest]) -> None:
                 raise BakeoffError(f'{text}, as in where={{"{name}": None}}', "bad-option")
 
 
-def _programs(place: "Place", artifact: Artifact) -> "list[TunedProgram]":
+def _programs(place: "Place", folder: Path) -> "list[TunedProgram]":
+    """Return the programs of an artifact; those with threads of their own use as many as torch does in this process."""
+    import torch
+
     from bakeoff.tuned.program import TunedProgram, arguments_of, call_of, limits_in
 
-    made = []
+    made, artifact = [], load(folder, threads=torch.get_num_threads())
     for about in artifact.manifest.programs:
         call, result = call_of(about)
         function = getattr(place.module, place.name)
         made.append(
             TunedProgram(
-                folder=artifact.folder.name,
                 program=artifact.program(about.name),
                 call=call,
                 result=result,
@@ -260,10 +186,3 @@ def _programs(place: "Place", artifact: Artifact) -> "list[TunedProgram]":
             )
         )
     return made
-
-
-def _threads() -> int:
-    """Return the number of threads for programs with threads of their own: as many as torch uses in this process."""
-    import torch
-
-    return torch.get_num_threads()

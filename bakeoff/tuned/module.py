@@ -1,7 +1,7 @@
 """`Tuned`: a module's function that calls programs if a call fits one. `Finder`: finds the module of an artifact."""
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Never
 
@@ -16,6 +16,9 @@ from bakeoff.models.weights import fingerprint
 from bakeoff.models.words import some_of
 from bakeoff.tuned.program import TunedProgram, Unfit
 
+_ABSENT = object()
+"""The attribute of a module whose function comes from its class."""
+
 
 class Tuned:
     """Replacement for `forward` or another method of one module, set as an attribute of the module itself.
@@ -24,21 +27,38 @@ class Tuned:
     """
 
     def __init__(
-        self, original: Callable[..., Any], module: nn.Module, programs: Sequence[TunedProgram], strict: bool
+        self, place: "Place", artifacts: tuple[str, ...], programs: Sequence[TunedProgram], strict: bool
     ) -> None:
-        """`original` is bound to `module` or to its torch.compile wrapper.
-
-        With `strict`, calls that fit no program raise.
-        """
-        functools.update_wrapper(self, original, updated=())
-        if hasattr(original, "__code__"):
-            self.__code__ = original.__code__  # torch.export asks the forward of a module for it
-        self.original, self.programs, self.strict = original, tuple(programs), strict
+        """Prepare to replace the function at `place`; with `strict`, calls that fit no program raise."""
+        self.place, self.artifacts, self.strict = place, artifacts, strict
+        self.original = getattr(place.owner, place.name)
+        functools.update_wrapper(self, self.original, updated=())
+        if hasattr(self.original, "__code__"):
+            self.__code__ = self.original.__code__  # torch.export asks the forward of a module for it
+        self.programs = tuple(programs)
         self.tuned = 0
         """Calls that a program computed."""
         self.original_calls = 0
         """Calls that ran the original, those included that were compared with it."""
-        self._module, self._weights = module, _Weights(module)
+        self._before = vars(place.owner).get(place.name, _ABSENT)
+        self._module, self._weights = place.module, _Weights(place.module)
+
+    def install(self) -> None:
+        """Set the attribute, bypassing the module's `__setattr__`, which may do more than set it."""
+        vars(self.place.owner)[self.place.name] = self
+
+    def remove(self) -> bool:
+        """Restore the function and release the programs; return False if other code has replaced it meanwhile."""
+        self.programs = ()
+        own = vars(self.place.owner)
+        current = own.get(self.place.name, _ABSENT)
+        if current is not self:
+            return current is self._before
+        if self._before is _ABSENT:
+            del own[self.place.name]
+        else:
+            own[self.place.name] = self._before
+        return True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute a call by the program that it fits, else by the original.
@@ -178,16 +198,12 @@ class Finder:
     _fingerprints: dict[int, str] = field(default_factory=dict)
 
     def place(self, folder: str, manifest: Manifest, asked: str | None, any_weights: bool) -> Place:
-        """Return the place of an artifact: the asked one, else the manifest's, else the only module with its weights.
+        """Return the place of an artifact: the asked one, else the manifest's, else the object itself.
 
-        Raises BakeoffError if no module or several modules fit, or if the module has other weights than the artifact
-        and `any_weights` is false.
+        Raises BakeoffError if there is no module or method, or if the module has other weights than the artifact and
+        `any_weights` is false.
         """
-        if asked is None and manifest.place:
-            asked = manifest.place
-        if asked is None:
-            return self._with_weights(folder, manifest)
-        found = self._at(folder, asked)
+        found = self._at(folder, (manifest.place or "") if asked is None else asked)
         own, wanted = self._fingerprint(found.module), manifest.weights.fingerprint
         if own != wanted and not any_weights:
             raise BakeoffError(
@@ -206,7 +222,7 @@ class Finder:
         if isinstance(owner, nn.Module) and callable(value):
             return _checked(Place(path, owner, name))
         raise BakeoffError(
-            f"'{path}' is {a_type(type(value))}, neither a module nor a module's method; "
+            f"{repr(path) if path else 'the object'} is {a_type(type(value))}, neither a module nor a module's method; "
             f"say where {folder} belongs, as in {_where(folder, _known(self.root))}",
             "unknown-name",
         )
@@ -226,25 +242,6 @@ class Finder:
             "unknown-name",
         )
 
-    def _with_weights(self, folder: str, manifest: Manifest) -> Place:
-        candidates: dict[int, tuple[str, nn.Module]] = {}
-        for path, module in _candidates(self.root, manifest.component):
-            candidates.setdefault(id(module), (path, module))
-        places = [Place(path, module, "forward") for path, module in candidates.values()]
-        found = [one for one in places if self._fingerprint(one.module) == manifest.weights.fingerprint]
-        if len(found) == 1:
-            return _checked(found[0])
-        known = [one.path for one in found or places]
-        if found:
-            text = f"{folder} has the weights of {_listed(known)}; say which one it is for"
-            raise BakeoffError(f"{text}, as in {_where(folder, known)}", "bad-option")
-        looked = f"none of {_listed(known)} has its weights" if known else "the object holds no modules"
-        raise BakeoffError(
-            f"{folder} does not say where it belongs, and {looked} ({manifest.weights.fingerprint[:12]}); "
-            f"say where, as in {_where(folder, known)}",
-            "other-weights",
-        )
-
     def _fingerprint(self, module: nn.Module) -> str:
         if id(module) not in self._fingerprints:
             self._fingerprints[id(module)] = fingerprint(module)
@@ -262,18 +259,6 @@ def _checked(place: Place) -> Place:
     return place
 
 
-def _candidates(root: object, component: str) -> Iterator[tuple[str, nn.Module]]:
-    """Yield path and module of the object's direct modules, and of modules inside them of the class `component`.
-
-    Names of classes are compared in lower case.
-    """
-    for path, module in _modules(root):
-        yield path, module
-        for inner, child in module.named_modules():
-            if inner and type(child).__name__.lower() == component:
-                yield f"{path}.{inner}" if path else inner, child
-
-
 def _modules(root: object) -> Iterable[tuple[str, nn.Module]]:
     if isinstance(root, nn.Module):
         return (("", root), *root.named_children())
@@ -286,7 +271,7 @@ def _known(value: object) -> list[str]:
 
 
 def _listed(names: list[str]) -> str:
-    return some_of([name or "the object itself" for name in names], _SHOWN) or "none"
+    return some_of(names, _SHOWN) or "none"
 
 
 def _where(folder: str, known: list[str]) -> str:

@@ -135,8 +135,9 @@ Kind = tuple[torch.dtype | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class FirstCall:
-    """Comparison of a call that the program and the original both computed."""
+    """Comparison of a program's outputs with the original's, in the first call with given dtypes."""
 
+    program: str
     make: Callable[[Mapping[str, Tensor]], Any]
     """Builds the original's result from outputs by name, with the classes that the original returned."""
     dtypes: Mapping[str, torch.dtype]
@@ -152,7 +153,6 @@ class FirstCall:
 class TunedProgram:
     """An opened program of an artifact and the calls that it was exported for."""
 
-    folder: str
     program: Program
     call: Signature
     result: Node
@@ -230,7 +230,7 @@ class TunedProgram:
         outputs = self._outputs(tensors)
         before = {name: tensor.detach().clone() for name, tensor in tensors.items()}
         result = original()
-        nothing = FirstCall(dict, {}, {}, {})
+        nothing = FirstCall(self.program.about.name, dict, {}, {}, {})
         try:
             after = self.fit(args, kwargs)
             kept = all(after[name] is tensor and torch.equal(before[name], tensor) for name, tensor in tensors.items())
@@ -265,7 +265,7 @@ class TunedProgram:
             raise Unfit(f"what the original returns cannot be made again: {error}") from None
         limits = {name: max(_LIMITS_APART * self.limits[name], _ROUNDINGS * roundings) for name in errors}
         worst = max(errors, key=lambda name: errors[name] / limits[name])
-        first = FirstCall(make, dtypes, errors, limits)
+        first = FirstCall(self.program.about.name, make, dtypes, errors, limits)
         if errors[worst] <= limits[worst]:
             return first
         differs = f"{worst} differs from the original's by {errors[worst]:.2e} relative L2, over {limits[worst]:.2e}"

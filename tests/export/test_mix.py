@@ -94,7 +94,7 @@ def test_a_program_that_has_the_modules_uses_all_of_its_artifacts(mix: Path) -> 
         for name in ("wm.world", "image.picture"):
             for _ in range(2):
                 pipe[name.partition(".")[2]](*load(mix / name).sample().values())
-        assert [(one.artifacts, one.tuned, one.original) for one in applied.report().places] == [
+        assert [(one.artifacts, one.tuned, one.original) for one in applied.places] == [
             (("wm.world",), 1, 1),
             (("image.picture",), 1, 1),
         ]

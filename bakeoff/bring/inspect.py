@@ -5,16 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bakeoff.machine import host, paths
-from bakeoff.machine.floors import Ceiling
-from bakeoff.machine.identity import this_machine
 from bakeoff.machine.locks import device_lock
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.environment import user_code_path, worker_environment
 from bakeoff.process.inspected import Inspection
 from bakeoff.process.jobs import InspectJob
 from bakeoff.process.supervisor import Deadlines, Launch, run_job
-from bakeoff.record.floor import best_ceilings
-from bakeoff.record.store import Records
 from bakeoff.sweeps.progress import Progress
 
 _BINDERS = {"exec", "globals", "setattr", "vars", "__getattr__"}
@@ -78,8 +74,3 @@ def inspect_file(
         raise BakeoffError(f"{outcome.reason}; the traceback is in {log}", outcome.code)
     inspection: Inspection = outcome.result_of(f"{file.name}:{name}", log)
     return inspection
-
-
-def machine_ceilings(device: str, threads: int, records: Records) -> tuple[Ceiling, ...]:
-    """Return the best ceilings of this machine that the records contain; nothing is measured."""
-    return best_ceilings(records.current, records.ceilings, this_machine(device), threads).best

@@ -7,14 +7,12 @@ import typer
 
 from bakeoff.cli.common import (
     Json,
-    Runs,
     Threads,
     app,
     check_range,
     names,
     print_document,
     print_json,
-    records_folder,
 )
 from bakeoff.models.errors import BakeoffError
 
@@ -30,13 +28,12 @@ def inspect(
         list[str] | None,
         typer.Option(metavar="NAMES", help="Modules and methods whose calls to keep for a sweep, as printed."),
     ] = None,
-    runs: Runs = None,
     as_json: Json = False,
 ) -> None:
     """Say what an artifact is, takes, gives and needs; or which modules of your own Python are worth a compiler."""
     wanted = names("--record", record)
     if (":" in what or what.endswith(".py")) and not Path(what).is_dir():
-        _inspect_callable(what, passes, depth, threads, seconds, wanted, runs, as_json)
+        _inspect_callable(what, passes, depth, threads, seconds, wanted, as_json)
     elif wanted:
         raise BakeoffError(f"--record: {what} is an artifact's folder; give FILE.py:NAME", "bad-option")
     else:
@@ -69,14 +66,12 @@ def _inspect_callable(
     threads: int,
     seconds: float,
     wanted: tuple[str, ...],
-    runs: str | None,
     as_json: bool,
 ) -> None:
     """Print where the time of a pass goes, and what was recorded; exit with 1 if a wanted module was not recorded."""
-    from bakeoff.bring.inspect import inspect_file, machine_ceilings, split_reference
+    from bakeoff.bring.inspect import inspect_file, split_reference
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import host
-    from bakeoff.record.store import load_all
     from bakeoff.report.pages import inspection
 
     check_range("--passes", passes, 2, 1000)
@@ -85,14 +80,12 @@ def _inspect_callable(
     check_range("--seconds", seconds, 0.1, 86400)
     file, name = split_reference(what)
     threads = threads or host.usable_cores()
-    records = load_all(records_folder(runs))
     with TerminalProgress() as progress:
         inspected = inspect_file(file, name, passes, threads, seconds, progress, wanted)
-    ceilings = machine_ceilings(inspected.device, threads, records)
-    found = inspection.candidates(inspected, host.read_host(), ceilings)
+    found = inspection.candidates(inspected)
     if as_json:
         print_json({"inspection": inspected, "candidates": found, "worth_sweeping": inspection.worth_sweeping(found)})
     else:
-        print_document(inspection.document(what, inspected, found, depth, runs or ""))
+        print_document(inspection.document(what, inspected, found, depth))
     if any(one.problem for one in inspected.recorded):
         raise typer.Exit(1)

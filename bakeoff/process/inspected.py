@@ -27,12 +27,6 @@ class Node:
     """Time in each pass, without the nodes below it."""
     parameters: int
     """Number of parameters of the module, including its submodules."""
-    read_bytes: int
-    """Size of the weights that one call itself reads, without submodules and embedding tables."""
-    dtype: str
-    """Dtype of most of the weights, as in models.types.DTYPES; "" without weights or for another one."""
-    own_flops: int | None
-    """FLOPs in one pass: products, convolutions and attention (torch.utils.flop_counter); None if not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +61,11 @@ class Inspection:
     warm_ns: tuple[int, ...]
     steady: bool
     """Whether the last passes of the warm-up agree."""
-    autocast: tuple[str, ...]
-    """Dtypes of automatic mixed precision that modules were called in."""
     clock: Literal["host", "synchronised"]
     """`synchronised`: each entry and exit waits for the device, because the host's clock alone would show launches."""
     device: Literal["cpu", "cuda"]
     other_threads: dict[str, int]
     """Number of calls on other threads in the last pass, by name; they are not timed."""
-    notes: tuple[str, ...] = ()
     recorded: tuple[Recorded, ...] = ()
     """Modules and methods whose calls were to be recorded."""
 

@@ -7,11 +7,9 @@ times as fast makes the pass 1 / (1 - s + s / k) times as fast (Amdahl, AFIPS 19
 import math
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
-from bakeoff.machine.floors import Ceiling, find_floors
-from bakeoff.machine.host import Host
 from bakeoff.models.words import counted
 from bakeoff.process.inspected import Inspection, Node, Recorded
 from bakeoff.record.statistics import Summary, half_width, summarise_ns
@@ -28,20 +26,6 @@ _OUTSIDE = "outside modules"
 
 
 @dataclass(frozen=True, slots=True)
-class AtFloor:
-    """Gain if a module ran at its floor, the time of its work in its own dtype at this machine's peak rates."""
-
-    floor_ms: float
-    """Floor of all calls in a pass together."""
-    saved_ms: float
-    speedup: float
-    source: str
-    """Source of the device's peak rates: `datasheet` or `measured`."""
-    above: bool
-    """Whether the module is faster than its floor, which means that the ceilings are too low for it."""
-
-
-@dataclass(frozen=True, slots=True)
 class Candidate:
     """A module or method that is called from outside all modules; figures cover all of its calls in a pass."""
 
@@ -55,16 +39,12 @@ class Candidate:
     """Share of the time of all passes together."""
     speedup: float
     """Speedup of the whole pass if this module took no time at all; inf if the pass consists of it alone."""
-    flops: int | None
-    """FLOPs in a pass; None if some were not counted."""
-    at_floor: AtFloor | None = None
 
 
-def candidates(inspection: Inspection, host: Host, ceilings: Sequence[Ceiling]) -> tuple[Candidate, ...]:
-    """Return the candidates, largest time first. Without `ceilings` or a known GPU they have no floors."""
+def candidates(inspection: Inspection) -> tuple[Candidate, ...]:
+    """Return the candidates, largest time first."""
     top = dict.fromkeys(node.name for node in inspection.nodes if node.parent < 0)
-    found = [_candidate(inspection, name, host, ceilings) for name in top]
-    return tuple(sorted(found, key=lambda one: -sum(one.ns)))
+    return tuple(sorted((_candidate(inspection, name) for name in top), key=lambda one: -sum(one.ns)))
 
 
 def worth_sweeping(found: Sequence[Candidate]) -> tuple[str, ...]:
@@ -72,70 +52,26 @@ def worth_sweeping(found: Sequence[Candidate]) -> tuple[str, ...]:
     return tuple(one.name for one in found if one.share >= WORTH)
 
 
-def _candidate(inspection: Inspection, name: str, host: Host, ceilings: Sequence[Ceiling]) -> Candidate:
+def _candidate(inspection: Inspection, name: str) -> Candidate:
     nodes = inspection.nodes
     tops = [index for index, node in enumerate(nodes) if node.name == name]  # none is below another: recursion is one
-    subtree = sorted({position for index in tops for position in inspection.below(index)})
-    ns, passes = inspection.sum_ns(subtree), len(inspection.pass_ns)
-    calls = sum(sum(nodes[index].calls) for index in tops) / passes
+    ns = inspection.sum_ns(sorted({position for index in tops for position in inspection.below(index)}))
     whole, own = sum(inspection.pass_ns), sum(ns)
-    counts = [nodes[index].own_flops for index in subtree]
-    found = Candidate(
+    return Candidate(
         name=name,
         cls=nodes[tops[0]].cls,
-        calls=calls,
+        calls=sum(sum(nodes[index].calls) for index in tops) / len(inspection.pass_ns),
         ns=ns,
         share=own / whole,
         speedup=whole / (whole - own) if whole > own else float("inf"),
-        flops=None if None in counts else sum(count or 0 for count in counts),
     )
-    return replace(found, at_floor=_at_floor(inspection, found, subtree, nodes[tops[0]].dtype, host, ceilings))
 
 
-def _at_floor(
-    inspection: Inspection,
-    found: Candidate,
-    subtree: Sequence[int],
-    dtype: str,
-    host: Host,
-    ceilings: Sequence[Ceiling],
-) -> AtFloor | None:
-    """Return the gain at the floor of a candidate's calls; None if its FLOPs, dtype, time or peak rates are unknown.
-
-    The memory traffic of a call is taken to be the weights that it reads, which is a lower bound.
-    """
-    nodes, passes, calls = inspection.nodes, len(inspection.pass_ns), found.calls
-    if found.flops is None or not dtype or not calls or not median(found.ns):
-        return None
-    read = {nodes[index].name: nodes[index].read_bytes for index in subtree}
-    often = dict.fromkeys(read, 0.0)
-    for index in subtree:
-        often[nodes[index].name] += sum(nodes[index].calls) / passes
-    dtypes = tuple(dict.fromkeys((dtype, *inspection.autocast)))
-    if inspection.device == "cuda" and dtype == "fp32":
-        dtypes += ("tf32",)
-    floors = find_floors(
-        flops=round(found.flops / calls),
-        minimum_bytes=round(sum(size * min(1.0, often[name] / calls) for name, size in read.items())),
-        dtypes=dtypes,
-        device=inspection.device,
-        host=host,
-        ceilings=ceilings,
-    )
-    if not floors:
-        return None
-    floor = max(floors, key=lambda one: one.source == "measured")
-    own_ms, floor_ms = median(found.ns) / 1e6, floor.ms * calls
-    saved_ms = max(0.0, own_ms - floor_ms)
-    return AtFloor(floor_ms, saved_ms, 1 / (1 - found.share * saved_ms / own_ms), floor.source, floor_ms > own_ms)
-
-
-def document(what: str, inspection: Inspection, found: Sequence[Candidate], depth: int, runs: str = "") -> Document:
+def document(what: str, inspection: Inspection, found: Sequence[Candidate], depth: int) -> Document:
     """Return the page of an inspection of `what`.
 
-    The tree shows modules down to `depth` levels below those that the pass calls directly. `runs`, the folder of
-    records if one was given, is added to the commands that the page shows: to record what is worth a sweep, or to sweep
-    what was recorded.
+    The tree shows modules down to `depth` levels below those that the pass calls directly. The last line is a command:
+    to record what is worth a sweep, or to sweep what was recorded.
     """
     names = worth_sweeping(found)
     verdict = Text(f"no module takes {WORTH:.0%} of a pass: look outside modules first", tone="open")
@@ -150,16 +86,11 @@ def document(what: str, inspection: Inspection, found: Sequence[Candidate], dept
             listed(_head(what, inspection)),
             *_tree(inspection, depth),
             _gains(found),
-            listed(_remarks(inspection, found, runs)),
+            listed(_remarks(inspection)),
             listed(map(_recorded, inspection.recorded)),
-            Command(shlex.join(["bakeoff", *words]) + _runs(runs)) if folders or names else None,
+            Command(shlex.join(["bakeoff", *words])) if folders or names else None,
         ),
     )
-
-
-def _runs(runs: str) -> str:
-    """Return ` --runs FOLDER` to append to a command; "" if no folder was given."""
-    return f" --runs {shlex.quote(runs)}" if runs else ""
 
 
 def _recorded(one: Recorded) -> Text:
@@ -247,39 +178,23 @@ def _module_of(nodes: Sequence[Node], index: int) -> str:
 
 
 def _gains(found: Sequence[Candidate]) -> Table | None:
-    floors = any(one.at_floor is not None for one in found)
     rows = []
     for one in found:
         faster = "all" if math.isinf(one.speedup) else f"{one.speedup:.2f}x"
-        row = [shorten(one.name, _NAME), f"{one.share:.1%}", _median(one.ns, interval=False), faster]
-        at = one.at_floor
-        floor = (milliseconds(at.floor_ms) + (" !" if at.above else ""), milliseconds(at.saved_ms)) if at else ("", "")
-        rows.append([*row, *floor, f"{at.speedup:.2f}x" if at else ""])
-    numbers = ("share", "saves ms", "the pass", "floor ms", "saves ms", "the pass")
+        rows.append([shorten(one.name, _NAME), f"{one.share:.1%}", _median(one.ns, interval=False), faster])
+    numbers = (Heading(text, numeric=True) for text in ("share", "saves ms", "the pass"))
     title = "the most a perfect compiler could gain: if a module took no time"
-    return table(
-        ["module or method", *(Heading(text, numeric=True) for text in numbers)],
-        rows,
-        title + (", or its floor" if floors else ""),
-    )
+    return table(["module or method", *numbers], rows, title)
 
 
-def _remarks(inspection: Inspection, found: Sequence[Candidate], runs: str) -> Iterator[str]:
+def _remarks(inspection: Inspection) -> Iterator[str]:
     yield f"± half of the median's 95 % interval over {counted(len(inspection.pass_ns), 'pass', 'passes')}"
-    if any(one.at_floor is not None for one in found):
-        yield "floor: the counted FLOPs and the weights at this machine's peak rates, in the dtype of the weights"
-        if any(one.at_floor is not None and one.at_floor.above for one in found):
-            again = f"bakeoff doctor --ceilings{_runs(runs)}"
-            yield f"!: faster than its floor, the ceilings are too low there; measure them again: {again}"
-    else:
-        yield f"no floors: this machine's ceilings are not known; measure them: bakeoff doctor --ceilings{_runs(runs)}"
     varying = [node.name for node in inspection.nodes if len(set(node.calls)) > 1]
     if varying:
         yield f"not as many calls in each pass: {', '.join(varying[:3])}{' and others' if len(varying) > 3 else ''}"
     if inspection.other_threads:
         names = [f"{name} ({counted(calls, 'call')})" for name, calls in list(inspection.other_threads.items())[:3]]
         yield f"called on other threads, which are not timed: {', '.join(names)}"
-    yield from inspection.notes
 
 
 def _calls(calls: Sequence[int]) -> str:

@@ -4,7 +4,6 @@ import functools
 import inspect
 import os
 import types
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,7 +13,6 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from bakeoff.backends.torch_internals import flop_counter
 from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.models.words import some_of
 from bakeoff.process.inspected import Inspection, Node, Recorded
@@ -22,18 +20,15 @@ from bakeoff.process.jobs import InspectJob
 from bakeoff.worker.clocks.clock import now_ns
 from bakeoff.worker.inspection.load import find_modules, load_pass
 from bakeoff.worker.inspection.recording import Recording
-from bakeoff.worker.inspection.tree import OUTSIDE, Capture, Pass, Place, Tree
+from bakeoff.worker.inspection.tree import OUTSIDE, Capture, Pass, Tree
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import synchronise
-from bakeoff.worker.torch_flags import TORCH_DTYPES
-from bakeoff.worker.work import formulas
 
 _FEWEST_WARM, _MOST_WARM = 2, 10
 _WARM_S = 60.0
 _SETTLED = 0.05
 _SHOWN, _LISTED = 3, 12
 _MOST_RECORDED_PASSES = 8
-_DTYPE_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items() if name != "tf32"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +101,7 @@ def warm_up(run: Callable[[], Any]) -> tuple[list[int], bool]:
 def measure(
     subject: Subject, passes: int, report: Report, warm_ns: Sequence[int], steady: bool, wanted: Sequence[str] = ()
 ) -> Inspection:
-    """Time passes with and without instrumentation, and count FLOPs.
+    """Time passes with and without instrumentation.
 
     `warm_ns` and `steady` are the results of `warm_up`. Raises BakeoffError if no module is called, if passes do not
     call the same modules, or if a `wanted` name is not called.
@@ -129,16 +124,9 @@ def measure(
                 plain_ns.append(_plain_pass(subject))
         report("passes", f"{index + 1} of {passes}")
     check_same(subject.what, tree, done)
-    notes: list[str] = []
-    flops: Counter[int] | None = None
-    autocast: tuple[str, ...] = ()
-    try:
-        flops, autocast = _count_flops(subject, tree)
-    except BakeoffError as error:
-        notes.append(f"FLOPs are not counted: {error}")
     known = sorted({place for one in done for place in one.calls})
     return Inspection(
-        nodes=_nodes(tree, known, done, flops),
+        nodes=_nodes(tree, known, done),
         pass_ns=tuple(one.whole - one.hooks for one in done),
         outside_ns=tuple(one.own[OUTSIDE] for one in done),
         hooks_ns=tuple(one.hooks for one in done),
@@ -146,11 +134,9 @@ def measure(
         plain_ns=tuple(plain_ns),
         warm_ns=tuple(warm_ns),
         steady=steady,
-        autocast=autocast,
         clock="synchronised" if subject.device == "cuda" else "host",
         device=subject.device,
         other_threads=dict(done[-1].other_threads),
-        notes=tuple(notes),
     )
 
 
@@ -164,11 +150,9 @@ def _plain_pass(subject: Subject) -> int:
     return elapsed
 
 
-def _watched_pass(
-    subject: Subject, tree: Tree, capture: Capture | None = None, meter: Callable[[], int] = now_ns
-) -> Pass:
+def _watched_pass(subject: Subject, tree: Tree, capture: Capture | None = None) -> Pass:
     with watched_calls(tree, _classes(subject, tree)):
-        tree.begin(meter, subject.synchronise, capture)
+        tree.begin(now_ns, subject.synchronise, capture)
         try:
             held = subject.run()
         finally:
@@ -181,21 +165,6 @@ def _classes(subject: Subject, tree: Tree) -> list[type]:
     """Return the classes of the known modules and of those that were called in a pass."""
     seen = [type(place.module) for place in tree.places[1:]]
     return list(dict.fromkeys([*subject.classes, *seen]))
-
-
-def _count_flops(subject: Subject, tree: Tree) -> tuple[Counter[int], tuple[str, ...]]:
-    """Return one pass's FLOPs by place, and its dtypes of automatic mixed precision. Raises BakeoffError on failure."""
-    counter = flop_counter(formulas([]))
-    autocast: dict[str, None] = {}
-
-    def look(*_: Any) -> None:
-        if torch.is_autocast_enabled(subject.device):
-            dtype = torch.get_autocast_dtype(subject.device)
-            autocast[_DTYPE_NAMES.get(dtype, str(dtype))] = None
-
-    with counter:
-        done = _watched_pass(subject, tree, look, counter.get_total_flops)
-    return done.own, tuple(autocast)
 
 
 def _check_called(tree: Tree, wanted: Sequence[str]) -> None:
@@ -233,36 +202,20 @@ def check_same(what: str, tree: Tree, done: Sequence[Pass]) -> None:
             raise BakeoffError(text, "bad-user-code")
 
 
-def _nodes(tree: Tree, known: Sequence[int], done: Sequence[Pass], flops: Counter[int] | None) -> tuple[Node, ...]:
+def _nodes(tree: Tree, known: Sequence[int], done: Sequence[Pass]) -> tuple[Node, ...]:
     positions = {place: index for index, place in enumerate(known)}
-    nodes = []
-    for index in known:
-        place = tree.places[index]
-        weights = list(place.module.parameters())
-        by_dtype: Counter[torch.dtype] = Counter()
-        for weight in weights:
-            by_dtype[weight.dtype] += weight.numel()
-        nodes.append(
-            Node(
-                name=place.name,
-                cls=type(place.module).__qualname__,
-                parent=positions.get(place.parent, -1),
-                calls=tuple(one.calls[index] for one in done),
-                own_ns=tuple(one.own[index] for one in done),
-                parameters=sum(weight.numel() for weight in weights),
-                read_bytes=_read_bytes(place),
-                dtype=_DTYPE_NAMES.get(by_dtype.most_common(1)[0][0], "") if by_dtype else "",
-                own_flops=None if flops is None else flops[index],
-            )
+    places = [(index, tree.places[index]) for index in known]
+    return tuple(
+        Node(
+            name=place.name,
+            cls=type(place.module).__qualname__,
+            parent=positions.get(place.parent, -1),
+            calls=tuple(one.calls[index] for one in done),
+            own_ns=tuple(one.own[index] for one in done),
+            parameters=sum(weight.numel() for weight in place.module.parameters()),
         )
-    return tuple(nodes)
-
-
-def _read_bytes(place: Place) -> int:
-    """Return the bytes of a module's own weights; 0 for a method, and for an embedding, which reads few rows."""
-    if place.method or isinstance(place.module, nn.Embedding | nn.EmbeddingBag):
-        return 0
-    return sum(weight.nbytes for weight in place.module.parameters(recurse=False))
+        for index, place in places
+    )
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Attributes the readings of a meter (a clock, a FLOP counter) to a tree of the modules that are being called."""
+"""Attributes the readings of a clock to a tree of the modules that are being called."""
 
 import threading
 from collections import Counter

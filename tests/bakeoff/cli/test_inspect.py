@@ -57,8 +57,6 @@ def folder(tmp_path: Path) -> Path:
         (("mine.py:pipe", "--record", "nothing"), "unknown-name", "called are linear"),
         (("mine.py:pipe", "--passes", "1"), "bad-option", "--passes 1"),
         (("mine.py:pipe", "--depth", "-1"), "bad-option", "--depth -1"),
-        (("mine.py:endless", "--runs", "mine.py"), "not-readable", "read from mine.py"),
-        (("mine.py:endless", "--runs", ""), "bad-option", "--runs is empty"),
         ((".", "--record", "linear"), "bad-option", "artifact's folder"),
         (("mine.py:",), "bad-option", "FILE.py:NAME"),
         (("mine.py",), "bad-option", "FILE.py:NAME"),

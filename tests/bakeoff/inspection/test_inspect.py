@@ -67,46 +67,13 @@ def test_own_times_hold_what_modules_measure_of_themselves() -> None:
 
 
 def test_facts_of_modules() -> None:
-    torch.manual_seed(0)
-    embedding, linear = nn.Embedding(100, 8), nn.Linear(8, 4).bfloat16()
+    linear = nn.Linear(8, 4)
 
     def run() -> torch.Tensor:
-        for _ in range(2):
-            out = linear(embedding(torch.zeros(3, dtype=torch.long)).bfloat16())
-        return out
-
-    found = {node.name: node for node in inspected(run).nodes}
-    assert (found["linear"].calls, found["linear"].parameters, found["linear"].dtype) == ((2, 2, 2), 36, "bf16")
-    assert found["linear"].own_flops == 2 * 2 * 3 * 8 * 4
-    assert found["linear"].read_bytes == 72
-    assert (found["embedding"].read_bytes, found["embedding"].parameters, found["embedding"].dtype) == (0, 800, "fp32")
-
-
-def test_attention_on_a_cpu_is_counted() -> None:
-    class Attention(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return nn.functional.scaled_dot_product_attention(x, x, x)
-
-    attention, x = Attention(), torch.ones(1, 2, 16, 8)
-
-    @torch.no_grad()
-    def run() -> torch.Tensor:
-        out: torch.Tensor = attention(x)
-        return out
+        return linear(linear(torch.ones(3, 8))[:, :1].expand(3, 8))
 
     (node,) = inspected(run).nodes
-    assert node.own_flops == 2 * (2 * 2 * 16 * 16 * 8)
-
-
-def test_mixed_precision_is_noticed() -> None:
-    linear = nn.Linear(4, 4)
-
-    def run() -> torch.Tensor:
-        with torch.autocast("cpu", torch.bfloat16):
-            out: torch.Tensor = linear(torch.ones(1, 4))
-        return out
-
-    assert inspected(run).autocast == ("bf16",)
+    assert (node.name, node.cls, node.calls, node.parameters) == ("linear", "Linear", (2, 2, 2), 36)
 
 
 def test_a_pass_without_modules_is_refused() -> None:
@@ -147,18 +114,6 @@ def test_a_module_that_is_called_only_by_another_thread_is_named() -> None:
 
     with pytest.raises(BakeoffError, match="on other threads it calls module"):
         inspected(run)
-
-
-def test_flops_that_cannot_be_counted_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = nn.Linear(2, 2)
-
-    def fail(*_: object) -> None:
-        raise BakeoffError("no counter today")
-
-    monkeypatch.setattr(inspection_module, "_count_flops", fail)
-    found = inspected(lambda: module(torch.ones(1, 2)))
-    assert found.notes == ("FLOPs are not counted: no counter today",)
-    assert [node.own_flops for node in found.nodes] == [None]
 
 
 def test_a_device_is_waited_for_where_modules_begin_and_end() -> None:

@@ -1,11 +1,8 @@
 """Exports a variant to a folder that loads elsewhere: its sample, its programs, its manifest, a first verification."""
 
 import contextlib
-import ctypes
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -44,10 +41,6 @@ from bakeoff.sweeps.row import measure_job
 FRAMES = 10
 """Number of frames in the sample of a stream."""
 _DEADLINE_S = 1800.0
-_HERE, _RENAME_EXCHANGE = -100, 2
-"""AT_FDCWD and RENAME_EXCHANGE of renameat2(2)."""
-_JANITOR = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
-"""Program of a process that waits until its parent ends, however it ends, and then removes an unfinished folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +62,8 @@ def export(plan: Plan, target: Path, force: bool, runs: Path, command: str, prog
     the reference by more than the limit.
     """
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
-    device = plan.rows[0].subject.device
+    first = plan.rows[0]
+    device = first.subject.device
     with ExitStack() as stack:
         part = stack.enter_context(staged(target, force, is_artifact))
         _refuse_little_room(plan, part)
@@ -78,16 +72,35 @@ def export(plan: Plan, target: Path, force: bool, runs: Path, command: str, prog
             obstacle = row.obstacle()
             if obstacle is not None:
                 raise BakeoffError(f"{row.variant}: {obstacle}", "not-exportable")
-        workers = _Workers(plan, part, cache, progress)
-        sampled = workers.sample()
-        written = [workers.write(number, row) for number, row in enumerate(plan.rows, 1)]
+
+        def work(job: Job, result: type, what: str, environment: Mapping[str, str]) -> Any:
+            """Do a job in a worker; the workers of an export run one after the other."""
+            running = progress.start(0, 0, f"{first.variant}: {what}")
+            log = cache / "logs" / "export" / f"{part.name.strip('.')}-{what.partition(',')[0].replace(' ', '-')}.log"
+            outcome = run_job(job, result, Launch(environment, Deadlines(_DEADLINE_S), log, running.event))
+            value = outcome.result_of(what, log)
+            running.finish("ok", f"{outcome.wall_s:.0f} s, peak {value.peak_bytes >> 20} MiB")
+            return value
+
+        subjects = tuple(row.subject for row in plan.rows)
+        sample = SampleJob(subjects, first.variant.dtype, first.quantisation, FRAMES, str(part / SAMPLE))
+        sampled: SampleResult = work(sample, SampleResult, "sample", plan.environment)
+        written: list[WriteResult] = []
+        for number, row in enumerate(plan.rows, 1):
+            what = f"program {number} of {len(plan.rows)}, {row.variant.workload}"
+            with entry_lock(cache, row.cache_folder, progress.say):
+                open_folder(row.cache_folder)
+                write = WriteJob(measure_job(row, plan.request.policy, None), str(part))
+                written.append(work(write, WriteResult, what, row.environment))
         manifest = make_manifest(plan, part, sampled, written, command)
-        manifest = seal(replace(manifest, measured=measured_figures(plan.rows[0], runs)))
+        manifest = seal(replace(manifest, measured=measured_figures(first, runs)))
         (part / MANIFEST).write_bytes(encode(manifest))
-        if plan.rows[0].target:
+        if first.target:
             check_content(part, manifest)
             return ExportResult(target, manifest, None)
-        verified = workers.verify()
+        threads = first.subject.threads
+        verify_job = VerifyJob(str(part), device, threads, allow_mismatch=False, timed=False)
+        verified: VerifyResult = work(verify_job, VerifyResult, "verification", worker_environment(threads))
         manifest = seal(replace(manifest, parity=verified.checked))
         (part / MANIFEST).write_bytes(encode(manifest))
         wrong = next((one for one in verified.checked if not one.passed), None)
@@ -96,48 +109,6 @@ def export(plan: Plan, target: Path, force: bool, runs: Path, command: str, prog
             text = f"{wrong.program}'s {wrong.output}: {problem}; nothing was exported"
             raise BakeoffError(text, "wrong-output")
     return ExportResult(target, manifest, verified)
-
-
-@dataclass(frozen=True, slots=True)
-class _Workers:
-    """Worker processes of one export, which run one after the other."""
-
-    plan: Plan
-    part: Path
-    cache: Path
-    progress: Progress
-
-    def sample(self) -> SampleResult:
-        first = self.plan.rows[0]
-        subjects = tuple(row.subject for row in self.plan.rows)
-        job = SampleJob(subjects, first.variant.dtype, first.quantisation, FRAMES, str(self.part / SAMPLE))
-        result: SampleResult = self._run(job, SampleResult, "sample", self.plan.environment)
-        return result
-
-    def write(self, number: int, row: Row) -> WriteResult:
-        job = WriteJob(measure_job(row, self.plan.request.policy, None), str(self.part))
-        what = f"program {number} of {len(self.plan.rows)}, {row.variant.workload}"
-        with entry_lock(self.cache, row.cache_folder, self.progress.say):
-            open_folder(row.cache_folder)
-            result: WriteResult = self._run(job, WriteResult, what, row.environment)
-        return result
-
-    def verify(self) -> VerifyResult:
-        subject = self.plan.rows[0].subject
-        job = VerifyJob(
-            str(self.part), subject.device, subject.threads, allow_mismatch=False, timed=False, memory_bytes=0
-        )
-        result: VerifyResult = self._run(job, VerifyResult, "verification", worker_environment(subject.threads))
-        return result
-
-    def _run(self, job: Job, result: type, what: str, environment: Mapping[str, str]) -> Any:
-        running = self.progress.start(0, 0, f"{self.plan.rows[0].variant}: {what}")
-        name = f"{self.part.name.strip('.')}-{what.partition(',')[0].replace(' ', '-')}.log"
-        log = self.cache / "logs" / "export" / name
-        outcome = run_job(job, result, Launch(environment, Deadlines(_DEADLINE_S), log, running.event))
-        value = outcome.result_of(what, log)
-        running.finish("ok", f"{outcome.wall_s:.0f} s, peak {value.peak_bytes >> 20} MiB")
-        return value
 
 
 def _refuse_little_room(plan: Plan, part: Path) -> None:
@@ -166,13 +137,6 @@ def staged(target: Path, force: bool, replaceable: Callable[[Path], bool]) -> It
     except OSError as error:
         text = f"{target} cannot be written: {error.strerror}; choose another folder"
         raise BakeoffError(text, "not-writable") from error
-    janitor = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", _JANITOR, str(part)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
     try:
         yield part
         _publish(part, target, force, replaceable)
@@ -180,9 +144,7 @@ def staged(target: Path, force: bool, replaceable: Callable[[Path], bool]) -> It
         text = f"{target} cannot be written: {error.strerror}; make room or choose another folder"
         raise BakeoffError(text, "not-writable") from error
     finally:
-        assert janitor.stdin is not None
-        janitor.stdin.close()
-        janitor.wait()
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def refuse_target(target: Path, force: bool, replaceable: Callable[[Path], bool]) -> None:
@@ -197,32 +159,19 @@ def refuse_target(target: Path, force: bool, replaceable: Callable[[Path], bool]
 
 
 def _publish(part: Path, target: Path, force: bool, replaceable: Callable[[Path], bool]) -> None:
-    """Sync the files of `part` to disk and rename it to `target`.
-
-    A folder that was at `target` gets the temporary name and is removed with it.
-    """
+    """Sync the files of `part` to disk and rename it to `target`; a folder that was there is removed."""
     for path in part.rglob("*"):
         os.chmod(path, 0o755 if path.is_dir() else 0o644)
         _sync(path)
     os.chmod(part, 0o755)
     _sync(part)
     refuse_target(target, force, replaceable)  # another process may have created it meanwhile
-    if not target.exists():
-        part.rename(target)
-    elif not _exchange(part, target):
-        aside = part.with_suffix(".before")
+    aside = part.with_suffix(".before")
+    if target.exists():
         target.rename(aside)
-        part.rename(target)
-        shutil.rmtree(aside)
+    part.rename(target)
+    shutil.rmtree(aside, ignore_errors=True)
     _sync(target.parent)
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two folders atomically (renameat2(2)); return False if the system or file system cannot."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(libc, "renameat2"):  # glibc 2.28
-        return False
-    return bool(libc.renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _RENAME_EXCHANGE) == 0)
 
 
 def _sync(path: Path) -> None:
@@ -324,10 +273,8 @@ def _figures(stored: Stored) -> MeasuredFigures:
     )
 
 
-def verify(
-    folder: Path, manifest: Manifest, allow_mismatch: bool, seconds: float, memory_bytes: int, progress: Progress
-) -> VerifyResult:
-    """Compare an artifact with its sample in a fresh process, limited to `seconds` and `memory_bytes` (0: free memory).
+def verify(folder: Path, manifest: Manifest, allow_mismatch: bool, seconds: float, progress: Progress) -> VerifyResult:
+    """Compare an artifact with its sample in a fresh process, limited to `seconds`.
 
     Raises BakeoffError if the artifact is refused, or if its process ends without a result; Mismatch, after its files
     were checked, if it is for another host.
@@ -338,7 +285,7 @@ def verify(
         text = f"{folder}: the files are those of the export, their outputs were not compared: {error}"
         raise Mismatch(text) from error
     threads = min(manifest.threads, host.usable_cores())
-    job = VerifyJob(str(folder.absolute()), manifest.device, threads, allow_mismatch, True, memory_bytes)
+    job = VerifyJob(str(folder.absolute()), manifest.device, threads, allow_mismatch, True)
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     log = cache / "logs" / "verify" / f"{folder.absolute().name}-{manifest.digest[:12]}.log"
     with device_lock(manifest.device, progress.say, cache):

@@ -119,7 +119,6 @@ def verify(
         bool, typer.Option("--allow-mismatch", help="Open it on a host that it was not made for; the report says so.")
     ] = False,
     seconds: Annotated[float, typer.Option(help="Time limit of the whole verification.")] = 300.0,
-    memory: Annotated[float, typer.Option(metavar="GIB", help="Memory limit (default: what is free).")] = 0.0,
     loop: Annotated[str | None, typer.Option(help="Of an exported mix of your own loop: mine.py:Loop.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -136,7 +135,6 @@ def verify(
     from bakeoff.report.pages import artifact
 
     check_range("--seconds", seconds, 0.1, 86400)
-    check_range("--memory", memory, 0, 65536)
     if is_mix(folder):
         _verify_mix(folder, named("--loop", loop), allow_mismatch, seconds, as_json)
         return
@@ -145,7 +143,7 @@ def verify(
     manifest = read_manifest(folder)
     try:
         with TerminalProgress() as progress:
-            result = verify_artifact(folder, manifest, allow_mismatch, seconds, round(memory * 2**30), progress)
+            result = verify_artifact(folder, manifest, allow_mismatch, seconds, progress)
     except Mismatch as error:
         fail(str(error), 3, error.code)
     if as_json:

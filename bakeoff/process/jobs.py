@@ -383,8 +383,6 @@ class VerifyJob:
     threads: int
     allow_mismatch: bool
     timed: bool
-    memory_bytes: int
-    """Memory limit of its process in bytes; 0 for all free memory."""
 
 
 @dataclass(frozen=True, slots=True)

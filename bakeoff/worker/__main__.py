@@ -36,7 +36,6 @@ from bakeoff.process.jobs import (
     ReferenceJob,
     SampleJob,
     TraceJob,
-    VerifyJob,
     WriteJob,
 )
 from bakeoff.record.codec import encode_json
@@ -46,15 +45,14 @@ from bakeoff.worker.reporter import Reporter, turn_of
 _RESERVE_BYTES = 256 << 20
 
 
-def _limit_memory(device: str, most: int = 0) -> None:
-    """On a CPU, limit this process's memory to what is free less a reserve, and to `most` bytes if `most` is not 0.
+def _limit_memory(device: str) -> None:
+    """On a CPU, limit this process's memory to what is free less a reserve.
 
     Allocations then fail before the kernel kills a process. On CUDA no limit is set, because CUDA reserves more address
     space than such a limit would allow.
     """
     if device == "cpu":
-        free = host.available_bytes(device) - _RESERVE_BYTES
-        limit = min(free, most or free)
+        limit = host.available_bytes(device) - _RESERVE_BYTES
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
@@ -83,7 +81,7 @@ def _do(job: Job, report: Reporter, commands: int) -> Any:
     """Import the function that does this kind of job (and with it torch), limit memory, and return its result."""
     module, _, name = job.DONE_BY.rpartition(".")
     function = getattr(import_module(f"bakeoff.worker.{module}"), name)
-    _limit_memory(_device_of(job), job.memory_bytes if isinstance(job, VerifyJob) else 0)
+    _limit_memory(_device_of(job))
     match job:
         case MeasureJob():
             return function(job, report, turn_of(commands, report))

@@ -154,9 +154,9 @@ def _cached_package(
 
     def compile_to(target: Path) -> None:
         with compiled_once(context.share):
-            _compile(program, settings, target)
+            compile_package(program, target, settings)
 
-    stored = load_or_build(
+    package, cached = load_or_build(
         path,
         _load_whole,
         compile_to,
@@ -164,7 +164,7 @@ def _cached_package(
         (OSError, RuntimeError, ValueError, zipfile.BadZipFile),
     )
     separate_bytes = weight_bytes if separate else 0
-    return _CachedPackage(program, graph, path, stored.loaded, stored.from_cache, weights, separate_bytes)
+    return _CachedPackage(program, graph, path, package, cached, weights, separate_bytes)
 
 
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
@@ -191,10 +191,6 @@ def _set_weights(package: Package, weights: "Mapping[str, Tensor]") -> "Mapping[
     used = {name: weights[name].detach() for name in package.constants()}
     package.load_constants(used)
     return used
-
-
-def _compile(program: "torch.export.ExportedProgram", settings: dict[str, Any], target: Path) -> None:
-    compile_package(program, target, settings)
 
 
 def _load_whole(path: Path) -> Package:

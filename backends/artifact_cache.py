@@ -2,19 +2,10 @@
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Stored(Generic[T]):
-    """A value from the cache, and whether it was stored before this call."""
-
-    loaded: T
-    from_cache: bool
 
 
 def load_or_build(
@@ -23,16 +14,17 @@ def load_or_build(
     build: Callable[[Path], object],
     scratch: Path,
     damage: tuple[type[Exception], ...],
-) -> Stored[T]:
+) -> tuple[T, bool]:
     """Load the file or folder at `path`; if it is missing or damaged, build and store it first.
 
-    `build` writes to `scratch`, which is then moved to `path` in one step, so a killed build leaves nothing at `path`.
-    `damage` lists the exceptions that `load` raises for an unusable file. A cached file for which `load` raises one is
-    deleted and built again; for a file that was just built, the exception is not caught.
+    Return what was loaded, and whether it was stored before. `build` writes to `scratch`, which is then moved to `path`
+    in one step, so a killed build leaves nothing at `path`. `damage` lists the exceptions that `load` raises for an
+    unusable file. A cached file for which `load` raises one is deleted and built again; for a file that was just built,
+    the exception is not caught.
     """
     if path.exists():
         try:
-            return Stored(load(path), True)
+            return load(path), True
         except damage:
             _remove(path)
     _remove(scratch)
@@ -42,7 +34,7 @@ def load_or_build(
     _remove(part)
     shutil.move(scratch, part)  # the cache may be on another disk
     part.rename(path)
-    return Stored(load(path), False)
+    return load(path), False
 
 
 def _remove(path: Path) -> None:

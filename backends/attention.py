@@ -21,7 +21,6 @@ from bakeoff.backends.backend import (
     BuildContext,
     DefaultOptions,
     Prepared,
-    Ran,
     Unsupported,
 )
 from bakeoff.backends.graphs import TORCH
@@ -51,6 +50,10 @@ _ON_CPU: tuple[Kind, ...] = ("math", "flash")
 _NO_KERNEL = ("No available kernel", "No viable backend")
 """Parts of torch's errors if no enabled kernel can compute a call (aten/src/ATen/native/transformers/sdp_utils_cpp.cpp,
 cuda/sdp_utils.cpp and attention.cpp; 2.11 to 2.13)."""
+
+
+_OF_OTHERS = ("not used because:", "has been runtime disabled")
+"""Parts of torch's warnings that are no reason: headings, and one for each kernel that is switched off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,24 +90,13 @@ def _count_calls(module: "nn.Module", inputs: "Mapping[str, Tensor]", kind: Kind
         except RuntimeError as error:
             if not any(text in str(error) for text in _NO_KERNEL):
                 raise
-            raise Unsupported(f"torch has no {kind} attention for this component{_reason(kind, said)}") from error
+            texts = (str(entry.message).partition(" (Triggered internally")[0].strip() for entry in said)
+            why = "; ".join(text for text in texts if not any(other in text for other in _OF_OTHERS))
+            raise Unsupported(f"torch has no {kind} attention for this component: {why or error}") from error
     calls = sum(event.name == "aten::scaled_dot_product_attention" for event in recorded.function_events)
     if not calls:
         raise Unsupported("this workload never calls torch's scaled_dot_product_attention; leave attention out")
     return calls
-
-
-def _reason(kind: Kind, said: "list[warnings.WarningMessage]") -> str:
-    """Return why torch refuses the kernel `kind`, "" if unknown.
-
-    torch warns of a reason for each kernel in turn, after a line `… kernel not used because:`.
-    """
-    heading = {"flash": "flash attention", "efficient": "memory efficient", "cudnn": "cudnn"}.get(kind, "no such")
-    texts = [str(entry.message).partition(" (Triggered internally")[0].strip() for entry in said]
-    for index, text in enumerate(texts[:-1]):
-        if text.lower().startswith(heading) and text.endswith("not used because:"):
-            return f": {texts[index + 1]}"
-    return ""
 
 
 def _enabled() -> dict[str, str | int | float | bool]:
@@ -129,13 +121,13 @@ def _enable(settings: Mapping[str, str | int | float | bool]) -> None:
     cuda.enable_math_sdp(bool(settings["math_sdp"]))
 
 
-def _ran_instead(kind: Kind, ran: Ran) -> str:
+def _ran_instead(kind: Kind, names: frozenset[str], complete: bool) -> str:
     """Return what computed attention instead of `kind`, by the names of what ran; "" if nothing shows a substitute."""
-    found = {name: fused for name in sorted(ran.names) if (fused := _fused_kind(name)) is not None}
+    found = {name: fused for name in sorted(names) if (fused := _fused_kind(name)) is not None}
     other = next((name for name, fused in found.items() if fused != kind), None)
     if other is not None:
         return f"{found[other]} attention: {other} ran, and {kind} was requested"
-    if kind != "math" and ran.complete and not found:
+    if kind != "math" and complete and not found:
         return f"attention without a fused kernel: no kernel of {kind} attention ran"
     return ""
 

@@ -121,17 +121,6 @@ class BuildContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """Operators and kernels seen to run in one call of a built engine."""
-
-    names: frozenset[str]
-    """Dispatched operators, library calls in generated code, or the kernels of a trace."""
-    complete: bool
-    """Whether anything not named did not run. False if a call may replay a captured graph, whose kernels only a trace
-    names."""
-
-
-@dataclass(frozen=True, slots=True)
 class Prepared:
     """A module that was changed for a later build, with a list of the changes."""
 
@@ -147,9 +136,10 @@ class Prepared:
     shrinks_weights: bool = True
     """Whether quantised layers take fewer bytes than before. False if nodes were inserted that the build turns into low
     precision."""
-    ran_instead: tuple[Callable[[Ran], str], ...] = ()
+    ran_instead: tuple[Callable[[frozenset[str], bool], str], ...] = ()
     """Functions that return what a call ran instead of what was prepared, as a noun phrase; "" if nothing shows a
-    substitute."""
+    substitute. They are given the names of operators, library calls and kernels that were seen to run in one call, and
+    whether nothing else did: a call may replay a captured graph, whose kernels only a trace names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,9 +178,9 @@ def session_program(opened: OpenSession) -> Run:
 
     def run(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
         results = new_results(outputs, tensors[0].device)
-        bound = bind_tensors(opened.session, names, tensors, output_names, results)
-        run_bound(bound.binding, settings)
-        return bound.results
+        kept = [tensor.contiguous() for tensor in tensors]  # until the run has ended
+        run_bound(bind_tensors(opened.session, names, kept, output_names, results), settings)
+        return results
 
     return run
 

@@ -1,7 +1,6 @@
 """Binds torch tensors as a session's inputs and outputs, and queues runs of the session on a CUDA stream."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,32 +9,22 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """A session's binding, with the tensors whose memory is bound."""
-
-    binding: "onnxruntime.IOBinding"
-    inputs: "tuple[Tensor, ...]"
-    results: "tuple[Tensor, ...]"
-
-
 def bind_tensors(
     session: "onnxruntime.InferenceSession",
     names: "Sequence[str]",
     tensors: "Sequence[Tensor]",
     output_names: "Sequence[str]",
     results: "Sequence[Tensor]",
-) -> Bound:
-    """Bind the inputs and the memory of the outputs in place; only non-contiguous inputs are copied."""
+) -> "onnxruntime.IOBinding":
+    """Bind the memory of contiguous inputs and of the outputs in place; the caller keeps both."""
     binding = session.io_binding()
     device = tensors[0].device
-    kept = tuple(tensor.contiguous() for tensor in tensors)
     location = (device.type, device.index or 0)
-    for name, tensor in zip(names, kept, strict=True):
+    for name, tensor in zip(names, tensors, strict=True):
         binding.bind_input(name, *location, _onnx_type(tensor), tensor.shape, tensor.data_ptr())
     for name, tensor in zip(output_names, results, strict=True):
         binding.bind_output(name, *location, _onnx_type(tensor), tensor.shape, tensor.data_ptr())
-    return Bound(binding, kept, tuple(results))
+    return binding
 
 
 def new_results(outputs: "Sequence[tuple[str, tuple[int, ...], Any]]", device: "torch.device") -> "tuple[Tensor, ...]":

@@ -57,7 +57,7 @@ def export_model(
     exported = export_program(module, inputs, context, options.int8)
     folder = context.cache_dir / f"onnx-{exported.key}"
     profile = context.work_dir / "profile" if context.trace else None
-    stored = load_or_build(
+    opened, cached = load_or_build(
         folder,
         lambda saved: _opened(saved, options, context, profile),
         lambda target: exported.convert(target, options.int8),
@@ -66,7 +66,7 @@ def export_model(
     )
     context.keep(lambda: {"folder": folder.name, "graph": exported.graph})
     shapes = output_shapes(exported.program) if context.sizes else None
-    return ExportedModel(folder / MODEL, stored.loaded, provider, exported.graph, stored.from_cache, shapes)
+    return ExportedModel(folder / MODEL, opened, provider, exported.graph, cached, shapes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,15 +87,16 @@ class Session(Engine):
     def _bind(self, inputs: "Mapping[str, Tensor]", results: "Sequence[Tensor]") -> Call:
         """Return a call that reads the inputs and writes the outputs into `results`."""
         names = tuple(name for name, _, _ in self.outputs)
-        keep = bind_tensors(self.opened.session, self.inputs, tuple(inputs.values()), names, results)
+        kept = tuple(tensor.contiguous() for tensor in inputs.values()), tuple(results)
+        binding = bind_tensors(self.opened.session, self.inputs, kept[0], names, kept[1])
         run = runner(self.opened.session, self.opened.stream)
         if self.captured:
             self.bound += 1
         settings = run_settings(self.opened.stream, self.bound if self.captured else None)
 
         def call() -> tuple["Tensor", ...]:
-            run(keep.binding, settings)
-            return keep.results
+            run(binding, settings)
+            return kept[1]
 
         return call
 

@@ -90,9 +90,11 @@ def compiled(module: "nn.Module", inputs: "Mapping[str, Tensor]", target: str, c
             exported.convert(onnx, translations=fp8.translations() if quantised else {})
             compile_model(onnx / MODEL, scratch, target, context.cache_dir.parent)
 
-    stored = load_or_build(folder, _checked, build, context.work_dir / "rtx", (BadArtifact, OSError, ValueError))
+    loaded, cached = load_or_build(
+        folder, _checked, build, context.work_dir / "rtx", (BadArtifact, OSError, ValueError)
+    )
     context.keep(lambda: {"folder": folder.name, "graph": exported.graph})
-    return Compiled(folder, *stored.loaded, exported.graph, stored.from_cache)
+    return Compiled(folder, *loaded, exported.graph, cached)
 
 
 def kept(folder: Path, graph: str) -> Compiled:

@@ -167,14 +167,14 @@ def save_program(
         gc.collect()
         torch.cuda.empty_cache()
 
-    stored = load_or_build(
+    loaded, cached = load_or_build(
         path,
         lambda saved: load_program(library, saved),
         build,
         context.work_dir / "program.pt2",
         (OSError, RuntimeError, ValueError),
     )
-    return SavedProgram(library, path, stored.loaded, log, stored.from_cache, hashed, counted)
+    return SavedProgram(library, path, loaded, log, cached, hashed, counted)
 
 
 def load_program(library: Any, path: Path) -> "fx.GraphModule":

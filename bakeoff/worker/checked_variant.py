@@ -13,7 +13,7 @@ from typing import TypeVar
 from torch import Tensor
 
 from bakeoff.backends import resolve_backend
-from bakeoff.backends.backend import Call, Prepared, Proof, Ran, Unsupported
+from bakeoff.backends.backend import Call, Prepared, Proof, Unsupported
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob
@@ -178,8 +178,8 @@ def ran_instead(prepared: Prepared, names: Iterable[str], complete: bool) -> str
 
     `names` are operators and kernels that ran. With `complete`, nothing else ran.
     """
-    ran = Ran(frozenset(names), complete)
-    return next(filter(None, (check(ran) for check in prepared.ran_instead)), "")
+    ran = frozenset(names)
+    return next(filter(None, (check(ran, complete) for check in prepared.ran_instead)), "")
 
 
 def first_proof(checked: CheckedVariant) -> ProofRecord:

@@ -20,7 +20,6 @@ from bakeoff.backends.backend import (
     BuildContext,
     DefaultOptions,
     Prepared,
-    Ran,
     Requirement,
     Unsupported,
 )
@@ -172,8 +171,8 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _ran_instead(ran: Ran) -> str:
-    emulated = sorted(name for name in ran.names if _EMULATED.fullmatch(name))
+def _ran_instead(names: frozenset[str], complete: bool) -> str:
+    emulated = sorted(name for name in names if _EMULATED.fullmatch(name))
     return f"PyTorch's emulation of the quantised layers: {', '.join(emulated)} is in no engine" if emulated else ""
 
 

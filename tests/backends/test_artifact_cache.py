@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.backends.artifact_cache import Stored, load_or_build
+from bakeoff.backends.artifact_cache import load_or_build
 
 
 class Damaged(Exception):
@@ -28,15 +28,15 @@ def write_folder(target: Path) -> None:
     (target / "text").write_text("built")
 
 
-def get(folder: Path, build: Callable[[Path], None]) -> Stored[str]:
+def get(folder: Path, build: Callable[[Path], None]) -> tuple[str, bool]:
     (folder / "work").mkdir(exist_ok=True)
     return load_or_build(folder / "cache" / "artifact", load, build, folder / "work" / "scratch", (Damaged,))
 
 
 @pytest.mark.parametrize("build", [write_file, write_folder])
 def test_the_first_call_builds_and_the_second_loads(build: Callable[[Path], None], tmp_path: Path) -> None:
-    assert get(tmp_path, build) == Stored("built", from_cache=False)
-    assert get(tmp_path, build) == Stored("built", from_cache=True)
+    assert get(tmp_path, build) == ("built", False)
+    assert get(tmp_path, build) == ("built", True)
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["artifact"]
     assert list((tmp_path / "work").iterdir()) == []
 
@@ -53,7 +53,7 @@ def test_what_is_not_whole_is_built_again(build: Callable[[Path], None], left: s
         "part of a killed build": lambda: (cache / ".artifact.part").mkdir(),
         "scratch of a failed one": lambda: (work / "scratch").write_text("half"),
     }[left]()
-    assert get(tmp_path, build) == Stored("built", from_cache=False)
+    assert get(tmp_path, build) == ("built", False)
     assert [path.name for path in cache.iterdir()] == ["artifact"]
 
 

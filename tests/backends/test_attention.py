@@ -17,7 +17,7 @@ from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, Toy, build_toy
 
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.backends.attention import BACKEND, Kind, Options, _ran_instead
-from bakeoff.backends.backend import BuildContext, Ran, Unsupported
+from bakeoff.backends.backend import BuildContext, Unsupported
 from bakeoff.models import resolve_component
 from bakeoff.plan.request import Request
 from bakeoff.plan.suites import compositions
@@ -157,14 +157,14 @@ def test_kernels_of_a_trace_tell_the_kinds_apart(tmp_path: Path, kind: Kind) -> 
     else:
         check = partial(_ran_instead, kind)
     own = [KERNELS[kind]] if kind in KERNELS else []
-    assert check(Ran(frozenset([*PRODUCTS, *own]), complete=True)) == ""
+    assert check(frozenset([*PRODUCTS, *own]), True) == ""
     for other in KERNELS.keys() - {kind}:
-        said = check(Ran(frozenset([*PRODUCTS, *own, KERNELS[other]]), complete=False))
+        said = check(frozenset([*PRODUCTS, *own, KERNELS[other]]), False)
         assert said.startswith(f"{other} attention")
         assert KERNELS[other] in said
-    nothing = check(Ran(frozenset(PRODUCTS), complete=True))
+    nothing = check(frozenset(PRODUCTS), True)
     assert bool(nothing) == (kind != "math")
-    assert check(Ran(frozenset(), complete=False)) == "", "a captured graph dispatches nothing: its trace decides"
+    assert check(frozenset(), False) == "", "a captured graph dispatches nothing: its trace decides"
 
 
 def test_what_no_kernel_of_the_kind_computes_is_refused_with_torchs_reason(tmp_path: Path) -> None:

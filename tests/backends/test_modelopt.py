@@ -12,7 +12,7 @@ from torch import nn
 from toys import LIBRARY_WARNINGS
 
 from bakeoff.backends import backend_names, resolve_backend
-from bakeoff.backends.backend import BuildContext, Prepared, Ran, Unsupported, by_options
+from bakeoff.backends.backend import BuildContext, Prepared, Unsupported, by_options
 from bakeoff.backends.graphs import check_not_quantised, export, operators
 from bakeoff.backends.torch_compile import compile_whole
 from bakeoff.backends.torch_internals import inductor_settings
@@ -116,9 +116,9 @@ def test_it_counts_as_quantised_although_its_weights_keep_their_size(prepared: t
 
 def test_a_quantiser_that_pytorch_runs_is_a_fallback(prepared: tuple[Prepared, float]) -> None:
     (check,) = prepared[0].ran_instead
-    assert "emulation" in check(Ran(frozenset({"tensorrt.quantize_op", "aten.relu"}), complete=False))
+    assert "emulation" in check(frozenset({"tensorrt.quantize_op", "aten.relu"}), False)
     engine = "[QUANTIZE]-[aten_ops.tensorrt.quantize_op.default]-[conv.input_quantizer/quantize_op]"
-    assert check(Ran(frozenset({engine}), complete=True)) == ""
+    assert check(frozenset({engine}), True) == ""
 
 
 def test_nothing_to_quantise_is_refused(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from bakeoff.backends.backend import (
 )
 from bakeoff.backends.graphs import TORCH, input_layouts
 from bakeoff.backends.torch_export import LoadedProgram
-from bakeoff.backends.torch_tensorrt.program import Options, configure, file_digest, save_program
+from bakeoff.backends.torch_tensorrt.program import Options, file_digest, save_program
 from bakeoff.backends.torch_tensorrt.proof import prove, read_converted, trace_engines
 from bakeoff.backends.torch_tensorrt.settings import (
     QUANTISE_OPERATORS,
@@ -97,7 +97,6 @@ def _check(path: Path, _files: Mapping[str, int]) -> None:
 def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
     library = load_library()
     module = load_program(library, path)
-    configure(module, opening.options)
     program = in_own_mode(library, opening.options.cudagraphs, module)
 
     def run(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
@@ -123,8 +122,6 @@ FORMAT = ArtifactFormat(
 
 
 def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
-    if options.weight_streaming and options.cudagraphs:
-        return "weight_streaming moves weights, which cudagraphs needs at fixed addresses; use only one of them"
     return unsupported_settings(options.optimization_level, options.min_block_size)
 
 
@@ -145,7 +142,6 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
         program_from_cache=made.cached,
         program_digest=digest,
     )
-    configure(made.module, options)
     proof = replace(proof, artifact_bytes=made.path.stat().st_size)
     layouts = input_layouts(inputs, context.sizes)
     run = in_own_mode(made.library, options.cudagraphs, made.module)

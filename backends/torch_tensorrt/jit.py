@@ -40,7 +40,6 @@ from bakeoff.backends.torch_tensorrt.settings import (
     QUANTISE_OPERATORS,
     QUANTISED_ADVICE,
     REQUIRES,
-    cache_settings,
     check_outside,
     check_symbols,
     executed_operators,
@@ -68,8 +67,6 @@ class Options:
     """Operators that PyTorch runs, joined by `+`: `aten.cumsum` with all overloads, `aten.mean.dim` a single one."""
     external: str = ""
     """Submodules that PyTorch runs, each as one custom operator, joined by `+`: `blocks.3.attention`."""
-    engine_cache: bool = False
-    """Cache built engines, which are then refittable: torch_tensorrt cannot cache others."""
 
 
 def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
@@ -125,15 +122,13 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
         check_symbols()
     outside = executed_operators(options.outside)
     module, external = externalise(module, inputs, options.external)
-    known = {entry.name for entry in fields(library.dynamo.CompilationSettings)} | {"engine_cache_dir"}
+    known = {entry.name for entry in fields(library.dynamo.CompilationSettings)}
     wanted: dict[str, Any] = {
         "optimization_level": options.optimization_level,
         "min_block_size": options.min_block_size,
     }
     if outside:
         wanted["torch_executed_ops"] = {name for names in outside.values() for name in names}
-    if options.engine_cache:
-        wanted |= cache_settings(context.cache_dir)
     compiler = _Compiler(
         library.dynamo.backend.torch_tensorrt_backend, settings(wanted, known, context), outside | asked(external)
     )

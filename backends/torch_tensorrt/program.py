@@ -4,10 +4,9 @@ import contextlib
 import gc
 import hashlib
 import inspect
-import operator
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,6 @@ from bakeoff.backends.torch_tensorrt.external import (
 from bakeoff.backends.torch_tensorrt.proof import PartitionLog, builder_errors, capture_partition_log, read_converted
 from bakeoff.backends.torch_tensorrt.settings import (
     QUANTISED_ADVICE,
-    cache_settings,
     check_outside,
     executed_operators,
     load_library,
@@ -62,12 +60,6 @@ class Options:
     """Engines run on Ampere and newer GPUs, not only on this one."""
     version_compatible: bool = False
     """Engines also run with newer versions of TensorRT, but use only the operators of its lean runtime."""
-    engine_cache: bool = False
-    """Cache built engines, which are then refittable: torch_tensorrt cannot cache others."""
-    weight_streaming: bool = False
-    """Keep weights in host memory and stream them to the device, within the budget that TensorRT chooses."""
-    preallocated_outputs: bool = False
-    """While a call runs, allocate new memory for the outputs of the next call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +107,9 @@ def lower(
         "require_full_compilation": options.require_full_compilation and not named,
         "hardware_compatible": options.hardware_compatible,
         "version_compatible": options.version_compatible,
-        "enable_weight_streaming": options.weight_streaming,
     }
     if outside:
         wanted["torch_executed_ops"] = {name for names in outside.values() for name in names}
-    if options.engine_cache:
-        wanted |= cache_settings(context.cache_dir)
     chosen = settings(wanted, known, context)
     program = _export(module, inputs, context.sizes)
     return Lowered(program, context.sizes, external, named, chosen, options.require_full_compilation)
@@ -302,26 +291,3 @@ def file_digest(path: Path) -> str:
     differ."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
-
-
-def configure(module: "fx.GraphModule", options: Options) -> None:
-    """Set a loaded program's runtime options; call it before the program's first call.
-
-    An engine does not store whether the caller owns the outputs. Unless that is set, an engine with preallocated
-    outputs returns the same memory at each call (torch_tensorrt/dynamo/runtime/_TRTEngine.py, 2.11 to 2.14).
-    """
-    for engine in _engines(module):
-        engine.use_pre_allocated_outputs = options.preallocated_outputs
-        if options.preallocated_outputs:
-            engine.set_output_tensors_as_unowned(True)
-        if options.weight_streaming:
-            engine.device_memory_budget = engine.automatic_device_memory_budget
-
-
-def _engines(module: "fx.GraphModule") -> Iterator[Any]:
-    """Yield the engines of a loaded program; torch_tensorrt's own context managers find only those of unsaved ones."""
-    for node in module.graph.nodes:
-        if node.op == "get_attr":
-            value = operator.attrgetter(str(node.target))(module)
-            if hasattr(value, "device_memory_budget"):
-                yield value

@@ -23,7 +23,6 @@ import difflib
 import sys
 from collections.abc import Callable, Collection, Mapping
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from bakeoff.backends.backend import BuildContext, Requirement, Unavailable, Unsupported
@@ -77,20 +76,6 @@ def check_symbols() -> None:
         raise Unsupported(
             f"torch_tensorrt {found} finds no range of sizes under torch.compile; use tensorrt-aot, or 2.12 to 2.14"
         )
-
-
-def cache_settings(cache_dir: Path) -> dict[str, Any]:
-    """Return the settings of torch_tensorrt's engine cache, which stores only refittable engines.
-
-    Its keys cover operators and shapes, but not the arguments of operators (dynamo/_engine_cache.py,
-    canonicalize_graph), so different variants must not share a cache.
-    """
-    return {
-        "immutable_weights": False,
-        "cache_built_engines": True,
-        "reuse_cached_engines": True,
-        "engine_cache_dir": str(cache_dir / "engines"),
-    }
 
 
 def one_size_only(cudagraphs: bool, external: str) -> str | None:

@@ -144,7 +144,8 @@ def test_what_reads_given_tensors_copies_nothing_and_is_not_compiled_again(text:
     [
         "tensorrt",
         "tensorrt[cudagraphs]",
-        *(f"tensorrt-aot{of}" for of in ("", "[cudagraphs]", "[preallocated_outputs]")),
+        "tensorrt-aot",
+        "tensorrt-aot[cudagraphs]",
     ],
 )
 def test_tensorrt_too(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

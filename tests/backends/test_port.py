@@ -69,7 +69,7 @@ def test_a_cpu_backend_computes_what_is_written(text: str, tmp_path: Path) -> No
     check(build_toy(f"{WORKLOAD}/{text}/fp32", tmp_path))
 
 
-@pytest.mark.parametrize("name", ["tensorrt", "tensorrt-aot", "tensorrt-aot[preallocated_outputs]"])
+@pytest.mark.parametrize("name", ["tensorrt", "tensorrt-aot"])
 def test_tensorrt_computes_what_is_written(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "version", lambda _name: "2.13.0")
     signatures = json.loads(SIGNATURES.read_text(encoding="utf-8"))["2.13.0"]

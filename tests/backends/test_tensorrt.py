@@ -86,7 +86,7 @@ class TestSettings:
         build_toy(f"world/{name}[{self.every_option(backend)}]/fp32", tmp_path)
         (asked,) = fake.asked
         where = "settings" if name == "tensorrt" else "compile"
-        assert set(asked) - {"arg_inputs", "engine_cache_dir"} <= fake.known(where)
+        assert set(asked) - {"arg_inputs"} <= fake.known(where)
         assert "enabled_precisions" not in asked
         assert asked["pass_through_build_failures"] is True
         assert asked["attn_bias_is_causal"] is False
@@ -113,10 +113,6 @@ class TestSettings:
         assert "optimization_level=6" in unsupported(backend.Options(optimization_level=6), "cuda", "bf16")
         assert "min_block_size=0" in unsupported(backend.Options(min_block_size=0), "cuda", "bf16")
         assert unsupported(backend.Options(), "cuda", "bf16") is None
-
-    def test_streamed_weights_are_not_captured(self) -> None:
-        options = ahead_of_time.Options(weight_streaming=True, cudagraphs=True)
-        assert "weight_streaming" in ahead_of_time.BACKEND.unsupported(options, "cuda", "bf16")
 
 
 class TestPartitions:
@@ -328,25 +324,12 @@ class TestSaved:
         build_toy("world/tensorrt-aot/fp32", tmp_path)
         assert one.compiled_left == [False]
 
-    def test_runtime_options_reach_the_loaded_engines(self, one: Fake, tmp_path: Path) -> None:
-        build_toy("world/tensorrt-aot[weight_streaming,preallocated_outputs]/fp32", tmp_path)
-        engine = one.engines[-1]
-        assert (engine.device_memory_budget, engine.use_pre_allocated_outputs) == (600, True)
-        assert engine.output_tensors_are_unowned
-
     @pytest.mark.usefixtures("one")
     @pytest.mark.parametrize("name", ["tensorrt", "tensorrt-aot"])
     def test_captured_engines_state_that_their_calls_copy_the_inputs(self, name: str, tmp_path: Path) -> None:
         for options, copies in (("", False), ("[cudagraphs]", True)):
             made = build_toy(f"world/{name}{options}/fp32", tmp_path / f"graphs-{copies}")
             assert (made.engine.copies_inputs(), made.engine.captures()) == (copies, False)
-
-    @pytest.mark.usefixtures("one")
-    def test_preallocated_outputs_are_the_callers(self, tmp_path: Path) -> None:
-        toy = build_toy("world/tensorrt-aot[preallocated_outputs]/fp32", tmp_path)
-        given = [call() for call in (*toy.built.calls, *toy.built.calls)]
-        assert len({outputs[0].data_ptr() for outputs in given}) == len(given) >= 4
-        assert toy.error() < 1e-6
 
 
 class TestHostRequirements:

@@ -167,15 +167,6 @@ def test_torch_compile_has_a_graph_of_its_own_for_one(fake: Fake, tmp_path: Path
         assert engine.compilations() - before == compiled
 
 
-def test_preallocated_outputs_serve_calls_of_one_shape(fake: Fake, tmp_path: Path) -> None:
-    module = Plain().eval().requires_grad_(False)
-    engine = build(ahead_of_time, tmp_path, module, preallocated_outputs=True)
-    assert fake.engines[-1].use_pre_allocated_outputs
-    for rows in (4, 4, 8, 3, 3):
-        given = inputs(rows)
-        torch.testing.assert_close(call(engine, given)[0], module(*given.values())[0])
-
-
 @pytest.mark.usefixtures("fake")
 def test_what_pytorch_runs_takes_the_range_too(tmp_path: Path) -> None:
     class Between(nn.Module):

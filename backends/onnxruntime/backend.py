@@ -3,7 +3,7 @@
 On CUDA the session uses the CUDA provider, or TensorRT's and then CUDA's. Inputs and outputs stay on the device, and a
 call is queued on a separate stream, between the work that torch queued before and after it. A node that runs on the CPU
 is a fallback, unless it computes shapes (`placement`). The CPU provider has no bf16 kernels, the CUDA provider lacks
-some (`placement.WITHOUT_BF16`). `int8` quantises the weights of MatMul nodes, and their activations at run time
+some. `int8` quantises the weights of MatMul nodes, and their activations at run time
 (dynamic); such a variant has the parity budget of dynamic quantisation. A model in the cache that cannot be opened is
 exported again.
 """

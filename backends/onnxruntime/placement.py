@@ -102,23 +102,6 @@ def profiled_integers(about: Mapping[str, Any]) -> bool:
     return bool(produced) and all(kind in _INDICES for kind in produced)
 
 
-_READ_FROM = (1, 31)
-"""Version of onnxruntime-gpu that WITHOUT_BF16 was read from; later versions may have more kernels."""
-# fmt: off
-WITHOUT_BF16 = frozenset((
-    "ArgMax", "ArgMin", "BatchNormalization", "Ceil", "Clip", "ConvTranspose", "CumSum", "DepthToSpace",
-    "DequantizeLinear", "Einsum", "Elu", "Equal", "Floor", "GRU", "GlobalAveragePool", "GlobalMaxPool", "Greater",
-    "GreaterOrEqual", "InstanceNormalization", "LRN", "LSTM", "LeakyRelu", "Less", "LessOrEqual", "Log",
-    "LogSoftmax", "MaxPool", "NonZero", "OneHot", "PRelu", "Pad", "QuantizeLinear", "RNN", "Reciprocal", "ReduceL1",
-    "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare",
-    "Resize", "Round", "Selu", "Shrink", "SpaceToDepth", "ThresholdedRelu", "TopK",
-))
-# fmt: on
-"""Operators of ai.onnx that have a CUDA kernel for float16 but none for bfloat16 in opset 22.
-
-Read from onnxruntime-gpu 1.31.1 itself (`onnxruntime_pybind11_state.get_all_opkernel_def()`; the function needs every
-provider's libraries, and ends the process with a segmentation fault if one is missing, so it is not called here).
-"""
 _NO_KERNEL = (
     # core/framework/session_state.cc
     re.compile(r"Could not find an implementation for (?P<operator>\w+)\(\d+\)"),
@@ -132,30 +115,6 @@ _TYPES = {"fp16": "float16", "bf16": "bfloat16"}
 """ONNX types of dtypes that an opset may lack; every opset has fp32."""
 _NO_CAPTURE = re.compile(r"cannot use the graph capture feature as requested by the user\s+as (?P<cause>[^\n]*)")
 """Error of core/session/inference_session.cc."""
-
-
-def check_bf16_kernels(path: Path, provider: str, version: str) -> None:
-    """Raise Unsupported with the operators of the model at `path` that compute in bf16 without a kernel for it.
-
-    `version` is the installed onnxruntime's. Nothing is checked for other providers than CUDA's, for versions later
-    than the one the list was read from, or for a model without its tensors' types.
-    """
-    if provider != PROVIDERS["cuda"] or tuple(int(part) for part in version.split(".")[:2]) > _READ_FROM:
-        return
-    import onnx
-
-    model = onnx.load(str(path), load_external_data=False)
-    types = element_types(model)
-    half = onnx.TensorProto.BFLOAT16
-    found = {
-        node.op_type
-        for node in model.graph.node
-        if node.op_type in WITHOUT_BF16
-        and node.domain in ("", "ai.onnx")
-        and any(types.get(name) == half for name in (*node.input, *node.output))
-    }
-    if found:
-        raise Unsupported(_text(provider, "bf16", ", ".join(sorted(found))))
 
 
 def element_types(model: Any) -> Mapping[str, int]:

@@ -12,7 +12,7 @@ from bakeoff.backends.backend import Call, Engine, Proof, Unavailable
 from bakeoff.backends.graphs import Shape, check_layouts
 from bakeoff.backends.onnxruntime.binding import bind_tensors, new_results, run_settings, runner
 from bakeoff.backends.onnxruntime.options import INSTALL, PROVIDERS, Options, missing_library, session_providers
-from bakeoff.backends.onnxruntime.placement import RECORDED, check_bf16_kernels, refusal
+from bakeoff.backends.onnxruntime.placement import RECORDED, refusal
 from bakeoff.backends.port import NOTHING_CARRIED, Port, bound_port
 from bakeoff.backends.tracing import TRACED_CALLS, Trace, trace_operators
 from bakeoff.models.component import DynamicAxis
@@ -160,7 +160,6 @@ def open_session(
     import onnxruntime
 
     requested = session_providers(options, device)
-    check_bf16_kernels(path, requested[0], onnxruntime.__version__)
     stream = new_stream() if device == "cuda" else None
     providers = [(name, provider_options(name, options, dtype, cache_dir, stream)) for name in requested]
     settings = session_options(options, threads, profile)

@@ -25,7 +25,7 @@ from bakeoff.backends.backend import BuildContext, Engine, Unavailable, Unsuppor
 from bakeoff.backends.format import Opening
 from bakeoff.backends.onnxruntime import backend, options, session
 from bakeoff.backends.onnxruntime.backend import BACKEND, Options
-from bakeoff.backends.onnxruntime.placement import check_bf16_kernels, read_placement, sort_nodes
+from bakeoff.backends.onnxruntime.placement import read_placement, sort_nodes
 from bakeoff.backends.tracing import Kernel, Trace
 from bakeoff.worker.failures import status_of
 
@@ -207,42 +207,6 @@ class TestMissingKernel:
         library.error = errors.Fail("[ONNXRuntimeError] : 1 : FAIL : something else")
         with pytest.raises(errors.Fail, match="something else"):
             build(library, tmp_path)
-
-    def test_operators_without_bf16_are_named_before_a_session_is_opened(
-        self, library: Library, tmp_path: Path
-    ) -> None:
-        """LeakyRelu is the image decoder's, Pad the audio decoder's; MatMul and Sin have bf16 kernels."""
-
-        class Leaky(Small):
-            def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
-                leaky = nn.functional.leaky_relu(super().forward(x)[0], 0.2)
-                return (nn.functional.pad(leaky, (1, 2)),)
-
-        with pytest.raises(Unsupported, match=r"CUDAExecutionProvider has no bf16 kernel for LeakyRelu, Pad; use fp16"):
-            build(library, tmp_path, module=Leaky(), dtype="bf16")
-        assert library.opened == []
-
-    @pytest.mark.parametrize(
-        ("kind", "provider", "version", "refused"),
-        [
-            (TensorProto.BFLOAT16, CUDA, "1.31.1", True),
-            (TensorProto.BFLOAT16, CUDA, "1.23.0", True),
-            (TensorProto.BFLOAT16, CUDA, "1.32.0", False),
-            (TensorProto.BFLOAT16, TENSORRT, "1.31.1", False),
-            (TensorProto.FLOAT16, CUDA, "1.31.1", False),
-        ],
-    )
-    def test_only_bf16_on_the_cuda_provider_of_a_known_version(
-        self, tmp_path: Path, kind: int, provider: str, version: str, refused: bool
-    ) -> None:
-        x, y = (helper.make_tensor_value_info(name, kind, [2]) for name in "xy")
-        graph = helper.make_graph([helper.make_node("LeakyRelu", ["x"], ["y"])], "g", [x], [y])
-        onnx.save(helper.make_model(graph), str(tmp_path / "m.onnx"))
-        if refused:
-            with pytest.raises(Unsupported):
-                check_bf16_kernels(tmp_path / "m.onnx", provider, version)
-        else:
-            check_bf16_kernels(tmp_path / "m.onnx", provider, version)
 
     @pytest.mark.parametrize(("dtype", "opset"), [("fp32", 20), ("bf16", 22)])
     def test_bf16_is_exported_in_the_first_opset_with_bf16_convolutions(

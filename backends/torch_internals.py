@@ -530,14 +530,6 @@ _CYCLES_PER_NS = 2
 """Approximate clock rate of GPUs, which run at 1.4 to 2.9 GHz."""
 
 
-def operator_names() -> list[str]:
-    """Return every operator that the dispatcher knows, as `aten::mean.dim`; a default overload has no suffix."""
-    import torch
-
-    names: list[str] = torch._C._dispatch_get_all_op_names()
-    return names
-
-
 def fake_tensors() -> Any:
     """Return a mode in which tensors have shapes and dtypes but no values; its `from_tensor` makes one from a real
     tensor."""

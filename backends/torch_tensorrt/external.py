@@ -89,9 +89,9 @@ def externalise(
     return module, tuple(operators)
 
 
-def asked(operators: Sequence[ExternalOperator]) -> dict[str, frozenset[str]]:
-    """Return, for each operator, the option that requested it and the operator's qualified name."""
-    return {f"external={operator.path}": frozenset({qualified_name(operator.name)}) for operator in operators}
+def asked(operators: Sequence[ExternalOperator]) -> dict[str, str]:
+    """Return the qualified name of each operator, by the option that asks for it."""
+    return {f"external={operator.path}": qualified_name(operator.name) for operator in operators}
 
 
 def qualified_name(name: str) -> str:

@@ -12,7 +12,7 @@ symbols, and is tuned for the example's size (dynamo/partitioning/common.py, con
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,6 @@ from bakeoff.backends.torch_tensorrt.settings import (
     REQUIRES,
     check_outside,
     check_symbols,
-    executed_operators,
     in_own_mode,
     load_library,
     one_size_only,
@@ -63,8 +62,6 @@ class Options:
     cudagraphs: bool = False
     freezing: bool = True
     """Whether weights are constants of the engines; if not, they are inputs."""
-    outside: str = ""
-    """Operators that PyTorch runs, joined by `+`: `aten.cumsum` with all overloads, `aten.mean.dim` a single one."""
     external: str = ""
     """Submodules that PyTorch runs, each as one custom operator, joined by `+`: `blocks.3.attention`."""
 
@@ -79,8 +76,8 @@ class _Compiler:
 
     backend: Any
     settings: Mapping[str, Any]
-    outside: Mapping[str, Collection[str]]
-    """Options that name operators for PyTorch to run, each with the operators' qualified names."""
+    external: Mapping[str, str]
+    """The qualified name of each external operator, by the option that asks for it."""
     partition_log: PartitionLog = field(default_factory=PartitionLog)
     log: CompileLog = field(default_factory=CompileLog)
     graph_operators: Counter[str] = field(default_factory=Counter)
@@ -92,7 +89,7 @@ class _Compiler:
         self.graph_operators.update(operators(graph.graph))
         with self.log.compiling(graph), capture_partition_log() as captured, builder_errors():
             compiled = self.backend(graph, inputs, options=dict(self.settings))
-        check_outside(self.outside, captured.unconverted)
+        check_outside(self.external, captured.unconverted)
         self.partition_log.text += captured.text
         self.results.append(compiled)
         return compiled
@@ -120,17 +117,14 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     library = load_library()
     if context.sizes:
         check_symbols()
-    outside = executed_operators(options.outside)
     module, external = externalise(module, inputs, options.external)
     known = {entry.name for entry in fields(library.dynamo.CompilationSettings)}
     wanted: dict[str, Any] = {
         "optimization_level": options.optimization_level,
         "min_block_size": options.min_block_size,
     }
-    if outside:
-        wanted["torch_executed_ops"] = {name for names in outside.values() for name in names}
     compiler = _Compiler(
-        library.dynamo.backend.torch_tensorrt_backend, settings(wanted, known, context), outside | asked(external)
+        library.dynamo.backend.torch_tensorrt_backend, settings(wanted, known, context), asked(external)
     )
     compiled = in_own_mode(library, options.cudagraphs, compile_whole(module, compiler))
     engine = CompiledEngine(

@@ -26,7 +26,6 @@ from bakeoff.backends.torch_tensorrt.proof import PartitionLog, builder_errors, 
 from bakeoff.backends.torch_tensorrt.settings import (
     QUANTISED_ADVICE,
     check_outside,
-    executed_operators,
     load_library,
     qualified,
     settings,
@@ -50,10 +49,7 @@ class Options:
     """Smallest number of operators in an engine; PyTorch runs smaller groups. torch_tensorrt's own default is 5."""
     cudagraphs: bool = False
     require_full_compilation: bool = True
-    """Fail the build if TensorRT lacks an operator that `outside` and `external` do not name; if False, PyTorch runs
-    that operator."""
-    outside: str = ""
-    """Operators that PyTorch runs, joined by `+`: `aten.cumsum` with all overloads, `aten.mean.dim` a single one."""
+    """Fail the build if TensorRT lacks an operator outside of `external`; if False, PyTorch runs that operator."""
     external: str = ""
     """Submodules that PyTorch runs, each as one custom operator, joined by `+`: `blocks.3.attention`."""
     hardware_compatible: bool = False
@@ -69,8 +65,8 @@ class Lowered:
     program: "torch.export.ExportedProgram"
     sizes: tuple[DynamicAxis, ...]
     external: tuple[ExternalOperator, ...]
-    asked: Mapping[str, frozenset[str]]
-    """Options that name operators for PyTorch to run, each with the operators' qualified names."""
+    asked: Mapping[str, str]
+    """The qualified name of each external operator, by the option that asks for it."""
     settings: Mapping[str, Any]
     whole: bool
     """Whether every other operator must be in an engine."""
@@ -96,10 +92,9 @@ def lower(
 ) -> Lowered:
     """Export the module and choose the settings, without compiling. Raises Unsupported for options and weights."""
     check_not_quantised(module, "torch_tensorrt", QUANTISED_ADVICE)
-    outside = executed_operators(options.outside)
     module, external = externalise(module, inputs, options.external)
     known = inspect.signature(library.dynamo.compile).parameters
-    named = outside | asked(external)
+    named = asked(external)
     wanted: dict[str, Any] = {
         "optimization_level": options.optimization_level,
         "min_block_size": options.min_block_size,
@@ -108,8 +103,6 @@ def lower(
         "hardware_compatible": options.hardware_compatible,
         "version_compatible": options.version_compatible,
     }
-    if outside:
-        wanted["torch_executed_ops"] = {name for names in outside.values() for name in names}
     chosen = settings(wanted, known, context)
     program = _export(module, inputs, context.sizes)
     return Lowered(program, context.sizes, external, named, chosen, options.require_full_compilation)
@@ -136,7 +129,7 @@ def save_program(
     """Load the module's program from the cache; compile and save it first if it is missing.
 
     Raises Unavailable if torch_tensorrt does not load, and Unsupported for operators, settings or weights that it
-    cannot use and for an unknown operator or submodule in the options.
+    cannot use and for an unknown submodule in the options.
     """
     import torch
 
@@ -176,8 +169,7 @@ def _compile(library: Any, lowered: Lowered, inputs: "Mapping[str, Tensor]", pat
     """Compile the program, save it at `target`, and return the log.
 
     Its external operators are saved beside `path`, and so is the raw engine if the program is a single engine. Raises
-    Unsupported with the names of operators that TensorRT lacks and the options do not name, if
-    `require_full_compilation` is set.
+    Unsupported with the names of operators that TensorRT lacks outside of them, if `require_full_compilation` is set.
     """
     given = _profiles(library, inputs, lowered.sizes)
     report = target.with_name("partitions.txt")
@@ -193,7 +185,7 @@ def _compile(library: Any, lowered: Lowered, inputs: "Mapping[str, Tensor]", pat
             unconverted = sorted(dry_run(library, lowered, given, report).unconverted)
             raise Unsupported(
                 f"TensorRT has no layer for {', '.join(unconverted) or 'some operator'}; to run it with PyTorch, use "
-                f"outside={'+'.join(unconverted) or 'OPERATOR'}, external=SUBMODULE or require_full_compilation=false"
+                "external=SUBMODULE or require_full_compilation=false"
             ) from error
     path.parent.mkdir(parents=True, exist_ok=True)
     found = read_converted(compiled)
@@ -262,18 +254,16 @@ def _save(
 
 
 def check_named(lowered: Lowered, unconverted: Mapping[str, int]) -> None:
-    """Check that PyTorch would run exactly the operators that the options name, before an engine is built.
+    """Check that PyTorch would run exactly the external operators, before an engine is built.
 
     `unconverted` are the operators that PyTorch would run by a dry run. Raises Unsupported if an option has no effect,
     or if PyTorch would run other operators although the whole program must be in engines.
     """
     check_outside(lowered.asked, unconverted)
-    expected = {name for names in lowered.asked.values() for name in names}
-    other = sorted(name for name in unconverted if qualified(name) not in expected)
+    other = sorted(name for name in unconverted if qualified(name) not in lowered.asked.values())
     if other and lowered.whole:
         raise Unsupported(
-            f"PyTorch would also run {', '.join(other)}, which outside and external do not name; name it there, or use "
-            "require_full_compilation=false"
+            f"PyTorch would also run {', '.join(other)}, outside of external; use require_full_compilation=false"
         )
 
 

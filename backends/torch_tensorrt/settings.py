@@ -8,18 +8,11 @@ other shapes, not for other addresses. So a loop may bind other tensors before e
 2.11 and 2.12 have `use_explicit_typing` and `enabled_precisions`; 2.13 has neither and ignores both. The module is cast
 to the variant's dtype before the build, and TensorRT keeps its dtypes (strong typing).
 
-The `outside` option names operators that PyTorch runs although TensorRT could. torch_tensorrt calls them
-`torch_executed_ops` and accepts operators or their qualified names with the overload (`torch.ops.aten.cumsum.default`);
-any other name has no effect there and raises nothing (dynamo/partitioning/_adjacency_partitioner.py, OpSupportTester;
-conversion/_ConverterRegistry.py; 2.11 to 2.14). They are names of the lowered graph, in which torch_tensorrt has
-already decomposed some operators.
-
 `import torch_tensorrt` needs a GPU and TensorRT's libraries. Without them it prints to stdout and raises a plain
 Exception (torch_tensorrt/__init__.py), so only workers import it.
 """
 
 import contextlib
-import difflib
 import sys
 from collections.abc import Callable, Collection, Mapping
 from importlib.metadata import version
@@ -27,7 +20,6 @@ from typing import Any
 
 from bakeoff.backends.backend import BuildContext, Requirement, Unavailable, Unsupported
 from bakeoff.backends.install import tensorrt_command
-from bakeoff.backends.torch_internals import operator_names
 
 LEVELS = range(6)
 """Optimisation levels of TensorRT's builder."""
@@ -98,44 +90,18 @@ def unsupported_settings(level: int, min_block_size: int) -> str | None:
     return None if min_block_size >= 1 else f"min_block_size={min_block_size} is less than 1; give 1 or more operators"
 
 
-def executed_operators(outside: str) -> dict[str, frozenset[str]]:
-    """Return each operator named in `outside`, as the option `outside=NAME`, with the qualified names of its overloads.
+def check_outside(asked: Mapping[str, str], unconverted: Collection[str]) -> None:
+    """Raise Unsupported for an external operator that is not among those that PyTorch runs, given as `unconverted`.
 
-    Names are joined by `+`; `aten.cumsum` names all overloads, `aten.mean.dim` a single one. Raises Unsupported for a
-    name that torch does not have.
-    """
-    return {f"outside={name}": _overloads(name) for name in outside.split("+") if name}
-
-
-def _overloads(name: str) -> frozenset[str]:
-    namespace, _, rest = name.partition(".")
-    operator, _, overload = rest.partition(".")
-    found = {
-        tuple(known.replace("::", ".").split(".")) for known in operator_names() if known.startswith(f"{namespace}::")
-    }
-    # The dispatcher names the default overload by the operator alone.
-    full = {parts if len(parts) == 3 else (*parts, "default") for parts in found}
-    matching = {parts for parts in full if parts[1] == operator and overload in ("", parts[2])}
-    if not matching:
-        known = sorted({".".join(parts[:2]) for parts in full} | {".".join(parts) for parts in full})
-        near = ", ".join(difflib.get_close_matches(name, known, 3)) or "none; write it as aten.cumsum or aten.mean.dim"
-        raise Unsupported(f"outside={name}: torch has no such operator; near: {near}")
-    return frozenset(f"torch.ops.{'.'.join(parts)}" for parts in matching)
-
-
-def check_outside(asked: Mapping[str, Collection[str]], unconverted: Collection[str]) -> None:
-    """Raise Unsupported for an option that has no effect: no operator it names is among those that PyTorch runs.
-
-    `asked` maps an option as typed to the qualified names of operators; `unconverted` are the operators that PyTorch
-    runs.
+    `asked` has the operators' qualified names by the options that ask for them.
     """
     running = {qualified(name) for name in unconverted}
-    for option, names in asked.items():
-        if not running.intersection(names):
+    for option, name in asked.items():
+        if name not in running:
             have = ", ".join(sorted(unconverted)) or "no operator"
             raise Unsupported(
                 f"{option}: the graph that torch_tensorrt lowered has no such operator, so nothing would change "
-                f"(PyTorch runs {have}); name an operator of that graph"
+                f"(PyTorch runs {have}); leave it out"
             )
 
 

@@ -1,4 +1,4 @@
-"""Operators and submodules that PyTorch runs between TensorRT's engines, with a fake of torch_tensorrt."""
+"""Submodules that PyTorch runs between TensorRT's engines, with a fake of torch_tensorrt."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from toys import LIBRARY_WARNINGS, build_toy
 from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.format import BadArtifact, Opening, WriteRequest
 from bakeoff.backends.torch_tensorrt import ahead_of_time, external, settings
-from bakeoff.backends.torch_tensorrt.settings import check_outside, executed_operators
+from bakeoff.backends.torch_tensorrt.settings import check_outside
 from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
@@ -49,63 +49,6 @@ def refused(text: str, folder: Path) -> str:
     return str(failed.value.error)
 
 
-class TestOutside:
-    @pytest.mark.parametrize("name", BOTH)
-    def test_named_operators_run_between_engines(self, one: Fake, name: str, tmp_path: Path) -> None:
-        toy = build_toy(f"world/{name}[outside=aten.cat+aten.sin]/fp32", tmp_path)
-        assert toy.error() < 1e-6
-        proof = toy.proof
-        assert proof.fell_back == ""
-        assert {"aten.cat": 2, "aten.sin": 1}.items() <= proof.operators_outside.items()
-        assert proof.facts["engines"] >= 2
-        assert "torch.ops.aten.cat.default" in one.asked[-1]["torch_executed_ops"]
-
-    def test_one_engine_of_a_hybrid_is_not_the_program(self, one: Fake, tmp_path: Path) -> None:
-        """A raw engine without the operators around it would compute something else."""
-        build_toy("sound/tensorrt-aot[outside=aten.tanh]/fp32", tmp_path)
-        assert one.asked
-        assert not list((tmp_path / "cache").glob("*.engine"))
-        build_toy("sound/tensorrt-aot/fp32", tmp_path)
-        assert list((tmp_path / "cache").glob("*.engine"))
-
-    @pytest.mark.parametrize("name", BOTH)
-    def test_unknown_operators_are_refused_before_anything_is_built(self, one: Fake, name: str, tmp_path: Path) -> None:
-        text = refused(f"world/{name}[outside=aten.cumsun]/fp32", tmp_path)
-        assert "outside=aten.cumsun" in text
-        assert "aten.cumsum" in text
-        assert one.asked == []
-
-    @pytest.mark.parametrize("name", BOTH)
-    @pytest.mark.usefixtures("one")
-    def test_an_operator_that_the_graph_lacks_is_refused(self, name: str, tmp_path: Path) -> None:
-        """Else the row would be that without the option, under another name."""
-        assert "outside=aten.cumsum" in refused(f"world/{name}[outside=aten.sin+aten.cumsum]/fp32", tmp_path)
-
-    def test_all_other_operators_must_be_converted(self) -> None:
-        asked = executed_operators("aten.mean+aten.sum.dim_IntList")
-        assert "torch.ops.aten.mean.dim" in asked["outside=aten.mean"]
-        assert "torch.ops.aten.mean.default" in asked["outside=aten.mean"]
-        assert asked["outside=aten.sum.dim_IntList"] == {"torch.ops.aten.sum.dim_IntList"}
-        check_outside(asked, ["aten.mean", "aten.sum.dim_IntList"])
-        with pytest.raises(Unsupported, match=r"outside=aten\.sum\.dim_IntList"):
-            check_outside(asked, ["aten.mean.dim", "aten.sum"])
-
-    def test_what_is_not_named_is_refused_by_name(self, one: Fake, tmp_path: Path) -> None:
-        """`require_full_compilation` holds for all but the named operators."""
-        asked = "world/tensorrt-aot[outside=aten.sin]/fp32"
-        real = Fake.compile
-
-        def compile_more(self: Fake, program: Any, **given: Any) -> Any:
-            more = {*given["torch_executed_ops"], "torch.ops.aten.cat.default"}
-            return real(self, program, **{**given, "torch_executed_ops": more})
-
-        one.compile = compile_more.__get__(one)  # type: ignore[method-assign]
-        with installed(one):
-            assert "aten.cat, which outside and external do not name" in refused(asked, tmp_path)
-            asked = asked.replace("outside", "require_full_compilation=false,outside")
-            assert build_toy(asked, tmp_path).error() < 1e-6
-
-
 class TestExternal:
     @pytest.mark.usefixtures("one")
     @pytest.mark.parametrize("name", BOTH)
@@ -118,6 +61,29 @@ class TestExternal:
         names = [name for name in proof.operators_outside if name.startswith("bakeoff.external_picture_")]
         assert len(names) == 2
         assert not any("conv" in name for name in {**proof.operators_inside, **proof.operators_outside})
+
+    def test_one_engine_of_a_hybrid_is_not_the_program(self, one: Fake, tmp_path: Path) -> None:
+        """A raw engine without the operators around it would compute something else."""
+        build_toy("picture/tensorrt-aot[external=picture.0]/fp32", tmp_path)
+        assert one.asked
+        assert not list((tmp_path / "cache").glob("*.engine"))
+        build_toy("picture/tensorrt-aot/fp32", tmp_path)
+        assert list((tmp_path / "cache").glob("*.engine"))
+
+    def test_what_is_no_external_operator_must_be_converted(self, one: Fake, tmp_path: Path) -> None:
+        """`require_full_compilation` holds for all but these."""
+        one.unconverted = ("torch.ops.aten.silu.default",)
+        with installed(one):
+            asked = "picture/tensorrt-aot[external=picture.0]/fp32"
+            assert "would also run aten.silu, outside of external" in refused(asked, tmp_path)
+            assert build_toy(asked.replace("[", "[require_full_compilation=false,"), tmp_path).error() < 1e-6
+
+    def test_an_operator_that_the_graph_lacks_is_refused(self) -> None:
+        """Else the row would be that without the option, under another name."""
+        asked = {"external=a": "torch.ops.bakeoff.external_a.default"}
+        check_outside(asked, ["aten.mean", "bakeoff.external_a"])
+        with pytest.raises(Unsupported, match=r"external=a: .* has no such operator"):
+            check_outside(asked, ["aten.mean.dim"])
 
     @pytest.mark.parametrize("name", BOTH)
     def test_unknown_submodules_are_refused_with_near_names(self, one: Fake, name: str, tmp_path: Path) -> None:

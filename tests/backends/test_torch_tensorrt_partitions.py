@@ -58,8 +58,6 @@ def test_what_is_left_is_what_was_named(table: dict[str, tuple[str, ...]]) -> No
         return row[2], row[4]
 
     assert left("require_full_compilation=false") == ("2", "1 aten.cummax")
-    assert left("outside=aten.cummax") == ("2", "1 aten.cummax")
-    assert left("outside=aten.cummax+aten.tanh") == ("2", "1 aten.cummax, 1 aten.tanh")
     engines, outside = left("external=middle")
     assert (engines, re.sub("_[0-9a-f]{12}$", "", outside)) == ("2", "1 bakeoff.external_middle")
 
@@ -88,9 +86,7 @@ def test_the_tool_runs_the_backends_as_they_are(
 
 
 @pytest.mark.skipif(not WHEEL, reason="set TORCH_TENSORRT_WHEEL to a wheel of torch-tensorrt 2.13.0 to partition anew")
-@pytest.mark.parametrize(
-    "use", ["tensorrt-aot[outside=aten.cummax+aten.tanh]", "tensorrt-aot[external=middle]", "tensorrt"]
-)
+@pytest.mark.parametrize("use", ["tensorrt-aot[external=middle]", "tensorrt"])
 def test_the_library_partitions_as_the_table_says(use: str, table: dict[str, tuple[str, ...]]) -> None:
     variant = f"example:all.forward/{use}/bf16@cuda"
     ran = subprocess.run([sys.executable, str(TOOL), WHEEL, variant], capture_output=True, text=True, check=False)
@@ -100,7 +96,7 @@ def test_the_library_partitions_as_the_table_says(use: str, table: dict[str, tup
 
 @pytest.mark.skipif(not WHEEL, reason="set TORCH_TENSORRT_WHEEL to a wheel of torch-tensorrt 2.13.0 to partition anew")
 def test_what_is_not_named_is_refused() -> None:
-    variant = "example:all.forward/tensorrt-aot[outside=aten.tanh]/bf16@cuda"
+    variant = "example:all.forward/tensorrt-aot[external=first]/bf16@cuda"
     ran = subprocess.run([sys.executable, str(TOOL), WHEEL, variant], capture_output=True, text=True, check=False)
     assert ran.returncode != 0
     assert "PyTorch would also run aten.cummax" in ran.stderr

@@ -43,7 +43,7 @@ def test_dtypes_have_the_names_that_torch_gives_them(word: str, dtype: str) -> N
         "wm:200m.step/inductor[freezing]/bf16@cpu",
         "wm:1b.step/int8+aoti[freezing,level=3]/bf16@cpu",
         "matrix-vae:full.steady5/inductor[mode=max-autotune,freezing]/tf32@cuda",
-        "wm:1b.step/int8+tensorrt-aot[outside=aten.sin+aten.cos,external=blocks.0+blocks.1]/bf16@cuda",
+        "wm:1b.step/int8+tensorrt-aot[min_block_size=2,external=blocks.0+blocks.1]/bf16@cuda",
         "own-thing:a_b.c-d/x[ratio=0.5]+y+z[a=-1]/fp16@cuda",
     ],
 )

@@ -6,7 +6,7 @@ engines are submodules `_run_on_acc_N` of the compiled graph (dynamo/_compiler.p
 the engine, so that torch itself exports, saves and loads the graph, but no engine is in the file; an engine may keep
 its outputs' memory (dynamo/runtime/_TRTEngine.py); partitions are logged for debugging, or written by a dry run
 (dynamo/_DryRunTracker.py); a full compilation that is not possible is an AssertionError without a name, and operators
-of `torch_executed_ops`, by their qualified names, and those without a converter are left in graphs `_run_on_gpu_N`
+without a converter, `unconverted` by their qualified names, are left in graphs `_run_on_gpu_N`
 between the engines (dynamo/partitioning/_adjacency_partitioner.py); a failed build is PyTorch's own graph unless it is
 to be passed through (dynamo/backend/backends.py). Whether engines run as CUDA graphs is one global of the process, that
 each call reads: an engine captures where its last call was without, and drops its graph in a call without
@@ -248,6 +248,8 @@ class Fake:
     """Its report on partitions."""
     lacks: tuple[str, ...] = ()
     """Operators that no engine supports; if there are any, one partition is run by PyTorch."""
+    unconverted: tuple[str, ...] = ()
+    """Qualified names of operators that PyTorch runs between engines."""
     fails: bool = False
     """Whether a build fails."""
     builder_log: tuple[str, ...] = ()
@@ -313,7 +315,7 @@ class Fake:
             raise RuntimeError("[SHAPE] no tactic")
         if self.fails:
             return graph
-        executed = options.get("torch_executed_ops", ())
+        executed = self.unconverted
         if any(isinstance(one, torch.SymInt) for one in inputs):
             graph = _lowered(graph, inputs)
         elif executed or any(_runs_in_torch(node, executed) for node in graph.graph.nodes):
@@ -326,7 +328,7 @@ class Fake:
     def compile(self, program: torch.export.ExportedProgram, **asked: Any) -> fx.GraphModule:
         self.asked.append(asked)
         graph = program.module(check_guards=False)
-        executed = asked.get("torch_executed_ops", ())
+        executed = self.unconverted
         named = any(_runs_in_torch(node, executed) for node in graph.graph.nodes)
         lacking = named or any(name in str(node.target) for node in graph.graph.nodes for name in self.lacks)
         if lacking and asked["require_full_compilation"]:

@@ -158,8 +158,8 @@ def test_models_of_other_kinds_are_described(name: str, tmp_path: Path) -> None:
     [
         ("dropping", "differs by .* between two calls .* training mode: call eval()"),
         ("noisy", "output differs by .* take random numbers as an input, and call F.dropout with training="),
-        ("selecting", "shapes of its outputs depend on the values .* bakeoff inspect .* --sweep"),
-        ("selecting_of_several", "shapes of its outputs depend on the values .* bakeoff inspect .* --sweep"),
+        ("selecting", "shapes of its outputs depend on the values .* bakeoff inspect .* --record"),
+        ("selecting_of_several", "shapes of its outputs depend on the values .* bakeoff inspect .* --record"),
         ("one_value", r"are the same again; give several calls: .*more="),
         ("overwriting", "writes into its input x"),
         ("constant", "the same for all inputs"),

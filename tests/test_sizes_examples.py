@@ -23,6 +23,7 @@ def block(language: str) -> str:
 def test_the_command_of_the_page_sweeps_the_file_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.py").write_text(block("python"), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
     program, *arguments = shlex.split(block("sh"))
     assert program == "bakeoff"
     more = ["--backends", "eager,torch.export[]", "--dtype", "fp32", "--device", "cpu", "--threads", "1"]

@@ -37,7 +37,7 @@ def main() -> None:
     """Run the command line and exit. After a signal the exit code is 128 and its number."""
     with ending_signals() as received:
         code = _run()
-    sys.exit(received.exit_code if received.number else code)
+    sys.exit(128 + received[0] if received else code)
 
 
 def _run() -> int | str | None:

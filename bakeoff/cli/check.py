@@ -98,11 +98,14 @@ def _show_cache(as_json: bool) -> None:
     from bakeoff.report.document import Document, Heading, Text, blocks, table
 
     folder = paths.cache_folder()
-    size = build_cache.measure(folder)
-    kinds = [(kind, _mib(each)) for kind, each in size.kinds.items()]
-    total = Text(f"{_mib(size.bytes)} MiB in {folder}")
-    page = blocks(total, table(("kind", Heading("MiB", numeric=True)), kinds))
-    print_json(size) if as_json else print_document(Document("Cache", page))
+    kinds = build_cache.measure(folder)
+    size = sum(kinds.values())
+    if as_json:
+        print_json({"folder": str(folder), "bytes": size, "kinds": kinds})
+        return
+    rows = [(kind, _mib(each)) for kind, each in kinds.items()]
+    page = blocks(Text(f"{_mib(size)} MiB in {folder}"), table(("kind", Heading("MiB", numeric=True)), rows))
+    print_document(Document("Cache", page))
 
 
 def _clear_cache(as_json: bool) -> None:
@@ -113,9 +116,9 @@ def _clear_cache(as_json: bool) -> None:
     build_cache.measure(folder)  # raises if there is none
     paths.ensure_writable(folder, "caches")
     with clearing_lock(folder):
-        before = build_cache.measure(folder)
+        before = sum(build_cache.measure(folder).values())
         left = build_cache.clear(folder)
-        freed = before.bytes - build_cache.measure(folder).bytes
+        freed = before - sum(build_cache.measure(folder).values())
     print_json({"folder": str(folder), "freed_bytes": freed}) if as_json else print_text(f"freed {_mib(freed)} MiB")
     if left:
         fail(f"{left[0]} cannot be deleted; look at its permissions", 2, "not-writable")

@@ -3,7 +3,7 @@ measured."""
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 def sweep_on_ray(requests: "Sequence[Request]", options: "SweepOptions") -> tuple[dict[str, object], int]:
     """Sweep components on a cluster's nodes and print their tables; return each one's JSON output, and the exit
     code."""
-    from bakeoff.cluster.driver import carry_out, connected
+    from bakeoff.cluster.driver import carry_out, connected, default_device, places
 
-    with connected() as nodes:
-        device = requests[0].device or nodes.default_device()
+    with connected() as ray:
+        device = requests[0].device or default_device(ray)
         requests = [replace(request, device=device) for request in requests]
-        ended = _carry_out(requests, options, nodes.places(device), partial(carry_out, nodes))
-    return _told(ended, options)
+        ended = _carry_out(requests, options, places(ray, device), partial(carry_out, ray))
+    return _told(*ended, options)
 
 
 def sweep_on_devices(requests: "Sequence[Request]", options: "SweepOptions") -> tuple[dict[str, object], int]:
@@ -38,17 +38,7 @@ def sweep_on_devices(requests: "Sequence[Request]", options: "SweepOptions") -> 
 
     devices = parse_devices(options.gpus)
     ended = _carry_out(requests, options, [device.name for device in devices], partial(carry_out, devices))
-    return _told(ended, options)
-
-
-@dataclass(slots=True)
-class _Ended:
-    """Orders after they were carried out."""
-
-    orders: "list[tuple[SweepState, Assignment]]"
-    interrupted: bool = False
-    problem: BakeoffError | None = None
-    """Why their records could not be stored any more."""
+    return _told(*ended, options)
 
 
 def _carry_out(
@@ -56,48 +46,50 @@ def _carry_out(
     options: "SweepOptions",
     places: Sequence[str],
     carry_out: "Callable[[Sequence[Assignment], Path, Progress], None]",
-) -> _Ended:
-    """Make the orders, and have them carried out at these places."""
+) -> "tuple[list[tuple[SweepState, Assignment]], KeyboardInterrupt | BakeoffError | None]":
+    """Make the orders, and have them carried out at these places; return them, and what ended that before the end."""
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.cluster.spread import carry_out_spread
     from bakeoff.machine import paths
 
     runs = paths.ensure_writable(options.folder, "records")
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
-    ended = _Ended(_begun(requests, options, runs, cache))
-    asked = [assignment for _, assignment in ended.orders]
+    orders = _begun(requests, options, runs, cache)
+    asked = [assignment for _, assignment in orders]
     try:
         with TerminalProgress() as progress:
             if options.spread:
                 carry_out_spread(asked, places, runs, lambda some: carry_out(some, runs, progress))
             else:
                 carry_out(asked, runs, progress)
-    except KeyboardInterrupt:
-        ended.interrupted = True
-    except BakeoffError as error:
-        ended.problem = error
-    return ended
+    except (KeyboardInterrupt, BakeoffError) as error:
+        return orders, error
+    return orders, None
 
 
-def _told(ended: _Ended, options: "SweepOptions") -> tuple[dict[str, object], int]:
+def _told(
+    orders: "Sequence[tuple[SweepState, Assignment]]",
+    ended: KeyboardInterrupt | BakeoffError | None,
+    options: "SweepOptions",
+) -> tuple[dict[str, object], int]:
     """Print the tables of each component; return each one's JSON output, and the exit code."""
     from bakeoff.cli.sweep import summary
     from bakeoff.machine import paths
     from bakeoff.sweeps.resume import write_state
 
     told, codes = dict[str, object](), [0]
-    for state, assignment in ended.orders:
+    for state, assignment in orders:
         done = _done(assignment, options.folder)
         told[assignment.order.request.component] = summary(done)
-        codes.append(_print(assignment, done, options, ended.interrupted or ended.problem is not None))
+        codes.append(_print(assignment, done, options, ended is not None))
         if assignment.done is not None and not done.interrupted and done.out_of_time is None:
             write_state(paths.cache_folder(), replace(state, finished=True))
-    if ended.problem is not None:
-        raise ended.problem
-    if ended.interrupted:
+    if isinstance(ended, BakeoffError):
+        raise ended
+    if ended is not None:
         if options.as_json:
             print_json(told)
-        left = [assignment.order.request.component for _, assignment in ended.orders if assignment.done is None]
+        left = [assignment.order.request.component for _, assignment in orders if assignment.done is None]
         fail(f"interrupted; not run to the end: {', '.join(left)}; the same command with --resume goes on", 130)
     return told, max(codes)
 

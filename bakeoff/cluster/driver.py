@@ -39,8 +39,8 @@ _CANCEL_S = 75.0
 
 
 @contextmanager
-def connected() -> Iterator["Nodes"]:
-    """Connect to the cluster at $RAY_ADDRESS, or one of this machine alone, which ends with the block.
+def connected() -> Iterator[Any]:
+    """Connect to the cluster at $RAY_ADDRESS, or one of this machine alone, which ends with the block; yield `ray`.
 
     Nothing is printed on stdout in the block. Raises BakeoffError where Ray is not installed, or the cluster cannot be
     joined.
@@ -64,7 +64,7 @@ def connected() -> Iterator["Nodes"]:
         signal.signal(number, handler)
     with redirect_stdout(io.StringIO()):  # Ray prints there what its nodes log
         try:
-            yield Nodes(ray)
+            yield ray
         finally:
             ray.shutdown()
 
@@ -83,39 +83,27 @@ def _check_reachable(address: str) -> None:
             raise BakeoffError(text, "missing-device") from error
 
 
-@dataclass(frozen=True, slots=True)
-class Nodes:
-    """The nodes of a cluster."""
+def _named(ray: Any) -> dict[str, dict[str, Any]]:
+    """Return the nodes that are there by name, as started or of the host; where several have one, each with the
+    beginning of its id."""
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    names = [
+        node["NodeName"] if node["NodeName"] != node["NodeManagerAddress"] else node["NodeManagerHostname"]
+        for node in nodes
+    ]
+    return {
+        name if names.count(name) == 1 else f"{name}-{node['NodeID'][:6]}": node
+        for name, node in zip(names, nodes, strict=True)
+    }
 
-    ray: Any
-    """The module."""
 
-    def named(self) -> dict[str, dict[str, Any]]:
-        """Return those that are there by name, as started or of the host; where several have one, each with the
-        beginning of its id."""
-        nodes = [node for node in self.ray.nodes() if node["Alive"]]
-        names = [
-            node["NodeName"] if node["NodeName"] != node["NodeManagerAddress"] else node["NodeManagerHostname"]
-            for node in nodes
-        ]
-        return {
-            name if names.count(name) == 1 else f"{name}-{node['NodeID'][:6]}": node
-            for name, node in zip(names, nodes, strict=True)
-        }
+def default_device(ray: Any) -> str:
+    return "cuda" if places(ray, "cuda") else "cpu"
 
-    def default_device(self) -> str:
-        return "cuda" if any(_places(node, "cuda") for node in self.named().values()) else "cpu"
 
-    def places(self, device: str) -> list[str]:
-        """Return the name of the node of each GPU, or of each node with CPUs."""
-        return [name for name, node in self.named().items() for _ in _places(node, device)]
-
-    def check_has(self, device: str) -> None:
-        """Raise BakeoffError if no node has the device."""
-        if not any(_places(node, device) for node in self.named().values()):
-            name = "GPU" if device == "cuda" else "CPU"
-            text = f"no node of the cluster has a {name} for Ray; start one with: ray start --num-{name.lower()}s=1"
-            raise BakeoffError(f"--device {device}: {text}", "missing-device")
+def places(ray: Any, device: str) -> list[str]:
+    """Return the name of the node of each GPU, or of each node with CPUs."""
+    return [name for name, node in _named(ray).items() for _ in _places(node, device)]
 
 
 def _places(node: Mapping[str, Any], device: str) -> dict[str, dict[str, float]]:
@@ -127,14 +115,17 @@ def _places(node: Mapping[str, Any], device: str) -> dict[str, dict[str, float]]
     return {"0/1": {"num_cpus": resources["CPU"]}} if resources.get("CPU") else {}
 
 
-def carry_out(nodes: Nodes, orders: Sequence[Assignment], runs: Path, progress: Progress) -> None:
+def carry_out(ray: Any, orders: Sequence[Assignment], runs: Path, progress: Progress) -> None:
     """Have the nodes carry out these orders, store what they report in `runs`, and note how each ended.
 
     All are for the same device. Raises BakeoffError where no node has it or what came cannot be stored, and
     KeyboardInterrupt; all orders are stopped before that.
     """
-    driver = _Driver(nodes, orders, runs, progress)
-    nodes.check_has(driver.device)
+    driver = _Driver(ray, orders, runs, progress)
+    if not places(ray, driver.device):
+        name = "GPU" if driver.device == "cuda" else "CPU"
+        text = f"no node of the cluster has a {name} for Ray; start one with: ray start --num-{name.lower()}s=1"
+        raise BakeoffError(f"--device {driver.device}: {text}", "missing-device")
     try:
         driver.run()
     finally:
@@ -159,8 +150,8 @@ class _Place:
 class _Driver:
     """The orders that wait, and the places that carry out the others."""
 
-    def __init__(self, nodes: Nodes, orders: Sequence[Assignment], runs: Path, progress: Progress) -> None:
-        self._nodes, self._runs, self._progress = nodes, runs, progress
+    def __init__(self, ray: Any, orders: Sequence[Assignment], runs: Path, progress: Progress) -> None:
+        self._ray, self._runs, self._progress = ray, runs, progress
         self._reports = Reports(runs, progress)
         self._waiting = [*orders]
         self.device = orders[0].order.request.device
@@ -169,7 +160,7 @@ class _Driver:
         self._stopping = self._busy = False
         self._refused: dict[str, str] = {}
         """Names of nodes that are given no more orders, by their ids."""
-        nodes.ray.cloudpickle.register_pickle_by_value(relay)
+        ray.cloudpickle.register_pickle_by_value(relay)
 
     def run(self) -> None:
         """Give all orders to places, and take what these report until the last one has ended."""
@@ -195,7 +186,7 @@ class _Driver:
 
     def _usable(self) -> dict[str, dict[str, Any]]:
         """Return the nodes that may be given orders: they have the device and are not refused."""
-        named = self._nodes.named().items() if not self._stopping else ()
+        named = _named(self._ray).items() if not self._stopping else ()
         return {
             name: node for name, node in named if node["NodeID"] not in self._refused and _places(node, self.device)
         }
@@ -208,7 +199,7 @@ class _Driver:
             for assignment in self._waiting:
                 assignment.problem = f"no node is left for it{refused}"
             self._waiting.clear()
-        strategy = self._nodes.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+        strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         for name, node in usable.items():
             if any(_may_go(assignment, name, usable) for assignment in self._waiting):
                 there = {place.share for place in self._places if place.node == node["NodeID"]}
@@ -216,12 +207,12 @@ class _Driver:
                     if share in there:
                         continue
                     only = strategy(node["NodeID"], soft=False)
-                    actor = self._nodes.ray.remote(relay.Relay).options(**needs, scheduling_strategy=only).remote()
+                    actor = self._ray.remote(relay.Relay).options(**needs, scheduling_strategy=only).remote()
                     self._places.append(_Place(node["NodeID"], name, share, actor, actor.ready.remote()))
 
     def _take(self) -> None:
         """Wait for any place, take its lines, and give those that are free the next orders."""
-        ray = self._nodes.ray
+        ray = self._ray
         calls = {place.call: place for place in self._places}
         ready, _ = ray.wait([*calls], timeout=_LOOK_S) if calls else ([], [])
         for place in (calls[call] for call in ready):
@@ -249,7 +240,7 @@ class _Driver:
 
     def _there(self) -> set[str]:
         """Return the ids of the nodes that are there."""
-        return {node["NodeID"] for node in self._nodes.named().values()}
+        return {node["NodeID"] for node in _named(self._ray).values()}
 
     def _ended(self, place: _Place) -> None:
         """Give a place that has no order any more the next one, or free it."""
@@ -301,7 +292,7 @@ class _Driver:
 
     def _free(self, place: _Place) -> None:
         self._places.remove(place)
-        self._nodes.ray.kill(place.relay)
+        self._ray.kill(place.relay)
 
 
 def _may_go(assignment: Assignment, name: str, usable: Mapping[str, Any]) -> bool:

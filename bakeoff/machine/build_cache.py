@@ -10,7 +10,6 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from bakeoff.machine import host, paths
@@ -120,17 +119,11 @@ _KEPT = "kept"
 files that are not bakeoff's."""
 
 
-@dataclass(frozen=True, slots=True)
-class CacheSize:
-    """Bytes of the files of a cache folder."""
+def measure(cache: Path) -> dict[str, int]:
+    """Return the bytes of the cache folder by kind, without those that links lead to.
 
-    folder: str
-    bytes: int
-    kinds: dict[str, int]
-
-
-def measure(cache: Path) -> CacheSize:
-    """Measure the cache folder without following links. Raises BakeoffError if it is absent or cannot be read."""
+    Raises BakeoffError if it is absent or cannot be read.
+    """
     try:
         names = os.listdir(cache)
     except FileNotFoundError as error:
@@ -142,7 +135,7 @@ def measure(cache: Path) -> CacheSize:
     kinds = {kind: sum(_bytes(cache / name) for name in folders) for kind, folders in _CLEARED.items()}
     large = {name for folders in _CLEARED.values() for name in folders}
     kinds[_KEPT] = sum(_bytes(cache / name) for name in names if name not in large)
-    return CacheSize(str(cache), sum(kinds.values()), kinds)
+    return kinds
 
 
 def clear(cache: Path) -> Sequence[Path]:

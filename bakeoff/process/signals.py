@@ -4,7 +4,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FrameType
 
 from bakeoff.process.alarm import raised_again
@@ -12,30 +11,18 @@ from bakeoff.process.alarm import raised_again
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-@dataclass
-class Received:
-    """The signal that ended a command."""
-
-    number: int = 0
-    """Number of the signal; 0 if there was none."""
-
-    @property
-    def exit_code(self) -> int:
-        """Exit code that a shell states for a process that the signal ended (POSIX, 2.8.2)."""
-        return 128 + self.number
-
-
 @contextmanager
-def ending_signals() -> Iterator[Received]:
+def ending_signals() -> Iterator[list[int]]:
     """Raise KeyboardInterrupt at SIGINT, SIGTERM and SIGHUP, which are ignored afterwards until the block ends.
 
+    The yielded list gets the number of the signal that came.
     A second signal would interrupt the clean-up; SIGKILL still ends the process. A signal that was ignored before, as
     nohup(1) does with SIGHUP, stays ignored. Signals that come earlier are handled in bakeoff.__main__.
     """
-    received = Received()
+    received: list[int] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        received.number = number
+        received.append(number)
         signal.setitimer(signal.ITIMER_REAL, 0)  # the alarm of a budget would interrupt the clean-up too
         for each in handled:
             signal.signal(each, signal.SIG_IGN)

@@ -60,7 +60,7 @@ def apply(
     Raises BakeoffError if the folder contains no artifact, or if an artifact is damaged, was made for another host, or
     has no place in `pipe`.
     """
-    from bakeoff.tuned.module import Finder, Tuned
+    from bakeoff.tuned.module import Tuned, find_place
 
     found = {path.name: (path, read_manifest(path)) for path in _artifacts(Path(folder))}
     asked = dict(where or {})
@@ -69,12 +69,12 @@ def apply(
         raise BakeoffError(
             f"where= names '{unknown[0]}', which is no artifact in {folder}; it has {', '.join(found)}", "unknown-name"
         )
-    finder = Finder(pipe)
+    fingerprints: dict[int, str] | None = None if any_weights else {}
     wanted: dict[tuple[int, str], tuple[Place, dict[str, Manifest]]] = {}
     for name, (_, manifest) in found.items():
         if name in asked and asked[name] is None:
             continue
-        place = finder.place(name, manifest, asked.get(name), any_weights)
+        place = find_place(pipe, name, manifest, asked.get(name), fingerprints)
         wanted.setdefault((id(place.owner), place.name), (place, {}))[1][name] = manifest
     for place, manifests in wanted.values():
         _refuse_doubles(place, manifests)

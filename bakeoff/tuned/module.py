@@ -1,8 +1,8 @@
-"""`Tuned`: a module's function that calls programs if a call fits one. `Finder`: finds the module of an artifact."""
+"""`Tuned`: a module's function that calls programs if a call fits one. `find_place`: finds that of an artifact."""
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Never
 
 import msgspec
@@ -190,62 +190,56 @@ class Place:
         return self.path or type(self.module).__name__
 
 
-@dataclass(frozen=True, slots=True)
-class Finder:
-    """Finds the places of artifacts in one object; computes each module's fingerprint once."""
+def find_place(root: object, folder: str, manifest: Manifest, asked: str | None, known: dict[int, str] | None) -> Place:
+    """Return the place of an artifact in an object: the asked one, else the manifest's, else the object itself.
 
-    root: object
-    _fingerprints: dict[int, str] = field(default_factory=dict)
-
-    def place(self, folder: str, manifest: Manifest, asked: str | None, any_weights: bool) -> Place:
-        """Return the place of an artifact: the asked one, else the manifest's, else the object itself.
-
-        Raises BakeoffError if there is no module or method, or if the module has other weights than the artifact and
-        `any_weights` is false.
-        """
-        found = self._at(folder, (manifest.place or "") if asked is None else asked)
-        own, wanted = self._fingerprint(found.module), manifest.weights.fingerprint
-        if own != wanted and not any_weights:
-            raise BakeoffError(
-                f"{found} has other weights than {folder}: fingerprint {own[:12]} instead of {wanted[:12]}; "
-                "export it with these weights, or pass any_weights=True if they differ by rounding alone",
-                "other-weights",
-            )
+    `known` has fingerprints by the ids of modules, and gets those that are computed; None accepts any weights. Raises
+    BakeoffError if there is no module or method, or if the module has other weights than the artifact.
+    """
+    found = _at(root, folder, (manifest.place or "") if asked is None else asked)
+    if known is None:
         return found
-
-    def _at(self, folder: str, path: str) -> Place:
-        owner, value, name = None, self.root, ""
-        for name in path.split(".") if path else ():
-            owner, value = value, self._part(value, name, path, folder)
-        if isinstance(value, nn.Module):
-            return _checked(Place(path, value, "forward"))
-        if isinstance(owner, nn.Module) and callable(value):
-            return _checked(Place(path, owner, name))
+    if id(found.module) not in known:
+        known[id(found.module)] = fingerprint(found.module)
+    own, wanted = known[id(found.module)], manifest.weights.fingerprint
+    if own != wanted:
         raise BakeoffError(
-            f"{repr(path) if path else 'the object'} is {a_type(type(value))}, neither a module nor a module's method; "
-            f"say where {folder} belongs, as in {_where(folder, _known(self.root))}",
-            "unknown-name",
+            f"{found} has other weights than {folder}: fingerprint {own[:12]} instead of {wanted[:12]}; "
+            "export it with these weights, or pass any_weights=True if they differ by rounding alone",
+            "other-weights",
         )
+    return found
 
-    def _part(self, value: Any, name: str, path: str, folder: str) -> Any:
-        if not name.startswith("_"):  # a manifest names no private attribute of a user's object
-            if isinstance(value, Mapping) and name in value:
-                return value[name]
-            if isinstance(value, list | tuple) and name.isdecimal() and int(name) < len(value):
-                return value[int(name)]
-            if hasattr(value, name):
-                return getattr(value, name)
-        known = _known(value)
-        raise BakeoffError(
-            f"{type(value).__name__} has no '{name}' (of '{path}'); it has the modules {_listed(known)}; "
-            f"say where {folder} belongs, as in {_where(folder, known)}",
-            "unknown-name",
-        )
 
-    def _fingerprint(self, module: nn.Module) -> str:
-        if id(module) not in self._fingerprints:
-            self._fingerprints[id(module)] = fingerprint(module)
-        return self._fingerprints[id(module)]
+def _at(root: object, folder: str, path: str) -> Place:
+    owner, value, name = None, root, ""
+    for name in path.split(".") if path else ():
+        owner, value = value, _part(value, name, path, folder)
+    if isinstance(value, nn.Module):
+        return _checked(Place(path, value, "forward"))
+    if isinstance(owner, nn.Module) and callable(value):
+        return _checked(Place(path, owner, name))
+    raise BakeoffError(
+        f"{repr(path) if path else 'the object'} is {a_type(type(value))}, neither a module nor a module's method; "
+        f"say where {folder} belongs, as in {_where(folder, _known(root))}",
+        "unknown-name",
+    )
+
+
+def _part(value: Any, name: str, path: str, folder: str) -> Any:
+    if not name.startswith("_"):  # a manifest names no private attribute of a user's object
+        if isinstance(value, Mapping) and name in value:
+            return value[name]
+        if isinstance(value, list | tuple) and name.isdecimal() and int(name) < len(value):
+            return value[int(name)]
+        if hasattr(value, name):
+            return getattr(value, name)
+    known = _known(value)
+    raise BakeoffError(
+        f"{type(value).__name__} has no '{name}' (of '{path}'); it has the modules {_listed(known)}; "
+        f"say where {folder} belongs, as in {_where(folder, known)}",
+        "unknown-name",
+    )
 
 
 def _checked(place: Place) -> Place:

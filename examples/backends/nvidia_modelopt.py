@@ -171,7 +171,7 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _ran_instead(names: frozenset[str], complete: bool) -> str:
+def _ran_instead(names: frozenset[str], _complete: bool) -> str:
     emulated = sorted(name for name in names if _EMULATED.fullmatch(name))
     return f"PyTorch's emulation of the quantised layers: {', '.join(emulated)} is in no engine" if emulated else ""
 

@@ -89,7 +89,7 @@ def test_the_error_names_both_layouts(toy: Toy) -> None:
 @pytest.mark.usefixtures("toy")
 class TestCache:
     def test_the_same_again_is_not_built(self, toy: Toy, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(aoti, "_compile", None)
+        monkeypatch.setattr(aoti, "compile_package", None)
         again = build_toy("world/aoti/fp32", folder)
         assert again.proof.facts["package_from_cache"] is True
         assert again.proof.graph_hash == toy.proof.graph_hash
@@ -142,7 +142,7 @@ class TestCache:
         (tmp_path / "cache").mkdir()
         (tmp_path / "cache" / f".{whole.name}.part").write_bytes(whole.read_bytes()[:1000])
         monkeypatch.setattr(
-            aoti, "_compile", lambda _program, _settings, target: target.write_bytes(whole.read_bytes())
+            aoti, "compile_package", lambda _program, target, _settings: target.write_bytes(whole.read_bytes())
         )
         again = build_toy("world/aoti/fp32", tmp_path)
         assert again.proof.facts["package_from_cache"] is False
@@ -162,7 +162,7 @@ class TestCache:
             broken = data[:place] + bytes(byte ^ 0xFF for byte in data[place : place + 64]) + data[place + 64 :]
         (tmp_path / "cache").mkdir()
         (tmp_path / "cache" / whole.name).write_bytes(broken)
-        monkeypatch.setattr(aoti, "_compile", lambda _program, _settings, target: target.write_bytes(data))
+        monkeypatch.setattr(aoti, "compile_package", lambda _program, target, _settings: target.write_bytes(data))
         again = build_toy("world/aoti/fp32", tmp_path)
         assert again.proof.facts["package_from_cache"] is False
         assert again.error() < 1e-6

@@ -6,15 +6,28 @@ claims a GPU for Ray that it lacks; `skewed` claims another CPU, and has another
 """
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 from ray.cluster_utils import Cluster
 
-from bakeoff.record.source import copy_packages
+import bakeoff
+import bakeoff.backends
+import bakeoff.export
+import bakeoff.models
 
 STORE_BYTES = 80 << 20
+
+
+def _copy_packages(folder: Path) -> None:
+    """Copy the packages of this process into `folder`, in the layout of a wheel."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    for package in (bakeoff, bakeoff.backends, bakeoff.export, bakeoff.models):
+        target = folder / package.__name__.replace(".", "/")
+        for source in package.__path__:
+            shutil.copytree(source, target, ignore=ignored, dirs_exist_ok=True)
 
 
 def main(folder: str, names: list[str]) -> None:
@@ -32,7 +45,7 @@ def main(folder: str, names: list[str]) -> None:
         variables = {f"BAKEOFF_{key}": value for key, value in own.items()}
         if name == "skewed":
             variables["PYTHONPATH"] = place
-            copy_packages(Path(place))
+            _copy_packages(Path(place))
             Path(place, "bakeoff", "__init__.py").write_text('__version__ = "0.0.9"\n')
         os.sched_setaffinity(0, {cpus[len(nodes) % len(cpus)]})
         nodes[name] = cluster.add_node(

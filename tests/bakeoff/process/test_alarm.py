@@ -54,7 +54,7 @@ def test_a_time_limit_ends() -> None:
 def test_a_command_ends(number: int) -> None:
     with pytest.raises(KeyboardInterrupt), ending_signals() as received:
         work_through(number)
-    assert received.number == number
+    assert received == [number]
 
 
 def test_an_alarm_that_comes_while_a_worker_is_ended_rings_when_it_has_ended() -> None:

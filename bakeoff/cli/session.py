@@ -30,35 +30,29 @@ def aggregate(
     as_json: Json = False,
 ) -> None:
     """Show the ranks of a run side by side: what differs, who waits for whom, the rate of all together."""
-    from bakeoff.advice.ranks import advise_ranks
     from bakeoff.machine.files import write_atomically
     from bakeoff.profile.ranks.aggregate import aggregate as aggregated
+    from bakeoff.profile.ranks.aggregate import scaling_of
     from bakeoff.profile.ranks.reading import page_path
-    from bakeoff.profile.ranks.scaling import scaling_of
     from bakeoff.report.pages.ranks import document
     from bakeoff.report.render import html as pages
 
     reports = [aggregated(Path(named("DIR", folder)), expect) for folder in folders]
     scaling = scaling_of(reports)
-    advice = [advise_ranks(report, scaling) for report in reports]
     written = [page_path(Path(report.folder)) for report in reports] if html else []
-    for path, report, advised in zip(written, reports, advice, strict=False):  # none without --html
-        write_atomically(path, pages.render(document([(report, advised)], scaling), interactive=False).encode())
+    for path, report in zip(written, reports, strict=False):  # none without --html
+        write_atomically(path, pages.render(document([report], scaling), interactive=False).encode())
     if as_json:
-        print_json({"runs": reports, "scaling": scaling, "advice": advice})
+        print_json({"runs": reports, "scaling": {"frames_per_s": scaling[0], "notes": scaling[1]}})
     else:
-        print_document(document(list(zip(reports, advice, strict=True)), scaling))
+        print_document(document(reports, scaling))
         if written:
             print_written(written)
     broken = [report for report in reports if not report.is_whole]
     if expect is not None and broken:
-        first = broken[0]
-        lost = len(first.missing) + len(first.torn) + len(first.refused)
-        fail(
-            f"{first.folder}: {lost} of {counted(first.expected, 'rank is', 'ranks are')} missing or unreadable",
-            1,
-            "check-failed",
-        )
+        lost, expected = len(broken[0].missing) + len(broken[0].unreadable), broken[0].expected
+        text = f"{lost} of {counted(expected, 'rank is', 'ranks are')} missing or unreadable"
+        fail(f"{broken[0].folder}: {text}", 1, "check-failed")
 
 
 @sessions.command()

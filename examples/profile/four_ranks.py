@@ -78,13 +78,12 @@ def run_rank(folder: str, units: int) -> None:
 
 
 def report(records: Path, ranks: int) -> None:
-    from bakeoff.advice.ranks import advise_ranks
     from bakeoff.profile.ranks.aggregate import aggregate
     from bakeoff.report.pages.ranks import document
     from bakeoff.report.render import terminal
 
     found = aggregate(records, expect=ranks)
-    print(terminal.render(document([(found, advise_ranks(found))])))
+    print(terminal.render(document([found])))
     if found.straggler is not None:
         print(f"\nstraggler: rank {found.straggler.rank}, cause: {found.straggler.cause or 'no one phase'}")
 

@@ -1,4 +1,4 @@
-"""Ranks, the processes of one run: which rank each is, a report on all their records, and scaling over their number."""
+"""Ranks, the processes of one run: which rank each is, and a report on all their records."""
 
 from importlib import import_module
 from pathlib import Path

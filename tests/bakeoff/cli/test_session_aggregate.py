@@ -23,25 +23,25 @@ def test_ranks_and_the_straggler_are_shown(tmp_path: Path) -> None:
     done = called(write(tmp_path, ranks))
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("rank 2 is the straggler: it waits 20.000 ms a unit less in collectives than the median")
+    assert lines[0].startswith("rank 2 is the straggler: it costs at most 20.000 of 30.000 ms a unit, because it waits")
     assert "toy, run run-1, parallelism model, read from " in done.stdout
     rows = [line.split() for line in lines if line.strip()[:1].isdigit()]
     assert [row[0] for row in rows] == ["0", "1", "2", "3"]
     (denoise,) = [line.split() for line in lines if line.startswith("phase.denoise")]
-    assert " ".join(denoise) == "phase.denoise ms a unit 5.000 5.000 25.000 0 2 400.0%"
+    assert " ".join(denoise) == "phase.denoise ms a unit 5.000 5.000 25.000 0 2 4"
     assert (
         "frames/s of the run: 400.000, one video by all ranks, whose units take the same time within 5%" in done.stdout
     )
-    assert "memory of GPU-a: at most 8192 MiB, ranks 0, 1, 2, 3" in done.stdout
-    assert "energy of all GPUs that ranks run on: 40.0 J" in done.stdout
+    assert "energy of GPU-a: 40.0 J" in done.stdout
 
 
 def test_json_is_nothing_but_the_reports(tmp_path: Path) -> None:
     done = called(write(tmp_path, lockstep(SLOW_2)), "--json")
     held = json.loads(done.stdout)
     (run,) = held["runs"]
-    assert (run["straggler"]["rank"], run["straggler"]["cause"], held["scaling"]) == (2, "denoise", None)
-    assert [spread["skew"] for spread in run["spreads"] if spread["name"] == "phase.denoise"] == [4.0]
+    assert (run["straggler"]["rank"], run["straggler"]["cause"]) == (2, "denoise")
+    assert held["scaling"] == {"frames_per_s": {}, "notes": []}
+    assert [spread["greatest"] for spread in run["spreads"] if spread["name"] == "phase.denoise"] == [25.0]
 
 
 def test_an_expected_rank_that_is_missing_fails(tmp_path: Path) -> None:
@@ -68,9 +68,8 @@ def test_several_runs_are_compared_by_world_size(tmp_path: Path) -> None:
     ]
     done = called(*folders)
     assert done.exit_code == 0, done.output
-    scaling = done.stdout.partition("Scaling\n")[2].split("\n\n")[1]
-    (line,) = [each.split() for each in scaling.splitlines() if each.split()[:1] == ["2"]]
-    assert line[:5] == ["2", "200.000", "1.667", "83.3%", "0.200"]
+    scaling = done.stdout.partition("Scaling\n")[2]
+    assert "2 ranks: 200.000 frames/s, 1.67 times as fast as 1, 83.3% of the ratio of ranks" in scaling
 
 
 def test_names_from_files_do_not_reach_the_terminal_as_they_are(tmp_path: Path) -> None:
@@ -111,10 +110,3 @@ def test_pages_are_written_beside_the_ranks(tmp_path: Path) -> None:
         assert f"wrote {folder / 'ranks.html'}" in done.stdout
         assert "<h2>Scaling</h2>" in (folder / "ranks.html").read_text()
     assert called(*folders).stdout == called(*folders).stdout, "a page is no rank's file"
-
-
-def test_advice_is_shown_and_in_the_json(tmp_path: Path) -> None:
-    write(tmp_path, lockstep(SLOW_2))
-    assert "straggler rank 2 (strong, at most 20.00 ms a unit): " in called(tmp_path).stdout
-    ((advice,),) = json.loads(called(tmp_path, "--json").stdout)["advice"]
-    assert (advice["code"], advice["where"], advice["gain_ms"]) == ("straggler", "rank 2", 20.0)

@@ -170,8 +170,8 @@ FAULTS: tuple[Fault, ...] = (
         "session",
         "energy of a GPU counts once for each rank on it",
         "bakeoff/profile/ranks/figures.py",
-        'key = (energy.device, "" if is_gpu else file.facts.host)',
-        'key = (energy.device, f"{file.facts.host} {file.facts.rank}")',
+        'key = energy.device if is_gpu else f"{energy.device} of {file.facts.host}"',
+        'key = f"{energy.device} of {file.facts.host} {file.facts.rank}"',
         ("tests/bakeoff/profile/ranks/test_rank_aggregate.py",),
     ),
 )

@@ -43,7 +43,7 @@ def test_the_example_names_the_slow_rank_and_its_phase(tmp_path: Path) -> None:
     assert (found.rank, found.found_by, found.share >= 0.8) == (2, "least wait in collectives", True)
     assert 15e6 < found.excess_ns < 40e6
     assert [row.units for row in report.rows] == [15] * 4
-    assert [spread.count for spread in report.spreads if spread.name == "start"] == [4]
+    assert [spread.count for spread in report.spreads if spread.name == "session"] == [4]
     assert report.frames_per_s is not None
     assert 10 < report.frames_per_s < 12 / 0.029
     assert re.search(r"^wait in all_reduce, ms a unit: rank 0 \d", done.stdout, re.MULTILINE)

@@ -139,7 +139,7 @@ class Evidence:
     device_findings: Sequence[tuple[str, str]] = ()
     """Code and text of the record's findings, for example that the GPU was throttled."""
     best_mix: tuple[str, float, str] | None = None
-    """The fastest other mix of the same subject in the records that is ok: mix, milliseconds per unit, record id."""
+    """The fastest mix of the same subject in the records that is ok: mix, milliseconds per unit, record id."""
 
     def size(self, name: str) -> int | None:
         return dict(self.sizes).get(name)
@@ -302,12 +302,12 @@ def _floors(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[FloorF
 
 
 def _best_mix(record: PipelineRecord, stored: Sequence[StoredPipeline]) -> tuple[str, float, str] | None:
-    """Return the fastest other ok mix of the same subject, machine, code and libraries: mix, ms per unit, record id."""
+    """Return the fastest ok mix of the same subject, machine, code and libraries: mix, ms per unit, record id."""
     found: list[tuple[float, str, str]] = []
     for entry in stored:
         other, units = entry.record, entry.record.measurement.units
         same = subject_key(other) == subject_key(record) and not differences(other, record)
-        if same and other.status == "ok" and units is not None and other.mix != record.mix and steady(units):
+        if same and other.status == "ok" and units is not None and steady(units):
             found.append((mean(units.wall_ns[place] for place in steady(units)) / 1e6, str(other.mix), entry.id))
     if not found:
         return None

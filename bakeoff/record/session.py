@@ -14,8 +14,9 @@ from bakeoff.record.finding import Finding
 from bakeoff.record.monitor import Monitored, SeriesRecord
 
 SESSION_SCHEMA = 1
-GPU_MEMORY = "gpu_memory_mib"
-"""Key of a record's environment for the memory of its GPU in MiB."""
+GPU_MEMORY, MACHINE_CORES = "gpu_memory_mib", "cores_of_machine"
+"""Keys of a record's environment for the memory of its GPU in MiB and the cores of the machine; `cores` are those that
+the process may use."""
 RangeKind = Literal["session", "stage", "unit", "phase", "step", "collective"]
 """`collective` is a phase that waits for other ranks."""
 LineKind = Literal["stage", "phase", "collective", "step", "glue", "copies", "unattributed"]

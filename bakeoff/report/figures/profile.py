@@ -1,7 +1,6 @@
 """Figures of a profile: one unit as a waterfall with busy and idle time or as an account, all units, and memory."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from bakeoff.models.words import counted
@@ -17,18 +16,7 @@ _LEAST = 0.003
 _OTHERS, _GREY = "other phases", "#444444"
 """Name and colour of lines that a steady unit does not have, such as phases of an opening unit."""
 _MARKS: Final[Mapping[str, str]] = {"opening": "square", "filling": "circle", "compiled in it": "M-1,-1L1,1M-1,1L1,-1"}
-_OPACITY: Final[Mapping[str, float]] = {"": 1.0, "busy": 1.0, "idle": 0.35, "not visible": 0.12}
-
-
-@dataclass(frozen=True, slots=True)
-class AccountLine:
-    """A line of the account as it is drawn."""
-
-    name: str
-    colour: str
-    share: str
-    parts: Mapping[str, float]
-    """Milliseconds of the unit by what the device does: `busy`, `idle`, `not visible`; "" if that is unknown."""
+_OPACITY: Final[Mapping[str, float]] = {"busy": 1.0, "idle": 0.35, "not visible": 0.12}
 
 
 def line_colours(table: ProfileTable) -> dict[str, str]:
@@ -40,12 +28,48 @@ def line_colours(table: ProfileTable) -> dict[str, str]:
 def waterfall(table: ProfileTable, unit: str) -> Figure:
     """Draw the lines of the mean unit one after the other, opaque while the device is busy and pale while idle."""
     colour_of = line_colours(table)
-    lines = [AccountLine(row.phase.name, colour_of[row.phase.name], row.phase.share, _parts(row)) for row in table.rows]
+    data: list[Spec] = []
+    ends: list[Spec] = []
+    at = 0.0
+    for row in table.rows:
+        about = {"phase": name_text(row.phase.name), "share": row.phase.share}
+        ends.append({**about, "to": rounded(at + row.phase.ms), "text": f"{row.phase.ms:.2f} ms, {row.phase.share}"})
+        for kind, ms in _parts(row).items():
+            bar = {"kind": kind, "from": rounded(at), "to": rounded(at + ms), "ms": rounded(ms)}
+            data.append({**about, **bar, "colour": colour_of[row.phase.name]})
+            at += ms
+    kinds = [kind for kind in _OPACITY if any(each["kind"] == kind for each in data)]
+    x: Spec = {
+        "type": "quantitative", "title": f"ms from the start of the {unit}", "axis": {"tickCount": 10},
+        "scale": {"domain": [0, rounded(1.2 * at) or 1], "nice": False},
+    }  # fmt: skip
+    opacity = {
+        "field": "kind", "type": "ordinal",
+        "scale": {"domain": kinds, "range": [_OPACITY[kind] for kind in kinds]},
+        "legend": {"symbolFillColor": INK, "symbolType": "square"},
+    }  # fmt: skip
+    fill = {"field": "colour", "type": "nominal", "scale": None}
+    bars = {
+        "data": {"values": data},
+        "mark": {"type": "bar", "height": {"band": 0.7}},
+        "encoding": {
+            "x": {"field": "from", **x}, "x2": {"field": "to"}, "fill": fill, "stroke": fill, "opacity": opacity,
+            "tooltip": [{"field": field} for field in ("phase", "kind", "ms", "share")],
+        },
+    }  # fmt: skip
+    texts = {
+        "data": {"values": ends},
+        "mark": {"type": "text", "align": "left", "dx": 6, "color": INK},
+        "encoding": {"x": {"field": "to", **x}, "text": {"field": "text"}},
+    }
+    y: Spec = {"field": "phase", "type": "nominal", "title": None, "sort": None, "axis": {"grid": False}}
+    spec = {"height": 24 * len(table.rows), "encoding": {"y": y}, "layer": [bars, texts]}
     caption = "the mean steady unit; full: the device is busy, pale: it is idle or nothing shows what runs inside"
-    return Figure("waterfall", f"One {unit}", caption, account_spec(lines, f"ms from the start of the {unit}"))
+    return Figure("waterfall", f"One {unit}", caption, spec)
 
 
 def _parts(row: ProfileRow) -> dict[str, float]:
+    """Return the milliseconds of a line by what the device does."""
     if row.busy_ms is None or row.idle_ms is None:
         return {"not visible": row.phase.ms}
     return {"busy": row.busy_ms, "idle": row.idle_ms}
@@ -115,43 +139,3 @@ def memory(points: Sequence[MemoryPoint]) -> Figure | None:
     mark = {"type": "line", "interpolate": "step-after", "strokeWidth": 1.2, "color": "#4477aa"}
     spec = {"height": 180, "data": {"values": data}, "mark": mark, "encoding": encoding}
     return Figure("memory", "Allocated memory", "over the traced units", spec)
-
-
-def account_spec(lines: Sequence[AccountLine], title: str) -> Spec:
-    """Return a Vega-Lite specification with a row for each line of the account; `title` is the time axis's."""
-    data: list[Spec] = []
-    ends: list[Spec] = []
-    at = 0.0
-    for line in lines:
-        about, ms = {"phase": name_text(line.name), "share": line.share}, sum(line.parts.values())
-        ends.append({**about, "to": rounded(at + ms), "text": f"{ms:.2f} ms, {line.share}"})
-        for kind, ms in line.parts.items():
-            bar = {"kind": kind, "from": rounded(at), "to": rounded(at + ms), "ms": rounded(ms), "colour": line.colour}
-            data.append({**about, **bar})
-            at += ms
-    domain = [0, rounded(1.2 * at) or 1]
-    kinds = [kind for kind in _OPACITY if any(each["kind"] == kind for each in data)]
-    x: Spec = {
-        "type": "quantitative", "title": title, "axis": {"tickCount": 10}, "scale": {"domain": domain, "nice": False}
-    }  # fmt: skip
-    opacity = {
-        "field": "kind", "type": "ordinal",
-        "scale": {"domain": kinds, "range": [_OPACITY[kind] for kind in kinds]},
-        "legend": {"symbolFillColor": INK, "symbolType": "square"} if any(kinds) else None,
-    }  # fmt: skip
-    fill = {"field": "colour", "type": "nominal", "scale": None}
-    bars = {
-        "data": {"values": data},
-        "mark": {"type": "bar", "height": {"band": 0.7}},
-        "encoding": {
-            "x": {"field": "from", **x}, "x2": {"field": "to"}, "fill": fill, "stroke": fill, "opacity": opacity,
-            "tooltip": [{"field": field} for field in ("phase", "kind", "ms", "share")],
-        },
-    }  # fmt: skip
-    texts = {
-        "data": {"values": ends},
-        "mark": {"type": "text", "align": "left", "dx": 6, "color": INK},
-        "encoding": {"x": {"field": "to", **x}, "text": {"field": "text"}},
-    }
-    y: Spec = {"field": "phase", "type": "nominal", "title": None, "sort": None, "axis": {"grid": False}}
-    return {"height": 24 * len(lines), "encoding": {"y": y}, "layer": [bars, texts]}

@@ -1,4 +1,4 @@
-"""Figures of sessions: a unit's account, the first and the last kept units with their ranges, and series over time."""
+"""Figures of sessions: the first and the last kept units with their ranges, and series over time."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,10 +6,9 @@ from math import isfinite
 from typing import Final
 
 from bakeoff.models.words import counted
-from bakeoff.record.account import Account, account
+from bakeoff.record.account import account_lines
 from bakeoff.record.monitor import SeriesRecord, merged
 from bakeoff.record.session import SessionEvent, SessionRecord, UnitKind, UnitSpans
-from bakeoff.report.figures.profile import AccountLine, account_spec
 from bakeoff.report.figures.vega import BETWEEN, Figure, Spec, colours, name_text, rounded, scaled
 from bakeoff.report.format import duration, shorten
 
@@ -48,34 +47,15 @@ class _Axis:
         return {"field": field, "type": "quantitative", "scale": scale, "title": title, "axis": {"tickCount": 10}}
 
 
-def account_figure(record: SessionRecord) -> Figure | None:
-    """Draw the time of a unit that each phase takes, as a waterfall; None without units."""
-    found = account(record)
-    if found is None or found.ns <= 0:
-        return None
-    colour_of = colours_of(record, found)
-    lines = []
-    for line in found.lines:
-        colour, share = colour_of[line.name.rpartition(" / ")[2]], f"{line.thousandths / 10:.1f} %"
-        lines.append(AccountLine(line.name, colour, share, {"": line.ns / found.units / 1e6}))
-    caption = "each time counts once, for the innermost phase"
-    return Figure("account", "Where a unit's time goes", caption, account_spec(lines, "ms of a unit"))
-
-
 def timeline_figures(record: SessionRecord) -> tuple[Figure, ...]:
     """Draw the first kept units and, if they do not follow directly, the last ones; at most 24 each."""
     kept = sorted(record.spans, key=lambda unit: unit.index)
     first = _following(kept)[:_MOST_UNITS]
     last = _following(kept[: len(first) - 1 if first else None : -1])[:_MOST_UNITS][::-1]
-    colour_of = colours_of(record, account(record))
+    lines = [line.name.rpartition(" / ")[2] for line in account_lines(record)]
+    colour_of = {**colours([*lines, *(span.name for unit in record.spans for span in unit.spans)]), **BETWEEN}
     found = [_timeline(units, record.events, colour_of) for units in (first, last) if units]
     return tuple(figure for figure in found if figure is not None)
-
-
-def colours_of(record: SessionRecord, found: Account | None) -> dict[str, str]:
-    """Return a colour for each name of a range within units and of each line of the account."""
-    lines = [line.name.rpartition(" / ")[2] for line in found.lines] if found is not None else []
-    return {**colours([*lines, *(span.name for unit in record.spans for span in unit.spans)]), **BETWEEN}
 
 
 def _following(units: Sequence[UnitSpans]) -> Sequence[UnitSpans]:
@@ -137,37 +117,21 @@ def _unit_bar(unit: UnitSpans, axis: _Axis) -> Spec:
 
 
 def _marks(events: Iterable[SessionEvent], axis: _Axis, x: Spec) -> list[Spec]:
-    """Return layers of vertical lines at the events within the axis, and of those names that do not overlap."""
-    data: list[Spec] = []
-    free = 0.0
-    for event in sorted(events, key=lambda event: event.t_ns):
-        place = (event.t_ns - axis.start_ns) / axis.ns
-        if not 0 <= place <= 1 or len(data) == _MOST_MARKS:
-            continue
-        label = shorten(event.name, 20)
-        width = _LETTER * len(label)
-        shown = place >= free and place + width <= 1
-        free = place + width + _LETTER if shown else free
-        data.append(
-            {"from": axis.at(event.t_ns), "event": name_text(event.name) + (" (failed)" if event.failed else ""),
-             "at": duration(event.t_ns / 1e6), "label": label if shown else "",
-             "colour": _FAILED if event.failed else _EVENT}
-        )  # fmt: skip
-    if not data:
-        return []
-    colour = {"field": "colour", "type": "nominal", "scale": None}
-    tooltip = [{"field": "event"}, {"field": "at"}]
+    """Return a layer of vertical lines at the events within the axis; a pointer shows what they are."""
+    end_ns = axis.start_ns + axis.ns
+    data = [
+        {"from": axis.at(event.t_ns), "event": name_text(event.name) + (" (failed)" if event.failed else ""),
+         "at": duration(event.t_ns / 1e6), "colour": _FAILED if event.failed else _EVENT}
+        for event in events
+        if axis.start_ns <= event.t_ns <= end_ns
+    ]  # fmt: skip
+    stroke = {"field": "colour", "type": "nominal", "scale": None}
     line = {
-        "data": {"values": data},
+        "data": {"values": data[:_MOST_MARKS]},
         "mark": {"type": "rule", "strokeWidth": 1.5},
-        "encoding": {"x": x, "stroke": colour, "tooltip": tooltip},
+        "encoding": {"x": x, "stroke": stroke, "tooltip": [{"field": "event"}, {"field": "at"}]},
     }
-    names = {
-        "data": {"values": [each for each in data if each["label"]]},
-        "mark": {"type": "text", "align": "left", "dx": 3, "dy": -7, "y": 0},
-        "encoding": {"x": x, "text": {"field": "label"}},
-    }
-    return [line, *([names] if any(each["label"] for each in data) else [])]
+    return [line] if data else []
 
 
 def series_figure(series: SeriesRecord, record: SessionRecord, name: str) -> Figure | None:

@@ -34,7 +34,7 @@ from bakeoff.report.document import (
     section,
     table,
 )
-from bakeoff.report.figures.session import account_figure, series_figure, timeline_figures
+from bakeoff.report.figures.session import series_figure, timeline_figures
 from bakeoff.report.format import MIB, duration, shorten
 from bakeoff.report.notes import advice_list
 
@@ -44,6 +44,8 @@ _MOST, _MOST_CHARTS = 200, 40
 """Largest numbers of a table's rows or a list's items (more are counted), and of series that are drawn."""
 _NAMED = 3
 """Number of phases that the first sentences name."""
+_DOUBTS = ("too-slow", "contention", "throttled", "power-cap", "overhead")
+"""Codes of advice beside which rates are not shown as good."""
 _Row = Sequence[Cell | str]
 _PLACES = {"unit": 0, "phase": 1, "user": 2, "gpu": 3, "cpu": 4}
 """Places of kinds of series in the order in which they are shown."""
@@ -67,7 +69,7 @@ def document(record: SessionRecord) -> Document:
     return Document(
         name,
         blocks(
-            *_status(record, name),
+            *_status(record, name, advice),
             _answer(record, found, advice),
             listed(_about(record)),
             section("Units", _units(record, found)),
@@ -81,11 +83,12 @@ def document(record: SessionRecord) -> Document:
     )
 
 
-def _status(record: SessionRecord, name: str) -> Iterator[Text]:
+def _status(record: SessionRecord, name: str, advice: Sequence[Advice]) -> Iterator[Text]:
     found, ok = rates(record), record.status == "ok"
     if not ok:
         yield Text(shorten(record.status, _LONG), name, tone="bad")
-    yield Text(_rate_text(record, found), name if ok else "", tone="open" if found.of == "all" else "good")
+    doubt = found.of == "all" or any(one.code in _DOUBTS for one in advice)
+    yield Text(_rate_text(record, found), name if ok else "", tone="open" if doubt else "good")
 
 
 def _rate_text(record: SessionRecord, found: Rates) -> str:
@@ -135,17 +138,14 @@ def _accounted(found: Account) -> str:
 
 def _units(record: SessionRecord, found: Account | None) -> Iterator[Block | None]:
     """Yield the account, units by kind, steps by index, and the first and last units over time."""
-    if found is not None:
-        yield from _account(record, found)
+    yield _account(found) if found is not None else None
     yield _kinds(record.units)
     heads = [*map(_number, ("step", "timestep", "calls", "mean ms", "min", "max"))]
     yield from _cut(heads, map(_step, record.steps), "step", "Steps")
     yield from (Figures((figure,)) for figure in timeline_figures(record))
 
 
-def _account(record: SessionRecord, found: Account) -> Iterator[Block | None]:
-    figure = account_figure(record)
-    yield Figures((figure,)) if figure is not None else None
+def _account(found: Account) -> Table | None:
     rows = [
         (_name(line.name), f"{line.calls / found.units:.3g}", _ms(line.ns / found.units), _share(line.thousandths))
         for line in found.lines
@@ -157,7 +157,7 @@ def _account(record: SessionRecord, found: Account) -> Iterator[Block | None]:
         Heading("ms a unit", "without the phases within it: each time counts once", numeric=True),
         _number("share"),
     )
-    yield table(heads, rows, f"Phases, mean of {_accounted(found)}")
+    return table(heads, rows, f"Phases, mean of {_accounted(found)}")
 
 
 def _kinds(units: Sequence[UnitTotals]) -> Table | None:

@@ -112,6 +112,21 @@ def test_a_unit_that_is_too_slow_is_compared_with_a_faster_mix_only() -> None:
     assert only(faster).says.endswith("; the fastest in the records takes 60.0 ms: owl/wm=eager/fp32 (a1)")
 
 
+def test_several_findings_of_other_processes_are_one_advice() -> None:
+    findings = (("contention", "20 % of the CPU"), ("busy-host", "a load of 9"))
+    assert only(replace(CALM, device_findings=findings)).evidence == "20 % of the CPU; a load of 9"
+
+
+def test_an_ok_record_of_the_profiled_mix_itself_counts_as_the_fastest() -> None:
+    """An unstable run of 123.7 ms was told that eager with 85.8 ms is the fastest; its own mix had 75.1 ms when ok."""
+    made = profiled(on_cpu())
+    now = stored(replace(made, measurement=replace(made.measurement, status="unstable")))
+    facts = evidence_of(now, Records((), (), (), pipelines=(stored(made, "earlier"),)))
+    assert facts is not None
+    assert facts.best_mix is not None
+    assert (facts.best_mix[0], facts.best_mix[2]) == (str(made.mix), "earlier")
+
+
 def test_units_that_became_slower_on_a_disturbed_machine_are_not_said_to_leak() -> None:
     slower = replace(CALM, slope_ms=(1.0, 0.8, 1.2), steady_units=20)
     assert "memory" in only(slower).says

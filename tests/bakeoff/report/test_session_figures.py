@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sessions import MS, NAMELESS, session_record, wave
+from sessions import MS, session_record, wave
 
 from bakeoff.record.monitor import Point, SeriesRecord
 from bakeoff.record.session import SessionEvent, SessionRecord
-from bakeoff.report.figures.session import MOST_POINTS, account_figure, series_figure, timeline_figures
+from bakeoff.report.figures.session import MOST_POINTS, series_figure, timeline_figures
 from bakeoff.report.figures.vega import Figure, drawn
 
 RECORD = session_record()
@@ -23,16 +23,6 @@ def values(figure: Figure | None, layer: int) -> list[Spec]:
 
 def drawn_series(points: list[Point], record: SessionRecord = RECORD) -> Figure | None:
     return series_figure(SeriesRecord("depth", "frames", "user", tuple(points)), record, "depth")
-
-
-def test_the_account_fills_the_unit() -> None:
-    figure = account_figure(RECORD)
-    assert figure is not None
-    bars = values(figure, 0)
-    assert [bar["from"] for bar in bars] == [0, *(bar["to"] for bar in bars[:-1])]
-    assert bars[-1]["to"] == pytest.approx(100)
-    assert (bars[-1]["phase"], bars[-1]["ms"], bars[-1]["share"]) == ("unattributed", NAMELESS / MS, "3.0 %")
-    assert account_figure(session_record(0)) is None
 
 
 class TestTimeline:
@@ -52,21 +42,10 @@ class TestTimeline:
         assert "s after" in last.spec["layer"][0]["encoding"]["x"]["title"]
         assert max(bar["to"] for bar in values(last, 0)) == pytest.approx(2.095)
 
-    def test_a_name_has_its_colour_of_the_account(self) -> None:
-        bars = account_figure(RECORD)
-        assert bars is not None
-        colour_of = {bar["phase"]: bar["colour"] for bar in values(bars, 0)}
-        for figure in timeline_figures(RECORD):
-            scale = figure.spec["layer"][0]["encoding"]["fill"]["scale"]
-            legend = dict(zip(scale["domain"], scale["range"], strict=True))
-            assert legend["denoise"] == colour_of["denoise"]
-
     def test_events_are_marked_within_it(self) -> None:
         first, last = timeline_figures(RECORD)
         (mark,) = values(first, 2)
-        assert (mark["event"], mark["at"], mark["from"], mark["label"]) == (
-            "checkpoint_loaded", "500.00 ms", 0, "checkpoint_loaded",
-        )  # fmt: skip
+        assert (mark["event"], mark["at"], mark["from"]) == ("checkpoint_loaded", "500.00 ms", 0)
         assert len(last.spec["layer"]) == 2, "no event was there"
 
     def test_many_ranges_are_drawn_down_to_a_depth(self) -> None:
@@ -108,7 +87,7 @@ class TestSeries:
 
 def test_the_library_draws_them(capfd: pytest.CaptureFixture[str]) -> None:
     odd = replace(RECORD, events=(SessionEvent(-5, "early"), SessionEvent(2**62, "late")))
-    figures = [account_figure(odd), *timeline_figures(odd), drawn_series([Point(5, 1.0, 1.0, 1.0, 1)], odd)]
+    figures = [*timeline_figures(odd), drawn_series([Point(5, 1.0, 1.0, 1.0, 1)], odd)]
     for figure in figures:
         assert figure is not None
         assert drawn(figure).startswith(b"<svg")

@@ -25,7 +25,7 @@ def range_cost(make_device: Callable[[], DeviceClock | None] = lambda: None) -> 
     """
     scratch = Recording()
     scratch.annotates = False  # 2,000 ranges would flood a trace that is being recorded
-    scratch.device = make_device()
+    scratch.device_clock = make_device()
     scratch.begin()
     samples: list[float] = []
     began = perf_counter_ns()

@@ -182,7 +182,7 @@ def event(name: str, data: Mapping[str, Any] | Callable[..., Mapping[str, Any]] 
             if recording is None:
                 return
             if call.error is not None:  # which goes on
-                recording.event(name, {"error": error_text(call.error)}, failed=True)
+                recording.log(name, {"error": error_text(call.error)}, failed=True)
                 return
             try:
                 if callable(data):
@@ -190,9 +190,9 @@ def event(name: str, data: Mapping[str, Any] | Callable[..., Mapping[str, Any]] 
                     found = data(bound, call.result) if takes_result else data(bound)
                 else:
                     found = data or {}
-                recording.event(name, dict(found))
+                recording.log(name, dict(found))
             except Exception as error:  # noqa: BLE001  # of `data`, which is the user's: the event tells it
-                recording.event(name, {"error": error_text(error)}, failed=True)
+                recording.log(name, {"error": error_text(error)}, failed=True)
 
         return wrap(function, lambda args, kwargs, _again: Call(after, args, kwargs))
 
@@ -276,7 +276,7 @@ def _called(
     try:
         return given(bind(args, kwargs))
     except Exception as error:  # noqa: BLE001  # an error of somebody's function must not end their pipeline
-        recording.event(f"@{what}", {"error": error_text(error)}, failed=True)
+        recording.log(f"@{what}", {"error": error_text(error)}, failed=True)
         return failed
 
 

@@ -4,7 +4,7 @@ import contextlib
 import os
 import platform
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from bakeoff.profile.recording import Recording
 from bakeoff.profile.settings import Settings
 from bakeoff.profile.stages import MOST_DEPTH, MOST_STAGES
 from bakeoff.record.monitor import Monitored
-from bakeoff.record.session import GPU_MEMORY, SESSION_SCHEMA, RangeTotal, RecordingCost, SessionRecord
+from bakeoff.record.session import GPU_MEMORY, MACHINE_CORES, SESSION_SCHEMA, RangeTotal, RecordingCost, SessionRecord
 
 if TYPE_CHECKING:
     from bakeoff.profile.session import Session
@@ -23,53 +23,50 @@ if TYPE_CHECKING:
 
 def make_record(session: "Session", status: str, ended_ns: int, monitored: Monitored | None) -> SessionRecord:
     """Return the record of a session that ended at `ended_ns` of its clock, after waiting for its device's times."""
-    recording = session.recording
-    started_ns = recording.root.started_ns
-    _read_device(recording, session.device)
-    with recording.lock:
-        ranges = recording.tree.totals(ended_ns)
-        ns = ended_ns - started_ns
-        _note(recording, ranges)
+    started_ns = session.root.started_ns
+    _read_device(session)
+    with session.lock:
+        ranges = session.tree.totals(ended_ns)
+        _note(session, ranges)
     return SessionRecord(
         schema=SESSION_SCHEMA,
         name=session.name,
         status=status,
         started_at=datetime.fromtimestamp(session.started_wall_ns / 1e9, UTC).isoformat(timespec="milliseconds"),
         started_wall_ns=session.started_wall_ns,
-        ns=ns,
+        ns=ended_ns - started_ns,
         tags=session.tags,
         settings=_scalars(session.settings),
         environment=environment(session.device),
         ranges=ranges,
         before=session.before,
-        units=recording.units.totals(),
-        spans=recording.units.spans(started_ns),
-        steps=recording.units.steps(),
-        events=recording.events.events(started_ns),
-        events_dropped=recording.events.dropped,
-        parameters=recording.models.models(),
-        series=recording.series(),
+        units=session.units.totals(),
+        spans=session.units.spans(started_ns),
+        steps=session.units.steps(),
+        events=tuple(replace(event, t_ns=event.t_ns - started_ns) for event in session.events),
+        events_dropped=session.events_dropped,
+        parameters=tuple(session.models.values()),
+        series=session.series(),
         monitored=monitored,
-        cost=RecordingCost(session.range_ns, recording.count, tuple(session.dropped)),
+        cost=RecordingCost(session.range_ns, session.count, tuple(session.dropped)),
         rank=session.rank,
-        findings=recording.notes.findings(),
+        findings=session.notes.findings(),
     )
 
 
-def _read_device(recording: Recording, device: str) -> None:
+def _read_device(session: "Session") -> None:
     """Wait for the device's last events, and note ranges without a device time.
 
     The session is over by then, so that the pipeline's times do not include the wait.
     """
-    clock = recording.device
+    clock = session.device_clock
     if clock is None:
         return
     clock.read(wait=True)
     if clock.unread:
         why = clock.error or "a CUDA graph was being captured, or the device was too far behind"
-        recording.notes.add(
-            "no-device-times", f"{counted(clock.unread, 'range has', 'ranges have')} no time of {device}: {why}"
-        )
+        ranges = counted(clock.unread, "range has", "ranges have")
+        session.notes.add("no-device-times", f"{ranges} no time of {session.device}: {why}")
 
 
 def _note(recording: Recording, ranges: tuple[RangeTotal, ...]) -> None:
@@ -104,6 +101,7 @@ def environment(device: str) -> dict[str, str]:
     found = {
         "cpu": _cpu(),
         "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1),
+        MACHINE_CORES: str(os.cpu_count() or 1),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
         "bakeoff": _installed("bakeoff"),

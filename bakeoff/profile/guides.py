@@ -8,14 +8,12 @@ Callbacks get the arguments without `self`.
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.profile.decorators import Call, check_function, check_name
 from bakeoff.profile.plain import error_text, plain_data
 from bakeoff.profile.profiler import Profiler, installed
-from bakeoff.profile.ranges import Range
 from bakeoff.profile.session import NO_SESSION, Session, current
 from bakeoff.profile.wrapping import Args, Kwargs, wrap
 
@@ -70,10 +68,17 @@ def add_profiling_event(event_name: str, data_func: Callable[..., Any] | None = 
 
     def decorate(function: F) -> F:
         def after(profiler: Profiler, call: Call) -> None:
-            told = CallbackResult(error=error_text(call.error)) if call.error is not None else None
-            if told is None:
-                told = _tell_event(data_func, function, call.result, call.args, call.kwargs)
-            profiler.add_event(event_name, {"error": told.error} if told.error else told.data, bool(told.error))
+            if call.error is not None:
+                profiler.add_event(event_name, {"error": error_text(call.error)}, failed=True)
+                return
+            args, kwargs = call.args, call.kwargs
+            if data_func is not None and not _takes(data_func, (call.result, *args), kwargs):
+                named = _by_name(function, args, kwargs)
+                if named is not None and _takes(data_func, (call.result,), named):
+                    args, kwargs = (), named
+            data = _answer(profiler, event_name, data_func, (call.result, *args), kwargs)
+            if data is not None:
+                profiler.add_event(event_name, data)
 
         return _afterwards("add_profiling_event", function, after)
 
@@ -91,8 +96,8 @@ def profile_model_parameters(model_name_func: Callback | None = None) -> Callabl
     def decorate(function: F) -> F:
         def after(profiler: Profiler, call: Call) -> None:
             if call.error is None:
-                told = _tell(model_name_func, call.args, call.kwargs)
-                found = _required("model_parameters", profiler, told, "parameters_count")
+                asked = call.args, call.kwargs
+                found = _answer(profiler, "model_parameters", model_name_func, asked, need="parameters_count")
                 if found is not None:
                     name, kind = found.get("model_name", _name_of(function)), found.get("model_type", "")
                     profiler.record_model_parameters(name, found["parameters_count"], kind)
@@ -113,8 +118,11 @@ def profile_diffusion_step(step_func: Callback | None = None) -> Callable[[F], F
 
     def decorate(function: F) -> F:
         def opened(profiler: Profiler, args: Args, kwargs: Kwargs, _again: bool) -> AbstractContextManager[object]:
-            found = _required("diffusion_step", profiler, _tell(step_func, args, kwargs), "step")
-            return profiler.stage(_name_of(function)) if found is None else _step(profiler, found)
+            found = _answer(profiler, "diffusion_step", step_func, (args, kwargs), need="step")
+            if found is None:
+                return profiler.stage(_name_of(function))
+            profiler.sample_step(found.get("block_size"), found.get("guidance_scale"))
+            return (profiler.recording or NO_SESSION).step(found["step"], found.get("timestep"))
 
         return _as_one("profile_diffusion_step", function, opened)
 
@@ -131,89 +139,52 @@ def profile_block_computation(block_info_func: Callback | None = None) -> Callab
     _check_callback("profile_block_computation", block_info_func)
 
     def decorate(function: F) -> F:
-        def opened(profiler: Profiler, args: Args, kwargs: Kwargs, _again: bool) -> AbstractContextManager[object]:
-            def ask() -> CallbackResult:
-                return _tell(block_info_func, args, kwargs)
+        @contextmanager
+        def timed_by_caller(profiler: Profiler, args: Args, kwargs: Kwargs) -> Iterator[object]:
+            with profiler.stage(_name_of(function)) as opened:
+                yield opened
+            asked, need = (args, kwargs), "computation_time_ms"
+            found = _answer(profiler, "block_computation", block_info_func, asked, need=need)
+            if found is not None:
+                size, mib = found.get("block_size", 0), found.get("memory_usage_mb")
+                profiler.record_block_computation(found.get("block_index", 0), size, found[need], mib)
 
-            told = ask()
-            if told.error or "computation_time_ms" in told.data:
-                return _block_of_caller(profiler, _name_of(function), ask)
-            return _block(profiler, told.data)
+        def opened(profiler: Profiler, args: Args, kwargs: Kwargs, _again: bool) -> AbstractContextManager[object]:
+            found = _answer(None, "", block_info_func, (args, kwargs))
+            if found is None or "computation_time_ms" in found:
+                return timed_by_caller(profiler, args, kwargs)
+            recording = profiler.recording or NO_SESSION
+            if found.get("memory_usage_mb") is not None:
+                recording.sample("block.memory", found["memory_usage_mb"], "MiB")
+            return recording.unit(profiler.frames_per_block or 0, found.get("block_size", 0))
 
         return _as_one("profile_block_computation", function, opened)
 
     return decorate
 
 
-@contextmanager
-def _step(profiler: Profiler, found: Mapping[str, Any]) -> Iterator[object]:
-    """Open a step that is measured.
+def _answer(
+    profiler: Profiler | None,
+    event: str,
+    callback: Callable[..., Any] | None,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    need: str = "",
+) -> Mapping[str, Any] | None:
+    """Return the mapping that a callback returns, empty without one.
 
-    With a device its time is read later, so the analyzer counts the step without a time.
+    If it raises or the result lacks the key `need`, record the failed event in the profiler, and return None.
     """
-    step, timestep, counts = found["step"], found.get("timestep"), profiler.counts
-    with (profiler.recording or NO_SESSION).step(step, timestep) as opened:
-        yield opened
-    if counts is None:
-        return
-    if isinstance(opened, Range):
-        ms = None if counts.recording.device is not None else opened.ns / 1e6
-        counts.measured_step(step, timestep, found.get("block_size", 1), ms)
-    if found.get("guidance_scale") is not None:
-        counts.recording.sample("guidance_scale", found["guidance_scale"], "")
-
-
-@contextmanager
-def _block(profiler: Profiler, found: Mapping[str, Any]) -> Iterator[object]:
-    """Open a unit that is measured, and count it as a block."""
-    index, size, counts = found.get("block_index", 0), found.get("block_size", 0), profiler.counts
-    with (profiler.recording or NO_SESSION).unit(profiler.frames_per_block or 0, size) as opened:
-        yield opened
-    if counts is not None and isinstance(opened, Range):
-        counts.measured_block(index, size, opened.ns / 1e6, found.get("memory_usage_mb"))
-
-
-@contextmanager
-def _block_of_caller(profiler: Profiler, name: str, ask: Callable[[], "CallbackResult"]) -> Iterator[object]:
-    """Open a stage; afterwards record a block with the time that the callback `ask` returns then."""
-    with profiler.stage(name) as opened:
-        yield opened
-    found = _required("block_computation", profiler, ask(), "computation_time_ms")
-    if found is not None:
-        index, size, mib = found.get("block_index", 0), found.get("block_size", 0), found.get("memory_usage_mb")
-        profiler.record_block_computation(index, size, found["computation_time_ms"], mib)
-
-
-@dataclass(frozen=True, slots=True)
-class CallbackResult:
-    """Return value of a callback about a call. If the callback raised, `data` is empty and `error` is its error."""
-
-    data: Mapping[str, Any] = field(default_factory=dict)
-    error: str = ""
-
-
-def _tell(callback: Callable[..., Any] | None, *args: Any, **kwargs: Any) -> CallbackResult:
-    """Call a callback that returns a mapping. Never raises."""
-    if callback is None:
-        return CallbackResult()
     try:
-        return CallbackResult(dict(callback(*args, **kwargs)))
-    except Exception as error:  # noqa: BLE001  # somebody's callback may raise anything, and must not end the pipeline
-        return CallbackResult(error=error_text(error))
-
-
-def _tell_event(
-    callback: Callable[..., Any] | None, function: Callable[..., Any], result: Any, args: Any, kwargs: Mapping[str, Any]
-) -> CallbackResult:
-    """Return the data of an event after a call: `callback(result, *args, **kwargs)`.
-
-    A callback that does not accept the positional arguments gets them by the names of the function's parameters.
-    """
-    if callback is not None and not _takes(callback, (result, *args), kwargs):
-        named = _by_name(function, args, kwargs)
-        if named is not None and _takes(callback, (result,), named):
-            return _tell(callback, result, **named)
-    return _tell(callback, result, *args, **kwargs)
+        found = dict(callback(*args, **(kwargs or {}))) if callback is not None else {}
+        if not need or need in found:
+            return found
+        error = f"the callback gives no '{need}'"
+    except Exception as problem:  # noqa: BLE001  # somebody's callback may raise anything, and must not end the pipeline
+        error = error_text(problem)
+    if profiler is not None:
+        profiler.add_event(event, {"error": error}, failed=True)
+    return None
 
 
 def _takes(callback: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
@@ -227,7 +198,7 @@ def _takes(callback: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
     return True
 
 
-def _by_name(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+def _by_name(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Kwargs | None:
     """Return the arguments by name, without `self`; None for a function with `*args` or an unknown signature."""
     try:
         parameters = list(inspect.signature(function).parameters.values())[_is_method(function) :]
@@ -235,7 +206,7 @@ def _by_name(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any])
         return None
     if any(each.kind is each.VAR_POSITIONAL for each in parameters) or len(args) > len(parameters):
         return None
-    return {each.name: value for each, value in zip(parameters, args, strict=False)} | dict(kwargs)
+    return {each.name: value for each, value in zip(parameters, args, strict=False)} | kwargs
 
 
 def _is_method(function: Callable[..., Any]) -> bool:
@@ -248,15 +219,6 @@ def _is_method(function: Callable[..., Any]) -> bool:
 
 def _name_of(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
-
-
-def _required(name: str, profiler: Profiler, told: CallbackResult, key: str) -> Mapping[str, Any] | None:
-    """Return the data that a callback returned if they have `key`; otherwise record the failed event `name`, return
-    None."""
-    if key in told.data:
-        return told.data
-    profiler.add_event(name, {"error": told.error or f"the callback gives no '{key}'"}, failed=True)
-    return None
 
 
 def _check_callback(what: str, given: object) -> None:

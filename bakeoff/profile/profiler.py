@@ -1,29 +1,24 @@
 """`Profiler`: makes sessions with its settings and device, and records what callers have measured themselves.
 
-A wrong value becomes an event that is marked as failed. Stages, events and models recorded before a session become part
-of it; of steps and blocks before a session, an event gives the numbers.
+Stages, events and models recorded before a session become part of it.
 """
 
 import atexit
 import sys
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
-from time import monotonic, perf_counter_ns, time
-from types import TracebackType
+from time import monotonic, perf_counter_ns
 from typing import Any, Literal, get_args
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Scalar
 from bakeoff.profile.analyzer import DiffusionAnalyzer
 from bakeoff.profile.cost import range_cost
-from bakeoff.profile.counts import Counts
 from bakeoff.profile.plain import plain, plain_data, say, whole
 from bakeoff.profile.ranges import NOTHING
-from bakeoff.profile.recording import Recording, Snapshot
+from bakeoff.profile.recording import Recording
 from bakeoff.profile.session import NO_SESSION, NoSession, Session, current, current_session, fallback
 from bakeoff.profile.settings import ProfilingConfig, Settings
 from bakeoff.profile.torch_state import DeviceClock
@@ -66,27 +61,24 @@ class Profiler:
         self.frames_per_block = frames_per_block
         self.clock: Callable[[], int] = perf_counter_ns
         """Clock of monotonic nanoseconds; a session takes it when it is made."""
-        self.models: dict[str, dict[str, Any]] = {}
+        self.models: dict[str, tuple[str, int, str]] = {}
         """Models given to `record_model_parameters`; they are part of all later sessions."""
         self.before = self.fresh_recording()
         """Recording outside sessions, kept for the next one: ranges (units are plain ranges), events, models."""
         self.last_session: Session | None = None
         """The session that was opened last; it has its `record` and `files` once it has ended."""
-        self._started: Session | NoSession | None = None
-        self._started_id = ""
-        self._error_before: BaseException | None = None
         self._lock = RLock()
         self._open: list[Session] = []
         self._range_ns = 0.0
         self._calibrated_s: float | None = None
-        if self.settings.enabled and not unheard.was_told:
-            unheard.is_possible = True
+        if self.settings.enabled and not _told:
+            unheard[:] = [True]
 
     def install(self) -> "Profiler":
         """Make this the profiler that decorators use, in place of any other; return it."""
         installed.clear()
         fallback.clear()
-        unheard.is_possible = False
+        unheard.clear()
         if self.settings.enabled:
             installed.append(self)
             fallback.append(self.only_session)
@@ -120,47 +112,6 @@ class Profiler:
             raise BakeoffError(text, "bad-option")
         return Session(self, name, self.settings.tagged(tags or {}).session_tags)
 
-    def start_session(self, session_id: str, tags: Mapping[str, Any] | None = None) -> str:
-        """Open a session until `end_session` and return its id.
-
-        A session that `start_session` opened before is ended with a warning. Tags that are no plain values are kept as
-        their `repr`. Raises BakeoffError for a session without a name.
-        """
-        if self._started is not None:
-            said = f"session '{self._started_id}' had not ended when '{session_id}' started; it is ended now"
-            warnings.warn(said, stacklevel=2)
-            self.end_session()
-        opened = self.session(session_id, plain_data(tags or {})[0])
-        opened.__enter__()
-        self._started, self._started_id = opened, session_id
-        self._error_before = sys.exc_info()[1]
-        return session_id
-
-    def end_session(self) -> str | None:
-        """End the session that `start_session` opened; return its id, or None if there is none.
-
-        In a `finally` or `except` block, an exception raised since the start becomes the session's failure.
-        """
-        if self._started is None:
-            return None
-        kind, error, trace = sys.exc_info()
-        self.__exit__(*((None, None, None) if error is self._error_before else (kind, error, trace)))
-        return self._started_id
-
-    cleanup = end_session
-
-    def __enter__(self) -> "Profiler":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Literal[False]:
-        """End the session that `start_session` opened; an exception becomes its failure."""
-        opened, self._started, self._error_before = self._started, None, None
-        if opened is not None:
-            opened.__exit__(kind, error, trace)
-        return False
-
     @property
     def enabled(self) -> bool:
         return self.settings.enabled
@@ -180,19 +131,12 @@ class Profiler:
         if found.is_open and isinstance(found, NoSession):
             return found
         session = self.current_session if self.enabled else None
-        return session.recording if session is not None else self.before if self.enabled else None
-
-    @property
-    def counts(self) -> Counts | None:
-        """Counts of the open session, else of the time before the next one; None if nothing is recorded."""
-        found = self.recording
-        return found.counts if isinstance(found, Recording) else None
+        return session or (self.before if self.enabled else None)
 
     @property
     def diffusion_analyzer(self) -> DiffusionAnalyzer:
         """Analyzer of the open session, else of the last one, else of the time before the first."""
-        session = self.current_session or self.last_session
-        return (self.before if session is None else session.recording).counts.analyzer
+        return DiffusionAnalyzer(self.current_session or self.last_session or self.before, self.frames_per_block)
 
     def stage(
         self, stage_name: str, metadata: Mapping[str, Any] | None = None, again: bool = False
@@ -202,19 +146,19 @@ class Profiler:
         `metadata` is recorded as an event if it differs from the last metadata of that stage. With `again`, the range
         continues a call that was counted already.
         """
-        recording, counts = self.recording, self.counts
-        if metadata and not again and counts is not None:
+        recording = self.recording
+        if metadata and not again and isinstance(recording, Recording):
             kept, _ = plain_data(metadata)
-            if counts.metadata.get(stage_name) != kept:
-                counts.metadata[stage_name] = kept
-                self.add_event("stage_metadata", {"stage": stage_name, **kept})
+            if recording.metadata.get(stage_name) != kept:
+                recording.metadata[stage_name] = kept
+                recording.log("stage_metadata", {"stage": stage_name, **kept})
         return NOTHING if recording is None else recording.stage(stage_name, again)
 
     def add_event(self, event_name: str, data: Mapping[str, Any] | None = None, failed: bool = False) -> None:
         """Record an event that happened now."""
         recording = self.recording
         if recording is not None:
-            recording.event(event_name, data or {}, failed=failed)
+            recording.log(event_name, data or {}, failed)
 
     def record_diffusion_step(
         self,
@@ -225,11 +169,18 @@ class Profiler:
         guidance_scale: float | None = None,
     ) -> None:
         """Record a denoising step whose time the caller measured."""
-        counts = self.counts
-        if counts is not None and self.settings.profile_diffusion_steps:
-            counts.step(step, timestep, block_size, computation_time_ms)
-            if guidance_scale is not None:
-                counts.recording.sample("guidance_scale", guidance_scale, "")
+        recording = self.recording
+        if isinstance(recording, Recording) and recording.has_steps:
+            ns = recording.units.nanoseconds(computation_time_ms)
+            if ns is not None:
+                recording.units.add_step(step, timestep, ns)
+                self.sample_step(block_size, guidance_scale)
+
+    def sample_step(self, block_size: object, guidance_scale: object) -> None:
+        """Record what is known of a step besides its time; None is unknown."""
+        for name, value in (("block_size", block_size), ("guidance_scale", guidance_scale)):
+            if value is not None and self.recording is not None:
+                self.recording.sample(name, value)
 
     def record_block_computation(
         self, block_index: int, block_size: int, computation_time_ms: float, memory_usage_mb: float | None = None
@@ -238,41 +189,21 @@ class Profiler:
 
         Its memory is recorded as given; callers often give the maximum since the start, not that of the block.
         """
-        counts = self.counts
-        if counts is not None and self.settings.profile_block_computation:
-            counts.block(block_index, block_size, computation_time_ms, memory_usage_mb)
+        del block_index  # blocks are counted
+        recording = self.recording
+        if isinstance(recording, Recording):
+            recording.measured_unit(computation_time_ms, self.frames_per_block or 0, block_size)
+            if memory_usage_mb is not None:
+                recording.sample("block.memory", memory_usage_mb, "MiB")
 
     def record_model_parameters(self, model_name: str, parameters_count: int, model_type: str) -> None:
         """Record a model's size in this and all later sessions, replacing an earlier one of that name."""
-        counts = self.counts
-        if counts is not None and self.settings.profile_model_parameters:
-            counts.model(model_name, parameters_count, model_type)
-
-    def record_streaming_event(
-        self,
-        batch_size: int,
-        encoding_time_ms: float,
-        network_latency_ms: float | None = None,
-        buffer_occupancy: float | None = None,
-    ) -> None:
-        """Record a batch of `batch_size` frames that was delivered now; `buffer_occupancy` is in percent."""
-        counts = self.counts
-        if counts is not None:
-            counts.batch(batch_size, encoding_time_ms, network_latency_ms, buffer_occupancy)
-
-    def record_dropped_frames(self, count: int = 1) -> None:
-        """Record frames that were not delivered."""
-        counts = self.counts
-        if counts is not None:
-            counts.dropped(count)
-
-    def get_current_metrics(self) -> dict[str, Any]:
-        """Return a `timestamp`, the monitor's last values in `gpu` and `cpu`, and rates of the last units in `rates`.
-
-        Values of further GPUs are in `gpus` by UUID. Unknown values are absent. The result is empty outside sessions.
-        """
-        session = self.current_session
-        return {} if session is None else _metrics(session.snapshot())
+        recording = self.recording
+        if isinstance(recording, Recording):
+            count = whole(parameters_count)
+            recording.parameters(model_name, parameters_count if count is None else count, model_type)
+            if count is not None:
+                self.models[model_name] = model_name, count, model_type
 
     def only_session(self) -> Session | None:
         """Return the open session; None if there are none or several."""
@@ -294,8 +225,7 @@ class Profiler:
             return None
 
     def fresh_recording(self) -> Recording:
-        analyzer = DiffusionAnalyzer(self.frames_per_block, self.models)
-        return Recording(self.clock, self.settings.max_data_points, analyzer)
+        return Recording(self.clock, self.settings.max_data_points)
 
     def take_before(self) -> Recording:
         """Return the recording of the time outside sessions, and begin a new one."""
@@ -329,53 +259,20 @@ def _device() -> str:
     return "cuda" if cuda is not None and cuda.is_available() else ""
 
 
-_METRICS = {
-    "gpu.memory": ("gpu", "memory_used_mb"),
-    "gpu.busy": ("gpu", "utilization_percent"),
-    "gpu.sm_active": ("gpu", "sm_active_percent"),
-    "gpu.temperature": ("gpu", "temperature_celsius"),
-    "gpu.power": ("gpu", "power_watts"),
-    "gpu.clock": ("gpu", "graphics_clock_mhz"),
-    "cpu.process": ("cpu", "process_percent_of_one_core"),
-    "cpu.process_memory": ("cpu", "process_memory_mb"),
-    "cpu.memory": ("cpu", "memory_used_mb"),
-    "cpu.load": ("cpu", "load_average_1min"),
-}
-"""Group and name in `get_current_metrics` of each series of the monitor; MB are MiB, as in Inferix."""
-
-
-def _metrics(snapshot: Snapshot) -> dict[str, Any]:
-    found: dict[str, Any] = {"timestamp": time()}
-    for series, value in snapshot.latest.items():
-        name, _, device = series.partition("@")
-        group, key = _METRICS.get(name, ("other", name))
-        place = found.setdefault("gpus", {}).setdefault(device, {}) if device else found.setdefault(group, {})
-        place[key] = value
-    rates = {"fps": snapshot.frames_per_s, "bps": snapshot.units_per_s}
-    known = {name: value for name, value in rates.items() if value is not None}
-    return found | ({"rates": known} if known else {})
-
-
 installed: list[Profiler] = []
 """The profiler that decorators use: one that is on, or none."""
 
 
-@dataclass(slots=True)
-class Unheard:
-    """Whether to say that decorated functions are called while no profiler is installed."""
-
-    is_possible: bool = False
-    """Whether a profiler that is on was made, none was installed since, and nothing was printed yet."""
-    was_told: bool = False
-
-
-unheard = Unheard()
+unheard: list[bool] = []
+"""Holds True if a profiler that is on was made, none was installed since, and nothing was printed yet."""
+_told: list[bool] = []
 
 
 def tell_unheard() -> None:
     """Print, once per process, that decorated functions are called but the profiler that was made is not installed."""
-    if unheard.is_possible:
-        unheard.is_possible, unheard.was_told = False, True
+    if unheard:
+        unheard.clear()
+        _told.append(True)
         say(
             "decorated functions are called outside sessions and no profiler is installed, so nothing of them is "
             "recorded; call Profiler.install() first"
@@ -386,7 +283,7 @@ def recording_now() -> Recording | NoSession | None:
     """Return the recording for decorators: the open session's, else the installed profiler's; None without either."""
     found = current()
     if found.is_open:
-        return found.recording
+        return found
     if installed:
         return installed[0].before
     tell_unheard()

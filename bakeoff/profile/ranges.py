@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from bakeoff.profile.plain import error_text, plain
 from bakeoff.profile.stages import Stage
 from bakeoff.profile.torch_state import annotate, compiled, is_profiling
-from bakeoff.profile.units import FinishedUnit, SpanTime
+from bakeoff.profile.units import SpanTime
 from bakeoff.record.session import MOST_SPANS, RangeKind, UnitKind
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ class Range:
         innermost.set(self)
         if recording.annotates and (recording.nvtx or is_profiling()):
             self._annotate()
-        if recording.device is not None:
-            self.began = recording.device.mark()
+        if recording.device_clock is not None:
+            self.began = recording.device_clock.mark()
         self.state = OPEN
         self.started_ns = started = recording.now()
         with recording.lock:
@@ -125,13 +125,13 @@ class Range:
                     self.above.inner_ns += ns
                     unit.lines[self.name] = unit.lines.get(self.name, 0) + ns - self.inner_ns
         innermost.set(self.outer)
-        if recording.device is not None:
-            recording.device.took(stage, self.began, recording.device.mark())
+        if recording.device_clock is not None:
+            recording.device_clock.took(stage, self.began, recording.device_clock.mark())
             self.began = None
         if self.marks is not None:
             self._end_marks()
         if not count % _CHECK_EVERY:
-            recording.check()
+            recording.check_cost()
         return False
 
     def _annotate(self) -> None:
@@ -226,20 +226,19 @@ class Unit(Range):
         if asked is None:
             text = f"a unit's kind is {shown!r:.80}; give opening, filling or steady"
             recording.notes.add("wrong-value", text)
-        recording.units.add(
-            FinishedUnit(
-                kind="compiling" if compiled() > self._compiled else asked or "steady",
-                frames=recording.units.amount("frames", self.frames),
-                latents=recording.units.amount("latents", self.latents),
-                start_ns=self.started_ns,
-                ns=self.ns,
-                lines=self.lines,
-                spans=self.spans,
-                depth=self.stage.depth,
-            )
+        units = recording.units
+        units.add(
+            kind="compiling" if compiled() > self._compiled else asked or "steady",
+            frames=units.amount("frames", self.frames),
+            latents=units.amount("latents", self.latents),
+            start_ns=self.started_ns,
+            ns=self.ns,
+            lines=self.lines,
+            spans=self.spans,
+            depth=self.stage.depth,
         )
-        if recording.device is not None:
-            recording.device.read()
+        if recording.device_clock is not None:
+            recording.device_clock.read()
 
 
 def open_range() -> Range | None:

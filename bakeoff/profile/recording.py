@@ -2,22 +2,17 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from threading import RLock
 from time import perf_counter_ns
 from typing import Any, Literal
 
-from bakeoff.models.types import Scalar
 from bakeoff.models.words import counted
 from bakeoff.monitor.series import Series
-from bakeoff.profile.analyzer import DiffusionAnalyzer
-from bakeoff.profile.counts import Counts
 from bakeoff.profile.plain import error_text, number, plain, plain_data, text
 from bakeoff.profile.ranges import ENDED, NOTHING, OPEN, CountedStep, Nothing, Range, Step, Unit
-from bakeoff.profile.stages import Stage, StageTree, clean, within
-from bakeoff.profile.torch_state import DeviceClock
+from bakeoff.profile.stages import StageTree, clean, within
+from bakeoff.profile.torch_state import DeviceClock, compiled
 from bakeoff.profile.units import Notes, UnitBook, shifted
-from bakeoff.record.finding import Finding
 from bakeoff.record.monitor import SeriesRecord
 from bakeoff.record.session import ModelParameters, RangeKind, RangeTotal, SessionEvent
 
@@ -30,36 +25,34 @@ MOST_MODELS = 256
 
 
 class Recording:
-    """Ranges, units, events, models and series of a session. Thread-safe; its methods never raise."""
+    """Ranges, units, events, models and series. Its methods may be called from any thread and any coroutine.
 
-    def __init__(
-        self,
-        now: Callable[[], int] = perf_counter_ns,
-        points: int = 2_000,
-        analyzer: DiffusionAnalyzer | None = None,
-    ) -> None:
+    They never raise: what cannot be recorded becomes a finding of the record.
+    """
+
+    def __init__(self, now: Callable[[], int] = perf_counter_ns, points: int = 2_000) -> None:
         """Times are read from `now`; series have at most `points` points."""
         self.now = now
         self.lock = RLock()  # of a thread that is in it already: a signal's handler or a finaliser may open ranges
         self.tree = StageTree()
         self.notes = Notes()
         self.units = UnitBook(points, self.notes)
-        self.events = EventLog(now)
-        self.models = Models(self.notes)
-        self.counts = Counts(self, analyzer or DiffusionAnalyzer())
         self.count = 0
         """Number of ranges that have ended."""
-        self.device: DeviceClock | None = None
+        self.device_clock: DeviceClock | None = None
         self.annotates = True
         """Whether ranges are opened in torch's profiler too."""
         self.nvtx = os.environ.get(NVTX) == "1"
-        self.check: Callable[[], None] = lambda: None
-        """Called each time that a fixed number of ranges has ended."""
         self.has_stages = self.has_units = self.has_phases = self.has_steps = self.has_models = True
-        self.heir: Callable[[], Recording] | None = None
-        """Returns the recording that ranges go to after the end."""
+        self.events: list[SessionEvent] = []
+        """The first 2,000, with times of the clock."""
+        self.events_dropped = 0
+        self.models: dict[str, ModelParameters] = {}
+        self.metadata: dict[str, Mapping[str, Any]] = {}
+        """The newest metadata of each stage."""
         self._points = points
         self._sampled: dict[str, tuple[Series, str]] = {}
+        self._compiled = compiled()
         self.root = Range(self, "session", "")
         self.root.stage = self.tree.root
         self.root.line = None
@@ -72,10 +65,7 @@ class Recording:
         return started
 
     def end(self) -> int:
-        """End the session; return the clock's time in nanoseconds.
-
-        Ranges opened later go to the recording from `heir`.
-        """
+        """End the session; return the clock's time in nanoseconds."""
         ended = self.now()
         self.has_stages = self.has_units = self.has_phases = self.has_steps = self.has_models = False
         self.root.state = ENDED
@@ -92,16 +82,34 @@ class Recording:
     def is_ended(self) -> bool:
         return self.root.state == ENDED
 
+    def heir(self) -> "Recording":
+        """Return the recording that ranges, events and models go to: itself, or another one after the end."""
+        return self
+
+    def check_cost(self) -> None:
+        """Called each time that a fixed number of ranges has ended."""
+
     def stage(self, name: str, repeats: bool = False) -> Range | Nothing:
+        """Return a range for any named part, such as loading or the encoding of a prompt.
+
+        With `repeats`, here and below, it continues a call that was counted already, as of a generator.
+        """
         return Range(self, "stage", name, repeats) if self.has_stages else self._later("stage", name, repeats)
 
     def phase(self, name: str, repeats: bool = False) -> Range | Nothing:
+        """Return a range for a phase, a part of a unit."""
         return Range(self, "phase", name, repeats) if self.has_phases else self._later("phase", name, repeats)
 
     def collective(self, name: str, repeats: bool = False) -> Range | Nothing:
+        """Return a range for a phase that waits for other ranks."""
         return Range(self, "collective", name, repeats) if self.has_phases else self._later("collective", name, repeats)
 
     def step(self, index: object = None, timestep: object = None, repeats: bool = False) -> Range | Nothing:
+        """Return a range for one denoising step.
+
+        Without an index, steps are counted from 0 within the range around them. A timestep on a device is not recorded,
+        because reading it would wait for the device.
+        """
         if not self.has_steps:
             return self._later("step", "step", repeats)
         made = (Step if index is not None else CountedStep)(self, "step", "step", repeats)
@@ -109,32 +117,63 @@ class Recording:
         return made
 
     def unit(self, frames: object = 0, latents: object = 0, kind: object = "steady") -> Range | Nothing:
+        """Return a range for one unit of work, such as a block of frames.
+
+        `kind` marks units that differ from the steady ones, from which rates are computed: `opening` or `filling`. A
+        unit in which torch compiled is `compiling`, whatever is asked.
+        """
         return Unit(self, frames, latents, kind) if self.has_units else self._later("unit", "unit", False)
 
     def _later(self, kind: RangeKind, name: str, repeats: bool) -> Range | Nothing:
-        """Return a range that records nothing or, after the session's end, one in the recording from `heir`."""
-        if not self.is_ended or self.heir is None:
-            return NOTHING
-        return Range(self.heir(), kind, name, repeats)
+        """Return a range that records nothing or, after the session's end, one in the recording of its heir."""
+        heir = self.heir()
+        return NOTHING if heir is self else Range(heir, kind, name, repeats)
 
-    def event(self, name: str, data: Mapping[str, object], failed: bool = False) -> None:
-        if self.is_ended and self.heir is not None:
-            self.heir().events.add(name, data, failed)
-        else:
-            self.events.add(name, data, failed)
+    def measured_unit(self, ms: object, frames: int, latents: object) -> None:
+        """Record a unit that ended now and took `ms` milliseconds, as the caller measured."""
+        ns = self.units.nanoseconds(ms)
+        if ns is None or not self.has_units:
+            return
+        before, self._compiled = self._compiled, compiled()
+        kind = "compiling" if self._compiled > before else "steady"
+        self.units.add(kind, frames, self.units.amount("latents", latents), self.now() - ns, ns)
 
-    def parameters(self, name: str, module_or_count: object, kind: str) -> None:
-        if self.has_models:
-            self.models.add(name, module_or_count, kind)
-        elif self.is_ended and self.heir is not None:
-            self.heir().models.add(name, module_or_count, kind)
+    def event(self, name: str, /, **data: object) -> None:
+        """Record an event that happened now. Data that are no plain values are kept as their `repr`."""
+        self.log(name, data)
 
-    def sample(self, name: str, value: object, unit: str) -> None:
-        """Add a value at the present time to the user's series of this name."""
-        t_ns, name, found = self.now(), clean(name), number(value)
-        if self.is_ended:
-            if self.heir is not None:
-                self.heir().notes.add("wrong-value", f"samples of '{name}' came after their session had ended")
+    def log(self, name: str, data: Mapping[Any, object], failed: bool = False) -> None:
+        """Record an event; it is marked as failed with `failed`, or if its data have NaN or an infinity."""
+        heir = self.heir()
+        t_ns, full = heir.now(), len(heir.events) >= MOST_EVENTS
+        kept, good = ({}, True) if full else plain_data(data)
+        with heir.lock:
+            if len(heir.events) >= MOST_EVENTS:
+                heir.events_dropped += 1
+            else:
+                heir.events.append(SessionEvent(t_ns, clean(name), kept, failed or not good))
+
+    def parameters(self, name: str, module_or_count: object, kind: str = "") -> None:
+        """Record the size of a model, given as a torch module or as the number of its parameters."""
+        heir = self.heir()
+        if not heir.has_models:
+            return
+        try:
+            found = _measured(clean(name), module_or_count, clean(kind))
+        except Exception as error:  # noqa: BLE001  # a module that cannot be measured must not end the pipeline
+            heir.notes.add("wrong-value", f"parameters of '{clean(name)}' cannot be read: {error_text(error)}")
+            return
+        with heir.lock:
+            if found.name in heir.models or len(heir.models) < MOST_MODELS:
+                heir.models[found.name] = found
+            else:
+                heir.notes.add("names-left-out", f"{MOST_MODELS} models are kept, not further ones as '{found.name}'")
+
+    def sample(self, name: str, value: object, unit: str = "") -> None:
+        """Add a value to a series of the pipeline's own, such as the length of a queue."""
+        t_ns, name, found, heir = self.now(), clean(name), number(value), self.heir()
+        if heir is not self:
+            heir.notes.add("wrong-value", f"samples of '{name}' came after their session had ended")
             return
         if found is None:
             shown, _ = plain(value)
@@ -165,82 +204,17 @@ class Recording:
             return within(self.tree.root, self.now())
 
     def take(self, earlier: "Recording") -> None:
-        """Add the events, models, notes and counts of the recording of the time before the session."""
-        earlier.counts.tell_as_earlier(self)
-        self.events.take(earlier.events)
-        self.models.take(earlier.models)
+        """Add the events, models and notes of the recording of the time before the session."""
+        with self.lock:
+            together = earlier.events + self.events
+            self.events = together[:MOST_EVENTS]
+            self.events_dropped += earlier.events_dropped + len(together) - len(self.events)
+            self.models = {**earlier.models, **self.models}
         self.notes.take(earlier.notes)
-        if earlier.units.count:
-            units = counted(earlier.units.count, "unit")
-            text = f"{units} ran outside sessions: their times are kept, as ranges, but no frames"
-            self.notes.add("units-outside", text)
-
-
-class EventLog:
-    """Events in order of time; the first 2,000 are kept, further ones only counted. Thread-safe."""
-
-    def __init__(self, now: Callable[[], int]) -> None:
-        self._now = now
-        self._lock = RLock()
-        self._events: list[tuple[int, str, dict[str, Scalar], bool]] = []
-        self.dropped = 0
-
-    def add(self, name: str, data: Mapping[Any, object], failed: bool = False) -> None:
-        """Add an event at the present time.
-
-        It is marked as failed if its data have NaN or an infinity, or with `failed`.
-        """
-        t_ns = self._now()
-        with self._lock:
-            if len(self._events) >= MOST_EVENTS:
-                self.dropped += 1
-                return
-        kept, good = plain_data(data)
-        with self._lock:
-            self._events.append((t_ns, clean(name), kept, failed or not good))
-
-    def take(self, earlier: "EventLog") -> None:
-        """Put the events of an earlier log before these."""
-        with self._lock:
-            together = earlier._events + self._events
-            self._events = together[:MOST_EVENTS]
-            self.dropped += earlier.dropped + len(together) - len(self._events)
-
-    def events(self, session_ns: int) -> tuple[SessionEvent, ...]:
-        """Return the events with times from the session's start at `session_ns`; earlier events have negative times."""
-        with self._lock:
-            return tuple(SessionEvent(t_ns - session_ns, name, data, bad) for t_ns, name, data, bad in self._events)
-
-
-class Models:
-    """Sizes of models by name; recording a name again replaces it. Thread-safe."""
-
-    def __init__(self, notes: Notes) -> None:
-        self._lock = RLock()
-        self._notes = notes
-        self._models: dict[str, ModelParameters] = {}
-
-    def add(self, name: str, module_or_count: object, kind: str) -> None:
-        """Record the parameters of a torch module, each once, or a number of parameters."""
-        try:
-            found = _measured(clean(name), module_or_count, clean(kind))
-        except Exception as error:  # noqa: BLE001  # a module that cannot be measured must not end the pipeline
-            self._notes.add("wrong-value", f"parameters of '{clean(name)}' cannot be read: {error_text(error)}")
-            return
-        with self._lock:
-            if found.name in self._models or len(self._models) < MOST_MODELS:
-                self._models[found.name] = found
-            else:
-                self._notes.add("names-left-out", f"{MOST_MODELS} models are kept, not further ones as '{found.name}'")
-
-    def take(self, earlier: "Models") -> None:
-        """Add the models of an earlier collection whose names are new."""
-        with self._lock:
-            self._models = {**earlier._models, **self._models}
-
-    def models(self) -> tuple[ModelParameters, ...]:
-        with self._lock:
-            return tuple(self._models.values())
+        outside = {"unit": earlier.units.count, "step": sum(each.calls for each in earlier.units.steps())}
+        if any(outside.values()):
+            text = " and ".join(counted(count, word) for word, count in outside.items() if count)
+            self.notes.add("units-outside", f"{text} ran outside sessions: their ranges are kept, but no rates")
 
 
 def _measured(name: str, module_or_count: Any, kind: str) -> ModelParameters:
@@ -262,55 +236,3 @@ def _measured(name: str, module_or_count: Any, kind: str) -> ModelParameters:
         size += elements * int(parameter.element_size())
     dtypes = sorted(by_dtype, key=lambda dtype: (-by_dtype[dtype], dtype))
     return ModelParameters(name, count, size, ", ".join(dtypes), kind)
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """State of a running session at one moment."""
-
-    name: str
-    ns: int
-    """Time since the session's start."""
-    units: int
-    frames: int
-    frames_per_s: float | None
-    """Rate over the last 20 units, as is `units_per_s`; None without units, or if none of them has frames."""
-    units_per_s: float | None
-    phases: Mapping[str, int]
-    """Nanoseconds by phase so far, with a phase's steps but without phases within it; ranges outside units count
-    too."""
-    unattributed_ns: int
-    """Time in no phase: `phases` and this add up to `ns`."""
-    findings: tuple[Finding, ...]
-    latest: Mapping[str, float]
-    """Last value of each series of the monitor; empty without one."""
-
-
-def take_snapshot(name: str, recording: Recording, latest: Mapping[str, float]) -> Snapshot:
-    with recording.lock:
-        now = recording.now()
-        phases: dict[str, int] = {}
-        _add(recording.tree.root, now, "", phases)
-        ns = recording.tree.root.total_ns(now)
-    frames_per_s, units_per_s = recording.units.recent()
-    return Snapshot(
-        name=name,
-        ns=ns,
-        units=recording.units.count,
-        frames=recording.units.frames,
-        frames_per_s=frames_per_s,
-        units_per_s=units_per_s,
-        unattributed_ns=phases.pop("", 0),
-        phases=phases,
-        findings=recording.notes.findings(),
-        latest=latest,
-    )
-
-
-def _add(stage: Stage, now: int, line: str, phases: dict[str, int]) -> None:
-    """Add the own times of a stage and all within it to `phases`; steps and units count for the range around them."""
-    if stage.kind not in ("session", "unit", "step"):
-        line = stage.name
-    phases[line] = phases.get(line, 0) + stage.own_ns(now)
-    for child in list(stage.children.values()):
-        _add(child, now, line, phases)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from threading import Lock
 from time import monotonic
 
@@ -78,7 +79,9 @@ class Reports:
             self._tell(lines[-1] if lines else f"its process ended with code {process.returncode}")
 
     def _tell(self, why: str) -> None:
-        say(f"a session has no report: {one_line(why)}; the record is {self._record}")
+        say(
+            f"a session has no report: {one_line(why)}; to make it: bakeoff session show {quote(str(self._record))} --html"
+        )
 
 
 def start_reports(record: Path, paths: Sequence[Path]) -> Reports:

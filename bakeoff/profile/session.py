@@ -1,9 +1,10 @@
-"""`Session`: everything that one run of a pipeline records. `NO_SESSION` has the same methods and records nothing."""
+"""`Session`: the recording of one run of a pipeline. `NO_SESSION` has the same methods and records nothing."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from time import monotonic_ns, time_ns
 from types import TracebackType
@@ -14,8 +15,8 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Scalar
 from bakeoff.profile.cost import Budget
 from bakeoff.profile.plain import error_text, plain, say, text
-from bakeoff.profile.ranges import NOTHING, Nothing, Range, innermost, open_range
-from bakeoff.profile.recording import AskedKind, Snapshot, take_snapshot
+from bakeoff.profile.ranges import NOTHING, Nothing, innermost, open_range
+from bakeoff.profile.recording import Recording
 from bakeoff.profile.stages import clean
 from bakeoff.profile.torch_state import DeviceClock
 from bakeoff.record.finding import SessionCode
@@ -29,24 +30,19 @@ if TYPE_CHECKING:
 _NO_MONITOR = "the monitor gave nothing"
 
 
-class Session:
-    """One session of a profiler, from `__enter__` to `__exit__`. Made by `Profiler.session`; used once.
-
-    Its methods may be called from any thread and any coroutine, and never raise. What cannot be recorded becomes a
-    finding of the record.
-    """
+class Session(Recording):
+    """One session of a profiler, from `__enter__` to `__exit__`. Made by `Profiler.session`; used once."""
 
     def __init__(self, profiler: "Profiler", name: str, tags: Mapping[str, Scalar]) -> None:
         """`tags` are the checked tags of the settings and of this session together."""
-        self.profiler, self.device = profiler, profiler.device
+        super().__init__(profiler.clock, profiler.settings.max_data_points)
+        self.profiler, self.device, self.settings = profiler, profiler.device, profiler.settings
         self.name = text(name) or "session"
         self.tags = {text(key): text(value) if isinstance(value, str) else value for key, value in tags.items()}
-        self.settings = profiler.settings
         self.record: SessionRecord | None = None
         """None until the session has ended."""
         self._files: tuple[Path, ...] = ()
         self._reports: Any = None
-        self.recording = profiler.fresh_recording()
         self._outer: Session | None = None
         self._within = ExitStack()
         """Stage that stands for this session in another one of the same profiler, if it was entered within that."""
@@ -64,9 +60,15 @@ class Session:
         self.rank: RankFacts | None = None
         self.started_wall_ns = self._pid = 0
 
-    @property
-    def is_open(self) -> bool:
-        return self.recording.is_open
+    def heir(self) -> Recording:
+        """Return the profiler's recording of the time before the next session, after the end of this one."""
+        return self.profiler.before if self.is_ended else self
+
+    def check_cost(self) -> None:
+        """Leave out the finest kind of ranges if recording has cost more than the limit."""
+        dropped = self._budget.exceeded(self) if self._budget is not None else None
+        if dropped is not None:
+            self.dropped.append(dropped)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -93,7 +95,7 @@ class Session:
         inside = outer
         while inside is not None:
             if inside.is_open and inside.profiler is self.profiler:
-                inside.recording.event("session_in_session", {"session": self.name, **self.tags})
+                inside.log("session_in_session", {"session": self.name, **self.tags})
                 self._within.enter_context(inside.stage(self.name))
                 return inside
             inside = inside._outer
@@ -102,28 +104,26 @@ class Session:
         return self
 
     def _open(self) -> None:
-        recording, profiler, settings = self.recording, self.profiler, self.settings
-        recording.has_units = settings.profile_block_computation
-        recording.has_steps = settings.profile_diffusion_steps
-        recording.has_models = settings.profile_model_parameters
+        profiler, settings = self.profiler, self.settings
+        self.has_units = settings.profile_block_computation
+        self.has_steps = settings.profile_diffusion_steps
+        self.has_models = settings.profile_model_parameters
         self.range_ns = profiler.range_ns()
-        recording.device = self._device_clock()
+        self.device_clock = self._device_clock()
         self._find_rank()
         self._check_folder()
         self._start_monitor()
         before = profiler.take_before()
         self.before = before.totals()
-        recording.take(before)
-        for name, model in profiler.models.items():
-            recording.parameters(name, model["parameters_count"], model["model_type"])
-        recording.heir = lambda: profiler.before
-        recording.root.outer = open_range()
-        started = recording.begin()
+        self.take(before)
+        for model in profiler.models.values():
+            self.parameters(*model)
+        self.root.outer = open_range()
+        started = self.begin()
         self.started_wall_ns, self._monotonic_ns = time_ns(), monotonic_ns()
         self._budget = Budget(self.range_ns, settings.overhead_limit, started)
-        recording.check = self._check_cost
         current_session.set(self)
-        innermost.set(recording.root)
+        innermost.set(self.root)
         profiler.opened(self)
         self._start_live()
 
@@ -145,11 +145,9 @@ class Session:
                     self._reports.wait()
 
     def _end(self, told: str) -> None:
-        recording = self.recording
-        recording.counts.tell()
-        ended = recording.end()
+        ended = self.end()
         current_session.set(self._outer)
-        innermost.set(recording.root.outer)
+        innermost.set(self.root.outer)
         self.profiler.closed(self)
         monitored: Monitored | None = None
         try:
@@ -192,50 +190,6 @@ class Session:
             said = str(error) if isinstance(error, BakeoffError) else error_text(error)
             say(f"session '{one_line(self.name)}' will have no files: {said}; give another output_dir")
 
-    def stage(self, name: str) -> Range | Nothing:
-        """Return a range for any named part, such as loading or the encoding of a prompt."""
-        return self.recording.stage(name)
-
-    def unit(self, frames: int = 0, latents: int = 0, kind: AskedKind = "steady") -> Range | Nothing:
-        """Return a range for one unit of work, such as a block of frames.
-
-        `kind` marks units that differ from the steady ones, from which rates are computed. A unit in which torch
-        compiled is `compiling`, whatever is asked.
-        """
-        return self.recording.unit(frames, latents, kind)
-
-    def phase(self, name: str) -> Range | Nothing:
-        """Return a range for a phase, a part of a unit."""
-        return self.recording.phase(name)
-
-    def step(self, index: int | None = None, timestep: float | None = None) -> Range | Nothing:
-        """Return a range for one denoising step.
-
-        Without an index, steps are counted from 0 within the range around them. A timestep on a device is not recorded,
-        because reading it would wait for the device.
-        """
-        return self.recording.step(index, timestep)
-
-    def collective(self, name: str) -> Range | Nothing:
-        """Return a range for a phase that waits for other ranks."""
-        return self.recording.collective(name)
-
-    def event(self, name: str, /, **data: object) -> None:
-        """Record an event that happened now. Data that are no plain values are kept as their `repr`."""
-        self.recording.event(name, data)
-
-    def parameters(self, name: str, module_or_count: object, kind: str = "") -> None:
-        """Record the size of a model, given as a torch module or as the number of its parameters."""
-        self.recording.parameters(name, module_or_count, kind)
-
-    def sample(self, name: str, value: float, unit: str = "") -> None:
-        """Add a value to a series of the pipeline's own, such as the length of a queue."""
-        self.recording.sample(name, value, unit)
-
-    def snapshot(self) -> Snapshot:
-        """Return the state of the session now."""
-        return take_snapshot(self.name, self.recording, self._latest())
-
     @property
     def open_outer(self) -> "Session | None":
         """The innermost open session around this one, or None."""
@@ -243,11 +197,6 @@ class Session:
         while found is not None and not found.is_open:
             found = found._outer
         return found
-
-    def _check_cost(self) -> None:
-        dropped = self._budget.exceeded(self.recording) if self._budget is not None else None
-        if dropped is not None:
-            self.dropped.append(dropped)
 
     def _device_clock(self) -> DeviceClock | None:
         found = None
@@ -260,11 +209,9 @@ class Session:
         with self._survived("rank-unknown", "the rank of this process is unknown"):  # a process group in any state
             from bakeoff.profile.ranks.facts import rank_facts
 
-            uuid = self.recording.device.uuid() if self.recording.device is not None else ""
-            notes = self.recording.notes
-            self.rank = rank_facts(
-                uuid, self.profiler.parallelism, self.name, lambda said: notes.add("rank-unknown", said)
-            )
+            uuid = self.device_clock.uuid() if self.device_clock is not None else ""
+            note = partial(self.notes.add, "rank-unknown")
+            self.rank = rank_facts(uuid, self.profiler.parallelism, self.name, note)
 
     def _start_monitor(self) -> None:
         """Start a monitor of this process and of all GPUs that CUDA programs see, if the settings ask for any of it."""
@@ -296,7 +243,8 @@ class Session:
                     self._raw.replace(target or self._raw)
         return found
 
-    def _latest(self) -> Mapping[str, float]:
+    def latest(self) -> Mapping[str, float]:
+        """Return the last value of each series of the monitor; empty without one."""
         found: dict[str, float] = {}
         with self._survived("monitor-failed", _NO_MONITOR):
             if self._monitor is not None:
@@ -305,11 +253,10 @@ class Session:
 
     def _start_live(self) -> None:
         with self._survived("live-failed", "no live display"):
-            if self.settings.real_time_display:
+            if self.settings.real_time_display and (self.rank is None or self.rank.rank == 0):
                 from bakeoff.profile.live import Live
 
                 self._live = Live(self)
-                self._live.start()
 
     def _stop_live(self) -> None:
         with self._survived("live-failed", "the live display failed"):
@@ -322,7 +269,7 @@ class Session:
         try:
             yield
         except Exception as error:  # noqa: BLE001  # as above
-            self.recording.notes.add(code, f"{text}: {error_text(error)}")
+            self.notes.add(code, f"{text}: {error_text(error)}")
 
 
 class NoSession:
@@ -344,11 +291,6 @@ class NoSession:
         """`phase` takes a name, `step` an index or None and a timestep. With `phase`, `is_open` is true."""
         self.is_open = phase is not None
         self._phase, self._step = phase, step
-
-    @property
-    def recording(self) -> "NoSession":
-        """Recording in which decorators open ranges: this object itself."""
-        return self
 
     def __enter__(self) -> "NoSession":
         return self
@@ -373,16 +315,16 @@ class NoSession:
     ) -> AbstractContextManager[object]:
         return NOTHING if self._step is None else self._step(plain(index)[0], plain(timestep)[0])
 
-    def event(self, name: str, /, *given: object, **data: object) -> None:  # noqa: ARG002
+    def event(self, name: str, /, **data: object) -> None:  # noqa: ARG002
+        return None
+
+    def log(self, name: str, data: object, failed: bool = False) -> None:  # noqa: ARG002
         return None
 
     def parameters(self, name: str, module_or_count: object, kind: str = "") -> None:  # noqa: ARG002
         return None
 
-    def sample(self, name: str, value: float, unit: str = "") -> None:  # noqa: ARG002
-        return None
-
-    def snapshot(self) -> None:
+    def sample(self, name: str, value: object, unit: str = "") -> None:  # noqa: ARG002
         return None
 
 

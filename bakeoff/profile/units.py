@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import RLock
+from typing import NamedTuple
 
 from bakeoff.monitor.series import Histogram, Series
 from bakeoff.profile.plain import number, plain, whole
@@ -51,6 +52,8 @@ MOST_STEPS = 1_000
 """Largest number of different step indices."""
 MOST_PHASE_SERIES = 24
 _MOST_INDEX = 2**63
+MOST_MS = 86_400_000.0
+"""Largest time that a caller may have measured: a day, so that totals fit into 64 bits of nanoseconds."""
 _RECENT = 20
 """Number of last units over which the live display computes rates."""
 _PERCENTILES: Mapping[str, tuple[float, int]] = {
@@ -66,20 +69,16 @@ SpanTime = tuple[Stage, int, int]
 """A range that has ended: its stage, start and time in nanoseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedUnit:
-    """A unit that has ended; times are in nanoseconds of the recording's clock."""
+class _Kept(NamedTuple):
+    """A unit that is kept in full; times are in nanoseconds of the recording's clock."""
 
+    index: int
     kind: UnitKind
     frames: int
-    latents: int
     start_ns: int
     ns: int
-    lines: Mapping[str, int]
-    """Nanoseconds by phase, without the phases within it."""
     spans: Sequence[SpanTime]
     depth: int
-    """Depth of the unit among the ranges of the session."""
 
 
 @dataclass(slots=True)
@@ -110,8 +109,8 @@ class UnitBook:
         self._lock = RLock()
         self._points, self._notes = points, notes
         self._totals: dict[UnitKind, _Totals] = {}
-        self._first: list[tuple[int, FinishedUnit]] = []
-        self._last: deque[tuple[int, FinishedUnit]] = deque(maxlen=LAST_UNITS)
+        self._first: list[_Kept] = []
+        self._last: deque[_Kept] = deque(maxlen=LAST_UNITS)
         self._recent: deque[tuple[int, int]] = deque(maxlen=_RECENT)
         self._steps: dict[int, _Step] = {}
         self._series = Series(points)
@@ -129,29 +128,50 @@ class UnitBook:
             self._notes.add("wrong-value", f"{what} of a unit is {_shown(value)}; give a whole number from 0")
         return found or 0
 
-    def add(self, unit: FinishedUnit) -> None:
-        """Add a unit that has ended."""
+    def nanoseconds(self, ms: object) -> int | None:
+        """Return a time that the caller measured in nanoseconds; note a value that is none, and return None."""
+        found = number(ms)
+        if found is None or not 0 <= found <= MOST_MS:
+            text = f"computation_time_ms is {_shown(ms)}; give a number of the host from 0 to {MOST_MS:g}"
+            self._notes.add("wrong-value", text)
+            return None
+        return round(found * 1e6)
+
+    def add(
+        self,
+        kind: UnitKind,
+        frames: int,
+        latents: int,
+        start_ns: int,
+        ns: int,
+        lines: Mapping[str, int] | None = None,
+        spans: Sequence[SpanTime] = (),
+        depth: int = 1,
+    ) -> None:
+        """Add a unit that has ended.
+
+        `lines` are nanoseconds by phase, without the phases within it; `depth` is that of the unit among the ranges of
+        the session.
+        """
         with self._lock:
-            totals = self._totals.get(unit.kind)
+            totals = self._totals.get(kind)
             if totals is None:
-                totals = self._totals[unit.kind] = _Totals(least_ns=unit.ns)
+                totals = self._totals[kind] = _Totals(least_ns=ns)
             totals.count += 1
-            totals.frames += unit.frames
-            totals.latents += unit.latents
-            totals.wall_ns += unit.ns
-            totals.least_ns = min(totals.least_ns, unit.ns)
-            totals.greatest_ns = max(totals.greatest_ns, unit.ns)
-            totals.times.add(unit.ns)
-            if self.count < FIRST_UNITS:
-                self._first.append((self.count, unit))
-            else:
-                self._last.append((self.count, unit))
-            self._recent.append((unit.ns, unit.frames))
+            totals.frames += frames
+            totals.latents += latents
+            totals.wall_ns += ns
+            totals.least_ns = min(totals.least_ns, ns)
+            totals.greatest_ns = max(totals.greatest_ns, ns)
+            totals.times.add(ns)
+            kept = _Kept(self.count, kind, frames, start_ns, ns, spans, depth)
+            (self._first if self.count < FIRST_UNITS else self._last).append(kept)
+            self._recent.append((ns, frames))
             self.count += 1
-            self.frames += unit.frames
-            self._series.add(unit.start_ns, unit.ns)
-            for name, ns in unit.lines.items():
-                self._phase(name, unit.start_ns, ns)
+            self.frames += frames
+            self._series.add(start_ns, ns)
+            for name, phase_ns in (lines or {}).items():
+                self._phase(name, start_ns, phase_ns)
 
     def _phase(self, name: str, start_ns: int, ns: int) -> None:
         series = self._phases.get(name)
@@ -202,11 +222,8 @@ class UnitBook:
     def recent(self) -> tuple[float | None, float | None]:
         """Return frames and units per second over the last units; None for what is unknown."""
         with self._lock:
-            wall_ns, frames, count = (
-                sum(ns for ns, _ in self._recent),
-                sum(n for _, n in self._recent),
-                len(self._recent),
-            )
+            wall_ns, frames = map(sum, zip(*self._recent, strict=True)) if self._recent else (0, 0)
+            count = len(self._recent)
         if not wall_ns:
             return None, None
         return (frames * 1e9 / wall_ns if frames else None), count * 1e9 / wall_ns
@@ -238,7 +255,7 @@ class UnitBook:
     def spans(self, session_ns: int) -> tuple[UnitSpans, ...]:
         """Return the units that were kept in full, with times from the session's start at `session_ns`."""
         with self._lock:
-            return tuple(_unit_spans(index, unit, session_ns) for index, unit in (*self._first, *self._last))
+            return tuple(_unit_spans(unit, session_ns) for unit in (*self._first, *self._last))
 
     def series(self, session_ns: int) -> tuple[SeriesRecord, ...]:
         """Return the series of units' and phases' times in nanoseconds, from the session's start at `session_ns`."""
@@ -263,10 +280,10 @@ def _percentiles(totals: _Totals) -> dict[str, float]:
     return {name: min(max(ns, totals.least_ns), totals.greatest_ns) for name, ns in found.items() if ns is not None}
 
 
-def _unit_spans(index: int, unit: FinishedUnit, session_ns: int) -> UnitSpans:
+def _unit_spans(unit: _Kept, session_ns: int) -> UnitSpans:
     ordered = sorted(unit.spans, key=lambda span: (span[1], span[0].depth))
     return UnitSpans(
-        index=index,
+        index=unit.index,
         kind=unit.kind,
         frames=unit.frames,
         start_ns=unit.start_ns - session_ns,

@@ -37,7 +37,7 @@ def wrap(function: F, opened: Opened, each_time: bool = False, always: bool = Fa
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if not (always or installed) and current_session.get() is None:
-            if unheard.is_possible:
+            if unheard:
                 tell_unheard()
             return function(*args, **kwargs)
         context = opened(args, kwargs, False)

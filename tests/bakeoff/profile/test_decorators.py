@@ -11,7 +11,7 @@ import pytest
 from recording import Clock, codes, make_profiler, opened, own_times, range_at, record_of
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.profile import Profiler, current, event, parameters, phase, session, stage, step, unit, wrapping
+from bakeoff.profile import Profiler, current, event, parameters, phase, session, stage, step, unit
 from bakeoff.profile import profiler as profiling
 
 
@@ -435,9 +435,8 @@ class TestUnheard:
 
     @pytest.fixture(autouse=True)
     def nothing_told_before(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        made = profiling.Unheard()
-        for module in (profiling, wrapping):
-            monkeypatch.setattr(module, "unheard", made)
+        monkeypatch.setattr(profiling, "_told", [])
+        profiling.unheard.clear()
 
     @staticmethod
     def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -472,7 +471,7 @@ class TestUnheard:
             lambda: list(event("e")(items)()),
         ]
         for call in calls:
-            profiling.unheard.was_told = False
+            profiling._told.clear()
             make_profiler(tmp_path)
             call()
             assert len(self.said(capsys)) == 1

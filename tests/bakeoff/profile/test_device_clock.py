@@ -104,12 +104,12 @@ def test_nothing_waits_for_the_device_before_the_session_has_ended(tmp_path: Pat
             with session.unit(), session.phase("a"):
                 device.ms += 10
         assert device.waited == 0
-        seen = session.recording.tree.root.children["unit", "unit"].device_ns
+        seen = session.tree.root.children["unit", "unit"].device_ns
         device.done_ms = 30
         with session.unit(), session.phase("a"):
             device.ms += 10
         assert device.waited == 0
-        later = session.recording.tree.root.children["unit", "unit"].device_ns
+        later = session.tree.root.children["unit", "unit"].device_ns
     assert (seen, later) == (None, 30 * MS)
     assert range_at(record_of(session), "unit").device_ns == 60 * MS
 

@@ -192,7 +192,7 @@ class TestReports:
         assert [path.read_bytes() for path in asked] == here
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith("bakeoff: a session has no report: ")
-        assert line.endswith(f"; the record is {file}")
+        assert line.endswith(f"; to make it: bakeoff session show {file} --html")
 
     def test_the_pipelines_process_imports_nothing_for_them(self, tmp_path: Path) -> None:
         """And waits for them before it exits, or names them."""

@@ -216,7 +216,6 @@ def test_a_profiler_that_is_off_records_and_writes_nothing(tmp_path: Path) -> No
             session.event("e", a=1)
             session.parameters("wm", 5)
             session.sample("queue", 1)
-    assert session.snapshot() is None
     assert (session.record, session.files) == (None, ())
     assert not (tmp_path / "none").exists()
 
@@ -224,7 +223,7 @@ def test_a_profiler_that_is_off_records_and_writes_nothing(tmp_path: Path) -> No
 def test_no_session_has_the_methods_of_a_session() -> None:
     from bakeoff.profile import NoSession, Session
 
-    for name in ("stage", "unit", "phase", "step", "collective", "event", "parameters", "sample", "snapshot"):
+    for name in ("stage", "unit", "phase", "step", "collective", "event", "parameters", "sample", "log"):
         assert callable(getattr(Session, name))
         assert callable(getattr(NoSession, name))
 
@@ -326,23 +325,6 @@ def test_samples_that_are_no_numbers_are_told(tmp_path: Path, clock: Clock) -> N
     assert codes(record) == ["wrong-value", "series-left-out"]
 
 
-def test_a_snapshot_tells_what_is_so_far(tmp_path: Path, clock: Clock) -> None:
-    with opened(make_profiler(tmp_path, clock)) as session:
-        for _ in range(4):
-            with session.unit(frames=3):
-                with session.phase("denoise"), session.step(0):
-                    clock.ms(150)
-                clock.ms(50)
-        with session.phase("decode"):
-            clock.ms(10)
-            seen = session.snapshot()
-    assert (seen.name, seen.ns, seen.units, seen.frames) == ("test", 810_000_000, 4, 12)
-    assert (seen.frames_per_s, seen.units_per_s) == (15.0, 5.0)
-    assert seen.phases == {"denoise": 600_000_000, "decode": 10_000_000}
-    assert seen.unattributed_ns + sum(seen.phases.values()) == seen.ns
-    assert (seen.findings, seen.latest) == ((), {})
-
-
 class Monitor:
     """Stands in for a monitor: tells what it was asked."""
 
@@ -377,13 +359,13 @@ def test_a_monitor_watches_what_the_settings_ask_for(tmp_path: Path, monkeypatch
     changes = {"monitor_gpu_power": True, "monitor_gpu_utilization": True, "monitor_cpu_usage": True}
     profiler = make_profiler(tmp_path, None, **changes, gpu_monitor_interval=0.2, max_data_points=77)
     with opened(profiler) as session:
-        assert session.snapshot().latest == {"gpu.power": 300.0}
+        assert session.latest() == {"gpu.power": 300.0}
     (request,) = monitor.requests
     assert request.gpu == ("busy", "sm_active", "power", "clocks", "throttle")
     assert request.cpu == ("process", "load", "energy")
     assert (request.devices, request.gpu_interval_s, request.points, request.raw) == (("GPU-1",), 0.2, 77, "")
     assert record_of(session).monitored == Monitored(missing=("no GPU",))
-    assert monitor.stopped_from == [pytest.approx(session.recording.root.started_ns, abs=1e7)]
+    assert monitor.stopped_from == [pytest.approx(session.root.started_ns, abs=1e7)]
 
 
 def test_without_quantities_no_monitor_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

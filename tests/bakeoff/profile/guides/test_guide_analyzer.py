@@ -1,78 +1,86 @@
 """Rates of recorded steps and blocks: a block counts once, and its frames are those it becomes."""
 
 import random
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from bakeoff.profile.analyzer import DiffusionAnalyzer
+from bakeoff.profile.recording import Recording
 
 TIMESTEPS = (1000, 750, 500, 250)
 
 
-def run(analyzer: DiffusionAnalyzer, blocks: int, step_ms: float, block_ms: float | None, size: int = 3) -> None:
+def run(recording: Recording, blocks: int, step_ms: float, block_ms: float | None, size: int = 3) -> None:
     for block in range(blocks):
         for step, timestep in enumerate(TIMESTEPS):
-            analyzer.add_step(step, timestep, size, step_ms)
+            recording.units.add_step(step, timestep, round(step_ms * 1e6))
+            recording.sample("block_size", size)
         if block_ms is not None:
-            analyzer.add_block(block, size, block_ms, 1_000.0 + block)
+            recording.measured_unit(block_ms, 0, size)
+            recording.sample("block.memory", 1_000.0 + block, "MiB")
+
+
+def analyzed(recording: Recording, frames_per_block: int | None = None) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The analyses of steps and of blocks."""
+    analyzer = DiffusionAnalyzer(recording, frames_per_block)
+    steps, blocks = analyzer.get_diffusion_analysis(), analyzer.get_block_analysis()
+    return steps or {}, blocks or {}
 
 
 def test_eight_blocks_of_four_steps_are_40_blocks_a_second() -> None:
     """Inferix gives 600 FPS and 200 BPS for it, and 120 FPS in another section of the same report."""
-    analyzer = DiffusionAnalyzer(frames_per_block=12)
-    run(analyzer, blocks=8, step_ms=5, block_ms=25)
-    for found in (analyzer.get_diffusion_analysis(), analyzer.get_block_analysis()):
-        assert found is not None
+    recording = Recording()
+    run(recording, blocks=8, step_ms=5, block_ms=25)
+    for found in analyzed(recording, frames_per_block=12):
         assert (found["fps"], found["bps"], found["total_frames"]) == (480, 40, 96)
         assert (found["rate"], found["rate_unit"], found["rates_over"]) == (480, "frames/s", "time of blocks")
+    steps, blocks = analyzed(recording)
+    assert (steps["total_steps"], steps["total_computation_time_ms"], steps["avg_timestep"]) == (32, 160, 625)
+    assert (blocks["total_computation_time_ms"], blocks["min_computation_time_ms"]) == (200, 25)
+    assert (blocks["avg_memory_usage_mb"], blocks["peak_memory_usage_mb"]) == (1_003.5, 1_007)
 
 
 def test_without_frames_of_a_block_the_rate_is_of_latent_frames() -> None:
-    analyzer = DiffusionAnalyzer()
-    run(analyzer, blocks=8, step_ms=5, block_ms=25)
-    found = analyzer.get_block_analysis()
-    assert found is not None
-    assert (found["rate"], found["rate_unit"], found["fps"], found["total_frames"]) == (
-        120,
-        "latent frames/s",
-        None,
-        None,
-    )
+    recording = Recording()
+    run(recording, blocks=8, step_ms=5, block_ms=25)
+    _, found = analyzed(recording)
+    assert (found["rate"], found["rate_unit"]) == (120, "latent frames/s")
+    assert (found["fps"], found["total_frames"]) == (None, None)
 
 
 def test_steps_alone_count_the_frames_of_a_block_once() -> None:
-    analyzer = DiffusionAnalyzer()
-    run(analyzer, blocks=8, step_ms=5, block_ms=None)
-    found = analyzer.get_diffusion_analysis()
-    assert found is not None
+    recording = Recording()
+    run(recording, blocks=8, step_ms=5, block_ms=None)
+    found, blocks = analyzed(recording)
     assert (found["total_steps"], found["total_blocks"], found["total_latent_frames"]) == (32, 8, 24)
     assert (found["rate"], found["rate_unit"], found["bps"]) == (150, "latent frames/s", 50)
-    assert found["rates_over"] == "time of steps"
-    assert found["avg_timestep"] == 625
-    assert analyzer.get_block_analysis() is None
+    assert (found["rates_over"], found["avg_timestep"], blocks) == ("time of steps", 625, {})
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_rates_are_exact_for_any_number_of_steps_and_blocks(seed: int) -> None:
     chance = random.Random(seed)
     blocks, steps, size, ms = (chance.randrange(1, most) for most in (50, 9, 7, 90))
-    analyzer = DiffusionAnalyzer()
+    recording = Recording()
     for _ in range(blocks):
         for step in range(steps):
-            analyzer.add_step(step, None, size, ms)
-    found = analyzer.get_diffusion_analysis()
-    assert found is not None
+            recording.units.add_step(step, None, ms * 1_000_000)
+            recording.sample("block_size", size)
+    found, _ = analyzed(recording)
     assert found["bps"] == pytest.approx(1e3 / (steps * ms))
     assert found["rate"] == pytest.approx(size * 1e3 / (steps * ms))
     assert found["avg_timestep"] is None
 
 
 def test_parameters_do_not_add_up_when_a_model_is_recorded_again() -> None:
-    analyzer = DiffusionAnalyzer()
+    recording = Recording()
+    analyzer = DiffusionAnalyzer(recording)
     assert analyzer.get_model_analysis() is None
     for _ in range(3):
-        analyzer.add_model("wm", 1_300_000_000, "diffusion")
-        analyzer.add_model("vae", 120_000_000, "vae")
+        recording.parameters("wm", 1_300_000_000, "diffusion")
+        recording.parameters("vae", 120_000_000, "vae")
     found = analyzer.get_model_analysis()
     assert found is not None
     assert found["total_parameters"] == 1_420_000_000
@@ -81,45 +89,14 @@ def test_parameters_do_not_add_up_when_a_model_is_recorded_again() -> None:
 
 
 def test_a_block_without_memory_has_none() -> None:
-    analyzer = DiffusionAnalyzer()
-    analyzer.add_block(0, 3, 25, None)
-    found = analyzer.get_block_analysis()
-    assert found is not None
+    recording = Recording()
+    recording.measured_unit(25, 0, 3)
+    _, found = analyzed(recording)
     assert (found["avg_memory_usage_mb"], found["peak_memory_usage_mb"]) == (None, None)
-    analyzer.add_block(1, 3, 25, 800)
-    found = analyzer.get_block_analysis()
-    assert found is not None
-    assert (found["avg_memory_usage_mb"], found["peak_memory_usage_mb"]) == (800, 800)
 
 
 def test_times_of_zero_have_no_rate() -> None:
-    analyzer = DiffusionAnalyzer()
-    analyzer.add_step(0, None, 3, 0)
-    found = analyzer.get_diffusion_analysis()
-    assert found is not None
+    recording = Recording()
+    recording.units.add_step(0, None, 0)
+    found, _ = analyzed(recording)
     assert (found["rate"], found["bps"]) == (None, None)
-
-
-@pytest.mark.parametrize(
-    ("step", "size", "ms", "said"),
-    [
-        (-1, 3, 5, "step is -1"),
-        (0.5, 3, 5, "step is 0.5"),
-        (0, "three", 5, "block_size is three"),
-        (0, 3, float("nan"), "computation_time_ms is nan"),
-        (0, 3, -1, "computation_time_ms is -1"),
-    ],
-)
-def test_what_is_no_number_is_refused(step: object, size: object, ms: object, said: str) -> None:
-    analyzer = DiffusionAnalyzer()
-    with pytest.raises(ValueError, match=said):
-        analyzer.add_step(step, 1000, size, ms)
-    assert analyzer.get_diffusion_analysis() is None
-
-
-def test_steps_do_not_fill_memory() -> None:
-    analyzer = DiffusionAnalyzer()
-    run(analyzer, blocks=100, step_ms=5, block_ms=25)
-    few = len(repr(analyzer))
-    run(analyzer, blocks=2_000, step_ms=5, block_ms=25)
-    assert len(repr(analyzer)) < few + 100

@@ -189,9 +189,10 @@ def test_steps_are_measured(profiler: InferixProfiler) -> None:
     record = record_of(profiler)
     assert [(each.index, each.timestep, each.calls) for each in record.steps] == [(0, 500, 2), (1, 500, 2), (2, 500, 2)]
     assert sum(each.ns for each in record.steps) >= 6 * 4_900_000
-    (told,) = events(profiler, "diffusion_analysis")
-    assert (told.data["total_steps"], told.data["total_blocks"], told.data["total_latent_frames"]) == (6, 2, 6)
-    assert told.data["total_computation_time_ms"] == pytest.approx(sum(each.ns for each in record.steps) / 1e6)
+    found = profiler.diffusion_analyzer.get_diffusion_analysis()
+    assert found is not None
+    assert (found["total_steps"], found["total_blocks"], found["total_latent_frames"]) == (6, 2, 6)
+    assert found["total_computation_time_ms"] == pytest.approx(sum(each.ns for each in record.steps) / 1e6)
     assert [each.greatest for each in record.series if each.name == "guidance_scale"] == [6]
 
 
@@ -224,8 +225,9 @@ def test_launch_times_are_not_given_as_times_of_a_device(
     with profiler.session("device"):
         step(0)
         step(1)
-    (told,) = events(profiler, "diffusion_analysis")
-    assert (told.data["total_steps"], told.data["total_computation_time_ms"], told.data["rate"]) == (2, None, None)
+    told = profiler.diffusion_analyzer.get_diffusion_analysis()
+    assert told is not None
+    assert (told["total_steps"], told["total_computation_time_ms"], told["rate"]) == (2, None, None)
     (found,) = [each for each in record_of(profiler).ranges if each.kind == "step"]
     assert (found.calls, found.device_ns) == (2, 14)
 

@@ -1,20 +1,15 @@
 """`InferixProfiler`: each fault of Inferix' own profiler, and what is right instead."""
 
-import time
-import warnings
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
-import msgspec
 import pytest
 from guide_runs import config_in, events, paths, profiler_in, record_of
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.profile import InferixProfiler, Settings
-from bakeoff.profile.counts import StreamCount
 from bakeoff.profile.session import NO_SESSION, Session
-from bakeoff.record.session import SessionRecord
 
 
 def test_a_second_session_holds_nothing_of_the_first(profiler: InferixProfiler) -> None:
@@ -22,7 +17,6 @@ def test_a_second_session_holds_nothing_of_the_first(profiler: InferixProfiler) 
         with profiler.session(f"prompt {place}"):
             profiler.record_diffusion_step(place, 1000, 3, 5)
             profiler.record_block_computation(place, 3, 25, 100 + place)
-            profiler.record_dropped_frames(1)
             profiler.add_event(f"event {place}")
             with profiler.stage(f"stage {place}"):
                 pass
@@ -31,22 +25,7 @@ def test_a_second_session_holds_nothing_of_the_first(profiler: InferixProfiler) 
     assert sum(units.count for units in record.units) == 1
     assert paths(profiler) == {(), ("stage 1",)}
     assert not events(profiler, "event 0")
-    assert events(profiler, "streaming_analysis")[0].data["dropped_frames"] == 1
     assert [series.count for series in record.series if series.name == "block.memory"] == [1]
-
-
-def test_a_session_that_was_not_ended_is_ended_by_the_next(profiler: InferixProfiler, tmp_path: Path) -> None:
-    profiler.start_session("first")
-    profiler.record_diffusion_step(0, 1000, 3, 5)
-    with pytest.warns(UserWarning, match="'first' had not ended when 'second' started"):
-        profiler.start_session("second")
-    assert profiler.end_session() == "second"
-    assert profiler.end_session() is None
-    records = [
-        msgspec.json.decode(path.read_bytes(), type=SessionRecord)
-        for path in (tmp_path / "reports").glob("*.session.json")
-    ]
-    assert {record.name: len(record.steps) for record in records} == {"first": 1, "second": 0}
 
 
 def test_a_session_within_a_session_is_a_stage_of_it(profiler: InferixProfiler) -> None:
@@ -70,40 +49,6 @@ def test_a_session_that_fails_says_so(profiler: InferixProfiler) -> None:
     assert record_of(profiler).status == "failed: ValueError: no prompt"
 
 
-def test_a_session_that_ends_in_a_finally_says_so_too(profiler: InferixProfiler) -> None:
-    def generate() -> None:
-        profiler.start_session("finally")
-        try:
-            fail()
-        finally:
-            profiler.end_session()
-
-    with pytest.raises(ValueError, match="no prompt"):
-        generate()
-    assert record_of(profiler).status == "failed: ValueError: no prompt"
-
-
-def test_a_profiler_that_is_left_with_an_exception_says_so_too(profiler: InferixProfiler) -> None:
-    def generate() -> None:
-        with profiler:
-            profiler.start_session("left")
-            fail()
-
-    with pytest.raises(ValueError, match="no prompt"):
-        generate()
-    assert record_of(profiler).status == "failed: ValueError: no prompt"
-    assert profiler.current_session is None
-
-
-def test_an_exception_from_before_a_session_is_not_its_failure(profiler: InferixProfiler) -> None:
-    try:
-        fail()
-    except ValueError:
-        profiler.start_session("again")
-        profiler.end_session()
-    assert record_of(profiler).status == "ok"
-
-
 def test_what_comes_before_a_session_is_part_of_it(profiler: InferixProfiler) -> None:
     with profiler.stage("load_checkpoint", {"path": "a.pt"}):
         profiler.add_event("checkpoint_loaded", {"bytes": 5})
@@ -117,18 +62,19 @@ def test_what_comes_before_a_session_is_part_of_it(profiler: InferixProfiler) ->
     assert [model.count for model in record.parameters] == [7]
 
 
-def test_the_count_of_steps_outside_sessions_is_told_by_the_next(profiler: InferixProfiler) -> None:
+def test_steps_and_blocks_outside_sessions_are_told_by_the_next(profiler: InferixProfiler) -> None:
     for step in range(4):
         profiler.record_diffusion_step(step, 1000, 3, 5)
-    profiler.record_dropped_frames(2)
+    profiler.record_block_computation(0, 3, 25)
     with profiler.session("next"):
         pass
-    (told,) = events(profiler, "recorded_outside_sessions")
-    assert told.data == {"steps": 4, "dropped_frames": 2}
-    assert record_of(profiler).steps == ()
+    (told,) = record_of(profiler).findings
+    assert told.code == "units-outside"
+    assert told.text.startswith("1 unit and 4 steps ran outside sessions")
+    assert (record_of(profiler).steps, record_of(profiler).units) == ((), ())
     with profiler.session("one after"):
         pass
-    assert not events(profiler, "recorded_outside_sessions")
+    assert record_of(profiler).findings == ()
 
 
 def test_parameters_do_not_add_up_over_prompts(profiler: InferixProfiler) -> None:
@@ -142,32 +88,6 @@ def test_parameters_do_not_add_up_over_prompts(profiler: InferixProfiler) -> Non
     found = profiler.diffusion_analyzer.get_model_analysis()
     assert found is not None
     assert found["total_parameters"] == 1_300_000_000
-
-
-@pytest.mark.parametrize("batches", [2, 10])
-def test_a_stream_of_24_frames_a_second_is_one(batches: int, tmp_path: Path) -> None:
-    """Inferix counts N batches over N - 1 gaps: 48 with two, 26.7 with ten."""
-    profiler, now = profiler_in(tmp_path), [10**9]
-    profiler.clock = lambda: now[0]
-    with profiler.session("stream"):
-        for _ in range(batches):
-            now[0] += round(1e9 / 24)
-            profiler.record_streaming_event(1, 3.0, 20.0, 50.0)
-        profiler.record_dropped_frames(batches)
-    (told,) = events(profiler, "streaming_analysis")
-    assert told.data["fps"] == pytest.approx(24, rel=1e-6)
-    assert (told.data["frames"], told.data["drop_share"]) == (batches, 0.5)
-    assert {(each.name, each.unit, each.count) for each in record_of(profiler).series} == {
-        ("stream.encoding", "ms", batches),
-        ("stream.network", "ms", batches),
-        ("stream.buffer", "%", batches),
-    }
-
-
-def test_a_latency_that_is_not_given_is_not_zero(profiler: InferixProfiler) -> None:
-    with profiler.session("stream"):
-        profiler.record_streaming_event(1, 3.0)
-    assert {each.name for each in record_of(profiler).series} == {"stream.encoding"}
 
 
 def test_a_peak_is_not_lost_among_many_samples(tmp_path: Path) -> None:
@@ -185,35 +105,25 @@ def test_a_peak_is_not_lost_among_many_samples(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "call", "said"),
+    ("call", "said"),
     [
-        ("diffusion_step", lambda it: it.record_diffusion_step(-1, 1000, 3, 5), "step is -1"),
-        ("diffusion_step", lambda it: it.record_diffusion_step(0, 1000, 3, None), "computation_time_ms is None"),
-        (
-            "block_computation",
-            lambda it: it.record_block_computation(0, 3, float("nan"), 1),
-            "computation_time_ms is nan",
-        ),
-        ("block_computation", lambda it: it.record_block_computation(0, 3, 25, "much"), "memory_usage_mb is much"),
-        ("block_computation", lambda it: it.record_block_computation(0, 3, 1e18, 1), "computation_time_ms is 1e+18"),
-        (
-            "block_computation",
-            lambda it: it.record_block_computation(0, 10**18, 25, 1),
-            "block_size is 1000000000000000000",
-        ),
-        ("model_parameters", lambda it: it.record_model_parameters("wm", -5, ""), "parameters_count is -5"),
-        ("streaming_event", lambda it: it.record_streaming_event(None, 1), "batch_size is None"),
-        ("dropped_frames", lambda it: it.record_dropped_frames(-1), "count is -1"),
+        (lambda it: it.record_diffusion_step(-1, 1000, 3, 5), "index of a step is -1"),
+        (lambda it: it.record_diffusion_step(0, 1000, 3, None), "computation_time_ms is None"),
+        (lambda it: it.record_diffusion_step(0, 1000, "three", 5), "sample of 'block_size' is 'three'"),
+        (lambda it: it.record_block_computation(0, 3, float("nan"), 1), "computation_time_ms is None"),
+        (lambda it: it.record_block_computation(0, 3, -1, 1), "computation_time_ms is -1"),
+        (lambda it: it.record_block_computation(0, 3, 25, "much"), "sample of 'block.memory' is 'much'"),
+        (lambda it: it.record_block_computation(0, 3, 1e18, 1), "computation_time_ms is 1e+18"),
+        (lambda it: it.record_block_computation(0, "3 frames", 25, 1), "latents of a unit is '3 frames'"),
+        (lambda it: it.record_model_parameters("wm", -5, ""), "parameters of 'wm' cannot be read"),
     ],
 )
-def test_a_wrong_value_is_an_event_and_raises_nothing(
-    name: str, call: Any, said: str, profiler: InferixProfiler
-) -> None:
+def test_a_wrong_value_is_a_finding_and_raises_nothing(call: Any, said: str, profiler: InferixProfiler) -> None:
     with profiler.session("wrong"):
         call(profiler)
-    (told,) = events(profiler, name)
-    assert told.failed
-    assert said in str(told.data["error"])
+    (found,) = record_of(profiler).findings
+    assert found.code == "wrong-value"
+    assert said in found.text
 
 
 class OnDevice:
@@ -264,13 +174,9 @@ def test_a_mapping_is_as_a_file() -> None:
 
 def test_a_profiler_that_is_off_records_nothing(tmp_path: Path) -> None:
     profiler = InferixProfiler()
-    assert profiler.start_session("off") == "off"
     with profiler.stage("stage", {"a": 1}):
         profiler.add_event("event")
         profiler.record_diffusion_step(0, 1000, 3, 5)
-        profiler.record_streaming_event(1, 1)
-    assert profiler.get_current_metrics() == {}
-    profiler.end_session()
     with profiler.session("off") as session:
         assert session is NO_SESSION
     assert profiler.last_session is None
@@ -282,12 +188,11 @@ def test_a_config_that_is_changed_counts_from_the_next_session(tmp_path: Path) -
     profiler = InferixProfiler(config, device="")
     config.profile_diffusion_steps = False
     config.session_tags = {"experiment": "two"}
-    profiler.start_session("changed", {"seed": 3, "size": [480, 832]})
-    profiler.record_diffusion_step(0, 1000, 3, 5)
-    profiler.end_session()
+    with profiler.session("changed", {"seed": 3}):
+        profiler.record_diffusion_step(0, 1000, 3, 5)
     record = record_of(profiler)
     assert record.steps == ()
-    assert record.tags == {"experiment": "two", "seed": 3, "size": "[480, 832]"}
+    assert record.tags == {"experiment": "two", "seed": 3}
 
 
 def test_metadata_is_told_when_it_changes(profiler: InferixProfiler) -> None:
@@ -298,21 +203,6 @@ def test_metadata_is_told_when_it_changes(profiler: InferixProfiler) -> None:
     assert [event.data["batch_size"] for event in events(profiler, "stage_metadata")] == [1, 2]
 
 
-def test_metrics_are_those_of_the_monitor(profiler: InferixProfiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    latest = {"gpu.memory": 8_420.0, "gpu.busy": 85.0, "gpu.memory@GPU-2": 100.0, "cpu.load": 1.5}
-    monkeypatch.setattr(Session, "_latest", lambda _self: latest)
-    with profiler.session("metrics"):
-        profiler.record_block_computation(0, 3, 25, None)
-        found = profiler.get_current_metrics()
-    assert found.pop("timestamp") == pytest.approx(time.time(), abs=60)
-    assert found == {
-        "gpu": {"memory_used_mb": 8_420.0, "utilization_percent": 85.0},
-        "gpus": {"GPU-2": {"memory_used_mb": 100.0}},
-        "cpu": {"load_average_1min": 1.5},
-        "rates": {"bps": 40.0},
-    }
-
-
 @pytest.mark.parametrize("frames", [-1, 1.5, "twelve"])
 def test_frames_of_a_block_are_a_whole_number(frames: Any, tmp_path: Path) -> None:
     with pytest.raises(BakeoffError) as found:
@@ -320,20 +210,9 @@ def test_frames_of_a_block_are_a_whole_number(frames: Any, tmp_path: Path) -> No
     assert found.value.code == "bad-option"
 
 
-def test_no_warning_comes_from_ordinary_use(profiler: InferixProfiler) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        profiler.start_session("one")
-        profiler.end_session()
-        profiler.start_session("two")
-        profiler.cleanup()
-    assert record_of(profiler).name == "two"
-
-
 def test_threads_lose_no_count(profiler: InferixProfiler) -> None:
     def record() -> None:
         for place in range(500):
-            profiler.record_dropped_frames()
             profiler.record_block_computation(place, 3, 25, 100)
 
     profiler.install()
@@ -343,21 +222,4 @@ def test_threads_lose_no_count(profiler: InferixProfiler) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-    assert events(profiler, "streaming_analysis")[0].data["dropped_frames"] == 2_000
     assert sum(units.count for units in record_of(profiler).units) == 2_000
-    assert events(profiler, "block_analysis")[0].data["total_blocks"] == 2_000
-
-
-def test_the_first_batch_was_made_before_the_first_gap() -> None:
-    stream = StreamCount()
-    for at_s, frames in ((0, 9), (1, 12), (2, 12)):
-        stream.deliver(frames, at_s * 10**9)
-    assert stream.frames == 33
-    assert stream.fps == 12
-
-
-def test_one_batch_has_no_rate() -> None:
-    stream = StreamCount()
-    assert (stream.fps, stream.figures()["drop_share"]) == (None, None)
-    stream.deliver(12, 1)
-    assert stream.fps is None

@@ -32,7 +32,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_every_block_is_one_that_a_test_here_runs() -> None:
-    assert set(blocks("python")) == {"before.py", "after.py", "sets.py", "decorated.py", "ranks.py"}
+    assert set(blocks("python")) == {"before.py", "after.py", "decorated.py", "ranks.py"}
     assert set(blocks("toml")) == {"profile.toml"}
 
 
@@ -60,10 +60,6 @@ def test_the_first_example_records_its_units(folder: Path) -> None:
     )
     assert "denoise" in shown
     assert "frames a second" in shown
-
-
-def test_the_sets_are_as_said(folder: Path) -> None:
-    run_python(folder, "sets.py")
 
 
 def test_decorated_functions_are_recorded(folder: Path) -> None:

@@ -6,6 +6,7 @@ from statistics import mean
 from typing import Literal
 
 from bakeoff.models.component import Quantisation
+from bakeoff.models.pipelines import own_gains
 from bakeoff.record.account import account_lines, steady
 from bakeoff.record.comparable import computation_in, computation_of, differences, may_divide, subject_key
 from bakeoff.record.floor import floor
@@ -125,10 +126,8 @@ class Evidence:
     """Calls that made the host wait for the device."""
     rivals: Sequence[RivalFact] = ()
     floors: Sequence[FloorFact] = ()
-    sizes: Sequence[tuple[str, int]] = ()
-    """Names and values of the pipeline's sizes, such as `audio window`."""
-    layers: Sequence[tuple[str, int]] = ()
-    """Each slot with its number of layers, if its config states it."""
+    own_gains: Sequence[tuple[str, str, float, str, str]] = ()
+    """Code, phase, milliseconds per unit, evidence and recommendation of the pipeline's own rules."""
     compiled: Sequence[str] = ()
     """Names of what was compiled in traced or steady units."""
     slope_ms: tuple[float, float, float] | None = None
@@ -140,9 +139,6 @@ class Evidence:
     """Code and text of the record's findings, for example that the GPU was throttled."""
     best_mix: tuple[str, float, str] | None = None
     """The fastest mix of the same subject in the records that is ok: mix, milliseconds per unit, record id."""
-
-    def size(self, name: str) -> int | None:
-        return dict(self.sizes).get(name)
 
 
 _Way = tuple[str, Quantisation]
@@ -178,10 +174,7 @@ def evidence_of(entry: StoredPipeline, records: Records) -> Evidence | None:
         waits=_operations(profile.synchronisations, profile, scale),
         rivals=list(_rivals(record, records.current)),
         floors=list(_floors(record, records.current)),
-        sizes=list(record.sizes.items()),
-        layers=[
-            (slot, config["n_layers"]) for slot, config in record.configs.items() if type(config.get("n_layers")) is int
-        ],
+        own_gains=_own_gains(record, table),
         compiled=list(dict.fromkeys([*profile.compiled, *moved])),
         slope_ms=slope([units.wall_ns[place] / 1e6 for place in chosen]),
         steady_units=len(chosen),
@@ -189,6 +182,14 @@ def evidence_of(entry: StoredPipeline, records: Records) -> Evidence | None:
         device_findings=[(finding.code, finding.text) for finding in record.measurement.findings],
         best_mix=_best_mix(record, records.pipelines),
     )
+
+
+def _own_gains(record: PipelineRecord, table: ProfileTable) -> list[tuple[str, str, float, str, str]]:
+    rules = own_gains(record.mix.pipeline)
+    if rules is None:
+        return []
+    phases = {row.phase.name: (row.phase.unit_calls, row.phase.ms) for row in table.rows if row.phase.kind == "phase"}
+    return list(rules(record.unit, table.unit_ms, phases, record.sizes, record.configs.get("wm", {})))
 
 
 def _phase(row: ProfileRow, launches: float | None) -> PhaseFact:

@@ -16,7 +16,7 @@ MOST_MEMORY = 0.90
 FEWEST_FOR_TREND = 12
 LOOK_FOR_MEMORY = "run longer; if it goes on, look for growing memory"
 """Advice on units that become slower if nothing shows why."""
-_SLOW_OF_BUSY, _LEAST_SHARE_OF_FLOOR, _LEAST_OF_UNIT, _AUDIO_OF_UNIT = 0.05, 0.30, 0.20, 0.10
+_SLOW_OF_BUSY, _LEAST_SHARE_OF_FLOOR, _LEAST_OF_UNIT = 0.05, 0.30, 0.20
 _LEAST_TREND, _SLOW_RESPONSE_MS = 0.05, 250.0
 _SLOW_KERNELS = (
     (
@@ -81,29 +81,10 @@ def far_from_floor(facts: Evidence) -> Iterator[Advice]:
             yield _gain(facts, "far-from-floor", one.program, one.ms - one.floor_ms, evidence, says)
 
 
-def audio_window(facts: Evidence) -> Iterator[Advice]:
-    """Advise if a whole window of latents is decoded for the samples of its last one."""
-    window = facts.size("audio window") or 0
-    for phase in facts.phases:
-        if phase.name == "audio" and window > 1 and phase.ms > _AUDIO_OF_UNIT * facts.unit_ms:
-            evidence = f"{window} latents are decoded for the samples of one, {phase.ms:.1f} ms"
-            saved = f"saves {phase.ms / 2:.1f} ms a {facts.unit} and delays sound by a frame"
-            says = f"decode every k frames: k = 2 {saved}"
-            yield _gain(facts, "audio-window", phase.name, phase.ms * (1 - 1 / window), evidence, says)
-
-
-def context_head(facts: Evidence) -> Iterator[Advice]:
-    """Advise if the pass that only fills the cache also computes its last layer and its head, which nothing uses."""
-    by_name = {phase.name: phase for phase in facts.phases}
-    context, denoise = by_name.get("context"), by_name.get("denoise")
-    layers = dict(facts.layers).get(context.slot) if context is not None else None
-    if context is None or denoise is None or not (layers and context.calls and denoise.calls):
-        return
-    each, full = context.ms / context.calls, denoise.ms / denoise.calls
-    if each >= full:
-        passes = f"a context pass takes {each:.1f} ms, a denoising pass {full:.1f} ms"
-        evidence, says = f"{passes}, of {counted(layers, 'layer')}", "stop the pass at the last layer's keys and values"
-        yield _gain(facts, "context-head", "context", each / layers, evidence, says)
+def of_the_loop(facts: Evidence) -> Iterator[Advice]:
+    """Advise what a pipeline's own loop could gain, by the rules in its folder."""
+    for code, phase, gain_ms, evidence, says in facts.own_gains:
+        yield _gain(facts, code, phase, gain_ms, evidence, says)
 
 
 def vram(facts: Evidence) -> Iterator[Advice]:
@@ -232,7 +213,7 @@ def contention(facts: Evidence) -> Iterator[Advice]:
 
 
 RULES = (
-    launch_bound, slow_kernel, better_variant, far_from_floor, copies, sync_inside, glue, audio_window, context_head,
+    launch_bound, slow_kernel, better_variant, far_from_floor, copies, sync_inside, glue, of_the_loop,
     compiling, trend, too_slow, response, vram, slow_clock, contention,
 )  # fmt: skip
 

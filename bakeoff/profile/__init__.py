@@ -5,7 +5,7 @@ Importing this package imports neither torch nor any other large library; they a
 """
 
 from bakeoff.profile.analyzer import DiffusionAnalyzer
-from bakeoff.profile.decorators import event, parameters, phase, session, stage, step, unit
+from bakeoff.profile.decorators import event, phase, session, stage, step, unit
 from bakeoff.profile.guides import (
     add_profiling_event,
     profile_block_computation,
@@ -33,7 +33,6 @@ __all__ = [
     "configure",
     "current",
     "event",
-    "parameters",
     "phase",
     "profile_block_computation",
     "profile_diffusion_step",

@@ -199,26 +199,6 @@ def event(name: str, data: Mapping[str, Any] | Callable[..., Mapping[str, Any]] 
     return decorate
 
 
-def parameters(name: str, kind: str = "") -> Callable[[F], F]:
-    """Return a decorator that records the size of the module, or the number of parameters, that a call returns.
-
-    Raises BakeoffError as `phase` does.
-    """
-    check_name("parameters", name)
-
-    def decorate(function: F) -> F:
-        check_function("parameters", function)
-
-        def after(call: Call) -> None:
-            recording = recording_now()
-            if recording is not None and call.error is None:
-                recording.parameters(name, call.result, kind)
-
-        return wrap(function, lambda args, kwargs, _again: Call(after, args, kwargs))
-
-    return decorate
-
-
 class Call:
     """Context of a call, which passes itself to `after` when the call has ended."""
 

@@ -79,9 +79,8 @@ class Reports:
             self._tell(lines[-1] if lines else f"its process ended with code {process.returncode}")
 
     def _tell(self, why: str) -> None:
-        say(
-            f"a session has no report: {one_line(why)}; to make it: bakeoff session show {quote(str(self._record))} --html"
-        )
+        command = f"bakeoff session show {quote(str(self._record))} --html"
+        say(f"a session has no report: {one_line(why)}; to make it: {command}")
 
 
 def start_reports(record: Path, paths: Sequence[Path]) -> Reports:

@@ -8,7 +8,7 @@ import reprlib
 import tomllib
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from math import isfinite
 from pathlib import Path
@@ -90,36 +90,6 @@ class Settings:
         check_tags(self.session_tags)
 
     @classmethod
-    def development(cls) -> "Settings":
-        """Return settings for debugging: everything is recorded and shown, at short intervals."""
-        return cls(
-            enabled=True,
-            real_time_display=True,
-            display_interval=1.0,
-            gpu_monitor_interval=0.1,
-            cpu_monitor_interval=0.5,
-            save_raw_data=True,
-            output_dir="debug_profiling",
-            session_tags={"mode": "debug", "detailed_analysis": True},
-        )
-
-    @classmethod
-    def production(cls) -> "Settings":
-        """Return the settings that cost least: memory and use of the GPU once a second, JSON at the end."""
-        return cls(
-            enabled=True,
-            gpu_monitor_interval=1.0,
-            cpu_monitor_interval=2.0,
-            monitor_gpu_temperature=False,
-            monitor_gpu_power=False,
-            monitor_cpu_usage=False,
-            report_format="json",
-            output_dir="production_profiling",
-            max_data_points=5_000,
-            session_tags={"mode": "production", "minimal_overhead": True},
-        )
-
-    @classmethod
     def load(cls, path: str | Path) -> "Settings":
         """Read settings from a .toml, .yaml or .yml file.
 
@@ -139,7 +109,12 @@ class Settings:
             found = {key: value for key, value in found.items() if key not in idle}
             text = f"{origin}: nothing reads {', '.join(idle)}, here or in Inferix; name stages in the code instead"
             warnings.warn(text, stacklevel=2)
-        _refuse_unknown(found, origin)
+        unknown = [key for key in found if key not in _kinds()]
+        if unknown:
+            first, known = unknown[0], sorted(_kinds())
+            more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+            text = f"{origin}: unknown key {_short(first)}{more}{meant(str(first), known)}; known: {', '.join(known)}"
+            raise BakeoffError(text, "bad-option")
         for key, kind in _kinds().items():
             value = found.get(key)
             if kind is float and type(value) is int and abs(value) < _INT64:
@@ -249,17 +224,6 @@ def _keys(values: Mapping[str, Any], origin: str) -> dict[str, Any]:
         text = f"{origin}: {SECTION} must be a table, and all keys must be in it; move {stray}"
         raise BakeoffError(text, "bad-option")
     return dict(inner)
-
-
-def _refuse_unknown(found: Mapping[Any, Any], origin: str) -> None:
-    known = sorted(each.name for each in fields(Settings))
-    unknown = [key for key in found if key not in known]
-    if not unknown:
-        return
-    first = unknown[0]
-    more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-    text = f"{origin}: unknown key {_short(first)}{more}{meant(str(first), known)}; known: {', '.join(known)}"
-    raise BakeoffError(text, "bad-option")
 
 
 def _read(path: Path) -> Mapping[str, Any]:

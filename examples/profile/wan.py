@@ -51,10 +51,10 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=9, help="one more than a multiple of 4")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--settings", default="", help="TOML file; without it the set for development")
+    parser.add_argument("--settings", default="", help="TOML file; without it the defaults")
     asked = parser.parse_args()
 
-    settings = Settings.load(asked.settings) if asked.settings else Settings.development()
+    settings = Settings.load(asked.settings) if asked.settings else Settings(enabled=True)
     profiler = Profiler(settings, device=asked.device).install()  # +
     with profiler.stage("build"):  # +
         pipe = make_pipeline(asked.device)

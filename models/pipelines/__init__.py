@@ -6,6 +6,9 @@ A user's own pipeline needs neither table nor `spec.py`: `bakeoff pipeline mine.
 """
 
 import re
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,18 @@ _TABLE = {
 
 def pipeline_names() -> tuple[str, ...]:
     return tuple(_TABLE)
+
+
+def own_gains(name: str) -> Callable[..., Iterable[tuple[str, str, float, str, str]]] | None:
+    """Return the function that says what a pipeline of the table could gain in its own loop, such as owl/advice.py.
+
+    None if it has none.
+    """
+    module = f"{__name__}.{name}.advice"
+    if name not in _TABLE or find_spec(module) is None:
+        return None
+    found: Callable[..., Iterable[tuple[str, str, float, str, str]]] = import_module(module).gains
+    return found
 
 
 def pipeline_modules(reference: str) -> tuple[str, ...]:

@@ -55,8 +55,7 @@ CASES = {
     "copies": (replace(CALM, kernels=(OperationFact("Memcpy DtoD", "copies", 8, 15.0),)), 15.0),
     "sync-inside": (replace(CALM, waits=(OperationFact("cudaStreamSynchronize", "denoise", 3, 9.0),)), 9.0),
     "glue": (replace(CALM, glue_ms=14.0), 15.0),
-    "audio-window": (replace(CALM, phases=phase("audio", ms=30.0), sizes=(("audio window", 30),)), 29.0),
-    "context-head": (replace(CALM, phases=phase("context", ms=20.0), layers=(("wm", 4),)), 5.0),
+    "audio-window": (replace(CALM, own_gains=(("audio-window", "audio", 29.0, "of 30 ms", "decode less"),)), 29.0),
     "compiling": (replace(CALM, compiled=("cudaGraphInstantiate",)), None),
     "trend": (replace(CALM, slope_ms=(1.0, 0.8, 1.2), steady_units=20), None),
     "too-slow": (replace(CALM, frame_rate=25.0), None),
@@ -90,8 +89,6 @@ NEAR = {
     "copies": replace(CALM, kernels=(OperationFact("Memcpy DtoD", "copies", 8, 9.5),)),
     "sync-inside": replace(CALM, waits=(OperationFact("cudaDeviceSynchronize", "unattributed", 1, 90.0),)),
     "glue": replace(CALM, glue_ms=9.0),
-    "audio-window": replace(CALM, phases=phase("audio", ms=30.0), sizes=(("audio window", 1),)),
-    "context-head": replace(CALM, phases=phase("context", ms=14.9), layers=(("wm", 1),)),
     "trend": replace(CALM, slope_ms=(1.0, -0.1, 2.0), steady_units=20),
     "too-slow": replace(CALM, frame_rate=10.0),
     "response": replace(CALM, unit_ms=124.0),
@@ -161,7 +158,7 @@ def test_evidence_of_a_record_is_what_its_table_says() -> None:
     assert by_name["denoise"].busy_ms == pytest.approx(20.0)
     assert by_name["denoise"].host_wait_ms == pytest.approx((by_name["denoise"].ms - 20.0) * 70 / 80)
     assert by_name["denoise"].launches == 10
-    assert (facts.size("steps"), facts.frames, facts.steady_units) == (4, 1, 20)
+    assert (facts.frames, facts.steady_units) == (1, 20)
     assert facts.slope_ms is not None
     assert facts.slope_ms[0] == pytest.approx(0.1)
     codes = [one.code for one in advise(facts)]

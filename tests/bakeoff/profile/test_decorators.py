@@ -11,7 +11,7 @@ import pytest
 from recording import Clock, codes, make_profiler, opened, own_times, range_at, record_of
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.profile import Profiler, current, event, parameters, phase, session, stage, step, unit
+from bakeoff.profile import Profiler, current, event, phase, session, stage, step, unit
 from bakeoff.profile import profiler as profiling
 
 
@@ -296,10 +296,8 @@ def test_a_session_that_fails_is_recorded_and_raises(tmp_path: Path) -> None:
 def test_outside_sessions_ranges_go_to_the_next_one(profiler: Profiler, clock: Clock) -> None:
     @stage("load")
     @event("loaded", {"path": "a"})
-    @parameters("wm", kind="diffusion")
-    def load() -> int:
+    def load() -> None:
         clock.ns += 6
-        return 1_000
 
     load()
     clock.ns += 1
@@ -309,7 +307,7 @@ def test_outside_sessions_ranges_go_to_the_next_one(profiler: Profiler, clock: C
     record = record_of(made)
     assert [(each.path, each.calls, each.total_ns) for each in record.before] == [(("load",), 1, 6)]
     assert [(each.name, each.t_ns) for each in record.events] == [("loaded", -1)]
-    assert [(each.name, each.count) for each in record.parameters] == [("wm", 1_000), ("vae", 5)]
+    assert [(each.name, each.count) for each in record.parameters] == [("vae", 5)]
 
 
 def test_a_thread_without_a_context_finds_the_only_session(profiler: Profiler, clock: Clock) -> None:
@@ -505,22 +503,6 @@ def test_an_error_in_a_function_of_the_arguments_is_an_event(profiler: Profiler)
     assert codes(record) == ["wrong-value"]
 
 
-def test_parameters_are_of_what_a_call_returns(profiler: Profiler) -> None:
-    @parameters("wm", kind="diffusion")
-    async def build() -> int:
-        return 12
-
-    @parameters("none")
-    def fail() -> int:
-        raise ValueError
-
-    with opened(profiler) as made:
-        assert asyncio.run(build()) == 12
-        with pytest.raises(ValueError):  # noqa: PT011  # it has no text
-            fail()
-    assert [(each.name, each.count, each.kind) for each in record_of(made).parameters] == [("wm", 12, "diffusion")]
-
-
 def test_without_a_profiler_a_function_is_called_as_it_is() -> None:
     calls: list[str] = []
 
@@ -550,7 +532,6 @@ def test_without_a_profiler_a_function_is_called_as_it_is() -> None:
         (lambda: step(5)(lambda index: index), "parameters are index"),  # type: ignore[arg-type]
         (lambda: session("a", tags={"x": [1]}), "tag"),  # type: ignore[dict-item]
         (lambda: event("a")(7), "applied to 7"),  # type: ignore[type-var]
-        (lambda: parameters(3), "has name 3"),  # type: ignore[arg-type]
     ],
 )
 def test_wrong_use_is_told_where_a_decorator_is_applied(apply: Any, text: str) -> None:

@@ -81,8 +81,8 @@ FAULTS: tuple[Fault, ...] = (
         "session",
         "a misspelt key of a settings file is ignored",
         "bakeoff/profile/settings.py",
-        "        _refuse_unknown(found, origin)\n        for key",
-        "        found = {key: value for key, value in found.items() if key in _kinds()}\n        for key",
+        "        unknown = [key for key in found if key not in _kinds()]\n",
+        "        found, unknown = {key: value for key, value in found.items() if key in _kinds()}, []\n",
         ("tests/bakeoff/profile/test_settings.py",),
     ),
     Fault(

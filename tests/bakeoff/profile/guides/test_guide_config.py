@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +40,12 @@ def test_the_guide_s_file_turns_everything_on() -> None:
     assert found == expected
 
 
-def test_the_guide_s_development_mode_is_ours() -> None:
-    assert replace(load(TOML[1]), output_dir="debug_profiling") == Settings.development()
-
-
-def test_the_guide_s_production_mode_is_ours() -> None:
-    assert replace(load(TOML[2]), output_dir="production_profiling") == Settings.production()
+def test_the_guide_s_modes_differ_in_cost() -> None:
+    development, production = load(TOML[1]), load(TOML[2])
+    assert (development.gpu_monitor_interval, production.gpu_monitor_interval) == (0.1, 1.0)
+    assert (development.save_raw_data, production.save_raw_data) == (True, False)
+    assert (development.monitor_gpu_power, production.monitor_gpu_power) == (True, False)
+    assert (development.report_format, production.report_format) == ("both", "json")
 
 
 def test_parts_of_a_file_load_too() -> None:

@@ -10,10 +10,10 @@ from bakeoff.models.pipelines import own_gains
 from bakeoff.record.account import account_lines, steady
 from bakeoff.record.comparable import computation_in, computation_of, differences, may_divide, subject_key
 from bakeoff.record.floor import floor
-from bakeoff.record.pipeline import NamedTime, PipelineRecord, Profile, SlotProgram
+from bakeoff.record.pipeline import PipelineRecord, Profile, Ranking, SlotProgram
 from bakeoff.record.store import Records, Stored, StoredPipeline
 from bakeoff.record.verdict import LEAST_DIFFERENCE
-from bakeoff.trace.table import ProfileRow, ProfileTable, operators_scale, profile_table, scaled
+from bakeoff.trace.table import ProfileRow, ProfileTable, RankedRow, operators_scale, profile_table, ranked
 
 Strength = Literal["information", "small", "notice", "strong"]
 NOTICE, STRONG = 0.10, 0.20
@@ -50,24 +50,12 @@ class PhaseFact:
     """A phase of a steady unit."""
 
     name: str
-    slot: str
-    calls: int | None
     ms: float
     busy_ms: float | None
     host_wait_ms: float | None
     """None on a CPU, or if nothing shows what runs inside the phase."""
     launches: float | None
     """Kernels or operators per unit."""
-
-
-@dataclass(frozen=True, slots=True)
-class OperationFact:
-    """A kernel or an operator within a phase."""
-
-    name: str
-    phase: str
-    calls: float
-    ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +106,11 @@ class Evidence:
     """Inputs and state copied between buffers, in MiB per unit."""
     busy_ms: float | None
     """None if nothing shows what runs inside a phase."""
-    kernels: Sequence[OperationFact] = ()
+    kernels: Sequence[RankedRow] = ()
     """The longest kernels; empty on a CPU."""
-    operators: Sequence[OperationFact] = ()
+    operators: Sequence[RankedRow] = ()
     """The longest operators on a CPU by own time; empty on a GPU."""
-    waits: Sequence[OperationFact] = ()
+    waits: Sequence[RankedRow] = ()
     """Calls that made the host wait for the device."""
     rivals: Sequence[RivalFact] = ()
     floors: Sequence[FloorFact] = ()
@@ -157,6 +145,8 @@ def evidence_of(entry: StoredPipeline, records: Records) -> Evidence | None:
     scale = operators_scale(profile, account_lines(record))
     between = {row.phase.kind: row.phase.ms for row in table.rows if row.phase.kind != "phase"}
     moved = (name for place in units.moved if units.kinds[int(place)] == "steady" for name in units.moved[place])
+    calls = tuple(profile.synchronisations)
+    waits = Ranking(calls, sum(each.ns for each in calls), len(calls))
     return Evidence(
         unit=record.unit,
         unit_ms=table.unit_ms,
@@ -167,11 +157,11 @@ def evidence_of(entry: StoredPipeline, records: Records) -> Evidence | None:
         unattributed_ms=between.get("unattributed", 0.0),
         copied_mib=mean(units.copied_bytes[place] for place in chosen) / 2**20,
         busy_ms=_busy(table, profile),
-        kernels=_operations(profile.kernels.top, profile, scale) if profile.kernels is not None else (),
-        operators=_operations(profile.operators.top, profile, scale)
+        kernels=ranked(profile.kernels, profile.units, scale) if profile.kernels is not None else (),
+        operators=ranked(profile.operators, profile.units, scale)
         if profile.kernels is None and profile.operators is not None
         else (),
-        waits=_operations(profile.synchronisations, profile, scale),
+        waits=ranked(waits, profile.units, scale),
         rivals=list(_rivals(record, records.current)),
         floors=list(_floors(record, records.current)),
         own_gains=_own_gains(record, table),
@@ -194,20 +184,13 @@ def _own_gains(record: PipelineRecord, table: ProfileTable) -> list[tuple[str, s
 
 def _phase(row: ProfileRow, launches: float | None) -> PhaseFact:
     waited = row.idle.host_wait_ms if row.idle is not None else None
-    return PhaseFact(row.phase.name, row.phase.slot, row.phase.unit_calls, row.phase.ms, row.busy_ms, waited, launches)
+    return PhaseFact(row.phase.name, row.phase.ms, row.busy_ms, waited, launches)
 
 
 def _busy(table: ProfileTable, profile: Profile) -> float | None:
     if table.hidden_ms:
         return None
     return profile.busy_ns / profile.units / 1e6 if profile.kernels is not None else table.busy_ms
-
-
-def _operations(rows: Sequence[NamedTime], profile: Profile, scale: Mapping[str, float]) -> list[OperationFact]:
-    return [
-        OperationFact(row.name, row.line, row.calls / profile.units, row.ns / profile.units / 1e6)
-        for row in scaled(rows, scale)
-    ]
 
 
 def _memory_share(record: PipelineRecord) -> float | None:

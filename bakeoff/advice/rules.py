@@ -49,8 +49,8 @@ def slow_kernel(facts: Evidence) -> Iterator[Advice]:
     ran = facts.kernels or facts.operators
     busy = facts.busy_ms or sum(one.ms for one in ran)
     for names, says, source in _SLOW_KERNELS:
-        for phase in dict.fromkeys(one.phase for one in ran):
-            found = [one for one in ran if one.phase == phase and any(name in one.name for name in names)]
+        for phase in dict.fromkeys(one.line for one in ran):
+            found = [one for one in ran if one.line == phase and any(name in one.name for name in names)]
             # An operator and the kernel that it launches both stand for the same time: the longer one counts.
             longest = max(found, key=lambda one: one.ms, default=None)
             if busy and longest is not None and longest.ms > _SLOW_OF_BUSY * busy:
@@ -118,7 +118,7 @@ def copies(facts: Evidence) -> Iterator[Advice]:
     ran = [one for one in every if one.name.startswith(_MOVES)]
     moved, busy = sum(one.ms for one in ran), facts.busy_ms or sum(one.ms for one in every)
     if busy and moved > NOTICE * busy:
-        names = ", ".join(f"{one.name} in {one.phase} {one.ms:.1f} ms" for one in ran[:3])
+        names = ", ".join(f"{one.name} in {one.line} {one.ms:.1f} ms" for one in ran[:3])
         buffers = f"{facts.copied_mib:.1f} MiB between buffers a {facts.unit}"
         says = "bind state in place or swap its buffers; write parts of a result where they are needed"
         yield _gain(facts, "copies", "", moved, f"{moved:.1f} of {busy:.1f} ms busy: {names}; {buffers}", says)
@@ -126,8 +126,8 @@ def copies(facts: Evidence) -> Iterator[Advice]:
 
 def sync_inside(facts: Evidence) -> Iterator[Advice]:
     """Advise if the host waits for the device within a phase."""
-    for phase in dict.fromkeys(one.phase for one in facts.waits if one.phase not in ("unattributed", "")):
-        waits = [one for one in facts.waits if one.phase == phase]
+    for phase in dict.fromkeys(one.line for one in facts.waits if one.line not in ("unattributed", "")):
+        waits = [one for one in facts.waits if one.line == phase]
         waited, count = sum(one.ms for one in waits), counted(sum(one.calls for one in waits), "wait", form=".0f")
         says = "keep indices and flags on the device; read results once, at the end"
         evidence = f"{count} a {facts.unit} ({waits[0].name}), {waited:.2f} ms"

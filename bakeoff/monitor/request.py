@@ -9,8 +9,6 @@ from bakeoff.record.monitor import Monitored
 GpuQuantity = Literal["memory", "busy", "sm_active", "temperature", "power", "clocks", "throttle"]
 """`busy` is the share of NVML's sample period in which any kernel ran; it does not say how much of the GPU was used."""
 CpuQuantity = Literal["process", "memory", "load", "energy"]
-LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.05, 3600.0
-"""Limits of an interval. A value outside is replaced by the nearest limit, and the report says so."""
 UNITS = {
     "gpu.memory": "MiB",
     "gpu.busy": "%",

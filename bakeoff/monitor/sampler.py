@@ -10,7 +10,7 @@ from math import isfinite
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from bakeoff.monitor.request import LEAST_INTERVAL_S, MOST_INTERVAL_S, UNITS, Probe, Reading, joined
+from bakeoff.monitor.request import UNITS, Probe, Reading, joined
 from bakeoff.monitor.series import Histogram, Series
 from bakeoff.record.monitor import MonitorCost, Monitored, SeriesRecord
 
@@ -80,11 +80,10 @@ class Group:
         self.name, self.asked_s, self.cost_clock = name, interval_s, cost_clock
         self.all = self.probes = tuple(probes)
         """All probes; `probes` are those that have not failed."""
-        self.interval_ns = round(min(max(LEAST_INTERVAL_S, interval_s), MOST_INTERVAL_S) * 1e9)
+        self.interval_ns = round(interval_s * 1e9)
         self.due_ns = 0
         self.costs = Histogram()
         """Cost of each sample in nanoseconds."""
-        self._least_ns = self.interval_ns
         self._recent: deque[int] = deque(maxlen=_COUNTED)
         self._doubled_for_ns = 0
         """Median cost of a sample when the interval was last doubled; 0 if it never was."""
@@ -103,17 +102,13 @@ class Group:
         """Schedule the next sample after `now_ns`, a whole number of intervals from `origin_ns`."""
         self.due_ns = origin_ns + ((now_ns - origin_ns) // self.interval_ns + 1) * self.interval_ns
 
-    def notes(self) -> list[str]:
-        """Return sentences that say why the group was not sampled as often as requested."""
-        found = []
-        if round(self.asked_s * 1e9 if isfinite(self.asked_s) else 0) != self._least_ns:
-            limits = f"{LEAST_INTERVAL_S:g} to {MOST_INTERVAL_S:g} s"
-            found.append(f"{self.name}: an interval of {self.asked_s:g} s was asked; possible are {limits}")
-        if self._doubled_for_ns:
-            cost = f"{self.name}: one sample took {self._doubled_for_ns / 1e6:.3g} ms"
-            limit = f"which is more than {MOST_SHARE:.1%} of the interval"
-            found.append(f"{cost}, {limit}, so it was lengthened to {self.interval_ns / 1e9:g} s")
-        return found
+    def note(self) -> str:
+        """Return a sentence that says why the group was not sampled as often as requested; "" if it was."""
+        if not self._doubled_for_ns:
+            return ""
+        cost = f"{self.name}: one sample took {self._doubled_for_ns / 1e6:.3g} ms"
+        limit = f"which is more than {MOST_SHARE:.1%} of the interval"
+        return f"{cost}, {limit}, so it was lengthened to {self.interval_ns / 1e9:g} s"
 
 
 class Sampler:
@@ -182,7 +177,7 @@ class Sampler:
                 asked_s={group.name: group.asked_s for group in self._groups},
                 ran_s={group.name: group.interval_ns / 1e9 for group in self._groups},
                 sample_ns={group.name: round(group.costs.percentile(0.5) or 0) for group in self._groups},
-                note="; ".join(note for group in self._groups for note in group.notes()),
+                note="; ".join(filter(None, (group.note() for group in self._groups))),
             ),
         )
 

@@ -32,8 +32,8 @@ _NAMED_HASH = re.compile(rf"(?:-\d{{8}}T\d{{6}}Z|^rank-\d{{5}})-([0-9a-f]{{{_HAS
 _LARGEST = 2**63
 
 
-def write_session(record: SessionRecord, settings: Settings) -> tuple[Path, ...]:
-    """Write the record, and rename the monitor's `raw_file` to lie beside it; return the paths, the record's first.
+def write_session(record: SessionRecord, settings: Settings, raw: Path | None = None) -> tuple[Path, ...]:
+    """Write the record, and rename the monitor's file `raw` to lie beside it; return the paths, the record's first.
 
     If the samples cannot be renamed, a line on stderr says so. Raises BakeoffError if the record cannot be written.
     """
@@ -41,8 +41,10 @@ def write_session(record: SessionRecord, settings: Settings) -> tuple[Path, ...]
     folder, stem = _place(record, data, settings)
     path = folder / f"{stem}{RECORD}"
     write_atomically(path, data)
+    if raw is None or not raw.exists():
+        return (path,)
     try:
-        return path, *_rename_samples(record, settings, folder / f"{stem}{SAMPLES}")
+        return path, raw.replace(folder / f"{stem}{SAMPLES}")
     except OSError as error:  # whatever fails now, the pipeline must go on, and its record is there
         say(f"samples of a session cannot be renamed: {error.strerror}; the record is {path}")
         return (path,)
@@ -77,13 +79,11 @@ def check_writable(name: str, settings: Settings, rank: RankFacts | None) -> Non
 
 
 def raw_file(name: str, started_wall_ns: int, settings: Settings, rank: RankFacts | None = None) -> Path | None:
-    """Return the path to which a monitor writes every sample of a session; None if the settings do not ask for it.
-
-    `write_session` renames the file of a record with the same name and start.
-    """
+    """Return the path to which a monitor writes every sample of a session; None if the settings do not ask for it."""
     if not settings.save_raw_data:
         return None
-    return _folder(name, settings, rank) / _raw_name(name, started_wall_ns)
+    ending = digest((_named(name), started_wall_ns, os.getpid()))[:_HASH]
+    return _folder(name, settings, rank) / f"{_start(name, started_wall_ns)}-{ending}{SAMPLES}"
 
 
 def read_session(path: Path) -> SessionRecord:
@@ -175,18 +175,6 @@ def _named(name: str) -> str:
 
 def _start(name: str, started_wall_ns: int) -> str:
     return f"{_named(name)}-{datetime.fromtimestamp(started_wall_ns // 10**9, UTC):%Y%m%dT%H%M%SZ}"
-
-
-def _raw_name(name: str, started_wall_ns: int) -> str:
-    return f"{_start(name, started_wall_ns)}-{digest((_named(name), started_wall_ns, os.getpid()))[:_HASH]}{SAMPLES}"
-
-
-def _rename_samples(record: SessionRecord, settings: Settings, target: Path) -> list[Path]:
-    found = target.parent / _raw_name(record.name, record.started_wall_ns)
-    if not settings.save_raw_data or not found.exists():
-        return []
-    os.replace(found, target)
-    return [target]
 
 
 def _read(path: Path) -> bytes:

@@ -6,9 +6,9 @@ import platform
 import sys
 from dataclasses import fields, replace
 from datetime import UTC, datetime
-from importlib import metadata
 from typing import TYPE_CHECKING
 
+import bakeoff
 from bakeoff.models.types import Scalar
 from bakeoff.models.words import counted
 from bakeoff.profile.recording import Recording
@@ -104,7 +104,7 @@ def environment(device: str) -> dict[str, str]:
         MACHINE_CORES: str(os.cpu_count() or 1),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
-        "bakeoff": _installed("bakeoff"),
+        "bakeoff": bakeoff.__version__,
         "device": device or "cpu",
     }
     for name in LIBRARIES:
@@ -121,13 +121,6 @@ def _cpu() -> str:
             if name.strip() == "model name":
                 return value.strip()
     return platform.processor() or platform.machine()
-
-
-def _installed(distribution: str) -> str:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return "0"
 
 
 def _gpu(device: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from bakeoff.profile.stages import StageTree, clean, within
 from bakeoff.profile.torch_state import DeviceClock, compiled
 from bakeoff.profile.units import Notes, UnitBook, shifted
 from bakeoff.record.monitor import SeriesRecord
-from bakeoff.record.session import ModelParameters, RangeKind, RangeTotal, SessionEvent
+from bakeoff.record.session import ModelParameters, RangeKind, RangeTotal, SessionEvent, UnitKind
 
 NVTX = "BAKEOFF_NVTX"
 MOST_SAMPLED = 64
@@ -135,7 +135,7 @@ class Recording:
         if ns is None or not self.has_units:
             return
         before, self._compiled = self._compiled, compiled()
-        kind = "compiling" if self._compiled > before else "steady"
+        kind: UnitKind = "compiling" if self._compiled > before else "steady"
         self.units.add(kind, frames, self.units.amount("latents", latents), self.now() - ns, ns)
 
     def event(self, name: str, /, **data: object) -> None:

@@ -173,7 +173,7 @@ class Session(Recording):
     def _write(self, record: SessionRecord) -> None:
         from bakeoff.profile.files import reports_of, write_session
 
-        self._files = write_session(record, self.settings)
+        self._files = write_session(record, self.settings, self._raw)
         asked = reports_of(self._files[0], record, self.settings)
         if asked:
             from bakeoff.profile.reporting import start_reports
@@ -235,12 +235,7 @@ class Session(Recording):
         found: Monitored | None = None
         with self._survived("monitor-failed", _NO_MONITOR):
             if self._monitor is not None:
-                from bakeoff.profile.files import raw_file
-
                 found = self._monitor.stop(self._monotonic_ns)
-                if self._raw is not None and self._raw.exists():  # it was named before the session had a start
-                    target = raw_file(self.name, self.started_wall_ns, self.settings, self.rank)
-                    self._raw.replace(target or self._raw)
         return found
 
     def latest(self) -> Mapping[str, float]:

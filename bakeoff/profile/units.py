@@ -72,7 +72,7 @@ SpanTime = tuple[Stage, int, int]
 class _Kept(NamedTuple):
     """A unit that is kept in full; times are in nanoseconds of the recording's clock."""
 
-    index: int
+    number: int
     kind: UnitKind
     frames: int
     start_ns: int
@@ -283,7 +283,7 @@ def _percentiles(totals: _Totals) -> dict[str, float]:
 def _unit_spans(unit: _Kept, session_ns: int) -> UnitSpans:
     ordered = sorted(unit.spans, key=lambda span: (span[1], span[0].depth))
     return UnitSpans(
-        index=unit.index,
+        index=unit.number,
         kind=unit.kind,
         frames=unit.frames,
         start_ns=unit.start_ns - session_ns,

@@ -1,12 +1,13 @@
 """The page of a distributed run: its ranks side by side, the one that the others wait for, and how rates scale."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Final
 
 from bakeoff.models.words import counted
-from bakeoff.record.ranks import RankRow, RanksReport, Spread
+from bakeoff.record.ranks import RanksReport, Spread
 from bakeoff.report.document import (
     Block,
     Cell,
@@ -22,28 +23,14 @@ from bakeoff.report.document import (
     listed,
     table,
 )
-from bakeoff.report.figures.vega import BETWEEN, Figure, Spec, colours, name_text, rounded
+from bakeoff.report.figures.vega import Figure, Spec, rounded
 from bakeoff.report.format import shorten
 
-MOST_DRAWN: Final = 64
-"""Largest number of ranks that are drawn."""
-_MOST, _MOST_WAITS, _MOST_PARTS = 300, 16, 60
-"""Largest numbers of a table's rows or a list's items (more are counted), of a wait's ranks, and of a bar's parts."""
+_MOST, _MOST_WAITS, _MOST_PARTS = 300, 16, 8
+"""Largest numbers of a table's rows or a list's items (more are counted), of a wait's ranks, and of phases of a row."""
 _NAME, _WORDS = 60, 300
 """Largest number of characters of names and of texts."""
 _FAILURES = ("missing", "unreadable", "failed")
-_RANKS: Final = (
-    Heading("rank", numeric=True),
-    Heading("host", leaves=6),
-    Heading("device", leaves=7),
-    Heading("status", leaves=3),
-    Heading("session s", numeric=True, leaves=5),
-    Heading("units", numeric=True, leaves=4),
-    Heading("unit ms", "mean of the rank's units", numeric=True),
-    Heading("frames/s", numeric=True, leaves=2),
-    Heading("work ms", "of a unit, without collectives", numeric=True),
-    Heading("wait ms", "of a unit, in collectives, beyond the time of the rank that took least", numeric=True),
-)
 _SPREADS: Final = (
     Heading("figure"),
     Heading("unit", leaves=3),
@@ -81,8 +68,7 @@ def _of_run(report: RanksReport) -> Iterator[Block]:
         listed(problems, "Problems"),
         Text(f"{about}; {figures}", tone="faint"),
         listed(_facts(report.tags)),
-        _figure(report),
-        table(_RANKS, (_row(row, report) for row in report.rows), "Ranks"),
+        _ranks(report),
         listed(_waits(report)),
         listed(f"energy of {device}: {joules:.1f} J" for device, joules in report.energy_j.items()),
         table(_SPREADS, map(_spread, report.spreads), "Figures over ranks"),
@@ -108,20 +94,40 @@ def _facts(facts: Mapping[str, object]) -> Iterator[Text]:
     return (Text(shorten(str(value), _WORDS), shorten(name, _NAME)) for name, value in islice(facts.items(), _MOST))
 
 
-def _row(row: RankRow, report: RanksReport) -> Sequence[Cell | str]:
-    slow = report.straggler is not None and row.rank == report.straggler.rank
-    return (
-        Cell(str(row.rank), row.rank, tone="bad" if slow else ""),
-        shorten(row.host, 24),
-        shorten(row.device, 16) or ("cpu" if any(each.device for each in report.rows) else ""),
-        shorten(row.status, 24),
-        _number(row.ns / 1e9),
-        str(row.units),
-        _ms(row.unit_ns),
-        _number(row.frames_per_s),
-        _ms(row.work_ns),
-        _ms(row.wait_ns),
-    )
+def _ranks(report: RanksReport) -> Table | None:
+    """Return a row a rank, with a column for each phase and collective; of many, for the longest."""
+    total = Counter[str]()
+    for row in report.rows:
+        total.update({**row.phases, **row.collectives})
+    parts = [name for name, _ in total.most_common(_MOST_PARTS)]
+    headings = (
+        Heading("rank", numeric=True), Heading("host", leaves=6), Heading("device", leaves=7),
+        Heading("status", leaves=3), Heading("session s", numeric=True, leaves=5),
+        Heading("units", numeric=True, leaves=4), Heading("unit ms", "mean of the rank's units", numeric=True),
+        Heading("frames/s", numeric=True, leaves=2),
+        *(Heading(f"{shorten(name, _NAME)} ms", numeric=True, leaves=8 + place) for place, name in enumerate(parts)),
+        Heading("work ms", "of a unit, without collectives", numeric=True),
+        Heading("wait ms", "of a unit, in collectives, beyond the time of the rank that took least", numeric=True),
+    )  # fmt: skip
+    slow = report.straggler.rank if report.straggler is not None else None
+    cpu = "cpu" if any(row.device for row in report.rows) else ""
+    rows = [
+        (
+            Cell(str(row.rank), row.rank, tone="bad" if row.rank == slow else ""),
+            shorten(row.host, 24),
+            shorten(row.device, 16) or cpu,
+            shorten(row.status, 24),
+            _number(row.ns / 1e9),
+            str(row.units),
+            _ms(row.unit_ns),
+            _number(row.frames_per_s),
+            *(_ms({**row.phases, **row.collectives}.get(name)) for name in parts),
+            _ms(row.work_ns),
+            _ms(row.wait_ns),
+        )
+        for row in report.rows
+    ]
+    return table(headings, rows, "Ranks: each time once, for the innermost phase")
 
 
 def _spread(each: Spread) -> Sequence[str]:
@@ -184,55 +190,3 @@ def _scaling_figure(rates: Mapping[int, float]) -> Figure:
         },
     }  # fmt: skip
     return Figure("scaling", "Frames a second by number of ranks", "runs that differ in nothing else", spec)
-
-
-def _figure(report: RanksReport) -> Figures | None:
-    """Draw a bar for each rank: its phases and collectives, waits in a lighter tone; None if nothing was recorded.
-
-    Of many ranks, the first ones and the straggler are drawn.
-    """
-    slow = report.straggler.rank if report.straggler is not None else None
-    rest = [row for row in report.rows[MOST_DRAWN:] if row.rank == slow]
-    rows = (*report.rows[: MOST_DRAWN - len(rest)], *rest)
-    label = {row.rank: f"rank {row.rank}{', the straggler' if row.rank == slow else ''}" for row in rows}
-    data: list[Spec] = []
-    for row in rows:
-        start = 0.0
-        for name, ns, is_wait in _pieces(row):
-            held = {"rank": label[row.rank], "part": name_text(name), "ms": rounded(ns / 1e6), "waits": is_wait}
-            data.append({**held, "from": rounded(start / 1e6), "to": rounded((start + ns) / 1e6)})
-            start += ns
-    if not data:
-        return None
-    names = dict.fromkeys(name for row in rows for name in (*row.phases, *row.collectives))
-    colour_of = {**colours(name for name in names if name not in BETWEEN), **BETWEEN}
-    legend = {name_text(name): colour_of[name] for name in names}
-    spec = {
-        "height": 26 * len(rows),
-        "data": {"values": data},
-        "mark": {"type": "bar", "stroke": "white", "strokeWidth": 0.6},
-        "encoding": {
-            "y": {"field": "rank", "type": "nominal", "title": None, "sort": list(label.values())},
-            "x": {"field": "from", "type": "quantitative", "title": "ms a unit"},
-            "x2": {"field": "to"},
-            "color": {
-                "field": "part", "type": "nominal", "scale": {"domain": list(legend), "range": list(legend.values())},
-            },
-            "fillOpacity": {"condition": {"test": "datum.waits", "value": 0.3}, "value": 1},
-            "tooltip": [{"field": "rank"}, {"field": "part"}, {"field": "ms"}, {"field": "waits"}],
-        },
-    }  # fmt: skip
-    left = len(report.rows) - len(rows)
-    more = f"; {counted(left, 'more rank')} in the table" if left else ""
-    caption = f"each time once, for the innermost phase; light: what a collective takes beyond its least time{more}"
-    return Figures((Figure("waterfall", "One unit on each rank", caption, spec),))
-
-
-def _pieces(row: RankRow) -> Iterator[tuple[str, float, bool]]:
-    """Yield the name and nanoseconds of each piece of a rank's bar, and whether the rank waited for others in it."""
-    for name, ns in [*row.phases.items(), *row.collectives.items()][:_MOST_PARTS]:
-        waited = row.waits.get(name, 0.0) if name in row.collectives else 0.0
-        if ns - waited > 0:
-            yield name, ns - waited, False
-        if waited > 0:
-            yield name, waited, True

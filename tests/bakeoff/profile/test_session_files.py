@@ -156,7 +156,7 @@ class TestWriting:
             assert raw is not None
             raw.parent.mkdir(parents=True, exist_ok=True)
             raw.write_text("{}\n")
-            paths = write_session(replace(RECORD, rank=rank), asked)
+            paths = write_session(replace(RECORD, rank=rank), asked, raw)
             assert [path.name.partition(".")[2] for path in paths] == ["session.json", "samples.jsonl"]
             assert paths[0].name.partition(".")[0] == paths[1].name.partition(".")[0]
             assert paths[1].read_text() == "{}\n"

@@ -15,9 +15,8 @@ from bakeoff.profile.ranks.aggregate import aggregate, scaling_of
 from bakeoff.record.finding import Finding
 from bakeoff.record.ranks import RanksReport
 from bakeoff.record.session import SessionRecord
-from bakeoff.report.document import Document, Figures
-from bakeoff.report.figures.vega import Figure
-from bakeoff.report.pages.ranks import MOST_DRAWN, document
+from bakeoff.report.document import Document, Figures, Table
+from bakeoff.report.pages.ranks import document
 from bakeoff.report.render import html, terminal
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">\'\u202egnp.exe\u2028\x1b[31m'
@@ -45,11 +44,6 @@ def on_gpus() -> list[SessionRecord]:
 
 def page_of(report: RanksReport) -> Document:
     return document([report])
-
-
-def figure_of(page: Document) -> Figure:
-    (found,) = (block for block in page.blocks if isinstance(block, Figures))
-    return found.figures[0]
 
 
 def hostile(folder: Path) -> RanksReport:
@@ -115,15 +109,14 @@ def test_duplicates_are_named(tmp_path: Path) -> None:
     assert "\nleft-out: rank-00002-b" in terminal.render(page_of(aggregate(tmp_path)))
 
 
-def test_phases_of_each_rank_are_drawn_to_one_scale(tmp_path: Path) -> None:
-    bars = figure_of(page_of(aggregate(write(tmp_path, on_gpus())))).spec["data"]["values"]
+def test_phases_of_each_rank_are_in_its_row(tmp_path: Path) -> None:
+    page = page_of(aggregate(write(tmp_path, on_gpus())))
+    (ranks,) = (block for block in page.blocks if isinstance(block, Table) and block.title.startswith("Ranks"))
+    shown = [heading.text for heading in ranks.headings]
     for rank, denoise_ms in enumerate((5, 5, 25, 5)):
-        own = [bar for bar in bars if bar["rank"].removesuffix(", the straggler") == f"rank {rank}"]
-        waits = {} if rank == 2 else {("all_reduce", True): 20}
-        expected = {("denoise", False): denoise_ms, ("decode", False): 3, ("all_reduce", False): 1, **waits}
-        assert {(bar["part"], bar["waits"]): bar["ms"] for bar in own} == {**expected, ("unattributed", False): 1}
-        assert [bar["from"] for bar in own[1:]] == [bar["to"] for bar in own[:-1]]
-        assert (own[0]["from"], own[-1]["to"]) == (0, 30)
+        cells = dict(zip(shown, (cell.text for cell in ranks.rows[rank]), strict=True))
+        assert (cells["rank"], cells["denoise ms"], cells["decode ms"]) == (str(rank), f"{denoise_ms}.000", "3.000")
+        assert (cells["all_reduce ms"], cells["unattributed ms"]) == (f"{26 - denoise_ms}.000", "1.000")
 
 
 def test_scaling_is_there_with_runs_of_other_sizes(tmp_path: Path) -> None:
@@ -147,8 +140,7 @@ def test_hostile_texts_are_text(tmp_path: Path) -> None:
     for interactive in (False, True):
         text = html.render(page, interactive)
         found = Parsed(text)
-        own = [tag for tag, _ in found.tags if tag in ("script", "img", "iframe", "object", "a")]
-        assert own == (["script"] * 3 if interactive else ["img", "script"])
+        assert not [tag for tag, _ in found.tags if tag in ("img", "iframe", "object", "a")]
         assert not [name for _, attrs in found.tags for name in attrs if name.startswith("on")]
         assert sum(data.count("<script>") for data in found.data) > 10
     assert not set("\x1b\u202e\u2028") & set(html.render(page, interactive=False) + terminal.render(page))
@@ -174,15 +166,6 @@ def test_odd_runs_have_a_page(records: Sequence[SessionRecord], tmp_path: Path) 
     assert not re.search(r"\b(nan|inf)\b", terminal.render(page))
 
 
-def test_of_many_ranks_the_first_and_the_straggler_are_drawn(tmp_path: Path) -> None:
-    count = MOST_DRAWN + 10
-    figure = figure_of(page_of(aggregate(write(tmp_path, lockstep([5] * (count - 1) + [25])))))
-    drawn = {bar["rank"] for bar in figure.spec["data"]["values"]}
-    assert len(drawn) == MOST_DRAWN
-    assert f"rank {count - 1}, the straggler" in drawn
-    assert "10 more ranks in the table" in figure.caption
-
-
 def test_a_browser_shows_it_on_wide_and_narrow_screens(tmp_path: Path) -> None:
     chromium()
     target = tmp_path / "page.html"
@@ -195,4 +178,4 @@ def test_a_browser_shows_it_on_wide_and_narrow_screens(tmp_path: Path) -> None:
         frame.width = 360; await wait(500);
         return [...found, page.documentElement.scrollWidth, page.querySelector("h1").textContent.slice(0, 8)];
     """
-    assert look(target, script, tmp_path) == ([1, 2, 1200, 360, "<script>"], "")
+    assert look(target, script, tmp_path) == ([0, 2, 1200, 360, "<script>"], "")

@@ -11,10 +11,10 @@ but not installed, the first such call says so on stderr.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Scalar
@@ -31,8 +31,8 @@ Bound = Mapping[str, Any]
 """Arguments of a call by the names of the parameters, defaults included."""
 _Bind = Callable[[Args, Kwargs], Bound]
 _Recording = Recording | NoSession
-_Open = Callable[[_Recording, Args, Kwargs, bool], AbstractContextManager[object]]
-"""Opens the range of a call with these arguments; the last argument says whether the call was counted already."""
+_Open = Callable[[_Recording, Sequence[Any], bool], AbstractContextManager[object]]
+"""Opens a range with these values; the last argument says whether the call was counted already."""
 
 
 class Marker:
@@ -66,7 +66,8 @@ def phase(name: str) -> Marker:
 
     Raises BakeoffError if the name is no text, or if the marker decorates something else than a function.
     """
-    return _named("phase", name)
+    check_name("phase", name)
+    return _marker("phase", (), lambda recording, _values, again: recording.phase(name, again))
 
 
 def stage(name: str) -> Marker:
@@ -74,20 +75,8 @@ def stage(name: str) -> Marker:
 
     Raises BakeoffError as `phase` does.
     """
-    return _named("stage", name)
-
-
-def _named(what: Literal["phase", "stage"], name: str) -> Marker:
-    check_name(what, name)
-
-    def opened(recording: _Recording, again: bool = False) -> AbstractContextManager[object]:
-        return recording.phase(name, again) if what == "phase" else recording.stage(name, again)
-
-    def decorate(function: F) -> F:
-        check_function(what, function)
-        return _as_range(function, lambda recording, _args, _kwargs, again: opened(recording, again))
-
-    return Marker(decorate, lambda: _opened_now(opened))
+    check_name("stage", name)
+    return _marker("stage", (), lambda recording, _values, again: recording.stage(name, again))
 
 
 def unit(
@@ -100,19 +89,7 @@ def unit(
     For a decorator, each parameter may be a function of the call's arguments by name. Raises BakeoffError if the marker
     decorates something else than a function.
     """
-
-    def decorate(function: F) -> F:
-        bind = _binder("unit", function)
-
-        def opened(recording: _Recording, args: Args, kwargs: Kwargs, _again: bool) -> AbstractContextManager[object]:
-            def value(given: Any) -> Any:
-                return _called(recording, "unit", given, bind, args, kwargs) if callable(given) else given
-
-            return recording.unit(value(frames), value(latents), value(kind))
-
-        return _as_range(function, opened)
-
-    return Marker(decorate, lambda: _opened_now(lambda recording: recording.unit(frames, latents, kind)))
+    return _marker("unit", (frames, latents, kind), lambda recording, values, _again: recording.unit(*values))
 
 
 def step(
@@ -126,20 +103,33 @@ def step(
     are counted, as by `Session.step`. Raises BakeoffError for a name that no parameter has, and as `phase` does.
     """
 
+    def opened(recording: _Recording, values: Sequence[Any], again: bool) -> AbstractContextManager[object]:
+        both = values[0] if isinstance(values[0], tuple) and len(values[0]) == 2 else values
+        return recording.step(*both, again)
+
+    return _marker("step", (index, timestep), opened)
+
+
+def _marker(what: str, given: Sequence[Any], opened: _Open) -> Marker:
+    """Return a marker that opens a range with `given` or, for a decorated function, with what these are for a call."""
+
+    def open_now(values: Callable[[_Recording], Sequence[Any]], again: bool) -> AbstractContextManager[object] | None:
+        recording = recording_now()
+        return None if recording is None else opened(recording, values(recording), again)
+
     def decorate(function: F) -> F:
-        bind = _binder("step", function)
-        at_index, at_timestep = (_argument("step", function, given) for given in (index, timestep))
+        bind = _binder(what, function)
+        asked = [_argument(function, each) for each in given] if what == "step" else given
 
-        def opened(recording: _Recording, args: Args, kwargs: Kwargs, again: bool) -> AbstractContextManager[object]:
-            place = _called(recording, "step", at_index, bind, args, kwargs, UNKNOWN)
-            at = _called(recording, "step", at_timestep, bind, args, kwargs)
-            if isinstance(place, tuple) and len(place) == 2:
-                place, at = place
-            return recording.step(place, at, again)
+        def of_call(args: Args, kwargs: Kwargs, again: bool) -> AbstractContextManager[object] | None:
+            def value(recording: _Recording, each: Any) -> Any:
+                return _called(recording, what, each, bind, args, kwargs) if callable(each) else each
 
-        return _as_range(function, opened)
+            return open_now(lambda recording: [value(recording, each) for each in asked], again)
 
-    return Marker(decorate, lambda: _opened_now(lambda recording: recording.step(index, timestep)))
+        return wrap(function, of_call, each_time=True)
+
+    return Marker(decorate, lambda: open_now(lambda _recording: given, again=False))
 
 
 def session(name: str, tags: Mapping[str, Scalar] | None = None) -> Marker:
@@ -222,42 +212,18 @@ class Call:
             self.error = None  # its traceback holds the frame that holds this call, and all tensors in between
 
 
-def _as_range(function: F, opened: _Open) -> F:
-    """Return the function with a range around each call, or around each resumption of a generator."""
-
-    def open_now(args: Args, kwargs: Kwargs, again: bool) -> AbstractContextManager[object] | None:
-        return _opened_now(lambda recording: opened(recording, args, kwargs, again))
-
-    return wrap(function, open_now, each_time=True)
-
-
-def _opened_now(
-    opened: Callable[[_Recording], AbstractContextManager[object]],
-) -> AbstractContextManager[object] | None:
-    recording = recording_now()
-    return opened(recording) if recording is not None else None
-
-
 def _called(
-    recording: _Recording,
-    what: str,
-    given: Callable[[Bound], Any] | None,
-    bind: _Bind,
-    args: Args,
-    kwargs: Kwargs,
-    failed: object = None,
+    recording: _Recording, what: str, given: Callable[[Bound], Any], bind: _Bind, args: Args, kwargs: Kwargs
 ) -> Any:
-    """Return a user's function `given` applied to the call's arguments; None if there is no function.
+    """Return a user's function `given` applied to the call's arguments.
 
-    If it raises, record a failed event and return `failed`.
+    If it raises, record a failed event, and return UNKNOWN for a step and None otherwise.
     """
-    if given is None:
-        return None
     try:
         return given(bind(args, kwargs))
     except Exception as error:  # noqa: BLE001  # an error of somebody's function must not end their pipeline
         recording.log(f"@{what}", {"error": error_text(error)}, failed=True)
-        return failed
+        return UNKNOWN if what == "step" else None
 
 
 def _binder(what: str, function: Callable[..., Any]) -> _Bind:
@@ -285,7 +251,7 @@ def _takes_two(function: Callable[..., Any]) -> bool:
     return sum(each.kind in positional and each.default is each.empty for each in parameters) == 2
 
 
-def _argument(what: str, function: Callable[..., Any], given: object) -> Callable[[Bound], Any] | None:
+def _argument(function: Callable[..., Any], given: object) -> Callable[[Bound], Any] | None:
     """Return a function that reads a value from a call's arguments.
 
     Raises BakeoffError if no parameter has the name.
@@ -294,7 +260,7 @@ def _argument(what: str, function: Callable[..., Any], given: object) -> Callabl
         return given
     known = list(inspect.signature(function).parameters)
     if given not in known:
-        text = f"@{what} was given {given!r:.80}, but the parameters are {', '.join(known)}"
+        text = f"@step was given {given!r:.80}, but the parameters are {', '.join(known)}"
         raise BakeoffError(f"{text}; give one of them, or a function", "bad-option")
     return lambda bound: bound[str(given)]
 

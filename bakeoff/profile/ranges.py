@@ -161,7 +161,8 @@ class Step(Range):
         was_open = self.state == OPEN
         Range.__exit__(self, kind, error, trace)
         if was_open and self.index is not UNKNOWN:
-            self.recording.units.add_step(self.index, self.timestep, self.ns, self.repeats)
+            at = None if self.timestep is UNKNOWN else self.timestep
+            self.recording.units.add_step(self.index, at, self.ns, self.repeats)
         return False
 
 

@@ -18,14 +18,9 @@ from bakeoff.record.session import GPU_MEMORY, MACHINE_CORES, SessionRecord
 
 TARGET = "target_fps"
 """The tag for the frames per second at which a session should run."""
-OVERHEAD_LIMIT = 0.01
-"""Share of a session that recording may take if the record lacks its setting `overhead_limit`."""
 _LEAST_THROTTLED = 0.01
-_MOST_MONITOR = 0.01
-"""Largest CPU time of the monitor, over the time it ran, that is not reported."""
 _LEAST_MONITORED_NS = 30e9
-"""Shortest time that is judged: in a shorter one, starting the monitor dominates its share, and a load average mostly
-reflects what ran before."""
+"""Shortest time whose load average is judged: that of a shorter one mostly reflects what ran before."""
 _MOST_LOAD = 1.25
 """Largest load average per core that is not reported."""
 _POWER_CAP = "power cap"
@@ -177,31 +172,6 @@ def too_slow(record: SessionRecord) -> Iterator[Advice]:
         yield _notice("too-slow", evidence, f"a unit must take {1 - fps / target:.0%} less", "", "information")
 
 
-def monitor_heavy(record: SessionRecord) -> Iterator[Advice]:
-    """Advise if the monitor took much of a core and did not lengthen its intervals enough by itself."""
-    cost = record.monitored.cost if record.monitored is not None else None
-    if cost is None or cost.wall_ns < _LEAST_MONITORED_NS:
-        return
-    share = cost.cpu_ns / cost.wall_ns
-    slower = [name for name, seconds in cost.ran_s.items() if seconds > cost.asked_s.get(name, seconds)]
-    if (min(share, cost.sampling_share) if slower else share) > _MOST_MONITOR:
-        evidence = [f"the monitor took {share:.2%} of a core for {counted(cost.samples, 'sample')}"]
-        evidence += [f"{name} every {cost.ran_s[name]:g} s instead of {cost.asked_s[name]:g}" for name in slower]
-        yield _notice("monitor-heavy", "; ".join(evidence), "give longer intervals, or switch off what nobody reads")
-
-
-def overhead(record: SessionRecord) -> Iterator[Advice]:
-    """Advise if recording took more of the session than its limit, or was stopped early because of it."""
-    cost, asked = record.cost, record.settings.get("overhead_limit")
-    if cost is None or not record.ns:
-        return
-    share = cost.ns / record.ns
-    if share > (asked if isinstance(asked, float) else OVERHEAD_LIMIT) or cost.dropped:
-        took = f"{counted(cost.ranges, 'range', form=',')} of {cost.range_ns:,.0f} ns took {share:.2%} of the session"
-        dropped = f"; not recorded to the end: {', '.join(cost.dropped)}" if cost.dropped else ""
-        yield _notice("overhead", f"{took}{dropped}", "record fewer and longer ranges; steps are the most")
-
-
 def contention(record: SessionRecord) -> Iterator[Advice]:
     """Advise if more tasks wanted to run than the machine has cores; the process may have been held to some of them."""
     allowed = record.environment.get("cores", "")
@@ -219,7 +189,7 @@ def contention(record: SessionRecord) -> Iterator[Advice]:
             yield _notice("contention", evidence, "stop what else runs, and measure again")
 
 
-RULES = (compiling, growing, memory, slow_clock, too_slow, contention, monitor_heavy, overhead)
+RULES = (compiling, growing, memory, slow_clock, too_slow, contention)
 """Rules that need no account of units; `unnamed` and `trend` need one."""
 
 

@@ -13,7 +13,6 @@ but not installed, the first such call says so on stderr.
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any, TypeVar, cast
 
 from bakeoff.models.errors import BakeoffError
@@ -55,10 +54,8 @@ class Marker:
         self._opened.append(opened)
         return entered
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._opened.pop().__exit__(kind, error, trace)
+    def __exit__(self, *raised: Any) -> None:
+        self._opened.pop().__exit__(*raised)
 
 
 def phase(name: str) -> Marker:
@@ -202,9 +199,7 @@ class Call:
     def __enter__(self) -> "Call":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self.error = error
         try:
             self._after(self)

@@ -5,8 +5,7 @@
 
 from contextlib import ExitStack
 from contextvars import ContextVar
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from bakeoff.profile.plain import error_text, plain
 from bakeoff.profile.stages import Stage
@@ -102,13 +101,11 @@ class Range:
             stage.ns -= started
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Literal[False]:
+    def __exit__(self, *_: object) -> None:
         recording = self.recording
         ended = recording.now()
         if self.state != OPEN:
-            return False
+            return
         self.ns = ns = ended - self.started_ns
         self.state = ENDED
         stage, unit = self.stage, self.unit
@@ -132,7 +129,6 @@ class Range:
             self._end_marks()
         if not count % _CHECK_EVERY:
             recording.check_cost()
-        return False
 
     def _annotate(self) -> None:
         try:
@@ -155,15 +151,12 @@ class Step(Range):
     index: object
     timestep: object
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Literal[False]:
+    def __exit__(self, *_: object) -> None:
         was_open = self.state == OPEN
-        Range.__exit__(self, kind, error, trace)
+        Range.__exit__(self)
         if was_open and self.index is not UNKNOWN:
             at = None if self.timestep is UNKNOWN else self.timestep
             self.recording.units.add_step(self.index, at, self.ns, self.repeats)
-        return False
 
 
 class CountedStep(Step):
@@ -208,17 +201,14 @@ class Unit(Range):
             self.unit = self
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Literal[False]:
+    def __exit__(self, *_: object) -> None:
         is_outermost, was_open = self.unit is self, self.state == OPEN
         if is_outermost:
             self.unit = None  # it is no part of its own account
             self.repeats = not self.is_unit
-        Range.__exit__(self, kind, error, trace)
+        Range.__exit__(self)
         if is_outermost and was_open and self.is_unit:
             self._finish()
-        return False
 
     def _finish(self) -> None:
         recording = self.recording

@@ -7,8 +7,7 @@ from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from time import monotonic_ns, time_ns
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
@@ -127,14 +126,11 @@ class Session(Recording):
         profiler.opened(self)
         self._start_live()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Literal[False]:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """End the session and write its files. An exception of the pipeline is not suppressed."""
-        self._within.__exit__(kind, error, trace)
+        self._within.close()
         if self.is_open and os.getpid() == self._pid:  # a forked child leaves the session to its parent
             self._end(status(error))
-        return False
 
     def close(self, reason: str) -> None:
         """End the session, if it is still open, with the status `reason`."""

@@ -138,7 +138,6 @@ class RecordingCost:
     ranges: int
     dropped: tuple[str, ...] = ()
     """Kinds of ranges that were left out after recording had cost more than the limit."""
-    note: str = ""
 
     @property
     def ns(self) -> float:
@@ -153,8 +152,6 @@ class RankFacts:
     """The same in all ranks of one run."""
     rank: int
     world: int
-    local_rank: int | None
-    """Rank among the ranks of its host; None if no launcher stated it."""
     host: str
     device: str
     """UUID of the GPU; "" on a CPU."""

@@ -29,7 +29,6 @@ def facts(rank: int, world: int = 4, **changes: Any) -> RankFacts:
         group="run-1",
         rank=rank,
         world=world,
-        local_rank=rank,
         host="host",
         device="",
         pid=1000 + rank,

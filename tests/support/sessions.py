@@ -33,7 +33,7 @@ DENOISE, CONTEXT, DECODE, REDUCE, NAMELESS = 2 * MS, 14 * MS, 30 * MS, 3 * MS, 3
 UNIT = DENOISE + STEPS * STEP + CONTEXT + DECODE + REDUCE + NAMELESS
 FIRST_KEPT, LAST_KEPT = 3, 20
 GPU = "GPU-5ca1ab1e-0000-4000-8000-000000000001"
-RANK = RankFacts("run-1", 7, 8, 3, "node-1", GPU, 4242, "model")
+RANK = RankFacts("run-1", 7, 8, "node-1", GPU, 4242, "model")
 
 
 def session_record(units: int = 40, compiling: Collection[int] = (), **changes: Any) -> SessionRecord:

@@ -23,7 +23,6 @@ WAIT_S = 5.0
 """Longest wait for the rank that opened its session first, which may have died before it proposed anything."""
 STORE_ERRORS = (RuntimeError, OSError, ValueError, TypeError)
 """Errors of torch's stores: DistError is a RuntimeError, and a custom store may return anything."""
-_LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
 _RUN = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
 _RUN_LETTERS = 16
 """Number of letters kept of the launcher's id of a run; what follows them differs for each session."""
@@ -74,7 +73,6 @@ def rank_facts(
         group=_group(_store(distributed, note), key, rank, world, note),
         rank=rank,
         world=world,
-        local_rank=_local_rank(os.environ),
         host=socket.gethostname(),
         device=device,
         pid=os.getpid(),
@@ -139,12 +137,4 @@ def _place(distributed: Any, environment: Mapping[str, str], note: Callable[[str
     if all(text.isdecimal() and len(text) < 10 for text in told) and int(told[0]) < int(told[1]):
         return int(told[0]), int(told[1])
     note(f"RANK is {told[0]!r:.40} and WORLD_SIZE {told[1]!r:.40}, which is no rank of a world; recorded as of no rank")
-    return None
-
-
-def _local_rank(environment: Mapping[str, str]) -> int | None:
-    for key in _LOCAL_RANK:
-        text = environment.get(key, "").strip()
-        if text.isdecimal() and len(text) < 10:
-            return int(text)
     return None

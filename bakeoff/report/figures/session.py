@@ -20,8 +20,8 @@ _KINDS: Final[Mapping[UnitKind, str]] = {
 """Colours of units by their kind."""
 _EVENT, _FAILED, _MEAN = "#5d9a52", "#cc3311", "#4477aa"
 _MOST_UNITS, _MOST_BARS, _MOST_ROWS, _MOST_MARKS = 24, 1_200, 5, 100
-_ROW, _LETTER = 24, 0.007
-"""Height of a row of bars in pixels; width of a letter as a share of a page's width."""
+_ROW = 24
+"""Height of a row of bars in pixels."""
 _FROM_ZERO = 0.7
 """An axis begins at zero if the least value is at most this share of the greatest."""
 _TIMES: Final = ((3600e9, "h"), (60e9, "min"), (1e9, "s"), (1e6, "ms"))
@@ -77,7 +77,11 @@ def _timeline(
     deepest = min(_MOST_ROWS, max((span.depth for unit in units for span in unit.spans), default=0))
     while deepest > 1 and sum(span.depth <= deepest for unit in units for span in unit.spans) > _MOST_BARS:
         deepest -= 1
-    bars = [_unit_bar(unit, axis) for unit in units]
+    bars = []
+    for unit in units:
+        frames = f", {counted(unit.frames, 'frame')}" if unit.frames else ""
+        bar = _bar(axis, unit.start_ns, unit.ns, 0, f"{unit.kind} unit")
+        bars.append({**bar, "unit": f"unit {unit.index}{frames}"})
     spans = [span for unit in units for span in unit.spans if span.depth <= deepest][:_MOST_BARS]
     bars += [_bar(axis, span.start_ns, span.ns, span.depth, name_text(span.name)) for span in spans]
     legend: dict[str, str] = {f"{unit.kind} unit": _KINDS[unit.kind] for unit in units}
@@ -92,28 +96,14 @@ def _timeline(
             "x": x, "x2": {"field": "to"}, "y": y, "tooltip": tooltip, "fill": scaled("what", legend),
         },
     }  # fmt: skip
-    numbers = {
-        "data": {"values": [bar for bar in bars if bar.get("unit")]},
-        "mark": {"type": "text", "align": "left", "dx": 4, "color": "white", "tooltip": None},
-        "encoding": {"x": x, "y": y, "text": {"field": "number"}},
-    }
     heading = f"unit {units[0].index}" if len(units) == 1 else f"units {units[0].index} to {units[-1].index}"
     caption = f"{duration(axis.ns / 1e6)}, from {duration(start / 1e6)} after the session's start"
-    layers = [ranges, numbers, *_marks(events, axis, x)]
+    layers = [ranges, *_marks(events, axis, x)]
     return Figure("timeline", heading, caption, {"height": _ROW * (deepest + 1) + 20, "layer": layers})
 
 
 def _bar(axis: _Axis, start_ns: int, ns: int, row: int, what: str) -> Spec:
     return {"what": what, "from": axis.at(start_ns), "to": axis.at(start_ns + ns), "row": row, "ms": rounded(ns / 1e6)}
-
-
-def _unit_bar(unit: UnitSpans, axis: _Axis) -> Spec:
-    """Return the bar of a unit, with its number if there is room."""
-    number = str(unit.index)
-    room = unit.ns / axis.ns > _LETTER * (len(number) + 1)
-    frames = f", {counted(unit.frames, 'frame')}" if unit.frames else ""
-    bar = _bar(axis, unit.start_ns, unit.ns, 0, f"{unit.kind} unit")
-    return {**bar, "unit": f"unit {number}{frames}", "number": number if room else ""}
 
 
 def _marks(events: Iterable[SessionEvent], axis: _Axis, x: Spec) -> list[Spec]:
@@ -153,30 +143,23 @@ def series_figure(series: SeriesRecord, record: SessionRecord, name: str) -> Fig
     x = axis.encoding("t", "the start")
     zero = 0 <= series.least <= _FROM_ZERO * series.greatest
     y: Spec = {"type": "quantitative", "title": unit or None, "scale": {"zero": zero}}
-    mean = {"field": "mean", **y}
-    tooltip = [{"field": "t", "title": axis.size[1]}, *({"field": field} for field in ("least", "mean", "greatest"))]
+    mean = {"x": x, "y": {"field": "mean", **y}}
+    mean["tooltip"] = [
+        {"field": "t", "title": axis.size[1]},
+        *({"field": each} for each in ("least", "mean", "greatest")),
+    ]
     band = {"x": x, "y": {"field": "least", **y}, "y2": {"field": "greatest"}}
     curve: Spec = {
         "data": {"values": [columns]},
         "transform": [{"flatten": list(columns)}],
         "layer": [
             {"mark": {"type": "area", "color": _MEAN, "opacity": 0.25}, "encoding": band},
-            {"mark": {"type": "line", "color": _MEAN, "strokeWidth": 1.2}, "encoding": {"x": x, "y": mean}},
-            {
-                "mark": {"type": "circle", "color": _MEAN, "opacity": 1 if len(points) == 1 else 0, "size": 50},
-                "encoding": {"x": x, "y": mean, "tooltip": tooltip},
-            },
+            {"mark": {"type": "line", "color": _MEAN, "strokeWidth": 1.2, "point": len(points) == 1}, "encoding": mean},
         ],
     }
     source = shorten(series.source, 20)
-    numbers = (
-        f"{_short(series.least / size)} to {_short(series.greatest / size)}, mean {_short((series.mean or 0) / size)}"
-    )
+    least, mean_value, greatest = (f"{(each or 0) / size:.5g}" for each in (series.least, series.mean, series.greatest))
     heading = f"{name_text(series.name)}{', ' if unit else ''}{unit}"
-    caption = f"{source}: {numbers}, {counted(series.count, 'sample', form=',')}"
+    caption = f"{source}: {least} to {greatest}, mean {mean_value}, {counted(series.count, 'sample', form=',')}"
     layers = [curve, *_marks(record.events, axis, {**x, "field": "from"})]
     return Figure(name, heading, caption, {"height": 140, "layer": layers})
-
-
-def _short(value: float) -> str:
-    return f"{value:.5g}"

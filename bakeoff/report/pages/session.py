@@ -44,7 +44,7 @@ _MOST, _MOST_CHARTS = 200, 40
 """Largest numbers of a table's rows or a list's items (more are counted), and of series that are drawn."""
 _NAMED = 3
 """Number of phases that the first sentences name."""
-_DOUBTS = ("too-slow", "contention", "throttled", "power-cap", "overhead")
+_DOUBTS = ("too-slow", "contention", "throttled", "power-cap")
 """Codes of advice beside which rates are not shown as good."""
 _Row = Sequence[Cell | str]
 _PLACES = {"unit": 0, "phase": 1, "user": 2, "gpu": 3, "cpu": 4}
@@ -274,7 +274,7 @@ def _costs(made: RecordingCost | None, session_ns: int, monitor: MonitorCost | N
         share = made.ns / session_ns if session_ns else 0.0
         text = f"{counted(made.ranges, 'range', form=',')} of {made.range_ns:,.0f} ns, {share:.3%} of the session"
         dropped = f"not recorded to the end: {', '.join(made.dropped)}" if made.dropped else ""
-        yield "recording", "; ".join(filter(None, [text, dropped, made.note]))
+        yield "recording", "; ".join(filter(None, [text, dropped]))
     if monitor is not None:
         share = monitor.cpu_ns / monitor.wall_ns if monitor.wall_ns else 0.0
         asked = ", ".join(

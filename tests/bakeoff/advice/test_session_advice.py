@@ -23,8 +23,8 @@ def with_monitor(**changes: Any) -> SessionRecord:
     return replace(CALM, monitored=monitored(NS, **changes))
 
 
-def cost(share: float, ran_s: float = 0.5, wall_ns: int = 60_000 * MS) -> MonitorCost:
-    return MonitorCost(wall_ns, round(share * wall_ns), 90, {"gpu": 0.5}, {"gpu": ran_s}, {"gpu": 300_000})
+def cost(wall_ns: int) -> MonitorCost:
+    return MonitorCost(wall_ns, wall_ns // 1000, 90, {"gpu": 0.5}, {"gpu": 0.5}, {"gpu": 300_000})
 
 
 def memory(peak: float) -> SessionRecord:
@@ -73,7 +73,7 @@ def crowded(load: float, wall_ns: int = 60_000 * MS) -> SessionRecord:
         SeriesRecord(name, unit, "machine", (Point(0, value, value, value, 5),))
         for name, unit, value in (("cpu.load", "", load), ("cpu.process", "%", 33.0))
     )
-    record = with_monitor(series=series, cost=cost(0.001, wall_ns=wall_ns))
+    record = with_monitor(series=series, cost=cost(wall_ns))
     return replace(record, environment={"cores": "2"})
 
 
@@ -96,8 +96,6 @@ FIRES = {
     "power-cap": (with_monitor(throttled=(ThrottleTime(GPU, "power cap", 0.02),)), None),
     "too-slow": (replace(CALM, tags={"target_fps": 130}), None),
     "contention": (crowded(12.0), None),
-    "monitor-heavy": (with_monitor(cost=cost(0.02)), None),
-    "overhead": (replace(CALM, cost=RecordingCost(800.0, round(0.02 * NS / 800))), None),
 }
 RESTS = {
     "memory-grows": using(lambda part: 253.6 + 28 * part),
@@ -109,8 +107,6 @@ RESTS = {
     "power-cap": with_monitor(throttled=(ThrottleTime(GPU, "power cap", 0.009),)),
     "too-slow": replace(CALM, tags={"target_fps": 100}),
     "contention": crowded(2.5),
-    "monitor-heavy": with_monitor(cost=cost(0.02, wall_ns=10_000 * MS)),
-    "overhead": replace(CALM, cost=RecordingCost(800.0, round(0.009 * NS / 800))),
 }
 
 
@@ -185,7 +181,7 @@ class TestGlue:
 
     def test_phases_that_were_left_out_are_not_missed(self) -> None:
         record = replace(without_context(CALM), cost=RecordingCost(800.0, 10, ("step", "phase")))
-        assert [one.code for one in advise_session(record)] == ["overhead"]
+        assert advise_session(record) == ()
 
     def test_what_could_gain_less_than_a_twentieth_is_left_out(self) -> None:
         for one in advise_session(without_context(CALM)):
@@ -275,22 +271,6 @@ class TestGrowing:
         record, _ = FIRES["memory-grows"]
         assert advise_session(using(lambda part: 253.6 + 131.3 * part, points=7)) == ()
         assert advise_session(replace(session_record(10), monitored=record.monitored)) == ()
-
-
-class TestMonitorHeavy:
-    """A monitor that lengthened its intervals costs little from then on; that it did is one of the page's notes."""
-
-    def test_one_that_lengthened_its_interval_enough_needs_no_advice(self) -> None:
-        for share in (0.001, 0.0046, 0.02):
-            assert advise_session(with_monitor(cost=cost(share, ran_s=2.0))) == ()
-
-    def test_one_that_is_too_heavy_all_the_same_is_told(self) -> None:
-        heavy = replace(cost(0.02, ran_s=2.0), sample_ns={"gpu": 50 * MS})
-        assert "gpu every 2 s instead of 0.5" in only(with_monitor(cost=heavy)).evidence
-
-
-def test_levels_that_were_dropped_are_said() -> None:
-    assert "step" in only(replace(CALM, cost=RecordingCost(800.0, 10, ("step",)))).evidence
 
 
 @pytest.mark.parametrize("target", [True, "fast", None, 0, -5, float("nan")])

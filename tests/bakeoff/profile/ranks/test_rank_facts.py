@@ -52,16 +52,9 @@ def test_a_process_that_is_alone_is_no_rank() -> None:
 def test_the_launchers_variables_tell_rank_and_place(monkeypatch: pytest.MonkeyPatch) -> None:
     told(monkeypatch, RANK="3", WORLD_SIZE="8", LOCAL_RANK="1", MASTER_ADDR="10.0.0.1", MASTER_PORT="29500")
     made, said = found(device="GPU-a")
-    assert (made.rank, made.world, made.local_rank, made.device) == (3, 8, 1, "GPU-a")
+    assert (made.rank, made.world, made.device) == (3, 8, "GPU-a")
     assert (made.host, made.pid, made.parallelism) == (socket.gethostname(), os.getpid(), "model")
     assert said == []
-
-
-def test_an_unknown_local_rank_is_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    told(monkeypatch, RANK="3", WORLD_SIZE="8", MASTER_ADDR="10.0.0.1")
-    assert found()[0].local_rank is None
-    told(monkeypatch, SLURM_LOCALID="2")
-    assert found()[0].local_rank == 2
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def series_figure(series: SeriesRecord, record: SessionRecord, name: str) -> Fig
     x = axis.encoding("t", "the start")
     zero = 0 <= series.least <= _FROM_ZERO * series.greatest
     y: Spec = {"type": "quantitative", "title": unit or None, "scale": {"zero": zero}}
-    mean = {"x": x, "y": {"field": "mean", **y}}
+    mean: Spec = {"x": x, "y": {"field": "mean", **y}}
     mean["tooltip"] = [
         {"field": "t", "title": axis.size[1]},
         *({"field": each} for each in ("least", "mean", "greatest")),

@@ -111,7 +111,7 @@ def _ranks(report: RanksReport) -> Table | None:
     )  # fmt: skip
     slow = report.straggler.rank if report.straggler is not None else None
     cpu = "cpu" if any(row.device for row in report.rows) else ""
-    rows = [
+    rows: list[Sequence[Cell | str]] = [
         (
             Cell(str(row.rank), row.rank, tone="bad" if row.rank == slow else ""),
             shorten(row.host, 24),

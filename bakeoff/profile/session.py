@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Scalar
-from bakeoff.profile.cost import Budget
 from bakeoff.profile.plain import error_text, plain, say, text
 from bakeoff.profile.ranges import NOTHING, Nothing, innermost, open_range
 from bakeoff.profile.recording import Recording
@@ -45,11 +44,6 @@ class Session(Recording):
         self._outer: Session | None = None
         self._within = ExitStack()
         """Stage that stands for this session in another one of the same profiler, if it was entered within that."""
-        self._budget: Budget | None = None
-        self.range_ns = 0.0
-        """Cost of an empty range in nanoseconds."""
-        self.dropped: list[str] = []
-        """Kinds of ranges that were left out after recording had cost more than the limit."""
         self._monitor: Any = None
         self._monotonic_ns = 0
         """Start of the session by the monitor's clock."""
@@ -62,12 +56,6 @@ class Session(Recording):
     def heir(self) -> Recording:
         """Return the profiler's recording of the time before the next session, after the end of this one."""
         return self.profiler.before if self.is_ended else self
-
-    def check_cost(self) -> None:
-        """Leave out the finest kind of ranges if recording has cost more than the limit."""
-        dropped = self._budget.exceeded(self) if self._budget is not None else None
-        if dropped is not None:
-            self.dropped.append(dropped)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -107,7 +95,7 @@ class Session(Recording):
         self.has_units = settings.profile_block_computation
         self.has_steps = settings.profile_diffusion_steps
         self.has_models = settings.profile_model_parameters
-        self.range_ns = profiler.range_ns()
+        self.range_ns, self.overhead_limit = profiler.range_ns(), settings.overhead_limit
         self.device_clock = self._device_clock()
         self._find_rank()
         self._check_folder()
@@ -118,9 +106,8 @@ class Session(Recording):
         for model in profiler.models.values():
             self.parameters(*model)
         self.root.outer = open_range()
-        started = self.begin()
+        self.begin()
         self.started_wall_ns, self._monotonic_ns = time_ns(), monotonic_ns()
-        self._budget = Budget(self.range_ns, settings.overhead_limit, started)
         current_session.set(self)
         innermost.set(self.root)
         profiler.opened(self)

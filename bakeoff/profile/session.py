@@ -276,34 +276,23 @@ class NoSession:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def phase(self, name: object, repeats: bool = False) -> AbstractContextManager[object]:  # noqa: ARG002  # here and
-        # below: the parameters of a session's and a recording's methods
+    def phase(self, name: object, _repeats: bool = False) -> AbstractContextManager[object]:
         return NOTHING if self._phase is None else self._phase(clean(name))
 
     stage = collective = phase
 
-    def unit(self, frames: object = 0, latents: object = 0, kind: object = "steady") -> Nothing:  # noqa: ARG002
-        return NOTHING
-
     def step(
-        self,
-        index: object = None,
-        timestep: object = None,
-        repeats: bool = False,  # noqa: ARG002
+        self, index: object = None, timestep: object = None, _repeats: bool = False
     ) -> AbstractContextManager[object]:
         return NOTHING if self._step is None else self._step(plain(index)[0], plain(timestep)[0])
 
-    def event(self, name: str, /, **data: object) -> None:  # noqa: ARG002
+    def unit(self, *_given: object, **_named: object) -> Nothing:
+        return NOTHING
+
+    def event(self, *_given: object, **_named: object) -> None:
         return None
 
-    def log(self, name: str, data: object, failed: bool = False) -> None:  # noqa: ARG002
-        return None
-
-    def parameters(self, name: str, module_or_count: object, kind: str = "") -> None:  # noqa: ARG002
-        return None
-
-    def sample(self, name: str, value: object, unit: str = "") -> None:  # noqa: ARG002
-        return None
+    log = parameters = sample = event
 
 
 NO_SESSION = NoSession()

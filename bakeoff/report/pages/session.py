@@ -277,13 +277,9 @@ def _costs(made: RecordingCost | None, session_ns: int, monitor: MonitorCost | N
         yield "recording", "; ".join(filter(None, [text, dropped]))
     if monitor is not None:
         share = monitor.cpu_ns / monitor.wall_ns if monitor.wall_ns else 0.0
-        asked = ", ".join(
-            f"{group} every {seconds:g} s"
-            + (f" (asked for {monitor.asked_s[group]:g})" if monitor.asked_s.get(group, seconds) != seconds else "")
-            for group, seconds in monitor.ran_s.items()
-        )
-        text = f"{counted(monitor.samples, 'sample', form=',')}, {share:.2%} of a core{': ' if asked else ''}{asked}"
-        yield "monitor", "; ".join(filter(None, [text, monitor.note]))
+        every = ", ".join(f"{group} every {seconds:g} s" for group, seconds in monitor.ran_s.items())
+        text = f"{counted(monitor.samples, 'sample', form=',')}, {share:.2%} of a core"
+        yield "monitor", "; ".join(filter(None, [text, every, monitor.note]))
 
 
 def _advised(record: SessionRecord, advice: Sequence[Advice]) -> Iterator[Block]:

@@ -1,6 +1,5 @@
 """`Recording`: everything recorded of a session, or of the time before one, while it runs."""
 
-import os
 from collections.abc import Callable, Mapping
 from threading import RLock
 from time import perf_counter_ns
@@ -16,7 +15,6 @@ from bakeoff.profile.units import Notes, UnitBook, shifted
 from bakeoff.record.monitor import SeriesRecord
 from bakeoff.record.session import ModelParameters, RangeKind, RangeTotal, SessionEvent, UnitKind
 
-NVTX = "BAKEOFF_NVTX"
 LEAST_NS = 10_000_000
 """Cost of recording below which a session keeps all its levels of ranges, whatever their share of its time."""
 MOST_SAMPLED = 64
@@ -52,7 +50,6 @@ class Recording:
         self.device_clock: DeviceClock | None = None
         self.annotates = True
         """Whether ranges are opened in torch's profiler too."""
-        self.nvtx = os.environ.get(NVTX) == "1"
         self.has_stages = self.has_units = self.has_phases = self.has_steps = self.has_models = True
         self.events: list[SessionEvent] = []
         """The first 2,000, with times of the clock."""

@@ -14,6 +14,7 @@ from bakeoff.record.pipeline import PipelineRecord, Profile, Ranking, SlotProgra
 from bakeoff.record.store import Records, Stored, StoredPipeline
 from bakeoff.record.verdict import LEAST_DIFFERENCE
 from bakeoff.trace.table import ProfileRow, ProfileTable, RankedRow, operators_scale, profile_table, ranked
+from bakeoff.variant import Variant
 
 Strength = Literal["information", "small", "notice", "strong"]
 NOTICE, STRONG = 0.10, 0.20
@@ -224,12 +225,11 @@ def _rivals(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[RivalF
                     and other.machine.host == record.machine.host
                     and computation_of(other) == computation
                 ):
-                    way = f"{'+'.join(str(use) for use in variant.backends)}/{variant.dtype}", entry.record.quantisation
+                    way = _way(variant, other.quantisation)
                     ways.setdefault(way, {})[program.variant.workload] = entry  # the newest is the last
         names = {program.variant.workload for program in programs}
         whole = {way: found for way, found in ways.items() if set(found) == names}
-        first = programs[0]
-        own = f"{'+'.join(str(use) for use in first.variant.backends)}/{first.variant.dtype}", first.quantisation
+        own = _way(programs[0].variant, programs[0].quantisation)
         if own not in whole:
             continue
         now = _total(whole[own], slot, record)
@@ -245,6 +245,10 @@ def _rivals(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[RivalF
             best = min(faster, key=lambda way: faster[way][0])
             ids = [entry.id for way in (own, best) for entry in whole[way].values()]
             yield RivalFact(slot, own[0], best[0], now[0], faster[best][0], ids)
+
+
+def _way(variant: Variant, quantisation: Quantisation) -> _Way:
+    return f"{'+'.join(map(str, variant.backends))}/{variant.dtype}", quantisation
 
 
 def _total(found: Mapping[str, Stored], slot: str, record: PipelineRecord) -> tuple[float, float, float]:

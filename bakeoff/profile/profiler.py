@@ -119,10 +119,14 @@ class Profiler:
     @property
     def current_session(self) -> Session | None:
         """This profiler's open session in the current context, else its only open session; None otherwise."""
+        return self.session_here() or self.only_session()
+
+    def session_here(self) -> Session | None:
+        """Return this profiler's innermost open session in the current context, or None."""
         found = current_session.get()
         while isinstance(found, Session) and not (found.is_open and found.profiler is self):
             found = found.open_outer
-        return found if isinstance(found, Session) else self.only_session()
+        return found if isinstance(found, Session) else None
 
     @property
     def recording(self) -> Recording | NoSession | None:

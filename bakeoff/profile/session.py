@@ -74,19 +74,15 @@ class Session(Recording):
             raise BakeoffError(
                 f"session '{self.name}' was used already; make another with Profiler.session", "bad-option"
             )
-        found = current_session.get()
-        outer = found if isinstance(found, Session) else None
-        if outer is not None and not outer.is_open:  # one that ended in another context
-            outer = outer.open_outer
         self._pid = os.getpid()
-        inside = outer
-        while inside is not None:
-            if inside.is_open and inside.profiler is self.profiler:
-                inside.log("session_in_session", {"session": self.name, **self.tags})
-                self._within.enter_context(inside.stage(self.name))
-                return inside
-            inside = inside._outer
-        self._outer = outer
+        inside = self.profiler.session_here()
+        if inside is not None:
+            inside.log("session_in_session", {"session": self.name, **self.tags})
+            self._within.enter_context(inside.stage(self.name))
+            return inside
+        outer = current_session.get()
+        if isinstance(outer, Session):
+            self._outer = outer if outer.is_open else outer.open_outer  # one may have ended in another context
         self._open()
         return self
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from bakeoff.models.component import Quantisation
 from bakeoff.models.pipelines import own_gains
@@ -14,6 +14,7 @@ from bakeoff.record.pipeline import PipelineRecord, Profile, Ranking, SlotProgra
 from bakeoff.record.store import Records, Stored, StoredPipeline
 from bakeoff.record.verdict import LEAST_DIFFERENCE
 from bakeoff.trace.table import ProfileRow, ProfileTable, RankedRow, operators_scale, profile_table, ranked
+from bakeoff.variant import Variant
 
 Strength = Literal["information", "small", "notice", "strong"]
 NOTICE, STRONG = 0.10, 0.20
@@ -58,8 +59,7 @@ class PhaseFact:
     """Kernels or operators per unit."""
 
 
-@dataclass(frozen=True, slots=True)
-class RivalFact:
+class RivalFact(NamedTuple):
     """Another variant for a slot, of the same precision class, which its records show to be faster."""
 
     slot: str
@@ -73,8 +73,7 @@ class RivalFact:
     """Record ids, those of the slot's present variant first."""
 
 
-@dataclass(frozen=True, slots=True)
-class FloorFact:
+class FloorFact(NamedTuple):
     """The least time that a program's calls can take on the machine."""
 
     program: str
@@ -106,10 +105,8 @@ class Evidence:
     """Inputs and state copied between buffers, in MiB per unit."""
     busy_ms: float | None
     """None if nothing shows what runs inside a phase."""
-    kernels: Sequence[RankedRow] = ()
-    """The longest kernels; empty on a CPU."""
-    operators: Sequence[RankedRow] = ()
-    """The longest operators on a CPU by own time; empty on a GPU."""
+    ran: Sequence[RankedRow] = ()
+    """The longest kernels; on a CPU, the longest operators by own time."""
     waits: Sequence[RankedRow] = ()
     """Calls that made the host wait for the device."""
     rivals: Sequence[RivalFact] = ()
@@ -145,6 +142,7 @@ def evidence_of(entry: StoredPipeline, records: Records) -> Evidence | None:
     scale = operators_scale(profile, account_lines(record))
     between = {row.phase.kind: row.phase.ms for row in table.rows if row.phase.kind != "phase"}
     moved = (name for place in units.moved if units.kinds[int(place)] == "steady" for name in units.moved[place])
+    ran = profile.kernels if profile.kernels is not None else profile.operators
     calls = tuple(profile.synchronisations)
     waits = Ranking(calls, sum(each.ns for each in calls), len(calls))
     return Evidence(
@@ -157,10 +155,7 @@ def evidence_of(entry: StoredPipeline, records: Records) -> Evidence | None:
         unattributed_ms=between.get("unattributed", 0.0),
         copied_mib=mean(units.copied_bytes[place] for place in chosen) / 2**20,
         busy_ms=_busy(table, profile),
-        kernels=ranked(profile.kernels, profile.units, scale) if profile.kernels is not None else (),
-        operators=ranked(profile.operators, profile.units, scale)
-        if profile.kernels is None and profile.operators is not None
-        else (),
+        ran=ranked(ran, profile.units, scale) if ran is not None else (),
         waits=ranked(waits, profile.units, scale),
         rivals=list(_rivals(record, records.current)),
         floors=list(_floors(record, records.current)),
@@ -229,12 +224,11 @@ def _rivals(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[RivalF
                     and other.machine.host == record.machine.host
                     and computation_of(other) == computation
                 ):
-                    way = f"{'+'.join(str(use) for use in variant.backends)}/{variant.dtype}", entry.record.quantisation
+                    way = _way(variant, other.quantisation)
                     ways.setdefault(way, {})[program.variant.workload] = entry  # the newest is the last
         names = {program.variant.workload for program in programs}
         whole = {way: found for way, found in ways.items() if set(found) == names}
-        first = programs[0]
-        own = f"{'+'.join(str(use) for use in first.variant.backends)}/{first.variant.dtype}", first.quantisation
+        own = _way(programs[0].variant, programs[0].quantisation)
         if own not in whole:
             continue
         now = _total(whole[own], slot, record)
@@ -250,6 +244,10 @@ def _rivals(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[RivalF
             best = min(faster, key=lambda way: faster[way][0])
             ids = [entry.id for way in (own, best) for entry in whole[way].values()]
             yield RivalFact(slot, own[0], best[0], now[0], faster[best][0], ids)
+
+
+def _way(variant: Variant, quantisation: Quantisation) -> _Way:
+    return f"{'+'.join(map(str, variant.backends))}/{variant.dtype}", quantisation
 
 
 def _total(found: Mapping[str, Stored], slot: str, record: PipelineRecord) -> tuple[float, float, float]:

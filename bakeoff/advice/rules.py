@@ -46,8 +46,7 @@ def _gain(facts: Evidence, code: str, where: str, gain_ms: float, evidence: str,
 
 def slow_kernel(facts: Evidence) -> Iterator[Advice]:
     """Advise on kernels that are known to be slow, and name what replaces them."""
-    ran = facts.kernels or facts.operators
-    busy = facts.busy_ms or sum(one.ms for one in ran)
+    ran, busy = facts.ran, facts.busy_ms or sum(one.ms for one in facts.ran)
     for names, says, source in _SLOW_KERNELS:
         for phase in dict.fromkeys(one.line for one in ran):
             found = [one for one in ran if one.line == phase and any(name in one.name for name in names)]
@@ -114,9 +113,8 @@ def launch_bound(facts: Evidence) -> Iterator[Advice]:
 
 def copies(facts: Evidence) -> Iterator[Advice]:
     """Advise if much of the device's busy time goes to moving data."""
-    every = facts.kernels or facts.operators
-    ran = [one for one in every if one.name.startswith(_MOVES)]
-    moved, busy = sum(one.ms for one in ran), facts.busy_ms or sum(one.ms for one in every)
+    ran = [one for one in facts.ran if one.name.startswith(_MOVES)]
+    moved, busy = sum(one.ms for one in ran), facts.busy_ms or sum(one.ms for one in facts.ran)
     if busy and moved > NOTICE * busy:
         names = ", ".join(f"{one.name} in {one.line} {one.ms:.1f} ms" for one in ran[:3])
         buffers = f"{facts.copied_mib:.1f} MiB between buffers a {facts.unit}"

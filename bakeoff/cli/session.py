@@ -33,13 +33,12 @@ def aggregate(
     from bakeoff.machine.files import write_atomically
     from bakeoff.profile.ranks.aggregate import aggregate as aggregated
     from bakeoff.profile.ranks.aggregate import scaling_of
-    from bakeoff.profile.ranks.reading import page_path
     from bakeoff.report.pages.ranks import document
     from bakeoff.report.render import html as pages
 
     reports = [aggregated(Path(named("DIR", folder)), expect) for folder in folders]
     scaling = scaling_of(reports)
-    written = [page_path(Path(report.folder)) for report in reports] if html else []
+    written = [Path(report.folder) / "ranks.html" for report in reports] if html else []
     for path, report in zip(written, reports, strict=False):  # none without --html
         write_atomically(path, pages.render(document([report], scaling), interactive=False).encode())
     if as_json:

@@ -38,8 +38,6 @@ class _Query:
     """Name of the series, or of the quantity if it has no series."""
     question: Callable[[int], float | None]
     """Returns the value at a time in nanoseconds; None if there is nothing to record now."""
-    asked: int = 0
-    refused: int = 0
     refused_in_a_row: int = 0
     problem: str = ""
     """Reason for the last refusal."""
@@ -50,11 +48,9 @@ class _Query:
     def put(self, now_ns: int, errors: tuple[type[Exception], ...]) -> float | None:
         if self.given_up:
             return None
-        self.asked += 1
         try:
             value = self.question(now_ns)
         except errors as error:
-            self.refused += 1
             self.refused_in_a_row += 1
             text = str(error)
             self.problem = text if isinstance(error, _Unknown) else f"NVML says '{text or type(error).__name__}'"
@@ -64,11 +60,9 @@ class _Query:
         return value
 
     def missing(self) -> str:
-        """Return the report's words after the query's name, such as `is unknown: ...`; "" if it was never refused."""
-        if not self.refused:
-            return ""
+        """Return the report's words after the query's name, such as `is unknown: ...`; "" if it was not given up."""
         if not self.given_up:
-            return f"was not told {self.refused} of {self.asked} times: {self.problem}"
+            return ""
         after = "" if self.answered_ns is None else f" after {self.answered_ns / 1e9:.1f} s"
         return f"is unknown{after}: {self.problem}"
 

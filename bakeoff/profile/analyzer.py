@@ -5,7 +5,10 @@ counts once: rates are over the time of units if there are any, else over the ti
 frames, so `fps` is None unless units have frames, as with `Profiler(..., frames_per_block=12)`.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+from bakeoff.record.session import StepTotals, UnitTotals
 
 if TYPE_CHECKING:
     from bakeoff.profile.recording import Recording
@@ -25,21 +28,20 @@ class DiffusionAnalyzer:
         steps = self._recording.units.steps()
         if not steps:
             return None
-        count, ns = sum(each.calls for each in steps), sum(each.ns for each in steps)
         launched = self._recording.device_clock is not None and any(
             stage.kind == "step" for _, stage in self._recording.tree.root.walk()
         )
-        extremes = [limit for each in steps for limit in (each.least_ns, each.greatest_ns)]
-        found = {"total_steps": count, **_times(None if launched else ns, count, extremes)}
+        count, ns = sum(each.calls for each in steps), None if launched else sum(each.ns for each in steps)
         timed = [each for each in steps if each.timestep is not None]
         calls = sum(each.calls for each in timed)
-        found["avg_timestep"] = sum((each.timestep or 0) * each.calls for each in timed) / calls if calls else None
+        mean = sum((each.timestep or 0) * each.calls for each in timed) / calls if calls else None
+        found: dict[str, Any] = {"total_steps": count, "avg_timestep": mean, **_times(ns, count, steps)}
         blocks = self.get_block_analysis()
         if blocks is not None:
             return blocks | found
         begun = max(each.calls for each in steps)
         size = self._series("block_size")[0] or 0
-        return found | self._rates(begun, round(size * begun), None, None if launched else ns, "steps")
+        return found | self._rates(begun, round(size * begun), None, ns, "steps")
 
     def get_block_analysis(self) -> dict[str, Any] | None:
         """Return the figures of units, their memory as given, and rates; None if no unit was recorded."""
@@ -47,11 +49,10 @@ class DiffusionAnalyzer:
         if not units:
             return None
         count, ns = sum(each.count for each in units), sum(each.wall_ns for each in units)
-        times = _times(ns, count, [limit for each in units for limit in (each.least_ns, each.greatest_ns)])
         mean, peak = self._series("block.memory")
         frames, latents = sum(each.frames for each in units), sum(each.latents for each in units)
         rates = self._rates(count, latents, frames or None, ns, "blocks")
-        return {**times, "avg_memory_usage_mb": mean, "peak_memory_usage_mb": peak, **rates}
+        return {**_times(ns, count, units), "avg_memory_usage_mb": mean, "peak_memory_usage_mb": peak, **rates}
 
     def get_model_analysis(self) -> dict[str, Any] | None:
         """Return the number of parameters of each model and of all together; None if no model was recorded."""
@@ -87,10 +88,7 @@ class DiffusionAnalyzer:
         }
 
 
-def _times(ns: int | None, count: int, extremes: list[int]) -> dict[str, Any]:
-    known = (0.0, 0.0, 0, 0) if ns is None else (ns, ns / count, min(extremes), max(extremes))
-    names = ("total", "avg", "min", "max")
-    return {
-        f"{name}_computation_time_ms": None if ns is None else value / 1e6
-        for name, value in zip(names, known, strict=True)
-    }
+def _times(ns: int | None, count: int, parts: Sequence[StepTotals | UnitTotals]) -> dict[str, Any]:
+    least, greatest = min(each.least_ns for each in parts), max(each.greatest_ns for each in parts)
+    known: dict[str, float] = {"total": ns or 0, "avg": (ns or 0) / count, "min": least, "max": greatest}
+    return {f"{name}_computation_time_ms": None if ns is None else value / 1e6 for name, value in known.items()}

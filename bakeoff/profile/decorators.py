@@ -101,8 +101,8 @@ def step(
     """
 
     def opened(recording: _Recording, values: Sequence[Any], again: bool) -> AbstractContextManager[object]:
-        both = values[0] if isinstance(values[0], tuple) and len(values[0]) == 2 else values
-        return recording.step(*both, again)
+        place, at = values[0] if isinstance(values[0], tuple) and len(values[0]) == 2 else values
+        return recording.step(place, at, again)
 
     return _marker("step", (index, timestep), opened)
 

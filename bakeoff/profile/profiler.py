@@ -70,7 +70,7 @@ class Profiler:
         self._lock = RLock()
         self._open: list[Session] = []
         self._range_ns = 0.0
-        self._calibrated_s: float | None = None
+        self._measured_until_s = 0.0
         if self.settings.enabled and not _told:
             unheard[:] = [True]
 
@@ -119,10 +119,14 @@ class Profiler:
     @property
     def current_session(self) -> Session | None:
         """This profiler's open session in the current context, else its only open session; None otherwise."""
+        return self.session_here() or self.only_session()
+
+    def session_here(self) -> Session | None:
+        """Return this profiler's innermost open session in the current context, or None."""
         found = current_session.get()
         while isinstance(found, Session) and not (found.is_open and found.profiler is self):
             found = found.open_outer
-        return found if isinstance(found, Session) else self.only_session()
+        return found if isinstance(found, Session) else None
 
     @property
     def recording(self) -> Recording | NoSession | None:
@@ -212,10 +216,9 @@ class Profiler:
 
     def range_ns(self) -> float:
         """Return the cost of an empty range in nanoseconds, measured now or within the last minute."""
-        now = monotonic()
-        if self._calibrated_s is None or now - self._calibrated_s > _RECALIBRATE_S:
+        if monotonic() > self._measured_until_s:
             self._range_ns = range_cost(self._device_clock)
-            self._calibrated_s = now
+            self._measured_until_s = monotonic() + _RECALIBRATE_S
         return self._range_ns
 
     def _device_clock(self) -> DeviceClock | None:

@@ -90,7 +90,7 @@ class Range:
             self.name = stage.name
         self.stage = stage
         innermost.set(self)
-        if recording.annotates and (recording.nvtx or is_profiling()):
+        if recording.annotates and is_profiling():
             self._annotate()
         if recording.device_clock is not None:
             self.began = recording.device_clock.mark()
@@ -132,7 +132,7 @@ class Range:
 
     def _annotate(self) -> None:
         try:
-            self.marks = annotate(self.name, self.recording.nvtx)
+            self.marks = annotate(self.name)
         except Exception as error:  # noqa: BLE001  # a profiler that fails must not end the pipeline
             self.recording.notes.add("wrong-value", f"torch could not open a range: {error_text(error)}")
 

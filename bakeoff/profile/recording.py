@@ -1,6 +1,5 @@
 """`Recording`: everything recorded of a session, or of the time before one, while it runs."""
 
-import os
 from collections.abc import Callable, Mapping
 from threading import RLock
 from time import perf_counter_ns
@@ -16,7 +15,8 @@ from bakeoff.profile.units import Notes, UnitBook, shifted
 from bakeoff.record.monitor import SeriesRecord
 from bakeoff.record.session import ModelParameters, RangeKind, RangeTotal, SessionEvent, UnitKind
 
-NVTX = "BAKEOFF_NVTX"
+LEAST_NS = 10_000_000
+"""Cost of recording below which a session keeps all its levels of ranges, whatever their share of its time."""
 MOST_SAMPLED = 64
 """Largest number of series that the user samples."""
 AskedKind = Literal["opening", "filling", "steady"]
@@ -39,10 +39,17 @@ class Recording:
         self.units = UnitBook(points, self.notes)
         self.count = 0
         """Number of ranges that have ended."""
+        self.range_ns = 0.0
+        """Cost of an empty range in nanoseconds."""
+        self.overhead_limit = 1.0
+        """Largest share of the time that ranges may cost."""
+        self.dropped: list[str] = []
+        """Kinds of ranges that were left out after recording had cost more than the limit."""
+        self._counted_from = self._counted_from_ns = 0
+        """Number of ranges and time when the session began, or when a level was last dropped."""
         self.device_clock: DeviceClock | None = None
         self.annotates = True
         """Whether ranges are opened in torch's profiler too."""
-        self.nvtx = os.environ.get(NVTX) == "1"
         self.has_stages = self.has_units = self.has_phases = self.has_steps = self.has_models = True
         self.events: list[SessionEvent] = []
         """The first 2,000, with times of the clock."""
@@ -59,7 +66,7 @@ class Recording:
 
     def begin(self) -> int:
         """Start the session; return the clock's time in nanoseconds."""
-        self.root.started_ns = started = self.now()
+        self.root.started_ns = self._counted_from_ns = started = self.now()
         self.tree.root.open, self.tree.root.ns = 1, -started
         self.root.state = OPEN
         return started
@@ -87,7 +94,26 @@ class Recording:
         return self
 
     def check_cost(self) -> None:
-        """Called each time that a fixed number of ranges has ended."""
+        """Leave out the finest level of ranges, first steps, then phases, if ranges have cost more than the limit."""
+        now = self.now()
+        with self.lock:
+            cost_ns, ns = (self.count - self._counted_from) * self.range_ns, max(1, now - self._counted_from_ns)
+            if cost_ns < LEAST_NS or cost_ns <= self.overhead_limit * ns:
+                return
+            if self.has_steps:
+                self.has_steps, dropped = False, "step"
+            elif self.has_phases:
+                self.has_phases, dropped = False, "phase"
+            else:
+                return
+            self._counted_from, self._counted_from_ns = self.count, now
+            self.dropped.append(dropped)
+        self.notes.add(
+            "level-dropped",
+            f"recording cost {cost_ns / ns:.1%} of the time (a range {self.range_ns / 1e3:.1f} us), more than "
+            f"overhead_limit {self.overhead_limit:.1%}: ranges of kind {dropped} are left out from then on; open fewer "
+            "of them",
+        )
 
     def stage(self, name: str, repeats: bool = False) -> Range | Nothing:
         """Return a range for any named part, such as loading or the encoding of a prompt.

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Scalar
-from bakeoff.profile.cost import Budget
 from bakeoff.profile.plain import error_text, plain, say, text
 from bakeoff.profile.ranges import NOTHING, Nothing, innermost, open_range
 from bakeoff.profile.recording import Recording
@@ -45,11 +44,6 @@ class Session(Recording):
         self._outer: Session | None = None
         self._within = ExitStack()
         """Stage that stands for this session in another one of the same profiler, if it was entered within that."""
-        self._budget: Budget | None = None
-        self.range_ns = 0.0
-        """Cost of an empty range in nanoseconds."""
-        self.dropped: list[str] = []
-        """Kinds of ranges that were left out after recording had cost more than the limit."""
         self._monitor: Any = None
         self._monotonic_ns = 0
         """Start of the session by the monitor's clock."""
@@ -62,12 +56,6 @@ class Session(Recording):
     def heir(self) -> Recording:
         """Return the profiler's recording of the time before the next session, after the end of this one."""
         return self.profiler.before if self.is_ended else self
-
-    def check_cost(self) -> None:
-        """Leave out the finest kind of ranges if recording has cost more than the limit."""
-        dropped = self._budget.exceeded(self) if self._budget is not None else None
-        if dropped is not None:
-            self.dropped.append(dropped)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -86,19 +74,15 @@ class Session(Recording):
             raise BakeoffError(
                 f"session '{self.name}' was used already; make another with Profiler.session", "bad-option"
             )
-        found = current_session.get()
-        outer = found if isinstance(found, Session) else None
-        if outer is not None and not outer.is_open:  # one that ended in another context
-            outer = outer.open_outer
         self._pid = os.getpid()
-        inside = outer
-        while inside is not None:
-            if inside.is_open and inside.profiler is self.profiler:
-                inside.log("session_in_session", {"session": self.name, **self.tags})
-                self._within.enter_context(inside.stage(self.name))
-                return inside
-            inside = inside._outer
-        self._outer = outer
+        inside = self.profiler.session_here()
+        if inside is not None:
+            inside.log("session_in_session", {"session": self.name, **self.tags})
+            self._within.enter_context(inside.stage(self.name))
+            return inside
+        outer = current_session.get()
+        if isinstance(outer, Session):
+            self._outer = outer if outer.is_open else outer.open_outer  # one may have ended in another context
         self._open()
         return self
 
@@ -107,7 +91,7 @@ class Session(Recording):
         self.has_units = settings.profile_block_computation
         self.has_steps = settings.profile_diffusion_steps
         self.has_models = settings.profile_model_parameters
-        self.range_ns = profiler.range_ns()
+        self.range_ns, self.overhead_limit = profiler.range_ns(), settings.overhead_limit
         self.device_clock = self._device_clock()
         self._find_rank()
         self._check_folder()
@@ -118,9 +102,8 @@ class Session(Recording):
         for model in profiler.models.values():
             self.parameters(*model)
         self.root.outer = open_range()
-        started = self.begin()
+        self.begin()
         self.started_wall_ns, self._monotonic_ns = time_ns(), monotonic_ns()
-        self._budget = Budget(self.range_ns, settings.overhead_limit, started)
         current_session.set(self)
         innermost.set(self.root)
         profiler.opened(self)
@@ -289,34 +272,23 @@ class NoSession:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def phase(self, name: object, repeats: bool = False) -> AbstractContextManager[object]:  # noqa: ARG002  # here and
-        # below: the parameters of a session's and a recording's methods
+    def phase(self, name: object, _repeats: bool = False) -> AbstractContextManager[object]:
         return NOTHING if self._phase is None else self._phase(clean(name))
 
     stage = collective = phase
 
-    def unit(self, frames: object = 0, latents: object = 0, kind: object = "steady") -> Nothing:  # noqa: ARG002
-        return NOTHING
-
     def step(
-        self,
-        index: object = None,
-        timestep: object = None,
-        repeats: bool = False,  # noqa: ARG002
+        self, index: object = None, timestep: object = None, _repeats: bool = False
     ) -> AbstractContextManager[object]:
         return NOTHING if self._step is None else self._step(plain(index)[0], plain(timestep)[0])
 
-    def event(self, name: str, /, **data: object) -> None:  # noqa: ARG002
+    def unit(self, *_given: object, **_named: object) -> Nothing:
+        return NOTHING
+
+    def event(self, *_given: object, **_named: object) -> None:
         return None
 
-    def log(self, name: str, data: object, failed: bool = False) -> None:  # noqa: ARG002
-        return None
-
-    def parameters(self, name: str, module_or_count: object, kind: str = "") -> None:  # noqa: ARG002
-        return None
-
-    def sample(self, name: str, value: object, unit: str = "") -> None:  # noqa: ARG002
-        return None
+    log = parameters = sample = event
 
 
 NO_SESSION = NoSession()

@@ -181,20 +181,22 @@ def check_tags(tags: Mapping[str, Any]) -> None:
 
 
 def _check(key: str, kind: Any, value: object) -> None:
-    if kind is bool and type(value) is not bool:
-        raise _wrong(key, value, "true or false")
-    if kind is str and (not isinstance(value, str) or not value or "\0" in value or not _is_text(value)):
-        raise _wrong(key, value, "text")
-    if kind is ReportFormat and (not isinstance(value, str) or value not in get_args(ReportFormat)):
-        raise _wrong(key, value, "html, json or both")
-    if kind is int and (type(value) is not int or not 2 <= value <= 1_000_000):
-        raise _wrong(key, value, "a whole number from 2 to 1000000")
-    if kind is float:
-        least, most = (0.0, 1.0) if key == "overhead_limit" else (LEAST_INTERVAL_S, MOST_INTERVAL_S)
-        if type(value) is not float or not least <= value <= most:
-            raise _wrong(key, value, f"a number from {least:g} to {most:g}")
-    if key == "session_tags" and not isinstance(value, Mapping):
-        raise _wrong(key, value, "a table of tags")
+    least, most = (0.0, 1.0) if key == "overhead_limit" else (LEAST_INTERVAL_S, MOST_INTERVAL_S)
+    good, wanted = True, ""
+    if kind is bool:
+        good, wanted = type(value) is bool, "true or false"
+    elif kind is str:
+        good, wanted = isinstance(value, str) and value != "" and "\0" not in value and _is_text(value), "text"
+    elif kind is ReportFormat:
+        good, wanted = isinstance(value, str) and value in get_args(ReportFormat), "html, json or both"
+    elif kind is int:
+        good, wanted = type(value) is int and 2 <= value <= 1_000_000, "a whole number from 2 to 1000000"
+    elif kind is float:
+        good, wanted = type(value) is float and least <= value <= most, f"a number from {least:g} to {most:g}"
+    elif key == "session_tags":
+        good, wanted = isinstance(value, Mapping), "a table of tags"
+    if not good:
+        raise BakeoffError(f"{key} is {_short(value)}; give {wanted}", "bad-option")
 
 
 def _is_text(value: str) -> bool:
@@ -207,10 +209,6 @@ def _short(value: object) -> str:
         return _REPR.repr(value)
     except ValueError:  # an int of more digits than Python prints
         return f"a huge {type(value).__name__}"
-
-
-def _wrong(key: str, value: object, wanted: str) -> BakeoffError:
-    return BakeoffError(f"{key} is {_short(value)}; give {wanted}", "bad-option")
 
 
 def _keys(values: Mapping[str, Any], origin: str) -> dict[str, Any]:
@@ -236,21 +234,17 @@ def _read(path: Path) -> Mapping[str, Any]:
     if len(data) > MOST_BYTES:
         raise BakeoffError(f"settings {path} are larger than {MOST_BYTES >> 20} MiB; give a smaller file", "bad-option")
     if path.suffix in (".yaml", ".yml"):
-        return _yaml(path, data)
+        import yaml
+
+        try:
+            found = yaml.safe_load(data)
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
+            lines = str(error).splitlines()
+            raise BakeoffError(f"settings {path} are no YAML: {lines[0] if lines else error}", "bad-option") from error
+        if isinstance(found, Mapping):
+            return found
+        raise BakeoffError(f"settings {path} hold no keys; write them as key: value", "bad-option")
     try:
         return tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
         raise BakeoffError(f"settings {path} are no TOML: {error}", "bad-option") from error
-
-
-def _yaml(path: Path, data: bytes) -> Mapping[str, Any]:
-    import yaml
-
-    try:
-        found = yaml.safe_load(data)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        lines = str(error).splitlines()
-        raise BakeoffError(f"settings {path} are no YAML: {lines[0] if lines else error}", "bad-option") from error
-    if not isinstance(found, Mapping):
-        raise BakeoffError(f"settings {path} hold no keys; write them as key: value", "bad-option")
-    return found

@@ -44,18 +44,10 @@ def is_profiling() -> bool:
     return profiler is not None and getattr(profiler, "_is_profiler_enabled", False) is True
 
 
-def annotate(name: str, nvtx: bool) -> ExitStack:
-    """Open a range in a torch profiler that records, and with `nvtx` in NVTX too; closing the result ends it.
-
-    Raises whatever torch raises.
-    """
+def annotate(name: str) -> ExitStack:
+    """Open a range in the torch profiler that records; closing the result ends it. Raises whatever torch raises."""
     opened = ExitStack()
-    if is_profiling():
-        opened.enter_context(_MODULES["torch.autograd.profiler"].record_function(name))
-    cuda = _MODULES.get("torch.cuda") if nvtx else None
-    if cuda is not None and cuda.is_available():
-        cuda.nvtx.range_push(name)
-        opened.callback(cuda.nvtx.range_pop)
+    opened.enter_context(_MODULES["torch.autograd.profiler"].record_function(name))
     return opened
 
 

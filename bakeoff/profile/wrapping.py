@@ -63,38 +63,37 @@ def _coroutine(function: Callable[..., Any], opened: Opened) -> Callable[..., An
 
 def _generator(function: Callable[..., Any], opened: Opened, each_time: bool) -> Callable[..., Any]:
     @functools.wraps(function)
-    def whole(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        with opened(args, kwargs, False) or NOTHING as entered:
-            return _returned(entered, (yield from function(*args, **kwargs)))
+    def wrapped(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        def context(again: bool, each: bool = True) -> AbstractContextManager[object]:
+            return (opened(args, kwargs, again) if each == each_time else None) or NOTHING
 
-    @functools.wraps(function)
-    def resumed(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        inner: Generator[Any, Any, Any] = function(*args, **kwargs)
-        sent: Any = None
-        thrown: BaseException | None = None
-        again = False
-        while True:
-            with opened(args, kwargs, again) or NOTHING as within:
+        with context(again=False, each=False) as whole:
+            inner: Generator[Any, Any, Any] = function(*args, **kwargs)
+            sent: Any = None
+            thrown: BaseException | None = None
+            again = False
+            while True:
+                with context(again) as within:
+                    try:
+                        item = inner.send(sent) if thrown is None else inner.throw(thrown)
+                    except StopIteration as stop:
+                        _made_nothing(within)
+                        return _returned(whole, stop.value)
+                    except BaseException:
+                        _made_nothing(within)
+                        raise
+                again, sent, thrown = True, None, None
                 try:
-                    item = inner.send(sent) if thrown is None else inner.throw(thrown)
-                except StopIteration as stop:
-                    _made_nothing(within)
-                    return stop.value
-                except BaseException:
-                    _made_nothing(within)
+                    sent = yield item
+                except GeneratorExit:
+                    with context(again) as within:
+                        _made_nothing(within)
+                        inner.close()
                     raise
-            again, sent, thrown = True, None, None
-            try:
-                sent = yield item
-            except GeneratorExit:
-                with opened(args, kwargs, again) or NOTHING as within:
-                    _made_nothing(within)
-                    inner.close()
-                raise
-            except BaseException as error:  # noqa: BLE001  # it is thrown into the generator, which may handle it
-                thrown = error
+                except BaseException as error:  # noqa: BLE001  # it is thrown into the generator, which may handle it
+                    thrown = error
 
-    return resumed if each_time else whole
+    return wrapped
 
 
 def _async_generator(function: Callable[..., Any], opened: Opened, each_time: bool) -> Callable[..., Any]:

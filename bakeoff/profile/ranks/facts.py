@@ -6,14 +6,13 @@ torch is used only if the pipeline has imported it. Sources: torchrun's environm
 
 import hashlib
 import os
-import re
 import secrets
 import socket
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from bakeoff.record.session import RankFacts
 
@@ -24,23 +23,12 @@ WAIT_S = 5.0
 STORE_ERRORS = (RuntimeError, OSError, ValueError, TypeError)
 """Errors of torch's stores: DistError is a RuntimeError, and a custom store may return anything."""
 _RUN = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
-_RUN_LETTERS = 16
-"""Number of letters kept of the launcher's id of a run; what follows them differs for each session."""
 _opened: Counter[str] = Counter()
 """Number of sessions of this process by name; all ranks open sessions of one name in the same order."""
 
 
-class Store(Protocol):
-    """The methods of torch.distributed.Store that are used."""
-
-    def set(self, key: str, value: str) -> None: ...
-    def get(self, key: str) -> bytes: ...
-    def add(self, key: str, amount: int) -> int: ...
-    def wait(self, keys: list[str], timeout: timedelta) -> None: ...
-
-
-def agree(store: Store, key: str, proposal: str, seconds: float = WAIT_S) -> str:
-    """Return the text that the first rank to call this proposes, the same on all ranks.
+def agree(store: Any, key: str, proposal: str, seconds: float = WAIT_S) -> str:
+    """Return the text that the first rank to call this proposes, the same on all ranks of the process group's store.
 
     The first rank decides and not rank 0, so that no rank waits for a late one. Raises one of STORE_ERRORS if it fails.
     """
@@ -48,7 +36,8 @@ def agree(store: Store, key: str, proposal: str, seconds: float = WAIT_S) -> str
         store.set(f"{key}/group", proposal)
         return proposal
     store.wait([f"{key}/group"], timedelta(seconds=seconds))
-    return store.get(f"{key}/group").decode()
+    found: bytes = store.get(f"{key}/group")
+    return found.decode()
 
 
 def rank_facts(
@@ -63,7 +52,7 @@ def rank_facts(
     of an initialised process group. `note` gets a sentence about each fact that could not be read.
     """
     distributed = _distributed()
-    place = _place(distributed, os.environ, note)
+    place = _place(distributed, note)
     if place is None:
         return None
     rank, world = place
@@ -80,8 +69,8 @@ def rank_facts(
     )
 
 
-def _group(store: Store | None, key: str, rank: int, world: int, note: Callable[[str], None]) -> str:
-    drawn = _named(os.environ, secrets.token_hex(6))
+def _group(store: Any, key: str, rank: int, world: int, note: Callable[[str], None]) -> str:
+    drawn = secrets.token_hex(6)
     if world == 1:
         return drawn
     if store is not None:
@@ -91,13 +80,7 @@ def _group(store: Store | None, key: str, rank: int, world: int, note: Callable[
             note(f"rank {rank} could not use the process group's store ({error!s:.120}); its run is named by variables")
     if not os.environ.get("MASTER_ADDR") and not os.environ.get("TORCHELASTIC_RUN_ID"):
         note("neither MASTER_ADDR nor a run id is set, so that two runs of this world size look like one")
-    return _named(os.environ, _short_hash([*(os.environ.get(each, "") for each in _RUN), key]))
-
-
-def _named(environment: Mapping[str, str], ending: str) -> str:
-    """Return the launcher's id of the run, if it has one, and `ending`, which tells the run's sessions apart."""
-    run = re.sub(r"[^A-Za-z0-9]+", "-", environment.get("TORCHELASTIC_RUN_ID", ""))[:_RUN_LETTERS].strip("-")
-    return ending if run in ("", "none") else f"{run}-{ending}"
+    return _short_hash([*(os.environ.get(each, "") for each in _RUN), key])
 
 
 def _short_hash(value: object) -> str:
@@ -113,7 +96,7 @@ def _distributed() -> Any:
         return None
 
 
-def _store(distributed: Any, note: Callable[[str], None]) -> Store | None:
+def _store(distributed: Any, note: Callable[[str], None]) -> Any:
     """Return the store of the default process group, or None. torch has no public function that returns it."""
     if distributed is None:
         return None
@@ -124,14 +107,14 @@ def _store(distributed: Any, note: Callable[[str], None]) -> Store | None:
         return None
 
 
-def _place(distributed: Any, environment: Mapping[str, str], note: Callable[[str], None]) -> tuple[int, int] | None:
+def _place(distributed: Any, note: Callable[[str], None]) -> tuple[int, int] | None:
     """Return the rank and world size; None for a process that is alone."""
     if distributed is not None:
         try:
             return int(distributed.get_rank()), int(distributed.get_world_size())
         except STORE_ERRORS as error:
             note(f"torch.distributed does not tell the rank ({error!s:.120}); the environment is read instead")
-    told = [environment.get(key, "").strip() for key in ("RANK", "WORLD_SIZE")]
+    told = [os.environ.get(key, "").strip() for key in ("RANK", "WORLD_SIZE")]
     if not any(told):
         return None
     if all(text.isdecimal() and len(text) < 10 for text in told) and int(told[0]) < int(told[1]):

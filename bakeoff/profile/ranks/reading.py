@@ -42,11 +42,6 @@ class RunFiles(NamedTuple):
     problems: Sequence[Problem]
 
 
-def page_path(folder: Path) -> Path:
-    """Return the path of the page about the ranks in a folder."""
-    return folder / "ranks.html"
-
-
 def read_run(folder: Path, expect: int | None) -> RunFiles:
     """Read the records in a folder of the run with most ranks, of two such runs the later one.
 
@@ -102,17 +97,13 @@ def _names(folder: Path) -> list[str]:
         reason = (isinstance(error, OSError) and error.strerror) or str(error)
         text = f"ranks cannot be read from {folder}: {reason}; give the folder that holds rank-*{RECORD}"
         raise BakeoffError(text, "not-readable") from error
-    found = sorted(name for name in names if name.endswith(RECORD) or _is_rank_file(name))
+    found = sorted(name for name in names if name.endswith(RECORD))
     if not found:
         below = sorted({path.parent.name for path in folder.glob(f"*/rank-*{RECORD}")})[:5]
         named = ", ".join(map(shown, below))
         hint = f"there are some in {named}: give one of these" if below else "give the folder that ranks wrote"
         raise BakeoffError(f"{folder} holds no rank-*{RECORD}; {hint}", "no-record")
     return found
-
-
-def _is_rank_file(name: str) -> bool:
-    return name.endswith(".json") and not name.endswith(".report.json") and _rank_in(name) is not None
 
 
 def _rank_in(name: str) -> int | None:
@@ -144,8 +135,7 @@ def _latest(ranks: dict[int, list[RankFile]]) -> int:
 
 
 def _preference(file: RankFile) -> tuple[bool, int, str]:
-    named = f"rank-{file.facts.rank:05}"
-    return file.name in (f"{named}{RECORD}", f"{named}.json"), file.record.started_wall_ns, file.name
+    return file.name == f"rank-{file.facts.rank:05}{RECORD}", file.record.started_wall_ns, file.name
 
 
 def _left_out(file: RankFile, kept: dict[int, RankFile], group: str) -> Problem:

@@ -1,9 +1,8 @@
 """Figures of sessions: the first and the last kept units with their ranges, and series over time."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
-from typing import Final
+from typing import Final, NamedTuple
 
 from bakeoff.models.words import counted
 from bakeoff.record.account import account_lines
@@ -27,8 +26,7 @@ _FROM_ZERO = 0.7
 _TIMES: Final = ((3600e9, "h"), (60e9, "min"), (1e9, "s"), (1e6, "ms"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Axis:
+class _Axis(NamedTuple):
     """The time axis of a part of a session, in the largest unit of time of which that part has at least two."""
 
     start_ns: int
@@ -143,7 +141,7 @@ def series_figure(series: SeriesRecord, record: SessionRecord, name: str) -> Fig
     x = axis.encoding("t", "the start")
     zero = 0 <= series.least <= _FROM_ZERO * series.greatest
     y: Spec = {"type": "quantitative", "title": unit or None, "scale": {"zero": zero}}
-    mean = {"x": x, "y": {"field": "mean", **y}}
+    mean: Spec = {"x": x, "y": {"field": "mean", **y}}
     mean["tooltip"] = [
         {"field": "t", "title": axis.size[1]},
         *({"field": each} for each in ("least", "mean", "greatest")),

@@ -105,13 +105,13 @@ def _ranks(report: RanksReport) -> Table | None:
         Heading("status", leaves=3), Heading("session s", numeric=True, leaves=5),
         Heading("units", numeric=True, leaves=4), Heading("unit ms", "mean of the rank's units", numeric=True),
         Heading("frames/s", numeric=True, leaves=2),
-        *(Heading(f"{shorten(name, _NAME)} ms", numeric=True, leaves=8 + place) for place, name in enumerate(parts)),
+        *(Heading(f"{shorten(name, _NAME)} ms", numeric=True, leaves=2) for name in parts),
         Heading("work ms", "of a unit, without collectives", numeric=True),
         Heading("wait ms", "of a unit, in collectives, beyond the time of the rank that took least", numeric=True),
     )  # fmt: skip
     slow = report.straggler.rank if report.straggler is not None else None
     cpu = "cpu" if any(row.device for row in report.rows) else ""
-    rows = [
+    rows: list[Sequence[Cell | str]] = [
         (
             Cell(str(row.rank), row.rank, tone="bad" if row.rank == slow else ""),
             shorten(row.host, 24),

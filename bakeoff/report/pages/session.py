@@ -47,8 +47,6 @@ _NAMED = 3
 _DOUBTS = ("too-slow", "contention", "throttled", "power-cap")
 """Codes of advice beside which rates are not shown as good."""
 _Row = Sequence[Cell | str]
-_PLACES = {"unit": 0, "phase": 1, "user": 2, "gpu": 3, "cpu": 4}
-"""Places of kinds of series in the order in which they are shown."""
 
 
 def as_json(record: SessionRecord) -> dict[str, Any]:
@@ -201,8 +199,7 @@ def _range(each: RangeTotal, share: str) -> _Row:
 
 def _series(record: SessionRecord) -> Iterator[Block | None]:
     """Yield figures and a table of series: unit times and phases first, then the user's own, then the machine's."""
-    every = (*record.series, *(record.monitored.series if record.monitored is not None else ()))
-    ordered = sorted(every, key=_place)
+    ordered = (*record.series, *(record.monitored.series if record.monitored is not None else ()))
     drawn = [series_figure(each, record, f"series-{place}") for place, each in enumerate(ordered[:_MOST_CHARTS])]
     found = tuple(figure for figure in drawn if figure is not None)
     yield Figures(found) if found else None
@@ -218,11 +215,6 @@ def _series_row(series: SeriesRecord) -> _Row:
     values = (series.least, series.mean, series.greatest)
     numbers = (f"{value / size:.6g}" if value is not None else "" for value in values)
     return _name(series.name), shorten(series.source, 16), *numbers, unit, str(series.count)
-
-
-def _place(series: SeriesRecord) -> int:
-    kind = "user" if series.source == "user" else series.name.partition(".")[0]
-    return _PLACES.get(kind, _PLACES["user"])
 
 
 def _contents(record: SessionRecord) -> Iterator[Block | None]:
@@ -277,13 +269,9 @@ def _costs(made: RecordingCost | None, session_ns: int, monitor: MonitorCost | N
         yield "recording", "; ".join(filter(None, [text, dropped]))
     if monitor is not None:
         share = monitor.cpu_ns / monitor.wall_ns if monitor.wall_ns else 0.0
-        asked = ", ".join(
-            f"{group} every {seconds:g} s"
-            + (f" (asked for {monitor.asked_s[group]:g})" if monitor.asked_s.get(group, seconds) != seconds else "")
-            for group, seconds in monitor.ran_s.items()
-        )
-        text = f"{counted(monitor.samples, 'sample', form=',')}, {share:.2%} of a core{': ' if asked else ''}{asked}"
-        yield "monitor", "; ".join(filter(None, [text, monitor.note]))
+        every = ", ".join(f"{group} every {seconds:g} s" for group, seconds in monitor.ran_s.items())
+        text = f"{counted(monitor.samples, 'sample', form=',')}, {share:.2%} of a core"
+        yield "monitor", "; ".join(filter(None, [text, every, monitor.note]))
 
 
 def _advised(record: SessionRecord, advice: Sequence[Advice]) -> Iterator[Block]:
@@ -299,9 +287,10 @@ def _waits(record: SessionRecord) -> bool:
 
 
 def _environment(record: SessionRecord) -> Details | None:
-    facts = _facts(record.environment.items(), "Machine and versions"), _facts(record.settings.items(), "Settings")
-    found = tuple(each for each in facts if each is not None)
-    return Details("Environment and settings", found) if found else None
+    facts = blocks(
+        _facts(record.environment.items(), "Machine and versions"), _facts(record.settings.items(), "Settings")
+    )
+    return Details("Environment and settings", facts) if facts else None
 
 
 def _facts(named: Iterable[tuple[str, Scalar]], title: str = "") -> Listed | None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
+from bakeoff.models.words import counted
+
 _LEAST_AUDIO = 0.10
 """Share of a unit above which the audio's decoder is worth a word."""
 
@@ -29,4 +31,4 @@ def gains(
         each_ms = context_ms / contexts
         passes = f"a context pass takes {each_ms:.1f} ms, a denoising pass {denoise_ms / denoised:.1f} ms"
         says = "stop the pass at the last layer's keys and values"
-        yield "context-head", "context", each_ms / layers, f"{passes}, of {layers} layers", says
+        yield "context-head", "context", each_ms / layers, f"{passes}, of {counted(layers, 'layer')}", says

@@ -47,13 +47,13 @@ def test_a_calm_unit_has_no_advice() -> None:
 
 CASES = {
     "launch-bound": (replace(CALM, phases=phase("denoise", busy_ms=20.0, host_wait_ms=38.0)), 38.0),
-    "slow-kernel": (replace(CALM, kernels=(RankedRow("vol2col_kernel<half>", "denoise", 8, 30.0, 1_000),)), 30.0),
+    "slow-kernel": (replace(CALM, ran=(RankedRow("vol2col_kernel<half>", "denoise", 8, 30.0, 1_000),)), 30.0),
     "better-variant": (
         replace(CALM, rivals=(RivalFact("wm", "eager/fp32", "aoti/fp32", 60.0, 24.0, ("a",)),)),
         36.0,
     ),
     "far-from-floor": (replace(CALM, floors=(FloorFact("wm.step", 60.0, 12.0, "traffic", "a"),)), 48.0),
-    "copies": (replace(CALM, kernels=(RankedRow("Memcpy DtoD", "copies", 8, 15.0, 1_000),)), 15.0),
+    "copies": (replace(CALM, ran=(RankedRow("Memcpy DtoD", "copies", 8, 15.0, 1_000),)), 15.0),
     "sync-inside": (replace(CALM, waits=(RankedRow("cudaStreamSynchronize", "denoise", 3, 9.0, 1_000),)), 9.0),
     "glue": (replace(CALM, glue_ms=14.0), 15.0),
     "audio-window": (replace(CALM, own_gains=(("audio-window", "audio", 29.0, "of 30 ms", "decode less"),)), 29.0),
@@ -84,10 +84,10 @@ def test_every_rule_has_a_case() -> None:
 
 NEAR = {
     "launch-bound": replace(CALM, phases=phase("denoise", host_wait_ms=10.0)),
-    "slow-kernel": replace(CALM, kernels=(RankedRow("vol2col", "denoise", 8, 4.7, 1_000),)),
+    "slow-kernel": replace(CALM, ran=(RankedRow("vol2col", "denoise", 8, 4.7, 1_000),)),
     "better-variant": replace(CALM, rivals=(RivalFact("wm", "eager/fp32", "aoti/fp32", 60.0, 56.0, ()),)),
     "far-from-floor": replace(CALM, floors=(FloorFact("wm.step", 60.0, 18.0, "traffic", "a"),)),
-    "copies": replace(CALM, kernels=(RankedRow("Memcpy DtoD", "copies", 8, 9.5, 1_000),)),
+    "copies": replace(CALM, ran=(RankedRow("Memcpy DtoD", "copies", 8, 9.5, 1_000),)),
     "sync-inside": replace(CALM, waits=(RankedRow("cudaDeviceSynchronize", "unattributed", 1, 90.0, 1_000),)),
     "glue": replace(CALM, glue_ms=9.0),
     "trend": replace(CALM, slope_ms=(1.0, -0.1, 2.0), steady_units=20),
@@ -170,8 +170,7 @@ def test_evidence_of_a_record_is_what_its_table_says() -> None:
 def test_on_a_cpu_no_one_waits_for_launches() -> None:
     facts = evidence_of(stored(profiled(on_cpu())), NO_RECORDS)
     assert facts is not None
-    assert facts.kernels == ()
-    product = facts.operators[0]
+    product = facts.ran[0]
     (denoise,) = [one for one in facts.phases if one.name == "denoise"]
     assert product.ms == pytest.approx(80.0 * denoise.ms / (2 * TIMES_MS["denoise"])), "traced, it took twice as long"
     assert "launch-bound" not in {one.code for one in advise(facts)}

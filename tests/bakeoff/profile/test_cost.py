@@ -9,9 +9,9 @@ import pytest
 from recording import MS, Clock, codes, make_profiler, opened, own_times, range_at, record_of
 
 from bakeoff.profile import NO_SESSION, Profiler, current, phase
-from bakeoff.profile.cost import LEAST_NS, Budget, range_cost
+from bakeoff.profile.cost import range_cost
 from bakeoff.profile.ranges import Range
-from bakeoff.profile.recording import Recording
+from bakeoff.profile.recording import LEAST_NS, Recording
 
 
 def slow_down(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
@@ -62,6 +62,7 @@ def recorded(ranges: int, elapsed_ns: int) -> Recording:
     """A recording that took this long and had so many ranges."""
     clock = Clock()
     made = Recording(clock)
+    made.range_ns, made.overhead_limit = MS, 0.01
     made.begin()
     made.count = ranges
     clock.ns += elapsed_ns
@@ -79,21 +80,23 @@ def recorded(ranges: int, elapsed_ns: int) -> Recording:
 )
 def test_the_limit_is_a_share_of_the_session(ranges: int, elapsed_ms: int, dropped: str | None) -> None:
     recording = recorded(ranges, elapsed_ms * MS)
-    budget = Budget(range_ns=MS, limit=0.01, from_ns=recording.root.started_ns)
-    assert budget.exceeded(recording) == dropped
+    recording.check_cost()
+    assert recording.dropped == ([] if dropped is None else [dropped])
     assert recording.has_steps == (dropped is None)
     assert recording.has_phases
 
 
 def test_after_a_level_was_dropped_the_rest_is_measured_by_itself() -> None:
     recording = recorded(1_000, 100 * MS)
-    budget = Budget(range_ns=MS, limit=0.01, from_ns=recording.root.started_ns)
-    assert budget.exceeded(recording) == "step"
-    assert budget.exceeded(recording) is None
-    recording.count += LEAST_NS // MS
-    assert budget.exceeded(recording) == "phase"
-    recording.count += 10_000
-    assert budget.exceeded(recording) is None
+    for more, dropped in (
+        (0, ["step"]),
+        (0, ["step"]),
+        (LEAST_NS // MS, ["step", "phase"]),
+        (10_000, ["step", "phase"]),
+    ):
+        recording.count += more
+        recording.check_cost()
+        assert recording.dropped == dropped
     assert [finding.code for finding in recording.notes.findings()] == ["level-dropped"] * 2
 
 

@@ -71,16 +71,3 @@ def test_a_profiler_of_torch_that_fails_does_not_end_the_pipeline(
     record = record_of(session)
     assert range_at(record, "a").calls == 1
     assert [finding.text for finding in record.findings] == ["torch could not open a range: RuntimeError: no a"]
-
-
-def test_nvtx_ranges_are_opened_if_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda.nvtx, "range_push", calls.append)
-    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: calls.append("pop"))
-    for asked, expected in (("0", []), ("1", ["a", "b", "pop", "pop"])):
-        monkeypatch.setenv("BAKEOFF_NVTX", asked)
-        with opened(make_profiler(tmp_path)) as session, session.phase("a"), session.phase("b"):
-            pass
-        assert record_of(session).status == "ok"
-        assert calls == expected

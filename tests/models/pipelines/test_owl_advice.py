@@ -30,6 +30,7 @@ def test_a_context_pass_that_computes_what_nothing_uses() -> None:
     assert found({"context": (None, 20.0)}) == {}
 
 
-def test_other_pipelines_have_no_such_rules() -> None:
+def test_a_loop_of_a_user_has_no_such_rules() -> None:
     assert own_gains("owl") is gains
-    assert own_gains("matrix") is own_gains("mine.py:Loop") is own_gains("os") is None
+    assert own_gains("matrix") is gains, "its context pass is the same"
+    assert own_gains("mine.py:Loop") is own_gains("os") is None

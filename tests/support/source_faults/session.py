@@ -97,8 +97,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "session",
         "recording goes on at all levels whatever it costs",
-        "bakeoff/profile/cost.py",
-        'recording.has_steps, dropped = False, "step"',
+        "bakeoff/profile/recording.py",
+        'self.has_steps, dropped = False, "step"',
         'dropped = "step"',
         ("tests/bakeoff/profile/test_cost.py::test_the_limit_is_a_share_of_the_session",),
     ),

@@ -89,11 +89,6 @@ def test_without_a_store_ranks_of_a_run_have_one_group_and_its_sessions_differ(m
     assert group_of_another_process(1, 1, **run | {"MASTER_PORT": "29501"}) != first
 
 
-def test_the_launchers_run_is_part_of_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    told(monkeypatch, RANK="0", WORLD_SIZE="2", TORCHELASTIC_RUN_ID="night/../7", MASTER_ADDR="a")
-    assert found()[0].group.startswith("night-7-")
-
-
 def test_nothing_that_tells_runs_apart_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     told(monkeypatch, RANK="0", WORLD_SIZE="2")
     assert "two runs of this world size look like one" in found()[1][0]

@@ -200,9 +200,7 @@ def _doubts(
     if units is None or "steady" not in units.kinds:
         count = len(units.kinds) if units is not None else 0
         if count < filling:
-            yield new_finding(
-                "window-not-full", f"{counted(count, 'unit')} ran, and the windows are full after {filling}"
-            )
+            yield new_finding("few-units", f"{counted(count, 'unit')} ran, and the windows are full after {filling}")
         yield new_finding("warm-up", f"no steady unit: times did not settle within {counted(count, 'unit')}")
         return
     recompiled = sorted({name for index in _steady(units) for name in units.moved.get(str(index), ())})

@@ -78,7 +78,7 @@ class Budget:
             share = cost_ns / max(1, now - self.from_ns)
             self.from_ns, self.from_count = now, recording.count
         recording.notes.add(
-            "level-dropped",
+            "left-out",
             f"recording cost {share:.1%} of the time (a range {self.range_ns / 1e3:.1f} us), more than overhead_limit "
             f"{self.limit:.1%}: ranges of kind {dropped} are left out from then on; open fewer of them",
         )

@@ -134,17 +134,17 @@ class Recording:
         t_ns, name, found = self.now(), clean(name), number(value)
         if self.is_ended:
             if self.heir is not None:
-                self.heir().notes.add("wrong-value", f"samples of '{name}' came after their session had ended")
+                self.heir().notes.add("misused", f"samples of '{name}' came after their session had ended")
             return
         if found is None:
             shown, _ = plain(value)
-            self.notes.add("wrong-value", f"sample of '{name}' is {shown!r:.80}; give a finite number of the host")
+            self.notes.add("misused", f"sample of '{name}' is {shown!r:.80}; give a finite number of the host")
             return
         with self.lock:
             entry = self._sampled.get(name)
             if entry is None:
                 if len(self._sampled) >= MOST_SAMPLED:
-                    self.notes.add("series-left-out", f"{MOST_SAMPLED} series are kept, not further ones as '{name}'")
+                    self.notes.add("left-out", f"{MOST_SAMPLED} series are kept, not further ones")
                     return
                 entry = self._sampled[name] = Series(self._points), clean(unit)
             entry[0].add(t_ns, found)
@@ -173,7 +173,7 @@ class Recording:
         if earlier.units.count:
             units = counted(earlier.units.count, "unit")
             text = f"{units} ran outside sessions: their times are kept, as ranges, but no frames"
-            self.notes.add("units-outside", text)
+            self.notes.add("misused", text)
 
 
 class EventLog:
@@ -225,13 +225,13 @@ class Models:
         try:
             found = _measured(clean(name), module_or_count, clean(kind))
         except Exception as error:  # noqa: BLE001  # a module that cannot be measured must not end the pipeline
-            self._notes.add("wrong-value", f"parameters of '{clean(name)}' cannot be read: {error_text(error)}")
+            self._notes.add("misused", f"parameters of '{clean(name)}' cannot be read: {error_text(error)}")
             return
         with self._lock:
             if found.name in self._models or len(self._models) < MOST_MODELS:
                 self._models[found.name] = found
             else:
-                self._notes.add("names-left-out", f"{MOST_MODELS} models are kept, not further ones as '{found.name}'")
+                self._notes.add("left-out", f"{MOST_MODELS} models are kept, not further ones")
 
     def take(self, earlier: "Models") -> None:
         """Add the models of an earlier collection whose names are new."""

@@ -272,7 +272,7 @@ class Session:
         gpu, cpu = settings.quantities()
         if not gpu and not cpu:
             return
-        with self._survived("monitor-failed", _NO_MONITOR):
+        with self._survived("not-monitored", _NO_MONITOR):
             from bakeoff.machine.gpus import read_gpus
             from bakeoff.monitor.client import Monitor
             from bakeoff.monitor.request import MonitorRequest
@@ -286,7 +286,7 @@ class Session:
 
     def _stop_monitor(self) -> Monitored | None:
         found: Monitored | None = None
-        with self._survived("monitor-failed", _NO_MONITOR):
+        with self._survived("not-monitored", _NO_MONITOR):
             if self._monitor is not None:
                 from bakeoff.profile.files import raw_file
 
@@ -298,7 +298,7 @@ class Session:
 
     def _latest(self) -> Mapping[str, float]:
         found: dict[str, float] = {}
-        with self._survived("monitor-failed", _NO_MONITOR):
+        with self._survived("not-monitored", _NO_MONITOR):
             if self._monitor is not None:
                 found.update(self._monitor.latest())
         return found

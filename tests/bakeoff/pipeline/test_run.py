@@ -153,7 +153,7 @@ def test_rounds_that_end_before_a_steady_unit_give_no_figures(tmp_path: Path) ->
     assert records["eager"].status == "unstable"
     assert records["eager"].measurement.reason == "1 unit ran, and the windows are full after 2"
     codes = [one.code for one in records["eager"].measurement.findings]
-    assert codes.index("window-not-full") < codes.index("warm-up")
+    assert codes.index("few-units") < codes.index("warm-up")
 
 
 def test_mixes_that_do_not_fit_together_run_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

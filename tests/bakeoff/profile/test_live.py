@@ -31,7 +31,7 @@ STATE = Snapshot(
     units_per_s=1.354,
     phases={"decode": 2_000_000_000, "denoise": 6_000_000_000},
     unattributed_ns=2_000_000_000,
-    findings=(Finding("open-ranges", "two ranges had not ended"),),
+    findings=(Finding("misused", "two ranges had not ended"),),
     latest={"gpu.memory": 12_034.4, "gpu.power": 355.2, "cpu.process": 102.0},
 )
 RANK = RankFacts("group", 1, 2, 1, "host", "", 7, "model")
@@ -86,7 +86,7 @@ def test_it_says_the_unit_rates_shares_values_and_findings() -> None:
         "t2v 10 s: 17 units, 192 frames; lately 16.23 frames/s, 1.35 units/s",
         "denoise 60.0%, decode 20.0%, unattributed 20.0%",
         "GPU 12,034 MiB, 355 W, process 102 % of a core",
-        "open-ranges: two ranges had not ended",
+        "misused: two ranges had not ended",
     ]
 
 

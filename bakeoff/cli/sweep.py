@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bakeoff.cli.common import app, fail, print_document, print_json, print_text, runs_option, say, warn
+from bakeoff.cli.common import Grouped, app, fail, print_document, print_json, print_text, runs_option, say, warn
 from bakeoff.cli.options import Subject, SweepOptions, options_of, parameters, requests_of, subjects_of
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
@@ -48,7 +48,7 @@ def sweep(context: typer.Context, **_values: Any) -> None:
 
 
 sweep.__signature__ = parameters()  # type: ignore[attr-defined]  # typer reads it
-app.command()(sweep)
+app.command(cls=Grouped)(sweep)
 
 
 def _check(options: SweepOptions) -> None:

@@ -84,4 +84,4 @@ def inspect_file(
 
 def machine_ceilings(device: str, threads: int, records: Records) -> tuple[Ceiling, ...]:
     """Return the best ceilings of this machine that the records contain; nothing is measured."""
-    return best_ceilings(records.current, records.ceilings, this_machine(device), threads).best
+    return best_ceilings(records.current, records.ceilings, this_machine(device), threads)

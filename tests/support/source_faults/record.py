@@ -378,7 +378,7 @@ FAULTS = (
         "record",
         "a gate compares a candidate with the records of all versions of its baseline",
         "bakeoff/sweeps/gate.py",
-        "if record.source == newest.source and record.libraries == newest.libraries]",
+        " if same_code(record, newest)]",
         "]",
         ("tests/bakeoff/sweeps/test_gate.py",),
     ),

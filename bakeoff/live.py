@@ -68,7 +68,7 @@ class Swept:
         With several input sets, it is the best of the first set that has a ranked row.
         """
         for group in groups(newest(self.stored)):
-            found = decision(group.rows, self.finals)
+            found = decision(group, self.finals)
             if found.best:
                 return (found.winner or found.best[0]).record
         return None

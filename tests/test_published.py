@@ -74,8 +74,8 @@ def test_a_selftest_of_the_same_code_passed_before_every_row(published: Records)
 
 def test_every_component_has_a_table_and_a_final(published: Records) -> None:
     found = shorts(published)
-    assert {short.table.rows[0].record.variant.component for short in found} == set(component_names()) - {"toy"}
-    assert [short.table.title for short in found if final_of(short.table, published.comparisons) is None] == []
+    assert {table.rows[0].record.variant.component for table, _ in found} == set(component_names()) - {"toy"}
+    assert [table.title for table, _ in found if final_of(table, published.comparisons) is None] == []
 
 
 def _mixes(published: Records) -> list[PipelineRecord]:

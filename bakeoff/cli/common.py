@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import bakeoff
+from bakeoff.cli.complete import backends, subjects
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.models.words import counted
 
@@ -47,6 +48,20 @@ class Overview(TyperGroup):
         return command
 
 
+class Grouped(TyperCommand):
+    """A command whose options stand under headings: those of `rich_help_panel`, each until the next one."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        heading, groups = "Arguments", dict[str, list[Any]]()
+        for parameter in self.get_params(ctx):
+            heading = getattr(parameter, "rich_help_panel", None) or heading
+            if (line := parameter.get_help_record(ctx)) is not None:
+                groups.setdefault(heading, []).append(line)
+        for heading, lines in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(lines)
+
+
 REPLACED = {
     "ceilings": "doctor --ceilings",
     "cache": "doctor --cache",
@@ -70,7 +85,10 @@ _LONGEST = 700
 """Most characters of a message."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
 Runs = Annotated[str | None, typer.Option("--runs", help="Folder of records (default: runs/ of the checkout).")]
-Backends = Annotated[list[str] | None, typer.Option(help="As in eager,inductor[freezing],a+b,mine.py:BACKEND.")]
+Backends = Annotated[
+    list[str] | None,
+    typer.Option(help="As in eager,inductor[freezing],a+b,mine.py:BACKEND.", autocompletion=backends),
+]
 Dtypes = Annotated[list[str] | None, typer.Option("--dtype", help="fp32, tf32, bf16, fp16; or as torch says.")]
 Final = Annotated[bool, typer.Option(help="Measure the two best rows against each other at the end.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run.")]
@@ -91,7 +109,11 @@ Note = Annotated[str, typer.Option(help="Goes into the records and the history."
 Resume = Annotated[bool, typer.Option("--resume", help="Finish the newest unfinished run of this plan.")]
 Wide = Annotated[bool, typer.Option("--wide", help="All columns, however narrow the terminal.")]
 Named = Annotated[
-    str, typer.Argument(help="A component, a pipeline, mine.py:model, or a title or a beginning of one; empty: all.")
+    str,
+    typer.Argument(
+        help="A component, a pipeline, mine.py:model, or a title or a beginning of one; empty: all.",
+        autocompletion=subjects,
+    ),
 ]
 Monitor = Annotated[
     bool, typer.Option("--monitor", help="Watch GPU, CPU and memory of each worker from a process beside it.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bakeoff.cli.common import Json, Runs, app, print_document, print_json, records_folder, records_folders
+from bakeoff.cli.complete import records
 from bakeoff.cli.reports import stored_of
 from bakeoff.models.errors import BakeoffError
 
@@ -19,8 +20,10 @@ _LEAST_COMMIT = 7
 
 @app.command()
 def explain(
-    a: Annotated[str, typer.Argument(help="A record, a sweep (20261124T041732-1f65bf) or a commit.")],
-    b: Annotated[str, typer.Argument(help="Another one.")],
+    a: Annotated[
+        str, typer.Argument(help="A record, a sweep (20261124T041732-1f65bf) or a commit.", autocompletion=records)
+    ],
+    b: Annotated[str, typer.Argument(help="Another one.", autocompletion=records)],
     runs: Runs = None,
     as_json: Json = False,
 ) -> None:

@@ -21,7 +21,6 @@ from bakeoff.cli.common import (
     Json,
     Monitor,
     Note,
-    Resume,
     Runs,
     Seed,
     Threads,
@@ -33,6 +32,7 @@ from bakeoff.cli.common import (
     typed_options,
     whole_number,
 )
+from bakeoff.cli.complete import subjects
 from bakeoff.cli.suites import with_policy, with_suite
 from bakeoff.models.errors import BakeoffError
 
@@ -47,36 +47,50 @@ class SweepOptions:
     components: Annotated[
         list[str],
         typer.Argument(
-            help="Names that `bakeoff list` or a table prints, mine.py:model, mine.py:Loop, model.pt2, or @SUITE."
+            help="Names that `bakeoff list` or a table prints, mine.py:model, mine.py:Loop, model.pt2, or @SUITE.",
+            autocompletion=subjects,
         ),
     ]
-    preset: Annotated[list[str] | None, typer.Option(help="Presets, comma-separated.")] = None
+    preset: Annotated[
+        list[str] | None, typer.Option(help="Presets, comma-separated.", rich_help_panel="What is measured")
+    ] = None
     workload: Annotated[list[str] | None, typer.Option(help="Workloads, comma-separated.")] = None
     backends: Backends = None
     dtype: Dtypes = None
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda (default where there is one), or GPUs: cuda:0,cuda:1.")
-    ] = None
     suite: Annotated[str, typer.Option(help="quick, default, or full: every workload, option set and dtype.")] = (
         "default"
     )
     batch: Annotated[
         list[str] | None, typer.Option(help="2 for classifier-free guidance; several, as in 1,2,4,8: a batch curve.")
     ] = None
-    objective: Annotated[
-        str, typer.Option(help="latency or throughput, and limits: 'throughput,p99<=33ms,memory<=8GiB'.")
-    ] = "latency"
+    checkpoint: Checkpoint = None
     seed: Seed = 0
     input_seed: InputSeed = 0
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option(help="Of a model of yours: x.0=1,4,8 builds engines for a range of sizes."),
+    ] = None
+    option: Annotated[list[str] | None, typer.Option(help="Of a pipeline of yours, as in steps=10.")] = None
+    config: Annotated[str | None, typer.Option(help="File of suites (default: bakeoff.toml in this folder).")] = None
+    objective: Annotated[
+        str,
+        typer.Option(
+            help="latency or throughput, and limits: 'throughput,p99<=33ms,memory<=8GiB'.",
+            rich_help_panel="How it is measured",
+        ),
+    ] = "latency"
     threads: Threads = 0
-    checkpoint: Checkpoint = None
     processes: Annotated[int, typer.Option(help="Fresh processes for each variant: spread within and between.")] = 1
     builds: Annotated[int, typer.Option(help="Fresh builds of each compiled variant, the best one shown.")] = 1
     row_timeout: Deadline = None
     time_limit: TimeLimit = None
-    sizes: Annotated[
-        list[str] | None,
-        typer.Option(help="Of a model of yours: x.0=1,4,8 builds engines for a range of sizes."),
+    monitor: Monitor = False
+    final: Final = True
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="cpu, cuda (default where there is one), or GPUs: cuda:0,cuda:1.", rich_help_panel="Where it runs"
+        ),
     ] = None
     build_for: Annotated[
         list[str] | None, typer.Option(help="GPUs that need not be here: sm89,sm120; builds engines, times nothing.")
@@ -89,11 +103,13 @@ class SweepOptions:
         bool,
         typer.Option("--spread", help="Also the rows of one component over all the nodes or GPUs."),
     ] = False
-    config: Annotated[str | None, typer.Option(help="File of suites (default: bakeoff.toml in this folder).")] = None
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Finish the newest unfinished run of this plan.", rich_help_panel="The command"),
+    ] = False
+    dry_run: DryRun = False
     runs: Runs = None
     note: Note = ""
-    resume: Resume = False
-    dry_run: DryRun = False
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 1 if any row is not ok, or left out for lack of time.")
     ] = False

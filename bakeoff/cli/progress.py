@@ -1,11 +1,12 @@
-"""Shows progress on stderr: a growing table and what runs below it on a terminal, plain lines in files and logs."""
+"""Shows progress on stderr: a line for each row that has ended and, on a terminal, what runs below the last one."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from math import inf
 from types import TracebackType
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -14,22 +15,16 @@ from bakeoff.machine.terminal import one_line, printable
 from bakeoff.plan.rows import Key, Row
 from bakeoff.process.phases import TIMED, phase_text
 from bakeoff.process.supervisor import Event
-from bakeoff.record.schema import Record
-from bakeoff.report.document import Cell, Heading
-from bakeoff.report.document import table as as_table
-from bakeoff.report.format import shorten
-from bakeoff.report.pages.sweep import tone_of
-from bakeoff.report.render import terminal
-from bakeoff.report.standings import Standing, Standings, can_run, never_run, reduced, standings, subject_of
+from bakeoff.record.comparable import subject_key
+from bakeoff.record.schema import NEVER_RUN, Measurement, Record
+from bakeoff.record.store import Stored
+from bakeoff.report.format import median_and_interval, shorten
+from bakeoff.report.groups import baselines, groups, name_of, newest, speedup, stated_over
+from bakeoff.report.pages.sweep import never_run
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.resume import key_of
 
 _STYLES = {"ok": "green", "built": "green", "unstable": "yellow", "unavailable": "dim", "unsupported": "dim"}
-_HEADINGS = (
-    "", Heading("ms", numeric=True), Heading("95 % interval", numeric=True, leaves=2),
-    Heading("vs eager fp32", numeric=True, leaves=1), "status", Heading("", leaves=3),
-)  # fmt: skip
-"""Headings of a row's name, its figures, and the reason if it has none."""
 _SILENCE_S = 30.0
 """Seconds without a line after which the next phase prints one, if progress is written as lines."""
 _REFRESHES = 1
@@ -39,21 +34,22 @@ _REFRESHES = 1
 class TerminalProgress:
     """Progress of a sweep on a terminal or in a log.
 
-    A context manager: leaving it takes the table off the screen, since the final one follows on stdout.
+    A context manager: leaving it takes what ran off the screen.
     """
 
     def __init__(self, rows: Sequence[Row] = (), console: Console | None = None) -> None:
         """`rows` are the rows of the sweep that is shown."""
         self.console = Console(stderr=True, emoji=False) if console is None else console
-        self._several = len({(row.variant.subject, row.subject.batch) for row in rows}) > 1
         subjects = {row.variant.subject for row in rows}
         self._names = {row.label: _name(row, len(subjects) > 1) for row in rows}
         self._labels = {row.key: row.label for row in rows}
         self._live: Live | None = None
         self._running: list[_Shown] = []
+        self._able = {row.label for row in rows if row.never_runs is None}
+        """Rows that can run: only these are counted."""
+        self._numbers: dict[str, int] = {}
         self._records: dict[Key, Record] = {}
-        """Reduced to what standings need."""
-        self._standings: list[Standings] = []
+        """Without samples."""
         self._left: tuple[float, float] | None = None
         """Estimated seconds that were left, and when that was estimated."""
         self._until = inf
@@ -72,20 +68,18 @@ class TerminalProgress:
         return self
 
     def __exit__(
-        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         if self._live is not None:
             self._live.update("")
             self._live.stop()
             self._live = None
-            if error is not None and self._standings:  # then no final table follows
-                self.console.print(Group(*self._tables(self.console.height)))
         if counted := never_run([*self._records.values()]):
             self.say(f"{counted}; the records say why.")
 
     def start(self, position: int, total: int, what: str) -> Running:
         name = self._names.get(what, what)
-        running = _Shown(self, f"[{position}/{total}] {name}" if total else name)
+        running = _Shown(self, f"{self._place(what, position, total)}{name}")
         self._running.append(running)
         self._total = max(self._total, total)
         if self._live is None and self.is_live:
@@ -99,19 +93,30 @@ class TerminalProgress:
             self._live.start()
         return running
 
+    def _place(self, label: str, position: int, total: int) -> str:
+        """Return the number of a row among those that can run, as `[1/7] `; "" for other jobs."""
+        if label in self._able:
+            return f"[{self._numbers.setdefault(label, len(self._numbers) + 1)}/{len(self._able)}] "
+        return f"[{position}/{total}] " if total and not self._able else ""
+
     def say(self, text: str) -> None:
         self.spoke = time.monotonic()
         self.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
     def result(self, record: Record) -> None:
-        self._records[key_of(record)] = record = reduced(record)
-        self._standings = standings([*self._records.values()])
-        if self._total and can_run(record) and not self.is_live:
-            self._tell_row(record)
+        measured = record.measurement
+        clock = measured.latency.without_samples() if measured.latency is not None else None
+        less = Measurement(measured.status, reason=measured.reason, latency=clock)
+        self._records[key_of(record)] = record = replace(record, measurement=less, ceilings=(), monitored=None)
+        label = self._labels.get(key_of(record), str(record.variant))
+        what = f"{self._place(label, record.position, self._total)}{self._names.get(label, label)}"
+        if self._total and record.status not in NEVER_RUN:
+            self._tell_row(record, what)
 
     def ranked(self, to_come: str) -> None:
-        if not self.is_live:
-            self.console.print(Group(*self._tables(len(self._records) + 2 * len(self._standings))))
+        for rows, base in standings(self._records.values()):
+            ranked = (f"{name_of(row)} {_figures(row, base)[0]} ms" for row in rows if row.status == "ok")
+            self.say(f"{rows[0].variant.subject}, batch {rows[0].batch}: {', '.join(ranked) or 'no row is ok'}")
         self.say(to_come)
 
     def expect(self, seconds: float | None, limit_s: float = inf, /) -> None:
@@ -130,35 +135,27 @@ class TerminalProgress:
     def remove(self, running: "_Shown") -> None:
         self._running.remove(running)
 
-    def _tell_row(self, record: Record) -> None:
-        table = next(each for each in self._standings if each.subject == subject_of(record))
-        row = table.row(record)
-        label = self._labels.get(key_of(record), str(record.variant))
-        figures = f"{row.median} ms {row.interval}" if row.median else ""
-        gain = f"{row.gain} eager fp32" if row.gain and record is not table.base else ""
-        on = record.node and f"on {record.node}"
-        more = "; ".join(filter(None, [on, table.place(record), self._left_text()]))
-        parts = [figures, gain, row.reason, f"({more})" if more else ""]
-        what = f"[{record.position}/{self._total}] {self._names.get(label, label)}"
+    def _tell_row(self, record: Record, what: str) -> None:
+        found = standings(self._records.values())
+        rows, base = next((rows, base) for rows, base in found if subject_key(rows[0]) == subject_key(record))
+        ranked = [str(row.variant) for row in rows if row.status == "ok"]
+        place = ranked.index(str(record.variant)) + 1 if str(record.variant) in ranked and len(ranked) > 1 else 0
+        so_far = {0: "", 1: "fastest so far"}.get(place, f"{place} of {len(ranked)} so far")
+        median, interval, gain = _figures(record, base)
+        more = "; ".join(filter(None, [record.node and f"on {record.node}", so_far, self._left_text()]))
+        parts = [
+            f"{median} ms {interval}" if median else "",
+            f"{gain} eager fp32" if gain and record is not base else "",
+            one_line(record.measurement.reason),
+            f"({more})" if more else "",
+        ]
         self.tell(what, record.status, "  ".join(filter(None, parts)))
 
     def __rich__(self) -> Group:
-        """Return the rows so far, what runs, and the times, in no more lines than the terminal has."""
-        running, counted = tuple(self._running), never_run([*self._records.values()])
-        notes = [Text(counted, "dim")] if counted else []
-        times = f"{_spoken(time.monotonic() - self._began)} so far"
+        """Return what runs, and the times."""
+        running, times = tuple(self._running), f"{_spoken(time.monotonic() - self._began)} so far"
         below = Text(", ".join(filter(None, [times, self._left_text()])), "dim")
-        tables = self._tables(self.console.height - len(running) - len(notes) - 3)
-        gap = [Text("")] if tables or notes else []
-        now = [_running_table(running, self.console.width)] if running else []
-        return Group(*tables, *notes, *gap, *now, below)
-
-    def _tables(self, room: int) -> list[RenderableType]:
-        """Return the subjects' tables in `room` lines together; only the last subjects' if they are too many."""
-        head = 1 + self._several
-        shown = self._standings[-max(1, room // (head + 2)) :]
-        most = room // max(1, len(shown)) - head
-        return [part for table in shown for part in _table(table, self.console.width, most, self._several)]
+        return Group(*([_running_table(running, self.console.width)] if running else []), below)
 
     def _left_text(self) -> str:
         if self._left is None:
@@ -211,21 +208,21 @@ def _name(row: Row, several: bool) -> str:
     return f"{subject}{row.variant.backend} {row.variant.dtype}{suffix}"
 
 
-def _table(table: Standings, width: int, most: int, titled: bool) -> list[RenderableType]:
-    """Return the best rows in `most` lines; a narrow terminal gets fewer columns and shortened names."""
-    shown = table.rows if len(table.rows) <= most else table.rows[: max(1, most - 1)]
-    made = as_table(_HEADINGS, map(_cells, shown))
-    lines: list[RenderableType] = [Text(table.subject, "bold")] if titled else []
-    if made is not None:
-        lines.append(terminal.grid(terminal.fit(made, width), rule=False))
-    if len(shown) < len(table.rows):
-        lines.append(Text(f"and {len(table.rows) - len(shown)} more", "dim"))
-    return lines
+def standings(records: Iterable[Record]) -> Iterator[tuple[list[Record], Record | None]]:
+    """Yield the rows of each table, one for each variant, and eager fp32 if it was measured: rows that are ok, the
+    fastest first, then others with figures, then those without. Rows that cannot run are left out."""
+
+    def rank(record: Record) -> tuple[bool, float]:
+        return record.status != "ok", record.latency.median_ms if record.latency is not None else inf
+
+    for group in groups(newest(Stored("", record) for record in records if record.status not in NEVER_RUN)):
+        yield sorted((entry.record for entry in group), key=rank), stated_over(baselines(group))
 
 
-def _cells(row: Standing) -> tuple[Cell | str, ...]:
-    status, reason = Cell(row.status, tone=tone_of(row.status)), Cell(row.reason, tone="faint")
-    return row.name, row.median, row.interval, row.gain, status, reason
+def _figures(record: Record, base: Record | None) -> tuple[str, str, str]:
+    """Return a row's median and interval in milliseconds, and if it is ok the speed-up over eager fp32."""
+    median, interval = median_and_interval(record.latency) if record.latency is not None else ("", "")
+    return median, interval, str(speedup(record, base) or "") if record.status == "ok" else ""
 
 
 def _running_table(running: Sequence[_Shown], width: int) -> Table:

@@ -4,6 +4,7 @@ import re
 import tarfile
 import zlib
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -50,6 +51,7 @@ def export(
     runs: Runs = None,
 ) -> None:
     """Write every record of this machine for another tool, one row each, under names that stay the same."""
+    from bakeoff.backends.install import extra_command
     from bakeoff.cli.reports import selected
     from bakeoff.machine.files import write_atomically
     from bakeoff.report.exports import as_csv, flat_rows, to_mlflow
@@ -57,6 +59,9 @@ def export(
     target = named("--to", to)
     if kind not in FORMATS:
         raise BakeoffError(f"--format {kind}: known are {', '.join(FORMATS)}", "bad-option")
+    if kind == "mlflow" and find_spec("mlflow") is None:
+        text = f"--format mlflow: mlflow is not installed; run {extra_command('mlflow')}"
+        raise BakeoffError(text, "missing-library")
     folder = records_folder(runs)
     found = selected(folder, name, machine).records
     rows = flat_rows(found)

@@ -26,6 +26,7 @@ from bakeoff.cli.common import (
     runs_option,
     warn,
 )
+from bakeoff.cli.complete import records as known_records
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
@@ -35,11 +36,17 @@ if TYPE_CHECKING:
 
 @app.command()
 def show(
-    record: Annotated[str, typer.Argument(help="A record's name, a beginning or hash of it, its file, or a title.")],
+    record: Annotated[
+        str,
+        typer.Argument(
+            help="A record's name, a beginning or hash of it, its file, or a title.", autocompletion=known_records
+        ),
+    ],
     runs: Runs = None,
     as_json: Json = False,
 ) -> None:
     """Print one record, of a variant or of a pipeline's run, and where its log is."""
+    from bakeoff.record.floor import best_ceilings
     from bakeoff.record.store import is_run, load_all
     from bakeoff.report.pages import deadline, mix, rollout
     from bakeoff.report.pages import record as pages
@@ -48,17 +55,21 @@ def show(
     stored = stored_of(folder, record)
     if as_json:
         print_json({"id": stored.id, "log": pages.log_path(stored.record), "record": stored.record})
-    elif is_run(stored) and stored.record.how == "rollout":
+        return
+    every = load_all(folder)
+    if stored.id not in [*(entry.id for entry in every.current), *(entry.id for entry in every.ran)]:
+        every = load_all(*records_folders(folder))
+    if is_run(stored) and stored.record.how == "rollout":
         print_document(rollout.document_of(stored))
     elif is_run(stored) and stored.record.sustained is not None:
         print_document(deadline.document_of(stored))
     elif is_run(stored):
         run, machine = stored.record.run, stored.machine.host
-        every = load_all(*records_folders(folder)).pipelines
-        beside = tuple(entry for entry in every if (entry.record.run, entry.machine.host) == (run, machine))
+        beside = tuple(entry for entry in every.pipelines if (entry.record.run, entry.machine.host) == (run, machine))
         print_document(mix.document_of(stored, beside))
     else:
-        print_document(pages.document(stored))
+        known = best_ceilings([stored, *every.current], every.ceilings, stored.machine, stored.record.threads)
+        print_document(pages.document(stored, known))
 
 
 @app.command()
@@ -100,7 +111,7 @@ def table(
     typed = {"name": shlex.quote(name) if name else "", "runs": runs_option(folder)}
     parts = sweep.newest_tables(rows, records.current, records.comparisons, records.ceilings, keys, **typed)
     parts = *parts, *batch_curve.sections(rows), *results.of_pipelines(records)
-    print_document(Document("", parts), wide or bool(columns))
+    print_document(Document("", parts), wide)
 
 
 def selected(folder: Path, name: str, machine: list[str] | None) -> "Selection":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from bakeoff.cli.common import (
+    Grouped,
     app,
     fail,
     named,
@@ -69,7 +70,7 @@ def sweep(context: typer.Context, **_values: Any) -> None:
 
 
 sweep.__signature__ = parameters()  # type: ignore[attr-defined]  # typer reads it
-app.command()(sweep)
+app.command(cls=Grouped)(sweep)
 
 
 def _check(options: SweepOptions) -> None:

@@ -154,7 +154,7 @@ def _doubts(units: Units | None, blocks: Sequence[Block], span_s: float, filling
         count = len(units.kinds) if units is not None else 0
         ran = counted(count, "unit")
         if count < filling:
-            yield new_finding("window-not-full", f"{ran} ran, and the windows are full after {filling}")
+            yield new_finding("few-units", f"{ran} ran, and the windows are full after {filling}")
         yield new_finding("warm-up", f"no steady unit: times did not settle within {ran}")
         return
     first = 0

@@ -10,7 +10,7 @@ from bakeoff.backends.backend import Backend, by_options
 from bakeoff.machine import build_cache, host, paths
 from bakeoff.machine.files import digest
 from bakeoff.machine.identity import this_machine
-from bakeoff.machine.known_issues import IssueCode, known_issues
+from bakeoff.machine.known_issues import known_issues
 from bakeoff.models.component import Component, Layer, Quantisation, Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import BASELINE_DTYPES, Dtype
@@ -60,7 +60,7 @@ class Row:
     """
     checkpoint: str
     """Name and content hash of the weights file; "" for random weights."""
-    known_issues: tuple[tuple[IssueCode, str], ...]
+    known_issues: tuple[str, ...]
     """(code, text) of library versions known to mislead rows of this dtype and device."""
     overlaps: bool = False
     """Whether the row's build may run at the same time as other rows' builds."""

@@ -76,10 +76,10 @@ def _note(recording: Recording, ranges: tuple[RangeTotal, ...]) -> None:
         names = ", ".join(dict.fromkeys(f"'{each.name}'" for each in still[:5]))
         open_ranges = counted(sum(each.open for each in still), "range")
         text = f"{open_ranges} had not ended: {names}; their times are those until the end"
-        recording.notes.add("open-ranges", text)
+        recording.notes.add("misused", text)
     if recording.tree.is_full:
         text = f"ranges of more than {MOST_STAGES} names or {MOST_DEPTH} levels are not told apart; name fewer of them"
-        recording.notes.add("names-left-out", text)
+        recording.notes.add("left-out", text)
     over = sum(-each.own_ns for each in ranges if each.own_ns < 0)
     if over:
         text = (

@@ -68,7 +68,7 @@ class Range:
     def __enter__(self) -> "Range":
         recording = self.recording
         if self.state:
-            recording.notes.add("range-used-twice", f"range '{self.name}' was entered again; make one for each use")
+            recording.notes.add("misused", f"range '{self.name}' was entered again; make one for each use")
             return self
         parent = innermost.get()
         while parent is not None and parent.state != OPEN:
@@ -134,14 +134,14 @@ class Range:
         try:
             self.marks = annotate(self.name)
         except Exception as error:  # noqa: BLE001  # a profiler that fails must not end the pipeline
-            self.recording.notes.add("wrong-value", f"torch could not open a range: {error_text(error)}")
+            self.recording.notes.add("misused", f"torch could not open a range: {error_text(error)}")
 
     def _end_marks(self) -> None:
         try:
             if self.marks is not None:
                 self.marks.close()
         except Exception as error:  # noqa: BLE001  # as above
-            self.recording.notes.add("wrong-value", f"torch could not end a range: {error_text(error)}")
+            self.recording.notes.add("misused", f"torch could not end a range: {error_text(error)}")
 
 
 class Step(Range):
@@ -196,7 +196,7 @@ class Unit(Range):
             self._compiled = compiled()
         Range.__enter__(self)
         if self.unit is not None and self.unit is not self:
-            self.recording.notes.add("unit-in-unit", f"unit within unit '{self.unit.name}'; it counts as a phase")
+            self.recording.notes.add("misused", f"unit within unit '{self.unit.name}'; it counts as a phase")
         elif self.state == OPEN:
             self.unit = self
         return self
@@ -216,7 +216,7 @@ class Unit(Range):
         asked: UnitKind | None = next((known for known in ("opening", "filling", "steady") if known == shown), None)
         if asked is None:
             text = f"a unit's kind is {shown!r:.80}; give opening, filling or steady"
-            recording.notes.add("wrong-value", text)
+            recording.notes.add("misused", text)
         units = recording.units
         units.add(
             kind="compiling" if compiled() > self._compiled else asked or "steady",

@@ -109,7 +109,7 @@ class Recording:
             self._counted_from, self._counted_from_ns = self.count, now
             self.dropped.append(dropped)
         self.notes.add(
-            "level-dropped",
+            "left-out",
             f"recording cost {cost_ns / ns:.1%} of the time (a range {self.range_ns / 1e3:.1f} us), more than "
             f"overhead_limit {self.overhead_limit:.1%}: ranges of kind {dropped} are left out from then on; open fewer "
             "of them",
@@ -187,29 +187,29 @@ class Recording:
         try:
             found = _measured(clean(name), module_or_count, clean(kind))
         except Exception as error:  # noqa: BLE001  # a module that cannot be measured must not end the pipeline
-            heir.notes.add("wrong-value", f"parameters of '{clean(name)}' cannot be read: {error_text(error)}")
+            heir.notes.add("misused", f"parameters of '{clean(name)}' cannot be read: {error_text(error)}")
             return
         with heir.lock:
             if found.name in heir.models or len(heir.models) < MOST_MODELS:
                 heir.models[found.name] = found
             else:
-                heir.notes.add("names-left-out", f"{MOST_MODELS} models are kept, not further ones as '{found.name}'")
+                heir.notes.add("left-out", f"{MOST_MODELS} models are kept, not further ones as '{found.name}'")
 
     def sample(self, name: str, value: object, unit: str = "") -> None:
         """Add a value to a series of the pipeline's own, such as the length of a queue."""
         t_ns, name, found, heir = self.now(), clean(name), number(value), self.heir()
         if heir is not self:
-            heir.notes.add("wrong-value", f"samples of '{name}' came after their session had ended")
+            heir.notes.add("misused", f"samples of '{name}' came after their session had ended")
             return
         if found is None:
             shown, _ = plain(value)
-            self.notes.add("wrong-value", f"sample of '{name}' is {shown!r:.80}; give a finite number of the host")
+            self.notes.add("misused", f"sample of '{name}' is {shown!r:.80}; give a finite number of the host")
             return
         with self.lock:
             entry = self._sampled.get(name)
             if entry is None:
                 if len(self._sampled) >= MOST_SAMPLED:
-                    self.notes.add("series-left-out", f"{MOST_SAMPLED} series are kept, not further ones as '{name}'")
+                    self.notes.add("left-out", f"{MOST_SAMPLED} series are kept, not further ones")
                     return
                 entry = self._sampled[name] = Series(self._points), clean(unit)
             entry[0].add(t_ns, found)
@@ -240,7 +240,7 @@ class Recording:
         outside = {"unit": earlier.units.count, "step": sum(each.calls for each in earlier.units.steps())}
         if any(outside.values()):
             text = " and ".join(counted(count, word) for word, count in outside.items() if count)
-            self.notes.add("units-outside", f"{text} ran outside sessions: their ranges are kept, but no rates")
+            self.notes.add("misused", f"{text} ran outside sessions: their ranges are kept, but no rates")
 
 
 def _measured(name: str, module_or_count: Any, kind: str) -> ModelParameters:

@@ -198,7 +198,7 @@ class Session(Recording):
         gpu, cpu = settings.quantities()
         if not gpu and not cpu:
             return
-        with self._survived("monitor-failed", _NO_MONITOR):
+        with self._survived("not-monitored", _NO_MONITOR):
             from bakeoff.machine.gpus import read_gpus
             from bakeoff.monitor.client import Monitor
             from bakeoff.monitor.request import MonitorRequest
@@ -212,7 +212,7 @@ class Session(Recording):
 
     def _stop_monitor(self) -> Monitored | None:
         found: Monitored | None = None
-        with self._survived("monitor-failed", _NO_MONITOR):
+        with self._survived("not-monitored", _NO_MONITOR):
             if self._monitor is not None:
                 found = self._monitor.stop(self._monotonic_ns)
         return found
@@ -220,7 +220,7 @@ class Session(Recording):
     def latest(self) -> Mapping[str, float]:
         """Return the last value of each series of the monitor; empty without one."""
         found: dict[str, float] = {}
-        with self._survived("monitor-failed", _NO_MONITOR):
+        with self._survived("not-monitored", _NO_MONITOR):
             if self._monitor is not None:
                 found.update(self._monitor.latest())
         return found

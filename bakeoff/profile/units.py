@@ -13,7 +13,7 @@ from bakeoff.record.finding import Finding, SessionCode, session_finding
 from bakeoff.record.monitor import Point, SeriesRecord
 from bakeoff.record.session import Span, StepTotals, UnitKind, UnitSpans, UnitTotals
 
-MOST_TEXTS = 3
+MOST_TEXTS = 6
 """Largest number of different texts of one code; further ones are counted with the first."""
 
 
@@ -125,7 +125,7 @@ class UnitBook:
         """
         found = whole(value)
         if found is None:
-            self._notes.add("wrong-value", f"{what} of a unit is {_shown(value)}; give a whole number from 0")
+            self._notes.add("misused", f"{what} of a unit is {_shown(value)}; give a whole number from 0")
         return found or 0
 
     def nanoseconds(self, ms: object) -> int | None:
@@ -133,7 +133,7 @@ class UnitBook:
         found = number(ms)
         if found is None or not 0 <= found <= MOST_MS:
             text = f"computation_time_ms is {_shown(ms)}; give a number of the host from 0 to {MOST_MS:g}"
-            self._notes.add("wrong-value", text)
+            self._notes.add("misused", text)
             return None
         return round(found * 1e6)
 
@@ -177,8 +177,8 @@ class UnitBook:
         series = self._phases.get(name)
         if series is None:
             if len(self._phases) >= MOST_PHASE_SERIES:
-                text = f"times by unit are kept of {MOST_PHASE_SERIES} phases, not of further ones as '{name}'"
-                self._notes.add("series-left-out", text)
+                text = f"times by unit are kept of {MOST_PHASE_SERIES} phases, not of further ones"
+                self._notes.add("left-out", text)
                 return
             series = self._phases[name] = Series(self._points)
         series.add(start_ns, ns)
@@ -191,21 +191,19 @@ class UnitBook:
         """
         place = index if type(index) is int and 0 <= index < _MOST_INDEX else whole(index)
         if place is None:
-            self._notes.add("wrong-value", f"index of a step is {_shown(index)}; give a whole number from 0")
+            self._notes.add("misused", f"index of a step is {_shown(index)}; give a whole number from 0")
             return
         at = timestep if timestep is None else number(timestep)
         if at is None and timestep is not None:
             text = (
                 "a timestep is no number, or on a device, where reading it would wait; give one of timesteps.tolist()"
             )
-            self._notes.add("timestep-on-device", text)
+            self._notes.add("misused", text)
         with self._lock:
             found = self._steps.get(place)
             if found is None:
                 if len(self._steps) >= MOST_STEPS:
-                    self._notes.add(
-                        "steps-left-out", f"{MOST_STEPS} step indices are kept, not further ones as {place}"
-                    )
+                    self._notes.add("left-out", f"{MOST_STEPS} step indices are kept, not further ones")
                     return
                 found = self._steps[place] = _Step(0, 0, ns, ns, None)
             found.ns += ns

@@ -6,7 +6,6 @@ from typing import Literal
 
 FindingCode = Literal[
     "below_floor",  # a median below the floor of the device
-    "bf16-emulated",  # known issue: the CPU has no bf16 instructions
     "bimodal",  # samples have two modes, so that their median says little
     "busy-host",  # load before the sweep started
     "built-beside",  # on a GPU, other builds ran while a compiler may have timed kernels to choose among them
@@ -14,12 +13,11 @@ FindingCode = Literal[
     "clocks-disagree",  # both clocks time the same calls, but their medians differ
     "cold",  # caches were flushed before each timed call
     "contention",  # other processes used the CPU in the timed window
-    "cpu-bf16-conv2d",  # known issue of torch 2.13
-    "cudnn-conv3d",  # known issue of older cuDNN
     "drift",  # calls became slower within the timed window
-    "few-units",  # the time of a pipeline's run was over before all its units
+    "few-units",  # a pipeline's run was over before all its units, or before its windows were full
     "gpu-shared",  # other processes used the GPU
     "insensitive",  # outputs differ too little between inputs for the limit of their error to tell inputs apart
+    "known-issue",  # a known problem of a library or of the hardware with this dtype
     "leak",  # memory grew from call to call
     "left-to-aten",  # operators that a compiler left to PyTorch's own kernels by design take a notable share of a call
     "leftovers",  # processes that outlived the worker
@@ -35,13 +33,9 @@ FindingCode = Literal[
     "own-reference",  # the reference was computed in fp32 on the measured device, as the row itself
     "power-cap",  # the GPU reached its power limit in the timed window
     "proof.incomplete",  # the certificate lacks a fact
-    "rebuild",  # of former records, whose cold builds were repeated: no second build
     "run-again",  # measured once more by itself, after others, a trace or changed references had ended it
     "recompiles",  # something was compiled in the timed window
-    "size-padded",  # at a smaller size the engine takes as long as at the largest one
-    "size-recompiled",  # the engine was compiled again for a size within its range
-    "size-refused",  # the engine raised at a size within its range
-    "size-wrong",  # outputs failed parity at a size within the engine's range
+    "sizes",  # at a size within its range the engine raised, was wrong, compiled again, or computed the largest
     "short-call",  # so short that its fixed costs decide how its clocks and its trace compare
     "settings",  # global torch settings that the backend left changed
     "slow-conv",  # a convolution kernel that is known to be slow
@@ -51,7 +45,6 @@ FindingCode = Literal[
     "traced-unit",  # a traced unit took much longer than the others, and is in no table of operators
     "unattributed",  # a share of a pipeline's unit that no phase, glue or copy accounts for
     "warm-up",  # warm-up ended before samples were steady
-    "window-not-full",  # a pipeline's run ended before its windows were full
     "wide",  # sampling stopped at its cap while the median's interval was still wide
 ]
 """Kind of observation: stable, for tests, reports and the selftest."""
@@ -63,21 +56,13 @@ UNRANKED = frozenset({
 _OF_THE_MACHINE = frozenset({"bimodal", "contention", "drift"})
 """Those among them that a race cancels, since all its sides have the same machine in turn."""
 SessionCode = Literal[
-    "level-dropped",  # ranges of a level were left out, because recording cost more than the limit
+    "left-out",  # more names, series or steps than are kept, or ranges that cost more than the limit
     "live-failed",  # the live display stopped with an error
-    "monitor-failed",  # the monitor did not start or gave no report
-    "names-left-out",  # more names, or a deeper nesting, than are kept
+    "misused",  # a range, unit or value that cannot be recorded as it was given
     "no-device-times",  # times of a CUDA device were asked for, and some or all could not be read
-    "open-ranges",  # ranges that had not ended when the session did
+    "not-monitored",
     "overlap",  # ranges ran at the same time, in threads or coroutines
     "rank-unknown",  # torch.distributed is in use, but this process's rank was not found out
-    "range-used-twice",  # one range object was entered more than once
-    "series-left-out",  # more series than are kept
-    "steps-left-out",  # more step indices than are kept
-    "timestep-on-device",  # a timestep that could be read only by waiting for the device
-    "units-outside",  # units ran outside sessions, where they are only ranges
-    "unit-in-unit",  # a unit was opened within another one
-    "wrong-value",  # a value that cannot be recorded: frames, an index, a kind, a sample
 ]
 """Codes of findings about a session's recording."""
 

@@ -1,7 +1,6 @@
 """Computes the floors of records, the shortest times that a call can take, and a machine's best known ceilings."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from bakeoff.machine.floors import Ceiling, Floor, find_floors
 from bakeoff.machine.identity import Machine, same_machine
@@ -90,105 +89,41 @@ def below_floor(record: Record, *also_ms: float) -> str | None:
     medians = [*also_ms, *(figures.median_ms for figures in clocks if figures is not None)]
     if not medians:
         return None
+    direct = max(0.0, 1 - record.convolution_flops / record.flops) if record.flops else 1.0
     for bound in floors(record):
-        shortest = _shortest_time(bound, record)
-        if min(medians) < shortest.ms:
-            allowing = ", allowing for fast convolution algorithms" if shortest.fast else ""
+        compute, traffic = (CLOCK_SHARE, 1.0) if bound.source == "datasheet" else (LEAST_SHARE, LEAST_SHARE)
+        fast_ms = bound.compute_ms * (direct + (1 - direct) * FAST_CONVOLUTION)
+        computes = compute * fast_ms >= traffic * bound.traffic_ms
+        share_, least_ms = (compute, compute * fast_ms) if computes else (traffic, traffic * bound.traffic_ms)
+        if min(medians) < least_ms:
+            allowing = ", allowing for fast convolution algorithms" if computes and direct < 1 else ""
             return (
-                f"below_floor: {min(medians):.4f} ms a call is less than {shortest.ms:.4f} ms, "
-                + ("the" if shortest.share == 1 else f"{shortest.share:g} of the")
-                + f" floor by {bound.source} {shortest.bound}{allowing}"
+                f"below_floor: {min(medians):.4f} ms a call is less than {least_ms:.4f} ms, "
+                + ("the" if share_ == 1 else f"{share_:g} of the")
+                + f" floor by {bound.source} {'compute' if computes else 'traffic'}{allowing}"
             )
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _ShortestTime:
-    """Least time that a call can take, after all allowances."""
-
-    ms: float
-    bound: str
-    share: float
-    """Factor by which the floor was multiplied."""
-    fast: bool
-    """Whether the time allows for fast convolution algorithms."""
-
-
-def _shortest_time(bound: Floor, record: Record) -> _ShortestTime:
-    direct = max(0.0, 1 - record.convolution_flops / record.flops) if record.flops else 1.0
-    compute_ms = bound.compute_ms * (direct + (1 - direct) * FAST_CONVOLUTION)
-    datasheet = bound.source == "datasheet"
-    compute, traffic = (CLOCK_SHARE, 1.0) if datasheet else (LEAST_SHARE, LEAST_SHARE)
-    if compute * compute_ms >= traffic * bound.traffic_ms:
-        return _ShortestTime(compute * compute_ms, "compute", compute, direct < 1)
-    return _ShortestTime(traffic * bound.traffic_ms, "traffic", traffic, False)
-
-
 LARGEST_OTHER_SHARE = 0.1
 """Largest share of all cores that other processes may take during a set of ceilings. Above it, the set counts for the
-best rates but not for the spread between sets."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnownCeilings:
-    """Known ceilings of one machine and device with one number of threads."""
-
-    best: tuple[Ceiling, ...] = ()
-    """For each kind, dtype and size, the ceiling with the highest rate."""
-    sets: int = 0
-    """Number of sets measured on a quiet host."""
-    first: str = ""
-    """Time at which the first of these sets was measured; `last` is that of the last one."""
-    last: str = ""
-    apart: Mapping[str, float] = field(default_factory=dict)
-    """For each kind, the largest ratio between two of the sets, over dtypes and sizes; empty with fewer than two
-    sets."""
+best rates, and another one is measured."""
 
 
 def best_ceilings(
     records: Iterable[Stored], measured: Iterable[StoredCeilings], machine: Machine, threads: int
-) -> KnownCeilings:
-    """Return a machine's best known ceilings with this number of threads, from sets of ceilings and from records.
+) -> tuple[Ceiling, ...]:
+    """Return a machine's best known ceilings with this number of threads, from sets of ceilings and from records: for
+    each kind, dtype and size the one with the highest rate.
 
     Each record states the ceilings that were the best known when it was made.
     """
-    every: list[tuple[Ceiling, ...]] = []
-    sets: dict[tuple[Ceiling, ...], str] = {}
-    for entry in sorted(measured, key=lambda entry: entry.record.created):
-        found = entry.record
-        if same_machine(found.machine, machine) and found.threads == threads:
-            every.append(found.ceilings)
-            if found.other_cpu_share <= LARGEST_OTHER_SHARE:
-                sets.setdefault(found.ceilings, found.created)
-    for stored in sorted(records, key=lambda stored: stored.record.created):
-        record = stored.record
-        if record.ceilings and record.threads == threads and same_machine(record.machine, machine):
-            every.append(record.ceilings)
-    dates = sorted(sets.values())
-    return KnownCeilings(
-        best=_best(every),
-        sets=len(sets),
-        first=dates[0] if dates else "",
-        last=dates[-1] if dates else "",
-        apart=_apart(list(sets)),
-    )
-
-
-def _best(sets: Sequence[Sequence[Ceiling]]) -> tuple[Ceiling, ...]:
     found: dict[tuple[str, str, int], Ceiling] = {}
-    for entry in (entry for each in dict.fromkeys(map(tuple, sets)) for entry in each):
-        key = (entry.kind, entry.dtype, entry.size)
-        if key not in found or entry.best > found[key].best:
-            found[key] = entry
+    sets: list[Stored | StoredCeilings] = [*measured, *records]
+    for stored in sets:
+        if stored.record.threads == threads and same_machine(stored.record.machine, machine):
+            for entry in stored.record.ceilings:
+                key = (entry.kind, entry.dtype, entry.size)
+                if key not in found or entry.best > found[key].best:
+                    found[key] = entry
     return tuple(found.values())
-
-
-def _apart(sets: Sequence[Sequence[Ceiling]]) -> dict[str, float]:
-    rates: dict[tuple[str, str, int], list[float]] = {}
-    for entry in (entry for each in sets for entry in each if entry.best > 0):
-        rates.setdefault((entry.kind, entry.dtype, entry.size), []).append(entry.best)
-    apart: dict[str, float] = {}
-    for (kind, _, _), found in rates.items():
-        if len(found) > 1:
-            apart[kind] = max(apart.get(kind, 1.0), max(found) / min(found))
-    return apart

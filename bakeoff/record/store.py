@@ -386,7 +386,7 @@ def _record_folders(runs: Path) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        text = f"records cannot be read from {runs}: {error.strerror}; choose another folder"
+        text = f"the folder of records {runs} cannot be used: {error.strerror}; choose another folder"
         raise BakeoffError(text, code="not-readable") from error
     return [runs / name / RECORDS for name in names if name[0] != "." and (runs / name / RECORDS).exists()]
 
@@ -410,6 +410,6 @@ def record_files(runs: Path) -> Iterator[Path]:
         try:
             names = sorted(os.listdir(folder))
         except OSError as error:
-            text = f"records cannot be read from {folder}: {error.strerror}; choose another folder"
+            text = f"the folder of records {folder} cannot be used: {error.strerror}; choose another folder"
             raise BakeoffError(text, code="not-readable") from error
         yield from (folder / name for name in names if name.endswith(".json") and name[0] != ".")

@@ -12,7 +12,7 @@ from bakeoff.machine.floors import Ceiling, Floor
 from bakeoff.machine.terminal import one_line
 from bakeoff.record.comparable import ON_ANOTHER_HOST
 from bakeoff.record.finalists import LimitCheck, check_limits
-from bakeoff.record.floor import KnownCeilings, best_ceilings, floor, is_above, share
+from bakeoff.record.floor import best_ceilings, floor, is_above, share
 from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.schema import BuildCost, Clock, InputCopy, Parity, Record
 from bakeoff.record.statistics import FEWEST_FOR_P99, Summary, modes
@@ -82,7 +82,7 @@ class Column:
 def table_rows(
     rows: Sequence[Stored],
     comparisons: Sequence[StoredComparison] = (),
-    ceilings: KnownCeilings | None = None,
+    ceilings: tuple[Ceiling, ...] | None = None,
     best_of: Sequence[Stored] | None = None,
     every: Sequence[Stored] = (),
 ) -> Iterator[TableRow]:
@@ -106,7 +106,7 @@ def table_rows(
         wins, named = entry is decided.winner, failed is not None and failed.variant == entry.record.variant
         in_final = f"in the final {failed.status}: {failed.measurement.reason}" if failed and named else ""
         build = built.get(entry.record.variant)
-        yield TableRow(entry, own, ceilings.best, stale, wins, decided.objective, in_final, build)
+        yield TableRow(entry, own, ceilings, stale, wins, decided.objective, in_final, build)
 
 
 def columns(keys: Sequence[str]) -> tuple[Column, ...]:
@@ -314,7 +314,7 @@ _COLUMNS: Final = (
     _duration(
         "p99_ms",
         "p99 ms",
-        f"99 % of the calls took less (of {FEWEST_FOR_P99} samples or more)",
+        f"99 % of the calls took less; -: fewer than {FEWEST_FOR_P99} samples",
         lambda f: f.p99_ms,
         leaves=4,
     ),

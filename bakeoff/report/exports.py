@@ -6,12 +6,10 @@ import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from bakeoff.backends.install import extra_command
 from bakeoff.machine.paths import ensure_writable
 from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
@@ -29,26 +27,20 @@ _FIGURES: Final = (
 """Columns (bakeoff.report.columns) whose data is one value."""
 
 
-@dataclass(frozen=True, slots=True)
-class FlatRow:
-    """A record as one row. Names are the same for all records and stable; a value is None if the record lacks it."""
-
-    entry: Stored
-    facts: dict[str, Any]
-    """What ran, where, and how it ended."""
-    figures: dict[str, Any]
-    """Numbers."""
+FlatRow = tuple[Stored, dict[str, Any], dict[str, Any]]
+"""A record as one row: what ran, where, and how it ended; then numbers. Names are the same for all records and stable;
+a value is None if the record lacks it."""
 
 
 def flat_rows(records: Records) -> list[FlatRow]:
     """Return every record that is not superseded as a row, by time; ratios are over the baselines of its own sweep."""
     found: list[FlatRow] = []
     for group in groups(records.current):
-        first = group.rows[0]
+        first = group[0]
         ceilings = best_ceilings(records.current, records.ceilings, first.machine, first.record.threads)
-        for rows in by_sweep(group.rows):
+        for rows in by_sweep(group):
             found += map(_row, table_rows(rows, records.comparisons, ceilings, newest(rows)))
-    return sorted(found, key=lambda row: (row.entry.record.created, row.entry.id))
+    return sorted(found, key=lambda row: (row[0].record.created, row[0].id))
 
 
 def _row(row: TableRow) -> FlatRow:
@@ -65,7 +57,7 @@ def _row(row: TableRow) -> FlatRow:
         "warm_build_s": build and build.warm_s,
     }
     facts = _facts(row.entry.id, record) | data(_FACTS, row)
-    return FlatRow(row.entry, facts, figures)
+    return row.entry, facts, figures
 
 
 def _facts(name: str, record: Record) -> dict[str, Any]:
@@ -107,9 +99,9 @@ def as_csv(rows: Sequence[FlatRow]) -> str:
     its line ends)."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*rows[0].facts, *rows[0].figures])
-    for row in rows:
-        values = (*row.facts.values(), *row.figures.values())
+    writer.writerow([*rows[0][1], *rows[0][2]])
+    for _, facts, figures in rows:
+        values = (*facts.values(), *figures.values())
         writer.writerow([one_line(value) if isinstance(value, str) else value for value in values])
     return file.getvalue()
 
@@ -124,17 +116,14 @@ def to_mlflow(rows: Sequence[FlatRow], runs: Path, to: str) -> tuple[int, str]:
 
     A component is an experiment, a sweep of it a run, and a row a run below that, with its record file from `runs`
     attached. `to` is a folder, in which a database and the attached files are kept, or an address of MLflow's own; ""
-    is its default. Raises BakeoffError if MLflow is not installed or refuses.
+    is its default. Raises BakeoffError if MLflow refuses.
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # its own 7 take minutes
-    try:
-        from mlflow import MlflowClient
-        from mlflow.exceptions import MlflowException
-        from sqlalchemy.exc import SQLAlchemyError
-    except ModuleNotFoundError as error:
-        text = f"--format mlflow: mlflow is not installed; run {extra_command('mlflow')}"
-        raise BakeoffError(text, "missing-library") from error
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     files = None
     if to and "://" not in to:
@@ -150,7 +139,8 @@ def to_mlflow(rows: Sequence[FlatRow], runs: Path, to: str) -> tuple[int, str]:
 
 def _log(client: Any, row: FlatRow, runs: Path, files: str | None) -> bool:
     """Log one row unless it is there. A run that is not whole is deleted."""
-    record, name = row.entry.record, row.entry.record.variant.component
+    entry, facts, figures = row
+    record, name = entry.record, entry.record.variant.component
     known = client.get_experiment_by_name(name)
     experiment = known.experiment_id if known else client.create_experiment(name, files and f"{files}/{name}")
 
@@ -158,7 +148,7 @@ def _log(client: Any, row: FlatRow, runs: Path, files: str | None) -> bool:
         found = client.search_runs([experiment], f"tags.`{tag}` = '{value}'", max_results=1)
         return found[0].info.run_id if found else ""
 
-    if find("bakeoff.record", row.entry.id):
+    if find("bakeoff.record", entry.id):
         return False
     end = round(datetime.fromisoformat(record.created).timestamp() * 1000)
     start = end - round(record.wall_s * 1000)
@@ -167,8 +157,8 @@ def _log(client: Any, row: FlatRow, runs: Path, files: str | None) -> bool:
     client.set_terminated(sweep, end_time=end)
     run = client.create_run(experiment, start, {"mlflow.parentRunId": sweep}, str(record.variant)).info.run_id
     try:
-        _fill(client, run, row, end)
-        client.log_artifact(run, str(runs / row.entry.folder / f"{row.entry.id}.json"))
+        _fill(client, run, facts, figures, end)
+        client.log_artifact(run, str(runs / entry.folder / f"{entry.id}.json"))
         client.set_terminated(run, "FINISHED" if record.status in ("ok", "built") else "FAILED", end)
     except BaseException:
         client.delete_run(run)
@@ -176,13 +166,13 @@ def _log(client: Any, row: FlatRow, runs: Path, files: str | None) -> bool:
     return True
 
 
-def _fill(client: Any, run: str, row: FlatRow, at_ms: int) -> None:
+def _fill(client: Any, run: str, values: dict[str, Any], figures: dict[str, Any], at_ms: int) -> None:
     from mlflow.entities import Metric, Param, RunTag
 
-    facts = {key: str(value)[:_LONGEST] for key, value in row.facts.items() if value not in (None, "")}
+    facts = {key: str(value)[:_LONGEST] for key, value in values.items() if value not in (None, "")}
     client.log_batch(
         run,
-        [Metric(key, value, at_ms, 0) for key, value in row.figures.items() if value is not None],
+        [Metric(key, value, at_ms, 0) for key, value in figures.items() if value is not None],
         [Param(key, value) for key, value in facts.items()],
         [RunTag(f"bakeoff.{key}", facts[key]) for key in _TAGGED if key in facts],
     )

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
 
+from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.identity import Machine, same_machine
 from bakeoff.models.component import Quantisation
 from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.models.words import counted
 from bakeoff.record.comparable import differences, may_divide, row_key, same_code, subject_key
 from bakeoff.record.finalists import clock_of, representative
-from bakeoff.record.floor import KnownCeilings, best_ceilings
+from bakeoff.record.floor import best_ceilings
 from bakeoff.record.objective import Goal
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import Record
@@ -50,22 +51,6 @@ def title(record: Record | PipelineRecord, machine: bool = True, batch: bool = T
     return ", ".join([f"{subject}{label}", *sizes, *[name] * machine, counted(record.threads, "thread"), weights])
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Records of the same computation on the same machine; their code and libraries may differ."""
-
-    title: str
-    rows: tuple[Stored, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StaleRow:
-    """A row that must not be compared with the others of its table."""
-
-    entry: Stored
-    reason: str
-
-
 def drift(stored: Iterable[Stored], machine: Machine) -> float:
     """Return the 95th percentile of the ratios, larger over smaller, of a row's medians in two sweeps of the same code.
 
@@ -86,9 +71,10 @@ class Table:
     title: str
     machine: Machine
     rows: tuple[Stored, ...]
-    stale: tuple[StaleRow, ...]
-    ceilings: KnownCeilings
-    """The set of ceilings from which the floors of all rows are computed."""
+    stale: tuple[tuple[Stored, str], ...]
+    """Rows that must not be compared with the others, each with the reason."""
+    ceilings: tuple[Ceiling, ...]
+    """The ceilings from which the floors of all rows are computed."""
     drift: float
     """Ratio of times within which 95 % of the rows of this machine stay from one sweep to the next."""
     built: tuple[Stored, ...] = ()
@@ -119,12 +105,13 @@ class Speedup:
         return f"{self.ratio:.2f}x{'' if self.shown else ' ~'}"
 
 
-def groups(stored: Iterable[Stored]) -> list[Group]:
-    """Return the records grouped by `subject_key`, keeping the order of groups and rows."""
+def groups(stored: Iterable[Stored]) -> list[list[Stored]]:
+    """Return the records of the same computation on the same machine together, keeping the order; their code and
+    libraries may differ."""
     found: dict[tuple[object, ...], list[Stored]] = {}
     for entry in stored:
         found.setdefault(subject_key(entry.record), []).append(entry)
-    return [Group(title(max((row.record for row in rows), key=_alike)), tuple(rows)) for rows in found.values()]
+    return list(found.values())
 
 
 def by_sweep(rows: Sequence[Stored]) -> list[list[Stored]]:
@@ -177,7 +164,7 @@ def tables(
     rows = tuple(rows)
     machines = {entry.machine.key: entry.machine for entry in rows}
     drifts = {key: drift(every or rows, machine) for key, machine in machines.items()}
-    found = [_table(group.title, group.rows, measured, every or rows, drifts) for group in groups(rows)]
+    found = [_table(group, measured, every or rows, drifts) for group in groups(rows)]
     last: dict[str, str] = {}
     for entry in rows:
         last[entry.machine.key] = max(last.get(entry.machine.key, ""), entry.record.created)
@@ -186,7 +173,6 @@ def tables(
 
 
 def _table(
-    title: str,
     rows: Sequence[Stored],
     measured: Sequence[StoredCeilings],
     every: Sequence[Stored],
@@ -194,14 +180,15 @@ def _table(
 ) -> Table:
     """Return the table of one group's rows, split into current and stale ones."""
     machine, threads = rows[0].machine, rows[0].record.threads
+    heading = title(max((row.record for row in rows), key=_alike))
     built = tuple(entry for entry in rows if entry.record.status == "built")
     rows = [entry for entry in rows if entry.record.status != "built"]
     reasons = stale_reasons(rows)
     return Table(
-        title=title,
+        title=heading,
         machine=machine,
         rows=tuple(entry for entry, reason in zip(rows, reasons, strict=True) if reason is None),
-        stale=tuple(StaleRow(entry, reason) for entry, reason in zip(rows, reasons, strict=True) if reason is not None),
+        stale=tuple((entry, reason) for entry, reason in zip(rows, reasons, strict=True) if reason is not None),
         ceilings=best_ceilings(every, measured, machine, threads),
         drift=drifts[machine.key],
         built=built,

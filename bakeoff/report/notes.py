@@ -2,16 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-
-import numpy as np
+from dataclasses import asdict
+from statistics import median
 
 from bakeoff.advice.evidence import Advice
 from bakeoff.models.words import counted
 from bakeoff.plan.request import time_limit_text
 from bakeoff.record.comparable import same_code, subject_key
 from bakeoff.record.finalists import shared_modes
-from bakeoff.record.floor import KnownCeilings
 from bakeoff.record.monitor import Monitored, Point, SeriesRecord
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.policy import Policy
@@ -21,23 +19,6 @@ from bakeoff.report.document import Block, Command, Listed, Section, Text, block
 from bakeoff.report.format import duration, milliseconds, minute
 from bakeoff.report.groups import name_of
 from bakeoff.sweeps.time_limit import LeftOut, OutOfTime
-
-_RATES: Mapping[str, str] = {
-    "copy": "memory copies",
-    "read": "memory reads",
-    "product": "matrix products",
-    "convolution": "convolutions",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """A finding and the names of the rows that have it; no names if all rows have it."""
-
-    code: str
-    text: str
-    names: tuple[str, ...]
-
 
 _MODES = (
     "calls took {:.2g} to {:.2g} times as long in a part of the window, by about the same ratio in rows of several "
@@ -49,12 +30,9 @@ _SHOWN = 12
 """Largest number of rows that are named; further ones are counted."""
 
 
-def findings(rows: Sequence[Stored], reasons: bool = True) -> list[Note]:
-    """Return the distinct findings of the rows, in the order they come; modes that several rows share are one.
-
-    Without `reasons`, findings that are the reason of a row's status are left out, for pages that show the reason
-    anyway.
-    """
+def findings(rows: Sequence[Stored]) -> Iterator[Text]:
+    """Yield the distinct findings of the rows but those that are the reason of a row's status, each labelled with its
+    rows unless all have it; modes that several rows share are one."""
     found: dict[tuple[str, str], list[str]] = {}
     shared = shared_modes(rows)
     together = _MODES.format(min(shared.values()), max(shared.values())) if shared else ""
@@ -63,9 +41,10 @@ def findings(rows: Sequence[Stored], reasons: bool = True) -> list[Note]:
         for finding in made.findings:
             if finding.code == "bimodal" and entry.id in shared:
                 found.setdefault((finding.code, together), []).append(name_of(entry.record))
-            elif reasons or finding.text != made.reason:
+            elif finding.text != made.reason:
                 found.setdefault((finding.code, finding.text), []).append(name_of(entry.record))
-    return [Note(code, text, () if len(names) == len(rows) else tuple(names)) for (code, text), names in found.items()]
+    for (code, text), names in found.items():
+        yield Text(f"note: {text} [{code}]", ", ".join(names) if len(names) < len(rows) else "")
 
 
 def reason_code(record: Record) -> str:
@@ -113,108 +92,31 @@ def policies(records: Iterable[Record]) -> Iterator[Text]:
             yield Text(text, ", ".join(names) if len(found) > 1 else "")
 
 
-def ceilings_text(known: KnownCeilings) -> str | None:
-    """Describe how far the sets of ceilings behind the floors differ; None if there are fewer than two."""
-    if known.sets < 2:
-        return None
-    differ = ", ".join(f"{_RATES.get(kind, kind)} by {ratio:.2f}x" for kind, ratio in known.apart.items())
-    between = f"between {minute(known.first)} and {minute(known.last)} UTC"
-    return f"floors are from the highest rates of {known.sets} sets of ceilings {between}, which differ: {differ}"
-
-
-BUILDS_LEGEND = (
-    "a variant built several times is shown by its best build, the one with the lowest median (of its processes' "
-    "medians); if any build is not ok, that one is shown"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """The spread of one variant's figures: within its processes, between them, and between its builds."""
-
-    builds: int
-    processes: int
-    """Number of processes of all builds together."""
-    low_ms: float
-    high_ms: float
-    """Smallest and largest of the builds' medians, each the median of the medians of its processes; with one build, of
-    the processes' medians."""
-    between: float
-    """Largest minus smallest of those medians, over the median of them."""
-    between_processes: float | None
-    """With several builds: the same ratio for the processes of one build, as the median over the builds. None if no
-    build has two processes."""
-    within: float
-    """Interquartile range of a process's samples over their median, as the median over the processes."""
-
-
-def spread(records: Sequence[Record]) -> Spread | None:
-    """Return the spread of the records of one variant and sweep; None for fewer than two processes with samples."""
-    builds: dict[int, list[float]] = {}
-    within = []
-    for record in records:
-        clock = record.measurement.latency
-        if clock is None or not clock.samples_ns or min(clock.samples_ns) <= 0:
-            continue
-        low, median, high = np.percentile(np.asarray(clock.samples_ns) / 1e6, [25, 50, 75])
-        builds.setdefault(record.build_number, []).append(float(median))
-        within.append(float(high - low) / float(median))
-    if len(within) < 2:
-        return None
-    several = len(builds) > 1
-    medians = [float(np.median(each)) for each in builds.values()] if several else next(iter(builds.values()))
-    inside = [_apart(each) for each in builds.values() if several and len(each) > 1]
-    return Spread(
-        builds=len(builds),
-        processes=len(within),
-        low_ms=min(medians),
-        high_ms=max(medians),
-        between=_apart(medians),
-        between_processes=float(np.median(inside)) if inside else None,
-        within=float(np.median(within)),
-    )
-
-
-def _apart(medians: Sequence[float]) -> float:
-    return (max(medians) - min(medians)) / float(np.median(medians))
-
-
-def spreads(rows: Iterable[Stored], every: Iterable[Stored]) -> list[tuple[Stored, Spread]]:
-    """Return the rows that their sweep measured in several builds or processes, each with its spread.
-
-    Only the records in `every` that were made by the row's code count.
-    """
-    found: dict[tuple[object, ...], list[Record]] = {}
+def spread_lines(rows: Iterable[Stored], every: Iterable[Stored]) -> Iterator[str]:
+    """Yield the range of the medians of each row that its sweep measured in several builds or processes, by the records
+    in `every` of the row's code. A build's median is that of its processes' medians."""
+    tries: dict[tuple[object, ...], list[Record]] = {}
     for entry in every:
-        record = entry.record
-        found.setdefault((subject_key(record), record.sweep, str(record.variant)), []).append(record)
-    pairs = []
-    for entry in rows:
-        record = entry.record
-        tries = found.get((subject_key(record), record.sweep, str(record.variant)), [])
-        known = spread([each for each in tries if same_code(each, record)])
-        if known is not None:
-            pairs.append((entry, known))
-    return pairs
+        if entry.record.latency is not None and entry.record.latency.median_ms > 0:
+            tries.setdefault(_try_key(entry.record), []).append(entry.record)
+    for record in (entry.record for entry in rows):
+        builds: dict[int, list[float]] = {}
+        for each in tries.get(_try_key(record), []):
+            if same_code(each, record) and each.latency is not None:
+                builds.setdefault(each.build_number, []).append(each.latency.median_ms)
+        medians = [median(own) for own in builds.values()] if len(builds) > 1 else next(iter(builds.values()), [])
+        if len(medians) < 2:
+            continue
+        what = f"in {len(builds)} builds" if len(builds) > 1 else f"in {len(medians)} processes"
+        what += " on the machines of this table" if record.calibration == Calibration(record.sweep) else ""
+        least, most = min(medians), max(medians)
+        text = f"{name_of(record)} {what}: medians {milliseconds(least)} to {milliseconds(most, least)} ms"
+        text += f", {(most - least) / median(medians):.1%} apart"
+        yield f"{text}; the best build is shown, or one that is not ok" if len(builds) > 1 else text
 
 
-def spread_text(record: Record, found: Spread) -> str:
-    """Describe a row's spread in a sentence."""
-    what = f"in {found.builds} builds" if found.builds > 1 else f"in {found.processes} processes"
-    if record.calibration == Calibration(record.sweep):
-        what += " on the machines of this table"
-    low, high = milliseconds(found.low_ms), milliseconds(found.high_ms, found.low_ms)
-    text = f"{name_of(record)} {what}: medians {low} to {high} ms, {found.between:.1%} apart"
-    if found.between_processes is not None:
-        text += f"; within a build the medians of its processes are {found.between_processes:.1%} apart"
-    return f"{text}; within a process the middle half of the samples spans {found.within:.1%}"
-
-
-def spread_lines(rows: Iterable[Stored], every: Iterable[Stored]) -> list[str]:
-    """Return a sentence for each spread of `spreads` and, if a row has several builds, which of them a table shows."""
-    found = spreads(rows, every)
-    lines = [spread_text(entry.record, each) for entry, each in found]
-    return [*lines, BUILDS_LEGEND] if any(each.builds > 1 for _, each in found) else lines
+def _try_key(record: Record) -> tuple[object, ...]:
+    return subject_key(record), record.sweep, str(record.variant)
 
 
 _NAMES: Mapping[str, str] = {

@@ -3,12 +3,13 @@
 Only a final decides. If the two best rows lie further apart than rows drift from one sweep to the next, the text says
 so and that a final would confirm it; it does not recommend deployment.
 
-The best are those by the objective of the newest row, among the rows that meet its limits.
+The best are those by the objective of the newest row, among the rows that meet its limits. This module finds the case
+and its figures; the sentence of each case is in `bakeoff.report.sentences`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import floor
+from math import floor, inf
 
 from bakeoff.models import component_names
 from bakeoff.models.brought.about import OWN_WEIGHTS
@@ -16,7 +17,6 @@ from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.models.words import counted
 from bakeoff.record.comparable import may_divide
 from bakeoff.record.finalists import (
-    LimitCheck,
     call_ms,
     candidates,
     check_limits,
@@ -30,10 +30,12 @@ from bakeoff.record.objective import LATENCY, Goal, Objective
 from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.source import typed_backends
 from bakeoff.record.store import Stored, StoredComparison
-from bakeoff.record.verdict import LEAST_DIFFERENCE, Verdict, decide, failed_side
+from bakeoff.record.verdict import Verdict, decide, failed_side
 from bakeoff.report.built import only_built, target_of, untargeted
+from bakeoff.report.document import Command, Link, Text
 from bakeoff.report.format import milliseconds
-from bakeoff.report.groups import USUAL, Table, current, name_of, own_baselines, shown_faster, speedup
+from bakeoff.report.groups import USUAL, Table, current, name_of, shown_faster
+from bakeoff.report.sentences import GAIN, PAGE, REMARKS, RESULT
 from bakeoff.report.wording import (
     final_of,
     fit_text,
@@ -47,6 +49,10 @@ from bakeoff.report.wording import (
 )
 
 _BEST: dict[Goal, str] = {"latency": "the lowest median", "throughput": "the most items a second"}
+LONG_P99 = 2.0
+"""Ratio of a row's 99th percentile to its median from which on the text states it."""
+LEAST_P99 = 1.05
+"""Ratio of two rows' 99th percentiles above which it decides between rows of equal medians."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +115,8 @@ def _final_of(best: Sequence[Stored], comparisons: Sequence[StoredComparison], g
     return final_of(best[0].record, best[1].record, comparisons, goal) if len(best) == 2 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """What to deploy from a table, or how to decide it."""
-
-    text: str
-    """A few sentences, which name the objective unless it is the usual one, latency."""
-    command: str
-    """The command that decides what is undecided; "" if nothing is, or no single command can."""
-    decided: bool | None
-    """Whether there is a final between the two best rows, or rows were only built; None if there are no two rows to
-    compare."""
-
-    def __str__(self) -> str:
-        return f"{self.text} {self.command}".rstrip()
+Answer = tuple[Text | Command, ...]
+"""What to deploy in green, or what is undecided in yellow, with the command that decides it, if one can."""
 
 
 def deployment(
@@ -130,114 +124,112 @@ def deployment(
     comparisons: Sequence[StoredComparison] = (),
     drift: float = USUAL,
     runs: str = "",
-    every: Sequence[Stored] = (),
-) -> Deployment:
-    """Return what to deploy, or how to decide it. Baselines are those of the rows' own sweeps, also among `every`.
+    links: Sequence[Link] = (),
+) -> Answer:
+    """Return what to deploy, or how to decide it; `links` lead to a final. The objective is named unless it is latency.
 
-    If a final shows no difference, a baseline is preferred, since it needs no build. The text says if the best rows are
-    further apart than `drift`, a ratio of times. Quantised rows on random weights are named but never recommended.
-    `runs` is the `--runs FOLDER` that the command needs. Of rows that were only built, it says for which GPUs.
+    If a final shows no difference, a baseline is preferred, since it needs no build, else the row with the lower p99.
+    The text says if the best rows are further apart than `drift`, a ratio of times. Quantised rows on random weights
+    are named but never recommended. `runs` is the `--runs FOLDER` that the command needs. Of rows that were only built,
+    it says for which GPUs.
     """
     found, fresh = decision(rows, comparisons), current(rows)
+    decided = found.final is not None if len(found.best) == 2 else None  # None: nothing to decide between
     if len(found.best) < 2 and (targets := only_built(rows)):
-        built = next(entry.record for entry in rows if entry.record.status == "built")
-        text = f"Built for {targets} and not timed: no such GPU is here. Export one with:"
-        weights = " --checkpoint FILE" * bool(built.checkpoint and not built.checkpoint.startswith(OWN_WEIGHTS))
-        export = f"bakeoff export '{untargeted(built.variant)}' --for {target_of(built)}{weights}"
-        return Deployment(text, export, decided=True)
-    every = [*fresh, *every]
-    best, how_to = _about_best(found, every, drift, runs) if found.best else (_about_none(fresh, found.objective), "")
-    said = [_about_limits(fresh, found), _about_quantised(fresh, found), best]
-    text = " ".join(filter(None, said if how_to else [best, *said[:2]]))
-    text = text or "Deploy nothing from this table: no row is ok."
+        case, figures, asked, decided = "rows were only built", {"targets": targets}, _export(rows), True
+    else:
+        case, figures = _result(found, fresh, drift)
+        asked = ""
+        if decided is False:
+            first, second = (entry.record for entry in found.best)
+            asked = f"{command(first, second, found.objective)} {runs}".rstrip()
+    text, _, last = (part.format(**figures) for part in RESULT[case].partition("| "))
+    text = " ".join(filter(None, [text.strip(), *dict.fromkeys(_gains(found)), *_remarks(found, fresh), last]))
     text = text if found.objective == LATENCY else f"Objective {found.objective}: {text}"
-    return Deployment(text, how_to, found.final is not None if len(found.best) == 2 else None)
+    return Text(text, tone="good" if decided else "open", links=tuple(links)), *([Command(asked)] if asked else [])
 
 
-def how_to_decide(
-    found: Iterable[Table], comparisons: Sequence[StoredComparison], options: str = ""
-) -> Deployment | None:
-    """Return how many of a page's tables lack a final, and one command for all; None if fewer than two do.
+def _export(rows: Sequence[Stored]) -> str:
+    built = next(entry.record for entry in rows if entry.record.status == "built")
+    weights = " --checkpoint FILE" * bool(built.checkpoint and not built.checkpoint.startswith(OWN_WEIGHTS))
+    return f"bakeoff export '{untargeted(built.variant)}' --for {target_of(built)}{weights}"
+
+
+def how_to_decide(found: Iterable[Table], comparisons: Sequence[StoredComparison], options: str = "") -> Answer:
+    """Return how many of a page's tables lack a final, and one command for all; empty if fewer than two do.
 
     `options` come from the command line that made the page and are added to the command.
     """
     found = list(found)
     lacking = [decision(table.rows, comparisons).lacks_final for table in found if table.rows]
     if sum(lacking) < 2:
-        return None
+        return ()
     where = ", on the machine of each" if len({table.machine.key for table in found}) > 1 else ""
-    text = f"{sum(lacking)} of {len(lacking)} tables have no final between their two best rows. To run them all{where}:"
-    return Deployment(text, " ".join(filter(None, ["bakeoff compare --undecided", options])), decided=False)
+    text = PAGE.format(lacking=sum(lacking), all=len(lacking), where=where)
+    return Text(text, tone="open"), Command(f"bakeoff compare --undecided {options}".rstrip())
 
 
-def _about_best(found: Decision, every: Sequence[Stored], drift: float, runs: str) -> tuple[str, str]:
-    """Return the text about the best row, and the command that follows it, "" if there is none."""
-    first = found.best[0].record
-    if len(found.best) == 1:
-        among = "can be ranked and meets the limits" if found.objective.limits else "can be ranked"
-        figure = goal_text(first, found.objective.goal)
-        return f"Nothing to compare with: {name_of(first)} ({figure}) is the only row that {among}.", ""
+def _result(found: Decision, fresh: Sequence[Stored], drift: float) -> tuple[str, dict[str, str]]:
+    """Return the case of a table's two best rows, and the figures of its sentence."""
+    if not found.best:
+        return _without_rows(fresh, found.objective)
     if found.final is not None:
-        return _by_final(found, found.final, every), ""
-    return _undecided(found, drift, runs)
+        return _by_final(found, found.final)
+    goal, records = found.objective.goal, [entry.record for entry in found.best]
+    figures = {"drift": f"{drift:.1f}", "goal": _BEST[goal], "apart": apart_text(found)}
+    for prefix, record in zip(("", "second_"), records, strict=False):
+        figures |= {f"{prefix}figure": _speeds(record, goal), prefix.rstrip("_") or "best": name_of(record)}
+    if len(records) == 1:
+        return "one row", figures
+    if found.failed is not None:
+        return "one failed in the final", figures | {"why": why_no_verdict(found.failed)}
+    if found.is_far_ahead(drift):
+        return "far ahead", figures
+    if found.apart > 1 and "unstable" in (record.status for record in records):
+        return "faster at each speed of the machine", figures
+    return "not decided" if may_divide(*records) else "not decided, of two sweeps", figures
 
 
-def _about_none(rows: Sequence[Stored], objective: Objective) -> str:
-    """Return a text that no row meets the limits, with the nearest row; "" without limits or rows to judge."""
+def apart_text(found: Decision) -> str:
+    """Return the ratio of the two best rows, rounded down."""
+    return f"{floor(found.apart * 100) / 100:.2f}"
+
+
+def _without_rows(rows: Sequence[Stored], objective: Objective) -> tuple[str, dict[str, str]]:
+    """Return the case of a table without a row that may be shipped, with the row that is nearest to the limits."""
     checks = {entry.id: check_limits(entry.record, objective) for entry in rows}
-    able = [entry for entry in candidates(rows, objective) if checks[entry.id]]
+    able = candidates(rows, objective) if objective.limits else []
     if not able:
-        return ""
+        return "nothing to rank", {}
+    nearest = min(able, key=lambda entry: max(inf if each.excess is None else each.excess for each in checks[entry.id]))
     limits = " and ".join(map(str, objective.limits))
-    begin = f"Deploy nothing from this table: no row {'is shown to meet' if _may(checks, able) else 'meets'} {limits}"
-    known = [entry for entry in able if all(each.value is not None for each in checks[entry.id])]
-    if not known:
-        return f"{begin}; {name_of(able[0].record)}: {fit_text(checks[able[0].id])}."
-    nearest = min(known, key=lambda entry: max(each.excess or 0.0 for each in checks[entry.id]))
-    return f"{begin}; the nearest is {name_of(nearest.record)}: {_misses(checks[nearest.id])}."
+    return "no row meets the limits", {
+        "limits": limits, "nearest": name_of(nearest.record), "misses": fit_text(checks[nearest.id]),
+    }  # fmt: skip
 
 
-def _may(checks: dict[str, tuple[LimitCheck, ...]], rows: Sequence[Stored]) -> bool:
-    return any(worst(checks[entry.id]) in ("unclear", "unknown") for entry in rows)
-
-
-def _misses(checks: Sequence[LimitCheck]) -> str:
-    return "; ".join(f"{limit_text(each)}: {each.word}" for each in checks if each.word != "met")
-
-
-def _about_limits(rows: Sequence[Stored], found: Decision) -> str:
-    """Describe how far the winner, else each best row, is from its limits, and which other rows may meet them."""
-    if not found.objective.limits:
-        return ""
-    said = []
-    for entry in [found.winner] if found.winner is not None else found.best:
-        margins = "; ".join(limit_text(each) for each in check_limits(entry.record, found.objective))
-        said.append(f"{name_of(entry.record)} meets the limits: {margins}.")
-    for entry in candidates(rows, found.objective):
-        checks = check_limits(entry.record, found.objective)
-        if found.best and worst(checks) in ("unclear", "unknown"):
-            said.append(
-                f"Not decided between, because its limits are not clear: {name_of(entry.record)}: {fit_text(checks)}."
-            )
-    return " ".join(said)
-
-
-def _by_final(found: Decision, final: Comparison, every: Sequence[Stored]) -> str:
-    """Return what to deploy by a final, with its ratio and the speed-ups over eager."""
+def _by_final(found: Decision, final: Comparison) -> tuple[str, dict[str, str]]:
+    """Return the case of a final with a verdict."""
     a, b, verdict = from_the_faster(final)
-    evidence = f"{ratio_text(verdict)}, {how(final)}"
-    evidence = "; ".join([evidence, *(each.text for each in final.findings if each.code == "off-rows")])
-    if found.winner is None:
-        plain = [entry.record for entry in found.best if entry.record.baseline]
-        word = f"deploy {name_of(plain[0])}, it needs no build" if plain else "deploy either"
-        word = "deploy neither" if any(_lost_to_eager(final, index) for index in (0, 1)) else word
-        gains = " ".join(dict.fromkeys(filter(None, (_gains(final, index, found.best, every) for index in (0, 1)))))
-        text = f"No difference shown between {name_of(a)} and {name_of(b)} in the final ({evidence}); {word}."
-        return f"{text} {gains}".rstrip()
-    index = 0 if a is final.a else 1
-    word = "Deploy" if not _lost_to_eager(final, index) else "Do not deploy"
-    text = f"{word} {name_of(a)}: in the final it was faster than {name_of(b)} ({evidence})."
-    return f"{text} {_gains(final, index, found.best, every)}".rstrip()
+    off = (each.text for each in final.findings if each.code == "off-rows")
+    evidence = "; ".join([f"{ratio_text(verdict)}, {how(final)}", *off])
+    figures = {"winner": name_of(a), "loser": name_of(b), "evidence": evidence}
+    lost = [_lost_to_eager(final, side) for side in (a, b)]
+    if found.winner is not None:
+        return "eager beat the winner" if lost[0] else "the final has a winner", figures
+    if any(lost):
+        return "no difference, eager beat one", figures
+    if plain := [side for side in (a, b) if side.baseline]:
+        return "no difference, one needs no build", figures | {"eager": name_of(plain[0])}
+    late = sorted((p99, name_of(entry.record)) for entry in found.best if (p99 := _p99_ms(entry.record, found)))
+    if len(late) == 2 and late[1][0] > LEAST_P99 * late[0][0]:
+        return "no difference, one has the lower p99", figures | {"steadier": late[0][1]}
+    return "no difference", figures
+
+
+def _p99_ms(record: Record, found: Decision) -> float | None:
+    """Return the row's 99th percentile; None if it has too few samples, or if latency is not the goal."""
+    return record.latency.p99_ms if record.latency is not None and found.objective.goal == "latency" else None
 
 
 def _eager_side(final: Comparison) -> int | None:
@@ -255,103 +247,72 @@ def gain_in(final: Comparison, row: Record) -> Verdict | None:
     return decide(final, index, eager)
 
 
-def _lost_to_eager(final: Comparison, index: int) -> bool:
-    found = gain_in(final, final.sides[index])
+def _lost_to_eager(final: Comparison, side: Record) -> bool:
+    found = gain_in(final, side)
     return found is not None and found.word == "slower"
 
 
-def _gains(final: Comparison, index: int, best: Sequence[Stored], every: Sequence[Stored]) -> str:
-    """Describe a side's speed-up over eager fp32 in the same rounds and, by the rows of its sweep, over eager of its
-    own dtype: what the compiler adds to the dtype."""
-    side = final.sides[index]
-    own = next((entry.record for entry in best if str(entry.record.variant) == str(side.variant)), None)
-    eager = own_baselines(own, every).get(side.variant.dtype) if own is not None else None
-    found = speedup(own, eager) if own is not None and eager is not own else None
-    if found is None or eager is None or eager.variant.dtype in BASELINE_DTYPES:
-        return _gain(final, index)
-    doubt = "" if found.shown else ", no difference shown"
-    rows = f"{name_of(side)} is {found.ratio:.2f}x as fast as {name_of(eager)} by the rows of their sweep{doubt}."
-    return f"{_gain(final, index)} {rows}".lstrip()
+def _gains(found: Decision) -> Iterator[str]:
+    """Yield how the winner, or each side if no difference was shown, compares with eager fp32 in the same rounds;
+    nothing if one of the two is eager: the result says it."""
+    final = found.final
+    eager = _eager_side(final) if final is not None else None
+    if final is None or eager in (0, 1):
+        return
+    base = final.sides[eager] if eager is not None else None
+    if eager is None or base is None or base.status != "ok":
+        texts = [finding.text for finding in final.findings if finding.code == "no-baseline"]
+        status = base.status if base is not None else "not measured"
+        yield GAIN["unknown"].format(why=texts[0] if texts else f"eager fp32 was {status} in this final")
+        return
+    for index in (0, 1):
+        if found.winner is not None and found.winner.record.variant != final.sides[index].variant:
+            continue
+        faster, slower, verdict = from_the_faster(final, index, eager)
+        case = "no verdict" if verdict.word == "no difference shown" else "shown"
+        yield GAIN[case].format(
+            faster=name_of(faster),
+            slower=name_of(slower),
+            pairs=counted(verdict.pairs, "pair"),
+            early=sure_text(verdict),
+            **{name: f"{getattr(verdict, name):.2f}" for name in ("ratio", "low", "high")},
+        )
 
 
-def _gain(final: Comparison, index: int) -> str:
-    """Describe a finalist's speed-up over eager fp32 in the same rounds, or why it is unknown; "" if one is eager."""
-    name, eager = name_of(final.sides[index]), _eager_side(final)
-    if eager in (0, 1):  # the sentence before says how the two compare
-        return ""
-    if eager is None:
-        why = next((finding.text for finding in final.findings if finding.code == "no-baseline"), "")
-        why = why or "eager fp32 was not measured in this final"
-        return f"The speed-up over eager fp32 is not known: {why}."
-    base = final.sides[eager]
-    if base.status != "ok":
-        return f"The speed-up over eager fp32 is not known: eager fp32 was {base.status} in this final."
-    faster, slower, verdict = from_the_faster(final, index, eager)
-    if _lacks_pairs(verdict):
-        pairs = f"{counted(verdict.pairs, 'pair')} of processes"
-        told = f"{name_of(faster)} was {verdict.ratio:.2f}x as fast as {name_of(slower)} in {pairs}"
-        return f"{told}, too few for a verdict."
-    if verdict.word == "no difference shown":
-        return f"No difference shown between {name} and {name_of(base)} ({ratio_text(verdict)})."
-    lost = f"{name} lost: " if faster is base else ""
-    figures = f"{verdict.ratio:.2f}x [{verdict.low:.2f}, {verdict.high:.2f}]"
-    return f"{lost}{name_of(faster)} is {figures} as fast as {name_of(slower)}{sure_text(verdict)}."
-
-
-def _lacks_pairs(verdict: Verdict) -> bool:
-    """Return whether only the small number of pairs of processes keeps a verdict from calling a winner."""
-    far = abs(verdict.ratio - 1) > LEAST_DIFFERENCE and not verdict.low <= 1 <= verdict.high
-    return verdict.word == "no difference shown" and far
-
-
-def ahead(found: Decision) -> str:
-    """Return a text that the best row is far ahead of the second, with the ratio rounded down."""
-    return f"{name_of(found.best[0].record)} is far ahead ({floor(found.apart * 100) / 100:.2f}x)"
-
-
-def _undecided(found: Decision, drift: float, runs: str) -> tuple[str, str]:
-    """Return a text on how far apart the two best rows are, and the command that runs a final between them."""
-    goal, (first, second) = found.objective.goal, (entry.record for entry in found.best)
-    figures = f"{_BEST[goal]}, {_speeds(first, goal)}, before {name_of(second)} with {_speeds(second, goal)}"
-    how_to = f"{command(first, second, found.objective)} {runs}".rstrip()
-    if found.failed is not None:
-        text = f"Not decided: {name_of(first)} has {figures}, but their final has {why_no_verdict(found.failed)}."
-        return f"{text} Run it again with:", how_to
-    if found.is_far_ahead(drift):
-        return f"{ahead(found)}: it has {figures}. Sweeps drift by {drift:.1f}x; a final would confirm it:", how_to
-    if found.apart > 1 and "unstable" in (first.status, second.status):
-        text = f"{name_of(first)} is faster whichever of this machine's speeds each had: it has {figures}."
-        return f"{text} A final says by how much:", how_to
-    why = "their intervals overlap" if found.apart > drift else f"sweeps drift by {drift:.1f}x"
-    why = why if may_divide(first, second) else "they are of two sweeps"
-    apart = f"but they were not measured against each other, and {why}"
-    return f"Not decided: {name_of(first)} has {figures}, {apart}. Decide with:", how_to
-
-
-def _speeds(record: Record, goal: Goal) -> str:
-    """Return the figure that a goal ranks by as text, or the times of both modes."""
-    fast, slow = speeds_ms(record, goal)
-    return goal_text(record, goal) if fast == slow else f"{milliseconds(fast)} | {milliseconds(slow, fast)} ms"
-
-
-def _about_quantised(rows: Sequence[Stored], found: Decision) -> str:
-    """Name a quantised row on random weights that is better than the best row, and what would decide; "" for none."""
-    goal = found.objective.goal
+def _remarks(found: Decision, rows: Sequence[Stored]) -> Iterator[str]:
+    """Yield what else matters of the winner, else of the best rows: a long p99, margins to the limits; then rows whose
+    limits are not clear, and a better one whose error is not known."""
+    best, objective = [found.winner] if found.winner is not None else found.best, found.objective
+    goal = objective.goal
+    for record in (entry.record for entry in best):
+        p99, median = _p99_ms(record, found), call_ms(record, goal)
+        if p99 is not None and p99 >= LONG_P99 * median > 0 and record is best[0].record:
+            yield REMARKS["long p99"].format(name=name_of(record), times=f"{p99 / median:.1f}")
+        if objective.limits:
+            margins = "; ".join(limit_text(each) for each in check_limits(record, objective))
+            yield REMARKS["meets the limits"].format(name=name_of(record), margins=margins)
+    for record in (entry.record for entry in candidates(rows, objective) if best):
+        checks = check_limits(record, objective)
+        if worst(checks) in ("unclear", "unknown"):
+            yield REMARKS["limits not clear"].format(name=name_of(record), fit=fit_text(checks))
     unknown = [
         entry.record
         for entry in rows
         if entry.record.status == "ok"
         and entry.record.latency is not None
         and has_unknown_error(entry.record)
-        and worst(check_limits(entry.record, found.objective)) != "not met"
+        and worst(check_limits(entry.record, objective)) != "not met"
     ]
     least = min(unknown, key=lambda record: call_ms(record, goal), default=None)
-    if least is None or (found.best and call_ms(found.best[0].record, goal) <= call_ms(least, goal)):
-        return ""
-    return (
-        f"{name_of(least)} has {_BEST[goal]}, {goal_text(least, goal)}, but random weights say nothing about the error "
-        f"of yours; decide with: make sweep MODEL={least.variant.component} CHECKPOINT=FILE"
-    )
+    if least is not None and not (found.best and call_ms(found.best[0].record, goal) <= call_ms(least, goal)):
+        names = {"name": name_of(least), "component": least.variant.component}
+        yield REMARKS["better on random weights"].format(**names, goal=_BEST[goal], figure=goal_text(least, goal))
+
+
+def _speeds(record: Record, goal: Goal) -> str:
+    """Return the figure that a goal ranks by as text, or the times of both modes."""
+    fast, slow = speeds_ms(record, goal)
+    return goal_text(record, goal) if fast == slow else f"{milliseconds(fast)} | {milliseconds(slow, fast)} ms"
 
 
 def command(a: Record, b: Record, objective: Objective) -> str:

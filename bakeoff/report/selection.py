@@ -18,15 +18,6 @@ _BEST = 3
 """Number of rows of a component that README shows beside eager."""
 
 
-@dataclass(frozen=True, slots=True)
-class Short:
-    """README's table of one component on one machine."""
-
-    table: Table
-    rows: tuple[Stored, ...]
-    """The fastest rows that are ok, the fastest first, and eager fp32 if it was measured."""
-
-
 ALL = "all"
 _LEAST_ID = 4
 """Least number of characters of an id that name a machine."""
@@ -81,15 +72,16 @@ def final_of(found: Table, comparisons: Sequence[StoredComparison]) -> StoredCom
     return next((entry for entry in comparisons if entry.record is (made.final or made.failed)), None)
 
 
-def shorts(records: Records) -> list[Short]:
-    """Return README's table of each component on each machine with an ok row: its usual workload, else the largest."""
+def shorts(records: Records) -> list[tuple[Table, tuple[Stored, ...]]]:
+    """Return README's table of each component on each machine with an ok row, that of its usual workload, else the
+    largest, with the rows that README shows."""
     by_component: dict[tuple[str, str], list[Table]] = {}
     for found in ordered_tables(records):
         if any(_ms(entry.record) is not None for entry in found.rows):
             component = found.rows[0].record.variant.component
             by_component.setdefault((found.machine.key, component), []).append(found)
     kept = [max(held, key=lambda found: (_is_usual(found), len(found.rows))) for held in by_component.values()]
-    return [Short(found, _best(found)) for found in kept]
+    return [(found, _best(found)) for found in kept]
 
 
 def _best(found: Table) -> tuple[Stored, ...]:

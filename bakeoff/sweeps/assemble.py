@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 from bakeoff.machine import host, paths
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.identity import Machine, this_machine
-from bakeoff.machine.known_issues import IssueCode
 from bakeoff.models.component import LEAST_WEIGHT_BYTES
 from bakeoff.models.types import Device
 from bakeoff.models.words import counted
@@ -221,9 +220,9 @@ def host_findings(load: host.Load, threads: int, what: str, outcome: Outcome) ->
         yield new_finding("log", f"{outcome.log_dropped} bytes of output are not in the log")
 
 
-def issue_findings(issues: Iterable[tuple[IssueCode, str]], status: Status) -> tuple[Finding, ...]:
+def issue_findings(issues: Iterable[str], status: Status) -> tuple[Finding, ...]:
     """Return a finding for each known library issue of a row or mix; none if its `status` means that it never ran."""
-    return () if status in NEVER_RUN else tuple(new_finding(code, text) for code, text in issues)
+    return () if status in NEVER_RUN else tuple(new_finding("known-issue", text) for text in issues)
 
 
 _SLOWEST, _FASTEST = 0.5, 1.1

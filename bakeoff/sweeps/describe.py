@@ -124,7 +124,7 @@ def known_ceilings(
     missing = [dtype for dtype in wanted if dtypes is None or dtype in dtypes]
     if missing:
         measured += _measure(CeilingsJob(device, threads, tuple(missing)), runs, cache, progress, again)
-    return best_ceilings(records.current, measured, this_machine(device), threads).best
+    return best_ceilings(records.current, measured, this_machine(device), threads)
 
 
 def unmeasured_dtypes(records: Records, device: str, threads: int) -> list[str]:

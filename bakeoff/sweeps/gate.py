@@ -17,6 +17,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Row
+from bakeoff.record.comparable import same_code
 from bakeoff.record.gate import SAME_PAIRS, GatedRow, change_of_pairs, change_of_records, pairs_needed, size_of
 from bakeoff.record.schema import Comparison, Record, Status
 from bakeoff.record.store import Records, now
@@ -198,7 +199,7 @@ def _comparable(candidate: Record, baseline: Records) -> tuple[list[Record], str
     if not here:
         return [], "the baseline has records of other machines or hosts alone" if same else _NO_ROW
     newest = here[-1]
-    alike = [record for record in here if record.source == newest.source and record.libraries == newest.libraries]
+    alike = [record for record in here if same_code(record, newest)]
     if others := _differences(newest, candidate):
         return alike[-1:], f"the baseline's record is of {others}"
     if newest.source.instrument != candidate.source.instrument:

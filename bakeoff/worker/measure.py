@@ -179,7 +179,7 @@ def _checked(
     problem = f"the engine changed its input {after.changed_input}" if after.changed_input else checked.watch.problem
     status, reason = decide_status(proof.fell_back, parity, problem, alarms)
     of_sizes = size_findings(sizes)
-    status, reason = status_with_sizes(status, reason, of_sizes)
+    status, reason = status_with_sizes(status, reason, sizes)
     remarks = left_findings(checked, proof, after.ran, median(timed.timing.latency.samples_ns))
     if after.memory.unseen_bytes >= _LEAST_UNSEEN:
         text = f"processes that ended within calls and files in memory take up to {after.memory.unseen_bytes >> 20} MiB"

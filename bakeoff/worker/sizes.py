@@ -9,7 +9,7 @@ from bakeoff.backends.backend import Engine
 from bakeoff.backends.torch_internals import snapshot
 from bakeoff.models.component import Size
 from bakeoff.process.jobs import MeasureJob
-from bakeoff.record.finding import Finding, FindingCode, new_finding
+from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.schema import Samples, SizeResult, SizeStatus, Status, all_known
 from bakeoff.worker.checked_variant import CheckedVariant
 from bakeoff.worker.checks.outputs import copied, overwrite
@@ -157,27 +157,28 @@ def _median_ns(result: SizeResult, usual_ns: float) -> float:
     return median(result.samples_ns) if result.samples_ns else 0.0
 
 
-_WORDS: Mapping[SizeStatus, tuple[FindingCode, str]] = {
-    "parity_failed": ("size-wrong", "wrong outputs at"),
-    "refused": ("size-refused", "no call succeeds at"),
-    "recompiled": ("size-recompiled", "compiled again for"),
-    "padded": ("size-padded", "seems to compute the largest size at"),
+_WORDS: Mapping[SizeStatus, str] = {
+    "parity_failed": "wrong outputs at",
+    "refused": "no call succeeds at",
+    "recompiled": "compiled again for",
+    "padded": "seems to compute the largest size at",
 }
-_WORSE: Mapping[str, Status] = {"size-wrong": "parity_failed", "size-refused": "call_failed"}
+_WORSE: Mapping[SizeStatus, Status] = {"parity_failed": "parity_failed", "refused": "call_failed"}
 
 
 def size_findings(results: Sequence[SizeResult]) -> list[Finding]:
     """Return one finding for each kind of problem, the worst first, with its sizes and the reason of the first."""
     found = []
-    for status, (code, words) in _WORDS.items():
+    for status, words in _WORDS.items():
         those = [one for one in results if one.status == status]
         if those:
             names = ", ".join(one.name + (" (not listed)" if one.which == "unseen" else "") for one in those)
-            found.append(new_finding(code, f"{words} {names}" + (f": {those[0].reason}" if those[0].reason else "")))
+            found.append(new_finding("sizes", f"{words} {names}" + (f": {those[0].reason}" if those[0].reason else "")))
     return found
 
 
-def status_with_sizes(status: Status, reason: str, findings: Sequence[Finding]) -> tuple[Status, str]:
+def status_with_sizes(status: Status, reason: str, results: Sequence[SizeResult]) -> tuple[Status, str]:
     """Return the row's status and reason, replaced by the worst failure at a size if it is `ok` or `unstable`."""
-    worst = next((one for one in findings if one.code in _WORSE), None)
-    return (status, reason) if worst is None or status not in ("ok", "unstable") else (_WORSE[worst.code], worst.text)
+    worst = next((worse for kind, worse in _WORSE.items() if kind in {one.status for one in results}), None)
+    failed = worst is not None and status in ("ok", "unstable")
+    return (worst, size_findings(results)[0].text) if worst is not None and failed else (status, reason)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 
 import pytest
+from answers import as_text
 from few_records import history_text
 
 from bakeoff.machine.identity import Machine
@@ -57,7 +58,7 @@ PAGES: dict[str, Callable[[Records], str]] = {
     "json": lambda records: encode_json(
         sweep.as_rows(newest(records.current), records.ceilings, records.current)
     ).decode(),
-    "recommendation": lambda records: str(deployment(newest(records.current), records.comparisons)),
+    "recommendation": lambda records: as_text(deployment(newest(records.current), records.comparisons)),
     "history": history_text,
     "readme": lambda records: readme.render(chosen(records)),
     "whole": results_text,

@@ -69,7 +69,7 @@ def session_record(units: int = 40, compiling: Collection[int] = (), **changes: 
         ),
         monitored=monitored(ends),
         cost=RecordingCost(800.0, 10 * len(kept) + 3),
-        findings=(Finding("open-ranges", "1 range had not ended"),),
+        findings=(Finding("misused", "1 range had not ended"),),
     )
     return replace(made, **changes)
 

@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from answers import as_text
+
 from bakeoff.record.finalists import call_ms
 from bakeoff.record.store import load_all
 from bakeoff.report.groups import newest, tables
@@ -69,7 +71,7 @@ def sweep(kind: str, subject: str, folder: Path) -> dict[str, Any]:
         "rows": [f"{row.variant.backend} {row.status} {call_ms(row, 'latency'):.4g}" for row in rows],
         "final": made.final is not None,
         "winner": str(made.winner.record.variant.backend) if made.winner is not None else "",
-        "said": str(deployment(table.rows, records.comparisons)),
+        "said": as_text(deployment(table.rows, records.comparisons)),
     }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from bakeoff.machine.files import digest, slug, write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.store import Records, Stored, StoredPipeline, load_all
-from bakeoff.report.figures import batch_curve, history, roofline, variants
+from bakeoff.report.figures import history, roofline, variants
 from bakeoff.report.figures.pipeline import units_figure, waterfall_figure
 from bakeoff.report.figures.vega import MARK, Figure, svg
 from bakeoff.report.groups import groups, newest, tables, title
@@ -67,10 +67,9 @@ def _of_component(rows: Sequence[Stored], records: Records) -> dict[str, _Panels
         (title(each.rows[0].record, machine=False), each) for each in tables(latest, records.ceilings, records.current)
     ]
     return {
-        "latency": [(name, variants.bars(each.rows, each.ceilings.best)) for name, each in found],
-        "roofline": [(name, roofline.figure(roofline.roofline(each.rows, each.ceilings.best))) for name, each in found],
-        "history": [(title(group.rows[0].record, machine=False), history.figure(group.rows)) for group in groups(rows)],
-        "batches": [(curve.title, batch_curve.figure(curve)) for curve in batch_curve.batch_curves(latest)],
+        "latency": [(name, variants.bars(each.rows, each.ceilings)) for name, each in found],
+        "roofline": [(name, roofline.figure(each.rows, each.ceilings)) for name, each in found],
+        "history": [(title(group[0].record, machine=False), history.figure(group)) for group in groups(rows)],
     }
 
 
@@ -101,11 +100,12 @@ def published(records: Records) -> bytes | None:
 
     Raises BakeoffError if the library that draws is missing.
     """
-    subject = next(iter(shorts(records)), None)
-    if subject is None:
+    found = shorts(records)
+    if not found:
         return None
-    first, table = subject.rows[0].record, subject.table
-    panel = variants.bars(table.rows, table.ceilings.best)
+    table, (shown, *_) = found[0]
+    first = shown.record
+    panel = variants.bars(table.rows, table.ceilings)
     return page(f"{first.variant.component} on {table.machine.name}", [(title(first, machine=False), panel)])
 
 

@@ -15,7 +15,6 @@ from bakeoff.report.figures.vega import (
     Figure,
     Spec,
     end_of,
-    filled,
     intervals,
     lines,
     looks,
@@ -144,7 +143,7 @@ def figure(rows: Sequence[Stored]) -> Figure | None:
             "name": name_text(name),
             "when": when[record.sweep],
             "status": record.status,
-            "fill": filled(style[name], record.status),
+            "fill": int(record.status == "ok"),
             **_figures(record.latency),
         }
         for name in names

@@ -5,19 +5,17 @@ After Williams, Waterman and Patterson (CACM 52-4, 2009).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from bakeoff.machine.floors import Ceiling, find_datasheet, peak_bandwidth, peak_flops
 from bakeoff.models.types import DTYPES
 from bakeoff.record.floor import share, work_dtypes
-from bakeoff.record.schema import Record, Status
+from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
 from bakeoff.report.figures.vega import (
     INK,
     Figure,
-    Style,
     dtype_dashes,
-    filled,
     looks,
     name_text,
     points,
@@ -55,61 +53,28 @@ class Roof:
         return min(self.flops, intensity * self.bytes_per_s)
 
 
-@dataclass(frozen=True, slots=True)
-class RooflinePoint:
-    """One row of a table in the roofline."""
-
-    name: str
-    style: Style
-    status: Status
-    intensity: float
-    """FLOP per byte of the least traffic that a call needs."""
-    flops_per_s: float
-    dtypes: tuple[str, ...]
-    """Dtypes of its multiplications."""
-    above: bool
-    """Whether it is faster than its own floor or every roof: the ceilings are too low for it, or it skipped work."""
+Point = dict[str, Any]
+"""One row of a table as the figure draws it: `name`, `status`, FLOP a byte of the least traffic (`intensity`), FLOP/s
+(`rate`), the `dtypes` of its multiplications, and whether it is faster than its own floor or every roof (`above`):
+the ceilings are too low for it, or it skipped work."""
 
 
-@dataclass(frozen=True, slots=True)
-class Roofline:
-    """The roofs of a device, and the rows of a table as points below them."""
-
-    roofs: tuple[Roof, ...]
-    points: tuple[RooflinePoint, ...]
-
-    @property
-    def drawn(self) -> tuple[Roof, ...]:
-        """The roofs of the points' dtypes; all roofs if no point has one of them."""
-        used = {dtype for point in self.points for dtype in point.dtypes}
-        return tuple(roof for roof in self.roofs if roof.dtype in used) or self.roofs
-
-    @property
-    def above(self) -> tuple[RooflinePoint, ...]:
-        """The points that are above their roof."""
-        return tuple(point for point in self.points if point.above)
-
-    @property
-    def above_text(self) -> str:
-        """Text of a figure about the points above their roof."""
-        skipped = "" if all(point.status == "ok" for point in self.above) else ", or work was skipped (hollow)"
-        return f"above its roof: the ceilings are too low{skipped}"
-
-    @property
-    def span(self) -> tuple[float, float]:
-        """Least and greatest intensity at which the roofs are drawn."""
-        found = [*(roof.ridge for roof in self.drawn), *(point.intensity for point in self.points)]
-        return min(found) / _MARGIN, max(found) * _MARGIN
-
-
-def figure(found: Roofline | None) -> Figure | None:
-    """Draw roofs as lines and rows as points, on logarithmic axes; None if `found` is None."""
+def figure(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) -> Figure | None:
+    """Draw roofs as lines and rows as points, on logarithmic axes; None as for `roofline`."""
+    found = roofline(rows, ceilings)
     if found is None:
         return None
-    low, high = found.span
-    rings = f"; ring: {found.above_text}" if found.above else ""
-    caption = f"FLOPs of a call over its least traffic, against FLOPs over the median latency; hollow: not ok{rings}"
-    styles = {point.name: point.style for point in found.points}
+    roofs, points_ = found
+    used = {dtype for point in points_ for dtype in point["dtypes"]}
+    roofs = [roof for roof in roofs if roof.dtype in used] or roofs
+    above = [point for point in points_ if point["above"]]
+    places = [*(roof.ridge for roof in roofs), *(point["intensity"] for point in points_)]
+    low, high = min(places) / _MARGIN, max(places) * _MARGIN
+    skipped = "" if all(point["status"] == "ok" for point in above) else ", or work was skipped (hollow)"
+    rings = f"; ring: above its roof: the ceilings are too low{skipped}" if above else ""
+    caption = "FLOPs over least traffic, against FLOPs over the median; B/s of a roof: at such traffic; hollow: not ok"
+    caption += rings
+    style = styles(entry.record for entry in rows)
     axes = {
         "x": {
             "field": "intensity", "type": "quantitative", "title": "FLOP a byte", "axis": {"format": "~s"},
@@ -120,76 +85,81 @@ def figure(found: Roofline | None) -> Figure | None:
             "scale": {"type": "log"},
         },
     }  # fmt: skip
-    roofs = [
+    lines = [
         {"roof": roof.name, "intensity": rounded(place), "rate": rounded(roof.at(place))}
-        for roof in found.drawn
+        for roof in roofs
         for place in (low, roof.ridge, high)
     ]
     dashes = {
-        "domain": [roof.name for roof in found.drawn],
-        "range": [list(dtype_dashes(roof.dtype)) or [1, 0] for roof in found.drawn],
+        "domain": [roof.name for roof in roofs],
+        "range": [list(dtype_dashes(roof.dtype)) or [1, 0] for roof in roofs],
     }
-    above = {"orient": "top", "columns": 2, "symbolSize": 900}
-    rows = [
+    legend = {"orient": "top", "columns": 2, "symbolSize": 900}
+    drawn = [
         {
-            "name": name_text(point.name),
-            "intensity": rounded(point.intensity),
-            "rate": rounded(point.flops_per_s),
-            "fill": filled(point.style, point.status),
-            "above": point.above,
+            "name": name_text(point["name"]),
+            "intensity": rounded(point["intensity"]),
+            "rate": rounded(point["rate"]),
+            "fill": int(point["status"] == "ok"),
+            "above": point["above"],
         }
-        for point in found.points
+        for point in points_
     ]
     tooltip = [{"field": "name"}, {"field": "intensity"}, {"field": "rate", "format": ".3s"}]
+    look = looks({point["name"]: style[point["name"]] for point in points_})
     layers = [
         {
-            "data": {"values": roofs},
+            "data": {"values": lines},
             "mark": {"type": "line", "color": INK, "strokeWidth": 1.3},
-            "encoding": {**axes, "strokeDash": {"field": "roof", "type": "nominal", "scale": dashes, "legend": above}},
+            "encoding": {**axes, "strokeDash": {"field": "roof", "type": "nominal", "scale": dashes, "legend": legend}},
         },
-        {"data": {"values": rows}, **points({**axes, **looks(styles), "tooltip": tooltip}, size=70)},
+        {"data": {"values": drawn}, **points({**axes, **look, "tooltip": tooltip}, size=70)},
     ]
     ring = {
-        "data": {"values": [row for row in rows if row["above"]]},
+        "data": {"values": [row for row in drawn if row["above"]]},
         "mark": {"type": "point", "color": INK, "size": 320, "strokeWidth": 1.2, "opacity": 1},
         "encoding": axes,
     }
-    independent = dict.fromkeys(("stroke", "strokeDash", "shape"), "independent")
+    independent = dict.fromkeys(("stroke", "strokeDash", "shape", "fill"), "independent")
     spec = {
         "height": 300,
-        "layer": [*layers, *([ring] if found.above else [])],
+        "layer": [*layers, *([ring] if above else [])],
         "resolve": {"scale": independent, "legend": independent},
     }
     return Figure("roofline", "Roofline", caption, spec)
 
 
-def roofline(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) -> Roofline | None:
-    """Return the roofline of the rows with figures, FLOPs and traffic; None if there is no roof or no such row.
+def roofline(
+    rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None
+) -> tuple[list[Roof], list[Point]] | None:
+    """Return the roofs of a device, and the rows with figures, FLOPs and traffic as points; None if there is no roof or
+    no such row.
 
     Roofs come from `ceilings`, by default those of the newest record that has any, else from the GPU's datasheet.
     """
-    style = styles(entry.record for entry in rows)
     records = sorted((entry.record for entry in rows), key=lambda record: record.created, reverse=True)
     measured = ceilings or next((record.ceilings for record in records if record.ceilings), ())
     roofs = _roofs(records, measured)
-    points = tuple(
-        _point(name_of(entry.record), style[name_of(entry.record)], entry.record, median_ms, roofs, measured)
-        for entry, median_ms in ((entry, entry.record.latency.median_ms) for entry in rows if entry.record.latency)
-        if median_ms > 0 and _is_stated(entry.record)
-    )
-    points = tuple(sorted(points, key=lambda point: (point.status != "ok", -point.flops_per_s)))
-    return Roofline(tuple(roofs), points) if roofs and points else None
+    found = [
+        _point(entry.record, entry.record.latency.median_ms, roofs, measured)
+        for entry in rows
+        if entry.record.latency and entry.record.latency.median_ms > 0 and _is_stated(entry.record)
+    ]
+    found.sort(key=lambda point: (point["status"] != "ok", -point["rate"]))
+    return (roofs, found) if roofs and found else None
 
 
-def _point(
-    name: str, style: Style, record: Record, median_ms: float, roofs: Sequence[Roof], measured: Sequence[Ceiling]
-) -> RooflinePoint:
-    """Return the point of a record, marked as above its roof if it beats all roofs or its own floor."""
-    intensity, flops_per_s = record.flops / record.minimum_bytes, record.flops * 1e3 / median_ms
-    over_all = all(flops_per_s > roof.at(intensity) for roof in roofs)
-    above = over_all or (share(record, measured) or 0.0) > 1
-    dtypes = work_dtypes(record.variant.dtype, record.quantisation)
-    return RooflinePoint(name, style, record.status, intensity, flops_per_s, tuple(dtypes), above)
+def _point(record: Record, median_ms: float, roofs: Sequence[Roof], measured: Sequence[Ceiling]) -> Point:
+    intensity, rate = record.flops / record.minimum_bytes, record.flops * 1e3 / median_ms
+    over_all = all(rate > roof.at(intensity) for roof in roofs)
+    return {
+        "name": name_of(record),
+        "status": record.status,
+        "intensity": intensity,
+        "rate": rate,
+        "dtypes": work_dtypes(record.variant.dtype, record.quantisation),
+        "above": over_all or (share(record, measured) or 0.0) > 1,
+    }
 
 
 def _is_stated(record: Record) -> bool:

@@ -21,7 +21,6 @@ from bakeoff.report.figures.vega import (
     Style,
     end_of,
     envelope,
-    filled,
     lines,
     looks,
     name_text,
@@ -203,7 +202,7 @@ def tradeoff(rows: Sequence[Stored]) -> Figure | None:
     caption = f"left and low is better; the area is the peak memory; hollow: not ok{beyond}"
     least = min((error for *_, error in found if error > 0), default=1e-6)
     exact = 10.0 ** (math.floor(math.log10(least)) - 1)  # an error of 0 has no logarithm
-    label = f"datum.value <= {exact} ? 'exact' : format(datum.value, '.0e')"
+    label = f"datum.value <= {exact} ? 'exact' : format(datum.value, '~g')"
     style = styles(entry.record for entry in rows)
     data = [
         {
@@ -213,7 +212,7 @@ def tradeoff(rows: Sequence[Stored]) -> Figure | None:
             "error_text": f"{error:.2e}",
             "MiB": round(peak_mib(record) or 0.0),
             "status": record.status,
-            "fill": filled(style[name_of(record)], record.status),
+            "fill": 0.7 * (record.status == "ok"),
         }
         for record, ms, error in found
     ]
@@ -228,5 +227,5 @@ def tradeoff(rows: Sequence[Stored]) -> Figure | None:
         **looks({name: style[name] for name in (name_of(record) for record, *_ in found)}),
         "tooltip": [{"field": "name"}, {"field": "ms"}, {"field": "error_text"}, {"field": "MiB"}, {"field": "status"}],
     }  # fmt: skip
-    spec = {"height": 280, "data": {"values": data}, **points(encoding, fillOpacity=0.7)}
+    spec = {"height": 280, "data": {"values": data}, **points(encoding)}
     return Figure("tradeoff", "Speed, error, memory", caption, spec)

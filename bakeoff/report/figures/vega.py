@@ -43,7 +43,6 @@ _CONFIG: Spec = {
     },
     "legend": {
         "title": None, "labelLimit": 0, "labelColor": INK, "symbolStrokeWidth": 1.5, "symbolSize": 60,
-        "symbolFillColor": "transparent",
     },
     "title": {
         "anchor": "start", "frame": "group", "color": INK, "subtitleColor": INK, "fontSize": 12, "subtitleFontSize": 11,
@@ -78,35 +77,22 @@ _USUAL: Final = (
 """Backends that take the colours in this order; others take one by a hash of their name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """The shape of a point and the dashes of a line, as Vega takes them."""
-
-    shape: str
-    dashes: tuple[float, ...]
-    """Lengths of strokes and gaps in turn; empty for a solid line."""
-
-
 _STAR = "M0,-1L0.22,-0.31L0.95,-0.31L0.36,0.12L0.59,0.81L0,0.38L-0.59,0.81L-0.36,0.12L-0.95,-0.31L-0.22,-0.31Z"
-_MARKS: Final = (
-    Mark("circle", ()),
-    Mark("square", (8, 3, 2, 3)),
-    Mark("triangle-up", (6, 3)),
-    Mark("diamond", (2, 2)),
-    Mark("triangle-down", (12, 4)),
-    Mark("cross", (12, 3, 2, 3, 2, 3)),
-    Mark("triangle-right", (4, 4)),
-    Mark(_STAR, (6, 2, 2, 2, 2, 2)),
-)
+_MARKS: Final[tuple[tuple[str, tuple[float, ...]], ...]] = (
+    ("circle", ()), ("square", (8, 3, 2, 3)), ("triangle-up", (6, 3)), ("diamond", (2, 2)), ("triangle-down", (12, 4)),
+    ("cross", (12, 3, 2, 3, 2, 3)), ("triangle-right", (4, 4)), (_STAR, (6, 2, 2, 2, 2, 2)),
+)  # fmt: skip
+"""Shapes of points, each with the dashes of its lines: lengths of strokes and gaps in turn, () for a solid line."""
 _MARK_OF_DTYPE: Final = {"fp32": 0, "tf32": 1, "bf16": 2, "fp16": 3, "given": 4, "int8": 5}
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """The colour and mark of a variant."""
+    """The colour and mark of a variant, as Vega takes them."""
 
     colour: str
-    mark: Mark
+    shape: str
+    dashes: tuple[float, ...]
 
 
 def library() -> ModuleType:
@@ -161,8 +147,8 @@ def looks(styles: Mapping[str, Style]) -> Spec:
     held = {name_text(name): style for name, style in styles.items()}
     return {
         "stroke": scaled("name", {name: style.colour for name, style in held.items()}),
-        "shape": scaled("name", {name: style.mark.shape for name, style in held.items()}),
-        "strokeDash": scaled("name", {name: list(style.mark.dashes) or [1, 0] for name, style in held.items()}),
+        "shape": scaled("name", {name: style.shape for name, style in held.items()}),
+        "strokeDash": scaled("name", {name: list(style.dashes) or [1, 0] for name, style in held.items()}),
     }
 
 
@@ -170,11 +156,6 @@ def scaled(field: str, values: Mapping[str, Any]) -> Spec:
     """Return the encoding that gives each name in a field its value in `values`, such as a colour."""
     scale = {"domain": list(values), "range": list(values.values())}
     return {"field": field, "type": "nominal", "scale": scale}
-
-
-def filled(style: Style, status: str) -> str:
-    """Return the fill of a mark: transparent if the status is not ok."""
-    return style.colour if status == "ok" else "transparent"
 
 
 def end_of(values: Iterable[tuple[str, float]]) -> float:
@@ -196,10 +177,11 @@ def intervals(x: Spec, y: Spec, look: Spec) -> Spec:
 
 
 def points(encoding: Spec, **mark: Any) -> Spec:
-    """Return a layer of points that are filled by the field `fill`; `mark` has further properties."""
-    inside = {"field": "fill", "type": "nominal", "scale": None}
+    """Return a layer of points, hollow where the field `fill` is 0; `mark` has further properties."""
+    inside = {"field": "fill", "type": "quantitative", "scale": None}
     kept = {channel: value for channel, value in encoding.items() if channel != "strokeDash"}
-    return {"mark": {"type": "point", "opacity": 1, **mark}, "encoding": {**kept, "fill": inside}}
+    look = {**kept, "fill": encoding["stroke"], "fillOpacity": inside}
+    return {"mark": {"type": "point", "opacity": 1, **mark}, "encoding": look}
 
 
 def rounded(value: float) -> float:
@@ -238,7 +220,7 @@ def colours(names: Iterable[str]) -> dict[str, str]:
 
 def dtype_dashes(dtype: str) -> tuple[float, ...]:
     """Return the dashes of lines that belong to a dtype and not to a variant."""
-    return _MARKS[_MARK_OF_DTYPE.get(dtype, 0)].dashes
+    return _MARKS[_MARK_OF_DTYPE.get(dtype, 0)][1]
 
 
 def styles(records: Iterable[Record]) -> dict[str, Style]:
@@ -256,5 +238,5 @@ def styles(records: Iterable[Record]) -> dict[str, Style]:
         others = [(each, mark) for each in _COLOURS for mark in range(len(_MARKS))]
         pair = next((pair for pair in (*wanted, *others) if pair not in taken), wanted[0])
         taken.add(pair)
-        found[name] = Style(pair[0], _MARKS[pair[1]])
+        found[name] = Style(pair[0], *_MARKS[pair[1]])
     return found

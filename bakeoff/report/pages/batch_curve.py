@@ -1,15 +1,17 @@
 """The section on batch curves: items per second, latency and memory of each variant by the size of the batch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from bakeoff.record.finalists import check_limits
+from bakeoff.record.comparable import subject_key
+from bakeoff.record.finalists import check_limits, objective_of
 from bakeoff.record.objective import Objective
+from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
 from bakeoff.report.columns import peak_mib
-from bakeoff.report.document import Cell, Figures, Heading, Section, Text, blocks, listed, table
-from bakeoff.report.figures.batch_curve import BatchCurve, BatchSeries, batch_curves, figure, ranked
+from bakeoff.report.document import Cell, Heading, Section, Text, blocks, listed, table
 from bakeoff.report.format import median_and_interval
+from bakeoff.report.groups import current, name_of, title
 from bakeoff.report.links import Cited
 from bakeoff.report.pages.sweep import tone_of
 from bakeoff.report.wording import fit_text, items_per_s, rate_text
@@ -30,26 +32,62 @@ _EXPLANATION = (
 )
 
 
+def batch_curves(rows: Iterable[Stored]) -> list[dict[str, list[Stored]]]:
+    """Return the records of each group of rows that differ in the batch and have the same code and libraries, by
+    variant, the smallest batch first.
+
+    `rows` must contain one record for each variant and batch.
+    """
+    found: dict[tuple[object, ...], list[Stored]] = {}
+    for entry in rows:
+        if entry.record.status != "built":
+            subject, machine, _, *others = subject_key(entry.record)
+            found.setdefault((subject, machine, *others), []).append(entry)
+    curves = []
+    for entries in map(current, found.values()):
+        by_name: dict[str, list[Stored]] = {}
+        for entry in sorted(entries, key=lambda entry: entry.record.batch):
+            by_name.setdefault(name_of(entry.record), []).append(entry)
+        if len({entry.record.batch for entry in entries}) > 1:
+            curves.append(by_name)
+    return curves
+
+
+def ranked(record: Record) -> tuple[float, float, float] | None:
+    """Return the items per second of a row and the ends of their interval; None if the row is not ok."""
+    return items_per_s(record) if record.status == "ok" else None
+
+
+def saturates(points: Sequence[Stored]) -> Stored | None:
+    """Return the smallest batch whose interval overlaps that of the best batch; None without two batches that are
+    ok."""
+    rates = [(entry, rate) for entry in points if (rate := ranked(entry.record)) is not None]
+    if len(rates) < 2:
+        return None
+    least = max((rate for _, rate in rates), key=lambda rate: rate[0])[1]
+    return next(entry for entry, rate in rates if rate[2] >= least)
+
+
 def sections(rows: Sequence[Stored], cited: Cited | None = None) -> Iterator[Section]:
     """Yield a section for each subject measured with several batches; rows link to their records with `cited`."""
     for curve in batch_curves(rows):
-        found = [(series.name, entry) for series in curve.series for entry in series.points]
+        every = [entry for points in curve.values() for entry in points]
+        objective = objective_of(every)
         made = blocks(
-            listed(Text(_saturation(series, best)) for series in curve.series if (best := series.saturates)),
-            table(_HEADINGS, [_cells(name, entry, curve.objective, cited) for name, entry in found]),
-            listed(_failures(curve)),
+            listed(_saturation(name, points) for name, points in curve.items() if saturates(points)),
+            table(_HEADINGS, [_cells(entry, objective, cited) for entry in every]),
+            listed(_failures(every)),
             Text(_EXPLANATION, tone="faint"),
-            Figures((figure(curve),)),
         )
-        yield Section(f"Batch curve: {curve.title}", made)
+        yield Section(f"Batch curve: {title(every[0].record, batch=False)}", made)
 
 
-def _cells(name: str, entry: Stored, objective: Objective, cited: Cited | None) -> list[Cell | str]:
+def _cells(entry: Stored, objective: Objective, cited: Cited | None) -> list[Cell | str]:
     record, peak = entry.record, peak_mib(entry.record)
     latency = record.latency
     checks = check_limits(record, objective) if latency is not None else ()
     return [
-        name,
+        name_of(record),
         str(record.batch),
         Cell(record.status, record.status, tone=tone_of(record.status)),
         rate_text(items_per_s(record)),
@@ -60,18 +98,19 @@ def _cells(name: str, entry: Stored, objective: Objective, cited: Cited | None) 
     ]
 
 
-def _saturation(series: BatchSeries, best: Stored) -> str:
+def _saturation(name: str, points: Sequence[Stored]) -> str:
+    best, largest = saturates(points), [entry for entry in points if ranked(entry.record) is not None][-1]
+    assert best is not None
     rate = f"{rate_text(ranked(best.record))} items/s"
-    if best.record.batch == series.largest:
-        return f"{series.name} is not saturated: batch {series.largest}, its largest, gives the most, {rate}"
-    return f"{series.name} saturates at batch {best.record.batch}: {rate}"
+    if best is largest:
+        return f"{name} is not saturated: batch {largest.record.batch}, its largest, gives the most, {rate}"
+    return f"{name} saturates at batch {best.record.batch}: {rate}"
 
 
-def _failures(curve: BatchCurve) -> Iterator[str]:
-    """Return each reason why variants have no ranked figure, with all variants and batches that have it."""
+def _failures(every: Sequence[Stored]) -> Iterator[str]:
+    """Yield each reason why variants have no ranked figure, with all variants and batches that have it."""
     found: dict[str, list[str]] = {}
-    for series in curve.series:
-        for record in (entry.record for entry in series.points if ranked(entry.record) is None):
-            reason = f"{record.status}: {record.measurement.reason}" if record.measurement.reason else record.status
-            found.setdefault(reason, []).append(f"{series.name} at batch {record.batch}")
+    for record in (entry.record for entry in every if ranked(entry.record) is None):
+        reason = f"{record.status}: {record.measurement.reason}" if record.measurement.reason else record.status
+        found.setdefault(reason, []).append(f"{name_of(record)} at batch {record.batch}")
     return (f"{', '.join(those)}: {reason}" for reason, those in found.items())

@@ -46,7 +46,7 @@ def read() -> Diagnosis:
         load=host.load_average(),
         available_bytes=host.available_bytes("cpu"),
         native_bf16=host.has_native_bf16(),
-        known_bad=tuple(text for device in devices for _, text in known_issues(versions, device, DTYPES)),
+        known_bad=tuple(text for device in devices for text in known_issues(versions, device, DTYPES)),
         gpus=gpus,
         gpu_limits=gpu_limits(gpus, host.cuda_runtime()),
         backends=read_backends(),

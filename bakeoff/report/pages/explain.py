@@ -1,18 +1,13 @@
 """The page that says why the times of two records, or of two sets of records, differ."""
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from bakeoff.models.words import some_of
 from bakeoff.record.causes import Cause, Explanation
-from bakeoff.record.comparable import subject_key
-from bakeoff.record.objective import LATENCY
-from bakeoff.record.schema import Record
-from bakeoff.report.document import Block, Command, Document, Heading, Text, blocks, listed, table
+from bakeoff.report.document import Block, Document, Heading, Text, blocks, listed, table
 from bakeoff.report.format import kernel_name, milliseconds, minute
 from bakeoff.report.groups import name_of, title
 from bakeoff.report.notes import policy_text
-from bakeoff.report.recommendation import command, takes_compare
 
 _CAUSES, _PLACES, _ROWS = 12, 10, 20
 """Most causes, places and rows that are listed."""
@@ -57,7 +52,6 @@ def as_json(found: Explanation) -> Mapping[str, object]:
         "b_ms": found.b_ms,
         "causes": found.causes,
         "places": found.places,
-        "experiment": experiment(found),
     }
 
 
@@ -103,8 +97,6 @@ def _body(found: Explanation) -> Iterator[Block | None]:
         "Where the traced calls differ most, in ms",
         wraps=True,
     )
-    yield Text("To split the blame:")
-    yield Command(experiment(found))
 
 
 def _place(ms: float | None) -> str:
@@ -120,30 +112,3 @@ def _told(cause: Cause, found: Explanation) -> tuple[str, str]:
     if len(found.unsized) == 1 and not found.both_disturbed:
         return f"{found.left_ms:+.4g} ms", "the only one left to explain it"
     return "", ""
-
-
-def experiment(found: Explanation) -> str:
-    """Return the command that measures B again with A's value of the first cause, or both sides together."""
-    a, b = found.a, found.b
-    cause = found.causes[0] if found.causes else None
-    if cause is not None and cause.kind == "environment variables":
-        name = cause.what.removeprefix("environment ")
-        return f"env {f'{name}={shlex.quote(cause.a)}' if cause.a else f'-u {name}'} {_again(b, a.threads)}"
-    if cause is not None and cause.kind in ("versions", "sources", "commit"):
-        return f"git worktree add ../before {a.commit[:12] or 'COMMIT'} && {_again(b, b.threads)}"
-    if str(a.variant) != str(b.variant) and subject_key(a) == subject_key(b):
-        return command(a, b, LATENCY if takes_compare(a, b, LATENCY) else a.objective)
-    return _again(b, a.threads)
-
-
-def _again(record: Record, threads: int) -> str:
-    """Return the command that sweeps the record's variant by itself."""
-    asked = command(record, record, record.objective)
-    if asked.startswith("bakeoff compare"):
-        variant = record.variant
-        asked = (
-            f"bakeoff sweep {variant.component} --preset {variant.preset} --workload {variant.workload} "
-            f"--backends '{variant.backend}' --dtype {variant.dtype} --device {variant.device}"
-        )
-    asked = asked.partition(" --threads")[0]
-    return f"{asked} --threads {threads} --no-final" if record.variant.device == "cpu" else f"{asked} --no-final"

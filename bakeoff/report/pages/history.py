@@ -7,10 +7,11 @@ from itertools import groupby
 from typing import Final
 from urllib.parse import quote
 
+from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.identity import Machine, same_machine
 from bakeoff.models.words import counted
 from bakeoff.record.comparable import differences, subject_key
-from bakeoff.record.floor import KnownCeilings, best_ceilings
+from bakeoff.record.floor import best_ceilings
 from bakeoff.record.frames import figures
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline, is_run
@@ -142,7 +143,7 @@ def _anywhere(key: object) -> object:
 
 
 def _outcomes(own: Records) -> list[_Outcome]:
-    found = [_of_sweep(rows, own.comparisons) for group in groups(own.current) for rows in by_sweep(group.rows)]
+    found = [_of_sweep(rows, own.comparisons) for group in groups(own.current) for rows in by_sweep(group)]
     found += [_of_run(entries) for entries in by_run(own.pipelines)]
     found += [_of_sustained(entry) for entry in own.sustained]
     apart = [entry.record for entry in own.comparisons if not entry.record.sweep]
@@ -261,7 +262,11 @@ def _compared(entry: StoredComparison, cited: Cited) -> Text:
 
 
 def _sweep(
-    rows: Sequence[Stored], finals: Sequence[StoredComparison], ceilings: KnownCeilings, between: float, cited: Cited
+    rows: Sequence[Stored],
+    finals: Sequence[StoredComparison],
+    ceilings: tuple[Ceiling, ...],
+    between: float,
+    cited: Cited,
 ) -> Details:
     """Return a sweep, folded: the verdict, a row for each record that could run here, and notes."""
     first, kept = rows[0].record, newest(rows)
@@ -273,11 +278,11 @@ def _sweep(
         origin(first.created, f"sweep {first.sweep}", first.commit, first.dirty),
         blocks(
             *(Text(note, "note") for note in sorted({entry.record.note for entry in rows if entry.record.note})),
-            *sweep.verdict(deployment(kept, finals, between)),
+            *deployment(kept, finals, between),
             *(Text(f"{sentence(entry.record)}.", "Final", links=(cited(entry),)) for entry in finals),
             sweep.rows_table(held, _KEYS, cited),
             built_table(kept, cited),
-            sweep.cannot_run(rows),
+            *sweep.cannot_run(rows),
             listed(
                 [
                     *policies(row.record for row in held),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.machine import host
@@ -10,18 +11,6 @@ from bakeoff.models import component_names, resolve_component
 from bakeoff.models.types import DEVICES
 from bakeoff.report.document import Block, Cell, Document, Heading, Section, Table, Text, blocks, listed, table
 from bakeoff.variant import use_of
-
-
-@dataclass(frozen=True, slots=True)
-class PresetLine:
-    """A preset of a component."""
-
-    component: str
-    preset: str
-    label: str
-    parameters: int
-    workloads: tuple[str, ...]
-    default_on: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,39 +25,33 @@ class BackendLine:
     option_sets: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """Components, their presets, and backends."""
-
-    components: dict[str, str]
-    presets: tuple[PresetLine, ...]
-    backends: tuple[BackendLine, ...]
-    evidence: dict[str, str]
-    """For each backend, what shows that it ran; a row without that evidence is `fell_back`."""
+Listing = dict[str, Any]
+"""Components, presets and backends as `--json` prints them, and what shows that a backend ran (`evidence`): a row
+without it is `fell_back`."""
 
 
 def read(component: str = "") -> Listing:
     """Return all components, or only `component`, and all backends. Raises BakeoffError for an unknown component."""
     found = [resolve_component(name) for name in ([component] if component else component_names())]
-    return Listing(
-        components={
+    return {
+        "components": {
             entry.name: f"{entry.summary} ({entry.credit})" if entry.credit else entry.summary for entry in found
         },
-        presets=tuple(
-            PresetLine(
-                entry.name,
-                preset.name,
-                preset.label,
-                preset.parameters,
-                entry.workload_names(preset.config),
-                tuple(device for device, name in entry.default_preset.items() if name == preset.name),
-            )
+        "presets": [
+            {
+                "component": entry.name,
+                "preset": preset.name,
+                "label": preset.label,
+                "parameters": preset.parameters,
+                "workloads": entry.workload_names(preset.config),
+                "default_on": [device for device, name in entry.default_preset.items() if name == preset.name],
+            }
             for entry in found
             for preset in entry.presets
-        ),
-        backends=read_backends(),
-        evidence={name: meaning for name in backend_names() if (meaning := resolve_backend(name).checks)},
-    )
+        ],
+        "backends": read_backends(),
+        "evidence": {name: meaning for name in backend_names() if (meaning := resolve_backend(name).checks)},
+    }
 
 
 def read_backends() -> tuple[BackendLine, ...]:
@@ -90,20 +73,23 @@ def read_backends() -> tuple[BackendLine, ...]:
 def page(listing: Listing) -> Document:
     """Return the page of all components and backends at a glance."""
     hint = Text("presets, workloads, evidence, all sets of options: bakeoff list COMPONENT", tone="faint")
-    return Document("Components and backends", blocks(_components(listing), *backends(listing.backends), hint))
+    return Document("Components and backends", blocks(_components(listing), *backends(listing["backends"]), hint))
 
 
 def page_of_component(listing: Listing) -> Document:
     """Return the page of a listing's only component, with presets and workloads, and of the backends in detail."""
-    ((name, summary),) = listing.components.items()
+    ((name, summary),) = listing["components"].items()
     presets = table(
         ("preset", Heading("parameters", numeric=True), "default on", Heading("label", leaves=1)),
-        [(one.preset, f"{one.parameters:,}", ", ".join(one.default_on), one.label) for one in listing.presets],
+        [
+            (one["preset"], f"{one['parameters']:,}", ", ".join(one["default_on"]), one["label"])
+            for one in listing["presets"]
+        ],
     )
-    sets = [Text(", ".join(one.option_sets), f"{one.backend} on {one.device}") for one in listing.backends]
-    summaries = {one.backend: one.summary for one in listing.backends}
+    sets = [Text(", ".join(one.option_sets), f"{one.backend} on {one.device}") for one in listing["backends"]]
+    summaries = {one.backend: one.summary for one in listing["backends"]}
     evidence = [
-        Text("; it ran where ".join(filter(None, (summary, listing.evidence.get(backend)))), backend)
+        Text("; it ran where ".join(filter(None, (summary, listing["evidence"].get(backend)))), backend)
         for backend, summary in summaries.items()
     ]
     return Document(
@@ -111,8 +97,8 @@ def page_of_component(listing: Listing) -> Document:
         blocks(
             Text(summary, name),
             presets,
-            listed(Text(", ".join(one.workloads), "workloads") for one in listing.presets),
-            *backends(listing.backends, with_sets=False),
+            listed(Text(", ".join(one["workloads"]), "workloads") for one in listing["presets"]),
+            *backends(listing["backends"], with_sets=False),
             listed([text for text in sets if text.text], "sets of options that sweeps take by themselves"),
             listed(evidence, "what each is, and the evidence that it ran; without it a row is fell_back"),
         ),
@@ -122,13 +108,15 @@ def page_of_component(listing: Listing) -> Document:
 def _components(listing: Listing) -> Table | None:
     """Return a table of components: what each is, and its default presets with their millions of parameters."""
     rows = []
-    for name, summary in listing.components.items():
-        presets = [one for one in listing.presets if one.component == name]
+    for name, summary in listing["components"].items():
+        presets = [one for one in listing["presets"] if one["component"] == name]
         defaults = [
-            ", ".join(f"{one.preset}: {one.parameters / 1e6:,.4g} M" for one in presets if device in one.default_on)
+            ", ".join(
+                f"{one['preset']}: {one['parameters'] / 1e6:,.4g} M" for one in presets if device in one["default_on"]
+            )
             for device in DEVICES
         ]
-        others = ", ".join(one.preset for one in presets if not one.default_on)
+        others = ", ".join(one["preset"] for one in presets if not one["default_on"])
         rows.append((name, *defaults, others, re.split("[:;]", summary)[0]))
     default = (Heading(f"default on {device}") for device in DEVICES)
     return table(("component", *default, "other presets", Heading("what it is", leaves=1)), rows)

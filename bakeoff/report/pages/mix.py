@@ -28,8 +28,6 @@ def document_of(stored: StoredPipeline, others: Sequence[StoredPipeline] = ()) -
         *(Text(f"this mix {held_against(turn)}") for turn in turns),
     ]
     options = ", ".join(f"{name} {value}" for name, value in record.options.items() if value != "")
-    run = f"run {record.run}, {record.role or 'typed'}, {record.how}"
-    source = f"pipeline {record.loop_hash}, measuring side {record.instrument}"
     return Document(
         str(record.mix),
         blocks(
@@ -40,7 +38,7 @@ def document_of(stored: StoredPipeline, others: Sequence[StoredPipeline] = ()) -
             listed((_program(record, program) for program in made.programs), "Programs"),
             listed(notes(row), "Remarks"),
             Section("Settings", blocks(listed(stated({"options": options})), settings(record))),
-            Section("Origin", blocks(origin(stored, run, source))),
+            Section("Origin", blocks(origin(stored))),
             Lines(tuple(made.traceback.rstrip().splitlines())) if made.traceback else None,
         ),
     )

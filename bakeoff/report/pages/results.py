@@ -13,7 +13,8 @@ from bakeoff.report.document import Document, Section, Text, blocks, listed
 from bakeoff.report.format import minute
 from bakeoff.report.groups import newest, tables
 from bakeoff.report.links import Cited, cited_by, folders_of, links_from, links_with
-from bakeoff.report.pages import batch_curve, budget, comparison, deadline, pipelines, rollout, sweep
+from bakeoff.report.pages import batch_curve, budget, deadline, pipelines, rollout, sweep
+from bakeoff.report.recommendation import how_to_decide
 from bakeoff.report.render import html
 
 NAME = "RESULTS.md"
@@ -50,7 +51,7 @@ def _page(title: str, records: Records, folder: str, anchored: bool = False) -> 
         *batch_curve.sections(rows, cited),
         *of_pipelines(records, cited),
     ]
-    asked = sweep.undecided(found, records.comparisons)
+    asked = how_to_decide(found, records.comparisons)
     return Document(title, (Text(_INTRODUCTION), *asked, *(parts or [Text("No records yet.")])))
 
 
@@ -73,11 +74,10 @@ def of_everything(records: Records, runs: str = "") -> Document:
         blocks(
             Text(_summary(records, rows)),
             Text(_OF_ALL, tone="faint"),
-            *sweep.undecided(found, records.comparisons),
-            *sweep.sections(found, records.current, records.comparisons, cited, full=True),
+            *how_to_decide(found, records.comparisons),
+            *sweep.sections(found, records.current, records.comparisons, cited, _KEYS, full=True),
             *batch_curve.sections(rows, cited),
             *of_pipelines(records, cited, full=True),
-            *comparison.sections(records.comparisons, cited),
             Section("Superseded", (superseded,)) if superseded is not None else None,
             Section("Not readable", (unreadable,)) if unreadable is not None else None,
         ),

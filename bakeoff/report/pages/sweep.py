@@ -3,7 +3,9 @@
 `bakeoff table`, the end of a sweep, RESULTS.md, the history and the HTML report are made of these parts.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Final
 
 from bakeoff.models.errors import BakeoffError
@@ -22,7 +24,6 @@ from bakeoff.report.document import (
     Details,
     Figures,
     Heading,
-    Link,
     Listed,
     Section,
     Text,
@@ -36,7 +37,6 @@ from bakeoff.report.format import duration, median_and_interval, minute, shorten
 from bakeoff.report.groups import Table, name_of, own_baselines, tables
 from bakeoff.report.links import Cited
 from bakeoff.report.notes import (
-    ceilings_text,
     findings,
     overlapped_text,
     policies,
@@ -47,9 +47,8 @@ from bakeoff.report.notes import (
 )
 from bakeoff.report.pages.record import longest_kernels
 from bakeoff.report.pipelines import MixRow
-from bakeoff.report.recommendation import Deployment, deployment, how_to_decide
+from bakeoff.report.recommendation import deployment, how_to_decide
 from bakeoff.report.selection import final_of
-from bakeoff.report.standings import never_run
 
 KEYS: Final = (
     "name", "status", "latency", "p99_ms", "min_ms", "calls_per_s", "items_per_s", "video_fps", "vs_eager",
@@ -75,7 +74,7 @@ def as_rows(
     """Return the rows of all tables under stable keys, figures as numbers; stale rows have the reason and no ratios."""
     found = []
     for table in tables(rows, measured, every):
-        both = (*table.rows, *(row.entry for row in table.stale), *table.built)
+        both = (*table.rows, *(entry for entry, _ in table.stale), *table.built)
         for row in table_rows(both, ceilings=table.ceilings, every=every):
             more = {"sizes": sizes_as_data(row.record), "built": built.as_data(row.record)}
             found.append({**data(_JSON, row), **{key: value for key, value in more.items() if value}})
@@ -111,30 +110,16 @@ def sections(
     for table, held in zip(found, notes, strict=True):
         for text in dict.fromkeys(note.text for note in held):
             of.setdefault(text, []).append(table)
-    shared = listed(Text(text, _of_which(those, found)) for text, those in of.items() if len(those) > 1)
+    shared = listed(
+        Text(text, ", ".join(table.first.variant.subject for table in those) if len(those) < len(found) else "")
+        for text, those in of.items()
+        if len(those) > 1
+    )
     made = []
     for table, held in zip(found, notes, strict=True):
         own = listed(note for note in held if len(of[note.text]) == 1)
         made.append(_section(table, every, comparisons, cited, keys, runs, full, own))
     return [*made, *([Section("Notes on several of these tables", (shared,))] if shared is not None else [])]
-
-
-def _of_which(those: Sequence[Table], found: Sequence[Table]) -> str:
-    """Return which of the tables `found` a note is of, by machine if there are several; "" if it is of all."""
-    if len(those) == len(found):
-        return ""
-    parts, machines = [], {table.machine.key: table.machine for table in found}
-    for key, machine in machines.items():
-        own = [_subject(table) for table in those if table.machine.key == key]
-        others = [_subject(table) for table in found if table.machine.key == key and table not in those]
-        names = f"all but {', '.join(others)}" if len(others) < len(own) else ", ".join(own)
-        where = f" on {machine.name} ({machine.tag})" if len(machines) > 1 else ""
-        parts += [f"{names if others else 'all'}{where}"] if own else []
-    return "; ".join(parts)
-
-
-def _subject(table: Table) -> str:
-    return table.first.variant.subject
 
 
 def newest_tables(
@@ -152,21 +137,7 @@ def newest_tables(
     """
     found = tables(rows, measured, every)
     typed = f"{name} {runs}".strip()
-    return *sections(found, every, comparisons, keys=keys, runs=runs), *undecided(found, comparisons, typed)
-
-
-def undecided(
-    found: Sequence[Table], comparisons: Sequence[StoredComparison], options: str = ""
-) -> tuple[Text | Command, ...]:
-    """Return how many of a page's tables lack a final, and one command for all; empty if fewer than two do."""
-    asked = how_to_decide(found, comparisons, options)
-    return verdict(asked) if asked is not None else ()
-
-
-def verdict(found: Deployment, links: Sequence[Link] = ()) -> tuple[Text | Command, ...]:
-    """Return what to deploy in green, or what is undecided in yellow, with its command; `links` lead to a final."""
-    tone: Tone = "good" if found.decided else "open"
-    return Text(found.text, tone=tone, links=tuple(links)), *([Command(found.command)] if found.command else [])
+    return *sections(found, every, comparisons, keys=keys, runs=runs), *how_to_decide(found, comparisons, typed)
 
 
 def _section(
@@ -186,15 +157,15 @@ def _section(
     return Section(
         table.title,
         blocks(
-            *verdict(deployment((*rows, *table.built), comparisons, table.drift, runs, every), evidence),
+            *deployment((*rows, *table.built), comparisons, table.drift, runs, evidence),
             rows_table(held, keys, cited),
-            cannot_run(rows),
+            *cannot_run(rows),
             by_size(rows),
             ratios_of(held),
             built.built_table(table.built, cited),
             Text(_facts(rows or table.built), tone="faint"),
             notes,
-            *stale_rows([(row.entry, row.reason) for row in table.stale], cited, every),
+            *stale_rows(table.stale, cited, every),
             *(_more(table, every) if full and rows else ()),
         ),
     )
@@ -212,9 +183,10 @@ def rows_table(
 
     The winner of a final is strong, and the cell `record` links to the record with `cited`.
     """
-    chosen = columns(keys)
+    p99 = any(row.record.latency is not None and row.record.latency.p99_ms for row in held)
+    chosen = [column for column in columns(keys) if p99 or column.key != "p99_ms"]
     return document.table(
-        [heading(column) for column in chosen],
+        [heading(column) if keys is KEYS else replace(heading(column), leaves=0) for column in chosen],
         [
             [cell(column, row, cited) for column in chosen]
             for row in held
@@ -233,7 +205,8 @@ def cell(column: Column, row: TableRow | MixRow, cited: Cited | None) -> Cell:
         return Cell("", row.entry.id, cited(row.entry))
     value = column.value(row)
     if value is None:
-        return Cell("")
+        few = column.key == "p99_ms" and isinstance(row, TableRow) and row.record.latency is not None
+        return Cell("-" if few else "")
     strong = column.key == "name" and isinstance(row, TableRow) and row.winner
     tone = tone_of(row.record.status) if column.key == "status" else ""
     return Cell(column.text(row), column.order(value), tone=tone, strong=strong)
@@ -254,16 +227,23 @@ def ratios_of(held: Iterable[TableRow]) -> Text | None:
     return Text(f"Ratios to eager are of rows of one sweep: {'; '.join(told)}.") if told else None
 
 
-def cannot_run(rows: Sequence[Stored]) -> Text | None:
-    """Return a text on the rows that cannot run on this machine, each reason once; None if all can."""
-    names: dict[str, list[str]] = {}
-    for entry in rows:
-        if entry.record.status in NEVER_RUN:
-            names.setdefault(entry.record.measurement.reason, []).append(name_of(entry.record))
-    if not names:
-        return None
-    text = "; ".join(f"{', '.join(dict.fromkeys(held))}: {reason}" for reason, held in names.items())
-    return Text(text, never_run([entry.record for entry in rows]), "faint")
+def never_run(records: Sequence[Record]) -> str:
+    """Count the rows that cannot run, as in `3 rows cannot run here (2 unavailable, 1 unsupported)`; "" for none."""
+    statuses = Counter(record.status for record in records if record.status in NEVER_RUN)
+    counts = ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()))
+    return f"{counted(statuses.total(), 'row')} cannot run here ({counts})" if statuses else ""
+
+
+def cannot_run(rows: Sequence[Stored]) -> tuple[Text | Details, ...]:
+    """Return a line on the rows that cannot run on this machine, and each reason once, folded; empty if all can."""
+    records = [entry.record for entry in rows if entry.record.status in NEVER_RUN]
+    reasons: dict[str, list[str]] = {}
+    for record in records:
+        reasons.setdefault(record.measurement.reason, []).append(name_of(record))
+    folded = listed(Text(reason, ", ".join(dict.fromkeys(held))) for reason, held in reasons.items())
+    names = ", ".join(dict.fromkeys(map(name_of, records)))
+    line = Text(f"{names} (why: bakeoff table --json)", never_run(records), "faint")
+    return (line, Details("Why they cannot run here", (folded,))) if folded is not None else ()
 
 
 def stale_rows(
@@ -307,7 +287,7 @@ def stale_rows(
 def _notes(table: Table, every: Sequence[Stored]) -> Iterator[Text]:
     """Yield notes on floors, the policy, rows that are not ok, differences of builds, findings and the selftest."""
     rows = table.rows
-    too_low = [name_of(row.record) for row in rows if is_above(row.record, table.ceilings.best)]
+    too_low = [name_of(row.record) for row in rows if is_above(row.record, table.ceilings)]
     if too_low:
         yield Text("of floor is above 100 %: the floor is none, the ceilings are too low there", ", ".join(too_low))
     for text in filter(None, [overlapped_text(rows)]):
@@ -315,10 +295,8 @@ def _notes(table: Table, every: Sequence[Stored]) -> Iterator[Text]:
     yield from policies(row.record for row in rows)
     yield from reasons(rows)
     yield from map(Text, spread_lines(rows, every))
-    for note in findings((*rows, *table.built), reasons=False):
-        yield Text(f"note: {note.text} [{note.code}]", ", ".join(note.names))
+    yield from findings((*rows, *table.built))
     yield from map(Text, dict.fromkeys(selftest_text(row.record) for row in rows))
-    yield from map(Text, filter(None, [ceilings_text(table.ceilings)] if rows else []))
 
 
 def reasons(rows: Iterable[Stored]) -> Iterator[Text]:
@@ -360,12 +338,12 @@ def _kernels(record: Record) -> str:
 
 def figures(table: Table, every: Sequence[Stored]) -> list[Figure]:
     """Return the figures of a table with something to show; the history uses the records of its group in `every`."""
-    ceilings, group = table.ceilings.best, {subject_key(row.record) for row in table.rows}
+    ceilings, group = table.ceilings, {subject_key(row.record) for row in table.rows}
     made = (
         variants.bars(table.rows, ceilings),
         variants.tradeoff(table.rows),
         variants.timeline(table.rows),
-        roofline.figure(roofline.roofline(table.rows, ceilings)),
+        roofline.figure(table.rows, ceilings),
         history.figure([entry for entry in every if subject_key(entry.record) in group]),
     )
     return [figure for figure in made if figure is not None]
@@ -399,19 +377,11 @@ def sizes_as_data(record: Record) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
     for one in record.measurement.sizes:
         figures = record.latency if one.which == "usual" else one.figures
-        found.append(
-            {
-                "size": one.name,
-                "which": one.which,
-                "inputs": one.inputs,
-                "status": one.status,
-                "reason": one.reason,
-                "median_ms": figures and figures.median_ms,
-                "interval_ms": figures and [figures.low_ms, figures.high_ms],
-                "samples": figures.count if figures else 0,
-                "compilations": one.compilations,
-                "rel_l2": one.rel_l2,
-                "limit": one.limit,
-            }
-        )
+        stated = {each.name: getattr(one, each.name) for each in fields(one) if each.name != "samples_ns"}
+        stated |= {
+            "median_ms": figures and figures.median_ms,
+            "interval_ms": figures and [figures.low_ms, figures.high_ms],
+            "samples": figures.count if figures else 0,
+        }
+        found.append({"size": stated.pop("name"), **stated})
     return found

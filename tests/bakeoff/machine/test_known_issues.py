@@ -14,27 +14,24 @@ from bakeoff.plan.request import Request
     [("9.7.1.26", False), ("9.8.0.87", True), ("9.14.0.64", True), ("9.15.0.57", False), ("10.0", False)],
 )
 def test_cudnn_range_of_slow_half_precision_conv3d(version: str, known: bool) -> None:
-    codes = [code for code, _ in known_issues({"nvidia-cudnn-cu13": version}, "cuda", ["bf16"])]
-    assert ("cudnn-conv3d" in codes) is known
+    found = known_issues({"nvidia-cudnn-cu13": version}, "cuda", ["bf16"])
+    assert ("conv3d" in " ".join(found)) is known
     assert known_issues({"nvidia-cudnn-cu13": version}, "cuda", ["fp32"]) == []
 
 
 @pytest.mark.parametrize(("version", "known"), [("2.13.0+cpu", True), ("2.14.0a0+git1234", False), ("2.12.1", False)])
 def test_torch_release_of_the_bf16_convolution_problem(version: str, known: bool) -> None:
-    codes = [code for code, _ in known_issues({"torch": version}, "cpu", ["bf16"])]
-    assert ("cpu-bf16-conv2d" in codes) is known
+    found = known_issues({"torch": version}, "cpu", ["bf16"])
+    assert ("conv2d" in " ".join(found)) is known
 
 
 @pytest.mark.parametrize("layers", [(), ("linear", "attention"), ("conv1d",)])
 def test_problems_of_convolutions_are_of_models_that_have_such_ones(layers: tuple[Layer, ...]) -> None:
-    codes = {code for code, _ in known_issues({"torch": "2.13.0"}, "cpu", ["bf16"], layers)}
-    assert codes <= {"bf16-emulated"}
+    assert "conv" not in " ".join(known_issues({"torch": "2.13.0"}, "cpu", ["bf16"], layers))
     assert known_issues({"nvidia-cudnn-cu13": "9.10.0"}, "cuda", ["bf16"], layers) == []
     found = known_issues({"torch": "2.13.0"}, "cpu", ["bf16"], ("conv2d", *layers))
-    assert "cpu-bf16-conv2d" in {code for code, _ in found}
-    assert [code for code, _ in known_issues({"nvidia-cudnn-cu13": "9.10.0"}, "cuda", ["bf16"], ("conv3d",))] == [
-        "cudnn-conv3d"
-    ]
+    assert "conv2d" in " ".join(found)
+    assert len(known_issues({"nvidia-cudnn-cu13": "9.10.0"}, "cuda", ["bf16"], ("conv3d",))) == 1
 
 
 @pytest.mark.parametrize(("component", "known"), [("wm", False), ("image", True)])
@@ -43,4 +40,4 @@ def test_rows_have_the_problems_of_their_layers(component: str, known: bool, mon
     (row,) = make_plan(Request(component, presets=("tiny",), backends=("eager",), dtypes=("bf16",), device="cpu")).rows[
         :1
     ]
-    assert ("cpu-bf16-conv2d" in dict(row.known_issues)) is known
+    assert ("conv2d" in " ".join(row.known_issues)) is known

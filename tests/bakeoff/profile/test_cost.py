@@ -38,7 +38,7 @@ def test_ranges_that_cost_a_millisecond_are_found_and_left_out(tmp_path: Path, m
     assert record.cost.range_ns > MS
     assert record.cost.ns == record.cost.range_ns * record.cost.ranges > record.ns * 0.01
     assert record.cost.dropped == ("step", "phase")
-    assert codes(record) == ["level-dropped"]
+    assert codes(record) == ["left-out"]
     assert "ranges of kind step are left out" in record.findings[0].text
     assert "ranges of kind phase are left out" in record.findings[1].text
     assert record.units[0].count == 100  # units are never left out
@@ -97,7 +97,7 @@ def test_after_a_level_was_dropped_the_rest_is_measured_by_itself() -> None:
         recording.count += more
         recording.check_cost()
         assert recording.dropped == dropped
-    assert [finding.code for finding in recording.notes.findings()] == ["level-dropped"] * 2
+    assert [finding.code for finding in recording.notes.findings()] == ["left-out"] * 2
 
 
 @pytest.fixture

@@ -500,7 +500,7 @@ def test_an_error_in_a_function_of_the_arguments_is_an_event(profiler: Profiler)
     record = record_of(made)
     assert [(each.name, each.failed) for each in record.events] == [("@unit", True)]
     assert record.units[0].count == 1
-    assert codes(record) == ["wrong-value"]
+    assert codes(record) == ["misused"]
 
 
 def test_without_a_profiler_a_function_is_called_as_it_is() -> None:

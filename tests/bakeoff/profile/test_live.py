@@ -54,7 +54,7 @@ def test_it_says_units_rates_shares_values_and_findings(tmp_path: Path, monkeypa
         "lately 15.00 frames/s, lately 5.00 units/s",
         "denoise 60.0%, decode 20.0%, unattributed 20.0%",
         "GPU 12,034 MiB, 355 W, process 102 % of a core",
-        "wrong-value: sample of 'queue' is None",
+        "misused: sample of 'queue' is None",
         "give a finite number of the host",
     ]
 

@@ -1,19 +1,16 @@
 """Batch curves: what is in them, where a variant saturates, and the pages that have them."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from records import clock, measurement, record
 
 from bakeoff.machine.identity import Machine
 from bakeoff.record.objective import parse_objective
 from bakeoff.record.schema import Record, Source
-from bakeoff.record.store import Records, Stored, load_all, save
+from bakeoff.record.store import Stored
 from bakeoff.report.document import Document, Link
-from bakeoff.report.figures import files
-from bakeoff.report.figures.batch_curve import BatchCurve, batch_curves
 from bakeoff.report.groups import newest, tables
-from bakeoff.report.pages.batch_curve import sections
+from bakeoff.report.pages.batch_curve import batch_curves, saturates, sections
 from bakeoff.report.render import html, markdown, terminal
 
 HERE = Machine("0123456789ab", "", "Test CPU, 4 cores")
@@ -43,9 +40,9 @@ ROWS = stored(
 )  # fmt: skip
 
 
-def one(rows: Sequence[Stored]) -> BatchCurve:
+def one(rows: Sequence[Stored]) -> list[list[Stored]]:
     (curve,) = batch_curves(rows)
-    return curve
+    return list(curve.values())
 
 
 def text_of(rows: Sequence[Stored]) -> str:
@@ -53,10 +50,10 @@ def text_of(rows: Sequence[Stored]) -> str:
 
 
 def test_a_variant_saturates_at_the_smallest_batch_that_overlaps_the_best() -> None:
-    eager, inductor = one(ROWS).series
-    assert [entry.record.batch for entry in eager.points] == [1, 2, 4, 8, 16]
-    assert eager.saturates is eager.points[2]
-    assert (inductor.saturates, inductor.largest) == (inductor.points[3], 8)
+    eager, inductor = one(ROWS)
+    assert [entry.record.batch for entry in eager] == [1, 2, 4, 8, 16]
+    assert saturates(eager) is eager[2]
+    assert saturates(inductor) is inductor[3]
 
 
 def test_where_it_saturates_comes_first_and_what_does_not_fit_is_said_once() -> None:
@@ -72,16 +69,16 @@ def test_where_it_saturates_comes_first_and_what_does_not_fit_is_said_once() -> 
 
 def test_a_row_that_is_not_ok_neither_saturates_nor_is_the_best() -> None:
     wild = at(8, 900.0, made=measurement([8 / 0.9] * 20, "unstable", "bimodal"))
-    (eager,) = one(stored(at(1, 100.0), at(2, 100.2), wild)).series
-    assert eager.saturates is eager.points[0]
+    (eager,) = one(stored(at(1, 100.0), at(2, 100.2), wild))
+    assert saturates(eager) is eager[0]
     assert "\neager fp32 at batch 8: unstable: bimodal\n" in text_of(stored(at(1, 100.0), wild))
-    (alone,) = one(stored(at(1, 100.0), oom(2))).series
-    assert alone.saturates is None
+    (alone,) = one(stored(at(1, 100.0), oom(2)))
+    assert saturates(alone) is None
 
 
 def test_rows_of_two_batches_are_in_one_curve_and_never_in_one_table() -> None:
     assert [len({row.record.batch for row in found.rows}) for found in tables(ROWS)] == [1] * 5
-    assert len(one(ROWS).series) == 2
+    assert len(one(ROWS)) == 2
     assert batch_curves(ROWS[:1]) == []
     assert batch_curves(stored(at(1, 100.0), at(1, 100.0, "inductor"))) == []
     others = stored(at(1, 100.0), at(2, 100.0, threads=2), at(4, 100.0, weight_seed=5), at(8, 100.0, checkpoint="w"))
@@ -116,7 +113,7 @@ def test_limits_are_checked_at_each_batch() -> None:
     assert text.count("not met: memory 500 MiB, 25% above 400MiB") == 2
 
 
-def test_pages_have_it(tmp_path: Path) -> None:
+def test_pages_have_it() -> None:
     hostile = "<script>alert(1)</script> | x"
     rows = (*ROWS, *stored(record("aoti", status="oom", reason=hostile, batch=2, machine=HERE)))
     made = Document("", tuple(sections(rows, lambda entry: Link("record", f"{entry.id}.json"))))
@@ -127,14 +124,3 @@ def test_pages_have_it(tmp_path: Path) -> None:
     text = markdown.render(made)
     assert "## Batch curve: toy:tiny.world" in text
     assert "<script>" not in text
-    for entry in ROWS:
-        save(tmp_path, entry.record)
-    found = load_all(tmp_path)
-    drawn = {Path(name).name: data for name, data in files.render(found).items()}
-    assert "batches-toy.svg" in drawn
-    picture = drawn["batches-toy.svg"].decode()
-    assert "items a second" in picture
-    assert "eager fp32" in picture
-    assert files.render(found) == files.render(load_all(tmp_path))
-    few = Records(found.current[:1], (), ())
-    assert "batches-toy.svg" not in {Path(name).name for name in files.render(few)}

@@ -73,9 +73,8 @@ def test_rows_are_sorted_by_seconds_or_cpu_seconds_and_the_unknown_last() -> Non
 
 def test_one_record_states_cpu_seconds() -> None:
     (alone,), (beside,) = stored(built(replace(ALONE, cpu_s=20.0))), stored(built(BESIDE))
-    assert "build: 12.2/3.5 s cold/warm, 20.0 s of CPU" in terminal.render(one.document(alone))
-    shown = terminal.render(one.document(beside))
-    assert "build: 71.0 cpu/9.1 cpu s cold/warm (cpu: CPU seconds, because other builds ran at the same time)" in shown
+    assert "build: 12.2 s\nwarm: 3.5 s\ncpu: 20.0 s\n" in terminal.render(one.document(alone))
+    assert "cpu: 71.0 s\noverlapped: yes\nwarm cpu: 9.1 s\n" in terminal.render(one.document(beside))
 
 
 def test_a_row_of_a_table_shows_it() -> None:

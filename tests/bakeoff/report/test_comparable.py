@@ -21,7 +21,7 @@ from bakeoff.record.schema import SCHEMA, BackendSource, CeilingsRecord, Record,
 from bakeoff.record.store import Records, Stored, StoredComparison, load_all, save
 from bakeoff.report.columns import COLUMNS, table_rows
 from bakeoff.report.groups import USUAL, baselines, current, drift, newest, stale_reasons, tables
-from bakeoff.report.notes import spreads
+from bakeoff.report.notes import spread_lines
 from bakeoff.report.recommendation import decision
 
 HERE, THERE = Machine("here00000000", "", "Test CPU, 4 cores"), Machine("there0000000", "", "Test CPU, 4 cores")
@@ -112,8 +112,8 @@ class TestStale:
         ]
         (row,) = newest(stored(*tries))
         assert row.record is tries[1]
-        ((_, spread),) = spreads([row], stored(*tries))
-        assert (spread.builds, spread.low_ms, spread.high_ms) == (2, 5.0, 7.0)
+        (line,) = spread_lines([row], stored(*tries))
+        assert " in 2 builds: medians 5.000 to 7.000 ms" in line
 
     def test_a_sweep_that_was_resumed_after_an_edit_has_no_ratios_across(self) -> None:
         rows = stored(made("eager", 7.0, 1, component="c0", sweep="s"), made("inductor", 5.0, 2, sweep="s"))
@@ -146,7 +146,7 @@ class TestTables:
         cards = [replace(GPU_HOST, gpus=({**GPU_HOST.gpus[0], "uuid": uuid},)) for uuid in ("one", "other")]
         gpus = [Machine(str(card.gpus[0]["uuid"]), machine_class(card, "cuda"), "Test GPU") for card in cards]
         (table,) = tables(stored(*(made("eager", 7.0, minute, machine=each) for minute, each in enumerate(gpus))))
-        assert [row.entry.record.machine for row in table.stale] == gpus[:1]
+        assert [entry.record.machine for entry, _ in table.stale] == gpus[:1]
 
     def test_rows_of_another_host_stand_below_with_the_ratio_to_their_own_eager(self) -> None:
         here, there = (Machine(name, "one class", "Test CPU, 4 cores") for name in ("here", "there"))
@@ -339,5 +339,5 @@ def test_a_note_on_several_tables_says_of_which() -> None:
     ]
     text = tables_text(stored(*rows))
     notes = text[text.index("Notes on several of these tables") :]
-    assert "all but toy:tiny.d, toy:tiny.e: no selftest on this machine" in notes
+    assert "toy:tiny.a, toy:tiny.b, toy:tiny.c: no selftest on this machine" in notes
     assert "toy:tiny.d, toy:tiny.e: selftest passed 2026-01-02" in notes

@@ -1,4 +1,4 @@
-"""Two records side by side, a comparison in full, and the list of comparisons of the HTML report."""
+"""Two records side by side, and a comparison in full."""
 
 import re
 from dataclasses import replace
@@ -12,9 +12,9 @@ from bakeoff.record.diff import differences
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import BuildCost, KernelTime, ProofRecord, Record, TraceRecord
 from bakeoff.record.store import StoredComparison
-from bakeoff.report.document import Document, Link, Table
+from bakeoff.report.document import Document
 from bakeoff.report.pages import explain as page_of_two
-from bakeoff.report.pages.comparison import document, sections
+from bakeoff.report.pages.comparison import document
 from bakeoff.report.render import terminal
 
 CONVOLUTION = KernelTime("aten::mkldnn_convolution", 14, 1_823_371, False)
@@ -133,32 +133,3 @@ def test_a_comparison_of_warm_builds_says_that_its_interval_is_of_processes() ->
     said = "the processes of inductor fp32 shared a build: the interval covers processes, not builds"
     for side, expected in ((fast, False), (warm, True)):
         assert (said in terminal.render(document(StoredComparison("id", final(side, slow))))) == expected
-
-
-def rows_of(*compared: StoredComparison) -> list[list[str]]:
-    (section,) = sections(compared, lambda entry: Link(entry.id, f"{entry.id}.json"))
-    (table,) = section.blocks
-    assert isinstance(table, Table)
-    return [[cell.text for cell in row] for row in table.rows]
-
-
-def test_the_list_names_the_faster_first() -> None:
-    fast, slow = at(1, "inductor", [5.0] * 20), at(2, "eager", [10.0] * 20)
-    for sides in ((fast, slow), (slow, fast)):
-        ((faster, slower, verdict, rounds, how, *_),) = rows_of(StoredComparison("id", final(*sides)))
-        assert (faster, slower) == ("inductor fp32", "eager fp32")
-        assert verdict == "2.000x [2.000, 2.000]"
-        assert rounds == "2.000 [2.000, 2.000]"
-        assert how == "84 interleaved rounds in 7 pairs of fresh processes"
-
-
-def test_the_list_has_the_newest_of_each_pair_and_none_without_rounds() -> None:
-    fast, slow = at(1, "inductor", [5.0] * 20), at(2, "eager", [10.0] * 20)
-    older, newer = (StoredComparison(name, final(fast, slow)) for name in ("older", "newer"))
-    (section,) = sections((older, newer), lambda entry: Link(entry.id, ""))
-    assert "newer" in terminal.render(Document("", (section,)))
-    assert "older" not in terminal.render(Document("", (section,)))
-    assert sections([StoredComparison("id", replace(final(fast, slow), rounds=()))], lambda _: Link("", "")) == ()
-    unstable = final(fast, at(2, "eager", [10.0] * 20, "unstable", "results are stored"))
-    ((_, _, verdict, *_),) = rows_of(StoredComparison("id", unstable))
-    assert verdict == "no verdict, eager fp32 was unstable: results are stored"

@@ -143,7 +143,8 @@ class TestHistoryPage:
     def test_rows_that_cannot_run_are_named_in_one_line(self) -> None:
         made = [at(2 + place, name, status="unavailable", reason="no GPU") for place, name in enumerate(("a", "b"))]
         page = page_of(Records(stored(at(1, "eager", ms(9.0)), *made), (), ()))
-        assert "**2 rows cannot run here (2 unavailable)**: a fp32, b fp32: no GPU\n" in page
+        assert "**2 rows cannot run here (2 unavailable)**: a fp32, b fp32 (why: " in page
+        assert "**a fp32, b fp32**: no GPU\n" in page
         assert list(rows_by_link(page)) == ["id-0"]
 
     def test_the_page_of_all_machines_begins_with_the_one_that_measured_last(self, runs: Path) -> None:

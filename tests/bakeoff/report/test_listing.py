@@ -21,7 +21,7 @@ class TestListing:
     def test_of_one_component_holds_presets_sets_of_options_and_the_evidence_that_a_backend_ran(self) -> None:
         found = listing.read("wm")
         lines = terminal.render(listing.page_of_component(found)).splitlines()
-        assert list(found.components) == ["wm"]
+        assert list(found["components"]) == ["wm"]
         parameters = resolve_component("wm").preset("1b").parameters
         assert ["1b", f"{parameters:,}", "cuda"] in [line.split() for line in lines]
         assert "openvino on cpu: openvino, openvino[hint=dtype]" in lines
@@ -30,7 +30,7 @@ class TestListing:
 
     def test_has_a_row_for_every_component_with_its_presets_and_every_backend(self) -> None:
         found = listing.read()
-        assert list(found.components) == list(component_names())
+        assert list(found["components"]) == list(component_names())
         lines = terminal.render(listing.page(found)).splitlines()
         for name in component_names():
             (row,) = [line for line in lines if line.startswith(f"{name} ")]
@@ -68,7 +68,7 @@ class TestListing:
     def test_a_component_of_nobody_has_no_empty_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
         toy = resolve_component("toy")
         monkeypatch.setattr(listing, "resolve_component", lambda _name: replace(toy, credit=""))
-        assert listing.read("toy").components == {"toy": toy.summary}
+        assert listing.read("toy")["components"] == {"toy": toy.summary}
 
     def test_every_backend_is_ready_or_has_a_reason(self) -> None:
         for line in listing.read_backends():
@@ -191,7 +191,7 @@ def test_text_of_a_sweep(tmp_path: Path) -> None:
     """The table on stdout, progress on stderr; the history is there afterwards."""
     ran = bakeoff(*UNSUPPORTED, "--note", "try", cwd=tmp_path)
     assert ran.code == 3
-    assert "Deploy nothing from this table: no row is ok." in ran.out
+    assert "Deploy nothing from this table: no row can be ranked." in ran.out
     assert "1 of 1 variant recorded in" in ran.out.splitlines()[-1]
     assert "1 row cannot run here (1 unsupported); the records say why." in ran.err
     (page,) = tmp_path.glob(f"runs/*/{history.NAME}")

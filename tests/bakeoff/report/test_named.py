@@ -126,7 +126,7 @@ def test_rows_before_an_edit_of_a_model_are_stale_in_its_table() -> None:
     )
     (table,) = groups.tables(stored(UNET, edited))
     assert [entry.record for entry in table.rows] == [edited]
-    assert [(row.entry.record, row.reason) for row in table.stale] == [
+    assert [(entry.record, reason) for entry, reason in table.stale] == [
         (UNET, "measured with another source of the component")
     ]
 

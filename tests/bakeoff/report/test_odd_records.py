@@ -14,7 +14,7 @@ from bakeoff.record.schema import Clock, OutputParity, Parity, Record, Samples, 
 from bakeoff.record.store import Records, Stored, load_all, save
 from bakeoff.report.columns import COLUMNS, TableRow, table_rows
 from bakeoff.report.groups import name_of
-from bakeoff.report.notes import spreads
+from bakeoff.report.notes import spread_lines
 
 LARGE = 2**63 - 1
 ODD: dict[str, dict[str, Any]] = {
@@ -64,7 +64,7 @@ def test_samples_of_zero_in_memory_give_empty_ratios(page: str) -> None:
         for number, made in enumerate((odd("eager", made=zero), odd("inductor", made=zero), odd("aoti")))
     )
     assert PAGES[page](Records(rows, (), ()))
-    assert spreads(rows, rows) == []
+    assert list(spread_lines(rows, rows)) == []
     for row in list(table_rows(rows))[:2]:
         for key in ("vs_eager", "of_floor", "calls_per_s", "mean_calls_per_s", "video_fps"):
             assert COLUMNS[key].value(row) is None

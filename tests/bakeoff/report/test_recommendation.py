@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from answers import as_text
 from comparisons import final
 from pages import tables_text
 from records import clock, measurement, record
@@ -41,7 +42,7 @@ def kept(*comparisons: Comparison) -> list[StoredComparison]:
 
 
 def said(rows: Sequence[Record], *comparisons: Comparison) -> str:
-    return str(deployment(stored(*rows), kept(*comparisons)))
+    return as_text(deployment(stored(*rows), kept(*comparisons)))
 
 
 def deployed(text: str) -> list[str]:
@@ -84,14 +85,14 @@ class TestWithoutAFinal:
         assert text.startswith("inductor fp32 is far ahead (1.87x): it has the lowest median, 5.850 ms")
         assert "Sweeps drift by 1.7x; a final would confirm it: bakeoff compare " in text
         assert "faster" not in text
-        assert str(deployment(stored(EAGER, far), drift=1.88)).startswith("Not decided: ")
+        assert as_text(deployment(stored(EAGER, far), drift=1.88)).startswith("Not decided: ")
 
     @pytest.mark.parametrize("goal", ["latency", "throughput"])
     def test_rows_whose_intervals_overlap_are_not_far_ahead(self, goal: Goal) -> None:
         """By the clock of the objective: the other one's intervals are apart."""
         wide = [1, 1.3, 1.7, 2.2, 2.8, 3.4, 4, 4.6, 5.2, 5.8, 6.2, 6.8, 7.6, 9, 11, 12, 13, 14, 15, 16]
         narrow = [1.0] * 20
-        for samples, word in ((wide, "their intervals overlap"), (narrow, "is far ahead (10.95x)")):
+        for samples, word in ((wide, "Not decided: "), (narrow, "is far ahead (10.95x)")):
             one, other = (samples, narrow) if goal == "latency" else (narrow, samples)
             made = replace(measurement(one), throughput=clock(other))
             fast = replace(record("inductor"), measurement=made, objective=Objective(goal))
@@ -141,16 +142,6 @@ class TestWithAFinal:
             (claimed,) = re.findall(r"is ([0-9.]+)x \[([0-9.]+), ([0-9.]+)\] as fast as eager fp32", text)
             assert [float(figure) for figure in claimed] == pytest.approx([10.95 / 2.95] * 3, abs=0.01)
 
-    def test_what_the_compiler_adds_to_the_dtype_stands_beside(self) -> None:
-        slow, fast = record("inductor", ms(5.0), dtype="bf16"), record("inductor[freezing]", ms(2.0), dtype="bf16")
-        half, near = (record("eager", ms(first), dtype="bf16") for first in (6.0, 2.1))
-        decided = final(fast, slow, EAGER)
-        text = said([EAGER, half, slow, fast], decided)
-        assert "inductor[freezing] bf16 is 3.71x [" in text
-        assert text.endswith("inductor[freezing] bf16 is 2.36x as fast as eager bf16 by the rows of their sweep.")
-        assert "by the rows" not in said([EAGER, slow, fast], decided), "without a row of eager in this dtype"
-        assert "by the rows of their sweep, no difference shown." in said([EAGER, near, fast], final(near, fast, EAGER))
-
     def test_an_early_one_says_so_wherever_it_states_a_ratio(self) -> None:
         early = final(FAST, SLOW, EAGER, pairs=3)
         text = said([EAGER, SLOW, FAST], early)
@@ -173,15 +164,26 @@ class TestWithAFinal:
         text = said([SLOW, FAST], final(FAST, SLOW, near, pairs=3))
         assert deployed(text) == ["inductor[freezing] fp32"]
         assert re.search(r"inductor\[freezing\] fp32 was 1\.\d+x as fast as eager fp32 in 3 pairs", text)
-        assert text.endswith("of processes, too few for a verdict.")
+        assert text.endswith("of processes: no difference shown.")
 
-    def test_where_the_best_two_are_alike_the_speed_up_over_eager_is_of_too_few_pairs(self) -> None:
+    def test_where_the_best_two_are_alike_each_is_compared_with_eager(self) -> None:
         """Such a final ends after its first pair of processes."""
         alike = record("aoti", ms(2.0))
         text = said([EAGER, alike, FAST], final(FAST, alike, EAGER, pairs=1))
         assert "No difference shown between inductor[freezing] fp32 and aoti fp32 in the final" in text
-        assert "No difference shown between inductor[freezing] fp32 and eager" not in text
-        assert text.count("as fast as eager fp32 in 1 pair of processes, too few for a verdict.") == 2
+        assert text.count("as fast as eager fp32 in 1 pair of processes: no difference shown.") == 2
+
+    def test_of_two_that_are_alike_the_one_with_the_lower_p99_is_deployed(self) -> None:
+        steady, late = (record(name, [2.0] * 98 + [end] * 2) for name, end in (("aoti", 2.2), ("inductor", 9.0)))
+        for sides in ((steady, late), (late, steady)):
+            assert deployed(said([EAGER, steady, late], final(*sides, EAGER))) == ["aoti fp32"]
+        few = record("inductor", [2.0] * 20)
+        assert deployed(said([EAGER, steady, few], final(steady, few, EAGER))) == [], "its p99 is not known"
+
+    def test_a_p99_far_above_the_median_is_said(self) -> None:
+        late = record("inductor", [2.0] * 98 + [6.0] * 2)
+        assert "The p99 of inductor fp32 is 3.0x its median." in said([EAGER, late], final(late, EAGER))
+        assert "The p99 of" not in said([EAGER, SLOW], final(SLOW, EAGER))
 
     @pytest.mark.parametrize(
         "changes",

@@ -9,7 +9,6 @@ from few_records import TEN, stored, texts
 from pages import html_text, tables_text
 from records import measurement, record
 
-from bakeoff.backends import resolve_backend
 from bakeoff.process.jobs import TraceResult
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import KernelTime, Memory, ProofRecord, Record, TraceRecord
@@ -34,8 +33,9 @@ class TestOneRecord:
             entry.id,
             "status: parity_failed: y differs by 5.00e-01",
             "a call: 2.950 ms [2.500, 3.400]",
-            "build: 12.2/3.5 s cold/warm, peak 300 MiB, no compiler process above 200 MiB",
-            "reference: reference-1, eager fp64, 4 sets of inputs",
+            "\nbuild: 12.2 s\nwarm: 3.5 s\npeak: 300 MiB\nchildren peak: 200 MiB\n",
+            "\nreference: reference-1\nreference dtype: fp64\nsets: 4\n",
+            "\nweights: 50 MiB\nio: 1.0 MiB\nhost peak: 500 MiB\nhost call: 10 MiB\n",
             "captured calls 12",
             "versions: bakeoff 0.1.0, torch 2.13.0",
             "not on this machine (was logs/20260102T030400-abcdef/toy.log in the cache folder)",
@@ -43,9 +43,8 @@ class TestOneRecord:
             assert part in text
         rows = [" ".join(line.split()) for line in text.splitlines()]
         for row in (
-            "median 2.950", "95 % from 2.500", "95 % to 3.400", "mean 2.950", "min 2.000", "samples 20",
-            "calls a sample 1", "stopped by narrow", "weights 50 MiB", "inputs 1.0 MiB", "host peak 500 MiB",
-            "calls add 10 MiB", "y 5.00e-01 2.00e-06 FAILED",
+            "median 2.950 ms", "low 2.500 ms", "high 3.400 ms", "mean 2.950 ms", "min 2.000 ms", "count 20",
+            "stopped narrow", "y 0.5 2e-06 no",
         ):  # fmt: skip
             assert any(line.startswith(row) for line in rows), row
 
@@ -66,9 +65,8 @@ class TestOneRecord:
 
     def test_small_weights_have_a_size(self) -> None:
         memory = Memory(weights_bytes=1_181_072, io_bytes=70_000)
-        rows = [line.split() for line in shown(Stored("id", record(made=measurement(TEN, memory=memory)))).splitlines()]
-        assert ["weights", "1.1", "MiB"] in rows
-        assert ["inputs", "68", "KiB"] in rows
+        lines = shown(Stored("id", record(made=measurement(TEN, memory=memory)))).splitlines()
+        assert {"weights: 1.1 MiB", "io: 68 KiB"} <= {*lines}
 
     @pytest.mark.parametrize("status", ["unavailable", "crashed", "build_failed"])
     def test_of_a_row_without_numbers(self, status: str) -> None:
@@ -114,42 +112,38 @@ class TestProof:
     def test_holds_the_evidence(self, row: Record) -> None:
         text = shown(Stored("id", row))
         for line in (
-            "facts: graphs 1, graph breaks 0, recompiles 1, kernels_generated 7",
-            f"evidence that inductor ran: {resolve_backend('inductor').checks}",
+            "graph breaks: 0",
+            "facts: kernels_generated 7",
             "incomplete: the traced build has another graph (aa, measured bb)",
-            "recompiled: guard failed: x.size(0) == 1",
-            "run by the framework or a library, by its names: mm 3",
+            "recompiles: guard failed: x.size(0) == 1",
+            "operators outside: mm 3",
             "quantised: 6, int8 dynamic: layer.0, layer.1, layer.2, layer.3 and 2 more",
-            "left: 1, 128 elements, fewer than 65536: gate",
-            "a traced call took 1.000 ms, 90% in named kernels, 60% in the compiler's own (*); the 2 longest of 12:",
+            "skipped: 1, 128 elements, fewer than 65536: gate",
+            "kernel count: 12",
+            "own: 0.6 ms",
         ):
             assert line in text.splitlines()
-        (inside,) = (line for line in text.splitlines() if line.startswith("compiled: "))
-        assert inside.startswith("compiled: aten.op15 15, aten.op14 14,")
-        assert inside.endswith("aten.op4 4 and 3 more")
+        (inside,) = (line for line in text.splitlines() if line.startswith("operators inside: "))
+        assert inside.startswith("operators inside: aten.op15 15, aten.op14 14,"), "the most frequent first"
         kernels = [line.split() for line in text.splitlines() if line.startswith(("cpp_fused", "aten::mm"))]
-        assert kernels == [["cpp_fused_add_0", "*", "2", "0.6000", "60%"], ["aten::mm", "1", "0.2500", "25%"]]
+        assert kernels == [
+            ["cpp_fused_add_0", "60%", "2", "0.6", "ms", "yes"], ["aten::mm", "25%", "1", "0.25", "ms", "no"],
+        ]  # fmt: skip
 
     def test_a_fallback_is_printed(self) -> None:
         made = measurement(TEN, "fell_back", "ran eager", proof=ProofRecord(fell_back="eager"))
         assert "fell back: eager" in shown(Stored("id", record("inductor", made=made))).splitlines()
 
-    def test_of_a_backend_that_is_not_in_the_table(self) -> None:
-        text = shown(Stored("id", record("canary", TEN)))
-        assert "canary ran" not in text
-        assert "facts: graphs 1" in text
-
     def test_a_record_cannot_name_code_to_import(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "evil.py").write_text("raise SystemExit('was imported')\n")
         monkeypatch.syspath_prepend(tmp_path)
-        assert "facts: " in shown(Stored("id", record("evil:X", TEN)))
+        assert "\ngraphs: 1\n" in shown(Stored("id", record("evil:X", TEN)))
 
     def test_a_gpus_idle_time_is_shown(self) -> None:
         trace = TraceRecord((), 3, 2_000_000, 1_900_000, 0, span_ns=5_000_000, busy_ns=1_500_000)
         made = measurement(TEN, proof=ProofRecord(trace=trace))
         lines = shown(Stored("id", record("inductor", made=made))).splitlines()
-        assert "the GPU is idle for 70% of the 5.000 ms between events around a call" in lines
-        assert any(line.startswith("a traced call took 2.000 ms, 95% in named kernels") for line in lines)
+        assert {"GPU idle: 70% of the span", "span: 5 ms", "total: 2 ms", "named: 1.9 ms"} <= {*lines}
         on_cpu = measurement(TEN, proof=replace(ProofRecord(trace=trace), trace=replace(trace, span_ns=0)))
         assert "idle" not in shown(Stored("id", record("inductor", made=on_cpu)))
 
@@ -158,15 +152,12 @@ class TestProof:
         kernel = KernelTime("nvjet", 8, 5_240_000, own=True)
         trace = TraceRecord((kernel,), 1, 5_088_864, 5_234_907, 5_240_000)
         made = record("inductor", made=measurement(TEN, proof=ProofRecord(trace=trace)))
-        text = shown(Stored("id", made))
-        assert "100% in named kernels, 100% in the compiler's own" in text
+        assert "nvjet   100%" in shown(Stored("id", made))
         assert one.longest_kernels(made, 1) == ((kernel, "100%"),)
 
     def test_a_trace_of_no_time_is_shown(self) -> None:
         proof = ProofRecord(trace=TraceRecord((), 0, 0, 0, 0))
-        assert "a traced call took 0.000 ms, 0% in named" in shown(
-            Stored("id", record("inductor", made=measurement(TEN, proof=proof)))
-        )
+        assert "total: 0 ms" in shown(Stored("id", record("inductor", made=measurement(TEN, proof=proof))))
 
     @pytest.mark.parametrize(
         ("quantisation", "name"),

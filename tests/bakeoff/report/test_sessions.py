@@ -146,7 +146,7 @@ class TestText:
         assert "monitor: 90 samples, 0.25% of a core" in shown
         assert re.search(r"wm +diffusion +1,300,000,000 +2,479\.6 +bfloat16", shown)
         assert re.search(r"saved \(failed\) +4\.7 s +error=no space", shown)
-        assert "open-ranges: 1 range had not ended" in shown
+        assert "misused: 1 range had not ended" in shown
 
     def test_ranges_are_a_tree(self) -> None:
         shown = text(RECORD)

@@ -115,7 +115,7 @@ def test_compilations_for_sizes_leave_the_row_ok_and_are_said(records: dict[str,
     found = by_name(record)
     assert {one.status for one in found.values() if one.which != "usual"} == {"recompiled"}
     assert {one.compilations for one in found.values() if one.which != "usual"} == {1}
-    (finding,) = [one for one in record.measurement.findings if one.code == "size-recompiled"]
+    (finding,) = [one for one in record.measurement.findings if one.code == "sizes"]
     assert finding.text == "compiled again for x.0=2, x.0=6 (not listed), x.0=8"
 
 
@@ -166,7 +166,7 @@ def test_an_engine_that_pads_is_found_by_its_times(tmp_path: Path) -> None:
     assert {one.status for one in records["eager"].measurement.sizes} == {"ok"}
     found = by_name(records["pads"])
     assert (found["x.0=2"].status, found["x.0=8"].status) == ("padded", "ok")
-    (finding,) = [one for one in records["pads"].measurement.findings if one.code == "size-padded"]
+    (finding,) = [one for one in records["pads"].measurement.findings if one.code == "sizes"]
     assert finding.text.startswith("seems to compute the largest size at x.0=2")
     assert " times in eager" in finding.text
 

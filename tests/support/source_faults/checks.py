@@ -272,8 +272,8 @@ FAULTS = (
         "checks",
         "an engine that refuses a size within its range stays ok",
         "bakeoff/worker/sizes.py",
-        '{"size-wrong": "parity_failed", "size-refused": "call_failed"}',
-        '{"size-wrong": "parity_failed"}',
+        '{"parity_failed": "parity_failed", "refused": "call_failed"}',
+        '{"parity_failed": "parity_failed"}',
         ("tests/bakeoff/report/test_sizes.py",),
     ),
 )

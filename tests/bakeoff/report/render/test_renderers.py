@@ -49,12 +49,15 @@ def test_html_escapes_and_allows_its_own_scripts_only() -> None:
     assert re.search(r"script-src &#39;sha256-[^&]+&#39;;", page)
 
 
-def test_html_lists_its_sections_with_their_verdicts() -> None:
+def test_html_lists_its_sections_with_what_was_decided() -> None:
     page = html.render(PAGE, interactive=False)
     contents = page.partition("<nav")[2].partition("</nav>")[0]
     assert 'href="#part-1">rows' in contents
-    assert "alert(1)" in contents
+    assert "alert(1)" not in contents, "it is open"
     assert 'href="#part-2">others' in contents
+    decided = Document("page", tuple(Section(str(part), (Text("Deploy this.", tone="good"),)) for part in range(2)))
+    contents = html.render(decided, interactive=False).partition("<nav")[2].partition("</nav>")[0]
+    assert contents.count("Deploy this.") == 2
     assert 'class="verdict open"' in page
     assert 'id="part-2"' in page
 

@@ -95,9 +95,6 @@ class SweepOptions:
     build_for: Annotated[
         list[str] | None, typer.Option(help="GPUs that need not be here: sm89,sm120; builds engines, times nothing.")
     ] = None
-    monitor: Monitor = False
-    final: Final = True
-    option: Annotated[list[str] | None, typer.Option(help="Of a pipeline of yours, as in steps=10.")] = None
     on: Annotated[str, typer.Option(help="ray: on the nodes of the cluster at $RAY_ADDRESS; see docs/cluster.md.")] = ""
     spread: Annotated[
         bool,

@@ -353,7 +353,6 @@ class WriteJob:
 class WriteResult:
     written: WrittenProgram
     peak_bytes: int
-    children_peak_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from bakeoff.backends.format import WriteRequest
 from bakeoff.export.loader import State, carry
 from bakeoff.export.manifest import SAMPLE, Port, Program, Sample
 from bakeoff.export.sample import BLOCK, MOST, every, key, repeated, thinned
-from bakeoff.machine.processes import children_peak_bytes, peak_bytes
+from bakeoff.machine.processes import peak_bytes
 from bakeoff.models.component import Stream, TensorSpec
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.options import options_of
@@ -72,7 +72,7 @@ def write_program(job: WriteJob, report: Report) -> WriteResult:
                 f"{asked.subject.workload} cannot be written to {job.folder}: {error.strerror or error}.",
                 code="not-writable",
             ) from error
-    return WriteResult(written, peak_bytes(), children_peak_bytes())
+    return WriteResult(written, peak_bytes())
 
 
 def make_sample(job: SampleJob, report: Report) -> SampleResult:

@@ -103,6 +103,6 @@ def rollout_text(made: PipelineMeasurement) -> str:
     if worst is None:
         return "nothing was compared"
     unit, output = worst
-    where = "after opening" if unit < 0 else f"in unit {unit}"
-    near = f"{output.name} came nearest to its limit, {output.of_limit:.0%} of it {where}"
-    return f"each of {counted(len(units) - 1, 'unit')} is within its limits; {near}"
+    where = "after opening" if unit < 0 else f"unit {unit}"
+    near = f"at most {output.of_limit:.0%} of one ({output.name}, {where})"
+    return f"{counted(len(units) - 1, 'unit')} within limits, {near}"

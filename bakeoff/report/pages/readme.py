@@ -118,7 +118,7 @@ def _decisions(records: Records) -> Iterator[Text]:
         yield Text(" ".join(told), f"{_subject(entries)}, sustained", links=tuple(map(_cited, entries)))
     for entries in by_run(newest_rollouts(records.rollouts)):
         told = [f"{entry.record.mix.variants} {rollout.verdict(entry.record)}." for entry in entries]
-        yield Text(" ".join(told), f"Rollout of {_subject(entries)}", links=tuple(map(_cited, entries)))
+        yield Text(" ".join(told), f"Rollout of {_subject(entries)}", links=(_cited(entries[0]),))
 
 
 def _subject(entries: Sequence[StoredPipeline]) -> str:

@@ -50,14 +50,14 @@ def test_each_mix_has_a_record_without_times_that_no_table_of_mixes_shows() -> N
     assert [one["outputs"]["frame"]["error"] for one in found["rollouts"]] == [0.01, 0.01]
     assert found["rollouts"][0]["free"]["frame"]["standing"] == "with eager"
     results = next(paths.runs_folder().glob("*/RESULTS.md")).read_text()
-    assert "each of 9 units is within its limits; frame came nearest to its limit, 10% of it after opening" in results
+    assert "9 units within limits, at most 10% of one (frame, after opening)" in results
     assert "say nothing about the picture" in results
     history = next(paths.runs_folder().glob("*/OPTIMIZATION_HISTORY.md")).read_text()
-    assert history.count("stays right: each of 9 units is within its limits") == 2
+    assert history.count("stays right: 9 units within limits") == 2
     tables = json.loads(typed("table", "--json").stdout)
     assert ({one["record"] for one in tables["rollouts"]}, tables["pipelines"]) == (set(found["records"]), [])
     shown = typed("show", found["records"][0])
-    assert "stays right: each of 9 units is within its limits" in shown.output
+    assert "stays right: 9 units within limits" in shown.output
     assert "Each unit from the reference's state, and running free for 9 frames" in shown.output
     assert shown.output.count("free below 30 dB") == 2, "one table, and its column explained"
 

@@ -68,7 +68,7 @@ def test_the_unit_nearest_to_the_limit_is_told_by_output_and_a_failed_one_first(
     parity = LoopParity("loop-1", "fp64", (unit(-1, 0.0, 0.01), unit(0, 0.02, 0.06), unit(1, 0.05, 0.03)))
     made = PipelineMeasurement("ok", parity=parity)
     assert {name: found for name, (found, _) in nearest(made).items()} == {"video": 1, "state": 0}
-    text = "each of 2 units is within its limits; state.k came nearest to its limit, 60% of it in unit 0"
+    text = "2 units within limits, at most 60% of one (state.k, unit 0)"
     assert rollout_text(made) == text
     broken = PipelineMeasurement("ok", parity=LoopParity("loop-1", "fp64", (unit(0, None, 0.0), unit(1, 5.0, 0.0))))
     assert nearest(broken)["video"][0] == 0

@@ -61,7 +61,7 @@ class Row:
     checkpoint: str
     """Name and content hash of the weights file; "" for random weights."""
     known_issues: tuple[str, ...]
-    """(code, text) of library versions known to mislead rows of this dtype and device."""
+    """What is known of library versions that mislead rows of this dtype and device."""
     overlaps: bool = False
     """Whether the row's build may run at the same time as other rows' builds."""
     searches: bool = False

@@ -104,7 +104,9 @@ def _field(part: Any, field: Field[Any]) -> str:
 
 
 def _label(name: str) -> str:
-    """Return a field's name without its unit."""
+    """Return a field's name without its unit; a field that is only named by its unit is a time."""
+    if name == "ns":
+        return "time"
     unit = next((unit for unit in _UNITS if name.endswith(unit)), "")
     return name.removesuffix(unit).replace("_", " ")
 

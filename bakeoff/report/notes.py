@@ -107,7 +107,7 @@ def spread_lines(rows: Iterable[Stored], every: Iterable[Stored]) -> Iterator[st
         medians = [median(own) for own in builds.values()] if len(builds) > 1 else next(iter(builds.values()), [])
         if len(medians) < 2:
             continue
-        what = f"in {len(builds)} builds" if len(builds) > 1 else f"in {len(medians)} processes"
+        what = f"in {len(builds)} builds" if len(builds) > 1 else f"in {counted(len(medians), 'process', 'processes')}"
         what += " on the machines of this table" if record.calibration == Calibration(record.sweep) else ""
         least, most = min(medians), max(medians)
         text = f"{name_of(record)} {what}: medians {milliseconds(least)} to {milliseconds(most, least)} ms"

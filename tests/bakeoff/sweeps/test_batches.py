@@ -180,7 +180,6 @@ def test_a_real_sweep_of_two_sizes_with_an_objective(tmp_path: Path, monkeypatch
     if all(made.status == "ok" for made in found.values()):  # else this machine was too busy
         assert out.count("Objective throughput,memory<=64GiB: Nothing to compare with: eager fp32 (") == 2
         assert "eager fp32 is not saturated" in out or "eager fp32 saturates at batch 1" in out
-    assert list((tmp_path / "runs").rglob("batches-toy.svg"))
     assert "Batch curve" in next((tmp_path / "runs").rglob("RESULTS.md")).read_text()
 
 

@@ -159,7 +159,7 @@ ITEMS = {
         f"bakeoff profile {OWL} --level 5 --memory --trace traces --monitor",
         "python traces.py",
     ],
-    "compiler-log": ["bakeoff profile toy:tiny.world/inductor/fp32@cpu --units 5 --compiler"],
+    "compiler-log": ["bakeoff profile toy:tiny.world --mix toy=inductor/fp32 --device cpu --units 5 --compiler"],
     "sessions": [
         "python session.py",
         "bakeoff session show glob:sessions/**/*.session.json",

@@ -284,7 +284,7 @@ def speedup(record: Record, baseline: Record | None) -> Speedup | None:
     theirs = baseline.latency if baseline is not None and may_divide(record, baseline) else None
     if ours is None or theirs is None or baseline is None or ours.median_ms <= 0:
         return None
-    shown = record is baseline or shown_faster(record, baseline) is not None
+    shown = record == baseline or shown_faster(record, baseline) is not None
     return Speedup(theirs.median_ms / ours.median_ms, shown)
 
 

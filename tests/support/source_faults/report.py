@@ -92,7 +92,7 @@ FAULTS = (
         "report",
         "a ratio counts as shown where the medians' intervals overlap",
         "bakeoff/report/groups.py",
-        "shown = record is baseline or shown_faster(record, baseline) is not None",
+        "shown = record == baseline or shown_faster(record, baseline) is not None",
         "shown = True",
         ("tests/bakeoff/report/test_groups.py::TestSpeedups",),
     ),

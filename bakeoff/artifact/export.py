@@ -1,6 +1,7 @@
 """Exports a variant to a folder that loads elsewhere: its sample, its programs, its manifest, a first verification."""
 
 import contextlib
+import ctypes
 import os
 import shutil
 import tempfile
@@ -41,6 +42,8 @@ from bakeoff.sweeps.row import measure_job
 FRAMES = 10
 """Number of frames in the sample of a stream."""
 _DEADLINE_S = 1800.0
+_HERE, _RENAME_EXCHANGE = -100, 2
+"""AT_FDCWD and RENAME_EXCHANGE of renameat2(2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,19 +162,32 @@ def refuse_target(target: Path, force: bool, replaceable: Callable[[Path], bool]
 
 
 def _publish(part: Path, target: Path, force: bool, replaceable: Callable[[Path], bool]) -> None:
-    """Sync the files of `part` to disk and rename it to `target`; a folder that was there is removed."""
+    """Sync the files of `part` to disk and rename it to `target`.
+
+    A folder that was at `target` gets the temporary name and is removed with it.
+    """
     for path in part.rglob("*"):
         os.chmod(path, 0o755 if path.is_dir() else 0o644)
         _sync(path)
     os.chmod(part, 0o755)
     _sync(part)
     refuse_target(target, force, replaceable)  # another process may have created it meanwhile
-    aside = part.with_suffix(".before")
-    if target.exists():
+    if not target.exists():
+        part.rename(target)
+    elif not _exchange(part, target):
+        aside = part.with_suffix(".before")
         target.rename(aside)
-    part.rename(target)
-    shutil.rmtree(aside, ignore_errors=True)
+        part.rename(target)
+        shutil.rmtree(aside)
     _sync(target.parent)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two folders atomically (renameat2(2)); return False if the system or file system cannot."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "renameat2"):  # glibc 2.28
+        return False
+    return bool(libc.renameat2(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _RENAME_EXCHANGE) == 0)
 
 
 def _sync(path: Path) -> None:

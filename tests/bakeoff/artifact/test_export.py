@@ -134,9 +134,10 @@ class TestVerify:
         [
             ("dying_reader", (), "worker-failed", "SIGSEGV"),
             ("hanging_reader", ("--seconds", "2"), "worker-failed", "timeout"),
+            ("greedy_reader", (), "bad-artifact", "stream.pt2"),
         ],
     )
-    def test_a_crash_and_a_hang_are_one_error_line(
+    def test_a_crash_a_hang_and_a_failed_allocation_are_one_error_line(
         self, artifact: Path, reader: str, options: Sequence[str], code: ErrorCode, says: str
     ) -> None:
         path = os.pathsep.join((str(SUPPORT / reader), os.environ["PYTHONPATH"]))

@@ -423,7 +423,7 @@ class TestPage:
             """,
             tmp_path,
         )  # fmt: skip
-        names = ["waterfall", "units", "lines"]
+        names = ["waterfall", "units"]
         assert [(plot[0].rpartition("-")[2], plot[1]) for plot in found] == [(name, "yes") for name in names]
         assert all(plot[2] > 5 for plot in found)
         assert said == ""

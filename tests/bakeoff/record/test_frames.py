@@ -2,17 +2,18 @@
 
 import random
 from dataclasses import replace
+from math import exp, log, sqrt
 from pathlib import Path
 
 import pytest
-from pipeline_records import BEST, EAGER, measured, pipeline_record, programs, run_of_two, scaled, units
+from pipeline_records import BEST, measured, pipeline_record, promise, run_of_two, scaled, units
 
 from bakeoff.record.account import account_lines, shares, steady
 from bakeoff.record.codec import decode, encode
+from bakeoff.record.forecast import BETWEEN, DOCUMENTED_SPREAD, explained, forecast_error, machine_spread
 from bakeoff.record.frames import before_after, figures, nearest_rank
 from bakeoff.record.pipeline import PipelineRecord, UnitKind, Units
-from bakeoff.record.prediction import BETWEEN, prediction
-from bakeoff.record.store import load_all
+from bakeoff.record.store import StoredPipeline, load_all
 
 RUNS = Path(__file__).parents[3] / "runs" / "published"
 
@@ -100,7 +101,7 @@ class TestSteadyUnits:
         record = of_units(units([{"denoise": 900.0}], ["opening"]))
         assert figures(record) is None
         assert account_lines(record) == ()
-        assert prediction(record) is None
+        assert (forecast_error(record), explained(record)) == (None, None)
 
 
 class TestAccount:
@@ -144,30 +145,28 @@ class TestAccount:
                 assert (min(found) >= 0, sum(found)) == (True, wall_ns), (entry.id, place)
 
 
-class TestPrediction:
-    def test_a_unit_from_its_parts(self) -> None:
-        found = prediction(of_units(units(scaled(1.0, 1))))
-        assert found is not None
-        assert found.predicted_ms == pytest.approx(81)
-        assert found.unit_ms == pytest.approx(100)
-        assert found.error == pytest.approx(100 / 81 - 1)
-        assert found.differences_ms == {"wm": pytest.approx(6), "image": pytest.approx(3), BETWEEN: pytest.approx(10)}
-        assert found.explained_by == BETWEEN
+class TestPromises:
+    def test_a_run_is_held_against_its_promise(self) -> None:
+        record = of_units(units(scaled(1.0, 1)))
+        assert forecast_error(record) == pytest.approx(100 / 81 - 1)
+        assert explained(record) == (BETWEEN, pytest.approx(10), pytest.approx(19))
 
-    def test_a_program_without_a_part_is_named(self) -> None:
-        made = replace(measured(), programs=(*programs(EAGER)[:1], *programs(EAGER, part="")[1:]))
-        found = prediction(pipeline_record(made=made))
-        assert found is not None
-        assert (found.predicted_ms, found.frames_per_s, found.error, found.explained_by) == (None, None, None, "")
-        assert found.missing == ("image.decode",)
+    def test_nothing_is_explained_where_parts_or_all_promises_lack(self) -> None:
+        record = of_units(units(scaled(1.0, 1)))
+        assert explained(replace(record, forecast=replace(promise(), parts_ms={}))) is None
+        assert forecast_error(replace(record, forecast=None)) is None
 
-    def test_programs_that_a_steady_unit_does_not_call_are_not_predicted(self) -> None:
-        first, second = programs(EAGER)
-        opening = replace(first, variant=replace(first.variant, workload="prime"), part="", part_median_ns=0)
-        found = prediction(pipeline_record(made=replace(measured(), programs=(opening, first, second))))
-        assert found is not None
-        assert found.missing == ()
-        assert found.predicted_ms == pytest.approx(81)
+    def test_the_spread_is_that_of_runs_of_one_mix_and_documented_where_these_are_few(self) -> None:
+        def runs(*factors: float) -> list[StoredPipeline]:
+            made = (of_units(units(scaled(factor)), config_id=name) for factor in factors for name in ("a", "b"))
+            return [StoredPipeline(str(place), record) for place, record in enumerate(made)]
+
+        assert machine_spread(runs(1.0, 1.1, 1.0)) == DOCUMENTED_SPREAD
+        found = machine_spread(runs(1.0, 1.1, 1.0, 1.1))
+        assert found == pytest.approx(exp(2 * sqrt(2 * 4 / 3) * log(1.1) / 2) - 1)
+        assert machine_spread(runs(1.0, 1.0, 1.0, 1.0)) == 0
+        different = [replace(entry, record=replace(entry.record, code=entry.id)) for entry in runs(1.0, 1.1, 1.0, 1.1)]
+        assert machine_spread(different) == DOCUMENTED_SPREAD
 
 
 class TestBeforeAfter:

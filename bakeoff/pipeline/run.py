@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
 from bakeoff.models.errors import BakeoffError
@@ -18,22 +19,28 @@ from bakeoff.pipeline.plan import MixPlan, PipelinePlan
 from bakeoff.pipeline.session import PipelineSession, loop_reference_folder, make_loop_reference
 from bakeoff.plan.memory import total
 from bakeoff.plan.rows import short_of_memory
+from bakeoff.process.jobs import AnchorJob, MeasureJob
 from bakeoff.process.phases import Block
 from bakeoff.process.signals import first_signal_waits
-from bakeoff.process.supervisor import Outcome
+from bakeoff.process.supervisor import Outcome, run_job
 from bakeoff.race import LARGEST_OFFSET, open_sides
 from bakeoff.record.finding import Finding, new_finding
+from bakeoff.record.forecast import BETWEEN, around
 from bakeoff.record.frames import figures
-from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord
+from bakeoff.record.pipeline import Forecast, PipelineMeasurement, PipelineRecord
 from bakeoff.record.rollout import rollout_text
 from bakeoff.record.store import StoredPipeline, load_all, save
 from bakeoff.sweeps.context import make_context
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.resume import SweepState, open_run
-from bakeoff.sweeps.row import References, launch_of, make_reference
+from bakeoff.sweeps.row import References, launch_of, make_reference, measure_job
 
 _MORE_UNSETTLED = 40
 """Units beyond twice the number that fills the windows, after which a mix without a steady unit is given up."""
+_CONFIRMED = 2
+"""Mixes of a budget that run."""
+_ANCHOR_S = 2.0
+"""Seconds in which the programs of a mix are timed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +75,7 @@ def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progre
             interrupted = True
         if not interrupted:
             opening.finish()
-    left = tuple(mix.label for mix in plan.mixes if str(mix.mix) not in stored)
+    left = tuple(mix.label for mix in plan.mixes if str(mix.mix) not in stored) if interrupted else ()
     kept = tuple(stored[str(mix.mix)] for mix in plan.mixes if str(mix.mix) in stored)
     return PipelineResult(state.sweep, kept, left)
 
@@ -124,6 +131,8 @@ def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
     for mix, outcome, _ in made:
         if outcome.kind != "result":
             _settle(session, mix, outcome)
+    if session.plan.request.budget is not None:
+        session, ready = _anchored(session, ready)
     if session.plan.request.horizon_db is not None:
         for each in ready:
             _measure(session, [each], loop, "alone")
@@ -136,6 +145,51 @@ def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
             _measure(session, [each], loop, "in turn", len(ready))
     elif ready:
         _measure(session, ready, loop, "interleaved" if len(ready) > 1 else "alone")
+
+
+def _anchored(
+    session: PipelineSession, ready: Sequence[tuple[MixPlan, Mapping[str, References]]]
+) -> tuple[PipelineSession, Sequence[tuple[MixPlan, Mapping[str, References]]]]:
+    """Time the programs of a budget's mixes again, and return the two that are now promised to be the fastest; fewer
+    where mixes have records already. Where that fails, which is said, the promises by records stay."""
+    plan, wanted = session.plan, max(0, _CONFIRMED - len(session.stored))
+    programs: dict[str, tuple[str, MeasureJob]] = {}
+    mixes, environment = [], dict[str, str]()
+    for mix, references in ready:
+        environment |= mix.environment
+        for key, row in mix.rows.items():
+            job = measure_job(row, plan.request.policy, references[str(key)])
+            programs.setdefault(f"{key.slot} {row.variant}", (key.slot, job))
+        names = [f"{call.slot} {mix.rows[call.key].variant}" for call in plan.loop.steady.calls]
+        mixes.append(tuple([*programs].index(name) for name in names))
+    if not wanted or not ready or short_of_memory(total([mix.memory for mix, _ in ready]), plan.subject.device):
+        return session, ready[:wanted]
+    running = session.context.progress.start(0, 0, f"{ready[0][0].mix.subject}: {len(programs)} programs again")
+    launch = replace(session.launch_of(ready[0][0], running), environment=environment)
+    job = AnchorJob(plan.subject, tuple(programs.values()), tuple(mixes), _ANCHOR_S * len(mixes))
+    outcome = run_job(job, tuple[tuple[float, ...], ...], launch)
+    running.finish("ok" if outcome.kind == "result" else "failed", outcome.reason)
+    if outcome.kind != "result":
+        return session, ready[:wanted]
+    found = [
+        (replace(mix, forecast=_of_calls(mix.forecast, plan, times)), references)
+        for (mix, references), times in zip(ready, outcome.value, strict=True)
+    ]
+    found.sort(key=lambda each: each[0].forecast.ms if each[0].forecast is not None else inf)
+    chosen = {str(mix.mix): mix for mix, _ in found[:wanted]}
+    kept = tuple(chosen.get(str(mix.mix), mix) for mix in plan.mixes)
+    return replace(session, plan=replace(plan, mixes=kept)), found[:wanted]
+
+
+def _of_calls(promised: Forecast | None, plan: PipelinePlan, times_ns: Sequence[float]) -> Forecast | None:
+    """Return the promise with the time of each call of a unit in place of what records say of it."""
+    if promised is None:
+        return None
+    parts = {name: ms for name, ms in promised.parts_ms.items() if name == BETWEEN}
+    for call, ns in zip(plan.loop.steady.calls, times_ns, strict=True):
+        parts[call.slot] = parts.get(call.slot, 0.0) + ns / 1e6
+    ms = sum(parts.values())
+    return replace(promised, ms=ms, interval=around(ms, plan.spread), parts_ms=parts, anchored=True)
 
 
 def _program_references(

@@ -273,6 +273,19 @@ class PipelineJob:
 
 
 @dataclass(frozen=True, slots=True)
+class AnchorJob:
+    """Job to build and check the programs of several mixes in one process, and time units of their calls in turns."""
+
+    DONE_BY: ClassVar[str] = "pipeline.anchor.anchor"
+    subject: LoopSubject
+    programs: tuple[tuple[str, MeasureJob], ...]
+    """As in a PipelineJob, each program once."""
+    mixes: tuple[tuple[int, ...], ...]
+    """For each mix the places of the programs that a steady unit calls, in order."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class CeilingsJob:
     """Job to measure a device's ceilings: copies, reads, and products and convolutions of each of the dtypes."""
 
@@ -421,6 +434,7 @@ Job = (
     | CompareJob
     | LoopReferenceJob
     | PipelineJob
+    | AnchorJob
     | CeilingsJob
     | ClockJob
     | SampleJob

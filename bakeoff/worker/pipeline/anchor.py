@@ -1,0 +1,56 @@
+"""Times the programs of several mixes in turns, in one process: each mix makes the calls of a unit in their order."""
+
+import random
+from itertools import pairwise
+from statistics import fmean
+
+import torch
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.process.jobs import AnchorJob
+from bakeoff.worker.clocks.clock import now_ns
+from bakeoff.worker.pipeline.programs import build_programs
+from bakeoff.worker.reporter import Report, wait_for_idle_threads
+from bakeoff.worker.subject import synchronise
+from bakeoff.worker.torch_flags import apply_flags, flags
+
+_TURN_NS = 50_000_000
+"""Shortest turn of a mix; its first unit, which finds threads asleep and caches cold, is not timed."""
+_WORK_NS, _WORK_ELEMENTS = 300_000, 1 << 18
+"""Work between two units in about the time that a run takes to draw inputs and check outputs, over so many values."""
+
+
+def anchor(job: AnchorJob, report: Report) -> tuple[tuple[float, ...], ...]:
+    """Return for each mix the mean nanoseconds of each call of a unit. Raises BakeoffError if a program is not ok."""
+    device = job.subject.device
+    with flags("fp32", job.subject.threads, search=device == "cuda"):
+        built, failed, _ = build_programs(job, report)
+        if failed is not None:
+            raise BakeoffError(f"{failed.name} is {failed.status}: {failed.reason}", "check-failed")
+        engines = [(one.flags, one.checked.built.engine.bind(one.checked.sets[0])) for one in built]
+        scratch = torch.zeros(_WORK_ELEMENTS, device=device)
+
+        def unit(places: tuple[int, ...]) -> list[int]:
+            until_ns = now_ns() + _WORK_NS
+            while now_ns() < until_ns:
+                scratch.add_(1.0)
+            synchronise(device)
+            marks = [now_ns()]
+            for own, call in (engines[place] for place in places):
+                apply_flags(own)
+                call()
+                synchronise(device)
+                marks.append(now_ns())
+            return [after - before for before, after in pairwise(marks)]
+
+        report("timing")
+        units: dict[int, list[list[int]]] = {number: [] for number in range(len(job.mixes))}
+        ends_ns = now_ns() + round(job.seconds * 1e9)
+        while now_ns() < ends_ns or not units[0]:
+            for number in random.sample([*units], len(units)):
+                wait_for_idle_threads()
+                began_ns, turn = now_ns(), list[list[int]]()
+                while now_ns() - began_ns < _TURN_NS or len(turn) < 2:
+                    turn.append(unit(job.mixes[number]))
+                units[number] += turn[1:]
+    return tuple(tuple(fmean(times) for times in zip(*own, strict=True)) for own in units.values())

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
+from bakeoff.machine import build_cache
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.pipeline.assemble import How, make_record
 from bakeoff.pipeline.compiler_log import seen_apart
-from bakeoff.pipeline.mix_worker import Limits, MixWorker, run_rounds, run_sustained, wait_until_ready
+from bakeoff.pipeline.mix_worker import Limits, MixWorker, open_caches, run_rounds, run_sustained, wait_until_ready
 from bakeoff.pipeline.plan import MixPlan, PipelinePlan
 from bakeoff.pipeline.session import PipelineSession, loop_reference_folder, make_loop_reference
 from bakeoff.plan.memory import total
@@ -37,6 +38,8 @@ from bakeoff.sweeps.row import References, launch_of, make_reference, measure_jo
 
 _MORE_UNSETTLED = 40
 """Units beyond twice the number that fills the windows, after which a mix without a steady unit is given up."""
+_Ready = tuple[MixPlan, Mapping[str, References]]
+"""A mix that can run, with the references of its programs by `slot.program`."""
 _CONFIRMED = 2
 """Mixes of a budget that run."""
 _ANCHOR_S = 2.0
@@ -147,30 +150,33 @@ def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
         _measure(session, ready, loop, "interleaved" if len(ready) > 1 else "alone")
 
 
-def _anchored(
-    session: PipelineSession, ready: Sequence[tuple[MixPlan, Mapping[str, References]]]
-) -> tuple[PipelineSession, Sequence[tuple[MixPlan, Mapping[str, References]]]]:
-    """Time the programs of a budget's mixes again, and return the two that are now promised to be the fastest; fewer
-    where mixes have records already. Where that fails, which is said, the promises by records stay."""
+def _anchored(session: PipelineSession, ready: Sequence[_Ready]) -> tuple[PipelineSession, Sequence[_Ready]]:
+    """Time the programs of a budget's mixes again, and return the two that are now promised to be the fastest, fewer
+    where mixes have records already. Where that fails, which is said, the promises by records stay.
+
+    All are built in the folders of the mix that is the fastest by the records, whose own build is then warm.
+    """
     plan, wanted = session.plan, max(0, _CONFIRMED - len(session.stored))
-    programs: dict[str, tuple[str, MeasureJob]] = {}
-    mixes, environment = [], dict[str, str]()
-    for mix, references in ready:
-        environment |= mix.environment
-        for key, row in mix.rows.items():
-            job = measure_job(row, plan.request.policy, references[str(key)])
-            programs.setdefault(f"{key.slot} {row.variant}", (key.slot, job))
-        names = [f"{call.slot} {mix.rows[call.key].variant}" for call in plan.loop.steady.calls]
-        mixes.append(tuple([*programs].index(name) for name in names))
     if not wanted or not ready or short_of_memory(total([mix.memory for mix, _ in ready]), plan.subject.device):
         return session, ready[:wanted]
-    running = session.context.progress.start(0, 0, f"{ready[0][0].mix.subject}: {len(programs)} programs again")
-    launch = replace(session.launch_of(ready[0][0], running), environment=environment)
-    job = AnchorJob(plan.subject, tuple(programs.values()), tuple(mixes), _ANCHOR_S * len(mixes))
+    programs: dict[str, tuple[str, MeasureJob]] = {}
+    for mix, references in reversed(ready):
+        open_caches(mix)
+        for key, row in mix.rows.items():
+            job = measure_job(row, plan.request.policy, references[str(key)])
+            programs[f"{key.slot} {row.variant}"] = key.slot, job
+    fastest, names, calls = ready[0][0], [*programs], plan.loop.steady.calls
+    places = [tuple(names.index(f"{call.slot} {mix.rows[call.key].variant}") for call in calls) for mix, _ in ready]
+    running = session.context.progress.start(0, 0, f"{fastest.mix.subject}: {counted(len(names), 'program')} again")
+    environment = {name: value for mix, _ in reversed(ready) for name, value in mix.environment.items()}
+    launch = session.launch_of(fastest, running)
+    launch = replace(launch, environment=environment, log=launch.log.with_suffix(".again.log"))
+    job = AnchorJob(plan.subject, tuple(programs.values()), tuple(places), _ANCHOR_S * len(ready))
     outcome = run_job(job, tuple[tuple[float, ...], ...], launch)
     running.finish("ok" if outcome.kind == "result" else "failed", outcome.reason)
     if outcome.kind != "result":
         return session, ready[:wanted]
+    build_cache.mark_finished(fastest.cache_folder)
     found = [
         (replace(mix, forecast=_of_calls(mix.forecast, plan, times)), references)
         for (mix, references), times in zip(ready, outcome.value, strict=True)
@@ -215,7 +221,7 @@ def _limits(session: PipelineSession, turns: int) -> Limits:
 
 def _measure(
     session: PipelineSession,
-    mixes: Sequence[tuple[MixPlan, Mapping[str, References]]],
+    mixes: Sequence[_Ready],
     loop: References,
     how: How,
     turns: int = 1,
@@ -294,7 +300,7 @@ def _few(worker: MixWorker, outcome: Outcome, limits: Limits) -> Sequence[Findin
     return (new_finding("few-units", text),)
 
 
-def _changed(mixes: Sequence[tuple[MixPlan, Mapping[str, References]]], loop: References) -> Sequence[Finding]:
+def _changed(mixes: Sequence[_Ready], loop: References) -> Sequence[Finding]:
     """Return a finding if files of the references changed while the mixes ran."""
     folders = {references.folder: references for _, by_name in mixes for references in by_name.values()}
     changed = {name for references in (loop, *folders.values()) for name in references.changed()}

@@ -18,6 +18,10 @@ def read() -> list[Line]:
     return [json.loads(line) for line in text.splitlines() if line.strip()]
 
 
+def _sum(calls_ms: float | None, between_ms: float | None) -> float | None:
+    return None if calls_ms is None else calls_ms + (between_ms or 0.0)
+
+
 def _less_between(name: str) -> Callable[[Line], float | None]:
     return lambda one: None if one[name] is None else one[name] - (one["between_ms"] or 0.0)
 
@@ -25,10 +29,9 @@ def _less_between(name: str) -> Callable[[Line], float | None]:
 PROMISES: Mapping[str, Callable[[Line], float | None]] = {
     "before: medians alone": lambda one: one["medians_ms"],
     "means, without the time between": _less_between("records_ms"),
-    "medians and the time between": lambda one: (
-        None if one["medians_ms"] is None else one["medians_ms"] + (one["between_ms"] or 0.0)
-    ),
+    "medians and the time between": lambda one: _sum(one["medians_ms"], one["between_ms"]),
     "by records: means and the time between": lambda one: one["records_ms"],
+    "calls after a pause and the time between": lambda one: _sum(one["after_pause_ms"], one["between_ms"]),
     "timed again, without the time between": _less_between("anchored_ms"),
     "timed again": lambda one: one["anchored_ms"],
 }

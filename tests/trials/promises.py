@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
@@ -31,7 +32,7 @@ from promises_page import PAGE, RECORD, page, read
 from bakeoff.machine.files import write_atomically
 from bakeoff.mix import SlotChoice
 from bakeoff.pipeline.forecast import forecasts
-from bakeoff.pipeline.plan import PipelinePlan, make_pipeline_plan, sweep_of
+from bakeoff.pipeline.plan import MixPlan, PipelinePlan, make_pipeline_plan, sweep_of
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.pipeline.run import run_pipeline
 from bakeoff.record.account import account
@@ -170,6 +171,17 @@ def medians_ms(plan: PipelinePlan, slots: Sequence[SlotChoice]) -> float | None:
     return None if None in found else sum(each.parts_ms[each.slots.partition("=")[0]] for each in found if each)
 
 
+def after_pause_ms(mix: MixPlan, plan: PipelinePlan) -> float | None:
+    """What the calls of a mix take by the calls of records before which the clock paused or overwrote memory."""
+    total_ms = 0.0
+    for key, count in plan.loop.calls().items():
+        clock = mix.parts[key].record.measurement.latency if key in mix.parts else None
+        if clock is None or not clock.after_pause_ns:
+            return None
+        total_ms += count * fmean(clock.after_pause_ns) / 1e6
+    return total_ms
+
+
 def tried_pair(name: str, number: int, setting: str, pair: tuple[str, str], runs: Path) -> list[dict[str, Any]]:
     """Sweep, promise, time again and run a pair; return a line for each mix, none if it was interrupted."""
     tried, (environment, threads) = LOOPS[name], SETTINGS[setting]
@@ -180,6 +192,7 @@ def tried_pair(name: str, number: int, setting: str, pair: tuple[str, str], runs
     )
     by_records: dict[str, Forecast | None] = {str(mix.mix): mix.forecast for mix in plan.mixes}
     medians = {str(mix.mix): medians_ms(plan, mix.mix.slots) for mix in plan.mixes}
+    paused = {str(mix.mix): after_pause_ms(mix, plan) for mix in plan.mixes}
     load, lines = os.getloadavg()[0], []
     done = run_pipeline(plan, runs, f"promises {number} {setting}".strip(), False, Printed())
     if done.interrupted:
@@ -199,6 +212,7 @@ def tried_pair(name: str, number: int, setting: str, pair: tuple[str, str], runs
                 "load": round(load, 2),
                 "measured_ms": unit.unit_ms if unit is not None else None,
                 "medians_ms": medians[mix],
+                "after_pause_ms": paused[mix],
                 "records_ms": promise.ms if promise is not None else None,
                 "interval_ms": promise.interval if promise is not None else None,
                 "between_ms": promise.parts_ms.get(BETWEEN) if promise is not None else None,

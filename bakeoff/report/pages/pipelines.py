@@ -151,11 +151,7 @@ def _number(value: float | None, write: Callable[[float], str]) -> Cell:
 
 def cost(found: FrameFigures) -> str:
     """Format the median milliseconds per frame with its interval, or how many units an interval needs."""
-    median = milliseconds(found.ms_a_frame)
-    if found.interval is None:
-        return f"{median} [n/a, needs {FEWEST_FOR_INTERVAL} units]"
-    low, high = (milliseconds(end, found.ms_a_frame) for end in found.interval)
-    return f"{median} [{low}, {high}]"
+    return _with_ends(found.ms_a_frame, found.interval, f" [n/a, needs {FEWEST_FOR_INTERVAL} units]")
 
 
 def rate(per_s: float) -> str:
@@ -353,10 +349,12 @@ def _promise(record: PipelineRecord) -> Iterator[str]:
 
 def promise_text(forecast: Forecast) -> str:
     """Format a promised time with its interval, without the unit."""
-    if forecast.interval is None:
-        return milliseconds(forecast.ms)
-    low, high = (milliseconds(end, forecast.ms) for end in forecast.interval)
-    return f"{milliseconds(forecast.ms)} [{low}, {high}]"
+    return _with_ends(forecast.ms, forecast.interval, "")
+
+
+def _with_ends(ms: float, interval: tuple[float, float] | None, otherwise: str) -> str:
+    low, high = (milliseconds(end, ms) for end in interval or (0.0, 0.0))
+    return milliseconds(ms) + (otherwise if interval is None else f" [{low}, {high}]")
 
 
 def _parity(record: PipelineRecord) -> Iterator[str]:

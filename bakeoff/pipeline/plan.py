@@ -35,7 +35,7 @@ from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.plan.rows import Precheck, Row, build_environment, lasting, short_of_memory
 from bakeoff.process.jobs import LoopSubject
-from bakeoff.record.forecast import machine_spread
+from bakeoff.record.forecast import shown_spread
 from bakeoff.record.pipeline import Forecast
 from bakeoff.record.store import Stored, StoredPipeline, load_all, of_one_host
 from bakeoff.sweeps.progress import Progress
@@ -92,7 +92,9 @@ class PipelinePlan:
     """For each program, the plan of a sweep of eager fp32 alone."""
     known: KnownParts
     spread: float
-    """How far runs of one mix lie apart on this machine, as a share of their mean."""
+    """How far runs lie from their promises by records on this machine, as a share."""
+    anchored_spread: float
+    """The same of mixes whose programs were timed again."""
     notes: tuple[str, ...] = ()
     """Notes to print before the run, such as mixes that were left out, and why."""
     slots: Mapping[str, Plan] = field(default_factory=dict)
@@ -175,6 +177,7 @@ def make_programs(
     subjects = {slot: plan.rows[0].subject for slot, plan in of_slot.items()}
     with_files = {slot: subject for slot, subject in subjects.items() if subject.checkpoint}
     first, stored = next(iter(subjects.values())), load_all(runs)
+    ran = of_one_host(stored.pipelines, this_machine(first.device))
     computed = [
         loop.name,
         loop.preset,
@@ -197,7 +200,8 @@ def make_programs(
         subject_id=digest(computed),
         eager=eager,
         known=known_parts(stored.current),
-        spread=machine_spread(of_one_host(stored.pipelines, this_machine(first.device))),
+        spread=shown_spread(ran),
+        anchored_spread=shown_spread(ran, anchored=True),
         notes=loop.notes,
     )
 

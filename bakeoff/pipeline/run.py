@@ -195,7 +195,7 @@ def _of_calls(promised: Forecast | None, plan: PipelinePlan, times_ns: Sequence[
     for call, ns in zip(plan.loop.steady.calls, times_ns, strict=True):
         parts[call.slot] = parts.get(call.slot, 0.0) + ns / 1e6
     ms = sum(parts.values())
-    return replace(promised, ms=ms, interval=around(ms, plan.spread), parts_ms=parts, anchored=True)
+    return replace(promised, ms=ms, interval=around(ms, plan.anchored_spread), parts_ms=parts, anchored=True)
 
 
 def _program_references(

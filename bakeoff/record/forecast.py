@@ -15,9 +15,9 @@ from bakeoff.record.store import StoredPipeline
 
 BETWEEN: Final = "between programs"
 DOCUMENTED_SPREAD: Final = 0.13
-"""How far a unit's mean was from that of another run of its mix within an hour, at most (docs/decide.md)."""
-_FEWEST_RUNS: Final = 6
-"""Repeated runs that it takes to know this machine's own spread."""
+"""How far 33 of 35 published runs were, at most, from calls times means and their time between (docs/decide.md)."""
+_FEWEST: Final = 8
+"""Promises that it takes to know a machine's own spread."""
 
 
 def calls_ms(records: Mapping[str, Record], calls: Mapping[str, int], means: bool = True) -> float:
@@ -52,27 +52,28 @@ def around(ms: float, spread: float) -> tuple[float, float]:
     return ms / (1 + spread), ms * (1 + spread)
 
 
-def machine_spread(runs: Sequence[StoredPipeline]) -> float:
-    """Return how far apart 95 % of two runs of a mix lie, by runs of the same mix and code in `runs`, which are of one
-    machine; the documented spread where these are few."""
-    means: dict[tuple[str, str, str], list[float]] = {}
-    for entry in runs:
-        found, record = account(entry.record), entry.record
-        if found is not None and record.status == "ok":
-            means.setdefault((record.config_id, record.code, record.loop_hash), []).append(log(found.unit_ms))
-    apart = [value - fmean(own) for own in means.values() for value in own if len(own) > 1]
-    repeated = len(apart) - sum(len(own) > 1 for own in means.values())
-    if repeated < _FEWEST_RUNS:
-        return DOCUMENTED_SPREAD
-    deviation = sqrt(sum(value * value for value in apart) / repeated)
-    return exp(2 * sqrt(2) * deviation) - 1
+def shown_spread(runs: Sequence[StoredPipeline], anchored: bool = False) -> float:
+    """Return how far from its promise the mean of a run lies, by 95 % of these runs of one machine; the documented
+    spread where few were promised. Promises by records and those that are `anchored` have each their own."""
+    errors = [
+        log(unit.unit_ms / promised.ms)
+        for record in (entry.record for entry in runs)
+        if record.status == "ok" and (unit := account(record)) is not None
+        for promised in (record.forecast, _candidate(record))
+        if promised is not None and promised.interval is not None and promised.anchored == anchored
+    ]
+    return exp(2 * sqrt(fmean(error * error for error in errors))) - 1 if len(errors) >= _FEWEST else DOCUMENTED_SPREAD
+
+
+def _candidate(record: PipelineRecord) -> Forecast | None:
+    """Return what the records promised of a budget's mix."""
+    candidates = record.budget.candidates if record.budget is not None else ()
+    return next((each for each in candidates if each.slots == record.mix.variants), None)
 
 
 def forecast_of(record: PipelineRecord) -> Forecast | None:
     """Return what was promised of a run's mix: as it ran, or in older records by its budget; None if nothing was."""
-    if record.forecast is not None or record.budget is None:
-        return record.forecast
-    return next((each for each in record.budget.candidates if each.slots == record.mix.variants), None)
+    return record.forecast if record.forecast is not None else _candidate(record)
 
 
 def forecast_error(record: PipelineRecord) -> float | None:

@@ -368,7 +368,8 @@ class Forecast:
     sqnr_db: float | None
     """The least SQNR of any program's output; 999 if all are exact."""
     interval: tuple[float, float] | None = None
-    """Ends in ms within which the mean of a run lies, by how far runs of one mix lie apart on this machine."""
+    """Ends in ms within which the mean of a run lies, by how far earlier runs lie from their promises. None: an earlier
+    version promised it, by medians."""
     parts_ms: dict[str, float] = field(default_factory=dict)
     """By slot the time of its calls, and `between programs`; they add up to `ms`."""
     anchored: bool = False

@@ -2,7 +2,6 @@
 
 import random
 from dataclasses import replace
-from math import exp, log, sqrt
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from pipeline_records import BEST, measured, pipeline_record, promise, run_of_tw
 
 from bakeoff.record.account import account_lines, shares, steady
 from bakeoff.record.codec import decode, encode
-from bakeoff.record.forecast import BETWEEN, DOCUMENTED_SPREAD, explained, forecast_error, machine_spread
+from bakeoff.record.forecast import BETWEEN, DOCUMENTED_SPREAD, explained, forecast_error, shown_spread
 from bakeoff.record.frames import before_after, figures, nearest_rank
 from bakeoff.record.pipeline import PipelineRecord, UnitKind, Units
 from bakeoff.record.store import StoredPipeline, load_all
@@ -156,17 +155,25 @@ class TestPromises:
         assert explained(replace(record, forecast=replace(promise(), parts_ms={}))) is None
         assert forecast_error(replace(record, forecast=None)) is None
 
-    def test_the_spread_is_that_of_runs_of_one_mix_and_documented_where_these_are_few(self) -> None:
+    def test_the_spread_is_that_of_promises_here_and_documented_where_these_are_few(self) -> None:
         def runs(*factors: float) -> list[StoredPipeline]:
-            made = (of_units(units(scaled(factor)), config_id=name) for factor in factors for name in ("a", "b"))
+            promised = replace(promise(), ms=100.0)
+            made = (of_units(units(scaled(factor, 1)), forecast=promised) for factor in factors)
             return [StoredPipeline(str(place), record) for place, record in enumerate(made)]
 
-        assert machine_spread(runs(1.0, 1.1, 1.0)) == DOCUMENTED_SPREAD
-        found = machine_spread(runs(1.0, 1.1, 1.0, 1.1))
-        assert found == pytest.approx(exp(2 * sqrt(2 * 4 / 3) * log(1.1) / 2) - 1)
-        assert machine_spread(runs(1.0, 1.0, 1.0, 1.0)) == 0
-        different = [replace(entry, record=replace(entry.record, code=entry.id)) for entry in runs(1.0, 1.1, 1.0, 1.1)]
-        assert machine_spread(different) == DOCUMENTED_SPREAD
+        assert shown_spread(runs(*[1.1] * 7)) == DOCUMENTED_SPREAD
+        assert shown_spread(runs(*[1.1, 1 / 1.1] * 4)) == pytest.approx(1.1**2 - 1)
+        assert shown_spread(runs(*[1.0] * 8)) == pytest.approx(0)
+        known = runs(*[1.1] * 8)
+        assert shown_spread(known, anchored=True) == DOCUMENTED_SPREAD
+        timed_again = [
+            replace(each, record=replace(each.record, forecast=replace(promise(), anchored=True))) for each in known
+        ]
+        assert shown_spread(timed_again) == DOCUMENTED_SPREAD
+        before = [
+            replace(each, record=replace(each.record, forecast=replace(promise(), interval=None))) for each in known
+        ]
+        assert shown_spread(before) == DOCUMENTED_SPREAD, "promises of an earlier version, by medians"
 
 
 class TestBeforeAfter:

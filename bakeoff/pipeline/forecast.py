@@ -68,7 +68,7 @@ def unknown(made: "PipelinePlan", slot: str) -> list[str]:
 
 def promised(made: "PipelinePlan", choices: Sequence[SlotChoice]) -> Forecast | None:
     """Return what the records promise of a mix; None if they lack a program that a steady unit calls."""
-    called, found = {key.slot for key in made.loop.calls()}, []
+    called, found = {key.slot for key in made.loop.calls()}, list[Forecast]()
     for choice in choices:
         known = forecasts(made, choice.slot).get(choice)
         if choice.slot in called and (known is None or unknown(made, choice.slot)):

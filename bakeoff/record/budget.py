@@ -76,9 +76,10 @@ def _checks(
         if value is None:
             checks.append(LimitCheck(limit, "unknown", why=why.get(limit.figure, "no record states it")))
         else:
-            ends = [limit.allows(end) for end in intervals.get(limit.figure, (value,))]
+            low, high = intervals.get(limit.figure, (None, None))
+            ends = [limit.allows(value if end is None else end) for end in (low, high)]
             word: Word = "met" if all(ends) else "unclear" if any(ends) else "not met"
-            checks.append(LimitCheck(limit, word, float(value), *intervals.get(limit.figure, ())))
+            checks.append(LimitCheck(limit, word, float(value), low, high))
     return tuple(checks)
 
 

@@ -340,10 +340,11 @@ def _promise(record: PipelineRecord) -> Iterator[str]:
         if missing and record.measurement.units is not None:
             yield f"no promise: no ok record of {', '.join(missing)} on this machine by the code of this run"
         return
-    text = f"{promise_text(promised)} ms were promised, a unit takes {error:+.1%}"
+    unit_ms = milliseconds(promised.ms * (1 + error))
+    text = f"a unit takes {unit_ms} ms, {promise_text(promised)} were promised ({error:+.1%})"
     if (largest := explained(record)) is not None:
         name, own_ms, off_ms = largest
-        text += f"; {name} explains {own_ms / off_ms:.0%} of the {off_ms:+.2f} ms"
+        text += f"; {name} explains {own_ms / off_ms:.0%} of the difference ({own_ms:+.2f} ms)"
     yield text
 
 

@@ -14,8 +14,8 @@ from bakeoff.worker.reporter import Report, wait_for_idle_threads
 from bakeoff.worker.subject import synchronise
 from bakeoff.worker.torch_flags import apply_flags, flags
 
-_TURN_NS = 50_000_000
-"""Shortest turn of a mix; its first unit, which finds threads asleep and caches cold, is not timed."""
+_TURN_NS = 25_000_000
+"""Shortest turn of a mix, about as in its run: its first unit finds threads asleep and caches cold there too."""
 _WORK_NS, _WORK_ELEMENTS = 300_000, 1 << 18
 """Work between two units in about the time that a run takes to draw inputs and check outputs, over so many values."""
 
@@ -43,14 +43,18 @@ def anchor(job: AnchorJob, report: Report) -> tuple[tuple[float, ...], ...]:
                 marks.append(now_ns())
             return [after - before for before, after in pairwise(marks)]
 
+        def turn(number: int) -> list[list[int]]:
+            wait_for_idle_threads()
+            began_ns, made = now_ns(), list[list[int]]()
+            while not made or now_ns() - began_ns < _TURN_NS:
+                made.append(unit(job.mixes[number]))
+            return made
+
         report("timing")
-        units: dict[int, list[list[int]]] = {number: [] for number in range(len(job.mixes))}
-        ends_ns = now_ns() + round(job.seconds * 1e9)
-        while now_ns() < ends_ns or not units[0]:
+        for number in range(len(job.mixes)):
+            turn(number)  # warms up
+        units, ends_ns = {number: turn(number) for number in range(len(job.mixes))}, now_ns() + round(job.seconds * 1e9)
+        while now_ns() < ends_ns:
             for number in random.sample([*units], len(units)):
-                wait_for_idle_threads()
-                began_ns, turn = now_ns(), list[list[int]]()
-                while now_ns() - began_ns < _TURN_NS or len(turn) < 2:
-                    turn.append(unit(job.mixes[number]))
-                units[number] += turn[1:]
+                units[number] += turn(number)
     return tuple(tuple(fmean(times) for times in zip(*own, strict=True)) for own in units.values())

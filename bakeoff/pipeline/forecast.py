@@ -31,11 +31,12 @@ def forecasts(
     classes: tuple[Quantisation, ...] | None = None,
     exportable: bool = False,
     means: bool = True,
+    in_loop: bool = True,
 ) -> dict[SlotChoice, Forecast]:
     """Return what the records promise of each way of filling a slot, beyond the process.
 
     `classes` are the kinds of quantisation that may be used (None: all). With `exportable`, choices without an artifact
-    format are left out. Without `means`, medians are promised.
+    format are left out. Without `means`, medians are promised, without `in_loop` calls outside of a loop.
     """
     programs = made.parts_of(slot)
     known = {name: {way for way, part in own.items() if usable(part.record)} for name, own in programs.items()}
@@ -47,7 +48,7 @@ def forecasts(
         records = {name: own[choice].record for name, own in programs.items() if choice in known[name]}
         kinds = {record.quantisation for record in records.values()} - {""}
         if (classes is None or kinds <= {*classes}) and not (exportable and not _is_exported(choice)):
-            times = {slot: calls_ms(records, calls, means), **_between_ms(made.loop, choice)}
+            times = {slot: calls_ms(records, calls, means, in_loop), **_between_ms(made.loop, choice)}
             sqnr = least([sqnr_db(record.measurement.parity) for record in records.values()])
             found[choice] = Forecast(
                 slots=str(choice),

@@ -124,6 +124,8 @@ class MeasureJob:
     """Whether to open the engine that an earlier build stored; it is built if there is none."""
     target: str = ""
     """Architecture of another GPU for which the engine is built; it is then not called, and has no references."""
+    next_slot: str = ""
+    """The module that the row's loop calls next, after which calls are timed too; "" for a row of no loop."""
 
 
 @dataclass(frozen=True, slots=True)

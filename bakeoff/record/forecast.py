@@ -20,14 +20,21 @@ _FEWEST: Final = 8
 """Promises that it takes to know a machine's own spread."""
 
 
-def calls_ms(records: Mapping[str, Record], calls: Mapping[str, int], means: bool = True) -> float:
-    """Return the milliseconds a unit of a slot's calls, by the record of each of its programs."""
-    clocks = {program: record.latency for program, record in records.items() if calls.get(program)}
-    return sum(
-        calls[program] * (clock.mean_ms if means else clock.median_ms)
-        for program, clock in clocks.items()
-        if clock is not None
-    )
+def calls_ms(
+    records: Mapping[str, Record], calls: Mapping[str, int], means: bool = True, in_loop: bool = True
+) -> float:
+    """Return the milliseconds a unit of a slot's calls, by the record of each of its programs.
+
+    With `in_loop`, records that have times of calls in a loop promise these.
+    """
+    return sum(calls.get(name, 0) * _call_ms(record, means, in_loop) for name, record in records.items())
+
+
+def _call_ms(record: Record, means: bool, in_loop: bool) -> float:
+    if in_loop and record.measurement.in_loop_ns:
+        return fmean(record.measurement.in_loop_ns) / 1e6
+    clock = record.latency
+    return 0.0 if clock is None else clock.mean_ms if means else clock.median_ms
 
 
 def combined(parts: Sequence[Forecast], process_bytes: int = 0, spread: float = 0.0) -> Forecast:

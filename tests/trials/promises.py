@@ -150,24 +150,24 @@ class Printed:
 
 
 def sweep(tried: Tried, pair: Sequence[str], threads: int, runs: Path) -> None:
-    """Sweep the programs of a pair's mixes that lack a record, slot by slot."""
-    plan = planned(tried, pair, threads, runs)
+    """Sweep what a pair's mixes lack: the modules of a user's loop all together, components of the lab one by one."""
+    plan, commands = planned(tried, pair, threads, runs), dict[str, set[str]]()
     for slot in plan.loop.slots:
         choices = {choice for mix in plan.mixes for choice in mix.mix.slots if choice.slot == slot.name}
-        lacking = [choice for choice in choices if choice not in forecasts(plan, slot.name)]
-        if lacking:
-            names = ",".join(
-                sorted({choice.backend if "[" in choice.backend else f"{choice.backend}[]" for choice in lacking})
-            )
-            command = shlex.split(sweep_of(plan, slot))
-            command += ["--backends", names, "--dtype", "fp32", "--no-final", "--runs", str(runs)]
+        lacking = choices - forecasts(plan, slot.name).keys()
+        names = {choice.backend if "[" in choice.backend else f"{choice.backend}[]" for choice in lacking}
+        whole = f"sweep {shlex.quote(tried.reference)} --device cpu" + (f" --threads {threads}" if threads else "")
+        commands.setdefault(whole if slot.users else sweep_of(plan, slot), set()).update(names)
+    for text, backends in commands.items():
+        if backends:
+            command = [*shlex.split(text), "--backends", ",".join(sorted(backends)), "--dtype", "fp32", "--no-final"]
             print(f"  bakeoff {shlex.join(command)}", flush=True)
             subprocess.run([sys.executable, "-m", "bakeoff", *command], check=False, stdout=subprocess.DEVNULL)
 
 
-def medians_ms(plan: PipelinePlan, slots: Sequence[SlotChoice]) -> float | None:
-    """What the calls of a mix take by the medians of records, as was promised before means were."""
-    found = [forecasts(plan, choice.slot, means=False).get(choice) for choice in slots]
+def alone_ms(plan: PipelinePlan, slots: Sequence[SlotChoice], means: bool) -> float | None:
+    """What the calls of a mix take by records outside of a loop; by medians, as was promised before means were."""
+    found = [forecasts(plan, choice.slot, means=means, in_loop=False).get(choice) for choice in slots]
     return None if None in found else sum(each.parts_ms[each.slots.partition("=")[0]] for each in found if each)
 
 
@@ -191,7 +191,7 @@ def tried_pair(name: str, number: int, setting: str, pair: tuple[str, str], runs
         plan, mixes=tuple(replace(mix, environment={**mix.environment, **environment}) for mix in plan.mixes)
     )
     by_records: dict[str, Forecast | None] = {str(mix.mix): mix.forecast for mix in plan.mixes}
-    medians = {str(mix.mix): medians_ms(plan, mix.mix.slots) for mix in plan.mixes}
+    medians, means = ({str(mix.mix): alone_ms(plan, mix.mix.slots, of) for mix in plan.mixes} for of in (False, True))
     paused = {str(mix.mix): after_pause_ms(mix, plan) for mix in plan.mixes}
     load, lines = os.getloadavg()[0], []
     done = run_pipeline(plan, runs, f"promises {number} {setting}".strip(), False, Printed())
@@ -212,6 +212,7 @@ def tried_pair(name: str, number: int, setting: str, pair: tuple[str, str], runs
                 "load": round(load, 2),
                 "measured_ms": unit.unit_ms if unit is not None else None,
                 "medians_ms": medians[mix],
+                "means_ms": means[mix],
                 "after_pause_ms": paused[mix],
                 "records_ms": promise.ms if promise is not None else None,
                 "interval_ms": promise.interval if promise is not None else None,

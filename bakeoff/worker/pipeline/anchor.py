@@ -4,11 +4,10 @@ import random
 from itertools import pairwise
 from statistics import fmean
 
-import torch
-
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import AnchorJob
 from bakeoff.worker.clocks.clock import now_ns
+from bakeoff.worker.clocks.in_loop import other_work
 from bakeoff.worker.pipeline.programs import build_programs
 from bakeoff.worker.reporter import Report, wait_for_idle_threads
 from bakeoff.worker.subject import synchronise
@@ -16,8 +15,6 @@ from bakeoff.worker.torch_flags import apply_flags, flags
 
 _TURN_NS = 25_000_000
 """Shortest turn of a mix, about as in its run: its first unit finds threads asleep and caches cold there too."""
-_WORK_NS, _WORK_ELEMENTS = 300_000, 1 << 18
-"""Work between two units in about the time that a run takes to draw inputs and check outputs, over so many values."""
 
 
 def anchor(job: AnchorJob, report: Report) -> tuple[tuple[float, ...], ...]:
@@ -28,13 +25,10 @@ def anchor(job: AnchorJob, report: Report) -> tuple[tuple[float, ...], ...]:
         if failed is not None:
             raise BakeoffError(f"{failed.name} is {failed.status}: {failed.reason}", "check-failed")
         engines = [(one.flags, one.checked.built.engine.bind(one.checked.sets[0])) for one in built]
-        scratch = torch.zeros(_WORK_ELEMENTS, device=device)
+        work = other_work(device)
 
         def unit(places: tuple[int, ...]) -> list[int]:
-            until_ns = now_ns() + _WORK_NS
-            while now_ns() < until_ns:
-                scratch.add_(1.0)
-            synchronise(device)
+            work()
             marks = [now_ns()]
             for own, call in (engines[place] for place in places):
                 apply_flags(own)

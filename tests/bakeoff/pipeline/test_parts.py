@@ -22,7 +22,7 @@ from bakeoff.pipeline.plan import PipelinePlan, estimate, make_pipeline_plan, no
 from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.plan.request import Request
 from bakeoff.record.forecast import BETWEEN
-from bakeoff.record.schema import Record, Source
+from bakeoff.record.schema import Record, Samples, Source
 from bakeoff.record.store import Stored, save
 from bakeoff.report.pages.plan import of_pipeline
 from bakeoff.report.render import terminal
@@ -194,6 +194,14 @@ class TestChoices:
         assert by_way[way("eager")].parts_ms == {"wm": pytest.approx(4.0), BETWEEN: pytest.approx(2.0)}
         assert by_way[way("openvino")].ms == pytest.approx(8.0)
         assert forecasts(plan, "wm", means=False)[way("eager")].ms == pytest.approx(4.0)
+
+    def test_calls_that_were_timed_in_a_loop_are_promised(self) -> None:
+        plan = made({"step": {"eager": 1.0}}, step=2)
+        alone = plan.parts_of("wm")["step"][way("eager")].record
+        kept = replace(alone, measurement=replace(alone.measurement, in_loop_ns=Samples([1_500_000, 2_500_000])))
+        plan.parts_of("wm")["step"][way("eager")] = Stored("x", kept)
+        assert forecasts(plan, "wm")[way("eager")].ms == pytest.approx(4.0)
+        assert forecasts(plan, "wm", in_loop=False)[way("eager")].ms == pytest.approx(2.0)
 
 
 def made(medians_ms: Mapping[str, Mapping[str, float]], **calls: int) -> Any:

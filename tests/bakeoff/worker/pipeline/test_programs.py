@@ -22,6 +22,7 @@ from bakeoff.process.jobs import (
     Subject,
 )
 from bakeoff.record.pipeline import SlotProgram
+from bakeoff.worker.clocks import in_loop
 from bakeoff.worker.pipeline.anchor import anchor
 from bakeoff.worker.pipeline.programs import LoopProgram, build_programs
 from bakeoff.worker.reference.make import make_reference
@@ -130,3 +131,29 @@ def test_a_program_that_is_not_ok_is_refused_where_it_is_timed_again(
     monkeypatch.setattr("loop_backends.FELL_BACK", ["eager"])
     with pytest.raises(BakeoffError, match="is fell_back"):
         anchor(AnchorJob(made.subject, made.programs, ((0, 1),), 0.1), Heard())
+
+
+def test_calls_are_timed_after_the_loops_next_module_and_other_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_job(tmp_path, {"world": "eager/fp32", "stream": "eager/fp32"}).programs[0][1]
+    monkeypatch.setattr(in_loop, "_LONGEST_NS", 50_000_000)
+    order = list[str]()
+    work = in_loop.other_work("cpu")
+    monkeypatch.setattr(in_loop, "other_work", lambda _device: lambda: (order.append("work"), work()))
+    found = in_loop.time_in_loop(replace(job, next_slot="toy"), lambda: order.append("call") or ())  # type: ignore[func-returns-value]
+    assert len(found) >= 5
+    assert order == ["work", "call"] * len(found)
+    assert sorted(found)[len(found) // 2] < 300_000, "the work of 0.3 ms is not in the times"
+    assert not in_loop.time_in_loop(job, lambda: ())
+
+
+def test_a_row_keeps_its_other_figures_where_the_loops_next_module_does_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_subject: object) -> None:
+        raise MemoryError
+
+    job = make_job(tmp_path, {"world": "eager/fp32", "stream": "eager/fp32"}).programs[0][1]
+    monkeypatch.setattr(in_loop, "load_subject", fails)
+    assert not in_loop.time_in_loop(replace(job, next_slot="toy"), lambda: ())

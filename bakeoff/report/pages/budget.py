@@ -221,8 +221,6 @@ def _assumptions(budget: Budget, unit: str) -> Iterator[str]:
     yield f"{counted(budget.mixes, 'mix', 'mixes')} by {counted(len(budget.records), 'record')}"
     if budget.classes is not None:
         yield f"quantised classes allowed: {', '.join(budget.classes) or 'none'}"
-    best = budget.candidates[:1]
-    between = "unknown, and promised as 0"
-    if best and BETWEEN in best[0].parts_ms:
-        between = f"{milliseconds(best[0].parts_ms[BETWEEN])} ms in the first mix"
-    yield f"between programs a {unit} takes {between}"
+    for parts_ms in (each.parts_ms for each in budget.candidates[:1] if each.parts_ms):
+        known = f"{milliseconds(parts_ms[BETWEEN])} ms in the first mix" if BETWEEN in parts_ms else ""
+        yield f"between programs a {unit} takes {known or 'an unknown time, promised as 0'}"

@@ -28,7 +28,7 @@ from bakeoff.race import LARGEST_OFFSET, open_sides
 from bakeoff.record.finding import Finding, new_finding
 from bakeoff.record.forecast import BETWEEN, around
 from bakeoff.record.frames import figures
-from bakeoff.record.pipeline import Forecast, PipelineMeasurement, PipelineRecord
+from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord
 from bakeoff.record.rollout import rollout_text
 from bakeoff.record.store import StoredPipeline, load_all, save
 from bakeoff.sweeps.context import make_context
@@ -107,8 +107,8 @@ def _run_mixes(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
 
 
 def _start(session: PipelineSession, mix: MixPlan) -> Running:
-    mixes = session.plan.mixes
-    return session.context.progress.start(1 + mixes.index(mix), len(mixes), str(mix.mix))
+    mixes = [str(each.mix) for each in session.plan.mixes]
+    return session.context.progress.start(1 + mixes.index(str(mix.mix)), len(mixes), str(mix.mix))
 
 
 def _keep(session: PipelineSession, mix: MixPlan, record: PipelineRecord, running: Running) -> None:
@@ -135,7 +135,7 @@ def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
         if outcome.kind != "result":
             _settle(session, mix, outcome)
     if session.plan.request.budget is not None:
-        session, ready = _anchored(session, ready)
+        ready = _anchored(session, ready)
     if session.plan.request.horizon_db is not None:
         for each in ready:
             _measure(session, [each], loop, "alone")
@@ -150,52 +150,47 @@ def _measure_all(session: PipelineSession, mixes: Sequence[MixPlan]) -> None:
         _measure(session, ready, loop, "interleaved" if len(ready) > 1 else "alone")
 
 
-def _anchored(session: PipelineSession, ready: Sequence[_Ready]) -> tuple[PipelineSession, Sequence[_Ready]]:
-    """Time the programs of a budget's mixes again, and return the two that are now promised to be the fastest, fewer
+def _anchored(session: PipelineSession, ready: Sequence[_Ready]) -> Sequence[_Ready]:
+    """Time the programs of a budget's mixes again, and return the two that are then promised to be the fastest, fewer
     where mixes have records already. Where that fails, which is said, the promises by records stay.
 
     All are built in the folders of the mix that is the fastest by the records, whose own build is then warm.
     """
     plan, wanted = session.plan, max(0, _CONFIRMED - len(session.stored))
     if not wanted or not ready or short_of_memory(total([mix.memory for mix, _ in ready]), plan.subject.device):
-        return session, ready[:wanted]
-    programs: dict[str, tuple[str, MeasureJob]] = {}
+        return ready[:wanted]
+    programs, environment = dict[str, tuple[str, MeasureJob]](), dict[str, str]()
     for mix, references in reversed(ready):
         open_caches(mix)
+        environment |= mix.environment
         for key, row in mix.rows.items():
-            job = measure_job(row, plan.request.policy, references[str(key)])
-            programs[f"{key.slot} {row.variant}"] = key.slot, job
+            measured = measure_job(row, plan.request.policy, references[str(key)])
+            programs[f"{key.slot} {row.variant}"] = key.slot, measured
     fastest, names, calls = ready[0][0], [*programs], plan.loop.steady.calls
-    places = [tuple(names.index(f"{call.slot} {mix.rows[call.key].variant}") for call in calls) for mix, _ in ready]
+    places = (tuple(names.index(f"{call.slot} {mix.rows[call.key].variant}") for call in calls) for mix, _ in ready)
     running = session.context.progress.start(0, 0, f"{fastest.mix.subject}: {counted(len(names), 'program')} again")
-    environment = {name: value for mix, _ in reversed(ready) for name, value in mix.environment.items()}
     launch = session.launch_of(fastest, running)
     launch = replace(launch, environment=environment, log=launch.log.with_suffix(".again.log"))
     job = AnchorJob(plan.subject, tuple(programs.values()), tuple(places), _ANCHOR_S * len(ready))
     outcome = run_job(job, tuple[tuple[float, ...], ...], launch)
     running.finish("ok" if outcome.kind == "result" else "failed", outcome.reason)
     if outcome.kind != "result":
-        return session, ready[:wanted]
+        return ready[:wanted]
     build_cache.mark_finished(fastest.cache_folder)
-    found = [
-        (replace(mix, forecast=_of_calls(mix.forecast, plan, times)), references)
-        for (mix, references), times in zip(ready, outcome.value, strict=True)
-    ]
-    found.sort(key=lambda each: each[0].forecast.ms if each[0].forecast is not None else inf)
-    chosen = {str(mix.mix): mix for mix, _ in found[:wanted]}
-    kept = tuple(chosen.get(str(mix.mix), mix) for mix in plan.mixes)
-    return replace(session, plan=replace(plan, mixes=kept)), found[:wanted]
+    found = [(_promised_again(mix, plan, times), of) for (mix, of), times in zip(ready, outcome.value, strict=True)]
+    return sorted(found, key=lambda each: each[0].forecast.ms if each[0].forecast is not None else inf)[:wanted]
 
 
-def _of_calls(promised: Forecast | None, plan: PipelinePlan, times_ns: Sequence[float]) -> Forecast | None:
-    """Return the promise with the time of each call of a unit in place of what records say of it."""
-    if promised is None:
-        return None
-    parts = {name: ms for name, ms in promised.parts_ms.items() if name == BETWEEN}
+def _promised_again(mix: MixPlan, plan: PipelinePlan, times_ns: Sequence[float]) -> MixPlan:
+    """Return the mix, promised by the time of each call of a unit in place of what records say of it."""
+    if mix.forecast is None:
+        return mix
+    parts = {name: ms for name, ms in mix.forecast.parts_ms.items() if name == BETWEEN}
     for call, ns in zip(plan.loop.steady.calls, times_ns, strict=True):
         parts[call.slot] = parts.get(call.slot, 0.0) + ns / 1e6
     ms = sum(parts.values())
-    return replace(promised, ms=ms, interval=around(ms, plan.anchored_spread), parts_ms=parts, anchored=True)
+    interval = around(ms, plan.anchored_spread)
+    return replace(mix, forecast=replace(mix.forecast, ms=ms, interval=interval, parts_ms=parts, anchored=True))
 
 
 def _program_references(

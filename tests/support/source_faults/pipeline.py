@@ -334,8 +334,8 @@ FAULTS = (
         "pipeline",
         "a budget runs the two best mixes by their records, whatever the second timing says",
         "bakeoff/pipeline/run.py",
-        "    found.sort(key=lambda each: each[0].forecast.ms if each[0].forecast is not None else inf)\n",
-        "",
+        "return sorted(found, key=lambda each: each[0].forecast.ms if each[0].forecast is not None else inf)[:wanted]",
+        "return found[:wanted]",
         ("tests/bakeoff/pipeline/test_budget_command.py",),
     ),
 )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _UNITS, _FEWEST = 200, 3
 _LONGEST_NS = 1_000_000_000
-_MOST_ELEMENTS = 1 << 27
+_MOST_ELEMENTS = 1 << 26
 """Values of all programs' inputs and outputs; a loop of more takes so long that the time between is a small part."""
 
 

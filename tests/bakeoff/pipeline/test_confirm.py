@@ -86,7 +86,7 @@ def test_a_promise_is_shown_with_its_interval_and_with_the_mixes_that_may_be_as_
     text = " ".join(page((), budget("mean", first, *others)).split())
     assert "100.00 [90.91, 110.00] ms a frame" in text
     assert "It was not run. 1 other mix may be as fast." in text
-    assert "between programs a frame takes 7.00 ms in the first mix" in text
+    assert "between programs a frame takes 7.000 ms in the first mix" in text
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from types import ModuleType
 
 import architecture_page
 import floor_steps_page
+import promises_page
 import pytest
 import rtx_engines_page
 import sweep_times_page
@@ -21,6 +22,10 @@ def test_the_page_is_what_the_record_gives(trial: ModuleType) -> None:
     recorded = trial.RECORD.read_text(encoding="utf-8")
     assert trial.PAGE.read_text(encoding="utf-8") == trial.page(json.loads(recorded))
     assert "/tmp/" not in recorded
+
+
+def test_the_page_of_promises_is_what_its_lines_give() -> None:
+    assert promises_page.PAGE.read_text(encoding="utf-8") == promises_page.page(promises_page.read())
 
 
 def test_every_public_model_was_swept_or_is_named() -> None:

@@ -59,7 +59,7 @@ def sweep(context: typer.Context, **_values: Any) -> None:
             text = f"--option: {subjects[0][0]} is no pipeline; give mine.py:Loop, or leave it out"
             raise BakeoffError(text, "bad-option")
         titled = [(request.component, request) for request in requests_of(options, subjects)]
-    results, code = _sweep_components(options, titled)
+    results, code = _sweep_components(options, titled, of_loop=loop is not None)
     if options.as_json:
         print_json(next(iter(results.values())) if loop is None and len(titled) == 1 else results)
     elif loop is not None and not options.dry_run and not code:
@@ -114,7 +114,9 @@ def _described_loop(options: SweepOptions, subjects: Sequence[Subject]) -> "Loop
     return loop
 
 
-def _sweep_components(options: SweepOptions, titled: "Sequence[Titled]") -> tuple[dict[str, object], int]:
+def _sweep_components(
+    options: SweepOptions, titled: "Sequence[Titled]", of_loop: bool = False
+) -> tuple[dict[str, object], int]:
     """Sweep components where the options say; return each one's JSON output, and the exit code."""
     from bakeoff.cli.cluster import sweep_on_devices, sweep_on_ray
 
@@ -126,6 +128,12 @@ def _sweep_components(options: SweepOptions, titled: "Sequence[Titled]") -> tupl
     if options.gpus:
         return sweep_on_devices(requests, options)
     plans = _plans(requests, options)
+    if of_loop:
+        after = [plan.request.component for plan in (*plans[1:], *plans[:1])]
+        plans = [
+            replace(plan, request=replace(plan.request, next_slot=component))
+            for plan, component in zip(plans, after, strict=True)
+        ]
     results, codes = dict[str, object](), [0]
     for number, (title, _) in enumerate(titled):
         if len(titled) > 1:

@@ -209,6 +209,9 @@ class Loop:
     """Whether units draw random numbers by themselves; in another dtype these are others."""
     unit_elements: int = 0
     """Number of values in the outputs of a steady unit and in the state that units change."""
+    between_ns: dict[str, int] = field(default_factory=dict)
+    """Mean time of a steady unit whose engines compute nothing: `bound` of those that values are copied for
+    (`Backend.binds_memory`), `passed` of those that are passed other tensors. Empty if it could not be measured."""
 
     @property
     def typed(self) -> str:

@@ -1,6 +1,7 @@
 """Sweeps of several components by one command: one time limit for all, and the exit code of the worst."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,6 +36,23 @@ def test_each_has_an_equal_part_of_the_time_that_is_left_of_the_command(monkeypa
     """Half a minute of two is over, and each of the first takes no time; a limit counts from the begin."""
     assert swept(monkeypatch, {"a": 0, "b": 0, "c": 0}, "2m") == (0, [60.0, 75.0, 120.0])
     assert swept(monkeypatch, {"a": 0, "b": 0}) == (0, [0.0, 0.0])
+
+
+def test_modules_of_a_loop_know_which_one_it_calls_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed = list[tuple[str, str]]()
+    plan = make_plan(Request("toy", presets=("tiny",), backends=("eager",), dtypes=("fp32",), device="cpu"))
+
+    def run(_title: str, plan: Any, *_: Any) -> tuple[dict[str, object], int]:
+        followed.append((plan.request.component, plan.request.next_slot))
+        return {}, 0
+
+    monkeypatch.setattr(sweep, "_sweep", run)
+    for of_loop in (True, False):
+        requests = [replace(plan.request, component=name) for name in ("a", "b", "c")]
+        plans = [replace(plan, request=request) for request in requests]
+        monkeypatch.setattr(sweep, "_plans", lambda *_, plans=plans: plans)
+        sweep._sweep_components(SweepOptions([]), [(each.component, each) for each in requests], of_loop)
+    assert followed == [("a", "b"), ("b", "c"), ("c", "a"), ("a", ""), ("b", ""), ("c", "")]
 
 
 def test_the_exit_code_is_that_of_the_worst(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,13 +133,13 @@ def test_a_dry_run_says_what_is_known_and_what_is_guessed(tmp_path: Path) -> Non
     found = estimate(made, tmp_path / "runs")
     eager, missing = found["mixes"]
     assert (eager["calls"], eager["parts"]) == ({"wm.world": 2, "image.picture": 1}, {})
-    assert (eager["predicted_unit_ms"], eager["seconds_from"]) == (None, "guess")
+    assert (eager["promised_ms"], eager["seconds_from"]) == (None, "guess")
     assert eager["memory_bytes"] > 1 << 30
     assert missing["precheck"].startswith("unavailable: image: unavailable: ")
     assert (missing["seconds"], found["seconds"]) == (0.0, eager["seconds"])
     text = terminal.render(of_pipeline(found))
     assert "eager: small:tiny/wm=eager/fp32,image=eager/fp32@cpu" in text
-    assert "by its parts unknown" in text
+    assert "promised unknown" in text
     assert missing["precheck"] in text
 
 

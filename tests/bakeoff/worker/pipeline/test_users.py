@@ -230,6 +230,7 @@ def test_ranges_of_sessions_are_phases_and_steps_of_the_unit(tmp_path: Path) -> 
 def test_modules_are_called_in_place_beside_components_of_the_lab(tmp_path: Path) -> None:
     loop = described(BesideBuiltIn, tmp_path)
     assert loop.calls() == {("small", "call"): 1, ("lab", "stream"): 1}
+    assert loop.between_ns.keys() == {"passed", "bound"}
     assert [(slot.name, slot.users) for slot in loop.slots] == [("small", True), ("lab", False)]
     assert loop.outputs == {"x": ("small",), "video": ("lab",)}
 

@@ -11,14 +11,12 @@ from bakeoff.cli.common import (
     Deadline,
     Json,
     Note,
-    Runs,
     Threads,
     app,
     check_range,
     print_document,
     print_json,
     records_folder,
-    runs_option,
     short,
 )
 from bakeoff.cli.reports import comparison_of, selected
@@ -37,7 +35,6 @@ def compare(
     undecided: Annotated[
         bool, typer.Option("--undecided", help="Run the finals that this machine's tables, or those of A, lack.")
     ] = False,
-    runs: Runs = None,
     note: Note = "",
     threads: Threads = 0,
     seconds: Annotated[float, typer.Option(help="About how long calls are measured.")] = 10.0,
@@ -48,7 +45,7 @@ def compare(
     from bakeoff.cli.pages import update_pages
 
     short("--note", note)
-    folder = records_folder(runs)
+    folder = records_folder()
     variants = [_is_variant(text) for text in (a, b)]
     check_range("--seconds", seconds, 0.1, 3600)
     if undecided:
@@ -122,7 +119,7 @@ def _compare_undecided(
     found = selected(folder, name, None)
     if found.foreign:
         raise BakeoffError(f"{folder} has records of other machines alone; run this command on theirs", "no-record")
-    plans, others = _lacking(folder, found.records, seconds, row_timeout)
+    plans, others = _lacking(found.records, seconds, row_timeout)
     kept: list[StoredComparison] = []
     try:
         for number, (title, plan) in enumerate(plans, 1):
@@ -137,7 +134,7 @@ def _compare_undecided(
 
 
 def _lacking(
-    folder: Path, records: "Records", seconds: float, row_timeout: float | None
+    records: "Records", seconds: float, row_timeout: float | None
 ) -> tuple[list[tuple[str, "Plan"]], list[tuple[str, str, str]]]:
     """Return (title, plan) of the tables that lack a final, and (title, reason, command) of those that need another
     command.
@@ -155,8 +152,7 @@ def _lacking(
             continue
         a, b = (entry.record for entry in found.best)
         if not takes_compare(a, b, found.objective):
-            asked = f"{command(a, b, found.objective)} {runs_option(folder)}".rstrip()
-            others.append((table.title, "run:", asked))
+            others.append((table.title, "run:", command(a, b, found.objective)))
             continue
         plan = _plan(str(a.variant), str(b.variant), a.threads, seconds, row_timeout)
         if of_this_code(plan, (a, b)):

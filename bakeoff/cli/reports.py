@@ -12,8 +12,6 @@ from bakeoff.cli.common import (
     Json,
     Machines,
     Named,
-    Runs,
-    Wide,
     app,
     named,
     names,
@@ -23,7 +21,6 @@ from bakeoff.cli.common import (
     print_written,
     records_folder,
     records_folders,
-    runs_option,
     warn,
 )
 from bakeoff.cli.complete import records as known_records
@@ -42,7 +39,6 @@ def show(
             help="A record's name, a beginning or hash of it, its file, or a title.", autocompletion=known_records
         ),
     ],
-    runs: Runs = None,
     as_json: Json = False,
 ) -> None:
     """Print one record, of a variant or of a pipeline's run, and where its log is."""
@@ -51,7 +47,7 @@ def show(
     from bakeoff.report.pages import deadline, mix, rollout
     from bakeoff.report.pages import record as pages
 
-    folder = records_folder(runs)
+    folder = records_folder()
     stored = stored_of(folder, record)
     if as_json:
         print_json({"id": stored.id, "log": pages.log_path(stored.record), "record": stored.record})
@@ -76,11 +72,9 @@ def show(
 def table(
     name: Named = "",
     machine: Machines = None,
-    runs: Runs = None,
     columns: Annotated[
         list[str] | None, typer.Option("--columns", help="Only these, as in name,latency,peak_mib.")
     ] = None,
-    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """Print the tables of the newest sweeps and pipelines on this machine from their records."""
@@ -89,7 +83,7 @@ def table(
     from bakeoff.report.pages import batch_curve, budget, deadline, pipelines, results, rollout, sweep
 
     keys = sweep.chosen_keys(names("--columns", columns))
-    folder = records_folder(runs)
+    folder = records_folder()
     found = selected(folder, name, machine)
     records = found.records
     rows = newest(records.current)
@@ -108,10 +102,10 @@ def table(
         )
         return
     say_whose(found, name)
-    typed = {"name": shlex.quote(name) if name else "", "runs": runs_option(folder)}
-    parts = sweep.newest_tables(rows, records.current, records.comparisons, records.ceilings, keys, **typed)
+    typed = shlex.quote(name) if name else ""
+    parts = sweep.newest_tables(rows, records.current, records.comparisons, records.ceilings, keys, typed)
     parts = *parts, *batch_curve.sections(rows), *results.of_pipelines(records)
-    print_document(Document("", parts), wide)
+    print_document(Document("", parts))
 
 
 def selected(folder: Path, name: str, machine: list[str] | None) -> "Selection":
@@ -242,13 +236,12 @@ def report(
     html: Annotated[str, typer.Option("--html", help="The file to write.")],
     name: Named = "",
     machine: Machines = None,
-    runs: Runs = None,
     as_json: Json = False,
 ) -> None:
     """Write one offline HTML page of this machine's newest records: tables that sort, figures that zoom."""
     from bakeoff.report.pages import results
 
-    path, folder = Path(named("--html", html)), records_folder(runs)
+    path, folder = Path(named("--html", html)), records_folder()
     found = selected(folder, name, machine)
     results.write_html(path, found.records, folder)
     if not as_json:

@@ -355,7 +355,7 @@ def supersede(runs: Path, asked: str, reason: str, *others: Path) -> str:
     Raises BakeoffError without a reason, if not exactly one record matches, or if it is superseded already.
     """
     if not reason.strip():
-        raise BakeoffError("a record is superseded only with a reason; give --reason", code="bad-option")
+        raise BakeoffError("a record is superseded only with a reason; give one after its name", code="bad-option")
     name = find(runs, asked, *others, kinds=get_args(Measured)).id
     entries = (entry for _, entry in _entries([runs, *others], []))  # an unreadable file supersedes nothing
     earlier = [entry.reason for entry in entries if isinstance(entry, Supersede) and entry.supersedes == name]

@@ -49,7 +49,7 @@ def sweep(python: str, component: str, folder: Path, keep: Path | None, *more: s
     environment = {**os.environ, "BAKEOFF_CACHE": str(folder / "cache")}
     started = time.monotonic()
     done = subprocess.run(
-        [python, "-m", "bakeoff", "sweep", component, "--runs", str(runs), "--json", *more],
+        [python, "-m", "bakeoff", "--runs", str(runs), "sweep", component, "--json", *more],
         env=environment,
         cwd=folder,
         capture_output=True,

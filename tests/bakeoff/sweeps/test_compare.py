@@ -336,7 +336,7 @@ def test_differences_are_facts_and_not_figures(kept: tuple[StoredComparison, Rec
 def test_records_side_by_side_get_no_verdict(tmp_path: Path) -> None:
     first, second = (record(name, [ms] * 20) for name, ms in (("eager", 4.0), ("inductor", 1.0)))
     ids = [save(tmp_path / "runs", made) for made in (first, second)]
-    shown = CliRunner().invoke(app, ["compare", *ids, "--runs", str(tmp_path / "runs")])
+    shown = CliRunner().invoke(app, ["--runs", str(tmp_path / "runs"), "compare", *ids])
     assert shown.exit_code == 0
     assert re.findall(r"-?[0-9.]+ ms", shown.stdout.partition("not measured")[0]) == ["4.000 ms", "1.000 ms", "-3 ms"]
     assert "not measured together" in shown.stdout
@@ -355,7 +355,7 @@ def test_records_side_by_side_get_no_verdict(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_meant_is_refused(tmp_path: Path, arguments: list[str], code: str, said: str) -> None:
-    refused = CliRunner().invoke(app, ["compare", *arguments, "--runs", str(tmp_path / "runs")]).exception
+    refused = CliRunner().invoke(app, ["--runs", str(tmp_path / "runs"), "compare", *arguments]).exception
     assert isinstance(refused, BakeoffError)
     assert refused.code == code or not code
     assert said in str(refused)

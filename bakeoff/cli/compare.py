@@ -1,12 +1,11 @@
-"""The command that compares: two variants measured now, two records, or a stored comparison."""
+"""The command that compares: two variants, or those that tables leave undecided, measured now."""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bakeoff.cli import explain
 from bakeoff.cli.common import (
     Deadline,
     Json,
@@ -19,7 +18,7 @@ from bakeoff.cli.common import (
     records_folder,
     short,
 )
-from bakeoff.cli.reports import comparison_of, selected
+from bakeoff.cli.reports import comparison_facts, print_comparison, selected
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 
 @app.command()
 def compare(
-    a: Annotated[str, typer.Argument(help="A variant (wm:200m.step/eager/fp32@cpu), a record, or a title.")] = "",
-    b: Annotated[str, typer.Argument(help="Another of the same kind; empty: show the stored comparison A.")] = "",
+    a: Annotated[str, typer.Argument(help="A variant, as in wm:200m.step/eager/fp32@cpu.")] = "",
+    b: Annotated[str, typer.Argument(help="Another one.")] = "",
     undecided: Annotated[
         bool, typer.Option("--undecided", help="Run the finals that this machine's tables, or those of A, lack.")
     ] = False,
@@ -41,51 +40,24 @@ def compare(
     row_timeout: Deadline = None,
     as_json: Json = False,
 ) -> None:
-    """Measure two variants against each other now, interleaved; or set two records side by side."""
+    """Measure two variants against each other now, interleaved."""
     from bakeoff.cli.pages import update_pages
 
     short("--note", note)
     folder = records_folder()
-    variants = [_is_variant(text) for text in (a, b)]
     check_range("--seconds", seconds, 0.1, 3600)
     if undecided:
         if b or threads:
             text = "--undecided takes the name of one model at most, and no --threads: each table has its own"
             raise BakeoffError(text, "bad-option")
         _compare_undecided(folder, a, seconds, row_timeout, note, as_json)
-    elif not a:
-        raise BakeoffError("nothing to compare: give two variants or two records, or --undecided", "bad-option")
-    elif not b:
-        _print(comparison_of(folder, a), as_json)
-    elif not any(variants):
-        explain.show(folder, a, b, as_json)
-    elif all(variants):
+    elif all("/" in text and "@" in text for text in (a, b)):
         kept = _measure(folder, _plan(a, b, threads, seconds, row_timeout), note)
         update_pages(folder)
-        _print(kept, as_json)
+        print_comparison(kept, as_json)
     else:
-        text = f"{a} and {b}: one is a variant (a:b.c/d/e@f) and the other is not; give two variants or two records"
-        raise BakeoffError(text, "not-comparable")
-
-
-def _is_variant(text: str) -> bool:
-    return "/" in text and "@" in text
-
-
-def _print(kept: "StoredComparison", as_json: bool) -> None:
-    from bakeoff.report.pages import comparison
-
-    print_json(_facts(kept)) if as_json else print_document(comparison.document(kept))
-
-
-def _facts(kept: "StoredComparison") -> dict[str, Any]:
-    """Return what --json prints of a comparison; its verdict is on A against B, and null if a side was not ok."""
-    from bakeoff.record.diff import differences
-    from bakeoff.record.verdict import verdict_of
-
-    a, b = kept.record.a, kept.record.b
-    sides = {"a": str(a.variant), "b": str(b.variant), "a_status": a.status, "b_status": b.status}
-    return {"id": kept.id, "verdict": verdict_of(kept.record), **sides, "differences": differences(a, b)}
+        text = "give two variants, or --undecided; of records, bakeoff show A prints one, and bakeoff explain A B two"
+        raise BakeoffError(text, "bad-option")
 
 
 def _plan(a: str, b: str, threads: int, seconds: float, row_timeout: float | None) -> "Plan":
@@ -128,7 +100,7 @@ def _compare_undecided(
         update_pages(folder)
     if as_json:
         left = [" ".join(filter(None, [f"{title}:", *why])) for title, *why in others]
-        print_json({"comparisons": [_facts(each) for each in kept], "not_measured": left})
+        print_json({"comparisons": [comparison_facts(each) for each in kept], "not_measured": left})
     else:
         print_document(comparison.finals([(title, each) for (title, _), each in zip(plans, kept, strict=True)], others))
 

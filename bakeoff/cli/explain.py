@@ -73,7 +73,7 @@ def _records(folder: Path, asked: str) -> "Sequence[Record]":
             return list(found.values())
     entry = stored_of(folder, asked)
     if not isinstance(entry.record, Record):
-        text = f"{entry.id} is a run of pipeline {entry.record.mix}; run: bakeoff show {entry.id}"
+        text = f"{entry.id} is no record of a variant; run: bakeoff show {entry.id}"
         raise BakeoffError(text, "no-record")
     if entry.record.latency is None:
         text = f"{entry.id} has no samples, its status is {entry.record.status}; give a record that has samples"

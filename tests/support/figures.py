@@ -202,7 +202,7 @@ def _pages(folder: Path) -> Iterator[tuple[str, Page]]:
             rows = _of_profile(html_rows(_read(path)))
             yield "profile-html", page_of(rows, _hash(path.stem), cited=False)
     for path in sorted(runs.glob("*/records/*_compare_*.json")):
-        told = json.loads(_bakeoff("--runs", runs, "compare", path.stem, "--json"))
+        told = json.loads(_bakeoff("--runs", runs, "show", path.stem, "--json"))
         yield "comparisons", {path.stem: dict(flat(told))}
     yield from _texts(runs)
 

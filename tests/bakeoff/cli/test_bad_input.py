@@ -564,7 +564,7 @@ def test_what_there_are_no_records_of(lab: Lab, command: list[str], code: ErrorC
     "command",
     [
         ["table"], ["table", "unet"], ["table", "nosuch"], ["report", "--html", "x.html", "unet"], ["show", "abc"],
-        ["show", "unet"], ["compare", "abc", "abd"], ["compare", "unet"], ["compare", "--undecided"],
+        ["show", "unet"], ["explain", "abc", "abd"], ["compare", "--undecided"],
         ["history"], ["history", "--check"], ["publish"], ["publish", "--supersede", "abc", "bad"],
     ],
     ids=" ".join,
@@ -575,7 +575,7 @@ def test_a_folder_of_records_that_does_not_exist(lab: Lab, command: list[str], m
     lab.refuses("--runs", "elsewhere", *command, code="no-record", says=says)
 
 
-@pytest.mark.parametrize("command", [["table", "nosuch"], ["show", "abc"], ["show", "unet"], ["compare", "unet"]])
+@pytest.mark.parametrize("command", [["table", "nosuch"], ["show", "abc"], ["show", "unet"], ["explain", "une", "abc"]])
 def test_a_folder_without_records(lab: Lab, command: list[str]) -> None:
     (lab.folder / "empty").mkdir()
     lab.refuses("--runs", "empty", *command, code="no-record", says=["folder empty holds no records", "--runs"])

@@ -97,12 +97,6 @@ def test_several_causes_share_one_size_and_none_has_one_where_both_were_disturbe
     assert out.count("+1 ms") == 1
 
 
-def test_compare_of_two_records_is_the_same_page(runs: Path, tmp_path: Path) -> None:
-    ids = sorted(path.stem for path in runs.glob("*/records/*eager*.json"))
-    pages = [bakeoff("--runs", str(runs), command, *ids, cwd=tmp_path).out for command in ("explain", "compare")]
-    assert pages[0] == pages[1] != ""
-
-
 @pytest.mark.parametrize("asked", ["nothing-of-this-name", "", "20260"])
 def test_a_name_of_nothing_is_one_sentence(asked: str, runs: Path, tmp_path: Path) -> None:
     ran = bakeoff("--runs", str(runs), "explain", asked, SWEEPS[0], cwd=tmp_path)

@@ -138,7 +138,7 @@ class TestWithoutRecordsOfThisMachine:
     def test_a_record_by_its_name(self, clone: Path) -> None:
         first, second, *_ = (entry.id for entry in load_all(clone.parent / "runs" / "published").current)
         assert bakeoff("show", first, cwd=clone).code == 0
-        assert bakeoff("compare", first, second, cwd=clone).code == 0
+        assert bakeoff("explain", first, second, cwd=clone).code == 0
         title = "toy:tiny.world (toy), batch 1, Old CPU"
         assert "Old CPU" in bakeoff("show", title, cwd=clone).out
         ran = bakeoff("--runs", str(clone), "show", first, cwd=clone)

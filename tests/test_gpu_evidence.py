@@ -139,13 +139,13 @@ def test_whole_frames_run_after_the_sweeps_and_go_on_where_they_were_cut(pretend
     only = ("--only", "torch-audio,pipeline-*")
     pretended.answer(sleeps="profile owl")
     assert pretended.call(*only, "--budget", "1")[0] == 75
-    assert pretended.called()[-1].split()[3:7] == ["profile", "owl", "--preset", "1b"]
+    assert pretended.called()[-1].split()[3:5] == ["profile", "owl:1b"]
     pretended.answer()
     assert pretended.call(*only)[0] == 0
     first, second = pretended.called()
     assert "--mix best" in first
     assert first.endswith("--resume")
-    assert "profile matrix --preset universal" in second
+    assert "profile matrix:universal" in second
 
 
 @pytest.mark.parametrize(

@@ -202,10 +202,19 @@ def test_a_sweep_takes_a_time_limit(plain: Checkout) -> None:
     assert "--time-limit" not in plain.make("-n", "sweep").stdout
 
 
-@pytest.mark.parametrize(("former", "now"), [("BUDGET", "TIME_LIMIT"), ("DEADLINE", "ROW_TIMEOUT")])
-def test_a_sweep_refuses_the_former_name_of_a_variable(plain: Checkout, former: str, now: str) -> None:
-    refused = plain.make("-n", "sweep", f"{former}=60")
-    assert f"{former}= is now {now}=" in refused.stderr
+@pytest.mark.parametrize(
+    ("target", "former", "now"),
+    [
+        ("sweep", "BUDGET", "TIME_LIMIT="),
+        ("sweep", "DEADLINE", "ROW_TIMEOUT="),
+        ("pipeline", "OPTIONS", "MODEL='owl[steps=10]'"),
+        ("pipeline", "PRESET", "MODEL=owl:PRESET"),
+        ("profile", "PRESET", "MODEL=owl:PRESET"),
+    ],
+)
+def test_the_former_name_of_a_variable_is_refused(plain: Checkout, target: str, former: str, now: str) -> None:
+    refused = plain.make("-n", target, f"{former}=60")
+    assert f"{former}= is now {now}" in refused.stderr
     assert refused.returncode
 
 
@@ -222,11 +231,11 @@ def test_values_may_hold_apostrophes(plain: Checkout) -> None:
 
 
 def test_a_pipeline_takes_mixes_and_has_a_model_of_its_own(plain: Checkout) -> None:
-    asked = ("MODEL=matrix", "UNITS=20", "MIX=best wm=inductor[freezing]/bf16,image=eager/fp32", "OPTIONS=steps=3")
+    asked = ("MODEL=matrix[steps=3]", "UNITS=20", "MIX=best wm=inductor[freezing]/bf16,image=eager/fp32")
     command = " ".join(plain.make("-n", "pipeline", *asked, "RESUME=1").stdout.split())
-    assert "bakeoff pipeline 'matrix'" in command
+    assert "bakeoff pipeline 'matrix[steps=3]'" in command
     assert "--mix 'best' --mix 'wm=inductor[freezing]/bf16,image=eager/fp32'" in command
-    assert "--option 'steps=3' --units '20'" in command
+    assert "--units '20'" in command
     assert "--resume" in command
     plainly = plain.make("-n", "pipeline").stdout
     assert "bakeoff pipeline 'owl'" in plainly

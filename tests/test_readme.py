@@ -47,7 +47,8 @@ def _commands(program: str) -> list[tuple[str, list[str]]]:
         for line in _code(page):
             match = re.match(rf"(?:\S*/)?{program}\s+(.+)", line)
             if match:
-                found.append((page, shlex.split(match[1], comments=True)))
+                words = shlex.split(match[1], comments=True)
+                found.append((page, words[2:] if words[0] == "--runs" else words))
     return found
 
 

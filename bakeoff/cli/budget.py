@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bakeoff.report.document import Document
 
 
-@on_pipelines("mix", "minutes", "input_seed", "monitor", "strict")
+@on_pipelines("mix", "minutes", "monitor")
 def budget(
     options: PipelineOptions,
     objective: Annotated[

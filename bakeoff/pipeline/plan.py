@@ -139,7 +139,7 @@ def make_programs(
     check_counts(request)
     whole = next((mix for mix in asked if isinstance(mix, Mix)), None)
     device = host.usable_device(agreed("--device", request.device, whole.device if whole else ""))
-    preset = agreed("--preset", request.preset, whole.preset if whole else "")
+    preset = agreed("preset", request.preset, whole.preset if whole else "")
     options = chosen_options(request, whole)
     loop = described_loop(request.pipeline, preset, options, device, request.threads, request.weight_seed, progress)
     loop = with_models(loop, device, request.threads, progress)

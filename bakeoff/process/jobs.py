@@ -237,8 +237,6 @@ class ProfileOptions:
     """1 to 5, as bakeoff.trace.tags describes them."""
     units: int = 5
     """Number of traced units."""
-    top: int = 20
-    """Number of kernels and operators that are listed."""
     memory: bool = False
     """Whether to record allocations, and on CUDA a memory snapshot."""
     compiler: bool = False

@@ -70,7 +70,7 @@ def run_sweep(
     newest sweep of the plan; a first one is begun.
 
     Ceilings that are not known are measured first. If a variant was built several times, the cache folder of its best
-    build becomes its usual one; the other builds' folders stay until `bakeoff doctor --cache --clear`.
+    build becomes its usual one; the other builds' folders stay until `bakeoff doctor --cache clear`.
 
     Ctrl-C ends the sweep cleanly: measured rows are stored, the running worker is killed, and the remaining rows are in
     `interrupted`. A time limit counts from `started` by time.monotonic() (None: from now), without waiting for other

@@ -5,6 +5,7 @@ applied. It is made by running the first units once (bakeoff/worker/pipeline/des
 and reports from it alone.
 """
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -216,9 +217,9 @@ class Loop:
     @property
     def typed(self) -> str:
         """The pipeline, its preset and its options, as a command takes them."""
-        preset = "" if self.preset == "default" else f" --preset {self.preset}"
-        options = (f" --option {written_option(name, value)}" for name, value in self.changed.items())
-        return f"{self.reference}{preset}{''.join(options)}"
+        preset = "" if self.preset == "default" else f":{self.preset}"
+        options = ",".join(written_option(name, value) for name, value in self.changed.items())
+        return shlex.quote(f"{self.reference}{preset}" + (f"[{options}]" if options else ""))
 
     @property
     def presets(self) -> Mapping[str, str]:

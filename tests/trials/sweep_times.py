@@ -53,18 +53,9 @@ def sweep(python: str, component: str, folder: Path, keep: Path | None, *more: s
     runs = Path(tempfile.mkdtemp(dir=folder)) / "runs"
     environment = {**os.environ, "BAKEOFF_CACHE": str(folder / "cache")}
     begun, started = datetime.now(UTC), time.monotonic()
+    subject = ARGUMENTS.get(component, [component])
     done = subprocess.run(
-        [
-            python,
-            "-m",
-            "bakeoff",
-            "sweep",
-            *ARGUMENTS.get(component, [component]),
-            "--runs",
-            str(runs),
-            "--json",
-            *more,
-        ],
+        [python, "-m", "bakeoff", "--runs", str(runs), "sweep", *subject, "--json", *more],
         env=environment,
         cwd=folder,
         capture_output=True,

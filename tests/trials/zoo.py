@@ -34,12 +34,11 @@ LIBRARIES = ("torch", "torchvision", "timm", "transformers", "diffusers")
 def sweep(name: str, backends: str, folder: Path) -> dict[str, Any]:
     """One sweep from the command line: what a user types, how long it takes, and the rows of its table."""
     runs = folder / "runs"
-    command = [sys.executable, "-m", "bakeoff", "sweep", f"{MODELS}:{name}", "--backends", backends, "--dtype", "fp32"]
+    command = [sys.executable, "-m", "bakeoff", "--runs", str(runs), "sweep", f"{MODELS}:{name}"]
+    command += ["--backends", backends, "--dtype", "fp32", "--no-final"]
     environment = {**os.environ, "BAKEOFF_CACHE": str(folder / "cache")}
     started = time.monotonic()
-    done = subprocess.run(
-        [*command, "--no-final", "--runs", str(runs)], env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     seconds = time.monotonic() - started
     rows = {}
     for record in (stored.record for stored in load_all(runs).current if stored.record.variant.component == name):

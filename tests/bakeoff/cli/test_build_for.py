@@ -30,7 +30,7 @@ def _in_the_table() -> "object":
 
 
 class TestSweep:
-    ASKED = ("sweep", "toy", "--preset", "tiny", "--workload", "world", "--runs", "runs", "--backends")
+    ASKED = ("--runs", "runs", "sweep", "toy", "--preset", "tiny", "--workload", "world", "--backends")
 
     @pytest.mark.parametrize(("crashes", "code"), [("", 0), ("[crashes=sm89]", 1)])
     def test_builds_and_succeeds_if_one_was_built(

@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,13 +59,13 @@ def test_the_exit_code_is_that_of_the_worst(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_of_several_a_finished_one_is_left_out_and_one_that_was_not_begun_is_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from bakeoff.sweeps import resume
 
     states = {"done": SimpleNamespace(finished=True, sweep="1"), "half": SimpleNamespace(finished=False, sweep="2")}
     monkeypatch.setattr(resume, "find_newest", lambda key, *_: states.get(key))
-    options = SweepOptions([], resume=True, runs=str(tmp_path))
+    options = SweepOptions([], resume=True)
     found = {key: sweep._resumed(key, SimpleNamespace(key=key), options, 3) for key in ("done", "half", "new")}
     assert found == {"done": None, "half": True, "new": False}
     assert sweep._resumed("new", SimpleNamespace(key="new"), options, 1) is True, "which then says that there is none"

@@ -104,7 +104,7 @@ def test_its_options_are_its_own(tmp_path: Path) -> None:
     for words, says in (
         (("--undecided", "toy", "wm"), "--undecided takes the name of one model at most"),
         (("--undecided", "--threads", "2"), "--undecided takes the name of one model at most"),
-        ((), "give two variants or two records, or --undecided"),
+        ((), "give two variants, or --undecided"),
         (("--undecided",), "has records of other machines alone"),
     ):
         ran = bakeoff("compare", *words, cwd=tmp_path)

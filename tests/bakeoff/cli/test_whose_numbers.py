@@ -138,10 +138,10 @@ class TestWithoutRecordsOfThisMachine:
     def test_a_record_by_its_name(self, clone: Path) -> None:
         first, second, *_ = (entry.id for entry in load_all(clone.parent / "runs" / "published").current)
         assert bakeoff("show", first, cwd=clone).code == 0
-        assert bakeoff("compare", first, second, cwd=clone).code == 0
+        assert bakeoff("explain", first, second, cwd=clone).code == 0
         title = "toy:tiny.world (toy), batch 1, Old CPU"
         assert "Old CPU" in bakeoff("show", title, cwd=clone).out
-        ran = bakeoff("show", first, "--runs", str(clone), cwd=clone)
+        ran = bakeoff("--runs", str(clone), "show", first, cwd=clone)
         assert ran.code == 2, "what --runs names stands alone"
 
     def test_what_this_machine_lacks_is_known(self, clone: Path) -> None:
@@ -189,7 +189,7 @@ class TestPublish:
     def test_a_superseded_record_leaves_the_pages(self, clone: Path) -> None:
         published = clone.parent / "runs" / "published"
         last = load_all(published).current[-1]
-        ran = bakeoff("publish", "--supersede", last.id, "--reason", "busy", cwd=clone)
+        ran = bakeoff("publish", "--supersede", last.id, "busy", cwd=clone)
         assert ran.code == 0, ran.err
         assert changed(clone) == [], "published pages change by publish alone"
         assert bakeoff("publish", cwd=clone).code == 0
@@ -210,6 +210,6 @@ class TestPublish:
         for path in own:
             path.write_text("mine")
         last = load_all(runs).current[-1]
-        assert bakeoff("publish", "--supersede", last.id, "--reason", "busy", cwd=clone).code == 0
+        assert bakeoff("publish", "--supersede", last.id, "busy", cwd=clone).code == 0
         written = {path.relative_to(runs).parts[0] for path in own if path.read_text() != "mine"}
         assert written == {history.NAME, last.machine.folder}

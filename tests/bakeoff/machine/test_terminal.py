@@ -45,7 +45,7 @@ def test_commands_print_no_control_characters(runs: Path) -> None:
     records = load_all(runs)
     first, second, crashed = (entry.id for entry in records.current)
     (compared,) = (entry.id for entry in records.comparisons)
-    for arguments in (["table"], ["show", first], ["show", crashed], ["compare", compared], ["compare", first, second]):
+    for arguments in (["table"], ["show", first], ["show", crashed], ["show", compared], ["explain", first, second]):
         ran = bakeoff(*arguments, cwd=runs)
         assert ran.code == 0, ran.err
         assert "owned" in ran.out or arguments[2:], "what two records have in common is not said"

@@ -180,7 +180,7 @@ class TestSupersede:
     @pytest.mark.parametrize("reason", ["", " ", "\n\t"])
     def test_needs_a_reason(self, tmp_path: Path, reason: str) -> None:
         bad = save(tmp_path, at(1))
-        with pytest.raises(BakeoffError, match="--reason") as error:
+        with pytest.raises(BakeoffError, match="only with a reason") as error:
             supersede(tmp_path, bad, reason)
         assert error.value.code == "bad-option"
         assert len(load_all(tmp_path).current) == 1

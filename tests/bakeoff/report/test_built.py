@@ -266,15 +266,15 @@ def test_a_sweep_that_only_built_succeeded(strict: bool, capsys: pytest.CaptureF
 def test_commands_show_them(tmp_path: Path) -> None:
     for row in BUILT:
         save(tmp_path / "runs", row)
-    ran = bakeoff("table", "--runs", "runs", "--machine", "all", cwd=tmp_path)
+    ran = bakeoff("--runs", "runs", "table", "--machine", "all", cwd=tmp_path)
     assert (ran.code, "Built for other GPUs" in ran.out) == (0, True)
-    ran = bakeoff("table", "--runs", "runs", "--machine", "all", "--json", cwd=tmp_path)
+    ran = bakeoff("--runs", "runs", "table", "--machine", "all", "--json", cwd=tmp_path)
     assert [row["status"] for row in json.loads(ran.out)["rows"]] == ["built", "built"]
-    ran = bakeoff("show", "toy:tiny.world", "--runs", "runs", cwd=tmp_path)
+    ran = bakeoff("--runs", "runs", "show", "toy:tiny.world", cwd=tmp_path)
     assert (ran.code, "status: built" in ran.out) == (0, True), ran.err
-    ran = bakeoff("history", "--runs", "runs", cwd=tmp_path)
+    ran = bakeoff("--runs", "runs", "history", cwd=tmp_path)
     assert ran.code == 0, ran.err
-    ran = bakeoff("history", "--check", "--runs", "runs", cwd=tmp_path)
+    ran = bakeoff("--runs", "runs", "history", "--check", cwd=tmp_path)
     assert ran.code == 0, ran.err
 
 

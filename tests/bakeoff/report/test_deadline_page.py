@@ -183,8 +183,8 @@ def test_results_and_history_have_sustained_runs_and_tables_of_mixes_do_not(tmp_
 
 def test_show_prints_the_page_of_a_sustained_run(tmp_path: Path) -> None:
     name = save(tmp_path, run(20))
-    done = bakeoff("show", name, "--runs", str(tmp_path), cwd=tmp_path)
+    done = bakeoff("--runs", str(tmp_path), "show", name, cwd=tmp_path)
     assert done.code == 0
     assert " ms: 0 of 20 units late; least buffer" in " ".join(done.out.split())
-    done = bakeoff("table", "--runs", str(tmp_path), "--machine", "all", cwd=tmp_path)
+    done = bakeoff("--runs", str(tmp_path), "table", "--machine", "all", cwd=tmp_path)
     assert "sustained for 24 frames a second, saturating" in " ".join(done.out.split())

@@ -287,12 +287,12 @@ class TestWriting:
         save(tmp_path / "runs", SEVERAL[0])
         save(tmp_path / "runs", replace(SEVERAL[1], variant=replace(SEVERAL[1].variant, component="other")))
         runs = ("--runs", str(tmp_path / "runs"))
-        done = bakeoff("report", "--html", "page.html", "toy", *runs, cwd=tmp_path)
+        done = bakeoff(*runs, "report", "--html", "page.html", "toy", cwd=tmp_path)
         assert (done.code, done.out.splitlines()[-1]) == (0, "wrote page.html"), done.err
         parsed = Parsed((tmp_path / "page.html").read_text(encoding="utf-8"))
         assert "eager fp32" in parsed.text
         assert "inductor fp32" not in parsed.text
-        done = bakeoff("report", "--html", "page.html", *runs, "--json", cwd=tmp_path)
+        done = bakeoff(*runs, "report", "--html", "page.html", "--json", cwd=tmp_path)
         assert json.loads(done.out)["written"] == ["page.html"]
         assert "inductor fp32" in Parsed((tmp_path / "page.html").read_text(encoding="utf-8")).text
 
@@ -309,7 +309,7 @@ class TestWriting:
         self, arguments: tuple[str, ...], code: ErrorCode, fact: str, tmp_path: Path
     ) -> None:
         save(tmp_path / "runs", SEVERAL[0])
-        done = bakeoff(*arguments, "--runs", str(tmp_path / "runs"), cwd=tmp_path)
+        done = bakeoff("--runs", str(tmp_path / "runs"), *arguments, cwd=tmp_path)
         assert done.code == 2
         (line,) = done.said
         assert line.endswith(f" [{code}]")

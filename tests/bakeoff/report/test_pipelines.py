@@ -440,26 +440,26 @@ class TestCommands:
 
     def test_show_prints_a_run_of_a_pipeline(self, runs: Path) -> None:
         kept = load_all(runs)
-        ran = bakeoff("show", kept.pipelines[1].id, "--runs", str(runs), cwd=runs)
+        ran = bakeoff("--runs", str(runs), "show", kept.pipelines[1].id, cwd=runs)
         assert ran.code == 0
         assert f"record: {kept.pipelines[1].id}" in ran.out
         assert "this mix is " in ran.out
-        ran = bakeoff("show", kept.pipelines[0].id, "--runs", str(runs), "--json", cwd=runs)
+        ran = bakeoff("--runs", str(runs), "show", kept.pipelines[0].id, "--json", cwd=runs)
         assert json.loads(ran.out)["record"]["kind"] == "pipeline"
 
     def test_table_prints_a_pipeline(self, runs: Path) -> None:
-        options = ("--runs", str(runs), "--machine", "all")
-        ran = bakeoff("table", "owl", *options, cwd=runs)
+        command = ("--runs", str(runs), "table", "--machine", "all")
+        ran = bakeoff(*command, "owl", cwd=runs)
         assert (ran.code, ran.err) == (0, "")
         assert "toy:tiny.world" not in ran.out
         assert ": it is 2.00x as fast as eager" in ran.out
-        both = bakeoff("table", *options, "--json", cwd=runs)
+        both = bakeoff(*command, "--json", cwd=runs)
         answer = json.loads(both.out)
         assert [row["name"] for row in answer["pipelines"]] == ["best", "eager"]
         assert len(answer["records"]) == 1
 
     def test_a_pipeline_without_records(self, tmp_path: Path) -> None:
-        ran = bakeoff("table", "owl", "--runs", str(tmp_path), cwd=tmp_path)
+        ran = bakeoff("--runs", str(tmp_path), "table", "owl", cwd=tmp_path)
         assert ran.code == 2
         assert "pipeline" in ran.err
         assert ran.err.rstrip().endswith("[no-record]")

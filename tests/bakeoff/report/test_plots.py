@@ -397,7 +397,7 @@ class TestUpdate:
 class TestCommands:
     def test_history_draws_them_anew(self, tmp_path: Path) -> None:
         save(tmp_path / "runs", record("eager", ms(10.0)))
-        done = bakeoff("history", "--runs", str(tmp_path / "runs"), cwd=tmp_path)
+        done = bakeoff("--runs", str(tmp_path / "runs"), "history", cwd=tmp_path)
         assert done.code == 0, done.err
         assert f"wrote {tmp_path / 'runs' / FOLDER / 'latency-toy.svg'}" in done.out
         assert load_all(tmp_path / "runs").problems == ()

@@ -126,7 +126,7 @@ class TestManyRecords:
 
         monkeypatch.setattr(store, "decode", counting)
         monkeypatch.setattr(store, "_READ", {})
-        cli.app(["history", "--runs", str(tmp_path / "runs")], standalone_mode=False)
+        cli.app(["--runs", str(tmp_path / "runs"), "history"], standalone_mode=False)
         assert set(reads.values()) == {1}
         assert len(reads) == 25
         assert "eager fp32" in (tmp_path / "runs" / "OPTIMIZATION_HISTORY.md").read_text()

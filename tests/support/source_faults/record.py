@@ -282,7 +282,7 @@ FAULTS = (
         "record",
         "a page of a folder that --runs names shows published records too",
         "bakeoff/cli/common.py",
-        "paths.with_published(folder) if folder == records_folder(None) else (folder,)",
+        "paths.with_published(folder) if folder == paths.runs_folder() else (folder,)",
         "paths.with_published(folder)",
         (f"{_WHOSE}::TestWithoutRecordsOfThisMachine::test_a_record_by_its_name",),
     ),

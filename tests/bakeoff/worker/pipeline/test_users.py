@@ -332,7 +332,7 @@ def test_a_command_names_the_preset_and_the_options_that_were_changed(tmp_path: 
     loop = replace(described(Base, tmp_path), reference="mine.py:Loop")
     assert loop.typed == "mine.py:Loop"
     other = replace(loop, preset="large", changed={"steps": 3})
-    assert other.typed == "mine.py:Loop --preset large --option steps=3"
+    assert other.typed == "'mine.py:Loop:large[steps=3]'"
 
 
 def test_facts_may_depend_on_the_preset(tmp_path: Path) -> None:

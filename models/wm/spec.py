@@ -10,8 +10,7 @@ file before 13 June 2025 for `200m`.
 
 Workloads that see earlier frames take the keys and values of these frames for each layer: [batch, heads, frames *
 tokens, head_dim], oldest frame first. Keys are stored after the QK norm and before the rotary embedding: a key's angle
-depends on the number of frames in the window, so the key is rotated in each step (`step`), or once a frame by
-`network.rotate_context` (`step-prepared`).
+depends on the number of frames in the window, so the key is rotated in each step.
 """
 
 import re
@@ -29,7 +28,7 @@ from bakeoff.models.component import (
 )
 from bakeoff.models.errors import BakeoffError, meant
 
-_NAME = re.compile(r"(single)|(step|step-prepared|context|append|full)([1-9][0-9]*)?")
+_NAME = re.compile(r"(single)|(step|context|append|full)([1-9][0-9]*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +113,13 @@ class Window:
         return self.cached + self.new
 
     @property
-    def keys_rotated(self) -> bool:
-        """Whether the cached keys are rotated already."""
-        return self.kind == "step-prepared"
-
-    @property
     def fills_cache(self) -> bool:
         """Whether the outputs are the new frames' keys and values, at which the last layer stops, and no prediction."""
         return self.kind in ("context", "append")
 
     @property
     def denoises_one_frame(self) -> bool:
-        return self.kind in ("single", "step", "step-prepared")
+        return self.kind in ("single", "step")
 
 
 def read_window(config: Config, name: str) -> Window:
@@ -156,7 +150,7 @@ def read_window(config: Config, name: str) -> Window:
 def workload_names(config: Config) -> tuple[str, ...]:
     if config.n_frames == 1:
         return ("single", "full")
-    return ("single", "step", "step-prepared", "context", "append", "full")
+    return ("single", "step", "context", "append", "full")
 
 
 def workload(config: Config, name: str, batch: int) -> Workload:
@@ -227,8 +221,7 @@ def _summary(window: Window) -> str:
     if window.fills_cache:
         return f"keys and values of {window.new} frames, to fill the cache"
     if window.cached:
-        rotated = ", their keys already rotated" if window.keys_rotated else ""
-        return f"one denoising step of one frame against {window.cached} cached frames{rotated}"
+        return f"one denoising step of one frame against {window.cached} cached frames"
     if window.new == 1:
         return "one denoising step of one frame, no context"
     return f"one denoising step of {window.new} frames, no cache"

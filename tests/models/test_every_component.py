@@ -187,7 +187,6 @@ def test_a_preset_states_what_its_network_has(name: str, preset: str) -> None:
         ("matrix-wm:universal.context", 9_847_540_297_728, 0, 1_436_843_008),
         ("wm:1b.step", 27_507_774_464, 0, 1_092_282_688),
         ("wm:1b.full", 1_650_466_467_840, 0, 1_093_823_296),
-        ("wm:200m.step-prepared", 6_654_858_240, 0, 274_335_040),
         ("wm:200m.append", 6_241_727_488, 0, 255_248_448),
         ("toy:tiny.world", 294_912, 0, 4_096),
         ("toy:tiny.sound", 974_848, 974_848, 7_648),

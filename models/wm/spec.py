@@ -26,7 +26,7 @@ from bakeoff.models.component import (
     Workload,
     require_positive_integers,
 )
-from bakeoff.models.errors import BakeoffError, meant
+from bakeoff.models.errors import BakeoffError, bad_config, no_such
 
 _NAME = re.compile(r"(single)|(step|context|append|full)([1-9][0-9]*)?")
 
@@ -58,30 +58,25 @@ class Config:
     def __post_init__(self) -> None:
         require_positive_integers(self, "wm")
         if type(self.causal) is not bool:
-            raise BakeoffError(f"wm config: causal is {self.causal!r}; it must be true or false", code="bad-config")
+            raise bad_config("wm", f"causal is {self.causal!r}; it must be true or false")
         if self.backbone not in ("dit", "uvit"):
-            raise BakeoffError(f"wm config: backbone is {self.backbone!r}; known: dit, uvit", code="bad-config")
+            raise bad_config("wm", f"backbone is {self.backbone!r}; known: dit, uvit")
         if self.tokens_per_frame != self.sample_size**2 + 1:
-            raise BakeoffError(
-                f"wm config: tokens_per_frame is {self.tokens_per_frame}; with sample_size {self.sample_size} it must "
-                f"be {self.sample_size**2 + 1}, one audio token and {self.sample_size**2} of video",
-                code="bad-config",
+            raise bad_config(
+                "wm",
+                f"tokens_per_frame is {self.tokens_per_frame}; with sample_size {self.sample_size} it must be "
+                f"{self.sample_size**2 + 1}, one audio token and {self.sample_size**2} of video",
             )
         if self.d_model % self.n_heads or self.head_dim % 8 or self.head_dim < 16:
-            raise BakeoffError(
-                f"wm config: d_model is {self.d_model} and n_heads {self.n_heads}; d_model / n_heads must be a whole "
-                "number, a multiple of 8 and at least 16",
-                code="bad-config",
+            raise bad_config(
+                "wm",
+                f"d_model is {self.d_model} and n_heads {self.n_heads}; d_model / n_heads must be a whole number, a "
+                "multiple of 8 and at least 16",
             )
         if self.control_dim % 4 or self.control_dim < 8:
-            raise BakeoffError(
-                f"wm config: control_dim is {self.control_dim}; it must be a multiple of 4 and at least 8",
-                code="bad-config",
-            )
+            raise bad_config("wm", f"control_dim is {self.control_dim}; it must be a multiple of 4 and at least 8")
         if self.timestep_dim % 2 or self.timestep_dim < 4:
-            raise BakeoffError(
-                f"wm config: timestep_dim is {self.timestep_dim}; it must be even and at least 4", code="bad-config"
-            )
+            raise bad_config("wm", f"timestep_dim is {self.timestep_dim}; it must be even and at least 4")
 
     @property
     def head_dim(self) -> int:
@@ -130,8 +125,8 @@ def read_window(config: Config, name: str) -> Window:
     match = _NAME.fullmatch(name)
     if match is None:
         known = workload_names(config)
-        text = f"wm has no workload '{name}'{meant(name, known)}; it has {', '.join(known)}"
-        raise BakeoffError(f"{text}. All but single may end in a number of frames, such as step4", "unknown-name")
+        listed = f"{', '.join(known)}. All but single may end in a number of frames, such as step4"
+        raise no_such("wm", "workload", name, known, listed)
     kind, number = match[1] or match[2], match[3]
     if kind == "single":
         return Window(kind, new=1, cached=0)
@@ -156,10 +151,8 @@ def workload_names(config: Config) -> tuple[str, ...]:
 def workload(config: Config, name: str, batch: int) -> Workload:
     """Return the workload of this name; guidance is the same workload with twice the batch.
 
-    Raises BakeoffError for a batch below one, an unknown name, or more frames than the window has.
+    Raises BakeoffError for an unknown name, or more frames than the window has.
     """
-    if batch < 1:
-        raise BakeoffError(f"wm workload '{name}': batch is {batch}; it must be at least 1", code="bad-option")
     window = read_window(config, name)
     pixels = (config.channels, config.sample_size, config.sample_size)
     frames = (batch, window.new)

@@ -8,10 +8,17 @@ from math import inf
 from bakeoff.record.diff import Difference, differences
 from bakeoff.record.schema import Clock, Record, TraceRecord
 
+_CHANGED = (
+    "subject", "backend", "dtype", "device", "machine", "objective", "threads", "batch", "checkpoint", "weight seed",
+    "input seed", "environment variables", "settings", "versions", "values of the config", "graph", "sources",
+    "weights", "facts of the host", "cache of the build", "times of sampling",
+)  # fmt: skip
+"""Kinds of what somebody changes, in the order in which they are listed: an earlier one often brings later ones."""
 _FIRST = {"torch", "component"}
 """Names of the difference that a kind is named after."""
 _BY_THREADS = {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "threads", "interop_threads"}
 """Variables and settings that follow from the number of threads."""
+_GRAPH = {"graph hash", "operators inside", "operators outside", "graphs", "graph breaks", "number of kernels"}
 _DISTURBED = {"contention", "gpu-shared", "throttled", "power-cap", "drift", "bimodal"}
 """Findings that tell of a disturbed window."""
 _EITHER_WAY = {"drift", "bimodal"}
@@ -146,16 +153,19 @@ def _changed(a: Record, b: Record) -> Iterator[Cause]:
     """Yield each kind of what somebody changed, without what follows from other threads or another machine."""
     by_threads, by_machine = a.threads != b.threads, a.machine.host != b.machine.host
     found: dict[str, list[Difference]] = {}
-    for one in differences(a, b):
+    for difference in differences(a, b):
+        kind = difference.kinds or difference.what
         follows = (
-            (by_threads and one.kind != one.name and one.name in _BY_THREADS)
-            or (by_machine and one.kind == "facts of the host")
-            or (one.kind == "settings" and not (one.a and one.b))  # one of the two does not state it
+            (by_threads and difference.kind and difference.name in _BY_THREADS)
+            or (by_machine and kind == "facts of the host")
+            or (kind == "settings" and not (difference.a and difference.b))  # one of the two does not state it
         )
         if not follows:
-            found.setdefault(one.kind, []).append(one)
-    for kind, of_kind in found.items():
-        one, *others = sorted(of_kind, key=lambda one: one.name not in _FIRST)
+            found.setdefault("graph" if kind in _GRAPH else kind, []).append(difference)
+    if a.objective != b.objective and a.objective.goal == b.objective.goal:
+        found["objective"] = [Difference("", "objective", *(str(one) for one in (a.objective, b.objective)))]
+    for kind in filter(found.__contains__, _CHANGED):
+        one, *others = sorted(found[kind], key=lambda one: one.name not in _FIRST)
         brought = tuple(f"{each.what} {each.a or 'none'} to {each.b or 'none'}" for each in others)
         yield Cause(kind, one.what, one.a, one.b, brought=brought)
 

@@ -131,15 +131,6 @@ def test_unknown_workloads_are_refused_with_the_known_ones(name: str, unknown: s
         assert refused.value.code == "unknown-name"
 
 
-@pytest.mark.parametrize("name", ["audio", "image", "matrix-wm", "wm"])
-def test_a_batch_below_one_is_refused(name: str) -> None:
-    component = resolve_component(name)
-    config = component.preset("tiny").config
-    with pytest.raises(BakeoffError, match="0") as refused:
-        component.network_module().build(config, component.workload_names(config)[0], 0)
-    assert refused.value.code == "bad-option"
-
-
 @pytest.mark.parametrize(("name", "workload"), EVERY_TINY_WORKLOAD)
 def test_a_misspelt_workload_gets_the_nearest(name: str, workload: str) -> None:
     component = resolve_component(name)

@@ -89,7 +89,7 @@ def test_context_workload_fills_the_cache_of_the_step_file() -> None:
 def test_calls_for_a_frame_count_the_denoising_steps_and_the_context_pass() -> None:
     for preset, calls in (("1b", 21), ("200m", 11)):
         config = SPEC.preset(preset).config
-        assert [workload(config, name, 1).calls_per_frame for name in KINDS] == [calls, calls, calls, None, None, None]
+        assert [workload(config, name, 1).calls_per_frame for name in KINDS] == [calls, calls, None, None, None]
     assert [workload(TINY, name, 2).frames_per_call for name in ("step", "context3", "full")] == [1, 3, 5]
 
 

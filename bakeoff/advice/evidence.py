@@ -174,8 +174,8 @@ def _own_gains(record: PipelineRecord, table: ProfileTable) -> list[tuple[str, s
     rules = own_gains(record.mix.pipeline)
     if rules is None:
         return []
-    phases = {row.phase.name: (row.phase.unit_calls, row.phase.ms) for row in table.rows if row.phase.kind == "phase"}
-    return list(rules(record.unit, table.unit_ms, phases, record.sizes, record.configs.get("wm", {})))
+    phases_ms = {row.phase.name: row.phase.ms for row in table.rows if row.phase.kind == "phase"}
+    return list(rules(record.unit, table.unit_ms, phases_ms, record.sizes))
 
 
 def _phase(row: ProfileRow, launches: float | None) -> PhaseFact:

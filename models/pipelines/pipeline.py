@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from bakeoff.models.component import Signal
-from bakeoff.models.errors import BakeoffError, meant
+from bakeoff.models.errors import no_such
 from bakeoff.models.options import OptionValue, read_options, written_option
 from bakeoff.models.types import Scalar
 
@@ -115,8 +115,7 @@ class Pipeline:
         """Return `name`, or for "" the device's default preset. Raises BakeoffError for an unknown name."""
         name = name or cls.default_preset.get(device, "") or next(iter(cls.presets))
         if name not in cls.presets:
-            text = f"pipeline {cls.name} has no preset '{name}'{meant(name, cls.presets)}"
-            raise BakeoffError(f"{text}; it has {', '.join(cls.presets)}", "unknown-name")
+            raise no_such(f"pipeline {cls.name}", "preset", name, cls.presets)
         return name
 
     @classmethod
@@ -250,9 +249,7 @@ class Loop:
         for slot in self.slots:
             if slot.name == name:
                 return slot
-        known = [slot.name for slot in self.slots]
-        text = f"{self.name} has no slot '{name}'{meant(name, known)}; it has {', '.join(known) or 'none'}"
-        raise BakeoffError(text, "unknown-name")
+        raise no_such(self.name, "slot", name, [slot.name for slot in self.slots])
 
     def of(self, unit: int) -> Unit:
         """Return unit `unit` of a session, counted from 0; for OPENING, the session's opening."""

@@ -238,16 +238,15 @@ def test_another_error_of_the_product_is_not_taken_for_few_rows(
         BACKEND.prepare(Rows(), {"x": torch.zeros(1, 32, 32)}, Options(least=0), on_cuda(tmp_path))
 
 
-def with_amx(monkeypatch: pytest.MonkeyPatch, amx: bool) -> None:
+def with_amx(monkeypatch: pytest.MonkeyPatch) -> None:
     """torchao 0.18 multiplies int8 by int8 where torch says that there is AMX (torchao/kernel/intmm.py)."""
-    monkeypatch.setattr("torchao.kernel.intmm._cpu_is_amx_tile_supported", lambda: amx)
+    monkeypatch.setattr("torchao.kernel.intmm._cpu_is_amx_tile_supported", lambda: True)
     monkeypatch.setattr("torchao.kernel.intmm._cpu_is_vnni_supported", lambda: True)
 
 
 def test_layers_whose_one_row_stays_unwritten_on_a_cpu_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_amx(monkeypatch, True)
     monkeypatch.setattr(int8, "int8_product", unwritten)
     made = BACKEND.prepare(
         Rows().requires_grad_(False), {"x": torch.zeros(1, 32, 32)}, Options(least=0), on_cpu(tmp_path)
@@ -258,18 +257,16 @@ def test_layers_whose_one_row_stays_unwritten_on_a_cpu_are_left_out(
 
 
 @pytest.mark.parametrize(
-    ("amx", "product", "options"),
+    ("product", "options"),
     [
-        (True, written, Options(least=0)),
-        (True, unwritten, Options(kind="weight-only", least=0)),
-        (False, unwritten, Options(least=0)),
+        (written, Options(least=0)),
+        (unwritten, Options(kind="weight-only", least=0)),
     ],
-    ids=["a product that is right", "no product of integers", "unsigned inputs"],
+    ids=["a product that is right", "no product of integers"],
 )
 def test_a_cpu_whose_results_are_right_leaves_none_out(
-    amx: bool, product: Any, options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    product: Any, options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_amx(monkeypatch, amx)
     monkeypatch.setattr(int8, "int8_product", product)
     made = BACKEND.prepare(Rows().requires_grad_(False), {"x": torch.zeros(1, 32, 32)}, options, on_cpu(tmp_path))
     assert set(made.quantised) == {"many", "one", "parts"}
@@ -289,7 +286,7 @@ class OneRow(nn.Module):
 @NEEDS_COMPILER
 def test_one_row_is_right_where_torchao_multiplies_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Because it is left out, unless torch has pytorch#194682. Quantised with torch 2.13, it was off by 1e3."""
-    with_amx(monkeypatch, True)
+    with_amx(monkeypatch)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     torch.manual_seed(0)
     module, inputs = OneRow().requires_grad_(False), {"x": torch.randn(1, 32, 64)}

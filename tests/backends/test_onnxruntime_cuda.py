@@ -138,8 +138,7 @@ class TestMissingLibrary:
         return folder / "libonnxruntime_providers_tensorrt.so"
 
     def test_names_the_first_that_the_loader_does_not_find(self, tmp_path: Path) -> None:
-        path = self.provider(tmp_path, b"libnvinf.so.10")
-        assert {"libnvinf.so.10", "libc.so.6"} <= set(options.needed_libraries(path))
+        self.provider(tmp_path, b"libnvinf.so.10")
         found = options.missing_library(TENSORRT, tmp_path)
         assert found is not None
         assert found.startswith("libnvinf.so.10: cannot open shared object file")
@@ -170,11 +169,6 @@ class TestMissingLibrary:
         monkeypatch.setattr(backend, "version", lambda _name: "1.31.1")
         told = BACKEND.missing(Options(provider="tensorrt"), "cuda")
         assert told is None if starts else told is not None and "libnvinfer.s10: cannot open" in told
-
-    def test_refuses_another_file(self, tmp_path: Path) -> None:
-        (tmp_path / "a.so").write_bytes(b"MZ" * 100)
-        with pytest.raises(ValueError, match="not a 64-bit ELF file"):
-            options.needed_libraries(tmp_path / "a.so")
 
 
 class TestMissingKernel:

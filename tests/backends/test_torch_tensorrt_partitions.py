@@ -47,7 +47,7 @@ def test_the_table_has_the_tools_graphs(table: dict[str, tuple[str, ...]]) -> No
 
 def test_every_component_is_one_engine(table: dict[str, tuple[str, ...]]) -> None:
     whole = {name: row for name, row in table.items() if not name.startswith("example") and "[" not in name}
-    assert len(whole) == 11
+    assert len(whole) == 10
     for name, (total, convertible, engines, sizes, outside) in whole.items():
         assert (convertible, engines, sizes, outside) == (total, "1", total, "nothing"), name
 

@@ -65,7 +65,7 @@ def explained(tmp_path: Path, *records: Record) -> str:
 LONG = "graph_0_cpp_fused__to_copy_add_cat_clamp_div_maximum_mean_minimum_mul_neg_permute_rsqrt_slice_split_stack_view"
 
 
-def test_names_are_whole_and_one_change_has_the_whole_difference(tmp_path: Path) -> None:
+def test_names_are_whole_and_kernels_that_one_record_lacks_count_as_zero(tmp_path: Path) -> None:
     def of(backend: str, ms: float, *kernels: str) -> Record:
         stated = tuple(KernelTime(name, 1, 900_000, own=False) for name in (*kernels, "mm"))
         proof = ProofRecord(trace=TraceRecord(stated, 2, 4_000_000, 4_000_000, 0))
@@ -75,8 +75,8 @@ def test_names_are_whole_and_one_change_has_the_whole_difference(tmp_path: Path)
     out = explained(tmp_path, of("int8+inductor", 4.0, LONG), of("inductor[freezing=true]", 3.0, "linear_pointwise"))
     assert "A: int8+inductor fp32" in out
     assert "B: inductor[freezing=true] fp32" in out
-    assert out.count("-1 ms") == 2, "the difference, and the part of its only cause"
-    assert "backend: setting inductor.coordinate_descent_tuning int8+inductor to" in " ".join(out.split())
+    assert "The records do not tell how 2 of these share -1 ms." in out
+    assert "inductor.coordinate_descent_tuning" in out
     table = out.partition("Where the traced")[2].partition("Columns")[0]
     assert LONG in "".join(line.split()[0] for line in table.splitlines()[3:] if line.strip())
     assert [line.split()[1:] for line in table.splitlines() if line.startswith("linear_")] == [

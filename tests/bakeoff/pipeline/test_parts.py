@@ -230,7 +230,6 @@ def test_a_workload_with_another_name_is_the_same_program_where_its_spec_is() ->
     assert same_program(wm, config, "step", "step29", 1)
     assert same_program(wm, config, "append", "append29", 1)
     assert not same_program(wm, config, "step", "step28", 1)
-    assert not same_program(wm, config, "step", "step-prepared29", 1)
     assert not same_program(wm, config, "step", "append", 1)
     assert not same_program(wm, config, "step0", "step29", 1), "a name that it does not have"
 

@@ -42,7 +42,6 @@ def test_ranks_that_were_expected_are_missing(tmp_path: Path) -> None:
     write(tmp_path, lockstep((5, 5)))
     report = aggregate(tmp_path, expect=3)
     assert report.missing == (2,)
-    assert "3 ranks were expected, but the records state a world of 2" in of(report, "differs")[0].text
     assert aggregate(tmp_path, expect=2).problems == ()
 
 

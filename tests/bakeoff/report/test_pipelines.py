@@ -456,9 +456,3 @@ class TestCommands:
         answer = json.loads(both.out)
         assert [row["name"] for row in answer["pipelines"]] == ["best", "eager"]
         assert len(answer["records"]) == 1
-
-    def test_a_pipeline_without_records(self, tmp_path: Path) -> None:
-        ran = bakeoff("table", "owl", "--runs", str(tmp_path), cwd=tmp_path)
-        assert ran.code == 2
-        assert "pipeline" in ran.err
-        assert ran.err.rstrip().endswith("[no-record]")

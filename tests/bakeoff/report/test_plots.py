@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 from browser import look
-from records import HOST, bakeoff, measurement, record
+from few_records import ms
+from few_records import records_of as records
+from records import HOST, measurement, record
 
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.floor import floor
 from bakeoff.record.schema import Record, Samples
-from bakeoff.record.store import Records, Stored, load_all, save, supersede
+from bakeoff.record.store import Stored, save, supersede
 from bakeoff.report.figures import files, history, variants
 from bakeoff.report.figures import roofline as rooflines
 from bakeoff.report.figures.roofline import roofline
@@ -37,16 +39,8 @@ TRAFFIC = 100_000_000
 """Bytes a call: 10 ms at the ceilings' bandwidth, while 1.5 GFLOP take 15 ms."""
 
 
-def ms(first: float) -> list[float]:
-    return [first + 0.1 * index for index in range(20)]
-
-
 def bounded(backend: str, first: float, **changes: object) -> Record:
     return record(backend, ms(first), ceilings=CEILINGS, minimum_bytes=TRAFFIC, **changes)
-
-
-def records(*made: Record) -> Records:
-    return Records(tuple(Stored(f"id-{place}", entry) for place, entry in enumerate(made)), (), ())
 
 
 def drawn(kind: str, *made: Record) -> str:
@@ -173,11 +167,6 @@ class TestLatency:
 
     def test_only_failed_rows(self) -> None:
         assert not files.render(records(record("inductor", status="crashed", reason="why"), record(status="timeout")))
-
-    def test_no_records(self, tmp_path: Path) -> None:
-        assert files.render(records()) == {}
-        assert files.update(tmp_path) == []
-        assert list(tmp_path.iterdir()) == []
 
     def test_long_names_that_read_alike_keep_a_row_each(self) -> None:
         made = [bounded(f"{'a' * 60}{middle}{'b' * 60}", 10.0) for middle in "xy"]
@@ -377,14 +366,6 @@ class TestUpdate:
             files.update(tmp_path)
         assert error.value.code == "not-writable"
 
-    def test_without_the_library_that_draws(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        save(tmp_path, record("eager", ms(10.0)))
-        monkeypatch.setitem(sys.modules, "vl_convert", None)
-        with pytest.raises(BakeoffError, match="vl-convert-python") as error:
-            files.update(tmp_path)
-        assert error.value.code == "missing-library"
-        assert not (tmp_path / FOLDER).exists()
-
     def test_without_the_address_space_that_it_reserves(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """V8 ends the process: "Fatal process out of memory: Oilpan: CagedHeap reservation"."""
         save(tmp_path, record("eager", ms(10.0)))
@@ -395,13 +376,6 @@ class TestUpdate:
 
 
 class TestCommands:
-    def test_history_draws_them_anew(self, tmp_path: Path) -> None:
-        save(tmp_path / "runs", record("eager", ms(10.0)))
-        done = bakeoff("history", "--runs", str(tmp_path / "runs"), cwd=tmp_path)
-        assert done.code == 0, done.err
-        assert f"wrote {tmp_path / 'runs' / FOLDER / 'latency-toy.svg'}" in done.out
-        assert load_all(tmp_path / "runs").problems == ()
-
     def test_a_sweep_without_that_library_warns_and_goes_on(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -502,27 +476,6 @@ class TestData:
         for kind in ("latency", "timeline", "tradeoff"):
             data = figure(kind, *SEVERAL[1:]).spec["data"]["values"]
             assert [row["name"] for row in data] == ["tensorrt bf16", "inductor fp32", "eager fp32", "onnxruntime fp32"]
-
-    def test_timeline_numbers_calls_from_the_end_of_the_warm_up(self) -> None:
-        (first,) = figure("timeline", SEVERAL[0]).spec["data"]["values"]
-        assert first["call"] == [*range(21)]
-        assert first["ms"][:2] == [9.0, 30.0]
-
-    def test_history_has_a_point_for_each_record(self) -> None:
-        data = figure("history", *SEVERAL).spec["data"]["values"]
-        found = [(point["when"][:10], point["ms"]) for point in data if point["name"] == "eager fp32"]
-        assert found == [("2026-01-02", 30.95), ("2026-02-02", 25.95)]
-        assert "aoti fp32" not in {point["name"] for point in data}, "it has figures in no sweep"
-        assert history.figure(self.ROWS[:5]) is None
-
-    def test_roofline_places_rows_by_work_and_traffic(self) -> None:
-        found = roofline(self.ROWS[:1])
-        assert found is not None
-        roofs, (point,) = found
-        assert point["intensity"] == pytest.approx(15.0)
-        assert point["rate"] == pytest.approx(1.5e9 / 30.95e-3)
-        assert [roof.dtype for roof in roofs] == ["fp32", "bf16"]
-        assert not point["above"]
 
     INT8 = Ceiling("product", "int8", 10**9, 1000e9, 900e9)
 

@@ -146,11 +146,6 @@ def test_hostile_texts_are_text(tmp_path: Path) -> None:
     assert not set("\x1b\u202e\u2028") & set(html.render(page, interactive=False) + terminal.render(page))
 
 
-def test_equal_reports_give_equal_pages(tmp_path: Path) -> None:
-    write(tmp_path, on_gpus())
-    assert html.render(page_of(aggregate(tmp_path)), False) == html.render(page_of(aggregate(tmp_path)), False)
-
-
 @pytest.mark.parametrize(
     "records",
     [

@@ -204,17 +204,6 @@ class TestText:
         assert session.record.status == "ok"
         check_files(tmp_path / "out", session.record)
 
-    @pytest.mark.parametrize("kind", LETTERS)
-    def test_as_a_tag(self, kind: str, settings: Settings, tmp_path: Path) -> None:
-        tags = {LETTERS[kind]: LETTERS[kind]}
-        if kind in ("long", "half a pair", "bytes"):
-            assert refusal(lambda: Profiler(settings).session("tags", tags=tags)) == "bad-option"
-            return
-        with Profiler(settings).session("tags", tags=tags) as session:
-            pass
-        assert session.record.tags == tags
-        check_files(tmp_path / "out", session.record)
-
     @pytest.mark.parametrize("text", LETTERS.values(), ids=LETTERS)
     def test_as_the_message_of_an_exception(self, text: str, settings: Settings, tmp_path: Path) -> None:
         session: Any = None
@@ -262,18 +251,6 @@ class TestValues:
         assert session.record.status == "ok"
         check_files(tmp_path / "out", session.record)
 
-    def test_a_value_that_was_left_out_is_said(self, settings: Settings) -> None:
-        with Profiler(settings).session("said") as session:
-            session.event("event", value=Hostile())
-            session.sample("sample", math.nan)
-        record = session.record
-        assert any(event.failed for event in record.events) or record.findings
-        assert not any(math.isnan(point.mean) for series in record.series for point in series.points)
-
-    @pytest.mark.parametrize("tags", [5, "text", [("a", 1)], {1: 2}, {str(place): 0 for place in range(10_000)}])
-    def test_tags_that_are_none(self, tags: Any, settings: Settings) -> None:
-        assert refusal(lambda: Profiler(settings).session("tags", tags=tags)) == "bad-option"
-
 
 class TestAmounts:
     """Names, events and series without end: memory and record stay bounded, and what was left out is counted."""
@@ -294,32 +271,6 @@ class TestAmounts:
         check_files(tmp_path / "out", record)
         (path,) = (tmp_path / "out").glob("*.session.json")
         assert path.stat().st_size < 4 * 2**20
-
-    def test_deep_nesting(self, settings: Settings, tmp_path: Path) -> None:
-        """Ranges within ranges, as many as Python lets a function call itself."""
-
-        def nest(depth: int) -> None:
-            if depth:
-                with session.stage(f"level {depth}"):
-                    nest(depth - 1)
-
-        with Profiler(settings).session("deep") as session:
-            nest(400)
-        assert session.record.status == "ok"
-        check_files(tmp_path / "out", session.record)
-
-    def test_ranges_that_are_closed_in_the_wrong_order(self, settings: Settings, tmp_path: Path) -> None:
-        with Profiler(settings).session("order") as session:
-            one, two = session.stage("one"), session.stage("two")
-            one.__enter__()
-            two.__enter__()
-            one.__exit__(None, None, None)
-            two.__exit__(None, None, None)
-            session.stage("never closed").__enter__()
-            session.unit(frames=1).__enter__()
-        assert session.record.status == "ok"
-        check_files(tmp_path / "out", session.record)
-        assert min(each.own_ns for each in session.record.ranges) >= 0
 
 
 def record_a_session(settings: Settings) -> Any:

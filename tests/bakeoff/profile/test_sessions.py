@@ -221,14 +221,6 @@ def test_a_profiler_that_is_off_records_and_writes_nothing(tmp_path: Path) -> No
     assert not (tmp_path / "none").exists()
 
 
-def test_no_session_has_the_methods_of_a_session() -> None:
-    from bakeoff.profile import NoSession, Session
-
-    for name in ("stage", "unit", "phase", "step", "collective", "event", "parameters", "sample", "log"):
-        assert callable(getattr(Session, name))
-        assert callable(getattr(NoSession, name))
-
-
 @pytest.mark.parametrize("name", ["", None, 5])
 def test_a_session_needs_a_name(name: Any, tmp_path: Path) -> None:
     with pytest.raises(BakeoffError, match="name of a session"):
@@ -414,19 +406,6 @@ def test_a_display_that_fails_is_a_finding(tmp_path: Path, monkeypatch: pytest.M
     with opened(make_profiler(tmp_path, None, real_time_display=True)) as session:
         pass
     assert codes(record_of(session)) == ["live-failed"]
-
-
-def test_a_record_that_cannot_be_written_is_told_and_still_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("")
-    with opened(make_profiler(tmp_path / "file" / "folder")) as session:
-        pass
-    assert record_of(session).status == "ok"
-    assert session.files == ()
-    start, end = capsys.readouterr().err.splitlines()
-    assert start.startswith("bakeoff: session 'test' will have no files: ")
-    assert end.startswith("bakeoff: session 'test' could not be written: ")
 
 
 def test_that_a_folder_cannot_be_written_is_told_before_the_session_runs(

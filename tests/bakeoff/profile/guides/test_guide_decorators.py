@@ -1,8 +1,7 @@
 """Decorators with Inferix' names: where they find a profiler, what they wrap, and what becomes of errors."""
 
-import asyncio
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -99,43 +98,6 @@ def test_sessions_of_methods_that_call_each_other_are_one(profiler: InferixProfi
     Nested(profiler=profiler).outer()
     assert record_of(profiler).name == "outer"
     assert ("run", "decode") in paths(profiler)
-
-
-def test_coroutines_are_recorded_until_they_return(profiler: InferixProfiler) -> None:
-    @profile_session("asynchronous")
-    @add_profiling_event("done", lambda result: {"result": result})
-    async def run() -> int:
-        return await part()
-
-    @profile_method("part")
-    async def part() -> int:
-        await asyncio.sleep(0.01)
-        return 3
-
-    profiler.install()
-    assert asyncio.run(run()) == 3
-    (found,) = [each for each in record_of(profiler).ranges if each.path == ("part",)]
-    assert found.total_ns >= 9_000_000
-    assert events(profiler, "done")[0].data == {"result": 3}
-
-
-def test_generators_count_the_time_within_them(profiler: InferixProfiler) -> None:
-    @profile_method("frames")
-    def frames() -> Generator[int, None, str]:
-        yield 1
-        yield 2
-        return "end"
-
-    profiler.install()
-    with profiler.session("generator"):
-        made = frames()
-        assert [next(made), next(made)] == [1, 2]
-        time.sleep(0.02)
-        with pytest.raises(StopIteration, match="end"):
-            next(made)
-    (found,) = [each for each in record_of(profiler).ranges if each.path == ("frames",)]
-    assert found.calls == 1
-    assert found.total_ns < 10_000_000
 
 
 def test_a_callback_that_raises_becomes_an_event(profiler: InferixProfiler) -> None:
@@ -286,13 +248,6 @@ def test_arguments_reach_a_callback_by_position_or_by_name(profiler: InferixProf
         Loads().two("b.pt", strict=True)
     assert events(profiler, "by position")[0].data == {"path": "a.pt"}
     assert events(profiler, "by name")[0].data == {"path": "b.pt", "strict": True}
-
-
-def test_a_profiler_that_is_off_costs_no_session(tmp_path: Path) -> None:
-    profiler = profiler_in(tmp_path, enabled=False)
-    assert Pipeline(_profiler=profiler).run(3) == 3
-    assert not Pipeline(_profiler=profiler).decode()
-    assert profiler.last_session is None
 
 
 def frames() -> Iterator[int]:

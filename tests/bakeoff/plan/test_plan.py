@@ -237,15 +237,6 @@ class TestNarrowing:
             "toy:tiny.world/eager/fp32@cpu",
         ]
 
-    def test_a_choice_may_be_for_some_components_alone(self) -> None:
-        def taken(component: str) -> bool:
-            names = planned(component=component, suite="full", backends=())
-            return any("int8-static+inductor[freezing]/fp32" in name for name in names)
-
-        assert taken("image")
-        assert taken("matrix-vae")
-        assert not taken("wm")
-
     def test_dtype(self) -> None:
         assert planned(dtypes=("bf16", "fp32"), backends=("eager",)) == [
             "toy:tiny.world/eager/bf16@cpu",
@@ -327,11 +318,6 @@ class TestFullSuite:
         pretend(GPU_HOST)
         dtypes = [parse_variant(name).dtype for name in planned(suite="full", workloads=("world",))]
         assert list(dict.fromkeys(dtypes)) == ["fp32", "tf32", "bf16", "fp16"]
-
-    @pytest.mark.parametrize("component", component_names())
-    def test_never_takes_a_larger_preset(self, component: str) -> None:
-        full = make_plan(Request(component, suite="full"))
-        assert {entry.variant.preset for entry in full.rows} == {resolve_component(component).default_preset["cpu"]}
 
 
 @pytest.mark.usefixtures("cpu")

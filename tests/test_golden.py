@@ -144,9 +144,3 @@ def test_what_a_file_lacks_or_has_beside_is_named(file: Path, group: str) -> Non
         assert "\n" not in str(refused.value)
     with pytest.raises(BakeoffError):
         run({**about, "config": {}}, weights, inputs)
-
-
-def test_no_file_is_bad_input() -> None:
-    code, out, errors = replay()
-    assert (code, out) == (2, [])
-    assert "FILE" in errors[-1]

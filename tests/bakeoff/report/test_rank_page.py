@@ -3,11 +3,11 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from browser import chromium, look
+from pages import Parsed
 from rank_records import curve, lockstep, on, record, watched, write
 
 from bakeoff.machine.files import write_atomically
@@ -20,20 +20,6 @@ from bakeoff.report.pages.ranks import document
 from bakeoff.report.render import html, terminal
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">\'\u202egnp.exe\u2028\x1b[31m'
-
-
-class Parsed(HTMLParser):
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.data: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.data.append(data)
 
 
 def on_gpus() -> list[SessionRecord]:

@@ -428,19 +428,6 @@ def test_a_folder_that_can_be_written_has_nothing_in_it_before_the_end(
     assert capsys.readouterr().err == ""
 
 
-def test_a_session_that_nobody_ends_is_written_when_the_process_ends(tmp_path: Path) -> None:
-    script = (
-        "import sys; from bakeoff.profile import Profiler, Settings; "
-        "keys = ['gpu_memory', 'gpu_utilization', 'gpu_temperature', 'gpu_power', 'cpu_usage', 'system_memory']; "
-        "settings = Settings(enabled=True, output_dir=sys.argv[1], generate_final_report=False, "
-        "**{f'monitor_{key}': False for key in keys}); "
-        "session = Profiler(settings).session('forgotten').__enter__(); session.event('x')"
-    )
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=60)
-    (path,) = tmp_path.iterdir()
-    assert json.loads(path.read_bytes())["status"] == "interrupted"
-
-
 @pytest.mark.parametrize("with_session", [False, True])
 def test_nothing_large_is_imported(with_session: bool, tmp_path: Path) -> None:
     heavy = ("torch", "numpy", "scipy", "vl_convert", "rich", "jinja2", "psutil", "pynvml")

@@ -1,6 +1,7 @@
 """`InferixProfiler`: each fault of Inferix' own profiler, and what is right instead."""
 
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -137,3 +138,18 @@ def test_frames_of_a_block_are_a_whole_number(frames: Any, tmp_path: Path) -> No
     with pytest.raises(BakeoffError) as found:
         InferixProfiler(config_in(tmp_path), frames_per_block=frames)
     assert found.value.code == "bad-option"
+
+
+def test_threads_lose_no_count(profiler: InferixProfiler) -> None:
+    def record() -> None:
+        for place in range(500):
+            profiler.record_block_computation(place, 3, 25, 100)
+
+    profiler.install()
+    with profiler.session("threads"):
+        threads = [Thread(target=record) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sum(units.count for units in record_of(profiler).units) == 2_000

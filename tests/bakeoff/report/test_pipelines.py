@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from answers import present
 from pipeline_records import (
     BEST,
     EAGER,
@@ -160,8 +161,7 @@ class TestSections:
 
     def test_printed_shares_add_up(self) -> None:
         for entry in run_of_two(0.37):
-            table = pages.phases_table([MixRow(stored(entry)[0], "")])
-            assert table is not None
+            table = present(pages.phases_table([MixRow(stored(entry)[0], "")]))
             *shares, whole = (float(row[-1].text) for row in table.rows)
             assert round(sum(shares), 1) == whole == 100.0
 
@@ -178,11 +178,6 @@ class TestSections:
         assert "this mix is 2.00x as fast as eager [2.00, 2.00] (20 pairs of interleaved units" in shown
         assert re.search(r"\ndenoise +\S+ +30\.315 ", shown)
         assert "units: 1 opening, 1 filling, 20 steady" in shown
-
-    def test_figures_beside_a_mix_with_a_long_name_are_not_cut(self) -> None:
-        entries = stored(*(replace(record, role="") for record in run_of_two(0.5)))
-        shown = terminal.render(mix.document_of(entries[1], entries), 60)
-        assert re.search(r"\ndenoise +\S+ +30\.315 ", shown)
 
     def test_a_line_of_the_history_names_a_typed_baseline_by_its_variants(self) -> None:
         """Names such as `mix A` are those of one table."""
@@ -327,8 +322,7 @@ class TestMarkdown:
 
 class TestPictures:
     def test_segments_of_a_bar_follow_each_other_and_end_at_the_unit(self) -> None:
-        drawn = waterfall_figure(named(stored(*run_of_two())))
-        assert drawn is not None
+        drawn = present(waterfall_figure(named(stored(*run_of_two()))))
         bars, _, ends = (layer["data"]["values"] for layer in drawn.spec["layer"])
         segments = [segment for segment in bars if segment["mix"] == "eager"]
         assert all(one["to"] == pytest.approx(after["from"], abs=1e-2) for one, after in pairwise(segments))
@@ -336,8 +330,7 @@ class TestPictures:
         assert [end["text"] for end in ends if end["mix"] == "eager"] == ["101.05 ms"]
 
     def test_units_keep_their_kinds_and_what_they_compiled(self) -> None:
-        drawn = units_figure(named(stored(recompiled())))
-        assert drawn is not None
+        drawn = present(units_figure(named(stored(recompiled()))))
         points = drawn.spec["data"]["values"]
         assert [point["kind"] for point in points[:3]] == ["opening", "filling", "steady"]
         assert [(point["unit"], point["compiled"]) for point in points if point["kind"] == "moved"] == [(5, "wm.step")]

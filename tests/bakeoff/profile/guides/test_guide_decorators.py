@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from answers import present
 from guide_runs import events, paths, profiler_in, record_of
 
 from bakeoff.models.errors import BakeoffError
@@ -151,8 +152,7 @@ def test_steps_are_measured(profiler: InferixProfiler) -> None:
     record = record_of(profiler)
     assert [(each.index, each.timestep, each.calls) for each in record.steps] == [(0, 500, 2), (1, 500, 2), (2, 500, 2)]
     assert sum(each.ns for each in record.steps) >= 6 * 4_900_000
-    found = profiler.diffusion_analyzer.get_diffusion_analysis()
-    assert found is not None
+    found = present(profiler.diffusion_analyzer.get_diffusion_analysis())
     assert (found["total_steps"], found["total_blocks"], found["total_latent_frames"]) == (6, 2, 6)
     assert found["total_computation_time_ms"] == pytest.approx(sum(each.ns for each in record.steps) / 1e6)
     assert [each.greatest for each in record.series if each.name == "guidance_scale"] == [6]
@@ -187,8 +187,7 @@ def test_launch_times_are_not_given_as_times_of_a_device(
     with profiler.session("device"):
         step(0)
         step(1)
-    told = profiler.diffusion_analyzer.get_diffusion_analysis()
-    assert told is not None
+    told = present(profiler.diffusion_analyzer.get_diffusion_analysis())
     assert (told["total_steps"], told["total_computation_time_ms"], told["rate"]) == (2, None, None)
     (found,) = [each for each in record_of(profiler).ranges if each.kind == "step"]
     assert (found.calls, found.device_ns) == (2, 14)
@@ -210,8 +209,7 @@ def test_a_block_without_a_time_of_the_caller_is_measured(tmp_path: Path) -> Non
     (units,) = record_of(profiler).units
     assert (units.count, units.frames, units.latents) == (4, 48, 12)
     assert units.least_ns >= 4_900_000
-    found = profiler.diffusion_analyzer.get_block_analysis()
-    assert found is not None
+    found = present(profiler.diffusion_analyzer.get_block_analysis())
     assert found["total_computation_time_ms"] == pytest.approx(units.wall_ns / 1e6)
     assert found["total_frames"] == 48
 

@@ -124,8 +124,7 @@ def test_droop_compares_the_last_minute_with_the_second() -> None:
 def test_units_that_keep_up_from_the_start_on_do_not_if_their_last_third_does_not() -> None:
     def of(*times_ms: float, fps: float = 25.0) -> Figures:
         made = units([{"denoise": ms} for ms in times_ms], ["steady"] * len(times_ms))
-        found = present(figures(pipeline_record(made=measured(units=made), sustained=replace(HOW, fps=fps))))
-        return found
+        return present(figures(pipeline_record(made=measured(units=made), sustained=replace(HOW, fps=fps))))
 
     slower = [of(20.0, 20.0, 20.0, 20.0, 50.0, 50.0, fps=fps) for fps in (20.0, 25.0)]
     assert (round(slower[0].made_fps, 2), slower[0].last_third_fps) == (33.33, 20.0)

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from answers import present
 from fake_nvml import FakeGpu, FakeNvml, NVMLError_GpuIsLost, NVMLError_NoPermission, whole_gpu
 
 from bakeoff.export import requirements
@@ -63,7 +62,8 @@ def test_all_facts_are_of_the_visible_gpu(monkeypatch: pytest.MonkeyPatch) -> No
     assert machine.name("cuda") == this_machine("cuda").name == "NVIDIA H200"
     assert machine.gpus[0]["uuid"] == f"GPU-{TWO}"
     assert host.available_bytes("cuda") == 140 << 30
-    sheet = present(find_datasheet(machine, "cuda"))
+    sheet = find_datasheet(machine, "cuda")
+    assert sheet is not None
     assert sheet.name == "NVIDIA H200"
     assert requirements.facts()["gpu"] == "NVIDIA H200"
 
@@ -191,9 +191,11 @@ def test_a_gpu_in_mig_mode_is_replaced_by_its_instances(monkeypatch: pytest.Monk
     assert found["compute_capability"] == "9.0"
     assert host.available_bytes("cuda") == 9 << 30
     library = FakeNvml([split])
-    gpu = present(gpus.find_gpu(library, INSTANCE))
+    gpu = gpus.find_gpu(library, INSTANCE)
+    assert gpu is not None
     assert (gpu.handle, gpu.whole) == (instance, split), "torch's UUIDs have no prefix"
-    whole = present(gpus.find_gpu(FakeNvml(MIXED), TWO))
+    whole = gpus.find_gpu(FakeNvml(MIXED), TWO)
+    assert whole is not None
     assert whole.handle is whole.whole is MIXED[1]
 
 

@@ -69,23 +69,16 @@ def planned(**asked: Any) -> list[str]:
     return variants(make_plan(Request(**{"component": "toy", "backends": TWO, **asked})))
 
 
+ON_CPU = (
+    "eager", "cudagraph", "inductor", "inductor[freezing]", "aoti", "tensorrt", "tensorrt-aot", "openvino",
+    "onnxruntime", "int8+inductor", "modelopt+tensorrt-aot[cudagraphs]",
+)  # fmt: skip
 BF16_ON_CUDA = (
-    "eager",
-    "eager[channels_last]",
-    "cudagraph",
-    "cudagraph[channels_last]",
-    "inductor[freezing]",
-    "inductor[mode=reduce-overhead,freezing]",
-    "inductor[mode=max-autotune-no-cudagraphs,freezing]",
-    "aoti",
-    "aoti[freezing]",
-    "tensorrt",
-    "tensorrt-aot",
-    "tensorrt-aot[cudagraphs]",
-    "int8+inductor[mode=reduce-overhead]",
-    "fp8[kind=per-row]+inductor[mode=reduce-overhead]",
-    "modelopt+tensorrt-aot[cudagraphs]",
-)
+    "eager", "eager[channels_last]", "cudagraph", "cudagraph[channels_last]", "inductor[freezing]",
+    "inductor[mode=reduce-overhead,freezing]", "inductor[mode=max-autotune-no-cudagraphs,freezing]", "aoti",
+    "aoti[freezing]", "tensorrt", "tensorrt-aot", "tensorrt-aot[cudagraphs]", "int8+inductor[mode=reduce-overhead]",
+    "fp8[kind=per-row]+inductor[mode=reduce-overhead]", "modelopt+tensorrt-aot[cudagraphs]",
+)  # fmt: skip
 QUICK_ON_CUDA = ("eager", "cudagraph", "inductor[mode=reduce-overhead,freezing]", "tensorrt-aot")
 
 
@@ -93,42 +86,14 @@ QUICK_ON_CUDA = ("eager", "cudagraph", "inductor[mode=reduce-overhead,freezing]"
 class TestDefaults:
     def test_cpu_without_bf16(self) -> None:
         """What is meant for bf16 is taken in fp32 where the CPU would only emulate bf16."""
-        assert planned(backends=()) == [
-            f"toy:tiny.world/{backend}/fp32@cpu"
-            for backend in (
-                "eager",
-                "cudagraph",
-                "inductor",
-                "inductor[freezing]",
-                "aoti",
-                "tensorrt",
-                "tensorrt-aot",
-                "openvino",
-                "onnxruntime",
-                "int8+inductor",
-                "modelopt+tensorrt-aot[cudagraphs]",
-            )
-        ]
+        assert planned(backends=()) == [f"toy:tiny.world/{backend}/fp32@cpu" for backend in ON_CPU]
 
     def test_cpu_with_bf16(self, pretend: Pretend) -> None:
+        """All but ONNX Runtime, which has no kernels for it."""
         pretend(AMX_HOST)
         assert planned(backends=()) == [
             *(f"toy:tiny.world/{backend}/fp32@cpu" for backend in ("eager", "onnxruntime")),
-            *(
-                f"toy:tiny.world/{backend}/bf16@cpu"
-                for backend in (
-                    "eager",
-                    "cudagraph",
-                    "inductor",
-                    "inductor[freezing]",
-                    "aoti",
-                    "tensorrt",
-                    "tensorrt-aot",
-                    "openvino",
-                    "int8+inductor",
-                    "modelopt+tensorrt-aot[cudagraphs]",
-                )
-            ),
+            *(f"toy:tiny.world/{backend}/bf16@cpu" for backend in ON_CPU if backend != "onnxruntime"),
         ]
 
     def test_cuda(self, pretend: Pretend) -> None:

@@ -111,13 +111,6 @@ def plain(tmp_path: Path) -> Checkout:
     return checkout(tmp_path, gpu=False)
 
 
-def test_shows_what_an_nvidia_host_would_install(nvidia: Checkout) -> None:
-    shown = nvidia.make("-n", "install").stdout
-    assert "-c constraints.txt  -e '.[gpu]'\n" in shown
-    assert "-c constraints.txt  -e '.[gpu,tensorrt,modelopt]'\n" in shown
-    assert nvidia.calls() == []
-
-
 def test_installs_tensorrt_on_an_nvidia_host_once(nvidia: Checkout) -> None:
     assert nvidia.installs("install") == [EVERYTHING_ELSE, TENSORRT]
     assert nvidia.installs("install") == []

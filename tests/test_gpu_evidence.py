@@ -27,7 +27,7 @@ sys.path.insert(0, str(TOOLS))
 from gpu_evidence import main as tool  # noqa: E402
 from gpu_evidence import plans, smoke  # noqa: E402
 from gpu_evidence.processes import SIGNALS  # noqa: E402
-from gpu_evidence.steps import GPU_BACKEND_TESTS, GPU_LIBRARY_TESTS, GPU_TESTS, Step, steps  # noqa: E402
+from gpu_evidence.steps import GPU_BACKEND_TESTS, GPU_LIBRARY_TESTS, GPU_TESTS, SUBJECTS, Step, steps  # noqa: E402
 
 ALL = steps()
 FACTS = {
@@ -285,6 +285,28 @@ def test_without_a_gpu_nothing_is_run(pretended: Pretended) -> None:
     assert pretended.call("--only", "torch-*")[0] == 2
     assert pretended.called() == []
     assert pretended.call("--only", "nonsense-*")[0] == 2
+
+
+def test_the_order_is_that_of_worth() -> None:
+    names = [step.name for step in ALL]
+    assert len(set(names)) == len(names)
+    assert [step.kind for step in ALL[:4]] == ["doctor", "fast", "smoke", "smoke"]
+    table = [step for step in ALL if step.name.startswith("torch-")]
+    assert ALL[4 : 4 + len(SUBJECTS)] == tuple(table)
+    assert [step.subject for step in table] == list(SUBJECTS)
+    assert {step.backends for step in table} == {("eager", "cudagraph", "inductor[]", "inductor[mode=reduce-overhead]")}
+    groups = list(dict.fromkeys(re.sub(r"-(wm-.*|matrix-wm|image|audio|matrix-vae)$", "", step.name) for step in ALL))
+    assert groups.index("tensorrt") < groups.index("tensorrt-aot") < groups.index("fp8") < groups.index("aoti")
+    assert (
+        groups.index("onnxruntime") < groups.index("baselines") < groups.index("gpu-tests") < groups.index("selftest")
+    )
+    assert ALL[-1].kind == "export"
+
+
+def test_a_smoke_test_waits_for_first_imports_and_builds() -> None:
+    """From a cold disk, and of TensorRT's builder: minutes, estimated."""
+    short = plans.SHORT
+    assert {short.startup_deadline_s, short.build_deadline_s, short.large_build_deadline_s} == {180.0}
 
 
 def test_every_backend_for_cuda_is_tried_swept_and_exported() -> None:

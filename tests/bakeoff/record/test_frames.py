@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from answers import present
 from pipeline_records import BEST, EAGER, measured, pipeline_record, programs, run_of_two, scaled, units
 
 from bakeoff.record.account import account_lines, shares, steady
@@ -25,7 +24,8 @@ def of_units(made: Units, **changes: object) -> PipelineRecord:
 class TestRates:
     def test_frames_are_over_wall_time_and_never_multiplied_by_steps(self) -> None:
         blocks = [{"denoise": 4 * 50.0} for _ in range(10)]
-        found = present(figures(of_units(units(blocks, frames=[3] * 10), unit="block")))
+        found = figures(of_units(units(blocks, frames=[3] * 10), unit="block"))
+        assert found is not None
         assert found.frames_per_s == pytest.approx(15, rel=1e-12)
         assert found.units_per_s == pytest.approx(5, rel=1e-12)
         assert found.ms_a_frame == pytest.approx(200 / 3, abs=1e-6)
@@ -35,7 +35,8 @@ class TestRates:
         for blocks in range(2, 40):
             kinds: list[UnitKind] = ["opening", *(["steady"] * (blocks - 1))]
             made = units([{"denoise": 120.0}] * blocks, kinds, [9, *([12] * (blocks - 1))])
-            found = present(figures(of_units(made)))
+            found = figures(of_units(made))
+            assert found is not None
             assert sum(made.frames) == 12 * blocks - 3
             assert found.frames == 12 * (blocks - 1), "the opening block is in no figure"
             assert found.frames_per_s == pytest.approx(100)
@@ -47,28 +48,33 @@ class TestRates:
             times = [{"denoise": draw.uniform(1, 500)} for _ in range(count)]
             frames = [draw.randint(1, 12) for _ in range(count)]
             made = units(times, frames=frames)
-            found = present(figures(of_units(made)))
+            found = figures(of_units(made))
+            assert found is not None
             seconds = sum(made.wall_ns) / 1e9
             assert found.frames_per_s * seconds == pytest.approx(sum(frames))
             assert found.units_per_s * seconds == pytest.approx(count)
 
     def test_the_time_of_units_without_a_frame_counts(self) -> None:
         made = units([{"denoise": 100.0}] * 10, frames=[1, 0] * 5)
-        found = present(figures(of_units(made)))
+        found = figures(of_units(made))
+        assert found is not None
         assert (found.units, found.frames) == (10, 5)
         assert (found.frames_per_s, found.units_per_s) == (pytest.approx(5), pytest.approx(10))
         assert found.ms_a_frame == pytest.approx(100), "of the units that deliver one"
 
     def test_time_to_the_first_frame_is_the_opening_and_the_first_unit(self) -> None:
-        found = present(figures(pipeline_record()))
+        found = figures(pipeline_record())
+        assert found is not None
         assert found.first_frame_ms == pytest.approx(250 + 220)
-        without = present(figures(pipeline_record(made=replace(measured(), opened_ns=()))))
+        without = figures(pipeline_record(made=replace(measured(), opened_ns=())))
+        assert without is not None
         assert without.first_frame_ms is None
 
     def test_too_few_units_have_no_interval_and_no_p99(self) -> None:
         counts = {5: (False, False), 6: (True, False), 99: (True, False), 100: (True, True)}
         for count, wanted in counts.items():
-            found = present(figures(of_units(units(scaled(1.0, count)))))
+            found = figures(of_units(units(scaled(1.0, count))))
+            assert found is not None
             assert (found.interval is not None, found.p99_ms is not None) == wanted
 
     def test_nearest_rank(self) -> None:
@@ -85,7 +91,8 @@ class TestSteadyUnits:
         kinds: list[UnitKind] = ["opening", "filling", "steady", "steady", "steady"]
         made = units([{"denoise": ms} for ms in (900, 700, 10, 500, 10)], kinds, moved={"3": ("wm.step",)})
         assert steady(made) == [2, 4]
-        found = present(figures(of_units(made)))
+        found = figures(of_units(made))
+        assert found is not None
         assert (found.units, found.ms_a_frame) == (2, 10)
         assert [row.ms for row in account_lines(of_units(made))] == [10]
 
@@ -139,7 +146,8 @@ class TestAccount:
 
 class TestPrediction:
     def test_a_unit_from_its_parts(self) -> None:
-        found = present(prediction(of_units(units(scaled(1.0, 1)))))
+        found = prediction(of_units(units(scaled(1.0, 1))))
+        assert found is not None
         assert found.predicted_ms == pytest.approx(81)
         assert found.unit_ms == pytest.approx(100)
         assert found.error == pytest.approx(100 / 81 - 1)
@@ -148,21 +156,24 @@ class TestPrediction:
 
     def test_a_program_without_a_part_is_named(self) -> None:
         made = replace(measured(), programs=(*programs(EAGER)[:1], *programs(EAGER, part="")[1:]))
-        found = present(prediction(pipeline_record(made=made)))
+        found = prediction(pipeline_record(made=made))
+        assert found is not None
         assert (found.predicted_ms, found.frames_per_s, found.error, found.explained_by) == (None, None, None, "")
         assert found.missing == ("image.decode",)
 
     def test_programs_that_a_steady_unit_does_not_call_are_not_predicted(self) -> None:
         first, second = programs(EAGER)
         opening = replace(first, variant=replace(first.variant, workload="prime"), part="", part_median_ns=0)
-        found = present(prediction(pipeline_record(made=replace(measured(), programs=(opening, first, second)))))
+        found = prediction(pipeline_record(made=replace(measured(), programs=(opening, first, second))))
+        assert found is not None
         assert found.missing == ()
         assert found.predicted_ms == pytest.approx(81)
 
 
 class TestBeforeAfter:
     def test_the_ratio_is_of_paired_units(self) -> None:
-        found = present(before_after(*run_of_two(0.5)))
+        found = before_after(*run_of_two(0.5))
+        assert found is not None
         assert (found.word, found.pairs) == ("faster", 20)
         assert found.ratio == pytest.approx(2)
         assert found.interval == (pytest.approx(2), pytest.approx(2))
@@ -180,7 +191,8 @@ class TestBeforeAfter:
     def test_a_mix_that_lost_and_one_that_is_even(self) -> None:
         words = {1.5: "slower", 1.0: "no difference shown", 1.01: "no difference shown", 0.9: "faster"}
         for factor, word in words.items():
-            found = present(before_after(*run_of_two(factor)))
+            found = before_after(*run_of_two(factor))
+            assert found is not None
             assert found.word == word
 
     def test_only_mixes_that_took_turns(self) -> None:
@@ -191,7 +203,8 @@ class TestBeforeAfter:
 
     def test_too_few_units_give_no_verdict(self) -> None:
         few = [of_units(units(scaled(factor, 5))) for factor in (1.0, 0.5)]
-        found = present(before_after(*few))
+        found = before_after(*few)
+        assert found is not None
         assert (found.word, found.interval) == ("too few units", None)
 
 

@@ -376,29 +376,6 @@ def test_a_disk_that_takes_the_record_alone(
     assert "cannot be written" in capsys.readouterr().err
 
 
-def test_a_small_tmpfs(settings: Settings, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A disk that is really full, where one can be mounted."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(folder)], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
-    try:
-        (folder / "filler").write_bytes(b"x" * 12_000)
-        session = record_a_session(replace(settings, output_dir=str(folder), generate_final_report=True))
-        assert not [path for path in session.files if path.suffix == ".html"]
-        for name in files_of(folder):
-            if name.endswith(".json"):
-                valid_json((folder / name).read_bytes())
-        assert not [name for name in files_of(folder) if name.endswith((".tmp", ".html"))]
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
-    assert session.record.units[0].frames == 12
-    assert "No space left on device" in capfd.readouterr().err
-
-
 @pytest.mark.parametrize("failing", range(1, 7))
 @pytest.mark.parametrize(
     "error", [OSError(errno.EIO, os.strerror(errno.EIO)), KeyboardInterrupt()], ids=["disk", "Ctrl-C"]

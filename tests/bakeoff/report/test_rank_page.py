@@ -89,12 +89,6 @@ def test_it_fits_a_terminal(width: int, tmp_path: Path) -> None:
         assert re.search(rf"(^|  ){column}(  |$)", text, re.MULTILINE)
 
 
-def test_duplicates_are_named(tmp_path: Path) -> None:
-    write(tmp_path, on_gpus())
-    (tmp_path / "rank-00002-b.session.json").write_bytes((tmp_path / "rank-00002.session.json").read_bytes())
-    assert "\nleft-out: rank-00002-b" in terminal.render(page_of(aggregate(tmp_path)))
-
-
 def test_phases_of_each_rank_are_in_its_row(tmp_path: Path) -> None:
     page = page_of(aggregate(write(tmp_path, on_gpus())))
     (ranks,) = (block for block in page.blocks if isinstance(block, Table) and block.title.startswith("Ranks"))

@@ -271,11 +271,6 @@ def test_the_drift_without_records_is_the_largest_move() -> None:
         assert re.findall(r"(?:newest rows, it is|moved by up to) ([\d.]+x)", text) == [f"{USUAL}x"], page
 
 
-def test_readme_has_one_picture() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert re.findall(r"!\[[^]]+\]\(([^)]+)\)", text) == ["runs/published/latency.svg"]
-
-
 def test_exit_codes_are_those_of_the_command_line() -> None:
     """The sentence of docs/sweeps.md and the docstring of bakeoff.cli state the same codes."""
     from bakeoff import cli

@@ -445,12 +445,6 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.parametrize("name", UNREADABLE)
-def test_show_of_an_unreadable_record(lab: Lab, name: str) -> None:
-    _keep(lab, name, UNREADABLE[name])
-    lab.refuses("show", name, code="bad-record", says=[f"{name}.json"])
-
-
 def test_unreadable_records_are_reported_and_the_others_are_used(lab: Lab) -> None:
     for name, content in UNREADABLE.items():
         _keep(lab, name, content)

@@ -61,14 +61,6 @@ class TestSweep:
         ran = bakeoff(*self.ASKED, f"{REFERENCE}[crashes=sm89]", "--build-for", "sm89", cwd=tmp_path)
         assert ran.code == 3, ran.err
 
-    def test_a_dry_run_shows_a_row_for_each(self, tmp_path: Path) -> None:
-        options = ("--build-for", "sm89", "--build-for", "sm120", "--dry-run", "--json")
-        ran = bakeoff(*self.ASKED, REFERENCE, *options, cwd=tmp_path)
-        assert ran.code == 0, ran.err
-        assert [row["variant"].partition("/")[2] for row in json.loads(ran.out)["lines"]] == [
-            f"elsewhere[target={target}]/fp16@cpu" for target in TARGETS
-        ]
-
     @pytest.mark.parametrize(
         ("arguments", "says"),
         [

@@ -196,11 +196,6 @@ class TestPublish:
         assert [entry.id for entry, _ in load_all(published).superseded] == [last.id]
         assert last.id not in citations((published / "RESULTS.md").read_text())
 
-    def test_a_page_without_a_block(self, clone: Path) -> None:
-        (clone.parent / "README.md").write_text("# Project\n")
-        ran = bakeoff("publish", cwd=clone)
-        assert (ran.code, ran.err.strip().endswith("[bad-page]")) == (2, True)
-
     def test_supersede_writes_the_pages_of_the_record_s_machine(self, clone: Path) -> None:
         runs = clone.parent / "runs"
         for cpu in ("Mine CPU", "Other CPU"):

@@ -1,15 +1,13 @@
-"""Pages of pipelines: what they say of each mix, that equal records give equal pages, and that text is escaped."""
+"""Pages of pipelines: what they say of each mix, and that equal records give equal pages."""
 
 import json
 import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
-from browser import chromium, look
-from pages import html_text
+from answers import present
 from pipeline_records import (
     BEST,
     EAGER,
@@ -23,11 +21,10 @@ from pipeline_records import (
 )
 from records import bakeoff, record
 
-from bakeoff.mix import Mix, SlotChoice, parse_mix
+from bakeoff.mix import parse_mix
 from bakeoff.record.finding import Finding
 from bakeoff.record.objective import OF_BUDGET, parse_objective
-from bakeoff.record.pipeline import Budget, Forecast, LoopParity, PipelineRecord, UnitKind, UnitParity
-from bakeoff.record.schema import OutputParity
+from bakeoff.record.pipeline import Budget, Forecast, PipelineRecord, UnitKind
 from bakeoff.record.store import Records, StoredPipeline, load_all, save, supersede
 from bakeoff.report.document import Document, Text
 from bakeoff.report.figures import files as svg_files
@@ -37,9 +34,7 @@ from bakeoff.report.pages import pipelines as pages
 from bakeoff.report.pipelines import MixRow, named, newest_budgets, pipeline_tables
 from bakeoff.report.render import markdown, terminal
 from bakeoff.report.selection import chosen
-from bakeoff.variant import BackendUse
 
-HOSTILE = "</script><script>document.title='owned'</script> | <b>x</b> \x1b[2J\x07 $\\frac{1}{0}$ %{x}"
 AOTI = "owl:200m/wm=aoti/bf16,image=eager/fp32@cpu"
 
 
@@ -56,24 +51,6 @@ def recompiled() -> PipelineRecord:
     kinds: list[UnitKind] = ["opening", "filling", *(["steady"] * 8)]
     made = units([{"denoise": 40.0, "glue": 1.0}] * 10, kinds, moved={"5": ("wm.step",)})
     return pipeline_record(BEST, "best", measured(BEST, status="unstable", reason="recompiled: wm.step", units=made))
-
-
-def hostile() -> PipelineRecord:
-    made = measured(status="unstable", reason=HOSTILE, findings=(Finding(HOSTILE, HOSTILE),))
-    units_made = made.units
-    assert units_made is not None
-    lines = (replace(units_made.lines[0], name=HOSTILE), *units_made.lines[1:])
-    made = replace(
-        made,
-        units=replace(units_made, lines=lines, moved={"4": (HOSTILE,)}),
-        programs=(replace(made.programs[0], status="fell_back", reason=HOSTILE), *made.programs[1:]),
-        parity=LoopParity("id", "fp64", (UnitParity(0, (OutputParity(HOSTILE, None, 1.0, False, problem=HOSTILE),)),)),
-        traceback=HOSTILE,
-    )
-    mix = Mix("owl", "200m", (("x", HOSTILE),), (SlotChoice("wm", (BackendUse(HOSTILE),), "fp32"),), "cpu")
-    return pipeline_record(
-        made=made, mix=mix, label=HOSTILE, note=HOSTILE, checkpoints={"wm": HOSTILE}, sizes={HOSTILE: 3}
-    )
 
 
 def of_runs(*made: PipelineRecord) -> str:
@@ -185,8 +162,7 @@ class TestSections:
 
     def test_printed_shares_add_up(self) -> None:
         for entry in run_of_two(0.37):
-            table = pages.phases_table([MixRow(stored(entry)[0], "")])
-            assert table is not None
+            table = present(pages.phases_table([MixRow(stored(entry)[0], "")]))
             *shares, whole = (float(row[-1].text) for row in table.rows)
             assert round(sum(shares), 1) == whole == 100.0
 
@@ -202,11 +178,6 @@ class TestSections:
         assert "this mix is 2.00x as fast as eager [2.00, 2.00] (20 pairs of interleaved units" in shown
         assert re.search(r"\ndenoise +\S+ +30\.315 ", shown)
         assert "units: 1 opening, 1 filling, 20 steady" in shown
-
-    def test_figures_beside_a_mix_with_a_long_name_are_not_cut(self) -> None:
-        entries = stored(*(replace(record, role="") for record in run_of_two(0.5)))
-        shown = terminal.render(mix.document_of(entries[1], entries), 60)
-        assert re.search(r"\ndenoise +\S+ +30\.315 ", shown)
 
     def test_a_line_of_the_history_names_a_typed_baseline_by_its_variants(self) -> None:
         """Names such as `mix A` are those of one table."""
@@ -352,8 +323,7 @@ class TestMarkdown:
 
 class TestPictures:
     def test_segments_of_a_bar_follow_each_other_and_end_at_the_unit(self) -> None:
-        drawn = waterfall_figure(named(stored(*run_of_two())))
-        assert drawn is not None
+        drawn = present(waterfall_figure(named(stored(*run_of_two()))))
         bars, _, ends = (layer["data"]["values"] for layer in drawn.spec["layer"])
         segments = [segment for segment in bars if segment["mix"] == "eager"]
         assert all(one["to"] == pytest.approx(after["from"], abs=1e-2) for one, after in pairwise(segments))
@@ -361,8 +331,7 @@ class TestPictures:
         assert [end["text"] for end in ends if end["mix"] == "eager"] == ["101.05 ms"]
 
     def test_units_keep_their_kinds_and_what_they_compiled(self) -> None:
-        drawn = units_figure(named(stored(recompiled())))
-        assert drawn is not None
+        drawn = present(units_figure(named(stored(recompiled()))))
         points = drawn.spec["data"]["values"]
         assert [point["kind"] for point in points[:3]] == ["opening", "filling", "steady"]
         assert [(point["unit"], point["compiled"]) for point in points if point["kind"] == "moved"] == [(5, "wm.step")]
@@ -376,58 +345,6 @@ class TestPictures:
         waterfall_text = drawn[f"{MACHINE.folder}/plots/waterfall-owl.svg"].decode()
         for words in ("denoise", "unattributed", "60.0 %", "oom: needs 13 GiB"):
             assert words in waterfall_text
-
-
-class TestHostileText:
-    def test_the_terminal_obeys_nothing(self) -> None:
-        entries = stored(hostile(), *run_of_two())
-        found = Document("", tuple(pages.sections(entries)))
-        for shown in (found, pages.of_runs(entries), mix.document_of(entries[0], entries)):
-            assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", terminal.render(shown, 80))
-
-    def test_markdown(self) -> None:
-        found = records(hostile())
-        for made in dict(files.render(found)).values():
-            assert "<script" not in made
-            assert "<b>" not in made
-            widths = {len(re.findall(r"(?<!\\)\|", line)) for line in made.splitlines() if line.startswith("| mix")}
-            rows = [line for line in made.splitlines() if line.startswith("| eager")]
-            assert {len(re.findall(r"(?<!\\)\|", line)) for line in rows} == widths
-
-    def test_html(self) -> None:
-        made = html_text(records(hostile(), recompiled()))
-        outside = re.sub(r"<script>.*?</script>", "", made, flags=re.DOTALL)
-        assert "<script>document" not in made
-        assert "<b>x" not in outside
-        (data,) = re.findall(r'<script type="application/json" id="part[-0-9]*-data">(.*?)</script>', made, re.DOTALL)
-        assert set(json.loads(data)) == {"waterfall", "units"}
-        assert "<" not in data
-
-    def test_svg_is_well_formed(self) -> None:
-        for drawn in svg_files.render(records(hostile(), recompiled())).values():
-            assert not list(ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}script"))
-
-
-class TestPage:
-    def test_a_browser_draws_all_figures(self, tmp_path: Path) -> None:
-        chromium()
-        path = tmp_path / "page.html"
-        other = replace(recompiled(), mix=parse_mix(AOTI), role="")
-        path.write_text(html_text(records(*run_of_two(), other)), encoding="utf-8")
-        found, said = look(
-            path,
-            """
-            const left = () => page.querySelectorAll('.plot:not([data-drawn])').length;
-            for (let turn = 0; turn < 300 && left(); turn++) await wait(100);
-            const plots = [...page.querySelectorAll('.plot')];
-            return plots.map((plot) => [plot.id, plot.dataset.drawn, plot.querySelectorAll('path').length]);
-            """,
-            tmp_path,
-        )  # fmt: skip
-        names = ["waterfall", "units"]
-        assert [(plot[0].rpartition("-")[2], plot[1]) for plot in found] == [(name, "yes") for name in names]
-        assert all(plot[2] > 5 for plot in found)
-        assert said == ""
 
 
 class TestCommands:
@@ -457,9 +374,3 @@ class TestCommands:
         answer = json.loads(both.out)
         assert [row["name"] for row in answer["pipelines"]] == ["best", "eager"]
         assert len(answer["records"]) == 1
-
-    def test_a_pipeline_without_records(self, tmp_path: Path) -> None:
-        ran = bakeoff("--runs", str(tmp_path), "table", "owl", cwd=tmp_path)
-        assert ran.code == 2
-        assert "pipeline" in ran.err
-        assert ran.err.rstrip().endswith("[no-record]")
